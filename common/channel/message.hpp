@@ -1,0 +1,144 @@
+// What an agent and one of its workers say to each other over the worker channel (a Unix stream socket pair; its descriptor
+// number is in the worker's environment as DDPRUN_CHANNEL=fd:N). Values only: codec.hpp turns them into frames and back,
+// launcher/ and trainer/ each hold one end. A worker that never speaks is fine: everything here is extra evidence.
+//
+// The channel also carries the workers' c10d store (DECISIONS.md 10): store requests have an id that the answer repeats, may
+// come from several threads of the worker, and may be answered out of order ("wait" waits).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace ddprun::channel {
+
+inline constexpr int kProtocolVersion = 1;
+
+// ---- worker to agent ----
+
+struct Hello {
+  int protocol = kProtocolVersion;
+  std::string version;  // ddptrain's, with its LibTorch's
+  std::int64_t pid = 0;
+};
+
+enum class Phase { kStarting, kJoining, kRunning, kSaving, kEvaluating, kDone };
+
+// Sent at each change of phase. step counts finished optimizer steps of the whole job.
+struct PhaseChange {
+  Phase phase = Phase::kStarting;
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+};
+
+// Sent at logged steps and otherwise at most every 50 ms: the heartbeat. Only rank 0 fills the figures.
+struct Progress {
+  std::int64_t step = 0;         // finished
+  std::int64_t steps_total = 0;  // of the whole run
+  std::int64_t epoch = 0;        // counted from 0
+  std::int64_t epochs = 0;
+  std::int64_t samples = 0;      // of the whole job, since the run began
+  std::optional<double> loss;    // mean over the global batch of the newest logged step
+  std::optional<double> lr;
+  std::optional<double> samples_per_s;
+};
+
+struct EvalResult {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  double loss = 0;
+  double accuracy = 0;  // 0..1
+  std::int64_t samples = 0;
+};
+
+enum class ErrorKind {
+  kException,    // anything without a kind of its own
+  kUsage,        // config, data: do not restart
+  kOutOfMemory,  // device or host allocator refused
+  kLostPeer,     // a collective failed because another rank is gone: a consequence, never the cause
+  kDiverged,     // NaN loss, ranks disagree
+  kCheckpoint,   // saving failed (training goes on), or nothing valid to resume from
+};
+
+struct WorkerError {
+  ErrorKind kind = ErrorKind::kException;
+  std::string message;
+  std::string device;  // "cpu", "cuda:1"
+  std::int64_t step = 0;
+  Phase phase = Phase::kRunning;
+  std::optional<std::int64_t> bytes_asked;
+  std::optional<std::int64_t> bytes_free;
+  std::int64_t time_ns = 0;  // CLOCK_REALTIME
+  bool fatal = true;         // false: a warning, the worker goes on
+  int exit_code = 1;         // what the worker will exit with when fatal
+};
+
+struct CheckpointPublished {
+  std::int64_t step = 0;
+  std::string path;
+  double pause_s = 0;  // how long training stood still for it
+  double save_s = 0;
+  std::int64_t bytes = 0;
+};
+
+// A bare SIGTERM (or another handled signal) reached the worker: what does the agent want? The agent answers with Stop, or
+// with Carry when the signal was not its doing and should be ignored.
+struct SignalReceived {
+  int signal = 0;
+};
+
+// Answer to Stop{save}: the number of steps this worker has started. From here until StopAt arrives it starts no further one.
+struct StopReady {
+  std::int64_t started = 0;
+};
+
+// c10d::Store operations. Keys are at most 4 KiB, values at most 16 MiB. Binary values travel behind the JSON of the frame.
+struct StoreRequest {
+  enum class Op { kSet, kGet, kTryGet, kWait, kAdd, kCompareSet, kDelete, kCheck, kNumKeys };
+  std::uint64_t id = 0;
+  Op op = Op::kGet;
+  std::vector<std::string> keys;  // one, but for wait and check
+  std::string value;              // set: value; compare_set: desired
+  std::string expected;           // compare_set
+  std::int64_t amount = 0;        // add
+  std::int64_t timeout_ms = 0;    // get, wait: answer kTimeout after that long; 0: at once, negative: never
+};
+
+using FromWorker = std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived,
+                                StopReady, StoreRequest>;
+
+// ---- agent to worker ----
+
+// now: drop everything and exit. save: agree with the other ranks on a step (StopReady, StopAt), save there, exit with
+// kPreempted. deadline_ms counts from the receipt; a worker that can't make it exits without saving.
+struct Stop {
+  enum class Mode { kSave, kNow };
+  Mode mode = Mode::kNow;
+  std::int64_t deadline_ms = 0;
+  std::string reason;  // "SIGTERM", "worker 1 failed"
+};
+
+// The step at which every rank stops and saves: the largest `started` of all ranks.
+struct StopAt {
+  std::int64_t step = 0;
+};
+
+// The signal that was asked about is not the agent's: go on.
+struct Carry {
+  int signal = 0;
+};
+
+struct StoreReply {
+  enum class Status { kOk, kTimeout, kNotFound, kError };
+  std::uint64_t id = 0;
+  Status status = Status::kOk;
+  std::string value;       // get, try_get, compare_set: the value now stored
+  std::int64_t number = 0; // add: new sum; delete, check: 0 or 1; num_keys: count
+  std::string message;     // kError
+};
+
+using FromAgent = std::variant<Stop, StopAt, Carry, StoreReply>;
+
+}  // namespace ddprun::channel

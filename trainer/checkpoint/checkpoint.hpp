@@ -1,0 +1,62 @@
+// Checkpoints: a folder each (checkpoints/step-000000400) with model.safetensors, optimizer.safetensors and manifest.json, which is
+// written last and has every file's length and checksum (XXH3-128). Published by rename of a temporary folder on the same file system after
+// fsync of files and folders; `latest` is a relative symbolic link that is replaced by rename. A killed writer leaves only a temporary folder,
+// which the next writer removes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/config/train_config.hpp"
+#include "trainer/optim/optimizer.hpp"
+
+namespace ddprun::trainer {
+
+// What a run needs to go on with the same numbers.
+struct CheckpointState {
+  std::int64_t step = 0;      // finished optimizer steps
+  std::int64_t epoch = 0;     // of the next step, counted from 0
+  std::int64_t position = 0;  // samples of that epoch already used
+  std::int64_t samples = 0;   // used since the run began
+  bool finished = false;      // the config's last step is done
+  int world_size = 1;
+  std::int64_t micro_batch_size = 0;
+  int intra_op_threads = 1;
+  std::string cpu_class;      // at::get_cpu_capability(): DECISIONS.md 18
+  std::string torch_version;
+  std::uint64_t seed = 0;
+  std::string config_digest;
+  std::vector<std::vector<std::int64_t>> bucket_order;  // the Reducer's rebuilt buckets, as indices of parameters (DECISIONS.md 19); may be empty
+  std::vector<NamedTensor> model;      // parameters and buffers
+  std::vector<NamedTensor> optimizer;
+};
+
+struct SaveResult {
+  std::filesystem::path path;
+  std::int64_t bytes = 0;
+};
+
+// Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes the oldest ones beyond `keep` (never the one just
+// written). Saving a step that is already published and valid replaces nothing. Throws std::system_error naming the path (disk full,
+// read-only); then nothing half-written is visible and older checkpoints are untouched.
+SaveResult save_checkpoint(const std::filesystem::path& checkpoints_dir, const CheckpointState& state, std::int64_t keep);
+
+struct Candidate {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+  std::string problem;  // empty: every length and checksum of the manifest holds
+};
+
+// All checkpoints of the folder, newest first, each verified in full. Changes nothing.
+std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoints_dir);
+
+// Renames a bad checkpoint out of the way (step-000000400.bad, .bad-2, ...); returns the new path.
+std::filesystem::path set_aside(const Candidate& bad);
+
+// Reads a verified checkpoint. Throws UsageError naming file and problem.
+CheckpointState load_checkpoint(const std::filesystem::path& path);
+
+}  // namespace ddprun::trainer

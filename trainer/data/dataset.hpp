@@ -1,0 +1,37 @@
+// A data set in memory: images as they are on disk (uint8) and their labels. load_idx reads the IDX files of the MNIST family.
+// Immutable after loading; safe to read from several threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "common/config/train_config.hpp"
+
+namespace ddprun::trainer {
+
+struct Dataset {
+  at::Tensor images;  // uint8 [n, channels, height, width], contiguous
+  at::Tensor labels;  // int64 [n], each in 0..classes-1
+  std::int64_t size() const { return labels.size(0); }
+};
+
+// Pixels scaled to 0..1 are normalised as (x - mean) / std.
+struct Normalization {
+  double mean = 0;
+  double std = 1;
+};
+
+enum class Split { kTrain, kTest };
+
+// Reads the split's files from data.dir: `name` or `name.gz`, plain preferred. `data.train_samples` / `test_samples` cut it.
+// Throws UsageError: file missing (names both tried paths), not IDX or of another type (names magic found and expected),
+// truncated or too long (bytes expected and found), images and labels of different counts, label out of range (names the sample).
+Dataset load_idx(const DataConfig& config, Split split);
+
+// The config's values, or the exact mean and standard deviation of all pixels (by integer sums: the same on every machine).
+Normalization normalization_of(const DataConfig& config, const Dataset& train);
+
+}  // namespace ddprun::trainer

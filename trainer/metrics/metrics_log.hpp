@@ -1,0 +1,32 @@
+// metrics.jsonl: one JSON object a line, appended across restarts (DESIGN.md, "Run directory"). Each line is one write, so a crash leaves at most a
+// torn last line, which the next opening drops. Rank 0 only. A full disk is reported once and does not stop training.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace ddprun::trainer {
+
+class MetricsLog {
+ public:
+  // Opens for appending. Records of steps past `resume_step` ("step" greater than it) are cut, as is a torn last line; the cut is atomic.
+  // `on_trouble` is told once when a write fails.
+  MetricsLog(const std::filesystem::path& file, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+
+  // Adds "event" and "time_ns" (CLOCK_REALTIME) in front and writes the line.
+  void write(const std::string& event, const nlohmann::ordered_json& fields);
+
+ private:
+  int fd_ = -1;
+  bool troubled_ = false;
+  std::function<void(const std::string&)> on_trouble_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,38 @@
+// Optimizers by LibTorch's fused kernels, one call for all parameters. Formulas are PyTorch's (torch.optim.SGD and AdamW with
+// fused=True), so results equal Python's bit for bit where the kernels do.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/config/train_config.hpp"
+
+namespace ddprun::trainer {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // One update with this learning rate. Parameters without a gradient are left alone.
+  virtual void step(double lr) = 0;
+  // State to save, named "<parameter>.<field>" with PyTorch's field names ("momentum_buffer", "exp_avg", "exp_avg_sq", "step").
+  virtual std::vector<NamedTensor> state() const = 0;
+  // Copies the state in. Throws UsageError when names or shapes are not those of state().
+  virtual void load_state(const std::vector<NamedTensor>& saved) = 0;
+};
+
+// `parameters` in the model's order; they stay shared with the model.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters);
+
+// Scales the gradients so that their total 2-norm is at most max_norm; returns the norm before. As torch.nn.utils.clip_grad_norm_.
+double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm);
+
+}  // namespace ddprun::trainer

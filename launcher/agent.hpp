@@ -3,12 +3,17 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
+
+#include <boost/asio/io_context.hpp>
 
 #include "launcher/plan.hpp"
 #include "launcher/run_event.hpp"
 
 namespace ddprun {
+
+class ConsoleWriter;
 
 struct AgentFiles {
   int lock_fd = -1;                  // the run directory's lock, held on by the guardian too
@@ -16,7 +21,12 @@ struct AgentFiles {
   std::filesystem::path report;      // for the guardian to complete when the agent is killed; may be empty
 };
 
-// Runs the plan to its end and returns the exit code. Observers are called on this thread. Must be called with one thread alive (it forks the guardian first).
-int run_agent(const Plan& plan, const AgentFiles& files, const std::vector<RunObserver*>& observers);
+// Makes the observers (console, report) once the io_context exists; they are called on the agent's thread.
+using MakeObservers =
+    std::function<std::vector<std::unique_ptr<RunObserver>>(boost::asio::io_context& io, ConsoleWriter& console)>;
+
+// Runs the plan to its end and returns the exit code. Must be called with one thread alive: it forks the guardian first, then makes
+// the io_context, the ConsoleWriter(io, STDOUT_FILENO, STDERR_FILENO), WorkerOutput and the observers.
+int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers);
 
 }  // namespace ddprun

@@ -1,0 +1,76 @@
+"""Side-by-side benchmarks: ddprun and ddptrain against torchrun and Python's DistributedDataParallel, in one run.
+
+Started by `./dev bench [what ...]`. Programs are interleaved and repeated, since a machine's speed drifts; every figure is a
+median with its smallest and largest value. Results go to bench/results/*.json (not in git); --docs writes the table to
+docs/benchmarks.md as well.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import sys
+
+import checkpoint_bench
+import launch_bench
+import measure
+import training_bench
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SUITES = {"launch": launch_bench.run, "training": training_bench.run, "checkpoint": checkpoint_bench.run}
+
+
+def describe_machine() -> dict:
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), "unknown")
+    import torch  # only for its version: the same wheel runs both sides
+
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", metavar="what", help="launch, training, checkpoint; all when none is named")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
+    parser.add_argument("--docs", action="store_true", help="write the tables to docs/benchmarks.md")
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of ddprun and ddptrain")
+    arguments = parser.parse_args()
+    for name in arguments.what:
+        if name not in SUITES:
+            parser.error(f"there is no benchmark '{name}'; there are {', '.join(SUITES)}")
+
+    tools = measure.Tools.find(arguments.bin)
+    machine = describe_machine()
+    results = {"machine": machine, "quick": arguments.quick, "tables": []}
+    for name in arguments.what or SUITES:
+        print(f"== {name}", flush=True)
+        for table in SUITES[name](tools, arguments.quick):
+            results["tables"].append(table.as_dict())
+            print(table.as_markdown(), flush=True)
+
+    folder = ROOT / "bench" / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    path = folder / f"{'-'.join(arguments.what) or 'all'}-{stamp}.json"
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {path.relative_to(ROOT)}")
+    if arguments.docs:
+        measure.write_docs(ROOT / "docs" / "benchmarks.md", results)
+        print("written: docs/benchmarks.md")
+    missed = [row["name"] for table in results["tables"] for row in table["rows"] if row.get("met") is False]
+    for name in missed:
+        print(f"bar missed: {name}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""What the benchmarks share: running a command and timing it, medians with their spread, and tables.
+
+A Series is the values of one quantity for one program; a Row compares ours with the peer's and may have a bar to clear.
+"""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+
+@dataclasses.dataclass
+class Tools:
+    ddprun: str
+    ddptrain: str
+    torchrun: list[str]
+    python: str
+
+    @staticmethod
+    def find(folder: pathlib.Path) -> "Tools":
+        for name in ("ddprun", "ddptrain"):
+            if not (folder / name).exists():
+                sys.exit(f"bench: {folder / name} is not there; run ./dev build first")
+        beside = pathlib.Path(sys.executable).with_name("torchrun")
+        torchrun = [str(beside)] if beside.exists() else [shutil.which("torchrun") or sys.exit("bench: torchrun not found")]
+        return Tools(str(folder / "ddprun"), str(folder / "ddptrain"), torchrun, sys.executable)
+
+
+def environment(**more: str) -> dict:
+    """One intra-op thread a worker on both sides, and the quiet variants of what both would print."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")}
+    # The environment's programs come first, so that both launchers start the same Python.
+    path = f"{pathlib.Path(sys.executable).parent}:{kept.get('PATH', '')}"
+    return {**kept, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **more}
+
+
+def timed(command: list[str], timeout: float = 600, **keywords) -> float:
+    """Seconds from before the start of the command to its end; raises when it fails."""
+    begin = time.perf_counter()
+    done = subprocess.run(command, env=keywords.pop("env", None) or environment(), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False, **keywords)
+    seconds = time.perf_counter() - begin
+    if done.returncode != 0:
+        sys.exit(f"bench: {' '.join(command)} exited with {done.returncode}:\n{done.stdout.decode(errors='replace')[-4000:]}")
+    return seconds
+
+
+def peak_memory_mb(command: list[str], settle: float) -> float:
+    """VmHWM of the started process itself (not its children) after `settle` seconds; the command must run longer than that.
+
+    wait4's ru_maxrss would not do: a child inherits the high-water mark of the process that forked it.
+    """
+    process = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(settle)
+        with open(f"/proc/{process.pid}/status", encoding="utf-8") as f:
+            line = next(line for line in f if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    finally:
+        process.wait(timeout=120)
+
+
+@dataclasses.dataclass
+class Series:
+    values: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def text(self, unit: str) -> str:
+        digits = 0 if self.median >= 100 else 1 if self.median >= 10 else 2
+        return f"{self.median:.{digits}f} {unit} ({min(self.values):.{digits}f}-{max(self.values):.{digits}f})"
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    unit: str
+    ours: Series
+    peer: Series | None
+    larger_is_better: bool = False
+    at_most: float | None = None   # bar on our median
+    factor: float | None = None    # bar on how many times better than the peer
+
+    @property
+    def times_better(self) -> float | None:
+        if self.peer is None:
+            return None
+        a, b = self.ours.median, self.peer.median
+        return a / b if self.larger_is_better else b / a
+
+    @property
+    def met(self) -> bool | None:
+        if self.at_most is None and self.factor is None:
+            return None
+        good = True
+        if self.at_most is not None:
+            good = good and self.ours.median <= self.at_most
+        if self.factor is not None:
+            good = good and self.times_better is not None and self.times_better >= self.factor
+        return good
+
+    def bar(self) -> str:
+        parts = []
+        if self.at_most is not None:
+            parts.append(f"at most {self.at_most:g} {self.unit}")
+        if self.factor is not None:
+            parts.append(f"{self.factor:g}x")
+        return ", ".join(parts)
+
+
+@dataclasses.dataclass
+class Table:
+    title: str
+    peer: str
+    rows: list[Row]
+
+    def as_dict(self) -> dict:
+        return {"title": self.title, "peer": self.peer, "rows": [
+            {"name": r.name, "unit": r.unit, "ours": r.ours.values, "peer": r.peer.values if r.peer else None,
+             "times_better": r.times_better, "bar": r.bar(), "met": r.met} for r in self.rows]}
+
+    def as_markdown(self) -> str:
+        lines = [f"### {self.title}", "", f"| | ddprun | {self.peer} | times better | bar | met |", "|---|---|---|---|---|---|"]
+        for r in self.rows:
+            better = f"{r.times_better:.1f}" if r.times_better is not None else ""
+            met = {True: "yes", False: "**no**", None: ""}[r.met]
+            lines.append(f"| {r.name} | {r.ours.text(r.unit)} | {r.peer.text(r.unit) if r.peer else ''} | {better} | {r.bar()} | {met} |")
+        return "\n".join(lines) + "\n"
+
+
+def progress(text: str) -> None:
+    print(f"   {text}", flush=True)
+
+
+def write_docs(path: pathlib.Path, results: dict) -> None:
+    machine = results["machine"]
+    text = ["# Benchmarks", "",
+            "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
+            "sides. A figure is the median, with the smallest and largest value of all repeats in brackets.", "",
+            f"Machine: {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']},"
+            f" torch {machine['torch']}, {machine['date']}.", ""]
+    for table in results["tables"]:
+        rows = []
+        for r in table["rows"]:
+            series, peer = Series(r["ours"]), Series(r["peer"]) if r["peer"] else None
+            better = f"{r['times_better']:.1f}" if r["times_better"] is not None else ""
+            met = {True: "yes", False: "**no**", None: ""}[r["met"]]
+            rows.append(f"| {r['name']} | {series.text(r['unit'])} | {peer.text(r['unit']) if peer else ''} | {better} | {r['bar']} | {met} |")
+        text += [f"## {table['title']}", "", f"| | ddprun | {table['peer']} | times better | bar | met |", "|---|---|---|---|---|---|", *rows, ""]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(text), encoding="utf-8")

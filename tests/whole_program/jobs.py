@@ -1,0 +1,116 @@
+"""Small real training jobs for the whole-program tests: a data set cut from Fashion-MNIST, configs, runs, and what they left behind."""
+
+import gzip
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+
+DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
+TRAIN, TEST = 640, 200  # samples of the small data set
+
+
+def write_small_dataset(folder: pathlib.Path) -> pathlib.Path:
+    """Plain IDX files with the first TRAIN and TEST samples of Fashion-MNIST."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", TRAIN), ("t10k", TEST)):
+        with gzip.open(DATASET / f"{split}-images-idx3-ubyte.gz") as f:
+            pixels = f.read(16 + count * 784)[16:]
+        with gzip.open(DATASET / f"{split}-labels-idx1-ubyte.gz") as f:
+            labels = f.read(8 + count)[8:]
+        header = b"".join(n.to_bytes(4, "big") for n in (0x803, count, 28, 28))
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(header + pixels)
+        (folder / f"{split}-labels-idx1-ubyte").write_bytes(b"".join(n.to_bytes(4, "big") for n in (0x801, count)) + labels)
+    return folder
+
+
+def config(data: pathlib.Path, **changes) -> dict:
+    """20 steps an epoch, two epochs, a checkpoint every 7 steps, every step logged, the ledger on."""
+    base = {
+        "name": "small",
+        "model": {"type": "mlp", "hidden": [32]},
+        "data": {"type": "idx", "dir": str(data), "ledger": True},
+        "epochs": 2,
+        "batch_size": 32,
+        "optimizer": {"type": "adamw", "lr": 1e-3},
+        "checkpoint": {"every_steps": 7, "keep": 3},
+        "log": {"every_steps": 1},
+        "seed": 3,
+    }
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict) and key != "model" and key != "optimizer":
+            base[key] = {**base[key], **value}
+        else:
+            base[key] = value
+    return base
+
+
+def write_config(path: pathlib.Path, content: dict) -> pathlib.Path:
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return path
+
+
+def clean_environment(**more: str) -> dict:
+    kept = {k: v for k, v in os.environ.items()
+            if not k.startswith(("DDPRUN_", "PET_", "SLURM_", "OMPI_", "PMIX_", "TORCHELASTIC_", "DDPTRAIN_"))
+            and k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    return {**kept, "OMP_NUM_THREADS": "1", **more}
+
+
+def run(command: list, timeout: float = 120, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run([str(c) for c in command], env=clean_environment(**env), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def weights_digest(run_dir: pathlib.Path) -> str:
+    """Of the newest checkpoint's model and optimizer, tensor data and header alike."""
+    newest = (run_dir / "checkpoints" / "latest").resolve(strict=True)
+    digest = hashlib.sha256()
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        digest.update((newest / name).read_bytes())
+    return digest.hexdigest()
+
+
+def metrics(run_dir: pathlib.Path, event: str | None = None) -> list[dict]:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if event is None or line["event"] == event]
+
+
+def losses(run_dir: pathlib.Path) -> list[tuple[int, float]]:
+    return [(e["step"], e["loss"]) for e in metrics(run_dir, "step")]
+
+
+def report(run_dir: pathlib.Path) -> dict:
+    return json.loads((run_dir / "report.json").read_text(encoding="utf-8"))
+
+
+def assert_each_sample_once(run_dir: pathlib.Path, epochs: int, samples: int = TRAIN) -> None:
+    """The ledger of all ranks together holds every sample of every epoch exactly once."""
+    used: dict[int, list[int]] = {}
+    for file in sorted((run_dir / "ledger").glob("rank-*.jsonl")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            used.setdefault(entry["epoch"], []).extend(entry["samples"])
+    assert sorted(used) == list(range(epochs))
+    for epoch, indices in used.items():
+        assert sorted(indices) == list(range(samples)), f"epoch {epoch}: {len(indices)} uses of {len(set(indices))} samples"
+
+
+def children(pid: int) -> list[int]:
+    """Pids of all living descendants of a process."""
+    parents: dict[int, list[int]] = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if fields[0] != "Z":
+                parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, queue = [], [pid]
+    while queue:
+        below = parents.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found

@@ -1,0 +1,204 @@
+"""Signals to the agent, and its death: exit codes, saved state, and nothing left behind."""
+
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+
+import jobs
+import pytest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+class Job:
+    """A running agent whose JSON console tells when things happen."""
+
+    def __init__(self, command: list, **env: str):
+        self.process = subprocess.Popen([str(c) for c in command], env=jobs.clean_environment(**env), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+
+    def wait_for(self, wanted) -> str:
+        """Reads console lines until one satisfies `wanted`."""
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if wanted(line):
+                return line
+        raise AssertionError("the console ended:\n" + "".join(self.lines) + self.process.stderr.read())
+
+    def end(self, timeout: float = 60) -> int:
+        out, err = self.process.communicate(timeout=timeout)
+        self.lines += [out, err]
+        return self.process.returncode
+
+    def text(self) -> str:
+        return "".join(self.lines)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def wait_gone(pids: list[int], seconds: float) -> list[int]:
+    """Waits by pidfd, not by sleeping; returns who is still there."""
+    left = []
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if not select.select([fd], [], [], seconds)[0]:
+                left.append(pid)
+        finally:
+            os.close(fd)
+    return left
+
+
+def long_job(ddprun, tmp_path, data, *flags, **env) -> Job:
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=10000, checkpoint={"every_steps": 100, "keep": 3}))
+    return Job([ddprun, "--json", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", *flags, config], **env)
+
+
+def training(line: str) -> bool:
+    """A console line that shows that steps are being done."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return False
+    return event.get("event") == "progress" and event.get("step", 0) >= 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_saves_first_and_asks_to_be_requeued(ddprun_bin, data, tmp_path, number):
+    job = long_job(ddprun_bin, tmp_path, data)
+    job.wait_for(training)
+    below = jobs.children(job.process.pid)
+    assert len(below) >= 3  # the guardian and two workers
+    job.process.send_signal(number)
+    assert job.end() == 85, job.text()
+    assert wait_gone(below, 5) == []
+    last = jobs.metrics(tmp_path / "run", "step")[-1]["step"]
+    manifest = json.loads((tmp_path / "run" / "checkpoints" / "latest" / "manifest.json").read_text())
+    assert manifest["step"] == last
+    assert jobs.report(tmp_path / "run")["exit"]["code"] == 85
+
+
+def test_after_being_preempted_the_next_start_has_the_same_numbers(ddprun_bin, data, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=200))
+    calm = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", config])
+    assert calm.returncode == 0, calm.stderr
+    job = Job([ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config])
+    job.wait_for(training)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.end() == 85, job.text()
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config])
+    assert done.returncode == 0, done.stderr
+    assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "calm")
+    assert jobs.losses(tmp_path / "run") == jobs.losses(tmp_path / "calm")
+
+
+def test_a_killed_agent_leaves_nothing_behind(ddprun_bin, data, tmp_path):
+    job = long_job(ddprun_bin, tmp_path, data)
+    job.wait_for(training)
+    below = jobs.children(job.process.pid)
+    assert len(below) >= 3
+    job.process.kill()
+    job.process.wait()
+    assert wait_gone(below, 1) == []
+    assert jobs.report(tmp_path / "run")["exit"]["code"] == 137
+    # The run directory is free again and the run goes on.
+    again = long_job(ddprun_bin, tmp_path, data)
+    again.wait_for(training)
+    again.process.send_signal(signal.SIGTERM)
+    assert again.end() == 85, again.text()
+
+
+def test_grandchildren_that_hid_are_gone_with_a_killed_agent(ddprun_bin, tmp_path):
+    hidden = tmp_path / "hidden"
+    script = ("import os, signal, time\n"
+              "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+              "if os.fork() == 0:\n"
+              "    os.setsid()\n"
+              "    if os.fork() == 0:\n"
+              f"        open({str(hidden)!r}, 'w').write(str(os.getpid()))\n"
+              "        print('hidden', flush=True)\n"
+              "    time.sleep(600)\n"
+              "time.sleep(600)\n")
+    (tmp_path / "worker.py").write_text(script)
+    job = Job([ddprun_bin, "--nproc-per-node", 1, tmp_path / "worker.py"])
+    job.wait_for(lambda line: "hidden" in line)
+    below = [*jobs.children(job.process.pid), int(hidden.read_text())]
+    job.process.kill()
+    job.process.wait()
+    assert wait_gone(below, 1) == []
+
+
+def test_a_second_interrupt_kills_at_once(ddprun_bin, tmp_path):
+    (tmp_path / "worker.sh").write_text("#!/bin/bash\ntrap '' INT TERM\necho ready\nwhile :; do read -r -t 60 _ <> <(:); done\n")
+    (tmp_path / "worker.sh").chmod(0o755)
+    job = Job([ddprun_bin, "--nproc-per-node", 2, "--shutdown-timeout", 300, "--no-python", tmp_path / "worker.sh"])
+    job.wait_for(lambda line: "ready" in line)
+    job.wait_for(lambda line: "ready" in line)
+    below = jobs.children(job.process.pid)
+    job.process.send_signal(signal.SIGINT)
+    assert wait_gone(below[:1], 0.3) != []  # they ignore the first one
+    job.process.send_signal(signal.SIGINT)
+    assert job.end(timeout=5) == 130, job.text()
+    assert wait_gone(below, 1) == []
+
+
+def test_shutdown_timeout_kills_workers_that_ignore_signals(ddprun_bin, tmp_path):
+    (tmp_path / "worker.sh").write_text("#!/bin/bash\ntrap '' TERM\necho ready\nwhile :; do read -r -t 60 _ <> <(:); done\n")
+    (tmp_path / "worker.sh").chmod(0o755)
+    job = Job([ddprun_bin, "--shutdown-timeout", 0.2, "--no-python", tmp_path / "worker.sh"])
+    job.wait_for(lambda line: "ready" in line)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.end(timeout=10) == 143, job.text()
+
+
+@pytest.mark.parametrize("script,code", [("exit 3", 3), ("kill -SEGV $$", 139), ("kill -KILL $$", 137), ("exit 0", 0)])
+def test_the_exit_code_is_the_workers_own(ddprun_bin, script, code):
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", script])
+    assert done.returncode == code, done.stderr
+
+
+def listening_inodes() -> dict[str, str]:
+    """Inode to local address of every listening TCP socket."""
+    found = {}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                found[fields[9]] = fields[1].rsplit(":", 1)[0]
+    return found
+
+
+def listeners_of(pid: int) -> list[str]:
+    listening, found = listening_inodes(), []
+    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(link)
+        if target.startswith("socket:[") and target[8:-1] in listening:
+            found.append(listening[target[8:-1]])
+    return found
+
+
+def test_one_node_opens_no_port_beyond_gloo_on_loopback(ddprun_bin, data, tmp_path):
+    job = long_job(ddprun_bin, tmp_path, data)
+    job.wait_for(training)
+    assert listeners_of(job.process.pid) == []
+    loopback = {"0100007F", "00000000000000000000000001000000"}
+    for pid in jobs.children(job.process.pid):
+        assert set(listeners_of(pid)) <= loopback
+    job.process.send_signal(signal.SIGTERM)
+    assert job.end() == 85

@@ -1,14 +1,61 @@
-# Finds LibTorch and makes the target ddprun_torch (torch_cpu + c10, with Gloo's headers). find_package(Torch) of a CUDA wheel
-# demands a CUDA toolkit, so the targets are made directly; it works for a wheel and for the LibTorch archive alike.
-# Search order: -DLIBTORCH= or $LIBTORCH, CMAKE_PREFIX_PATH, the Python on PATH, the project's own environment made by ./dev.
-set(LIBTORCH "$ENV{LIBTORCH}" CACHE PATH "Folder of LibTorch (the one with include/ and lib/)")
-find_path(TORCH_ROOT include/torch/csrc/api/include/torch/torch.h PATHS ${LIBTORCH} ${CMAKE_PREFIX_PATH} NO_DEFAULT_PATH)
+# Makes the target ddprun_torch (torch_cpu + c10, with Gloo's headers) and, where a CUDA build of LibTorch and the CUDA and NCCL
+# headers are there, ddprun_torch_cuda with DDPRUN_HAVE_CUDA_MODULE set. find_package(Torch) of a CUDA wheel demands a CUDA
+# toolkit, so the targets are made directly; it works for a wheel and for the LibTorch archive alike.
+include(${CMAKE_CURRENT_LIST_DIR}/FindTorchFolder.cmake)
+
+set(LIBTORCH "$ENV{LIBTORCH}" CACHE PATH "Folder of LibTorch (the one with include/ and lib/); empty: look for it")
+ddprun_find_torch("${LIBTORCH}" ${PROJECT_SOURCE_DIR} TORCH_ROOT looked_at)
 if(NOT TORCH_ROOT)
-  message(FATAL_ERROR "LibTorch was not found. Run ./dev setup, or pass -DLIBTORCH=/path/to/torch.")
+  message(FATAL_ERROR "LibTorch ${DDPRUN_TORCH_AT_LEAST} or newer was not found in LIBTORCH, CMAKE_PREFIX_PATH, the torch of python3 "
+                      "or ${PROJECT_SOURCE_DIR}/.env.${looked_at}\nRun ./dev setup, or pass -DLIBTORCH=/path/to/torch.")
 endif()
+ddprun_torch_version(${TORCH_ROOT} TORCH_VERSION)
+message(STATUS "LibTorch ${TORCH_VERSION}: ${TORCH_ROOT}")
+
+# The wheel has ProcessGroupGloo but not the Gloo headers that it includes. Headers only: Debian's libgloo would be a second Gloo
+# beside the one inside libtorch_cpu.
+find_path(GLOO_INCLUDE_DIR gloo/config.h)
+if(NOT GLOO_INCLUDE_DIR)
+  message(FATAL_ERROR "Gloo's headers (gloo/config.h) were not found. Install the Debian package libgloo-dev, run ./dev setup, or "
+                      "pass -DGLOO_INCLUDE_DIR=/path/to/include.")
+endif()
+
 add_library(ddprun_torch INTERFACE)
 target_include_directories(ddprun_torch SYSTEM INTERFACE ${TORCH_ROOT}/include ${TORCH_ROOT}/include/torch/csrc/api/include)
+if(NOT GLOO_INCLUDE_DIR STREQUAL "/usr/include")  # naming /usr/include breaks the C++ library's include_next
+  target_include_directories(ddprun_torch SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
+endif()
 target_compile_definitions(ddprun_torch INTERFACE USE_DISTRIBUTED USE_C10D USE_C10D_GLOO)
 target_link_directories(ddprun_torch INTERFACE ${TORCH_ROOT}/lib)
 target_link_libraries(ddprun_torch INTERFACE torch_cpu c10)
-target_link_options(ddprun_torch INTERFACE -Wl,-rpath,${TORCH_ROOT}/lib -Wl,--no-as-needed)
+
+# Note [How a program finds LibTorch at run time]
+# LD_LIBRARY_PATH comes first, since this is a DT_RUNPATH (a DT_RPATH would come before it); then lib/ddprun/torch beside the
+# program, a link which the build tree and an installed tree both have, so that a tree can be moved and LibTorch exchanged; last the
+# folder of this build. LibTorch's own libraries find theirs by their own DT_RPATH.
+# The install tree has the same RUNPATH as the build tree, so nothing is linked or patched again for it.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib/ddprun/torch/lib" "$ORIGIN/torch/lib" "${TORCH_ROOT}/lib")
+target_link_options(ddprun_torch INTERFACE -Wl,--enable-new-dtags)
+file(MAKE_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+file(CREATE_LINK ${TORCH_ROOT} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/torch SYMBOLIC)
+
+# CUDA code goes into a module that only a GPU run loads: libtorch_cuda costs a process 0.35 s. No CUDA toolkit is needed, the
+# wheels bring the headers; where the wheels of the GPU part are not installed, the module is left out.
+set(DDPRUN_HAVE_CUDA_MODULE OFF)
+get_filename_component(site_packages ${TORCH_ROOT}/.. ABSOLUTE)
+file(GLOB cuda_wheel_includes ${site_packages}/nvidia/cu[0-9]*/include)
+find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
+          HINTS ${cuda_wheel_includes} ${site_packages}/nvidia/cuda_runtime/include $ENV{CUDA_HOME}/include
+                /usr/local/cuda/include)
+find_path(DDPRUN_NCCL_INCLUDE_DIR nccl.h HINTS ${site_packages}/nvidia/nccl/include $ENV{NCCL_HOME}/include)
+if(EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so AND DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
+  set(DDPRUN_HAVE_CUDA_MODULE ON)
+  add_library(ddprun_torch_cuda INTERFACE)
+  target_include_directories(ddprun_torch_cuda SYSTEM INTERFACE ${DDPRUN_CUDA_INCLUDE_DIR} ${DDPRUN_NCCL_INCLUDE_DIR})
+  target_compile_definitions(ddprun_torch_cuda INTERFACE USE_CUDA USE_C10D_NCCL)
+  target_link_libraries(ddprun_torch_cuda INTERFACE ddprun_torch torch_cuda c10_cuda)
+  # The rest of the GPU libraries (cuDNN, cuBLAS...) are needed where it runs, not where it is linked.
+  target_link_options(ddprun_torch_cuda INTERFACE -Wl,--allow-shlib-undefined -Wl,--no-as-needed)
+endif()
+message(STATUS "CUDA module: ${DDPRUN_HAVE_CUDA_MODULE}")

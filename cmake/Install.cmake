@@ -1,0 +1,32 @@
+# `cmake --install`: a tree that can be moved as a whole. Programs find their modules, LibTorch and configs relative to themselves.
+# lib/ddprun/torch is a link to the LibTorch of the build; point it elsewhere to use another one of the same version.
+include(GNUInstallDirs)
+set(module_folder lib/ddprun)  # not CMAKE_INSTALL_LIBDIR: RUNPATH and dlopen name this one
+
+install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(DDPRUN_BUILD_TRAINER)
+  install(TARGETS ddptrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY DESTINATION ${module_folder})
+  install(CODE "
+    set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${module_folder}/torch\")
+    message(STATUS \"Linking: \${link} -> ${TORCH_ROOT}\")
+    file(CREATE_LINK \"${TORCH_ROOT}\" \"\${link}\" SYMBOLIC)")
+  # Modules are the MODULE libraries of the rooms.
+  function(ddprun_install_modules folder)
+    get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    foreach(target ${targets})
+      get_target_property(type ${target} TYPE)
+      if(type STREQUAL MODULE_LIBRARY)
+        install(TARGETS ${target} LIBRARY DESTINATION ${module_folder})
+      endif()
+    endforeach()
+    get_property(subfolders DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+    foreach(subfolder ${subfolders})
+      ddprun_install_modules(${subfolder})
+    endforeach()
+  endfunction()
+  ddprun_install_modules(${PROJECT_SOURCE_DIR})
+endif()
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json")
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)

@@ -1,48 +1,59 @@
-// Checkpoints: a folder each (checkpoints/step-000000400) with model.safetensors, optimizer.safetensors and manifest.json, which is
-// written last and has every file's length and checksum (XXH3-128). Published by rename of a temporary folder on the same file system after
-// fsync of files and folders; `latest` is a relative symbolic link that is replaced by rename. A killed writer leaves only a temporary folder,
-// which the next writer removes.
+// Checkpoints: a folder each (checkpoints/step-000000400) with model.safetensors, optimizer.safetensors and manifest.json,
+// which is written last and has every file's length and checksum (XXH3-128). Published by rename of a temporary folder on the
+// same file system after fsync of files and folders; `latest` is a relative symbolic link that is replaced by rename. A killed
+// writer leaves only a temporary folder, which the next writer removes.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "common/config/train_config.hpp"
 #include "trainer/optim/optimizer.hpp"
 
 namespace ddprun::trainer {
 
 // What a run needs to go on with the same numbers.
 struct CheckpointState {
-  std::int64_t step = 0;      // finished optimizer steps
-  std::int64_t epoch = 0;     // of the next step, counted from 0
-  std::int64_t position = 0;  // samples of that epoch already used
-  std::int64_t samples = 0;   // used since the run began
-  bool finished = false;      // the config's last step is done
+  std::int64_t step = 0;           // finished optimizer steps
+  std::int64_t epoch = 0;          // of the next step, counted from 0
+  std::int64_t position = 0;       // samples of that epoch already used
+  std::int64_t samples = 0;        // used since the run began
+  bool finished = false;           // the config's last step is done
+  std::int64_t total_steps = 0;    // of the run when this was written, by its config
+  std::int64_t config_epochs = 0;  // the config's epochs and max_steps then: a run that is finished goes on when they grow
+  std::int64_t config_max_steps = 0;
   int world_size = 1;
   std::int64_t micro_batch_size = 0;
   int intra_op_threads = 1;
-  std::string cpu_class;      // at::get_cpu_capability(): DECISIONS.md 18
+  std::string cpu_class;  // at::get_cpu_capability(): DECISIONS.md 18
   std::string torch_version;
   std::uint64_t seed = 0;
   std::string config_digest;
-  std::vector<std::vector<std::int64_t>> bucket_order;  // the Reducer's rebuilt buckets, as indices of parameters (DECISIONS.md 19); may be empty
-  std::vector<NamedTensor> model;      // parameters and buffers
+  std::vector<std::vector<std::int64_t>>
+      bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (DECISIONS.md 19); may be empty
+  std::vector<NamedTensor> model;  // parameters and buffers; after loading wider elements come first, so go by name
   std::vector<NamedTensor> optimizer;
 };
 
 struct SaveResult {
   std::filesystem::path path;
   std::int64_t bytes = 0;
+  std::string note;  // for the console, empty when all went well: why an older checkpoint or a dead writer's folder stays
 };
 
-// Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes the oldest ones beyond `keep` (never the one just
-// written). Saving a step that is already published and valid replaces nothing. Throws std::system_error naming the path (disk full,
-// read-only); then nothing half-written is visible and older checkpoints are untouched.
-SaveResult save_checkpoint(const std::filesystem::path& checkpoints_dir, const CheckpointState& state, std::int64_t keep);
+// Told of each stage of a save as it is reached: "model-half" (in the middle of that file), "model-written",
+// "optimizer-written", "manifest-written", "renamed", "latest-moved". Tests let faults happen there.
+using StageObserver = std::function<void(const char* stage)>;
+
+// Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes the oldest ones beyond `keep` (never the
+// one just written). A step that is already published and valid keeps its tensors; only what its manifest says about the run's
+// end (finished, total_steps, config_*) is brought up to date. An invalid one of that step is set aside. Throws
+// std::system_error naming the path (disk full, read-only); then nothing half-written is visible and older checkpoints are
+// untouched. One writer a folder: the holder of the run directory's lock.
+SaveResult save_checkpoint(const std::filesystem::path& checkpoints_dir, const CheckpointState& state, std::int64_t keep,
+                           const StageObserver& at_stage = {});
 
 struct Candidate {
   std::int64_t step = 0;
@@ -53,10 +64,11 @@ struct Candidate {
 // All checkpoints of the folder, newest first, each verified in full. Changes nothing.
 std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoints_dir);
 
-// Renames a bad checkpoint out of the way (step-000000400.bad, .bad-2, ...); returns the new path.
+// Renames a bad checkpoint out of the way (step-000000400.bad, .bad-2, ...); returns the new path. When `latest` pointed to it,
+// `latest` points to the newest of the others afterwards, or is gone.
 std::filesystem::path set_aside(const Candidate& bad);
 
-// Reads a verified checkpoint. Throws UsageError naming file and problem.
+// Reads a checkpoint, verifying it once more. Throws UsageError naming file and problem.
 CheckpointState load_checkpoint(const std::filesystem::path& path);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,5 @@
-// metrics.jsonl: one JSON object a line, appended across restarts (DESIGN.md, "Run directory"). Each line is one write, so a crash leaves at most a
-// torn last line, which the next opening drops. Rank 0 only. A full disk is reported once and does not stop training.
+// metrics.jsonl: one JSON object a line, appended across restarts. Each line is one write, so a crash leaves at most a torn
+// last line, which the next opening drops. Rank 0 only. A full disk is reported once and does not stop training.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ namespace ddprun::trainer {
 
 class MetricsLog {
  public:
-  // Opens for appending. Records of steps past `resume_step` ("step" greater than it) are cut, as is a torn last line; the cut is atomic.
-  // `on_trouble` is told once when a write fails.
+  // Opens for appending. Records of steps past `resume_step` ("step" greater than it) are cut, as is a torn last line; the cut
+  // is atomic. `on_trouble` is told once when the file can't be opened, cut or written; then lines that can't be written are
+  // missing.
   MetricsLog(const std::filesystem::path& file, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
@@ -24,6 +25,10 @@ class MetricsLog {
   void write(const std::string& event, const nlohmann::ordered_json& fields);
 
  private:
+  void trouble(const std::string& what);
+  void remove_torn_line(std::int64_t bytes);
+
+  std::filesystem::path file_;
   int fd_ = -1;
   bool troubled_ = false;
   std::function<void(const std::string&)> on_trouble_;

@@ -1,0 +1,45 @@
+// Files with a checksum (XXH3-128): written in one pass with the checksum taken on the way and synced to disk before they count
+// as written, and verified by reading them again. A checkpoint's manifest lists them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ddprun::trainer {
+
+// Length and checksum, as the manifest has them.
+struct FileFacts {
+  std::int64_t bytes = 0;
+  std::string xxh3_128;  // 32 lower-case hex digits, most significant first, as xxh128sum prints them
+  bool operator==(const FileFacts&) const = default;
+};
+
+std::string xxh3_128_of(std::string_view bytes);
+
+// Throws std::system_error naming the path when it can't be read.
+FileFacts facts_of_file(const std::filesystem::path& file);
+
+class HashedFileWriter {
+ public:
+  // Makes the file, which must not exist. All members throw std::system_error naming the path.
+  explicit HashedFileWriter(const std::filesystem::path& file);
+  ~HashedFileWriter();
+  HashedFileWriter(const HashedFileWriter&) = delete;
+  HashedFileWriter& operator=(const HashedFileWriter&) = delete;
+
+  void write(std::string_view bytes);
+  // Syncs the file's content to disk and closes it.
+  FileFacts finish();
+
+ private:
+  struct Hash;
+  std::filesystem::path file_;
+  int fd_ = -1;
+  std::int64_t bytes_ = 0;
+  std::unique_ptr<Hash> hash_;
+};
+
+}  // namespace ddprun::trainer

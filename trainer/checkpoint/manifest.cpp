@@ -1,0 +1,115 @@
+#include "trainer/checkpoint/manifest.hpp"
+
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "common/error.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+constexpr const char* kOwnChecksum = "xxh3_128";
+
+json to_json(const Manifest& manifest) {
+  const CheckpointState& state = manifest.state;
+  json files = json::object();
+  for (const auto& [name, facts] : manifest.files) files[name] = {{"bytes", facts.bytes}, {"xxh3_128", facts.xxh3_128}};
+  return {{"version", kVersion},
+          {"step", state.step},
+          {"epoch", state.epoch},
+          {"position", state.position},
+          {"samples", state.samples},
+          {"finished", state.finished},
+          {"total_steps", state.total_steps},
+          {"config_epochs", state.config_epochs},
+          {"config_max_steps", state.config_max_steps},
+          {"world_size", state.world_size},
+          {"micro_batch_size", state.micro_batch_size},
+          {"intra_op_threads", state.intra_op_threads},
+          {"cpu_class", state.cpu_class},
+          {"torch_version", state.torch_version},
+          {"seed", state.seed},
+          {"config_digest", state.config_digest},
+          {"bucket_order", state.bucket_order},
+          {"files", files}};
+}
+
+std::string checksum_of(const json& without_checksum) {
+  return xxh3_128_of(without_checksum.dump());
+}
+
+Manifest from_json(const json& value) {
+  Manifest manifest;
+  CheckpointState& state = manifest.state;
+  value.at("step").get_to(state.step);
+  value.at("epoch").get_to(state.epoch);
+  value.at("position").get_to(state.position);
+  value.at("samples").get_to(state.samples);
+  value.at("finished").get_to(state.finished);
+  value.at("total_steps").get_to(state.total_steps);
+  value.at("config_epochs").get_to(state.config_epochs);
+  value.at("config_max_steps").get_to(state.config_max_steps);
+  value.at("world_size").get_to(state.world_size);
+  value.at("micro_batch_size").get_to(state.micro_batch_size);
+  value.at("intra_op_threads").get_to(state.intra_op_threads);
+  value.at("cpu_class").get_to(state.cpu_class);
+  value.at("torch_version").get_to(state.torch_version);
+  value.at("seed").get_to(state.seed);
+  value.at("config_digest").get_to(state.config_digest);
+  value.at("bucket_order").get_to(state.bucket_order);
+  for (const auto& [name, facts] : value.at("files").items()) {
+    manifest.files[name] = {.bytes = facts.at("bytes").get<std::int64_t>(),
+                            .xxh3_128 = facts.at("xxh3_128").get<std::string>()};
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::string encode_manifest(const Manifest& manifest) {
+  json value = to_json(manifest);
+  value[kOwnChecksum] = checksum_of(value);
+  return value.dump(2) + "\n";
+}
+
+Manifest decode_manifest(const std::string& text) {
+  try {
+    json value = json::parse(text);
+    // Another version first: its checksum may be made otherwise.
+    if (value.at("version") != kVersion) {
+      throw UsageError("has version " + value.at("version").dump() + ", this program reads version " +
+                       std::to_string(kVersion));
+    }
+    const std::string expected = value.at(kOwnChecksum).get<std::string>();
+    value.erase(kOwnChecksum);
+    const std::string found = checksum_of(value);
+    if (found != expected) throw UsageError("does not match its own checksum (" + found + ", expected " + expected + ")");
+    Manifest manifest = from_json(value);
+    if (manifest.files.size() != 2 || !manifest.files.contains(kModelFile) || !manifest.files.contains(kOptimizerFile)) {
+      throw UsageError(std::string("must list exactly ") + kModelFile + " and " + kOptimizerFile);
+    }
+    return manifest;
+  } catch (const json::exception& error) {
+    throw UsageError(std::string("is not a manifest (") + error.what() + ")");
+  }
+}
+
+bool same_training_state(const CheckpointState& a, const CheckpointState& b) {
+  const auto facts = [](const CheckpointState& s) {
+    return std::tie(s.step, s.epoch, s.position, s.samples, s.world_size, s.micro_batch_size, s.intra_op_threads, s.cpu_class,
+                    s.torch_version, s.seed, s.config_digest, s.bucket_order);
+  };
+  return facts(a) == facts(b);
+}
+
+bool same_end(const CheckpointState& a, const CheckpointState& b) {
+  const auto facts = [](const CheckpointState& s) {
+    return std::tie(s.finished, s.total_steps, s.config_epochs, s.config_max_steps);
+  };
+  return facts(a) == facts(b);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,33 @@
+// manifest.json of a checkpoint: what the run was at that step, and length and checksum of every other file. It is written
+// last, so a checkpoint without it is not one, and it has a checksum of itself (over the compact dump with sorted keys, without
+// that field), so a flipped bit in it is noticed too.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/checkpoint/hashed_file.hpp"
+
+namespace ddprun::trainer {
+
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
+struct Manifest {
+  CheckpointState state;  // without tensors
+  std::map<std::string, FileFacts> files;
+};
+
+std::string encode_manifest(const Manifest& manifest);
+
+// Throws UsageError with the problem alone; the caller knows the path.
+Manifest decode_manifest(const std::string& text);
+
+// True when both speak of the same training state and may differ only in what the config says about the run's end.
+bool same_training_state(const CheckpointState& a, const CheckpointState& b);
+// True when what the config says about the run's end is the same too.
+bool same_end(const CheckpointState& a, const CheckpointState& b);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,310 @@
+#include "trainer/checkpoint/safetensors.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/error.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "safetensors data is little endian and is written as it lies in memory");
+
+constexpr std::int64_t kLengthBytes = 8;
+constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the safetensors package's own limit
+constexpr const char* kMetadata = "__metadata__";
+
+struct Dtype {
+  const char* name;
+  at::ScalarType type;
+  std::int64_t bytes;
+};
+
+constexpr std::array<Dtype, 10> kDtypes{{{"F64", at::kDouble, 8},
+                                         {"F32", at::kFloat, 4},
+                                         {"F16", at::kHalf, 2},
+                                         {"BF16", at::kBFloat16, 2},
+                                         {"I64", at::kLong, 8},
+                                         {"I32", at::kInt, 4},
+                                         {"I16", at::kShort, 2},
+                                         {"I8", at::kChar, 1},
+                                         {"U8", at::kByte, 1},
+                                         {"BOOL", at::kBool, 1}}};
+
+const Dtype& dtype_of(const NamedTensor& named) {
+  for (const Dtype& dtype : kDtypes) {
+    if (dtype.type == named.tensor.scalar_type()) return dtype;
+  }
+  throw InternalError("tensor '" + named.name + "' has element type " + c10::toString(named.tensor.scalar_type()) +
+                      ", which safetensors files of ddptrain do not hold");
+}
+
+std::string all_dtypes() {
+  std::string names;
+  for (const Dtype& dtype : kDtypes) names += std::string(names.empty() ? "" : " ") + dtype.name;
+  return names;
+}
+
+// Product of non-negative numbers, or nothing when it does not fit. A zero hides no overflow of the others, since strides are
+// products of them.
+std::optional<std::int64_t> product(const std::vector<std::int64_t>& factors, std::int64_t first) {
+  std::int64_t result = first;
+  bool zero = false;
+  for (const std::int64_t factor : factors) {
+    zero = zero || factor == 0;
+    if (__builtin_mul_overflow(result, std::max<std::int64_t>(factor, 1), &result)) return std::nullopt;
+  }
+  return zero ? 0 : result;
+}
+
+// What a header says of one tensor, after all checks.
+struct Entry {
+  std::string name;
+  const Dtype* dtype = nullptr;
+  std::vector<std::int64_t> shape;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// An open file that knows its size and reads exactly what is asked for.
+class InputFile {
+ public:
+  explicit InputFile(const std::filesystem::path& file) : file_(file), fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) fail(std::string("cannot be opened: ") + std::strerror(errno));
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      ::close(fd_);
+      fail("is not a regular file");
+    }
+    size_ = status.st_size;
+  }
+  ~InputFile() { ::close(fd_); }
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  std::int64_t size() const { return size_; }
+
+  void read(void* to, std::int64_t bytes) {
+    char* next = static_cast<char*>(to);
+    while (bytes > 0) {
+      const ssize_t got = ::read(fd_, next, static_cast<std::size_t>(bytes));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail(std::string("cannot be read: ") + std::strerror(errno));
+      if (got == 0) fail("became shorter while it was read");
+      next += got;
+      bytes -= got;
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw UsageError("safetensors file " + file_.string() + ": " + problem);
+  }
+
+ private:
+  std::filesystem::path file_;
+  int fd_;
+  std::int64_t size_ = 0;
+};
+
+// nlohmann/json keeps the last of two equal keys silently; a header with two tensors of one name is ambiguous, so it is
+// refused. Nesting is at most object > tensor > array, so anything deeper is refused before it costs memory.
+nlohmann::json parse_header(const std::string& text, const InputFile& file) {
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+    using enum nlohmann::json::parse_event_t;
+    if (depth > 4) file.fail("its header is nested deeper than safetensors headers are");
+    if (event == object_start) keys.emplace_back();
+    if (event == object_end) keys.pop_back();
+    if (event == key && !keys.back().insert(parsed.get<std::string>()).second) {
+      file.fail("its header has the key '" + parsed.get<std::string>() + "' twice");
+    }
+    return true;
+  };
+  try {
+    nlohmann::json header = nlohmann::json::parse(text, watch);
+    if (!header.is_object()) file.fail("its header is not a JSON object");
+    return header;
+  } catch (const nlohmann::json::exception& error) {
+    file.fail(std::string("its header is not valid JSON (") + error.what() + ")");
+  }
+}
+
+std::int64_t non_negative(const nlohmann::json& value, const std::string& what, const InputFile& file) {
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
+    file.fail(what + " has " + value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+              " where a non-negative integer is expected");
+  }
+  return value.get<std::int64_t>();
+}
+
+Entry parse_entry(const std::string& name, const nlohmann::json& value, std::int64_t data_bytes, const InputFile& file) {
+  const std::string what = "tensor '" + name + "'";
+  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+      !value.contains("data_offsets")) {
+    file.fail(what + " must have exactly dtype, shape and data_offsets");
+  }
+  Entry entry;
+  entry.name = name;
+  const nlohmann::json& dtype = value["dtype"];
+  for (const Dtype& known : kDtypes) {
+    if (dtype == known.name) entry.dtype = &known;
+  }
+  if (entry.dtype == nullptr) file.fail(what + " has dtype " + dtype.dump() + "; expected one of " + all_dtypes());
+
+  if (!value["shape"].is_array()) file.fail(what + " has a shape that is not an array");
+  for (const nlohmann::json& extent : value["shape"]) entry.shape.push_back(non_negative(extent, what + ": shape", file));
+
+  const nlohmann::json& offsets = value["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2) file.fail(what + " has data_offsets that are not two numbers");
+  entry.begin = non_negative(offsets[0], what + ": data_offsets", file);
+  entry.end = non_negative(offsets[1], what + ": data_offsets", file);
+  if (entry.begin > entry.end || entry.end > data_bytes) {
+    file.fail(what + " lies at bytes " + offsets.dump() + " of data that has " + std::to_string(data_bytes) +
+              " bytes (is the file truncated?)");
+  }
+  const std::optional<std::int64_t> bytes = product(entry.shape, entry.dtype->bytes);
+  if (!bytes || *bytes != entry.end - entry.begin) {
+    file.fail(what + " has shape " + value["shape"].dump() + " of " + entry.dtype->name + ", which does not fill its " +
+              std::to_string(entry.end - entry.begin) + " bytes");
+  }
+  return entry;
+}
+
+// The data must be covered exactly, in order: a hole could hide anything and an overlap would give two tensors the same bytes.
+void check_coverage(std::vector<Entry>& entries, std::int64_t data_bytes, const InputFile& file) {
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name); });
+  std::int64_t covered = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != covered) {
+      file.fail("tensor '" + entry.name + "' begins at byte " + std::to_string(entry.begin) + " of the data where byte " +
+                std::to_string(covered) + " is expected: " + (entry.begin < covered ? "tensors overlap" : "there is a hole"));
+    }
+    covered = entry.end;
+  }
+  if (covered != data_bytes) {
+    file.fail("the tensors cover " + std::to_string(covered) + " bytes, the file has " + std::to_string(data_bytes) +
+              " bytes of data");
+  }
+}
+
+at::Tensor read_tensor(const Entry& entry, InputFile& file) {
+  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.dtype->type));
+  const std::int64_t bytes = entry.end - entry.begin;
+  if (bytes == 0) return tensor;
+  file.read(tensor.data_ptr(), bytes);
+  if (entry.dtype->type == at::kBool) {
+    const auto* values = static_cast<const unsigned char*>(tensor.data_ptr());
+    if (std::any_of(values, values + bytes, [](unsigned char value) { return value > 1; })) {
+      file.fail("tensor '" + entry.name + "' is BOOL but has bytes other than 0 and 1");
+    }
+  }
+  return tensor;
+}
+
+}  // namespace
+
+SafetensorsPlan plan_safetensors(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return dtype_of(tensors[a]).bytes > dtype_of(tensors[b]).bytes; });
+
+  SafetensorsPlan plan;
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  std::set<std::string> names{kMetadata};
+  for (const std::size_t source : order) {
+    const NamedTensor& named = tensors[source];
+    if (!names.insert(named.name).second) {
+      throw InternalError("two tensors of a safetensors file are named '" + named.name + "'");
+    }
+    const Dtype& dtype = dtype_of(named);
+    const TensorLayout layout{.source = source, .begin = plan.data_bytes, .bytes = named.tensor.numel() * dtype.bytes};
+    plan.data_bytes += layout.bytes;
+    // push_back and not [], whose search for an equal key is linear in an ordered_json
+    header.get_ref<nlohmann::ordered_json::object_t&>().push_back(
+        {named.name,
+         {{"dtype", dtype.name}, {"shape", named.tensor.sizes().vec()}, {"data_offsets", {layout.begin, plan.data_bytes}}}});
+    plan.tensors.push_back(layout);
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (static_cast<std::int64_t>(text.size()) > kMaxHeaderBytes) {
+    throw InternalError("a safetensors header of " + std::to_string(text.size()) + " bytes is over the format's limit");
+  }
+  const auto length = static_cast<std::uint64_t>(text.size());
+  plan.head.assign(reinterpret_cast<const char*>(&length), kLengthBytes);
+  plan.head += text;
+  return plan;
+}
+
+void stream_safetensors(const SafetensorsPlan& plan, const std::vector<NamedTensor>& tensors, const ByteSink& sink) {
+  sink(plan.head);
+  for (const TensorLayout& layout : plan.tensors) {
+    if (layout.bytes == 0) continue;
+    const at::Tensor data = tensors[layout.source].tensor.detach().cpu().contiguous();
+    sink({static_cast<const char*>(data.const_data_ptr()), static_cast<std::size_t>(layout.bytes)});
+  }
+}
+
+std::string encode_safetensors(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+  const SafetensorsPlan plan = plan_safetensors(tensors, metadata);
+  std::string bytes;
+  bytes.reserve(static_cast<std::size_t>(plan.file_bytes()));
+  stream_safetensors(plan, tensors, [&](std::string_view part) { bytes += part; });
+  return bytes;
+}
+
+SafetensorsContent read_safetensors(const std::filesystem::path& path) {
+  InputFile file(path);
+  if (file.size() < kLengthBytes) file.fail("has " + std::to_string(file.size()) + " bytes, too few for a header");
+  std::uint64_t header_bytes = 0;
+  file.read(&header_bytes, kLengthBytes);
+  if (header_bytes > std::uint64_t{kMaxHeaderBytes} || static_cast<std::int64_t>(header_bytes) > file.size() - kLengthBytes) {
+    file.fail("its header should have " + std::to_string(header_bytes) + " bytes, but the file has " +
+              std::to_string(file.size()) + " bytes and headers at most " + std::to_string(kMaxHeaderBytes) +
+              " (is it a safetensors file?)");
+  }
+  std::string text(header_bytes, '\0');
+  file.read(text.data(), static_cast<std::int64_t>(header_bytes));
+  if (text.empty() || text.front() != '{') file.fail("its header does not begin with '{' (is it a safetensors file?)");
+  const nlohmann::json header = parse_header(text, file);
+
+  SafetensorsContent content;
+  const std::int64_t data_bytes = file.size() - kLengthBytes - static_cast<std::int64_t>(header_bytes);
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : header.items()) {
+    if (name != kMetadata) {
+      entries.push_back(parse_entry(name, value, data_bytes, file));
+      continue;
+    }
+    if (!value.is_object()) file.fail("its __metadata__ is not an object of strings");
+    for (const auto& [key, text_value] : value.items()) {
+      if (!text_value.is_string()) file.fail("its __metadata__ is not an object of strings");
+      content.metadata[key] = text_value.get<std::string>();
+    }
+  }
+  check_coverage(entries, data_bytes, file);
+  content.tensors.reserve(entries.size());
+  for (const Entry& entry : entries) content.tensors.push_back({entry.name, read_tensor(entry, file)});
+  return content;
+}
+
+}  // namespace ddprun::trainer

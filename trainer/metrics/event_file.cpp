@@ -1,0 +1,124 @@
+#include "trainer/metrics/event_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "trainer/metrics/event_record.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::size_t kBufferBytes = 16 << 10;
+constexpr std::chrono::seconds kBufferTime{1};
+
+double wall_time_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// The seconds of the new file's name: now, or one more than the newest there, which a restart within a second or a clock set
+// back would otherwise sort in front of.
+std::int64_t next_seconds(const fs::path& folder) {
+  auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    std::int64_t found = 0;
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), found);
+    seconds = std::max<std::int64_t>(seconds, found + 1);
+  }
+  return seconds;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "localhost";
+}
+
+fs::path new_name(const fs::path& folder) {
+  static std::atomic<int> opened{0};
+  return folder / (std::string(kPrefix) + std::to_string(next_seconds(folder)) + "." + host_name() + "." +
+                   std::to_string(::getpid()) + "." + std::to_string(opened++));
+}
+
+}  // namespace
+
+struct EventFile::Impl {
+  fs::path path;
+  int fd = -1;
+  std::function<void(const std::string&)> on_trouble;
+  bool troubled = false;
+  std::string buffer;
+  std::chrono::steady_clock::time_point flushed = std::chrono::steady_clock::now();
+
+  void trouble(const std::string& what) {
+    if (!std::exchange(troubled, true) && on_trouble) on_trouble(what);
+  }
+
+  void write_out() {
+    flushed = std::chrono::steady_clock::now();
+    // After a failed write the file may end in half a record, and readers stop there: nothing more would be seen.
+    std::string_view rest = fd >= 0 && !troubled ? std::string_view(buffer) : std::string_view();
+    while (!rest.empty()) {
+      const ssize_t put = ::write(fd, rest.data(), rest.size());
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) {
+        trouble("cannot write " + path.string() + ": " + std::strerror(errno) + "; TensorBoard's figures end here");
+        break;
+      }
+      rest.remove_prefix(static_cast<std::size_t>(put));
+    }
+    buffer.clear();
+  }
+};
+
+EventFile::EventFile(const fs::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->on_trouble = std::move(on_trouble);
+  try {
+    fs::create_directories(folder);
+    impl_->path = new_name(folder);
+  } catch (const fs::filesystem_error& error) {
+    impl_->trouble(std::string(error.what()) + "; TensorBoard's figures are not written");
+    return;
+  }
+  impl_->fd = ::open(impl_->path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+  if (impl_->fd < 0) {
+    impl_->trouble("cannot make " + impl_->path.string() + ": " + std::strerror(errno) +
+                   "; TensorBoard's figures are not written");
+    return;
+  }
+  impl_->buffer += tfrecord(file_version_event(wall_time_s()));
+  // START drops this step and later ones; the step resumed from is done and stays.
+  impl_->buffer += tfrecord(session_start_event(wall_time_s(), resume_step > 0 ? resume_step + 1 : 0));
+  impl_->write_out();
+}
+
+EventFile::~EventFile() {
+  impl_->write_out();
+  if (impl_->fd >= 0) ::close(impl_->fd);
+}
+
+void EventFile::scalar(const std::string& tag, std::int64_t step, double value) {
+  impl_->buffer += tfrecord(scalar_event(wall_time_s(), step, tag, static_cast<float>(value)));
+  const bool late = std::chrono::steady_clock::now() - impl_->flushed >= kBufferTime;
+  if (late || impl_->buffer.size() >= kBufferBytes) impl_->write_out();
+}
+
+void EventFile::flush() {
+  impl_->write_out();
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,126 @@
+#include "trainer/metrics/metrics_log.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "common/atomic_file.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A whole line's record is of this run's past as far as it is kept: not past the resume point, and a record at all (a machine
+// that lost power can leave a line of zeros).
+bool is_kept(std::string_view line, std::int64_t resume_step) {
+  const auto record = nlohmann::json::parse(line, nullptr, false);
+  if (!record.is_object()) return false;
+  const auto step = record.find("step");
+  return step == record.end() || !step->is_number_integer() || step->get<std::int64_t>() <= resume_step;
+}
+
+struct Kept {
+  std::string text;       // the lines kept
+  bool is_prefix = true;  // they are the file's beginning: nothing was dropped before any of them
+};
+
+Kept kept_part(const std::string& text, std::int64_t resume_step) {
+  Kept kept;
+  bool dropped = false;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string_view line(text.data() + begin, end - begin);
+    if (!is_kept(line, resume_step)) {
+      dropped = true;
+      continue;
+    }
+    if (dropped) kept.is_prefix = false;
+    kept.text.append(line).push_back('\n');
+  }
+  return kept;
+}
+
+// Throws std::system_error naming the file.
+void cut_file(const fs::path& file, std::int64_t resume_step) {
+  if (!fs::is_regular_file(file)) return;
+  std::string text;
+  {
+    std::ifstream in(file, std::ios::binary);
+    std::ostringstream content;
+    if (!in) throw std::system_error(errno, std::generic_category(), "cannot read " + file.string());
+    content << in.rdbuf();
+    text = std::move(content).str();
+  }
+  const Kept kept = kept_part(text, resume_step);
+  if (kept.text.size() == text.size()) return;
+  if (!kept.is_prefix) {
+    write_file_atomically(file, kept.text);
+    return;
+  }
+  // Shortening a file is atomic by itself, and works on a full disk.
+  if (::truncate(file.c_str(), static_cast<off_t>(kept.text.size())) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot cut " + file.string());
+  }
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const fs::path& file, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble)
+    : file_(file), on_trouble_(std::move(on_trouble)) {
+  try {
+    if (!file.parent_path().empty()) fs::create_directories(file.parent_path());
+    cut_file(file, resume_step);
+  } catch (const std::system_error& error) {
+    trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step) + " may appear twice");
+  }
+  fd_ = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) trouble("cannot open " + file.string() + ": " + std::strerror(errno) + "; metrics are not written");
+}
+
+MetricsLog::~MetricsLog() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MetricsLog::write(const std::string& event, const nlohmann::ordered_json& fields) {
+  if (fd_ < 0) return;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  nlohmann::ordered_json record = {{"event", event},
+                                   {"time_ns", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()}};
+  record.update(fields);
+  const std::string line = record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+
+  ssize_t put = 0;
+  do {
+    put = ::write(fd_, line.data(), line.size());
+  } while (put < 0 && errno == EINTR);
+  if (put == static_cast<ssize_t>(line.size())) return;
+  // A short write means that the disk filled up in the middle of the line.
+  const int reason = put < 0 ? errno : ENOSPC;
+  if (put > 0) remove_torn_line(put);
+  trouble("cannot write " + file_.string() + ": " + std::strerror(reason) + "; some metrics will be missing");
+}
+
+// So that the next line, when there is space again, does not continue half of this one.
+void MetricsLog::remove_torn_line(std::int64_t bytes) {
+  const off_t size = ::lseek(fd_, 0, SEEK_END);
+  if (size < bytes || ::ftruncate(fd_, size - bytes) != 0) {
+    trouble("cannot cut a torn line off " + file_.string() + ": " + std::strerror(errno));
+  }
+}
+
+void MetricsLog::trouble(const std::string& what) {
+  if (!std::exchange(troubled_, true) && on_trouble_) on_trouble_(what);
+}
+
+}  // namespace ddprun::trainer

@@ -9,23 +9,31 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "common/channel/message.hpp"
 
 namespace ddprun::channel {
 
-inline constexpr std::size_t kMaxFrameBytes = 17u << 20;
+inline constexpr std::size_t kMaxFrameBytes = 17u << 20;  // with its two lengths
+inline constexpr std::size_t kMaxJsonBytes = 1u << 20;    // of a frame
+inline constexpr std::size_t kMaxKeyBytes = 4u << 10;     // of a store key
+inline constexpr std::size_t kMaxKeys = 1u << 16;         // of one request
+inline constexpr std::size_t kMaxValueBytes = 16u << 20;  // of a store value
+inline constexpr std::size_t kMaxTextBytes = 64u << 10;   // error messages, paths: longer ones are cut when encoded
 
 class ProtocolError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// One whole frame, ready to be written.
+// One whole frame, ready to be written. Text that is not UTF-8 is mended and long text cut; keys and values travel as they are,
+// and throw ProtocolError when they are over their limit.
 std::string encode(const FromWorker& message);
 std::string encode(const FromAgent& message);
 
-// Collects bytes as they come and hands out whole messages. Holds at most one incomplete frame.
+// Collects bytes as they come and hands out whole messages. Take all messages out after each feed: then at most one incomplete
+// frame is held. After a ProtocolError the rest of the stream means nothing.
 class Decoder {
  public:
   void feed(std::span<const std::byte> bytes);
@@ -34,9 +42,9 @@ class Decoder {
   std::optional<FromAgent> next_from_agent();
 
  private:
-  struct Frame {
-    std::string json;
-    std::string blob;
+  struct Frame {  // views into buffer_, good until the next feed
+    std::string_view json;
+    std::string_view blob;
   };
   std::optional<Frame> next_frame();
   std::string buffer_;

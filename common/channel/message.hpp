@@ -20,7 +20,7 @@ inline constexpr int kProtocolVersion = 1;
 
 struct Hello {
   int protocol = kProtocolVersion;
-  std::string version;  // ddptrain's, with its LibTorch's
+  std::string version{};  // ddptrain's, with its LibTorch's
   std::int64_t pid = 0;
 };
 
@@ -40,9 +40,9 @@ struct Progress {
   std::int64_t epoch = 0;        // counted from 0
   std::int64_t epochs = 0;
   std::int64_t samples = 0;      // of the whole job, since the run began
-  std::optional<double> loss;    // mean over the global batch of the newest logged step
-  std::optional<double> lr;
-  std::optional<double> samples_per_s;
+  std::optional<double> loss{};  // mean over the global batch of the newest logged step
+  std::optional<double> lr{};
+  std::optional<double> samples_per_s{};
 };
 
 struct EvalResult {
@@ -64,12 +64,12 @@ enum class ErrorKind {
 
 struct WorkerError {
   ErrorKind kind = ErrorKind::kException;
-  std::string message;
-  std::string device;  // "cpu", "cuda:1"
+  std::string message{};
+  std::string device{};  // "cpu", "cuda:1"
   std::int64_t step = 0;
   Phase phase = Phase::kRunning;
-  std::optional<std::int64_t> bytes_asked;
-  std::optional<std::int64_t> bytes_free;
+  std::optional<std::int64_t> bytes_asked{};
+  std::optional<std::int64_t> bytes_free{};
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
   bool fatal = true;         // false: a warning, the worker goes on
   int exit_code = 1;         // what the worker will exit with when fatal
@@ -77,7 +77,7 @@ struct WorkerError {
 
 struct CheckpointPublished {
   std::int64_t step = 0;
-  std::string path;
+  std::string path{};
   double pause_s = 0;  // how long training stood still for it
   double save_s = 0;
   std::int64_t bytes = 0;
@@ -99,11 +99,11 @@ struct StoreRequest {
   enum class Op { kSet, kGet, kTryGet, kWait, kAdd, kCompareSet, kDelete, kCheck, kNumKeys };
   std::uint64_t id = 0;
   Op op = Op::kGet;
-  std::vector<std::string> keys;  // one, but for wait and check
-  std::string value;              // set: value; compare_set: desired
-  std::string expected;           // compare_set
-  std::int64_t amount = 0;        // add
-  std::int64_t timeout_ms = 0;    // get, wait: answer kTimeout after that long; 0: at once, negative: never
+  std::vector<std::string> keys{};  // one, but for wait and check
+  std::string value{};              // set: value; compare_set: desired
+  std::string expected{};           // compare_set
+  std::int64_t amount = 0;          // add
+  std::int64_t timeout_ms = 0;      // get, wait: answer kTimeout after that long; 0: at once, negative: never
 };
 
 using FromWorker = std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived,
@@ -117,7 +117,7 @@ struct Stop {
   enum class Mode { kSave, kNow };
   Mode mode = Mode::kNow;
   std::int64_t deadline_ms = 0;
-  std::string reason;  // "SIGTERM", "worker 1 failed"
+  std::string reason{};  // "SIGTERM", "worker 1 failed"
 };
 
 // The step at which every rank stops and saves: the largest `started` of all ranks.
@@ -134,9 +134,9 @@ struct StoreReply {
   enum class Status { kOk, kTimeout, kNotFound, kError };
   std::uint64_t id = 0;
   Status status = Status::kOk;
-  std::string value;       // get, try_get, compare_set: the value now stored
-  std::int64_t number = 0; // add: new sum; delete, check: 0 or 1; num_keys: count
-  std::string message;     // kError
+  std::string value{};      // get, try_get, compare_set: the value now stored
+  std::int64_t number = 0;  // add: new sum; delete, check: 0 or 1; num_keys: count
+  std::string message{};    // kError
 };
 
 using FromAgent = std::variant<Stop, StopAt, Carry, StoreReply>;

@@ -1,0 +1,318 @@
+// Frames from messages and back. The JSON of a frame is an object with "type" and the fields of fields.hpp; keys and values of
+// store requests stand in it as their lengths, and their bytes follow behind it in the same order. Numbers that JSON doesn't
+// have (NaN, infinities) are the strings "nan", "inf" and "-inf".
+#include "common/channel/codec.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "common/channel/fields.hpp"
+
+namespace ddprun::channel {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLengthBytes = 4;
+
+std::uint32_t read_length(const char* bytes) {
+  std::uint32_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    length |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  }
+  return length;
+}
+
+void append_length(std::string& out, std::size_t length) {
+  for (std::size_t i = 0; i < kLengthBytes; ++i) out.push_back(static_cast<char>((length >> (8 * i)) & 0xff));
+}
+
+std::string name(std::string_view field) {
+  return "'" + std::string(field) + "'";
+}
+
+// Cut between two characters, not within one.
+std::string_view cut(std::string_view text) {
+  if (text.size() <= kMaxTextBytes) return text;
+  std::size_t end = kMaxTextBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+void check_size(std::string_view field, std::size_t size, std::size_t limit) {
+  if (size <= limit) return;
+  throw ProtocolError("field " + name(field) + " has " + std::to_string(size) + " bytes, at most " + std::to_string(limit) +
+                      " are allowed");
+}
+
+void check_count(std::size_t count) {
+  if (count <= kMaxKeys) return;
+  throw ProtocolError("a request has " + std::to_string(count) + " keys, at most " + std::to_string(kMaxKeys) + " are allowed");
+}
+
+Json to_json(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+class Writer {
+ public:
+  explicit Writer(std::string_view type) { json_["type"] = type; }
+
+  template <class T>
+  void operator()(const char* field, const T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      json_[field] = NamesOf<T>::value.at(static_cast<std::size_t>(value));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      json_[field] = cut(value);
+    } else if constexpr (std::is_same_v<T, double>) {
+      json_[field] = to_json(value);
+    } else {
+      json_[field] = value;
+    }
+  }
+  template <class T>
+  void operator()(const char* field, const std::optional<T>& value) {
+    if (value) (*this)(field, *value);
+  }
+  void keys(const char* field, const std::vector<std::string>& keys) {
+    check_count(keys.size());
+    Json lengths = Json::array();
+    for (const std::string& key : keys) {
+      check_size(field, key.size(), kMaxKeyBytes);
+      lengths.push_back(key.size());
+      blobs_.push_back(key);
+    }
+    json_[field] = std::move(lengths);
+  }
+  void blob(const char* field, const std::string& value) {
+    check_size(field, value.size(), kMaxValueBytes);
+    json_[field] = value.size();
+    blobs_.push_back(value);
+  }
+
+  std::string frame() const {
+    const std::string json = json_.dump(-1, ' ', false, Json::error_handler_t::replace);
+    check_size("json", json.size(), kMaxJsonBytes);
+    std::size_t size = 2 * kLengthBytes + json.size();
+    for (const std::string_view blob : blobs_) size += blob.size();
+    if (size > kMaxFrameBytes) {
+      throw ProtocolError("a frame of " + std::to_string(size) + " bytes, at most " + std::to_string(kMaxFrameBytes) +
+                          " are allowed");
+    }
+    std::string out;
+    out.reserve(size);
+    append_length(out, size - kLengthBytes);
+    append_length(out, json.size());
+    out += json;
+    for (const std::string_view blob : blobs_) out += blob;
+    return out;
+  }
+
+ private:
+  Json json_ = Json::object();
+  std::vector<std::string_view> blobs_;  // of the message, which outlives the writer
+};
+
+class Reader {
+ public:
+  Reader(const Json& json, std::string_view blob) : json_(json), blob_(blob) {}
+
+  template <class T>
+  void operator()(const char* field, T& value) {
+    read(field, need(field), value);
+  }
+  template <class T>
+  void operator()(const char* field, std::optional<T>& value) {
+    const auto found = json_.find(field);
+    if (found == json_.end()) return;
+    ++fields_read_;
+    read(field, *found, value.emplace());
+  }
+  void keys(const char* field, std::vector<std::string>& keys) {
+    const Json& lengths = need(field);
+    if (!lengths.is_array()) wrong(field, "an array of lengths", lengths);
+    check_count(lengths.size());
+    keys.reserve(lengths.size());
+    for (const Json& length : lengths) keys.push_back(take(field, length, kMaxKeyBytes));
+  }
+  void blob(const char* field, std::string& value) { value = take(field, need(field), kMaxValueBytes); }
+
+  // Nothing may be left over: what we don't know would be lost silently.
+  void finish() const {
+    if (!blob_.empty()) throw ProtocolError(std::to_string(blob_.size()) + " bytes are left over behind the message");
+    if (fields_read_ + 1 != json_.size()) throw ProtocolError("a message has fields that are not known");  // + "type"
+  }
+
+ private:
+  [[noreturn]] static void wrong(const char* field, const char* expected, const Json& found) {
+    throw ProtocolError("field " + name(field) + ": expected " + expected + ", found " + found.type_name());
+  }
+
+  const Json& need(const char* field) {
+    const auto found = json_.find(field);
+    if (found == json_.end()) throw ProtocolError("field " + name(field) + " is missing");
+    ++fields_read_;
+    return *found;
+  }
+
+  template <class T>
+  static void read(const char* field, const Json& json, T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      if (!json.is_string()) wrong(field, "a name", json);
+      const auto& names = NamesOf<T>::value;
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        if (json.get_ref<const std::string&>() != names[i]) continue;
+        value = static_cast<T>(i);
+        return;
+      }
+      throw ProtocolError("field " + name(field) + " has a value that is not known");
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (!json.is_boolean()) wrong(field, "true or false", json);
+      value = json.get<bool>();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!json.is_string()) wrong(field, "a string", json);
+      value = json.get_ref<const std::string&>();
+    } else if constexpr (std::is_same_v<T, double>) {
+      read_double(field, json, value);
+    } else {
+      read_integer(field, json, value);
+    }
+  }
+
+  static void read_double(const char* field, const Json& json, double& value) {
+    if (json.is_number()) {
+      value = json.get<double>();
+    } else if (json == "nan") {
+      value = std::numeric_limits<double>::quiet_NaN();
+    } else if (json == "inf") {
+      value = std::numeric_limits<double>::infinity();
+    } else if (json == "-inf") {
+      value = -std::numeric_limits<double>::infinity();
+    } else {
+      wrong(field, "a number", json);
+    }
+  }
+
+  template <class Integer>
+  static void read_integer(const char* field, const Json& json, Integer& value) {
+    const bool fits = json.is_number_unsigned() ? std::in_range<Integer>(json.get<std::uint64_t>())
+                                                : json.is_number_integer() && std::in_range<Integer>(json.get<std::int64_t>());
+    if (!fits) wrong(field, "an integer in range", json);
+    value = json.get<Integer>();
+  }
+
+  std::string take(const char* field, const Json& length, std::size_t limit) {
+    std::uint64_t size = 0;
+    read_integer(field, length, size);
+    check_size(field, size, limit);
+    if (size > blob_.size()) {
+      throw ProtocolError("field " + name(field) + " should have " + std::to_string(size) + " bytes, the frame has " +
+                          std::to_string(blob_.size()) + " left");
+    }
+    std::string bytes(blob_.substr(0, size));
+    blob_.remove_prefix(size);
+    return bytes;
+  }
+
+  const Json& json_;
+  std::string_view blob_;
+  std::size_t fields_read_ = 0;
+};
+
+template <class Variant>
+std::string encode_any(const Variant& message) {
+  return std::visit(
+      [](const auto& m) {
+        Writer writer(kTypeName<std::decay_t<decltype(m)>>);
+        visit_fields(writer, m);
+        return writer.frame();
+      },
+      message);
+}
+
+template <class Variant, std::size_t kIndex = 0>
+Variant decode_as(const std::string& type, const Json& json, std::string_view blob) {
+  if constexpr (kIndex == std::variant_size_v<Variant>) {
+    throw ProtocolError("a message of type " + name(std::string_view(type).substr(0, 40)) + ", which is not known here");
+  } else {
+    using Message = std::variant_alternative_t<kIndex, Variant>;
+    if (type != kTypeName<Message>) return decode_as<Variant, kIndex + 1>(type, json, blob);
+    Message message;
+    Reader reader(json, blob);
+    visit_fields(reader, message);
+    reader.finish();
+    return message;
+  }
+}
+
+template <class Variant>
+Variant decode(std::string_view text, std::string_view blob) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) throw ProtocolError("a frame's JSON is not an object");
+  const auto type = json.find("type");
+  if (type == json.end() || !type->is_string()) throw ProtocolError("a message has no type");
+  return decode_as<Variant>(type->get_ref<const std::string&>(), json, blob);
+}
+
+}  // namespace
+
+std::string encode(const FromWorker& message) {
+  return encode_any(message);
+}
+std::string encode(const FromAgent& message) {
+  return encode_any(message);
+}
+
+void Decoder::feed(std::span<const std::byte> bytes) {
+  // What was handed out goes first, so that the buffer holds no more than one frame and what came with its end. Moving the rest
+  // only when it is the smaller part keeps the cost of a byte constant.
+  if (consumed_ == buffer_.size()) {
+    constexpr std::size_t kKeptCapacity = 256u << 10;
+    if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // after one large value, give the memory back
+    buffer_.clear();
+    consumed_ = 0;
+  } else if (consumed_ > buffer_.size() / 2) {
+    buffer_.erase(0, consumed_);
+    consumed_ = 0;
+  }
+  buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+std::optional<Decoder::Frame> Decoder::next_frame() {
+  const std::string_view rest = std::string_view(buffer_).substr(consumed_);
+  if (rest.size() < kLengthBytes) return std::nullopt;
+  const std::size_t length = read_length(rest.data());
+  if (length < kLengthBytes || length > kMaxFrameBytes - kLengthBytes) {
+    throw ProtocolError("a frame says it has " + std::to_string(length) + " bytes, from " + std::to_string(kLengthBytes) +
+                        " to " + std::to_string(kMaxFrameBytes - kLengthBytes) + " are allowed");
+  }
+  if (rest.size() < 2 * kLengthBytes) return std::nullopt;
+  const std::size_t json_length = read_length(rest.data() + kLengthBytes);
+  if (json_length > length - kLengthBytes || json_length > kMaxJsonBytes) {
+    throw ProtocolError("a frame of " + std::to_string(length) + " bytes says its JSON has " + std::to_string(json_length));
+  }
+  if (rest.size() < kLengthBytes + length) return std::nullopt;
+  consumed_ += kLengthBytes + length;
+  const std::string_view body = rest.substr(2 * kLengthBytes, length - kLengthBytes);
+  return Frame{body.substr(0, json_length), body.substr(json_length)};
+}
+
+std::optional<FromWorker> Decoder::next_from_worker() {
+  const std::optional<Frame> frame = next_frame();
+  if (!frame) return std::nullopt;
+  return decode<FromWorker>(frame->json, frame->blob);
+}
+
+std::optional<FromAgent> Decoder::next_from_agent() {
+  const std::optional<Frame> frame = next_frame();
+  if (!frame) return std::nullopt;
+  return decode<FromAgent>(frame->json, frame->blob);
+}
+
+}  // namespace ddprun::channel

@@ -1,0 +1,289 @@
+// What goes into the worker channel comes out of it, whatever the pieces; what breaks the rules is refused.
+#include "common/channel/codec.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <random>
+
+namespace ddprun::channel {
+namespace {
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+template <class Message>
+Message through_worker_channel(const Message& message) {
+  Decoder decoder;
+  decoder.feed(bytes_of(encode(FromWorker(message))));
+  const auto out = decoder.next_from_worker();
+  EXPECT_TRUE(out.has_value());
+  EXPECT_FALSE(decoder.next_from_worker().has_value());
+  return std::get<Message>(out.value());
+}
+
+template <class Message>
+Message through_agent_channel(const Message& message) {
+  Decoder decoder;
+  decoder.feed(bytes_of(encode(FromAgent(message))));
+  return std::get<Message>(decoder.next_from_agent().value());
+}
+
+std::string frame(const std::string& json, const std::string& blob = "") {
+  std::string out;
+  for (const std::size_t length : {4 + json.size() + blob.size(), json.size()}) {
+    for (unsigned i = 0; i < 4; ++i) out.push_back(static_cast<char>((length >> (8 * i)) & 0xff));
+  }
+  return out + json + blob;
+}
+
+std::string refusal(const std::string& bytes) {
+  Decoder decoder;
+  decoder.feed(bytes_of(bytes));
+  try {
+    decoder.next_from_worker();
+  } catch (const ProtocolError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Codec, AFrameIsTwoLengthsJsonAndBytes) {
+  EXPECT_EQ(encode(FromAgent(Carry{15})), frame(R"({"signal":15,"type":"carry"})"));
+  EXPECT_EQ(
+      encode(FromAgent(StoreReply{7, StoreReply::Status::kOk, std::string("\0\xff", 2), 3, ""})),
+      frame(R"({"id":7,"message":"","number":3,"status":"ok","type":"store_reply","value":2})", std::string("\0\xff", 2)));
+}
+
+TEST(Codec, WorkerMessagesSurvive) {
+  const Hello hello = through_worker_channel(Hello{1, "0.1.0 (LibTorch 2.11)", 4711});
+  EXPECT_EQ(hello.protocol, 1);
+  EXPECT_EQ(hello.version, "0.1.0 (LibTorch 2.11)");
+  EXPECT_EQ(hello.pid, 4711);
+
+  for (const Phase phase :
+       {Phase::kStarting, Phase::kJoining, Phase::kRunning, Phase::kSaving, Phase::kEvaluating, Phase::kDone}) {
+    const PhaseChange change = through_worker_channel(PhaseChange{phase, 5, 2});
+    EXPECT_EQ(change.phase, phase);
+    EXPECT_EQ(change.step, 5);
+    EXPECT_EQ(change.epoch, 2);
+  }
+
+  const EvalResult eval = through_worker_channel(EvalResult{400, 2, 0.25, 0.9025, 10000});
+  EXPECT_EQ(eval.loss, 0.25);
+  EXPECT_EQ(eval.accuracy, 0.9025);
+  EXPECT_EQ(eval.samples, 10000);
+
+  WorkerError error{ErrorKind::kOutOfMemory, "CUDA out of memory", "cuda:1", 17, Phase::kSaving, 1 << 30, {}, 123, false, 84};
+  error = through_worker_channel(error);
+  EXPECT_EQ(error.kind, ErrorKind::kOutOfMemory);
+  EXPECT_EQ(error.message, "CUDA out of memory");
+  EXPECT_EQ(error.device, "cuda:1");
+  EXPECT_EQ(error.phase, Phase::kSaving);
+  EXPECT_EQ(error.bytes_asked, 1 << 30);
+  EXPECT_FALSE(error.bytes_free.has_value());
+  EXPECT_FALSE(error.fatal);
+  EXPECT_EQ(error.exit_code, 84);
+
+  const auto saved =
+      through_worker_channel(CheckpointPublished{400, "/runs/a/checkpoints/step-000000400", 0.001, 0.25, 1 << 20});
+  EXPECT_EQ(saved.path, "/runs/a/checkpoints/step-000000400");
+  EXPECT_EQ(saved.pause_s, 0.001);
+  EXPECT_EQ(through_worker_channel(SignalReceived{15}).signal, 15);
+  EXPECT_EQ(through_worker_channel(StopReady{99}).started, 99);
+}
+
+TEST(Codec, AgentMessagesSurvive) {
+  const Stop stop = through_agent_channel(Stop{Stop::Mode::kSave, 30000, "SIGTERM"});
+  EXPECT_EQ(stop.mode, Stop::Mode::kSave);
+  EXPECT_EQ(stop.deadline_ms, 30000);
+  EXPECT_EQ(stop.reason, "SIGTERM");
+  EXPECT_EQ(through_agent_channel(StopAt{1000}).step, 1000);
+  EXPECT_EQ(through_agent_channel(Carry{10}).signal, 10);
+  const StoreReply reply = through_agent_channel(StoreReply{~0ull, StoreReply::Status::kError, "", -3, "no such key"});
+  EXPECT_EQ(reply.id, ~0ull);
+  EXPECT_EQ(reply.status, StoreReply::Status::kError);
+  EXPECT_EQ(reply.number, -3);
+  EXPECT_EQ(reply.message, "no such key");
+}
+
+TEST(Codec, DoublesRoundTripBitForBit) {
+  for (const double value :
+       {0.1, 1.0 / 3, -0.0, 1e-308, 5e-324, std::numeric_limits<double>::max(), 1.0, 123456789012345678.0}) {
+    const Progress progress = through_worker_channel(Progress{.loss = value});
+    EXPECT_EQ(progress.loss, value);
+    EXPECT_EQ(std::signbit(*progress.loss), std::signbit(value));
+    EXPECT_FALSE(progress.lr.has_value());
+  }
+}
+
+TEST(Codec, DivergedLossesSurvive) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(std::isnan(*through_worker_channel(Progress{.loss = std::nan("")}).loss));
+  EXPECT_EQ(through_worker_channel(Progress{.loss = kInfinity}).loss, kInfinity);
+  EXPECT_EQ(through_worker_channel(EvalResult{.loss = -kInfinity}).loss, -kInfinity);
+}
+
+TEST(Codec, IntegersAtTheirLimits) {
+  constexpr auto kMin = std::numeric_limits<std::int64_t>::min();
+  constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(through_worker_channel(StopReady{kMin}).started, kMin);
+  EXPECT_EQ(through_worker_channel(StopReady{kMax}).started, kMax);
+}
+
+TEST(Codec, KeysAndValuesAreBytes) {
+  StoreRequest request;
+  request.id = 1;
+  request.op = StoreRequest::Op::kCompareSet;
+  request.keys = {std::string("a\0\xff", 3), ""};
+  request.value = std::string(1 << 20, '\x80');
+  request.expected = "\xc3";
+  request.timeout_ms = -1;
+  const StoreRequest out = through_worker_channel(request);
+  EXPECT_EQ(out.op, request.op);
+  EXPECT_EQ(out.keys, request.keys);
+  EXPECT_EQ(out.value, request.value);
+  EXPECT_EQ(out.expected, request.expected);
+  EXPECT_EQ(out.timeout_ms, -1);
+}
+
+TEST(Codec, EveryStoreOperationAndStatusSurvives) {
+  for (int op = 0; op <= static_cast<int>(StoreRequest::Op::kNumKeys); ++op) {
+    StoreRequest request{.op = static_cast<StoreRequest::Op>(op), .keys = {}, .value = "", .expected = ""};
+    EXPECT_EQ(through_worker_channel(request).op, request.op);
+  }
+  for (int status = 0; status <= static_cast<int>(StoreReply::Status::kError); ++status) {
+    StoreReply reply{.status = static_cast<StoreReply::Status>(status), .value = "", .message = ""};
+    EXPECT_EQ(through_agent_channel(reply).status, reply.status);
+  }
+}
+
+TEST(Codec, TheLargestValuePassesAndOneByteMoreDoesNot) {
+  StoreRequest request{.keys = {std::string(kMaxKeyBytes, 'k')}, .value = std::string(kMaxValueBytes, 'v'), .expected = ""};
+  EXPECT_EQ(through_worker_channel(request).value.size(), kMaxValueBytes);
+  request.value += 'v';
+  EXPECT_THROW(encode(FromWorker(request)), ProtocolError);
+  request.value = "";
+  request.keys = {std::string(kMaxKeyBytes + 1, 'k')};
+  EXPECT_THROW(encode(FromWorker(request)), ProtocolError);
+  request.keys.assign(kMaxKeys + 1, "k");
+  EXPECT_THROW(encode(FromWorker(request)), ProtocolError);
+}
+
+TEST(Codec, ErrorMessagesAreMendedAndCutRatherThanLost) {
+  WorkerError error;
+  error.message = "bad \xff byte";
+  EXPECT_EQ(through_worker_channel(error).message, "bad \xEF\xBF\xBD byte");
+  error.message = "x" + std::string(kMaxTextBytes, '\x01');
+  error.device = std::string(2 * kMaxTextBytes, '\x01');
+  EXPECT_EQ(through_worker_channel(error).message.size(), kMaxTextBytes);
+  error.message = "x";
+  while (error.message.size() < 2 * kMaxTextBytes) error.message += "\xC3\xA9";  // cut falls within a character
+  EXPECT_EQ(through_worker_channel(error).message.size(), kMaxTextBytes - 1);
+}
+
+TEST(Codec, BytesMayComeInAnyPieces) {
+  std::string stream;
+  for (std::int64_t i = 0; i < 50; ++i) {
+    stream += encode(FromWorker(StopReady{i}));
+    stream += encode(
+        FromWorker(StoreRequest{.keys = {"k"}, .value = std::string(static_cast<std::size_t>(i) * 7, 'v'), .expected = ""}));
+  }
+  for (const std::size_t piece : {1u, 3u, 64u, 1000u, 100000u}) {
+    Decoder decoder;
+    std::int64_t count = 0;
+    for (std::size_t at = 0; at < stream.size(); at += piece) {
+      decoder.feed(bytes_of(std::string_view(stream).substr(at, piece)));
+      while (const auto message = decoder.next_from_worker()) {
+        if (count % 2 == 0) {
+          EXPECT_EQ(std::get<StopReady>(*message).started, count / 2);
+        } else {
+          EXPECT_EQ(std::get<StoreRequest>(*message).value.size(), static_cast<std::size_t>(count / 2) * 7);
+        }
+        ++count;
+      }
+    }
+    EXPECT_EQ(count, 100);
+  }
+}
+
+TEST(Codec, LimitsAreCheckedBeforeTheBytesCome) {
+  EXPECT_EQ(refusal("\xff\xff\xff\xff"), "a frame says it has 4294967295 bytes, from 4 to 17825788 are allowed");
+  EXPECT_EQ(refusal(std::string(4, '\0')), "a frame says it has 0 bytes, from 4 to 17825788 are allowed");
+  EXPECT_EQ(refusal(std::string("\x08\0\0\0\x05\0\0\0", 8)), "a frame of 8 bytes says its JSON has 5");
+}
+
+TEST(Codec, WhatIsNotAMessageIsRefused) {
+  EXPECT_EQ(refusal(frame("")), "a frame's JSON is not an object");
+  EXPECT_EQ(refusal(frame("[1]")), "a frame's JSON is not an object");
+  EXPECT_EQ(refusal(frame("{}")), "a message has no type");
+  EXPECT_EQ(refusal(frame(R"({"type":"dance"})")), "a message of type 'dance', which is not known here");
+  EXPECT_EQ(refusal(frame(R"({"type":"stop"})")), "a message of type 'stop', which is not known here")
+      << "an agent's message from a worker";
+  EXPECT_EQ(refusal(frame(R"({"type":"signal"})")), "field 'signal' is missing");
+  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":"9"})")), "field 'signal': expected an integer in range, found string");
+  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":4294967296})")),
+            "field 'signal': expected an integer in range, found number");
+  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":1.5})")), "field 'signal': expected an integer in range, found number");
+  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":9,"more":1})")), "a message has fields that are not known");
+  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":9})", "x")), "1 bytes are left over behind the message");
+  EXPECT_EQ(refusal(frame(R"({"type":"phase","phase":"x","step":0,"epoch":0})")),
+            "field 'phase' has a value that is not known");
+  const std::string store = R"({"type":"store","id":1,"op":"set","keys":[1],"value":9,"expected":0,"amount":0,"timeout_ms":0})";
+  EXPECT_EQ(refusal(frame(store, "kv")), "field 'value' should have 9 bytes, the frame has 1 left");
+}
+
+// Random damage is a message, an incomplete frame or a ProtocolError; never a crash. DDPRUN_TEST_SEED repeats a run.
+TEST(Codec, DamagedStreamsNeverCrash) {
+  const char* given = std::getenv("DDPRUN_TEST_SEED");
+  const unsigned seed = given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device{}();
+  SCOPED_TRACE("DDPRUN_TEST_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  const auto below = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
+
+  WorkerError error;
+  error.message = "boom";
+  const std::vector<std::string> worker_frames{
+      encode(FromWorker(Hello{1, "v", 2})), encode(FromWorker(Progress{.step = 3, .loss = 0.5})), encode(FromWorker(error)),
+      encode(FromWorker(StoreRequest{.keys = {"a", "bc"}, .value = "value", .expected = "x"}))};
+  const std::vector<std::string> agent_frames{encode(FromAgent(Stop{Stop::Mode::kNow, 1, "r"})),
+                                              encode(FromAgent(StoreReply{.value = "abc", .message = ""}))};
+  int refused = 0, passed = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const bool from_worker = below(2) == 0;
+    const auto& frames = from_worker ? worker_frames : agent_frames;
+    std::string stream = frames[below(frames.size())] + frames[below(frames.size())];
+    for (std::size_t n = below(4); n > 0; --n) {
+      const std::size_t at = below(stream.size());
+      switch (below(3)) {
+        case 0:
+          stream[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          stream.erase(at, 1 + below(3));
+          break;
+        default:
+          stream.insert(at, 1, static_cast<char>(below(256)));
+      }
+    }
+    Decoder decoder;
+    try {
+      while (!stream.empty()) {
+        const std::size_t piece = std::min(stream.size(), 1 + below(40));
+        decoder.feed(bytes_of(std::string_view(stream).substr(0, piece)));
+        stream.erase(0, piece);
+        while (from_worker ? decoder.next_from_worker().has_value() : decoder.next_from_agent().has_value()) ++passed;
+      }
+    } catch (const ProtocolError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(passed, 0);
+}
+
+}  // namespace
+}  // namespace ddprun::channel

@@ -1,0 +1,200 @@
+// See console.hpp.
+#include "launcher/console.hpp"
+
+#include <cstdio>
+
+#include "launcher/report_event.hpp"
+
+namespace ddprun {
+namespace {
+
+constexpr std::int64_t kBarEveryNs = 100'000'000;
+constexpr std::int64_t kLineEveryNs = 2'000'000'000;
+
+template <class... Values>
+std::string printed(const char* format, Values... values) {
+  char text[128];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+std::string counted(std::int64_t number, const char* one) {
+  return format_count(number) + " " + one + (number == 1 ? "" : "s");
+}
+
+}  // namespace
+
+Console::Console(const Plan& plan, ConsoleFacts facts, ConsoleWriter& writer)
+    : plan_(plan), facts_(std::move(facts)), writer_(writer) {
+  writer_.set_rules({.rank_prefix = train(),
+                     .json = plan.json,
+                     .show_stdout = !train() || plan.verbosity >= 0,
+                     .log_files = train() || !plan.log_dir.empty() || !plan.run_dir.empty()});
+  bar_ = train() && !plan.json && plan.verbosity >= 0 &&
+         (writer.is_terminal(Stream::kStderr) || writer.is_terminal(Stream::kStdout));
+}
+
+void Console::on(const RunEvent& event) {
+  if (plan_.json) {
+    const std::string line = event_json_line(event);
+    if (!line.empty()) writer_.lines(Stream::kStdout, line);
+    return;
+  }
+  std::visit([this](const auto& e) { see(e); }, event);
+}
+
+void Console::say(int verbosity, const std::string& text) {
+  if (verbosity > plan_.verbosity) return;
+  writer_.line(train() ? Stream::kStdout : Stream::kStderr, train() ? text : "ddprun: " + text);
+}
+
+void Console::complain(const std::string& text) {
+  writer_.line(Stream::kStderr, "ddprun: " + text);
+}
+
+void Console::see(const RunStarted& event) {
+  started_ns_ = event.time_ns;
+  std::string head = plan_.title + ": " + counted(event.world_size, "worker");
+  if (!plan_.device.empty()) head += plan_.device == "auto" ? " on the device that LibTorch finds" : " on " + plan_.device;
+  if (!plan_.run_dir.empty()) head += ", run directory " + plan_.run_dir.string();
+  say(train() ? 0 : 1, head);
+  for (const std::string& line : facts_.opening) say(0, line);
+  for (const std::string& note : plan_.notes) say(1, "note: " + note);
+}
+
+void Console::see(const RoundStarted& event) {
+  pids_.clear();
+  world_size_ = event.world_size;
+  meter_.restart();
+  say(2, printed("round %d, restart count %d", event.round, event.restart_count));
+}
+
+void Console::see(const WorkerStarted& event) {
+  pids_[event.rank] = event.pid;
+  if (static_cast<int>(pids_.size()) != world_size_) return;
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& [rank, pid] : pids_) {
+    if (++shown > kShown) break;
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " pid " + std::to_string(pid);
+  }
+  if (pids_.size() > kShown) text += " and " + std::to_string(pids_.size() - kShown) + " more";
+  say(train() ? 0 : 1, text);
+}
+
+void Console::see(const WorkerSpoke& event) {
+  std::visit(
+      [&](const auto& message) {
+        using Message = std::decay_t<decltype(message)>;
+        if constexpr (std::is_same_v<Message, channel::Progress>) {
+          hear(event.rank, message, event.time_ns);
+        } else if constexpr (std::is_same_v<Message, channel::Hello>) {
+          say(2, "rank " + std::to_string(event.rank) + " runs " + message.version);
+        } else if constexpr (std::is_same_v<Message, channel::EvalResult> || std::is_same_v<Message, channel::WorkerError> ||
+                             std::is_same_v<Message, channel::CheckpointPublished> ||
+                             std::is_same_v<Message, channel::PhaseChange>) {
+          hear(event.rank, message);
+        }
+      },
+      event.message);
+}
+
+void Console::hear(int rank, const channel::Progress& message, std::int64_t time_ns) {
+  if (rank != 0) return;
+  meter_.add(message, time_ns);
+  const bool last = message.steps_total > 0 && message.step == message.steps_total && message.step != steps_;
+  steps_ = message.step;
+  epochs_ = message.epochs;
+  steps_total_ = message.steps_total;
+  if (plan_.verbosity < 0) return;
+  if (!last && time_ns - drawn_ns_ < (bar_ ? kBarEveryNs : kLineEveryNs)) return;
+  drawn_ns_ = time_ns;
+  if (bar_) {
+    writer_.set_bar(progress_bar(message, meter_.seconds_left(), writer_.columns()));
+  } else if (message.step > 0) {
+    say(0, progress_line(message, meter_.seconds_left()));
+  }
+}
+
+void Console::hear(int, const channel::EvalResult& message) {
+  evaluation_ = message;
+  const std::string epochs = epochs_ > 0 ? "/" + std::to_string(epochs_) : "";
+  say(0, "epoch " + std::to_string(message.epoch + 1) + epochs + ", step " + format_count(message.step) +
+             printed(": test accuracy %.2f %%, loss %.4f on ", 100 * message.accuracy, message.loss) +
+             counted(message.samples, "sample"));
+}
+
+void Console::hear(int rank, const channel::WorkerError& message) {
+  if (!message.fatal) {
+    complain("rank " + std::to_string(rank) + ": " + message.message);
+  } else {
+    say(1, "rank " + std::to_string(rank) + " reports: " + message.message);
+  }
+}
+
+void Console::hear(int, const channel::CheckpointPublished& message) {
+  say(1, "checkpoint of step " + format_count(message.step) +
+             printed(" (%.1f MB, training stood still for %.0f ms): ", static_cast<double>(message.bytes) / 1e6,
+                     1000 * message.pause_s) +
+             message.path);
+}
+
+void Console::hear(int rank, const channel::PhaseChange& message) {
+  if (rank == 0 && message.phase == channel::Phase::kRunning && steps_ == 0 && message.step > 0) {
+    say(0, "going on from step " + format_count(message.step));
+  }
+}
+
+void Console::see(const WorkerEnded& event) {
+  say(2, "rank " + std::to_string(event.rank) + " (pid " + std::to_string(event.pid) + ") ended: " + describe(event.status) +
+             (event.asked_to_stop ? ", as it was told" : ""));
+}
+
+void Console::tell_failure(const Failure& failure) {
+  std::string head = failure.rank >= 0 ? "rank " + std::to_string(failure.rank) : "the job";
+  if (failure.pid > 0) head += " (pid " + std::to_string(failure.pid) + ")";
+  head += " failed: ";
+  if (failure.status) head += describe(*failure.status);
+  if (failure.step >= 0) head += " at step " + format_count(failure.step);
+  if (!failure.message.empty()) head += (failure.status ? ": " : "") + failure.message;
+  complain(head);
+  for (const std::string& line : failure.stderr_tail) writer_.line(Stream::kStderr, "    | " + line);
+  if (!failure.log_path.empty()) complain("its log is " + failure.log_path);
+}
+
+void Console::see(const RoundFailed& event) {
+  writer_.set_bar("");
+  tell_failure(event.first);
+  for (const Failure& failure : event.consequences) {
+    if (plan_.verbosity < 1) break;
+    complain("then rank " + std::to_string(failure.rank) + ": " +
+             (failure.status ? describe(*failure.status) : failure.message));
+  }
+  complain(event.why);
+}
+
+void Console::see(const StopRequested& event) {
+  writer_.set_bar("");
+  if (plan_.verbosity < 0) return;
+  complain(signal_name(event.signal) +
+           (event.second ? " again: killing the workers" : ": stopping the workers; once more kills them"));
+}
+
+void Console::see(const RunEnded& event) {
+  writer_.set_bar("");
+  const std::string time = format_duration(static_cast<double>(event.time_ns - started_ns_) / 1e9);
+  const std::string restarts = event.restarts_used > 0 ? ", " + counted(event.restarts_used, "restart") : "";
+  if (event.exit_code == 0) {
+    if (!train()) return say(1, "done in " + time + restarts);
+    std::string text = "done: ";
+    if (evaluation_) text += printed("test accuracy %.2f %%, ", 100 * evaluation_->accuracy);
+    if (steps_ > 0) text += counted(steps_, "step") + " ";
+    writer_.line(Stream::kStdout, text + "in " + time + restarts + ", " + plan_.run_dir.string());
+    return;
+  }
+  complain("ended with exit code " + std::to_string(event.exit_code) + (event.why.empty() ? "" : ": " + event.why) + " (" +
+           time + restarts + (facts_.report.empty() ? "" : "; report: " + facts_.report.string()) + ")");
+}
+
+}  // namespace ddprun

@@ -1,0 +1,67 @@
+// The agent's console: stdout and stderr as bounded queues that never block the agent. A slow reader loses whole lines, which
+// are counted and said; a reader that went away closes its stream silently. Also keeps the progress bar below the lines on a
+// terminal. Shared by worker_output.cpp and console.cpp; used on the agent's thread only.
+//
+// Note: shared descriptions. stdout may be shared with the shell and with other processes, so O_NONBLOCK must not be set on it:
+// a pipe or terminal is opened anew through /proc/self/fd (a description of our own, non-blocking), and where that is refused
+// each write waits for poll() to say "writable" and is small enough not to block then. SIGPIPE must be ignored by the process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/io_context.hpp>
+
+#include "launcher/worker_output.hpp"
+
+namespace ddprun {
+
+// How workers' output looks; the same for all of them.
+struct OutputRules {
+  bool rank_prefix = true;  // "[rank 1] " before each line
+  bool json = false;        // lines become JSON objects on stdout
+  bool show_stdout = true;  // false: workers' stdout goes to the logs only
+  bool log_files = true;    // false: folders only, for the workers' error files
+};
+
+class ConsoleWriter {
+ public:
+  ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int stderr_fd);
+  ~ConsoleWriter();  // writes what is queued, giving up after 2 s in which nobody reads
+  ConsoleWriter(const ConsoleWriter&) = delete;
+  ConsoleWriter& operator=(const ConsoleWriter&) = delete;
+
+  void set_rules(const OutputRules& rules) { rules_ = rules; }
+  const OutputRules& rules() const { return rules_; }
+
+  bool is_terminal(Stream stream) const;
+  bool colours(Stream stream) const;  // a terminal, and NO_COLOR is unset
+  int columns() const;                // of the terminal; 80 when unknown
+
+  // One or more whole lines, each with its '\n'. They are shown together or not at all.
+  void lines(Stream stream, std::string_view text);
+  // A line of ddprun's own, without '\n'.
+  void line(Stream stream, std::string_view text);
+  // Part of a line of `source`. `anew` is written when the line is not open on the console (with its prefix), `more` when it
+  // is. `ends`: both end in '\n'; otherwise the line stays open until the next text of anybody.
+  void part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends);
+
+  // Replaces the bar; empty removes it. Nothing happens without a terminal or while its queue is not empty.
+  void set_bar(std::string_view text);
+
+  std::uint64_t dropped_lines() const;  // so far, of both streams
+
+  static constexpr std::size_t kQueueBytes = 1u << 20;
+
+ private:
+  class Sink;
+  Sink& sink(Stream stream) const { return stream == Stream::kStdout ? *stdout_ : *stderr_; }
+
+  OutputRules rules_;
+  std::shared_ptr<Sink> stdout_;
+  std::shared_ptr<Sink> stderr_;  // the same as stdout_ when both are one pipe or terminal: order is kept then
+};
+
+}  // namespace ddprun

@@ -1,0 +1,72 @@
+// See dry_run.hpp.
+#include "launcher/dry_run.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace ddprun {
+namespace {
+
+const char* name_of(Plan::Kind kind) {
+  switch (kind) {
+    case Plan::Kind::kTrain:
+      return "train";
+    case Plan::Kind::kPython:
+      return "python";
+    case Plan::Kind::kModule:
+      return "module";
+    case Plan::Kind::kProgram:
+      return "program";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+std::string shell_quoted(const std::string& argument) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
+  };
+  if (!argument.empty() && std::all_of(argument.begin(), argument.end(), plain)) return argument;
+  std::string quoted = "'";
+  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string dry_run_text(const Plan& plan, const VariableList& environment) {
+  std::string text = "Nothing is started (--dry-run). ddprun would start " + std::to_string(plan.nproc_per_node) +
+                     (plan.nproc_per_node == 1 ? " worker:\n\n " : " workers:\n\n ");
+  for (const std::string& argument : plan.command) text += " " + shell_quoted(argument);
+  text += "\n\nEnvironment of rank 0, on top of this shell's:\n";
+  for (const auto& [name, value] : environment) text += "  " + name + "=" + shell_quoted(value) + "\n";
+  text += "\nValues and where they come from:\n";
+  std::size_t name_width = 0, value_width = 0;
+  for (const ValueSource& source : plan.sources) {
+    name_width = std::max(name_width, source.name.size());
+    value_width = std::max(value_width, std::min<std::size_t>(source.value.size(), 48));
+  }
+  for (const ValueSource& source : plan.sources) {
+    std::string line = "  " + source.name;
+    line.resize(name_width + 4, ' ');
+    line += source.value;
+    line.resize(std::max(line.size(), name_width + 4 + value_width), ' ');
+    text += line + "  (" + source.source + ")\n";
+  }
+  for (const std::string& note : plan.notes) text += "note: " + note + "\n";
+  return text;
+}
+
+std::string dry_run_json(const Plan& plan, const VariableList& environment) {
+  using Json = nlohmann::ordered_json;
+  Json document{{"event", "plan"}, {"kind", name_of(plan.kind)}, {"title", plan.title}, {"command", plan.command}};
+  document["environment"] = Json::object();
+  for (const auto& [name, value] : environment) document["environment"][name] = value;
+  document["values"] = Json::object();
+  for (const ValueSource& source : plan.sources)
+    document["values"][source.name] = Json{{"value", source.value}, {"source", source.source}};
+  document["notes"] = plan.notes;
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ddprun

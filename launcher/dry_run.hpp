@@ -1,0 +1,22 @@
+// The whole plan as text or JSON, for --dry-run: what would be started, with which environment, and where each value came from.
+// Pure.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/plan.hpp"
+
+namespace ddprun {
+
+using VariableList = std::vector<std::pair<std::string, std::string>>;
+
+// `environment`: what rank 0 gets on top of the agent's own environment.
+std::string dry_run_text(const Plan& plan, const VariableList& environment);
+std::string dry_run_json(const Plan& plan, const VariableList& environment);
+
+// One argument as a shell would need it typed: quoted when it has to be. Pure.
+std::string shell_quoted(const std::string& argument);
+
+}  // namespace ddprun

@@ -1,0 +1,56 @@
+// Cuts a stream of bytes into lines, whatever pieces they come in. Pure; one for each stream of each worker. It copies only
+// lines that come in pieces, so a gigabyte of output costs a search for '\n' and no more.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+class LineSplitter {
+ public:
+  static constexpr std::size_t kLongestLine = 1u << 20;
+
+  // Calls whole(lines) with one or more whole lines, each with its '\n': at most twice, first the line that was begun earlier.
+  template <class Whole>
+  void feed(std::string_view bytes, Whole whole) {
+    const std::size_t last = bytes.rfind('\n');
+    if (last == std::string_view::npos) {
+      rest_ += bytes;
+      return;
+    }
+    if (!rest_.empty()) {
+      const std::size_t first = bytes.find('\n');
+      rest_ += bytes.substr(0, first + 1);
+      const std::string begun = std::move(rest_);
+      rest_.clear();
+      whole(std::string_view(begun));
+      if (first < last) whole(bytes.substr(first + 1, last - first));
+    } else {
+      whole(bytes.substr(0, last + 1));
+    }
+    rest_ = bytes.substr(last + 1);
+  }
+
+  std::string_view rest() const { return rest_; }                 // the unfinished line
+  bool too_long() const { return rest_.size() >= kLongestLine; }  // the unfinished line must be taken now
+  std::string take_rest() {
+    std::string taken = std::move(rest_);
+    rest_.clear();
+    return taken;
+  }
+
+ private:
+  std::string rest_;
+};
+
+// What a terminal would show of a line with '\r' updates: the text after the last '\r' that has any. `line` without its '\n'.
+// Pure.
+inline std::string_view visible_part(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  const std::size_t carriage = line.rfind('\r');
+  return carriage == std::string_view::npos ? line : line.substr(carriage + 1);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,56 @@
+// From argv and the environment to settings: for each option of the table the value that won and where it came from. Called by
+// main(); plan.cpp gives the values their meaning. Pure but for the environment, which the caller passes in.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun {
+
+// Looks up an environment variable. Empty values count as unset.
+using Environment = std::function<std::optional<std::string>(std::string_view name)>;
+Environment process_environment();
+
+struct Setting {
+  std::string value;   // flags: "1" or "0"; counts: a number
+  std::string source;  // "flag --max-restarts", "environment PET_MAX_RESTARTS", "default"
+};
+
+// First hit wins: flag, DDPRUN_*, PET_*, the option's other variable, the table's default. The last repeat of a flag wins.
+class Settings {
+ public:
+  Settings(std::span<const std::string> normalised_options, const Environment& environment);
+
+  // Nothing when nobody set it and the table has no default.
+  const Setting* find(std::string_view name) const;
+  bool given(std::string_view name) const;  // set by anything but the default
+  std::string text(std::string_view name) const;
+  bool flag(std::string_view name) const;
+  // Throw UsageError naming option, source and value.
+  std::int64_t integer(std::string_view name, std::int64_t min, std::int64_t max) const;
+  double number(std::string_view name, double min, double max) const;
+
+ private:
+  std::map<std::string, Setting, std::less<>> values_;
+};
+
+struct Arguments {
+  Settings settings;
+  std::vector<std::string> positional;
+};
+
+// `args` without argv[0]. Throws UsageError.
+Arguments parse_arguments(std::span<const std::string> args, const Environment& environment);
+
+// Throws UsageError("--name: expected ..., but got 'value' (source)").
+[[noreturn]] void refuse(std::string_view option, const Setting& setting, const std::string& expected);
+
+// The text of --help: grouped, short enough for one screen.
+std::string help_text();
+
+}  // namespace ddprun

@@ -1,0 +1,35 @@
+// The one table of the launcher's options: name, value, environment variables, default, group and words for --help. The
+// normaliser, the parser, --help, --dry-run and docs/command-line.md all follow it, so an option is added here and nowhere
+// else.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+enum class OptionGroup { kWorkers, kRun, kProgram, kNodes, kOutput, kNoEffect };
+
+struct OptionSpec {
+  enum class Kind { kValue, kFlag, kCount };
+  std::string_view name;  // "nproc-per-node", without dashes
+  char letter = 0;        // 'm' for -m; 0: none
+  Kind kind = Kind::kValue;
+  OptionGroup group = OptionGroup::kRun;
+  std::string_view value_name;      // "N|auto|cpu|gpu"; empty for flags
+  std::string_view default_text;    // the value when nobody says anything; empty: decided by the plan
+  std::string_view doc;             // one line of --help
+  std::string_view other_variable;  // a variable that counts after DDPRUN_* and PET_*; may be empty
+};
+
+std::span<const OptionSpec> option_table();
+
+// The option of exactly that name, or nullptr.
+const OptionSpec* find_option(std::string_view name);
+const OptionSpec* find_option(char letter);
+
+// "nproc-per-node" -> "DDPRUN_NPROC_PER_NODE" with prefix "DDPRUN_".
+std::string variable_name(std::string_view prefix, std::string_view option);
+
+}  // namespace ddprun

@@ -1,0 +1,289 @@
+// See plan.hpp. One function for each concern, in the order in which a reader would ask: what is started, how many, how often
+// again, where.
+#include "launcher/plan.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "common/config/parse_config.hpp"
+#include "common/error.hpp"
+#include "launcher/detect.hpp"
+#include "launcher/options.hpp"
+#include "launcher/options_table.hpp"
+#include "launcher/plan_network.hpp"
+#include "launcher/plan_program.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostWorkers = 4096;
+constexpr int kDefaultRestarts = 3;
+
+fs::path absolute_in(const fs::path& cwd, const fs::path& file) {
+  fs::path path = (file.is_absolute() ? file : cwd / file).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();  // "runs/a/" is runs/a
+}
+
+class Planner {
+ public:
+  Planner(const Arguments& arguments, const Machine& machine,
+          const std::function<std::optional<std::string>(std::string_view)>& environment, const fs::path& cwd)
+      : settings_(arguments.settings),
+        positional_(arguments.positional),
+        machine_(machine),
+        environment_(environment),
+        cwd_(cwd) {}
+
+  Plan make() {
+    if (positional_.empty()) {
+      throw UsageError(
+          "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples");
+    }
+    choose_program();
+    choose_workers();
+    choose_restarts();
+    choose_stopping();
+    choose_folders();
+    choose_network();
+    choose_console();
+    if (plan_.kind == Plan::Kind::kTrain) choose_trainer();
+    note_options_without_effect();
+    return std::move(plan_);
+  }
+
+ private:
+  bool train() const { return plan_.kind == Plan::Kind::kTrain; }
+
+  void keep(std::string name, std::string value, std::string source) {
+    plan_.sources.push_back({std::move(name), std::move(value), std::move(source)});
+  }
+
+  void choose_program() {
+    const ProgramChoice choice{positional_, settings_.flag("module"), settings_.flag("no-python")};
+    plan_.kind = kind_of(choice, cwd_);
+    if (!train()) {
+      plan_.command = command_of(plan_.kind, choice, machine_, environment_, cwd_);
+      plan_.title = plan_.kind == Plan::Kind::kModule ? positional_.front() : fs::path(positional_.front()).filename().string();
+      keep("program", positional_.front(),
+           plan_.kind == Plan::Kind::kModule   ? "Python module"
+           : plan_.kind == Plan::Kind::kPython ? "Python script"
+                                               : "program");
+      return;
+    }
+    for (auto word = positional_.begin() + 1; word != positional_.end(); ++word) {
+      if (word->starts_with("-")) {
+        throw UsageError("'" + *word + "' comes after " + positional_.front() +
+                         ": options go before it, key.path=value after it");
+      }
+    }
+    plan_.config = load_config(absolute_in(cwd_, positional_.front()), {positional_.begin() + 1, positional_.end()});
+    plan_.title = plan_.config->name;
+    keep("config", positional_.front(), positional_.size() > 1 ? "first argument, with overrides" : "first argument");
+  }
+
+  void choose_workers() {
+    const Setting* setting = settings_.find("nproc-per-node");
+    const bool on_cpu = train() && plan_.config->device == TrainConfig::Device::kCpu;
+    std::string source;
+    if (setting == nullptr) {
+      const int gpus = train() && !on_cpu ? machine_.gpus() : 0;
+      plan_.nproc_per_node = std::max(1, gpus);
+      source = gpus > 0 ? "default: the number of GPUs" : "default";
+    } else {
+      plan_.nproc_per_node = count_workers(*setting);
+      source = setting->source;
+    }
+    keep("nproc_per_node", std::to_string(plan_.nproc_per_node), source);
+    if (!train()) return;
+
+    const TrainConfig& config = *plan_.config;
+    if (config.device == TrainConfig::Device::kCuda && plan_.nproc_per_node > machine_.gpus()) {
+      throw UsageError("more workers than GPUs: " + std::to_string(plan_.nproc_per_node) + " workers (" + source +
+                       ") need a GPU each, and " + std::to_string(machine_.gpus()) +
+                       " can be seen (/dev/nvidia*, CUDA_VISIBLE_DEVICES). Start fewer, or set \"device\": \"cpu\"");
+    }
+    if (config.batch_size < plan_.nproc_per_node) {
+      throw UsageError("batch_size " + std::to_string(config.batch_size) + " is smaller than the number of workers, " +
+                       std::to_string(plan_.nproc_per_node) + " (" + source +
+                       "): it is the global batch, and each worker needs a sample of it");
+    }
+    plan_.device = on_cpu                                        ? "cpu"
+                   : config.device == TrainConfig::Device::kCuda ? "cuda"
+                   : machine_.gpus() == 0                        ? "cpu"
+                                                                 : "auto";
+    keep("device", plan_.device, "config" + std::string(config.device == TrainConfig::Device::kAuto ? ": auto" : ""));
+  }
+
+  int count_workers(const Setting& setting) {
+    if (setting.value == "cpu") return machine_.cpus();
+    if (setting.value == "gpu" || setting.value == "auto") {
+      const int gpus = machine_.gpus();
+      if (gpus > 0) return gpus;
+      if (setting.value == "auto") return machine_.cpus();
+      throw UsageError("--nproc-per-node gpu (" + setting.source +
+                       "): no GPU can be seen (/dev/nvidia*, CUDA_VISIBLE_DEVICES)");
+    }
+    const bool number = !setting.value.empty() &&
+                        std::all_of(setting.value.begin(), setting.value.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!number) refuse("nproc-per-node", setting, "a number of workers, auto, cpu or gpu");
+    return static_cast<int>(settings_.integer("nproc-per-node", 1, kMostWorkers));
+  }
+
+  void choose_restarts() {
+    const Setting* setting = settings_.find("max-restarts");
+    std::string source = "default";
+    if (setting != nullptr && setting->value != "auto") {
+      plan_.max_restarts = static_cast<int>(settings_.integer("max-restarts", 0, 1000000));
+      source = setting->source;
+    } else if (setting != nullptr || train()) {
+      plan_.max_restarts = kDefaultRestarts;
+      plan_.refill_by_progress = true;
+      if (setting != nullptr) source = setting->source;
+    }
+    keep("max_restarts", std::to_string(plan_.max_restarts) + (plan_.refill_by_progress ? ", refilled by progress" : ""),
+         source);
+  }
+
+  void choose_stopping() {
+    const double seconds = settings_.number("shutdown-timeout", 0, 1e6);
+    plan_.shutdown_timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
+    keep("shutdown_timeout", settings_.text("shutdown-timeout") + " s", settings_.find("shutdown-timeout")->source);
+
+    const Setting& setting = *settings_.find("signals-to-handle");
+    std::string_view rest = setting.value;
+    while (!rest.empty()) {
+      const std::size_t comma = rest.find(',');
+      plan_.signals_to_handle.push_back(signal_of(rest.substr(0, comma), setting));
+      rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+    }
+    keep("signals_to_handle", setting.value, setting.source);
+  }
+
+  static int signal_of(std::string_view name, const Setting& setting) {
+    std::string_view bare = name;
+    while (bare.starts_with(' ')) bare.remove_prefix(1);
+    while (bare.ends_with(' ')) bare.remove_suffix(1);
+    if (bare.starts_with("SIG")) bare.remove_prefix(3);
+    for (int number = 1; number < NSIG; ++number) {
+      const char* known = ::sigabbrev_np(number);
+      if (known == nullptr || bare != known) continue;
+      if (number == SIGKILL || number == SIGSTOP || number == SIGCHLD) break;
+      return number;
+    }
+    refuse("signals-to-handle", setting,
+           "names of signals that can be caught, such as SIGTERM,SIGINT, not '" + std::string(name) + "'");
+  }
+
+  void choose_folders() {
+    plan_.fresh = settings_.flag("fresh");
+    const Setting resume = *settings_.find("resume");
+    const std::string run_dir = settings_.text("run-dir");
+    if (train()) {
+      plan_.run_dir = absolute_in(cwd_, run_dir.empty() ? fs::path("runs") / plan_.config->name : fs::path(run_dir));
+      keep("run_dir", plan_.run_dir.string(), run_dir.empty() ? "default" : settings_.find("run-dir")->source);
+      choose_resume(resume);
+      if (settings_.given("log-dir"))
+        plan_.notes.push_back("--log-dir has no effect with a train.json: logs are in the run directory");
+      return;
+    }
+    if (resume.value != "auto") refuse("resume", resume, "a train.json to go with it: a script resumes by itself");
+    if (plan_.fresh)
+      throw UsageError("--fresh (" + settings_.find("fresh")->source +
+                       ") goes with a train.json: a script's files are its own");
+    if (!run_dir.empty()) {
+      plan_.run_dir = absolute_in(cwd_, run_dir);
+      keep("run_dir", plan_.run_dir.string(), settings_.find("run-dir")->source);
+    }
+    if (const std::string log_dir = settings_.text("log-dir"); !log_dir.empty() && log_dir != "/dev/null") {
+      plan_.log_dir = absolute_in(cwd_, log_dir);
+      keep("log_dir", plan_.log_dir.string(), settings_.find("log-dir")->source);
+    }
+  }
+
+  void choose_resume(const Setting& setting) {
+    keep("resume", setting.value, setting.source);
+    keep("fresh", plan_.fresh ? "yes" : "no", plan_.fresh ? settings_.find("fresh")->source : "default");
+    if (setting.value == "auto") return;
+    if (setting.value == "never") {
+      plan_.resume = Plan::Resume::kNever;
+      return;
+    }
+    plan_.resume = Plan::Resume::kPath;
+    plan_.resume_from = absolute_in(cwd_, setting.value);
+    if (!fs::exists(plan_.resume_from)) refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
+    const auto [run_end, unused] =
+        std::mismatch(plan_.run_dir.begin(), plan_.run_dir.end(), plan_.resume_from.begin(), plan_.resume_from.end());
+    if (plan_.fresh && run_end == plan_.run_dir.end()) {
+      throw UsageError("--fresh renames " + plan_.run_dir.string() +
+                       ", and --resume names a checkpoint inside it: give --run-dir another folder instead of --fresh");
+    }
+  }
+
+  void choose_network() {
+    const Network network = resolve_network(settings_, train(), plan_.title);
+    plan_.master_addr = network.master_addr;
+    plan_.master_port = network.master_port;
+    plan_.run_id = network.run_id;
+    plan_.role = settings_.text("role");
+    plan_.notes.insert(plan_.notes.end(), network.notes.begin(), network.notes.end());
+    keep("master_addr", plan_.master_addr, network.master_source);
+    keep("master_port", plan_.master_port == 0 ? "a free one" : std::to_string(plan_.master_port), network.port_source);
+    keep("run_id", plan_.run_id, network.run_id_source);
+    keep("role", plan_.role, settings_.find("role")->source);
+  }
+
+  void choose_console() {
+    plan_.json = settings_.flag("json");
+    plan_.dry_run = settings_.flag("dry-run");
+    if (settings_.flag("quiet")) {
+      plan_.verbosity = -1;
+    } else if (settings_.find("verbose") != nullptr) {
+      plan_.verbosity = static_cast<int>(std::min<std::int64_t>(2, settings_.integer("verbose", 0, 100)));
+    }
+  }
+
+  void choose_trainer() {
+    auto trainer = machine_.beside_self("ddptrain");
+    if (!trainer) trainer = machine_.on_path("ddptrain");
+    if (!trainer) {
+      throw UsageError(
+          "the worker program ddptrain was found neither beside ddprun nor on PATH. It needs LibTorch: build it with ./dev "
+          "build");
+    }
+    const std::string how = plan_.resume == Plan::Resume::kAuto    ? "auto"
+                            : plan_.resume == Plan::Resume::kNever ? "never"
+                                                                   : plan_.resume_from.string();
+    plan_.command = {trainer->string(), "--run-dir", plan_.run_dir.string(),
+                     "--resume",        how,         (plan_.run_dir / "config.json").string()};
+  }
+
+  void note_options_without_effect() {
+    for (const OptionSpec& option : option_table()) {
+      if (option.group != OptionGroup::kNoEffect || !settings_.given(option.name)) continue;
+      plan_.notes.push_back("--" + std::string(option.name) + " has no effect here: " + std::string(option.doc));
+    }
+    if (settings_.given("monitor-interval")) settings_.number("monitor-interval", 0, 1e9);
+  }
+
+  const Settings& settings_;
+  const std::vector<std::string>& positional_;
+  const Machine& machine_;
+  const std::function<std::optional<std::string>(std::string_view)>& environment_;
+  const fs::path cwd_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan make_plan(const Arguments& arguments, const Machine& machine,
+               const std::function<std::optional<std::string>(std::string_view)>& environment, const fs::path& cwd) {
+  return Planner(arguments, machine, environment, cwd).make();
+}
+
+}  // namespace ddprun

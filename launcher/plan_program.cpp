@@ -1,0 +1,102 @@
+// See plan_program.hpp.
+#include "launcher/plan_program.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "common/error.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path absolute_in(const fs::path& cwd, const fs::path& file) {
+  return file.is_absolute() ? file : (cwd / file).lexically_normal();
+}
+
+// ELF or "#!".
+bool starts_like_a_program(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  char magic[4] = {};
+  const ssize_t count = ::read(fd, magic, sizeof magic);
+  ::close(fd);
+  return (count == 4 && std::memcmp(magic, "\177ELF", 4) == 0) || (count >= 2 && magic[0] == '#' && magic[1] == '!');
+}
+
+void require_executable(const fs::path& file, const std::string& typed) {
+  if (::access(file.c_str(), F_OK) != 0) throw UsageError("program " + typed + ": " + std::strerror(errno));
+  if (fs::is_directory(file)) throw UsageError("program " + typed + " is a folder");
+  if (::access(file.c_str(), X_OK) != 0)
+    throw UsageError("program " + typed + " is not executable; chmod +x " + typed + " makes it so");
+}
+
+fs::path interpreter(const Machine& machine, const std::function<std::optional<std::string>(std::string_view)>& environment) {
+  if (const auto chosen = environment("PYTHON_EXEC")) {
+    if (chosen->find('/') != std::string::npos) {
+      if (::access(chosen->c_str(), X_OK) != 0) throw UsageError("PYTHON_EXEC=" + *chosen + ": " + std::strerror(errno));
+      return fs::absolute(*chosen);
+    }
+    if (auto found = machine.on_path(*chosen)) return *found;
+    throw UsageError("PYTHON_EXEC=" + *chosen + " is not on PATH");
+  }
+  if (const auto active = environment("VIRTUAL_ENV")) {
+    const fs::path python = fs::path(*active) / "bin" / "python";
+    if (::access(python.c_str(), X_OK) == 0) return python;
+  }
+  if (auto found = machine.on_path("python3")) return *found;
+  if (auto found = machine.on_path("python")) return *found;
+  throw UsageError(
+      "no Python was found: neither PYTHON_EXEC, an active virtual environment nor python3 on PATH. Programs that are not "
+      "Python need --no-python");
+}
+
+}  // namespace
+
+Plan::Kind kind_of(const ProgramChoice& choice, const fs::path& cwd) {
+  const std::string& first = choice.positional.front();
+  if (choice.module && choice.no_python) throw UsageError("--module and --no-python exclude each other: a module needs Python");
+  if (choice.module) return Plan::Kind::kModule;
+  if (choice.no_python) return Plan::Kind::kProgram;
+  if (first.ends_with(".json")) return Plan::Kind::kTrain;
+  const fs::path file = absolute_in(cwd, first);
+  std::error_code ignored;
+  const bool executable = fs::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0;
+  if (!first.ends_with(".py") && executable && starts_like_a_program(file)) return Plan::Kind::kProgram;
+  return Plan::Kind::kPython;
+}
+
+std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice, const Machine& machine,
+                                    const std::function<std::optional<std::string>(std::string_view)>& environment,
+                                    const fs::path& cwd) {
+  const std::string& first = choice.positional.front();
+  std::vector<std::string> command;
+  if (kind == Plan::Kind::kProgram) {
+    fs::path program = absolute_in(cwd, first);
+    if (choice.no_python && first.find('/') == std::string::npos) {
+      const auto found = machine.on_path(first);
+      if (!found) throw UsageError("program " + first + " is not on PATH; a file in this folder is ./" + first);
+      program = *found;
+    }
+    require_executable(program, first);
+    command = {program.string()};
+  } else {
+    if (kind == Plan::Kind::kPython && ::access(absolute_in(cwd, first).c_str(), R_OK) != 0) {
+      const std::string why = std::strerror(errno);
+      const std::string hint = first.find('/') == std::string::npos && machine.on_path(first)
+                                   ? ". A program on PATH is started with --no-python"
+                                   : "";
+      throw UsageError("cannot read script " + first + ": " + why + hint);
+    }
+    command = {interpreter(machine, environment).string(), "-u"};
+    if (kind == Plan::Kind::kModule) command.emplace_back("-m");
+    command.push_back(first);
+  }
+  command.insert(command.end(), choice.positional.begin() + 1, choice.positional.end());
+  return command;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,136 @@
+// A report.json as people read it: `ddprun report RUN_DIR`. Values that are missing or of another type are left out, never an
+// error: the report may be of another version.
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "common/error.hpp"
+#include "launcher/progress.hpp"
+#include "launcher/report.hpp"
+
+namespace ddprun {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Json& at(const Json& object, const char* key) {
+  static const Json nothing;
+  return object.is_object() && object.contains(key) ? object[key] : nothing;
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+std::int64_t integer_of(const Json& value, std::int64_t otherwise = 0) {
+  return value.is_number() ? value.get<std::int64_t>() : otherwise;
+}
+double number_of(const Json& value) {
+  return value.is_number() ? value.get<double>() : 0;
+}
+
+std::string local_time(const Json& nanoseconds) {
+  if (!nanoseconds.is_number()) return "?";
+  const std::time_t seconds = static_cast<std::time_t>(nanoseconds.get<std::int64_t>() / 1'000'000'000);
+  std::tm parts{};
+  ::localtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+  return text;
+}
+
+std::string span_of(const Json& object) {
+  if (!at(object, "started_ns").is_number() || !at(object, "ended_ns").is_number()) return {};
+  return format_duration(static_cast<double>(integer_of(at(object, "ended_ns")) - integer_of(at(object, "started_ns"))) / 1e9);
+}
+
+std::string status_of(const Json& object) {
+  if (at(object, "signal").is_number())
+    return "signal " + std::to_string(integer_of(at(object, "signal"))) + " (" + text_of(at(object, "signal_name")) + ")";
+  if (at(object, "exit_code").is_number()) return "exit code " + std::to_string(integer_of(at(object, "exit_code")));
+  return {};
+}
+
+std::string failure_text(const Json& failure, const std::string& indent) {
+  std::string line = "rank " + std::to_string(integer_of(at(failure, "rank"), -1));
+  if (integer_of(at(failure, "pid")) > 0) line += " (pid " + std::to_string(integer_of(at(failure, "pid"))) + ")";
+  line += ": " + (status_of(failure).empty() ? text_of(at(failure, "cause")) : status_of(failure));
+  if (at(failure, "step").is_number()) line += " at step " + format_count(integer_of(at(failure, "step")));
+  if (!text_of(at(failure, "message")).empty()) line += ": " + text_of(at(failure, "message"));
+  line += "\n";
+  for (const Json& tail : at(failure, "stderr_tail")) line += indent + "  | " + text_of(tail) + "\n";
+  if (!text_of(at(failure, "log")).empty()) line += indent + "  log: " + text_of(at(failure, "log")) + "\n";
+  return line;
+}
+
+std::string exit_text(const Json& exit) {
+  if (!exit.is_object()) return "still running, or killed before it could say how it ended";
+  const std::string code =
+      at(exit, "code").is_number() ? "exit code " + std::to_string(integer_of(at(exit, "code"))) : "no exit code";
+  return code + (text_of(at(exit, "why")).empty() ? "" : ": " + text_of(at(exit, "why")));
+}
+
+std::string round_text(const Json& round) {
+  std::string text = "  round " + std::to_string(integer_of(at(round, "round"))) + "  " + local_time(at(round, "started_ns")) +
+                     "  " + std::to_string(integer_of(at(round, "world_size"))) + " workers";
+  if (!span_of(round).empty()) text += ", " + span_of(round);
+  text += "\n";
+  if (at(round, "first_cause").is_object()) {
+    text += "    first cause  " + failure_text(at(round, "first_cause"), "    ");
+    for (const Json& failure : at(round, "consequences")) text += "    then         " + failure_text(failure, "    ");
+  }
+  if (!text_of(at(round, "decision")).empty()) {
+    const std::string why = text_of(at(round, "why"));
+    text += "    decision     " + (text_of(at(round, "decision")) == "give_up" ? "give up" : text_of(at(round, "decision"))) +
+            (why.empty() ? "" : ": " + why) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string render_report(std::string_view text, const std::string& name) {
+  const Json report = Json::parse(text, nullptr, false);
+  if (!report.is_object() || !at(report, "rounds").is_array()) throw UsageError(name + " is not a report of ddprun");
+
+  std::string out = text_of(at(report, "title"));
+  if (!text_of(at(report, "run_dir")).empty()) out += "  " + text_of(at(report, "run_dir"));
+  out += "\n  ended        " + exit_text(at(report, "exit")) + "\n";
+  if (at(report, "last_step").is_number()) out += "  last step    " + format_count(integer_of(at(report, "last_step"))) + "\n";
+  if (const Json& evaluation = at(report, "evaluation"); evaluation.is_object()) {
+    char line[128];
+    std::snprintf(line, sizeof line, "  evaluation   test accuracy %.2f %%, loss %.4f at step %s\n",
+                  100 * number_of(at(evaluation, "accuracy")), number_of(at(evaluation, "loss")),
+                  format_count(integer_of(at(evaluation, "step"))).c_str());
+    out += line;
+  }
+  if (const Json& latest = at(at(report, "checkpoints"), "latest"); latest.is_object()) {
+    out += "  checkpoints  " + format_count(integer_of(at(at(report, "checkpoints"), "published"))) + " published, newest " +
+           text_of(at(latest, "path")) + "\n";
+  }
+  const Json& restarts = at(report, "restarts");
+  out += "  restarts     " + std::to_string(integer_of(at(restarts, "used"))) + " used, budget " +
+         std::to_string(integer_of(at(restarts, "budget"))) +
+         (at(restarts, "refilled_by_progress") == true ? ", refilled by progress" : "") + "\n";
+  const Json& time = at(report, "time");
+  out += "  time         " + format_duration(number_of(at(time, "training_s"))) + " running, " +
+         format_duration(number_of(at(time, "start_s"))) + " starting, " + format_duration(number_of(at(time, "restart_s"))) +
+         " lost to restarts\n";
+
+  int shown = -1;
+  for (const Json& round : at(report, "rounds")) {
+    const int number = static_cast<int>(integer_of(at(round, "invocation")));
+    if (number != shown) {
+      shown = number;
+      const Json& invocations = at(report, "invocations");
+      out += "\n";
+      if (invocations.is_array() && number >= 0 && static_cast<std::size_t>(number) < invocations.size()) {
+        const Json& invocation = invocations[static_cast<std::size_t>(number)];
+        out += "start " + std::to_string(number + 1) + " on " + text_of(at(invocation, "host")) + ", " +
+               exit_text(at(invocation, "exit")) + "\n";
+      }
+    }
+    out += round_text(round);
+  }
+  return out;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,85 @@
+// See subcommand.hpp: the choice, validate and report. doctor is in subcommand_doctor.cpp.
+#include "launcher/subcommand.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "common/config/parse_config.hpp"
+#include "common/error.hpp"
+#include "common/run_directory.hpp"
+#include "launcher/report.hpp"
+
+namespace ddprun {
+
+void print(const std::string& text) {
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t count = ::write(STDOUT_FILENO, rest.data(), rest.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == ENOSPC) throw InternalError(std::string("cannot write to stdout: ") + std::strerror(errno));
+    if (count <= 0) return;
+    rest.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+std::optional<int> run_subcommand(std::span<const std::string> args) {
+  if (args.empty()) return std::nullopt;
+  const std::string& name = args.front();
+  const std::span<const std::string> rest = args.subspan(1);
+  if (name == "validate") return validate_config(rest);
+  if (name == "report") return show_report(rest);
+  if (name == "doctor") return examine_machine(rest);
+  if (name == "token" || name == "join" || name == "bench") {
+    throw UsageError("'" + name + "' is not in this version; a program of that name is started as ./" + name);
+  }
+  return std::nullopt;
+}
+
+int validate_config(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun validate TRAIN.json [key.path=value ...]";
+  if (args.size() == 1 && (args[0] == "--help" || args[0] == "-h")) {
+    print(std::string(kUsage) + "\nChecks a config and prints it with every default filled in.\n");
+    return 0;
+  }
+  if (args.empty() || args[0].starts_with("-")) throw UsageError(kUsage);
+  print(to_json_text(load_config(args[0], {args.begin() + 1, args.end()})) + "\n");
+  return 0;
+}
+
+int show_report(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun report RUN_DIR [--json]";
+  std::string folder;
+  bool json = false;
+  for (const std::string& word : args) {
+    if (word == "--help" || word == "-h") {
+      print(std::string(kUsage) + "\nTells what happened in a run: rounds, failures with their evidence, and how it ended.\n");
+      return 0;
+    }
+    if (word == "--json") {
+      json = true;
+    } else if (word.starts_with("-") || !folder.empty()) {
+      throw UsageError("'" + word + "' is one too many; " + kUsage);
+    } else {
+      folder = word;
+    }
+  }
+  if (folder.empty()) throw UsageError(kUsage);
+  std::filesystem::path file = folder;
+  if (std::filesystem::is_directory(file)) file = RunLayout{file}.report();
+  std::ifstream in(file, std::ios::binary);
+  if (!in)
+    throw UsageError("cannot read " + file.string() + ": " + std::strerror(errno) +
+                     ". Name the run directory of a job that was started");
+  std::ostringstream text;
+  text << in.rdbuf();
+  const std::string rendered = render_report(text.str(), file.string());  // also checks it
+  print(json ? text.str() : rendered);
+  return 0;
+}
+
+}  // namespace ddprun

@@ -28,7 +28,8 @@ enum class Split { kTrain, kTest };
 
 // Reads the split's files from data.dir: `name` or `name.gz`, plain preferred. `data.train_samples` / `test_samples` cut it.
 // Throws UsageError: file missing (names both tried paths), not IDX or of another type (names magic found and expected),
-// truncated or too long (bytes expected and found), images and labels of different counts, label out of range (names the sample).
+// truncated or too long (bytes expected and found), images and labels of different counts, label out of range (names the
+// sample).
 Dataset load_idx(const DataConfig& config, Split split);
 
 // The config's values, or the exact mean and standard deviation of all pixels (by integer sums: the same on every machine).

@@ -26,7 +26,8 @@ struct Share {
   std::int64_t global_size = 0;  // samples of the global batch, all ranks together
   std::int64_t own_size = 0;     // samples of this share; 0 is possible in a ragged last batch
   std::vector<std::int64_t> samples;
-  std::vector<MicroBatch> micro_batches;  // at least one: a share of 0 samples has one micro-batch with sample 0 of the set, to be weighted 0
+  // At least one: a share of 0 samples has one micro-batch with sample 0 of the set, to be weighted 0.
+  std::vector<MicroBatch> micro_batches;
 };
 
 struct LoaderOptions {
@@ -43,7 +44,8 @@ struct LoaderOptions {
 class Loader {
  public:
   // Begins with step `first_step` of the run and ends before `last_step`. The data set must outlive the loader.
-  Loader(const Dataset& data, Normalization normalization, LoaderOptions options, std::int64_t first_step, std::int64_t last_step);
+  Loader(const Dataset& data, Normalization normalization, LoaderOptions options, std::int64_t first_step,
+         std::int64_t last_step);
   ~Loader();  // stops the thread without waiting for a full queue
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;

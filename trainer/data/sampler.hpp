@@ -1,6 +1,6 @@
-// Which samples a rank sees in which step: a pure function of (seed, epoch, position, world size, rank). The order of an epoch is
-// torch.randperm(n) seeded with seed + epoch, as PyTorch's DistributedSampler has it; rank r of W takes every W-th position of
-// each global batch, beginning with the r-th. So the order depends neither on the number of workers nor on restarts, and a
+// Which samples a rank sees in which step: a pure function of (seed, epoch, position, world size, rank). The order of an epoch
+// is torch.randperm(n) seeded with seed + epoch, as PyTorch's DistributedSampler has it; rank r of W takes every W-th position
+// of each global batch, beginning with the r-th. So the order depends neither on the number of workers nor on restarts, and a
 // checkpoint stores one integer. Nothing is padded or dropped: the last batch of an epoch may be smaller (DECISIONS.md 22).
 #pragma once
 
@@ -12,7 +12,8 @@ namespace ddprun::trainer {
 // The n sample indices in the order of that epoch.
 std::vector<std::int64_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
 
-// Samples that `rank` of `world` takes of the global batch order[position, position + size). May be empty in a ragged last batch.
+// Samples that `rank` of `world` takes of the global batch order[position, position + size). May be empty in a ragged last
+// batch.
 std::vector<std::int64_t> share_of_batch(const std::vector<std::int64_t>& order, std::int64_t position, std::int64_t size,
                                          int world, int rank);
 
@@ -22,7 +23,8 @@ std::int64_t share_size(std::int64_t size, int world, int rank);
 // Steps of an epoch: ceil(n / batch_size).
 std::int64_t steps_per_epoch(std::int64_t n, std::int64_t batch_size);
 
-// For exact evaluation: the contiguous block [first, last) of n samples that `rank` of `world` evaluates. Blocks cover all samples once.
+// For exact evaluation: the contiguous block [first, last) of n samples that `rank` of `world` evaluates. Blocks cover all
+// samples once.
 struct Block {
   std::int64_t first = 0;
   std::int64_t last = 0;

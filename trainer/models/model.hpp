@@ -1,8 +1,9 @@
 // The models a config can name. Parameters and buffers have the names that the same network has in Python, so that safetensors
 // files are exchanged without renaming:
 //   mlp       fc1.weight, fc1.bias, ..., one per hidden layer, and the last one (flatten, Linear, ReLU, ..., dropout, Linear)
-//   cnn       conv1 (1->32, 3x3, pad 1), ReLU, max-pool 2, conv2 (32->64, 3x3, pad 1), ReLU, max-pool 2, fc1 (->128), ReLU, dropout, fc2
-//   resnet18  torchvision's names (conv1, bn1, layer1.0.conv1, ..., layer2.0.downsample.0, fc) with the small-image stem
+//   cnn       conv1 (1->32, 3x3, pad 1), ReLU, max-pool 2, conv2 (32->64, 3x3, pad 1), ReLU, max-pool 2, fc1 (->128), ReLU,
+//   dropout, fc2 resnet18  torchvision's names (conv1, bn1, layer1.0.conv1, ..., layer2.0.downsample.0, fc) with the
+//   small-image stem
 //             (3x3 convolution, stride 1, no max-pool)
 #pragma once
 
@@ -28,8 +29,8 @@ struct ImageShape {
   std::int64_t width = 28;
 };
 
-// A model with PyTorch's default initialisation from `seed` (the same bits each time), on the CPU, in training mode. The default generator is left as found.
-// Throws UsageError when the images are too small for the model.
+// A model with PyTorch's default initialisation from `seed` (the same bits each time), on the CPU, in training mode. The
+// default generator is left as found. Throws UsageError when the images are too small for the model.
 std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed);
 
 }  // namespace ddprun::trainer

@@ -1,0 +1,99 @@
+// Puts the two IDX files of a split together and computes the normalisation. Called once at start by the training program;
+// every disagreement between files and config ends here with a UsageError.
+#include "trainer/data/dataset.hpp"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "common/error.hpp"
+#include "trainer/data/idx_file.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+at::Tensor checked_labels(const IdxFile& file, std::int64_t classes, std::int64_t samples) {
+  const std::span<const std::uint8_t> bytes(file.bytes.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(samples));
+  const auto wrong = std::find_if(bytes.begin(), bytes.end(), [classes](std::uint8_t label) { return label >= classes; });
+  if (wrong != bytes.end()) {
+    throw UsageError(c10::str("'", file.path.string(), "': sample ", wrong - bytes.begin(), " has label ", int{*wrong},
+                              "; expected 0..", classes - 1, ". Check the file, or data.classes (now ", classes, ")."));
+  }
+  return file.bytes.narrow(0, 0, samples).to(at::kLong);
+}
+
+// How many samples to keep of `found`.
+std::int64_t cut(std::int64_t asked, std::int64_t found, const char* key, const std::filesystem::path& path) {
+  if (asked > found) {
+    throw UsageError(c10::str(key, " is ", asked, ", but '", path.string(), "' holds only ", found,
+                              " samples. Lower it, or set it to 0 for all."));
+  }
+  return asked == 0 ? found : asked;
+}
+
+struct Sums {
+  std::uint64_t count = 0;
+  std::uint64_t sum = 0;
+  std::uint64_t squares = 0;
+};
+
+Sums sum_pixels(std::span<const std::uint8_t> pixels) {
+  // 32-bit sums within a block keep the inner loop in vector registers; 2^15 * 255^2 < 2^32.
+  constexpr std::size_t kBlock = std::size_t{1} << 15;
+  Sums sums{.count = pixels.size()};
+  for (std::size_t begin = 0; begin < pixels.size(); begin += kBlock) {
+    std::uint32_t sum = 0;
+    std::uint32_t squares = 0;
+    for (const std::uint8_t pixel : pixels.subspan(begin, std::min(kBlock, pixels.size() - begin))) {
+      const std::uint32_t value = pixel;
+      sum += value;
+      squares += value * value;
+    }
+    sums.sum += sum;
+    sums.squares += squares;
+  }
+  return sums;
+}
+
+}  // namespace
+
+Dataset load_idx(const DataConfig& config, Split split) {
+  const bool train = split == Split::kTrain;
+  const IdxFile labels = read_idx_file(config.dir, train ? config.train_labels : config.test_labels, IdxKind::kLabels);
+  const IdxFile images = read_idx_file(config.dir, train ? config.train_images : config.test_images, IdxKind::kImages);
+  const std::int64_t found = images.bytes.size(0);
+  if (labels.bytes.size(0) != found) {
+    throw UsageError(c10::str("'", images.path.string(), "' has ", found, " images but '", labels.path.string(), "' has ",
+                              labels.bytes.size(0), " labels; expected as many. Check that both are of the same set."));
+  }
+  const std::int64_t samples = cut(train ? config.train_samples : config.test_samples, found,
+                                   train ? "data.train_samples" : "data.test_samples", images.path);
+  Dataset dataset;
+  dataset.labels = checked_labels(labels, config.classes, samples);
+  at::Tensor kept = images.bytes.narrow(0, 0, samples);
+  // A small part of a decompressed file is copied, so that the rest does not stay in memory.
+  dataset.images = (samples < found ? kept.clone() : kept).unsqueeze(1);
+  return dataset;
+}
+
+Normalization normalization_of(const DataConfig& config, const Dataset& train) {
+  if (config.mean && config.std) {
+    return {*config.mean, *config.std};
+  }
+  const Sums sums = sum_pixels({train.images.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(train.images.numel())});
+  // n^2 * variance = n * sum(x^2) - sum(x)^2, exact in 128 bits: every machine rounds the same numbers.
+  using Wide = unsigned __int128;
+  const Wide scaled_variance = Wide{sums.count} * sums.squares - Wide{sums.sum} * sums.sum;
+  if (scaled_variance == 0) {
+    throw UsageError(
+        "all pixels of the training images are equal, so they have no standard deviation to divide by. "
+        "Check the data set, or set data.mean and data.std.");
+  }
+  const auto n = static_cast<double>(sums.count);
+  return {static_cast<double>(sums.sum) / n / 255.0, std::sqrt(static_cast<double>(scaled_variance)) / n / 255.0};
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,255 @@
+// Reads an IDX file, plain (mapped: workers of one machine share the pages) or gzip (inflated in one go into the tensor).
+// Called by dataset.cpp. No byte is allocated before the header was checked against what the file can hold.
+#include "trainer/data/idx_file.hpp"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/StringUtil.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/error.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestHeader = 16;
+// Deflate codes at most 258 bytes with two bits: no stream grows by more than this (zlib's technical notes say 1032).
+constexpr std::uint64_t kMostInflation = 1032;
+
+std::uint32_t big_endian(const std::uint8_t* bytes) {
+  return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | std::uint32_t{bytes[3]};
+}
+
+std::string hex8(std::uint32_t number) {
+  std::array<char, 11> text{};
+  std::snprintf(text.data(), text.size(), "0x%08x", number);
+  return text.data();
+}
+
+// A whole file, mapped read-only.
+class Mapping {
+ public:
+  explicit Mapping(const fs::path& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+      throw UsageError(
+          c10::str("can't open '", path.string(), "': ", std::strerror(errno), ". Check data.dir and its permissions."));
+    }
+    struct stat status {};
+    if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+      ::close(fd);
+      throw UsageError(c10::str("'", path.string(), "' is not a regular file; expected an IDX file. Check data.dir."));
+    }
+    size_ = static_cast<std::size_t>(status.st_size);
+    if (size_ > 0) {
+      address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
+    const int error = errno;
+    ::close(fd);
+    if (address_ == MAP_FAILED) {
+      throw UsageError(c10::str("can't read '", path.string(), "': ", std::strerror(error), "."));
+    }
+  }
+  ~Mapping() {
+    if (address_ != nullptr) {
+      ::munmap(address_, size_);
+    }
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::span<const std::uint8_t> bytes() const { return {static_cast<const std::uint8_t*>(address_), size_}; }
+
+ private:
+  void* address_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Inflates a gzip file (of one or more members, RFC 1952) piece by piece.
+class Gunzip {
+ public:
+  Gunzip(std::span<const std::uint8_t> input, const fs::path& path) : input_(input), path_(path) {
+    if (::inflateInit2(&stream_, 15 + 16) != Z_OK) {
+      throw InternalError("zlib could not be initialised: out of memory");
+    }
+  }
+  ~Gunzip() { ::inflateEnd(&stream_); }
+  Gunzip(const Gunzip&) = delete;
+  Gunzip& operator=(const Gunzip&) = delete;
+
+  // Fills `output` as far as the file reaches; returns the bytes written. Throws UsageError where the file is damaged.
+  std::size_t read(std::span<std::uint8_t> output) {
+    std::size_t written = 0;
+    while (written < output.size() && !ended_) {
+      // zlib counts in 32 bits: large files go in pieces.
+      const auto room = static_cast<uInt>(std::min<std::size_t>(output.size() - written, 1U << 30));
+      stream_.next_out = output.data() + written;
+      stream_.avail_out = room;
+      inflate_some();
+      written += room - stream_.avail_out;
+    }
+    return written;
+  }
+
+ private:
+  void inflate_some() {
+    const auto offered = static_cast<uInt>(std::min<std::size_t>(input_.size() - consumed_, 1U << 30));
+    stream_.next_in = const_cast<Bytef*>(input_.data() + consumed_);  // zlib's interface; it does not write there
+    stream_.avail_in = offered;
+    const uInt room = stream_.avail_out;
+    const int result = ::inflate(&stream_, Z_NO_FLUSH);
+    consumed_ += offered - stream_.avail_in;
+    if (result == Z_STREAM_END) {
+      next_member();
+    } else if (result == Z_BUF_ERROR || (result == Z_OK && offered == 0 && stream_.avail_out == room)) {
+      throw UsageError(c10::str("'", path_.string(), "' is truncated: its gzip stream ends after ", input_.size(),
+                                " bytes, in the middle of the data. Fetch it again."));
+    } else if (result != Z_OK) {
+      throw UsageError(c10::str("'", path_.string(), "' is damaged: its gzip stream is invalid near byte ", consumed_, " (",
+                                stream_.msg != nullptr ? stream_.msg : "no detail", "). Fetch it again."));
+    }
+  }
+
+  void next_member() {
+    if (consumed_ == input_.size()) {
+      ended_ = true;
+    } else if (::inflateReset(&stream_) != Z_OK) {
+      throw InternalError("zlib could not be reset");
+    }
+  }
+
+  std::span<const std::uint8_t> input_;
+  fs::path path_;
+  z_stream stream_{};
+  std::size_t consumed_ = 0;
+  bool ended_ = false;
+};
+
+struct Header {
+  std::vector<std::int64_t> dims;
+  std::uint64_t header_bytes = 0;
+  std::uint64_t data_bytes = 0;
+};
+
+const char* kind_name(IdxKind kind) {
+  return kind == IdxKind::kLabels ? "labels" : "images";
+}
+
+UsageError wrong_length(const fs::path& path, const char* what, std::uint64_t expected, const std::string& found) {
+  return UsageError(c10::str("'", path.string(), "' is ", what, ": its header announces ", expected, " bytes in all, found ",
+                             found, ". Fetch it again."));
+}
+
+// `start`: the first kLongestHeader bytes, or all of a shorter file.
+Header parse_header(std::span<const std::uint8_t> start, IdxKind kind, const fs::path& path) {
+  const std::size_t dimensions = kind == IdxKind::kLabels ? 1 : 3;
+  const std::uint32_t expected = 0x0800U | static_cast<std::uint32_t>(dimensions);
+  const std::size_t header_bytes = 4 + 4 * dimensions;
+  if (start.size() >= 4 && big_endian(start.data()) != expected) {
+    throw UsageError(c10::str("'", path.string(), "' is not an IDX file of ", kind_name(kind), " (unsigned bytes, ", dimensions,
+                              " dimension", dimensions == 1 ? "" : "s", "): expected magic ", hex8(expected), ", found ",
+                              hex8(big_endian(start.data())), ". Check data.dir and the file names in data."));
+  }
+  if (start.size() < header_bytes) {
+    throw UsageError(c10::str("'", path.string(), "' is truncated: expected an IDX header of ", header_bytes, " bytes, found ",
+                              start.size(), ". Fetch it again."));
+  }
+  Header header;
+  header.header_bytes = header_bytes;
+  header.data_bytes = 1;
+  for (std::size_t i = 0; i < dimensions; ++i) {
+    const std::uint64_t dim = big_endian(start.data() + 4 + 4 * i);
+    if (dim == 0) {
+      throw UsageError(
+          c10::str("'", path.string(), "' is empty: dimension ", i + 1, " of its IDX header is 0; expected at least 1."));
+    }
+    if (__builtin_mul_overflow(header.data_bytes, dim, &header.data_bytes) || header.data_bytes > (std::uint64_t{1} << 62)) {
+      throw UsageError(
+          c10::str("'", path.string(), "' has an impossible IDX header: its dimensions are too large. Fetch it again."));
+    }
+    header.dims.push_back(static_cast<std::int64_t>(dim));
+  }
+  return header;
+}
+
+at::Tensor map_plain(std::shared_ptr<Mapping> mapping, IdxKind kind, const fs::path& path) {
+  const auto bytes = mapping->bytes();
+  const Header header = parse_header(bytes.first(std::min(bytes.size(), kLongestHeader)), kind, path);
+  const std::uint64_t expected = header.header_bytes + header.data_bytes;
+  if (bytes.size() != expected) {
+    throw wrong_length(path, bytes.size() < expected ? "truncated" : "too long", expected, std::to_string(bytes.size()));
+  }
+  void* data = const_cast<std::uint8_t*>(bytes.data() + header.header_bytes);
+  return at::from_blob(
+      data, header.dims, [mapping](void*) {}, at::TensorOptions().dtype(at::kByte));
+}
+
+at::Tensor inflate_gzip(const Mapping& mapping, IdxKind kind, const fs::path& path) {
+  Gunzip gunzip(mapping.bytes(), path);
+  std::array<std::uint8_t, kLongestHeader> start{};
+  // The labels' header is shorter than the images': only what belongs to it is taken, the rest goes straight into the tensor.
+  const std::size_t wanted = kind == IdxKind::kLabels ? 8 : 16;
+  const std::size_t got = gunzip.read(std::span(start).first(wanted));
+  const Header header = parse_header(std::span(start).first(got), kind, path);
+  const std::uint64_t expected = header.header_bytes + header.data_bytes;
+  if (expected / kMostInflation > mapping.bytes().size()) {
+    throw wrong_length(path, "truncated", expected,
+                       c10::str("a gzip file of only ", mapping.bytes().size(), " bytes, which can't hold them"));
+  }
+  at::Tensor tensor = at::detail::empty_cpu(header.dims, at::kByte);
+  const std::size_t filled = gunzip.read({tensor.mutable_data_ptr<std::uint8_t>(), header.data_bytes});
+  if (filled < header.data_bytes) {
+    throw wrong_length(path, "truncated", expected, c10::str(header.header_bytes + filled, " after decompression"));
+  }
+  // Reading past the end also makes zlib check the trailer's CRC.
+  std::uint8_t surplus = 0;
+  if (gunzip.read({&surplus, 1}) != 0) {
+    throw wrong_length(path, "too long", expected, "more after decompression");
+  }
+  return tensor;
+}
+
+fs::path choose_file(const fs::path& dir, const std::string& name) {
+  const fs::path plain = dir / name;
+  const fs::path compressed = dir / (name + ".gz");
+  std::error_code ignored;
+  if (fs::exists(plain, ignored)) {
+    return plain;
+  }
+  if (fs::exists(compressed, ignored)) {
+    return compressed;
+  }
+  const std::string where =
+      fs::is_directory(dir, ignored) ? "" : c10::str(" (there is no folder '", dir.string(), "', or it can't be read)");
+  throw UsageError(
+      c10::str("data set missing: found neither '", plain.string(), "' nor '", compressed.string(), "'", where,
+               ". Check data.dir; on Debian, the package dataset-fashion-mnist brings /usr/share/datasets/fashion-mnist."));
+}
+
+}  // namespace
+
+IdxFile read_idx_file(const fs::path& dir, const std::string& name, IdxKind kind) {
+  const fs::path path = choose_file(dir, name);
+  auto mapping = std::make_shared<Mapping>(path);
+  const auto bytes = mapping->bytes();
+  const bool is_gzip = bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
+  return {path, is_gzip ? inflate_gzip(*mapping, kind, path) : map_plain(mapping, kind, path)};
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,95 @@
+// The two small networks. For them the cost of a call counts more than arithmetic, so forward is plain at:: calls on the
+// parameters; the modules only own, name and initialise these, as torch.nn does in Python.
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/relu.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/models/architectures.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+at::Tensor linear_layer(const torch::nn::Linear& layer, const at::Tensor& input) {
+  return at::linear(input, layer->weight, layer->bias);
+}
+
+// A probability of 0 draws nothing from the generator.
+at::Tensor apply_dropout(at::Tensor input, double probability, bool training) {
+  return probability > 0 && training ? at::dropout(input, probability, training) : std::move(input);
+}
+
+// flatten, (Linear, ReLU) for each hidden layer, dropout, Linear
+class Mlp : public Model {
+ public:
+  Mlp(const ModelConfig& config, ImageShape shape, std::int64_t classes) : dropout_(config.dropout) {
+    std::int64_t width = shape.channels * shape.height * shape.width;
+    for (const std::int64_t hidden : config.hidden) {
+      add_layer(std::exchange(width, hidden), hidden);
+    }
+    add_layer(width, classes);
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = images.flatten(1);
+    for (std::size_t i = 0; i + 1 < layers_.size(); ++i) {
+      x = linear_layer(layers_[i], x);
+      at::relu_(x);
+    }
+    return linear_layer(layers_.back(), apply_dropout(std::move(x), dropout_, is_training()));
+  }
+
+ private:
+  void add_layer(std::int64_t inputs, std::int64_t outputs) {
+    layers_.push_back(register_module("fc" + std::to_string(layers_.size() + 1), torch::nn::Linear(inputs, outputs)));
+  }
+
+  std::vector<torch::nn::Linear> layers_;
+  double dropout_;
+};
+
+// conv 3x3 to 32, ReLU, pool, conv 3x3 to 64, ReLU, pool, Linear to 128, ReLU, dropout, Linear
+class Cnn : public Model {
+ public:
+  Cnn(const ModelConfig& config, ImageShape shape, std::int64_t classes)
+      : conv1_(register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(shape.channels, 32, 3).padding(1)))),
+        conv2_(register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(32, 64, 3).padding(1)))),
+        fc1_(register_module("fc1", torch::nn::Linear(64 * (shape.height / 4) * (shape.width / 4), 128))),
+        fc2_(register_module("fc2", torch::nn::Linear(128, classes))),
+        dropout_(config.dropout) {}
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = conv1_->forward(images);
+    x = at::max_pool2d(at::relu_(x), 2);
+    x = conv2_->forward(x);
+    x = at::max_pool2d(at::relu_(x), 2);
+    x = linear_layer(fc1_, x.flatten(1));
+    return linear_layer(fc2_, apply_dropout(at::relu_(x), dropout_, is_training()));
+  }
+
+ private:
+  torch::nn::Conv2d conv1_;
+  torch::nn::Conv2d conv2_;
+  torch::nn::Linear fc1_;
+  torch::nn::Linear fc2_;
+  double dropout_;
+};
+
+}  // namespace
+
+std::shared_ptr<Model> make_mlp(const ModelConfig& config, ImageShape shape, std::int64_t classes) {
+  return std::make_shared<Mlp>(config, shape, classes);
+}
+
+std::shared_ptr<Model> make_cnn(const ModelConfig& config, ImageShape shape, std::int64_t classes) {
+  return std::make_shared<Cnn>(config, shape, classes);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,61 @@
+// make_model: chooses the network, checks that the images suit it, and seeds its initialisation without disturbing anybody's
+// generator. Called once at start by the training program.
+#include "trainer/models/model.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/StringUtil.h>
+
+#include <mutex>
+
+#include "common/error.hpp"
+#include "trainer/models/architectures.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// Seeds the default CPU generator for as long as this lives, then puts back the state it had.
+class SeededDefaultGenerator {
+ public:
+  explicit SeededDefaultGenerator(std::uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    before_ = generator_.get_state();
+    generator_.set_current_seed(seed);
+  }
+  ~SeededDefaultGenerator() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(before_);
+  }
+  SeededDefaultGenerator(const SeededDefaultGenerator&) = delete;
+  SeededDefaultGenerator& operator=(const SeededDefaultGenerator&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor before_;
+};
+
+void require_size(const char* model, ImageShape shape, std::int64_t least, const char* why) {
+  if (shape.channels < 1 || shape.height < least || shape.width < least) {
+    throw UsageError(c10::str("model.type \"", model, "\" needs images of at least ", least, " x ", least, " pixels (", why,
+                              "); the data set's are ", shape.height, " x ", shape.width, ". Choose another model.type."));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed) {
+  const SeededDefaultGenerator seeded(seed);
+  switch (config.type) {
+    case ModelConfig::Type::kMlp:
+      require_size("mlp", shape, 1, "it takes any");
+      return make_mlp(config, shape, classes);
+    case ModelConfig::Type::kCnn:
+      require_size("cnn", shape, 4, "it halves them twice");
+      return make_cnn(config, shape, classes);
+    case ModelConfig::Type::kResnet18:
+      require_size("resnet18", shape, 8, "it halves them three times");
+      return make_resnet18(shape, classes);
+  }
+  throw InternalError("make_model: unknown model type");
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,119 @@
+// ResNet-18 (He et al. 2016) with the small-image stem: 3x3 convolution of stride 1 and no max-pool. Layout, parameter names,
+// initialisation and even the order of random draws are torchvision's, so the same seed gives the same weights as in Python.
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/relu.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "trainer/models/architectures.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using torch::nn::BatchNorm2d;
+using torch::nn::Conv2d;
+
+Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t stride) {
+  return Conv2d(torch::nn::Conv2dOptions(inputs, outputs, kernel).stride(stride).padding(kernel / 2).bias(false));
+}
+
+// The shortcut of a block that changes shape: 1x1 convolution and batch norm, named 0 and 1 as in torchvision's Sequential.
+struct Downsample : torch::nn::Module {
+  Downsample(std::int64_t inputs, std::int64_t outputs, std::int64_t stride)
+      : conv(register_module("0", convolution(inputs, outputs, 1, stride))), bn(register_module("1", BatchNorm2d(outputs))) {}
+
+  at::Tensor forward(const at::Tensor& x) { return bn->forward(conv->forward(x)); }
+
+  Conv2d conv;
+  BatchNorm2d bn;
+};
+
+struct BasicBlock : torch::nn::Module {
+  BasicBlock(std::int64_t inputs, std::int64_t outputs, std::int64_t stride)
+      // Made first but registered last: torchvision draws the shortcut's weights before those of the block.
+      : downsample(stride != 1 || inputs != outputs ? std::make_shared<Downsample>(inputs, outputs, stride) : nullptr),
+        conv1(register_module("conv1", convolution(inputs, outputs, 3, stride))),
+        bn1(register_module("bn1", BatchNorm2d(outputs))),
+        conv2(register_module("conv2", convolution(outputs, outputs, 3, 1))),
+        bn2(register_module("bn2", BatchNorm2d(outputs))) {
+    if (downsample) {
+      register_module("downsample", downsample);
+    }
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = bn1->forward(conv1->forward(x));
+    y = bn2->forward(conv2->forward(at::relu_(y)));
+    y += downsample ? downsample->forward(x) : x;
+    return at::relu_(y);
+  }
+
+  std::shared_ptr<Downsample> downsample;
+  Conv2d conv1;
+  BatchNorm2d bn1;
+  Conv2d conv2;
+  BatchNorm2d bn2;
+};
+
+// Two blocks, named 0 and 1.
+struct Layer : torch::nn::Module {
+  Layer(std::int64_t inputs, std::int64_t outputs, std::int64_t stride)
+      : first(register_module("0", std::make_shared<BasicBlock>(inputs, outputs, stride))),
+        second(register_module("1", std::make_shared<BasicBlock>(outputs, outputs, 1))) {}
+
+  at::Tensor forward(const at::Tensor& x) { return second->forward(first->forward(x)); }
+
+  std::shared_ptr<BasicBlock> first;
+  std::shared_ptr<BasicBlock> second;
+};
+
+class ResNet18 : public Model {
+ public:
+  ResNet18(ImageShape shape, std::int64_t classes)
+      : conv1_(register_module("conv1", convolution(shape.channels, 64, 3, 1))), bn1_(register_module("bn1", BatchNorm2d(64))) {
+    std::int64_t inputs = 64;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const std::int64_t outputs = std::int64_t{64} << i;
+      layers_[i] = register_module("layer" + std::to_string(i + 1), std::make_shared<Layer>(inputs, outputs, i == 0 ? 1 : 2));
+      inputs = outputs;
+    }
+    fc_ = register_module("fc", torch::nn::Linear(inputs, classes));
+    for (const auto& module : modules(/*include_self=*/false)) {
+      // Batch norm already begins with weight 1 and bias 0.
+      if (auto* conv = module->as<torch::nn::Conv2dImpl>()) {
+        torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
+      }
+    }
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = bn1_->forward(conv1_->forward(images));
+    at::relu_(x);
+    for (const auto& layer : layers_) {
+      x = layer->forward(x);
+    }
+    return at::linear(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1), fc_->weight, fc_->bias);
+  }
+
+ private:
+  Conv2d conv1_;
+  BatchNorm2d bn1_;
+  std::array<std::shared_ptr<Layer>, 4> layers_;
+  torch::nn::Linear fc_{nullptr};
+};
+
+}  // namespace
+
+std::shared_ptr<Model> make_resnet18(ImageShape shape, std::int64_t classes) {
+  return std::make_shared<ResNet18>(shape, classes);
+}
+
+}  // namespace ddprun::trainer

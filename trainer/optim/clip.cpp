@@ -1,0 +1,37 @@
+// Gradient clipping with the arithmetic of torch.nn.utils.clip_grad_norm_: the norm of the tensors' norms, then one float32
+// coefficient for all of them. The training loop calls it between backward and step.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <c10/core/GradMode.h>
+
+#include "trainer/optim/optimizer.hpp"
+
+namespace ddprun::trainer {
+
+double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(parameters.size());
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.mutable_grad().defined()) {
+      gradients.push_back(parameter.mutable_grad());
+    }
+  }
+  if (gradients.empty()) {
+    return 0.0;
+  }
+  const auto norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2).item<float>();
+  // Python writes max_norm / (norm + 1e-6), which a tensor evaluates in float32 as reciprocal(norm + 1e-6) * max_norm.
+  const float coefficient = 1.0F / (norm + 1e-6F) * static_cast<float>(max_norm);
+  // Python multiplies by a coefficient clamped to 1; multiplying by 1 changes no bit, so it is left out. Not a number goes
+  // through, as there: the loss check ends such a run.
+  if (!(coefficient >= 1.0F)) {
+    at::_foreach_mul_(gradients, static_cast<double>(coefficient));
+  }
+  return static_cast<double>(norm);
+}
+
+}  // namespace ddprun::trainer

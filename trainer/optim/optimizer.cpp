@@ -1,0 +1,276 @@
+// SGD and AdamW on the fused kernels. The training loop calls step() once a batch; the checkpoint calls state() and
+// load_state(). The lists that the kernels take are kept between steps: a step costs one kernel call and the look-up of the
+// gradients.
+#include "trainer/optim/optimizer.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "common/error.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+struct Parameters {
+  std::vector<std::string> names;
+  Tensors tensors;
+
+  explicit Parameters(std::vector<NamedTensor> named) {
+    for (NamedTensor& parameter : named) {
+      if (parameter.tensor.requires_grad()) {
+        names.push_back(std::move(parameter.name));
+        tensors.push_back(std::move(parameter.tensor));
+      }
+    }
+  }
+  std::size_t size() const { return tensors.size(); }
+};
+
+Tensors zeros_like_each(const Tensors& tensors) {
+  Tensors zeros;
+  zeros.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    zeros.push_back(at::zeros_like(tensor, at::TensorOptions().requires_grad(false)));
+  }
+  return zeros;
+}
+
+// Copies `saved` into the tensors of `state`, which share memory with the optimizer's.
+void copy_state(const std::vector<NamedTensor>& state, const std::vector<NamedTensor>& saved) {
+  const c10::NoGradGuard no_grad;
+  std::unordered_map<std::string_view, const at::Tensor*> by_name;
+  for (const NamedTensor& entry : saved) {
+    by_name.emplace(entry.name, &entry.tensor);
+  }
+  for (const NamedTensor& entry : state) {
+    const auto found = by_name.find(entry.name);
+    if (found == by_name.end()) {
+      throw UsageError(
+          c10::str("optimizer state: expected '", entry.name,
+                   "', which the saved state lacks. It belongs to another model or optimizer; use --fresh to start over."));
+    }
+    if (found->second->sizes() != entry.tensor.sizes()) {
+      throw UsageError(c10::str("optimizer state: expected '", entry.name, "' of shape ", entry.tensor.sizes(), ", found ",
+                                found->second->sizes(), ". It belongs to another model; use --fresh to start over."));
+    }
+    by_name.erase(found);
+  }
+  if (!by_name.empty()) {
+    const auto surplus = std::min_element(by_name.begin(), by_name.end(),
+                                          [](const auto& left, const auto& right) { return left.first < right.first; });
+    throw UsageError(
+        c10::str("optimizer state: found '", surplus->first,
+                 "', which this model and optimizer don't have. Check model and optimizer in the config, or use --fresh."));
+  }
+  if (saved.size() != state.size()) {
+    throw UsageError(
+        c10::str("optimizer state: expected ", state.size(), " tensors, found ", saved.size(), ": some names occur twice."));
+  }
+  // Only now, when everything fits: a refused state changes nothing.
+  by_name.clear();
+  for (const NamedTensor& entry : saved) {
+    by_name.emplace(entry.name, &entry.tensor);
+  }
+  for (const NamedTensor& entry : state) {
+    entry.tensor.copy_(*by_name.at(entry.name));
+  }
+}
+
+// torch.optim.SGD(fused=True), dampening 0.
+class Sgd : public Optimizer {
+ public:
+  Sgd(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
+      : config_(config), parameters_(std::move(parameters)), started_(parameters_.size(), false) {
+    if (config_.momentum != 0) {
+      momentum_buffers_ = zeros_like_each(parameters_.tensors);
+    }
+    gradients_.reserve(parameters_.size());
+  }
+
+  void step(double lr) override {
+    gradients_.clear();
+    for (const at::Tensor& parameter : parameters_.tensors) {
+      const at::Tensor& gradient = parameter.mutable_grad();
+      if (gradient.defined()) {
+        gradients_.push_back(gradient);
+      }
+    }
+    const bool all_have_gradients = gradients_.size() == parameters_.size();
+    if (all_have_gradients && (config_.momentum == 0 || all_started_)) {
+      update(parameters_.tensors, gradients_, momentum_buffers_, lr, /*first=*/false);
+    } else {
+      // A buffer's first gradient is taken as it is, so parameters before and after their first gradient need a call each.
+      update_those(lr, /*started=*/true);
+      update_those(lr, /*started=*/false);
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        started_[i] = started_[i] || parameters_.tensors[i].mutable_grad().defined();
+      }
+      all_started_ = std::find(started_.begin(), started_.end(), false) == started_.end();
+    }
+    gradients_.clear();  // or they would keep gradients alive that zero_grad sets free
+  }
+
+  std::vector<NamedTensor> state() const override {
+    std::vector<NamedTensor> state;
+    for (std::size_t i = 0; i < momentum_buffers_.size(); ++i) {
+      state.push_back({parameters_.names[i] + ".momentum_buffer", momentum_buffers_[i]});
+    }
+    return state;
+  }
+
+  void load_state(const std::vector<NamedTensor>& saved) override {
+    copy_state(state(), saved);
+    // A buffer that had no gradient yet was saved as zeros, and momentum * 0 + gradient is what a first step gives.
+    started_.assign(started_.size(), true);
+    all_started_ = true;
+  }
+
+ private:
+  void update(const Tensors& parameters, const Tensors& gradients, const Tensors& buffers, double lr, bool first) {
+    const c10::NoGradGuard no_grad;
+    at::_fused_sgd_(parameters, gradients, buffers, config_.weight_decay, config_.momentum, lr, /*dampening=*/0.0,
+                    config_.nesterov,
+                    /*maximize=*/false, first);
+  }
+
+  void update_those(double lr, bool started) {
+    Tensors parameters;
+    Tensors gradients;
+    Tensors buffers;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const at::Tensor& gradient = parameters_.tensors[i].mutable_grad();
+      if (!gradient.defined() || started_[i] != started) {
+        continue;
+      }
+      parameters.push_back(parameters_.tensors[i]);
+      gradients.push_back(gradient);
+      if (config_.momentum != 0) {
+        buffers.push_back(momentum_buffers_[i]);
+      }
+    }
+    if (!parameters.empty()) {
+      update(parameters, gradients, buffers, lr, /*first=*/!started && config_.momentum != 0);
+    }
+  }
+
+  OptimizerConfig config_;
+  Parameters parameters_;
+  std::vector<bool> started_;  // the parameter's buffer holds something
+  bool all_started_ = false;
+  Tensors momentum_buffers_;  // empty without momentum
+  Tensors gradients_;
+};
+
+// torch.optim.AdamW(fused=True), without amsgrad.
+class AdamW : public Optimizer {
+ public:
+  AdamW(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
+      : config_(config),
+        parameters_(std::move(parameters)),
+        exp_avgs_(zeros_like_each(parameters_.tensors)),
+        exp_avg_sqs_(zeros_like_each(parameters_.tensors)) {
+    gradients_.reserve(parameters_.size());
+    for (const at::Tensor& parameter : parameters_.tensors) {
+      // One scalar each, as PyTorch has it, on the parameter's device: the CUDA kernel reads it there.
+      steps_.push_back(at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false)));
+    }
+  }
+
+  void step(double lr) override {
+    gradients_.clear();
+    for (const at::Tensor& parameter : parameters_.tensors) {
+      const at::Tensor& gradient = parameter.mutable_grad();
+      if (gradient.defined()) {
+        gradients_.push_back(gradient);
+      }
+    }
+    if (gradients_.size() == parameters_.size()) {
+      update(parameters_.tensors, gradients_, exp_avgs_, exp_avg_sqs_, steps_, lr);
+    } else if (!gradients_.empty()) {
+      update_those_with_gradients(lr);
+    }
+    gradients_.clear();  // or they would keep gradients alive that zero_grad sets free
+  }
+
+  std::vector<NamedTensor> state() const override {
+    std::vector<NamedTensor> state;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      state.push_back({parameters_.names[i] + ".step", steps_[i]});
+      state.push_back({parameters_.names[i] + ".exp_avg", exp_avgs_[i]});
+      state.push_back({parameters_.names[i] + ".exp_avg_sq", exp_avg_sqs_[i]});
+    }
+    return state;
+  }
+
+  void load_state(const std::vector<NamedTensor>& saved) override { copy_state(state(), saved); }
+
+ private:
+  void update(const Tensors& parameters, const Tensors& gradients, const Tensors& exp_avgs, const Tensors& exp_avg_sqs,
+              const Tensors& steps, double lr) {
+    const c10::NoGradGuard no_grad;
+    if (parameters.empty()) {
+      return;
+    }
+    if (steps.front().is_cpu()) {
+      // An at:: call for each scalar would cost more than the update of a small model.
+      for (const at::Tensor& step : steps) {
+        *step.mutable_data_ptr<float>() += 1.0F;
+      }
+    } else {
+      at::_foreach_add_(steps, 1);
+    }
+    at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps, lr, config_.betas[0],
+                      config_.betas[1], config_.weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false);
+  }
+
+  void update_those_with_gradients(double lr) {
+    Tensors parameters;
+    Tensors exp_avgs;
+    Tensors exp_avg_sqs;
+    Tensors steps;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (parameters_.tensors[i].mutable_grad().defined()) {
+        parameters.push_back(parameters_.tensors[i]);
+        exp_avgs.push_back(exp_avgs_[i]);
+        exp_avg_sqs.push_back(exp_avg_sqs_[i]);
+        steps.push_back(steps_[i]);
+      }
+    }
+    update(parameters, gradients_, exp_avgs, exp_avg_sqs, steps, lr);
+  }
+
+  OptimizerConfig config_;
+  Parameters parameters_;
+  Tensors exp_avgs_;
+  Tensors exp_avg_sqs_;
+  Tensors steps_;
+  Tensors gradients_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters) {
+  switch (config.type) {
+    case OptimizerConfig::Type::kSgd:
+      return std::make_unique<Sgd>(config, std::move(parameters));
+    case OptimizerConfig::Type::kAdamw:
+      return std::make_unique<AdamW>(config, std::move(parameters));
+  }
+  throw InternalError("make_optimizer: unknown optimizer type");
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,271 @@
+// Checkpoints: what is published, kept, found, refused and set aside.
+#include "trainer/checkpoint/checkpoint.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "common/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+#include "tests/trainer/checkpoint/sample_state.hpp"
+#include "trainer/checkpoint/hashed_file.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using test::read_text;
+using test::TemporaryFolder;
+using test::write_text;
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+std::string latest(const fs::path& folder) {
+  return fs::read_symlink(folder / "latest").string();
+}
+
+void flip_bit(const fs::path& file, std::size_t byte) {
+  std::string text = read_text(file);
+  text.at(byte) = static_cast<char>(text.at(byte) ^ 1);
+  write_text(file, text);
+}
+
+TEST(Checkpoint, GivesBackWhatWasSaved) {
+  TemporaryFolder folder;
+  CheckpointState state = sample_state(400);
+  state.finished = true;
+
+  const SaveResult saved = save_checkpoint(folder / "checkpoints", state, 3);
+
+  EXPECT_EQ(saved.path, folder / "checkpoints" / "step-000000400");
+  EXPECT_EQ(saved.note, "");
+  EXPECT_TRUE(same_state(load_checkpoint(saved.path), state));
+}
+
+TEST(Checkpoint, IsAFolderOfThreeFilesThatLatestPointsTo) {
+  TemporaryFolder folder;
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), 3);
+
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-000000400"}));
+  EXPECT_EQ(names_in(saved.path), (std::set<std::string>{"manifest.json", "model.safetensors", "optimizer.safetensors"}));
+  EXPECT_EQ(latest(folder.path()), "step-000000400");
+  std::int64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(saved.path)) bytes += static_cast<std::int64_t>(entry.file_size());
+  EXPECT_EQ(saved.bytes, bytes);
+}
+
+TEST(Checkpoint, SaysInItsManifestWhatTheRunWasAndWhatTheFilesAre) {
+  TemporaryFolder folder;
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), 3);
+
+  const auto manifest = nlohmann::json::parse(read_text(saved.path / "manifest.json"));
+
+  EXPECT_EQ(manifest["version"], 1);
+  EXPECT_EQ(manifest["step"], 400);
+  EXPECT_EQ(manifest["finished"], false);
+  EXPECT_EQ(manifest["config_epochs"], 3);
+  EXPECT_EQ(manifest["config_max_steps"], 0);
+  EXPECT_EQ(manifest["seed"], (std::uint64_t{1} << 53) - 1);
+  EXPECT_EQ(manifest["bucket_order"], nlohmann::json::parse("[[3,2],[1,0]]"));
+  const std::string model = read_text(saved.path / "model.safetensors");
+  EXPECT_EQ(manifest["files"]["model.safetensors"]["bytes"], model.size());
+  EXPECT_EQ(manifest["files"]["model.safetensors"]["xxh3_128"], xxh3_128_of(model));
+}
+
+TEST(Checkpoint, ChecksumsAreThoseOfXxh128sum) {
+  EXPECT_EQ(xxh3_128_of(""), "99aa06d3014798d86001c324468d497f");  // xxHash's documentation: XXH3_128bits of nothing
+}
+
+TEST(Checkpoint, KeepsTheNewest) {
+  TemporaryFolder folder;
+  for (const std::int64_t step : {100, 200, 300, 400}) save_checkpoint(folder.path(), sample_state(step), 2);
+
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-000000300", "step-000000400"}));
+  EXPECT_EQ(latest(folder.path()), "step-000000400");
+}
+
+TEST(Checkpoint, NeverRemovesTheOneJustWritten) {
+  TemporaryFolder folder;
+  save_checkpoint(folder.path(), sample_state(900), 1);
+
+  save_checkpoint(folder.path(), sample_state(500), 1);
+
+  EXPECT_TRUE(fs::exists(folder / "step-000000500"));
+  EXPECT_EQ(latest(folder.path()), "step-000000500");
+}
+
+TEST(Checkpoint, SavedTwiceKeepsItsTensorsAndUpdatesTheEnd) {
+  TemporaryFolder folder;
+  const SaveResult first = save_checkpoint(folder.path(), sample_state(400), 3);
+  const auto written = fs::last_write_time(first.path / "model.safetensors");
+  CheckpointState state = sample_state(400);
+  state.finished = true;
+  state.config_epochs = 5;
+
+  const SaveResult second = save_checkpoint(folder.path(), state, 3);
+
+  EXPECT_EQ(fs::last_write_time(second.path / "model.safetensors"), written);
+  EXPECT_TRUE(same_state(load_checkpoint(second.path), state));
+}
+
+TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
+  TemporaryFolder folder;
+  save_checkpoint(folder.path(), sample_state(400), 3);
+  CheckpointState other = sample_state(400);
+  other.world_size = 1;
+  other.finished = true;
+
+  const SaveResult saved = save_checkpoint(folder.path(), other, 3);
+
+  EXPECT_TRUE(same_state(load_checkpoint(saved.path), sample_state(400)));
+}
+
+TEST(Checkpoint, ThatIsBadIsReplacedWhenItsStepIsSavedAgain) {
+  TemporaryFolder folder;
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), 3);
+  flip_bit(saved.path / "model.safetensors", 300);
+
+  save_checkpoint(folder.path(), sample_state(400), 3);
+
+  EXPECT_TRUE(same_state(load_checkpoint(saved.path), sample_state(400)));
+  EXPECT_TRUE(fs::exists(folder / "step-000000400.bad"));
+}
+
+TEST(InspectCheckpoints, ListsNewestFirstAndIgnoresOtherNames) {
+  TemporaryFolder folder;
+  for (const std::int64_t step : {100, 2'000'000'000, 300}) save_checkpoint(folder.path(), sample_state(step), 9);
+  for (const char* name : {"step-1", "step-000000100.bad", ".tmp-step-000000500-77", "other", "step--00000001"}) {
+    fs::create_directory(folder / name);
+  }
+
+  const std::vector<Candidate> found = inspect_checkpoints(folder.path());
+
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].step, 2'000'000'000);
+  EXPECT_EQ(found[1].step, 300);
+  EXPECT_EQ(found[2].step, 100);
+  for (const Candidate& candidate : found) EXPECT_EQ(candidate.problem, "");
+}
+
+TEST(InspectCheckpoints, FindsNothingWhereThereIsNoFolder) {
+  TemporaryFolder folder;
+  EXPECT_TRUE(inspect_checkpoints(folder / "none").empty());
+}
+
+TEST(InspectCheckpoints, NamesFileAndProblem) {
+  TemporaryFolder folder;
+  const auto problem_after = [&](const std::function<void(const fs::path&)>& damage) {
+    fs::remove_all(folder / "c");
+    const SaveResult saved = save_checkpoint(folder / "c", sample_state(7), 1);
+    damage(saved.path);
+    EXPECT_THROW(load_checkpoint(saved.path), UsageError);
+    return inspect_checkpoints(folder / "c").at(0).problem;
+  };
+  const auto names = [](const std::string& problem, const std::string& file, const std::string& what) {
+    return problem.find(file) != std::string::npos && problem.find(what) != std::string::npos;
+  };
+
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::remove(c / "manifest.json"); }), "manifest.json", "missing");
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::remove(c / "model.safetensors"); }), "model.safetensors",
+               "missing");
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::resize_file(c / "optimizer.safetensors", 5); }),
+               "optimizer.safetensors", "has 5 bytes, its manifest says");
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) { flip_bit(c / "model.safetensors", 300); }), "model.safetensors",
+               "checksum");
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) {
+                 std::string text = read_text(c / "manifest.json");
+                 text.replace(text.find("\"step\": 7"), 9, "\"step\": 8");
+                 write_text(c / "manifest.json", text);
+               }),
+               "manifest.json", "own checksum");
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) {
+                 std::string text = read_text(c / "manifest.json");
+                 text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+                 write_text(c / "manifest.json", text);
+               }),
+               "manifest.json", "version 2");
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) {
+                 fs::rename(c, c.parent_path() / "step-000000007.x");
+                 fs::create_directory(c);
+               }),
+               "manifest.json", "missing");
+}
+
+TEST(InspectCheckpoints, RefusesAFolderOfAnotherName) {
+  TemporaryFolder folder;
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(7), 1);
+  fs::rename(saved.path, folder / "step-000000008");
+
+  EXPECT_NE(inspect_checkpoints(folder.path()).at(0).problem.find("is of step 7"), std::string::npos);
+}
+
+TEST(SetAside, RenamesAndPointsLatestToTheNewestOther) {
+  TemporaryFolder folder;
+  for (const std::int64_t step : {100, 200}) save_checkpoint(folder.path(), sample_state(step), 9);
+
+  EXPECT_EQ(set_aside({200, folder / "step-000000200", "bad"}), folder / "step-000000200.bad");
+  EXPECT_EQ(latest(folder.path()), "step-000000100");
+  EXPECT_EQ(set_aside({100, folder / "step-000000100", "bad"}), folder / "step-000000100.bad");
+  EXPECT_FALSE(fs::exists(fs::symlink_status(folder / "latest")));
+}
+
+TEST(SetAside, OverwritesNoEarlierOne) {
+  TemporaryFolder folder;
+  for (const char* expected : {"step-000000100.bad", "step-000000100.bad-2", "step-000000100.bad-3"}) {
+    const SaveResult saved = save_checkpoint(folder.path(), sample_state(100), 9);
+    EXPECT_EQ(set_aside({100, saved.path, "bad"}).filename(), expected);
+  }
+}
+
+// Whatever happens to a byte of a checkpoint: it is noticed, or it changed nothing of what is read.
+TEST(Checkpoint, IsNeverAcceptedWithOtherContent) {
+  TemporaryFolder folder;
+  const CheckpointState state = sample_state(400);
+  const SaveResult saved = save_checkpoint(folder.path(), state, 3);
+  const std::vector<std::string> files{"manifest.json", "model.safetensors", "optimizer.safetensors"};
+  std::map<std::string, std::string> good;
+  for (const std::string& file : files) good[file] = read_text(saved.path / file);
+
+  int unnoticed = 0;
+  for (std::uint32_t seed = 0; seed < 900; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const std::string& file = files[random() % files.size()];
+    std::string bad = good[file];
+    const std::size_t at = random() % bad.size();
+    switch (random() % 5) {
+      case 0:
+      case 1:
+        bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
+        break;
+      case 2:
+        bad.resize(at);
+        break;
+      case 3:
+        bad += static_cast<char>(random());
+        break;
+      default:
+        std::fill(bad.begin() + static_cast<std::ptrdiff_t>(at), bad.end(), '\0');
+        break;
+    }
+    write_text(saved.path / file, bad);
+
+    if (inspect_checkpoints(folder.path()).at(0).problem.empty()) {
+      ++unnoticed;
+      EXPECT_TRUE(same_state(load_checkpoint(saved.path), state));
+    } else {
+      EXPECT_THROW(load_checkpoint(saved.path), UsageError);
+    }
+    write_text(saved.path / file, good[file]);
+  }
+  EXPECT_LT(unnoticed, 90);  // whitespace of the manifest, and bytes set to what they were
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,215 @@
+// safetensors files: the bytes that are written, what is read back, and what is refused.
+#include "trainer/checkpoint/safetensors.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "common/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using test::TemporaryFolder;
+using test::write_text;
+
+std::string with_length(const std::string& header, const std::string& data = "") {
+  const std::uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char*>(&length), sizeof length);
+  return file + header + data;
+}
+
+// The message of the refusal, or "" when the file was accepted.
+std::string refusal(const std::string& bytes) {
+  TemporaryFolder folder;
+  write_text(folder / "x.safetensors", bytes);
+  try {
+    read_safetensors(folder / "x.safetensors");
+    return "";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("x.safetensors"), std::string::npos) << error.what();
+    return error.what();
+  }
+}
+
+SafetensorsContent round_trip(const std::vector<NamedTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata = {}) {
+  TemporaryFolder folder;
+  write_text(folder / "x.safetensors", encode_safetensors(tensors, metadata));
+  return read_safetensors(folder / "x.safetensors");
+}
+
+TEST(SafetensorsFile, HasLengthThenPaddedHeaderThenData) {
+  const std::string bytes = encode_safetensors({{"w", at::arange(3, at::kByte)}});
+
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  EXPECT_EQ(length % 8, 0U);
+  const std::string header = bytes.substr(8, length);
+  EXPECT_EQ(header.substr(0, header.find_last_not_of(' ') + 1), R"({"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})");
+  EXPECT_EQ(bytes.substr(8 + length), std::string("\0\1\2", 3));
+}
+
+TEST(SafetensorsFile, WithoutTensorsIsAnEmptyObject) {
+  EXPECT_EQ(encode_safetensors({}), with_length("{}      "));
+  EXPECT_TRUE(round_trip({}).tensors.empty());
+}
+
+TEST(SafetensorsFile, KeepsEveryDtypeShapeAndMetadata) {
+  std::vector<NamedTensor> tensors;
+  for (const at::ScalarType type :
+       {at::kDouble, at::kLong, at::kFloat, at::kInt, at::kHalf, at::kBFloat16, at::kShort, at::kChar, at::kByte}) {
+    tensors.push_back({c10::toString(type), at::arange(6, at::kFloat).reshape({2, 3}).to(type)});
+  }
+  tensors.push_back({"flags", at::arange(4, at::kInt).remainder(2).to(at::kBool)});
+  tensors.push_back({"scalar", at::scalar_tensor(2.5, at::kFloat)});
+  tensors.push_back({"nothing", at::empty({0, 5}, at::kFloat)});
+
+  const SafetensorsContent back = round_trip(tensors, {{"format", "pt"}, {"who", "Größe \"x\""}});
+
+  ASSERT_EQ(back.tensors.size(), tensors.size());
+  for (const NamedTensor& original : tensors) {
+    const auto found = std::find_if(back.tensors.begin(), back.tensors.end(),
+                                    [&](const NamedTensor& named) { return named.name == original.name; });
+    ASSERT_NE(found, back.tensors.end()) << original.name;
+    EXPECT_EQ(found->tensor.scalar_type(), original.tensor.scalar_type()) << original.name;
+    EXPECT_EQ(found->tensor.sizes(), original.tensor.sizes()) << original.name;
+    EXPECT_TRUE(at::equal(found->tensor, original.tensor)) << original.name;
+  }
+  EXPECT_EQ(back.metadata, (std::map<std::string, std::string>{{"format", "pt"}, {"who", "Größe \"x\""}}));
+}
+
+TEST(SafetensorsFile, HasTheElementsOfAViewAndNotItsMemory) {
+  const at::Tensor transposed = at::arange(6, at::kFloat).reshape({2, 3}).t();
+
+  const SafetensorsContent back = round_trip({{"t", transposed}});
+
+  EXPECT_TRUE(at::equal(back.tensors.at(0).tensor, transposed));
+  EXPECT_TRUE(back.tensors.at(0).tensor.is_contiguous());
+}
+
+TEST(SafetensorsFile, AlignsEachTensorToItsElements) {
+  const SafetensorsPlan plan = plan_safetensors({{"a", at::ones({3}, at::kByte)},
+                                                 {"b", at::ones({3}, at::kDouble)},
+                                                 {"c", at::ones({3}, at::kHalf)},
+                                                 {"d", at::ones({1})}});
+
+  EXPECT_EQ(plan.head.size() % 8, 0U);
+  std::vector<std::int64_t> begins;
+  for (const TensorLayout& tensor : plan.tensors) begins.push_back(tensor.begin);
+  EXPECT_EQ(begins, (std::vector<std::int64_t>{0, 24, 28, 34}));  // b, d, c, a
+  EXPECT_EQ(plan.data_bytes, 37);
+}
+
+TEST(SafetensorsFile, NeedsUniqueNames) {
+  EXPECT_THROW(encode_safetensors({{"a", at::ones({1})}, {"a", at::ones({1})}}), InternalError);
+  EXPECT_THROW(encode_safetensors({{"__metadata__", at::ones({1})}}), InternalError);
+}
+
+struct Refused {
+  const char* name;
+  std::string bytes;
+  const char* says;
+};
+class RefusedFile : public testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedFile, SaysWhy) {
+  EXPECT_NE(refusal(GetParam().bytes).find(GetParam().says), std::string::npos) << refusal(GetParam().bytes);
+}
+
+std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {
+  return "\"" + name + R"(":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
+}
+
+const std::string kFour(4, '\1');
+
+INSTANTIATE_TEST_SUITE_P(
+    SafetensorsFile, RefusedFile,
+    testing::Values(
+        Refused{"Empty", "", "too few for a header"}, Refused{"ShortLength", "1234567", "too few for a header"},
+        Refused{"HeaderLongerThanTheFile", with_length("{}").substr(0, 9), "its header should have 2 bytes"},
+        Refused{"HugeHeader", std::string(8, '\xff'), "its header should have 18446744073709551615 bytes"},
+        Refused{"NotJson", with_length("{oops}"), "not valid JSON"},
+        Refused{"AnArray", with_length("[]"), "does not begin with '{'"},
+        Refused{"LeadingSpace", with_length(" {}"), "does not begin with '{'"},
+        Refused{"InvalidUtf8", with_length("{\"\xff\":1}"), "not valid JSON"},
+        Refused{"DeepNesting", with_length("{\"a\":" + std::string(100000, '[')), "nested deeper"},
+        Refused{"UnknownDtype", with_length("{" + entry("a", "F8_E4M3", "[4]", "[0,4]") + "}", kFour), "has dtype \"F8_E4M3\""},
+        Refused{"SameNameTwice",
+                with_length("{" + entry("a", "U8", "[4]", "[0,4]") + "," + entry("a", "U8", "[4]", "[0,4]") + "}", kFour),
+                "key 'a' twice"},
+        Refused{"MissingOffsets", with_length(R"({"a":{"dtype":"U8","shape":[4]}})", kFour), "must have exactly"},
+        Refused{"NegativeShape", with_length("{" + entry("a", "U8", "[-4]", "[0,4]") + "}", kFour), "non-negative integer"},
+        Refused{"FractionalShape", with_length("{" + entry("a", "U8", "[4.0]", "[0,4]") + "}", kFour), "non-negative integer"},
+        Refused{"OffsetsBackwards", with_length("{" + entry("a", "U8", "[0]", "[4,0]") + "}", kFour), "lies at bytes"},
+        Refused{"OffsetsPastTheEnd", with_length("{" + entry("a", "U8", "[5]", "[0,5]") + "}", kFour), "truncated?"},
+        Refused{"ShapeOfOtherSize", with_length("{" + entry("a", "F32", "[2]", "[0,4]") + "}", kFour), "does not fill"},
+        Refused{"ShapeOverflows", with_length("{" + entry("a", "F32", "[4611686018427387905]", "[0,4]") + "}", kFour),
+                "does not fill"},
+        Refused{"ShapeOverflowsBesideZero",
+                with_length("{" + entry("a", "F32", "[0,4611686018427387905,4611686018427387905]", "[0,0]") + "}"),
+                "does not fill"},
+        Refused{"Overlap",
+                with_length("{" + entry("a", "U8", "[3]", "[0,3]") + "," + entry("b", "U8", "[2]", "[2,4]") + "}", kFour),
+                "overlap"},
+        Refused{"Hole",
+                with_length("{" + entry("a", "U8", "[1]", "[0,1]") + "," + entry("b", "U8", "[2]", "[2,4]") + "}", kFour),
+                "hole"},
+        Refused{"DataLeftOver", with_length("{" + entry("a", "U8", "[3]", "[0,3]") + "}", kFour), "cover 3 bytes"},
+        Refused{"MetadataNotText", with_length(R"({"__metadata__":{"a":1}})"), "object of strings"},
+        Refused{"BoolOfTwo", with_length("{" + entry("a", "BOOL", "[4]", "[0,4]") + "}", "\1\1\2\1"), "other than 0 and 1"}),
+    [](const testing::TestParamInfo<Refused>& param) { return param.param.name; });
+
+TEST(SafetensorsFile, ThatIsMissingOrAFolderIsRefused) {
+  TemporaryFolder folder;
+  EXPECT_THROW(read_safetensors(folder / "none.safetensors"), UsageError);
+  EXPECT_THROW(read_safetensors(folder.path()), UsageError);
+}
+
+// No mutation may crash, allocate without bound or give anything but an error or a whole content.
+TEST(SafetensorsFile, SurvivesRandomDamage) {
+  const std::string good = encode_safetensors({{"a", at::ones({2, 3})}, {"b", at::arange(5)}, {"c", at::ones({2}, at::kBool)}});
+  TemporaryFolder folder;
+  for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    std::string bad = good;
+    for (int changes = static_cast<int>(random() % 3) + 1; changes > 0; --changes) {
+      const std::size_t at = random() % bad.size();
+      switch (random() % 4) {
+        case 0:
+          bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
+          break;
+        case 1:
+          bad[at] = static_cast<char>(random());
+          break;
+        case 2:
+          bad.insert(at, 1, "0123456789[]{},:\"- "[random() % 19]);
+          break;
+        default:
+          bad.resize(std::max<std::size_t>(at, 1));
+          break;
+      }
+    }
+    write_text(folder / "x", bad);
+    try {
+      const SafetensorsContent content = read_safetensors(folder / "x");
+      std::int64_t bytes = 0;
+      for (const NamedTensor& named : content.tensors) bytes += static_cast<std::int64_t>(named.tensor.nbytes());
+      EXPECT_LE(bytes, static_cast<std::int64_t>(bad.size()));
+    } catch (const UsageError&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,166 @@
+// metrics.jsonl: lines that are written, kept and cut, and a disk that is full.
+#include "trainer/metrics/metrics_log.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using test::read_text;
+using test::TemporaryFolder;
+using test::write_text;
+
+// The trouble that was told, one line each.
+struct Troubles {
+  std::vector<std::string> told;
+  std::function<void(const std::string&)> teller() {
+    return [this](const std::string& text) { told.push_back(text); };
+  }
+};
+
+std::vector<json> records(const std::filesystem::path& file) {
+  std::vector<json> found;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) found.push_back(json::parse(line));
+  return found;
+}
+
+// What is left of `text` after opening at this step.
+std::string left_of(const std::string& text, std::int64_t resume_step) {
+  TemporaryFolder folder;
+  Troubles troubles;
+  write_text(folder / "metrics.jsonl", text);
+  MetricsLog(folder / "metrics.jsonl", resume_step, troubles.teller());
+  EXPECT_TRUE(troubles.told.empty());
+  return read_text(folder / "metrics.jsonl");
+}
+
+TEST(MetricsLog, WritesOneObjectALineWithEventAndTimeInFront) {
+  TemporaryFolder folder;
+  Troubles troubles;
+  const auto before = std::chrono::system_clock::now().time_since_epoch();
+  {
+    MetricsLog log(folder / "run" / "metrics.jsonl", 0, troubles.teller());
+    log.write("step", {{"epoch", 0}, {"step", 10}, {"loss", 0.25}});
+    log.write("end", ordered_json::object());
+  }
+  const std::string text = read_text(folder / "run" / "metrics.jsonl");
+  const std::vector<json> found = records(folder / "run" / "metrics.jsonl");
+
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(text.find(R"({"event":"step","time_ns":)"), 0U);
+  EXPECT_NE(text.find(R"(,"epoch":0,"step":10,"loss":0.25})"), std::string::npos);
+  EXPECT_GE(found[0]["time_ns"].get<std::int64_t>(), std::chrono::nanoseconds(before).count());
+  EXPECT_EQ(found[1].size(), 2U);
+  EXPECT_TRUE(troubles.told.empty());
+}
+
+TEST(MetricsLog, KeepsEveryBitOfADouble) {
+  TemporaryFolder folder;
+  const double loss = 0.1 + 0.2;
+  MetricsLog(folder / "m", 0, {}).write("step", {{"loss", loss}});
+  EXPECT_EQ(records(folder / "m").at(0)["loss"].get<double>(), loss);
+}
+
+TEST(MetricsLog, WritesALossThatIsNotANumberAsNull) {
+  TemporaryFolder folder;
+  MetricsLog(folder / "m", 0, {}).write("step", {{"loss", std::nan("")}});
+  EXPECT_TRUE(records(folder / "m").at(0)["loss"].is_null());
+}
+
+TEST(MetricsLog, AppendsAcrossOpenings) {
+  TemporaryFolder folder;
+  MetricsLog(folder / "m", 0, {}).write("step", {{"step", 1}});
+  MetricsLog(folder / "m", 1, {}).write("step", {{"step", 2}});
+  EXPECT_EQ(records(folder / "m").size(), 2U);
+}
+
+TEST(MetricsLog, CutsWhatIsPastTheResumePoint) {
+  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":20}\n{\"step\":30}\n", 20), "{\"step\":10}\n{\"step\":20}\n");
+  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":20}\n", 0), "");
+  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":20}\n", 20), "{\"step\":10}\n{\"step\":20}\n");
+}
+
+TEST(MetricsLog, KeepsRecordsWithoutAStepBehindTheCut) {
+  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":30}\n{\"event\":\"restart\"}\n", 20), "{\"step\":10}\n{\"event\":\"restart\"}\n");
+}
+
+TEST(MetricsLog, CutsTornLinesAndWhatIsNoRecord) {
+  EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":1", 20), "{\"step\":10}\n");
+  EXPECT_EQ(left_of("{\"step\":1", 20), "");
+  EXPECT_EQ(left_of(std::string("{\"step\":10}\n") + std::string(20, '\0') + "\n{\"step\":11}\n", 20),
+            "{\"step\":10}\n{\"step\":11}\n");
+}
+
+// Files of this process can't grow beyond `bytes`, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
+TEST(MetricsLog, TellsAFullDiskOnceAndGoesOnWhenThereIsSpaceAgain) {
+  TemporaryFolder folder;
+  Troubles troubles;
+  MetricsLog log(folder / "m", 0, troubles.teller());
+  log.write("step", {{"step", 1}});
+  {
+    const FileSizeLimit limit(100);  // the second line fits in part, the third not at all
+    log.write("step", {{"step", 2}, {"text", std::string(80, 'x')}});
+    log.write("step", {{"step", 3}, {"text", std::string(80, 'x')}});
+  }
+  log.write("step", {{"step", 4}});
+
+  ASSERT_EQ(troubles.told.size(), 1U);
+  EXPECT_NE(troubles.told[0].find((folder / "m").string()), std::string::npos);
+  const std::vector<json> found = records(folder / "m");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0]["step"], 1);
+  EXPECT_EQ(found[1]["step"], 4);
+}
+
+TEST(MetricsLog, TellsADeviceThatIsFullOnce) {
+  TemporaryFolder folder;
+  Troubles troubles;
+  std::filesystem::create_symlink("/dev/full", folder / "m");
+  MetricsLog log(folder / "m", 0, troubles.teller());
+  for (int step = 0; step < 5; ++step) log.write("step", {{"step", step}});
+
+  ASSERT_EQ(troubles.told.size(), 1U);
+  EXPECT_NE(troubles.told[0].find("No space left on device"), std::string::npos);
+}
+
+TEST(MetricsLog, ThatCantBeOpenedIsToldOnceAndStopsNothing) {
+  TemporaryFolder folder;
+  Troubles troubles;
+  write_text(folder / "run", "a file where a folder should be");
+  MetricsLog log(folder / "run" / "metrics.jsonl", 0, troubles.teller());
+  log.write("step", {{"step", 1}});
+  EXPECT_EQ(troubles.told.size(), 1U);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

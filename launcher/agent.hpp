@@ -1,5 +1,5 @@
-// One node's agent: starts the workers of a round under the guardian, serves their channels and store, watches, decides by the pure
-// machines (agent_state.hpp, restart_policy.hpp) and stops them. One thread, one io_context; nothing polls.
+// One node's agent: starts the workers of a round under the guardian, serves their channels and store, watches, decides by the
+// pure machines (agent_state.hpp, restart_policy.hpp) and stops them. One thread, one io_context; nothing polls.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@ namespace ddprun {
 class ConsoleWriter;
 
 struct AgentFiles {
-  int lock_fd = -1;                  // the run directory's lock, held on by the guardian too
-  std::filesystem::path log_root;    // logs/ of the run directory, or the temporary folder of a script
-  std::filesystem::path report;      // for the guardian to complete when the agent is killed; may be empty
+  int lock_fd = -1;                // the run directory's lock, held on by the guardian too
+  std::filesystem::path log_root;  // logs/ of the run directory, or the temporary folder of a script
+  std::filesystem::path report;    // for the guardian to complete when the agent is killed; may be empty
 };
 
 // Makes the observers (console, report) once the io_context exists; they are called on the agent's thread.
 using MakeObservers =
     std::function<std::vector<std::unique_ptr<RunObserver>>(boost::asio::io_context& io, ConsoleWriter& console)>;
 
-// Runs the plan to its end and returns the exit code. Must be called with one thread alive: it forks the guardian first, then makes
-// the io_context, the ConsoleWriter(io, STDOUT_FILENO, STDERR_FILENO), WorkerOutput and the observers.
+// Runs the plan to its end and returns the exit code. Must be called with one thread alive: it forks the guardian first, then
+// makes the io_context, the ConsoleWriter(io, STDOUT_FILENO, STDERR_FILENO), WorkerOutput and the observers.
 int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// What happened, as one stream of values: the agent emits them, the console shows them, the report keeps them. Times are nanoseconds of
-// CLOCK_REALTIME unless named otherwise.
+// What happened, as one stream of values: the agent emits them, the console shows them, the report keeps them. Times are
+// nanoseconds of CLOCK_REALTIME unless named otherwise.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace ddprun {
 
 // How a process ended: by exit code or by signal.
 struct ExitStatus {
-  int code = 0;      // of exit(); meaningless when signal is not 0
-  int signal = 0;    // that killed it; 0: it exited
+  int code = 0;    // of exit(); meaningless when signal is not 0
+  int signal = 0;  // that killed it; 0: it exited
   bool core_dumped = false;
   bool ok() const { return code == 0 && signal == 0; }
   int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // DECISIONS.md 4
@@ -24,9 +24,7 @@ struct ExitStatus {
 // "exit code 3", "signal 9 (SIGKILL)"
 std::string describe(const ExitStatus& status);
 
-enum class Cause {
-  kExitCode, kSignal, kException, kUsage, kOutOfMemory, kLostPeer, kDiverged, kCheckpoint, kSpawn, kStopped
-};
+enum class Cause { kExitCode, kSignal, kException, kUsage, kOutOfMemory, kLostPeer, kDiverged, kCheckpoint, kSpawn, kStopped };
 const char* name_of(Cause cause);
 
 // Why a round failed: the first cause, with its evidence.
@@ -35,31 +33,64 @@ struct Failure {
   int rank = -1;
   std::int64_t pid = 0;
   std::optional<ExitStatus> status;
-  std::string message;                  // typed error's, or errno text of a spawn
-  std::vector<std::string> stderr_tail; // last lines, at most 20 of at most 1 KiB
-  std::string log_path;                 // of stderr.log
-  std::int64_t step = -1;               // last reported by the rank; -1: none
+  std::string message;                   // typed error's, or errno text of a spawn
+  std::vector<std::string> stderr_tail;  // last lines, at most 20 of at most 1 KiB
+  std::string log_path;                  // of stderr.log
+  std::int64_t step = -1;                // last reported by the rank; -1: none
   std::int64_t time_ns = 0;
 };
 
-struct RunStarted { std::int64_t time_ns; int world_size; };
-struct RoundStarted { int round; int restart_count; int world_size; std::int64_t time_ns; };
-struct WorkerStarted { int rank; int local_rank; std::int64_t pid; std::int64_t time_ns; };
-struct WorkerSpoke { int rank; channel::FromWorker message; std::int64_t time_ns; };
-struct WorkerEnded { int rank; std::int64_t pid; ExitStatus status; bool asked_to_stop; std::int64_t time_ns; };
+struct RunStarted {
+  std::int64_t time_ns;
+  int world_size;
+};
+struct RoundStarted {
+  int round;
+  int restart_count;
+  int world_size;
+  std::int64_t time_ns;
+};
+struct WorkerStarted {
+  int rank;
+  int local_rank;
+  std::int64_t pid;
+  std::int64_t time_ns;
+};
+struct WorkerSpoke {
+  int rank;
+  channel::FromWorker message;
+  std::int64_t time_ns;
+};
+struct WorkerEnded {
+  int rank;
+  std::int64_t pid;
+  ExitStatus status;
+  bool asked_to_stop;
+  std::int64_t time_ns;
+};
 // Decision after a failed round.
 struct RoundFailed {
   int round;
   Failure first;
   std::vector<Failure> consequences;
   enum class Decision { kRestart, kGiveUp } decision;
-  std::string why;         // "restart 1 of 3", "budget of 3 spent", "usage errors are not restarted"
+  std::string why;  // "restart 1 of 3", "budget of 3 spent", "usage errors are not restarted"
   std::int64_t time_ns;
 };
-struct StopRequested { int signal; bool second; std::int64_t time_ns; };  // a signal to the agent
-struct RunEnded { int exit_code; std::string why; int restarts_used; std::int64_t time_ns; };
+struct StopRequested {
+  int signal;
+  bool second;
+  std::int64_t time_ns;
+};  // a signal to the agent
+struct RunEnded {
+  int exit_code;
+  std::string why;
+  int restarts_used;
+  std::int64_t time_ns;
+};
 
-using RunEvent = std::variant<RunStarted, RoundStarted, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed, StopRequested, RunEnded>;
+using RunEvent =
+    std::variant<RunStarted, RoundStarted, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed, StopRequested, RunEnded>;
 
 class RunObserver {
  public:

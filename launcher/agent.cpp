@@ -1,0 +1,502 @@
+// Implementation of agent.hpp: the shell round AgentState. Descriptors, timers and the guardian become events; actions become
+// calls. Nothing is decided here but how to do what the machine says.
+#include "launcher/agent.hpp"
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <ctime>
+#include <deque>
+#include <map>
+#include <system_error>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "common/error.hpp"
+#include "launcher/agent_state.hpp"
+#include "launcher/console_writer.hpp"
+#include "launcher/error_file.hpp"
+#include "launcher/guardian_link.hpp"
+#include "launcher/ports.hpp"
+#include "launcher/store_server.hpp"
+#include "launcher/worker_channel.hpp"
+#include "launcher/worker_environment.hpp"
+#include "launcher/worker_output.hpp"
+#include "rendezvous/ranks.hpp"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::io_context;
+using boost::asio::steady_timer;
+using boost::asio::posix::stream_descriptor;
+using std::chrono::milliseconds;
+
+// How long a pipe may stay open after everything below the guardian is gone: someone outside holds it.
+constexpr milliseconds kPipeGrace{200};
+
+Instant now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_REALTIME, &time);
+  return {std::chrono::steady_clock::now(), static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec};
+}
+
+// Rounds are counted on over the invocations of a run directory: one more than the newest logs/round-NNN.
+int first_round_in(const std::filesystem::path& log_root) {
+  int next = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(log_root, error)) {
+    const std::string name = entry.path().filename().string();
+    constexpr std::string_view kPrefix = "round-";
+    int round = 0;
+    if (name.starts_with(kPrefix) &&
+        std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), round).ec == std::errc{}) {
+      next = std::max(next, round + 1);
+    }
+  }
+  return next;
+}
+
+// The signals this program handles, blocked and ready to be read from a descriptor; as they were before at the end. SIGPIPE is
+// ignored meanwhile: a closed console is no reason to end a job.
+class BlockedSignals {
+ public:
+  explicit BlockedSignals(const std::vector<int>& handled) {
+    sigemptyset(&set_);
+    for (const int signal : handled) {
+      // Under nohup a lost terminal is not to end the job.
+      struct sigaction current {};
+      const bool nohup = signal == SIGHUP && ::sigaction(SIGHUP, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+      if (!nohup) sigaddset(&set_, signal);
+    }
+    sigaddset(&set_, SIGUSR1);
+    sigaddset(&set_, SIGUSR2);
+    ::sigprocmask(SIG_BLOCK, &set_, &mask_before_);
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &ignore, &pipe_before_);
+  }
+  ~BlockedSignals() {
+    ::sigaction(SIGPIPE, &pipe_before_, nullptr);
+    ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  int descriptor() const {
+    const int fd = ::signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) throw InternalError("signalfd failed: " + std::generic_category().message(errno));
+    return fd;
+  }
+
+ private:
+  sigset_t set_{};
+  sigset_t mask_before_{};
+  struct sigaction pipe_before_ {};
+};
+
+// A descriptor that closes itself unless it is given away.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+struct Ends {
+  Descriptor ours;
+  Descriptor workers;
+};
+
+[[noreturn]] void out_of_descriptors(const char* what, int error) {
+  std::string message = std::string("cannot make a ") + what + " for a worker: " + std::generic_category().message(error);
+  if (error == EMFILE) message += "; each worker needs 3 descriptors: raise the limit (ulimit -Hn) or start fewer workers";
+  throw InternalError(message);
+}
+
+Ends output_pipe() {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) out_of_descriptors("pipe", errno);
+  Ends ends{Descriptor(fds[0]), Descriptor(fds[1])};
+  ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  return ends;
+}
+
+Ends channel_pair() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) out_of_descriptors("channel", errno);
+  return {Descriptor(fds[0]), Descriptor(fds[1])};
+}
+
+class Agent {
+ public:
+  Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
+        const MakeObservers& make_observers);
+  int run();
+
+ private:
+  // What is ours of one worker of the current round.
+  struct Worker {
+    std::unique_ptr<stream_descriptor> pipes[2];  // by Stream; null at its end
+    std::shared_ptr<WorkerChannel> channel;
+  };
+
+  // events in
+  void feed(const AgentEvent& event);
+  void wait_for_signals();
+  void on_signal(int signal);
+  void on_notice(const guardian::Notice& notice);
+  void on_guardian_death();
+  void on_worker_message(int rank, const channel::FromWorker& message);
+  void wait_for_output(int rank, Stream stream);
+  bool read_output(int rank, Stream stream);
+  void end_output(int rank, Stream stream);
+  void round_may_be_over();
+  void end_round();
+
+  // actions out
+  void carry_out(const agent_action::StartRound& action);
+  void carry_out(const agent_action::Tell& action);
+  void carry_out(const agent_action::SendSignal& action);
+  void carry_out(const agent_action::Sweep& action);
+  void carry_out(const agent_action::SetTimer& action);
+  void carry_out(const agent_action::CancelTimer& action);
+  void carry_out(agent_action::Emit& action);
+  void carry_out(const agent_action::Finish& action);
+
+  void start_worker(const RankAssignment& ranks, int restart_count);
+  void add_evidence(Failure& failure) const;
+  void publish(const RunEvent& event);
+  steady_timer& timer(AgentTimer which) { return timers_[static_cast<std::size_t>(which)]; }
+  bool train() const { return plan_.kind == Plan::Kind::kTrain; }
+
+  const Plan& plan_;
+  io_context io_{1};
+  stream_descriptor signals_;
+  ConsoleWriter console_;
+  WorkerOutput output_;
+  std::vector<std::unique_ptr<RunObserver>> observers_;
+  std::array<steady_timer, 3> timers_;
+  steady_timer pipe_timer_;
+  StoreServer store_;
+  AgentState state_;
+  std::vector<std::string> inherited_environment_;
+  std::optional<HeldPort> master_port_;
+  std::vector<Worker> workers_;
+  std::vector<char> chunk_;         // shared by all pipes: one read at a time
+  std::deque<AgentEvent> pending_;  // events that came up while actions were carried out
+  bool feeding_ = false;
+  bool swept_ = false;  // the guardian has said so in this round
+  int restart_count_ = 0;
+  std::optional<int> exit_code_;
+  bool logs_ = false;
+  // Last: its end waits for the guardian, while everything else still exists.
+  GuardianLink guardian_;
+};
+
+Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
+             const MakeObservers& make_observers)
+    : plan_(plan),
+      signals_(io_, signals.descriptor()),
+      console_(io_, STDOUT_FILENO, STDERR_FILENO),
+      output_(io_, console_, files.log_root, plan.nproc_per_node),
+      timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_)},
+      pipe_timer_(io_),
+      store_(io_,
+             [this](int rank, const channel::StoreReply& reply) {
+               if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(reply);
+             }),
+      state_({.world_size = plan.nproc_per_node,
+              .workers_have_channel = plan.kind == Plan::Kind::kTrain,
+              .first_round = first_round_in(files.log_root),
+              .shutdown_timeout = plan.shutdown_timeout,
+              .restarts = {plan.max_restarts, plan.refill_by_progress}}),
+      inherited_environment_(environment_of_this_process()),
+      chunk_(64 << 10),
+      logs_(!files.log_root.empty()),
+      guardian_(
+          io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
+          [this] { on_guardian_death(); }) {
+  observers_ = make_observers(io_, console_);
+}
+
+int Agent::run() {
+  wait_for_signals();
+  feed(agent_event::Begin{});
+  if (!exit_code_) io_.run();
+  return exit_code_.value();
+}
+
+// ---- events ----
+
+void Agent::feed(const AgentEvent& event) {
+  pending_.push_back(event);
+  if (feeding_) return;  // the loop below, further up the stack, takes it
+  feeding_ = true;
+  while (!pending_.empty()) {
+    const AgentEvent next = std::move(pending_.front());
+    pending_.pop_front();
+    for (AgentAction& action : state_.on(next, now())) {
+      std::visit([this](auto& concrete) { carry_out(concrete); }, action);
+    }
+  }
+  feeding_ = false;
+}
+
+void Agent::wait_for_signals() {
+  signals_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (error) return;
+    signalfd_siginfo info{};
+    while (::read(signals_.native_handle(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      on_signal(static_cast<int>(info.ssi_signo));
+    }
+    wait_for_signals();
+  });
+}
+
+void Agent::on_signal(int signal) {
+  const auto& handled = plan_.signals_to_handle;
+  if (std::find(handled.begin(), handled.end(), signal) != handled.end()) {
+    feed(agent_event::SignalArrived{signal});
+    return;
+  }
+  // USR1 and USR2 are the script's own business. ddptrain has none for them, and would die.
+  if (train()) return;
+  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) guardian_.signal(rank, signal);
+}
+
+void Agent::on_notice(const guardian::Notice& notice) {
+  using Kind = guardian::Notice::Kind;
+  const auto failed_to_start = [&](SpawnError::Stage stage) {
+    const SpawnError error{notice.worker, stage, notice.error};
+    feed(agent_event::SpawnFailed{notice.worker, notice.error, describe(error, plan_.command.at(0)), notice.time_ns});
+  };
+  switch (notice.kind) {
+    case Kind::kStarted:
+      publish(WorkerStarted{notice.worker, notice.worker, notice.pid, notice.time_ns});
+      return;
+    case Kind::kNotStarted:
+      failed_to_start(SpawnError::Stage::kExec);
+      return;
+    case Kind::kExited: {
+      Worker& worker = workers_[static_cast<std::size_t>(notice.worker)];
+      if (worker.channel) worker.channel->drain();  // its last words come before its end
+      store_.forget(notice.worker);
+      if (notice.error != 0) {
+        failed_to_start(static_cast<SpawnError::Stage>(notice.stage));
+      } else {
+        const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
+        feed(agent_event::WorkerExited{notice.worker, notice.pid, status, notice.time_ns});
+      }
+      return;
+    }
+    case Kind::kSwept:
+      swept_ = true;
+      round_may_be_over();
+      return;
+  }
+}
+
+void Agent::on_guardian_death() {
+  throw InternalError(
+      "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on");
+}
+
+void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
+  if (const auto* request = std::get_if<channel::StoreRequest>(&message)) {
+    store_.handle(rank, *request);
+    return;
+  }
+  publish(WorkerSpoke{rank, message, now().realtime_ns});
+  feed(agent_event::WorkerSpoke{rank, message});
+}
+
+void Agent::wait_for_output(int rank, Stream stream) {
+  auto& pipe = workers_[static_cast<std::size_t>(rank)].pipes[static_cast<std::size_t>(stream)];
+  pipe->async_wait(stream_descriptor::wait_read, [this, rank, stream](const boost::system::error_code& error) {
+    if (!error && read_output(rank, stream)) wait_for_output(rank, stream);
+  });
+}
+
+// One chunk, so that a chatty worker does not keep the others waiting. False at the end of the stream.
+bool Agent::read_output(int rank, Stream stream) {
+  auto& pipe = workers_[static_cast<std::size_t>(rank)].pipes[static_cast<std::size_t>(stream)];
+  if (!pipe) return false;
+  const ssize_t n = ::read(pipe->native_handle(), chunk_.data(), chunk_.size());
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (n > 0) {
+    output_.bytes(rank, stream, std::span(chunk_).first(static_cast<std::size_t>(n)));
+    return true;
+  }
+  end_output(rank, stream);
+  round_may_be_over();
+  return false;
+}
+
+void Agent::end_output(int rank, Stream stream) {
+  auto& pipe = workers_[static_cast<std::size_t>(rank)].pipes[static_cast<std::size_t>(stream)];
+  if (!pipe) return;
+  pipe.reset();
+  output_.end_of_stream(rank, stream);
+}
+
+// The round is over when every process of it is gone and everything they printed has been read.
+void Agent::round_may_be_over() {
+  if (!swept_) return;
+  const bool reading = std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.pipes[0] || w.pipes[1]; });
+  if (!reading) {
+    end_round();
+    return;
+  }
+  pipe_timer_.expires_after(kPipeGrace);
+  pipe_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && swept_) end_round();
+  });
+}
+
+void Agent::end_round() {
+  swept_ = false;
+  pipe_timer_.cancel();
+  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
+    Worker& worker = workers_[static_cast<std::size_t>(rank)];
+    end_output(rank, Stream::kStdout);
+    end_output(rank, Stream::kStderr);
+    if (worker.channel) worker.channel->close();
+  }
+  feed(agent_event::RoundSwept{});
+}
+
+// ---- actions ----
+
+void Agent::carry_out(const agent_action::StartRound& action) {
+  restart_count_ = action.restart_count;
+  master_port_.reset();  // before the next is taken, in case it is the same
+  master_port_.emplace(plan_.master_port == 0 ? HeldPort::any() : HeldPort::exactly(plan_.master_port));
+  store_.clear();
+  output_.begin_round(action.round);
+  const NodeShare here{.role = plan_.role, .local_world_size = plan_.nproc_per_node};
+  const auto ranks = assign_ranks(std::span(&here, 1));
+  workers_.clear();
+  workers_.resize(ranks.size());
+  for (const RankAssignment& rank : ranks) start_worker(rank, action.restart_count);
+}
+
+void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
+  const int rank = ranks.rank;
+  Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  Ends standard_output = output_pipe();
+  Ends standard_error = output_pipe();
+  Ends channel = train() ? channel_pair() : Ends{Descriptor(), Descriptor()};
+
+  const SpawnRequest request{
+      .arguments = plan_.command,
+      .environment = worker_environment(
+          inherited_environment_, {.ranks = ranks,
+                                   .master_addr = plan_.master_addr,
+                                   .master_port = master_port_->port(),
+                                   .restart_count = restart_count,
+                                   .max_restarts = plan_.max_restarts,
+                                   .run_id = plan_.run_id,
+                                   .error_file = logs_ ? (output_.rank_folder(rank) / "error.json").string() : std::string(),
+                                   .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone})};
+  guardian_.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
+
+  worker.pipes[static_cast<std::size_t>(Stream::kStdout)] =
+      std::make_unique<stream_descriptor>(io_, standard_output.ours.release());
+  worker.pipes[static_cast<std::size_t>(Stream::kStderr)] =
+      std::make_unique<stream_descriptor>(io_, standard_error.ours.release());
+  wait_for_output(rank, Stream::kStdout);
+  wait_for_output(rank, Stream::kStderr);
+  if (train()) {
+    worker.channel = std::make_shared<WorkerChannel>(
+        io_, channel.ours.release(), [this, rank](const channel::FromWorker& message) { on_worker_message(rank, message); },
+        [this, rank](const std::string& why) {
+          on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+        });
+    worker.channel->start();
+  }
+}
+
+void Agent::carry_out(const agent_action::Tell& action) {
+  for (const int rank : action.ranks) {
+    if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(action.message);
+  }
+}
+
+void Agent::carry_out(const agent_action::SendSignal& action) {
+  for (const int rank : action.ranks) guardian_.signal(rank, action.signal);
+}
+
+void Agent::carry_out(const agent_action::Sweep& action) {
+  guardian_.sweep(action.patient);
+}
+
+void Agent::carry_out(const agent_action::SetTimer& action) {
+  timer(action.timer).expires_after(action.after);
+  timer(action.timer).async_wait([this, which = action.timer](const boost::system::error_code& error) {
+    if (!error) feed(agent_event::TimerFired{which});
+  });
+}
+
+void Agent::carry_out(const agent_action::CancelTimer& action) {
+  timer(action.timer).cancel();
+}
+
+void Agent::carry_out(agent_action::Emit& action) {
+  if (auto* failed = std::get_if<RoundFailed>(&action.event)) {
+    add_evidence(failed->first);
+    for (Failure& failure : failed->consequences) add_evidence(failure);
+  }
+  publish(action.event);
+}
+
+void Agent::carry_out(const agent_action::Finish& action) {
+  exit_code_ = action.exit_code;
+  io_.stop();
+}
+
+// What the machine can't know: the last lines of stderr and what Python wrote about its exception.
+void Agent::add_evidence(Failure& failure) const {
+  if (failure.cause == Cause::kSpawn) return;
+  failure.stderr_tail = output_.stderr_tail(failure.rank);
+  if (!logs_) return;
+  failure.log_path = output_.stderr_log(failure.rank).string();
+  if (!failure.message.empty() || failure.cause != Cause::kExitCode) return;
+  if (auto message = read_error_file(output_.rank_folder(failure.rank) / "error.json")) {
+    failure.cause = Cause::kException;
+    failure.message = std::move(*message);
+  }
+}
+
+void Agent::publish(const RunEvent& event) {
+  for (const auto& observer : observers_) observer->on(event);
+}
+
+}  // namespace
+
+int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers) {
+  const BlockedSignals signals(plan.signals_to_handle);
+  GuardianProcess guardian = start_guardian(files.lock_fd, files.report);
+  Agent agent(plan, files, signals, std::move(guardian), make_observers);
+  return agent.run();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,491 @@
+// Implementation of agent_state.hpp. Order of the file: the events, then how a round is started, stopped, swept and judged.
+#include "launcher/agent_state.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "common/exit_code.hpp"
+
+namespace ddprun {
+namespace {
+
+using channel::ErrorKind;
+using channel::Stop;
+using std::chrono::milliseconds;
+
+constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
+
+Cause cause_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kException:
+      return Cause::kException;
+    case ErrorKind::kUsage:
+      return Cause::kUsage;
+    case ErrorKind::kOutOfMemory:
+      return Cause::kOutOfMemory;
+    case ErrorKind::kLostPeer:
+      return Cause::kLostPeer;
+    case ErrorKind::kDiverged:
+      return Cause::kDiverged;
+    case ErrorKind::kCheckpoint:
+      return Cause::kCheckpoint;
+  }
+  return Cause::kException;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
+}
+
+// Of the whole time to stop, what is kept for stopping workers that could not save.
+milliseconds kept_for_stopping(milliseconds total) {
+  return std::min(total / 4, milliseconds{5000});
+}
+
+// A program that is not there or not executable is the user's to mend; anything else is the machine's.
+int exit_code_for_spawn_error(int error) {
+  const bool usage = error == ENOENT || error == EACCES || error == ENOEXEC || error == ENOTDIR || error == EPERM ||
+                     error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == ELIBBAD;
+  return static_cast<int>(usage ? ExitCode::kUsage : ExitCode::kInternal);
+}
+
+}  // namespace
+
+AgentState::AgentState(AgentSettings settings) : settings_(settings) {
+  round_ = settings_.first_round - 1;
+}
+
+std::vector<AgentAction> AgentState::on(const AgentEvent& event, Instant now) {
+  now_ = now;
+  if (phase_ != Phase::kFinished) {
+    std::visit([this](const auto& concrete) { handle(concrete); }, event);
+  }
+  return std::exchange(actions_, {});
+}
+
+// ---- events ----
+
+void AgentState::handle(const agent_event::Begin&) {
+  emit(RunStarted{now_.realtime_ns, settings_.world_size});
+  start_round();
+}
+
+void AgentState::handle(const agent_event::WorkerExited& event) {
+  Worker& ended = worker(event.rank);
+  if (!ended.live) return;
+  ended.live = false;
+  ended.pid = event.pid;
+  ended.status = event.status;
+  ended.ended_ns = event.time_ns;
+  emit(WorkerEnded{event.rank, event.pid, event.status, ended.asked_to_stop, event.time_ns});
+  worker_gone(event.rank);
+}
+
+void AgentState::handle(const agent_event::SpawnFailed& event) {
+  Worker& ended = worker(event.rank);
+  if (!ended.live) return;
+  ended.live = false;
+  ended.spawn_error = event.message;
+  ended.spawn_errno = event.error;
+  ended.ended_ns = event.time_ns;
+  worker_gone(event.rank);
+}
+
+void AgentState::handle(const agent_event::WorkerSpoke& event) {
+  Worker& speaker = worker(event.rank);
+  std::visit(
+      [&](const auto& message) {
+        using Message = std::decay_t<decltype(message)>;
+        if constexpr (std::is_same_v<Message, channel::Hello>) {
+          speaker.said_hello = true;
+        } else if constexpr (std::is_same_v<Message, channel::PhaseChange>) {
+          speaker.step = std::max(speaker.step, message.step);
+          speaker.says_done = message.phase == channel::Phase::kDone;
+          if (speaker.says_done && agreement_) {
+            agreement_->left(event.rank);
+            announce_agreed_step();
+          }
+        } else if constexpr (std::is_same_v<Message, channel::Progress>) {
+          speaker.step = std::max(speaker.step, message.step);
+        } else if constexpr (std::is_same_v<Message, channel::CheckpointPublished>) {
+          newest_checkpoint_ = std::max(newest_checkpoint_, message.step);
+        } else if constexpr (std::is_same_v<Message, channel::SignalReceived> || std::is_same_v<Message, channel::StopReady> ||
+                             std::is_same_v<Message, channel::WorkerError>) {
+          hear(event.rank, message);
+        }
+      },
+      event.message);
+}
+
+// A signal that reached the worker only: if we are stopping it was ours or says the same; otherwise it was meant for nobody.
+void AgentState::hear(int rank, const channel::SignalReceived& message) {
+  switch (phase_) {
+    case Phase::kSaving:
+      act(agent_action::Tell{{rank}, stop_message(Stop::Mode::kSave, settings_.shutdown_timeout)});
+      if (agreed_step_) act(agent_action::Tell{{rank}, channel::StopAt{*agreed_step_}});
+      return;
+    case Phase::kStopping:
+      act(agent_action::Tell{{rank}, stop_message(Stop::Mode::kNow, milliseconds{0})});
+      return;
+    case Phase::kRunning:
+      act(agent_action::Tell{{rank}, channel::Carry{message.signal}});
+      return;
+    case Phase::kIdle:
+    case Phase::kSweeping:
+    case Phase::kPausing:
+    case Phase::kFinished:
+      return;
+  }
+}
+
+void AgentState::hear(int rank, const channel::StopReady& message) {
+  if (phase_ != Phase::kSaving) return;
+  if (agreed_step_) {  // a repeated answer: the rank did not see what was agreed
+    act(agent_action::Tell{{rank}, channel::StopAt{*agreed_step_}});
+    return;
+  }
+  agreement_->ready(rank, message.started);
+  announce_agreed_step();
+}
+
+void AgentState::hear(int rank, const channel::WorkerError& message) {
+  if (!message.fatal) return;
+  Worker& speaker = worker(rank);
+  speaker.step = std::max(speaker.step, message.step);
+  // The first one is the reason; what follows while unwinding is not.
+  if (!speaker.error) speaker.error = message;
+}
+
+void AgentState::handle(const agent_event::SignalArrived& event) {
+  const bool second = stop_signal_ != 0;
+  emit(StopRequested{event.signal, second, now_.realtime_ns});
+  if (second) {
+    if (phase_ == Phase::kSweeping) {
+      sweep();
+    } else {
+      kill_all();
+    }
+    return;
+  }
+  stop_signal_ = event.signal;
+  switch (phase_) {
+    case Phase::kRunning:
+      reason_ = signal_name(event.signal);
+      stop_by_signal(event.signal);
+      return;
+    case Phase::kPausing:
+      act(agent_action::CancelTimer{AgentTimer::kPause});
+      end_stopped_job();
+      return;
+    case Phase::kIdle:
+      end_stopped_job();
+      return;
+    case Phase::kStopping:  // already, for a failure: what changes is that no round follows
+    case Phase::kSaving:
+    case Phase::kSweeping:
+    case Phase::kFinished:
+      return;
+  }
+}
+
+void AgentState::handle(const agent_event::TimerFired& event) {
+  switch (event.timer) {
+    case AgentTimer::kSave:
+      if (phase_ == Phase::kSaving) stop_now(SIGTERM, kept_for_stopping(settings_.shutdown_timeout));
+      return;
+    case AgentTimer::kKill:
+      if (phase_ == Phase::kStopping) kill_all();
+      if (phase_ == Phase::kSweeping && patient_sweep_) {
+        patient_sweep_ = false;
+        sweep();
+      }
+      return;
+    case AgentTimer::kPause:
+      if (phase_ == Phase::kPausing) start_round();
+      return;
+  }
+}
+
+void AgentState::handle(const agent_event::RoundSwept&) {
+  if (phase_ != Phase::kSweeping) return;
+  act(agent_action::CancelTimer{AgentTimer::kKill});
+  const bool all_ok = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.status && w.status->ok(); });
+  if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel)) {
+    finish(0, "done");
+  } else if (stop_signal_ != 0 || left_by_itself_) {
+    end_stopped_job();
+  } else {
+    end_failed_round();
+  }
+}
+
+// ---- a round ----
+
+void AgentState::start_round() {
+  phase_ = Phase::kRunning;
+  ++round_;
+  workers_.assign(static_cast<std::size_t>(settings_.world_size), Worker{});
+  for (Worker& worker : workers_) worker.live = true;
+  round_started_ = now_;
+  first_failure_ns_.reset();
+  resumed_from_ = newest_checkpoint_;
+  agreement_.reset();
+  agreed_step_.reset();
+  save_asked_ = false;
+  patient_sweep_ = false;
+  emit(RoundStarted{round_, restarts_, settings_.world_size, now_.realtime_ns});
+  act(agent_action::StartRound{round_, restarts_});
+}
+
+void AgentState::worker_gone(int rank) {
+  const Worker& gone = worker(rank);
+  if (failed(gone) && !gone.asked_to_stop && !first_failure_ns_) first_failure_ns_ = gone.ended_ns;
+
+  if (phase_ == Phase::kRunning && failed(gone)) {
+    left_by_itself_ =
+        settings_.workers_have_channel && gone.status && gone.status->signal == 0 && gone.status->code == kPreempted;
+    stop_for_failure(rank);
+  } else if (phase_ == Phase::kSaving && agreement_) {
+    const bool saved = gone.status && gone.status->signal == 0 && (gone.status->code == 0 || gone.status->code == kPreempted);
+    if (saved) {
+      agreement_->left(rank);
+      announce_agreed_step();
+    } else if (!live_ranks().empty()) {  // the others would wait for it in vain
+      act(agent_action::CancelTimer{AgentTimer::kSave});
+      stop_now(SIGTERM, kept_for_stopping(settings_.shutdown_timeout));
+    }
+  }
+
+  if (live_ranks().empty() && phase_ != Phase::kSweeping) {
+    act(agent_action::CancelTimer{AgentTimer::kSave});
+    // After a signal, what the workers left behind got it as well and has the rest of the time to follow it.
+    patient_sweep_ = phase_ == Phase::kStopping && stop_signal_ != 0 && !gone.killed && settings_.shutdown_timeout.count() > 0;
+    sweep();
+  }
+}
+
+void AgentState::stop_for_failure(int rank) {
+  reason_ = "worker " + std::to_string(rank) + (left_by_itself_ ? " was preempted" : " failed");
+  if (!live_ranks().empty()) stop_now(SIGTERM, settings_.shutdown_timeout);
+}
+
+// Scripts get the signal itself; workers with a channel are asked to save, if all of them can be asked.
+void AgentState::stop_by_signal(int signal) {
+  if (!settings_.workers_have_channel) {
+    stop_now(signal, settings_.shutdown_timeout);
+    return;
+  }
+  const auto ranks = live_ranks();
+  const bool all_listen = std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return worker(rank).said_hello; });
+  if (all_listen && settings_.shutdown_timeout.count() > 0) {
+    begin_saving();
+  } else {
+    stop_now(SIGTERM, settings_.shutdown_timeout);
+  }
+}
+
+void AgentState::begin_saving() {
+  phase_ = Phase::kSaving;
+  save_asked_ = true;
+  const auto ranks = live_ranks();
+  std::set<int> awaited;
+  for (int rank : ranks) {
+    worker(rank).asked_to_stop = true;
+    if (!worker(rank).says_done) awaited.insert(rank);
+  }
+  agreement_.emplace(std::move(awaited));
+  const milliseconds time = settings_.shutdown_timeout - kept_for_stopping(settings_.shutdown_timeout);
+  act(agent_action::Tell{ranks, stop_message(Stop::Mode::kSave, time)});
+  act(agent_action::SetTimer{AgentTimer::kSave, time});
+}
+
+void AgentState::announce_agreed_step() {
+  if (agreed_step_ || !agreement_) return;
+  agreed_step_ = agreement_->step();
+  if (agreed_step_) act(agent_action::Tell{live_ranks(), channel::StopAt{*agreed_step_}});
+}
+
+void AgentState::stop_now(int signal, milliseconds grace) {
+  phase_ = Phase::kStopping;
+  const auto ranks = live_ranks();
+  for (int rank : ranks) worker(rank).asked_to_stop = true;
+  if (grace.count() == 0) {
+    kill_all();
+    return;
+  }
+  if (settings_.workers_have_channel) act(agent_action::Tell{ranks, stop_message(Stop::Mode::kNow, grace)});
+  act(agent_action::SendSignal{ranks, signal});
+  act(agent_action::SetTimer{AgentTimer::kKill, grace});
+}
+
+void AgentState::kill_all() {
+  if (phase_ == Phase::kRunning || phase_ == Phase::kSaving) {
+    act(agent_action::CancelTimer{AgentTimer::kSave});
+    phase_ = Phase::kStopping;
+  }
+  const auto ranks = live_ranks();
+  for (int rank : ranks) {
+    worker(rank).asked_to_stop = true;
+    worker(rank).killed = true;
+  }
+  if (!ranks.empty()) act(agent_action::SendSignal{ranks, SIGKILL});
+}
+
+void AgentState::sweep() {
+  if (phase_ == Phase::kSweeping) patient_sweep_ = false;
+  phase_ = Phase::kSweeping;
+  if (!patient_sweep_) act(agent_action::CancelTimer{AgentTimer::kKill});
+  act(agent_action::Sweep{patient_sweep_});
+}
+
+// ---- judging a round that is over ----
+
+void AgentState::end_stopped_job() {
+  const bool any_saved = std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) {
+    return w.status && w.status->signal == 0 && w.status->code == kPreempted;
+  });
+  const bool all_saved = any_saved && std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) {
+                           return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
+                         });
+  const std::string by = stop_signal_ != 0 ? "stopped by " + signal_name(stop_signal_) : "stopped by its workers";
+  if (phase_ == Phase::kSweeping && first_failure_ns_ && !left_by_itself_) {  // the job was failing when the signal came
+    RoundFailed event = judge_round();
+    event.why = by;
+    emit(std::move(event));
+  }
+  if (left_by_itself_ || (all_saved && save_asked_)) {
+    finish(kPreempted, by + " after saving: run it again to go on");
+  } else {
+    finish(128 + stop_signal_, by + (settings_.workers_have_channel ? " before it could save" : ""));
+  }
+}
+
+// Who failed, the first cause first; the decision is still to be filled in. At least one worker has failed.
+RoundFailed AgentState::judge_round() const {
+  std::vector<std::pair<int, Failure>> failures;  // with blame
+  for (int rank = 0; rank < settings_.world_size; ++rank) {
+    const Worker& ended = workers_[static_cast<std::size_t>(rank)];
+    if (failed(ended)) failures.emplace_back(blame(ended), failure_of(rank));
+  }
+  std::stable_sort(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first, a.second.time_ns) < std::pair(b.first, b.second.time_ns);
+  });
+  RoundFailed event{};
+  event.round = round_;
+  event.first = std::move(failures.front().second);
+  for (std::size_t i = 1; i < failures.size(); ++i) event.consequences.push_back(std::move(failures[i].second));
+  event.decision = RoundFailed::Decision::kGiveUp;
+  event.time_ns = now_.realtime_ns;
+  return event;
+}
+
+FailedRound AgentState::record_of(const Failure& first) const {
+  FailedRound record;
+  record.cause = first.cause;
+  record.rank = first.rank;
+  const Worker& culprit = workers_[static_cast<std::size_t>(first.rank)];
+  record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
+  record.step = first.step;
+  record.resumed_from = resumed_from_;
+  record.newest_checkpoint = newest_checkpoint_;
+  record.lasted = first_failure_ns_
+                      ? std::chrono::nanoseconds(std::max<std::int64_t>(0, *first_failure_ns_ - round_started_.realtime_ns))
+                      : now_.steady - round_started_.steady;
+  return record;
+}
+
+void AgentState::end_failed_round() {
+  RoundFailed event = judge_round();
+  history_.push_back(record_of(event.first));
+  const RestartDecision decision = decide_restart(history_, settings_.restarts);
+
+  if (const auto* give_up = std::get_if<GiveUp>(&decision)) {
+    event.why = give_up->why;
+    std::string why = "worker " + std::to_string(event.first.rank) + ": ";
+    why += event.first.status ? describe(*event.first.status) : event.first.message;
+    emit(std::move(event));
+    finish(give_up->exit_code, why + "; " + give_up->why);
+    return;
+  }
+
+  const Restart& restart = std::get<Restart>(decision);
+  event.decision = RoundFailed::Decision::kRestart;
+  event.why = restart.why;
+  if (restart.delay.count() > 0) event.why += " in " + std::to_string(restart.delay.count()) + " ms";
+  emit(std::move(event));
+  ++restarts_;
+  if (restart.delay.count() == 0) {
+    start_round();
+  } else {
+    phase_ = Phase::kPausing;
+    act(agent_action::SetTimer{AgentTimer::kPause, restart.delay});
+  }
+}
+
+void AgentState::finish(int exit_code, const std::string& why) {
+  phase_ = Phase::kFinished;
+  emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns});
+  act(agent_action::Finish{exit_code});
+}
+
+// ---- what is known about the workers ----
+
+std::vector<int> AgentState::live_ranks() const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (workers_[rank].live) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+bool AgentState::failed(const Worker& worker) const {
+  return worker.spawn_error || (worker.status && !worker.status->ok());
+}
+
+// The smaller, the likelier the cause; within a class the earlier is the cause.
+int AgentState::blame(const Worker& worker) const {
+  const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
+  if (!worker.asked_to_stop && !lost_peer) return 0;
+  // It died of a signal that we did not send, or said why it failed: news of its end came late.
+  const bool by_itself = worker.status && worker.status->signal != 0 && worker.status->signal != SIGTERM && !worker.killed;
+  if (worker.asked_to_stop && !lost_peer && (by_itself || worker.error)) return 1;
+  if (!worker.asked_to_stop) return 2;
+  return 3;
+}
+
+Failure AgentState::failure_of(int rank) const {
+  const Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  Failure failure;
+  failure.rank = rank;
+  failure.pid = worker.pid;
+  failure.status = worker.status;
+  failure.step = worker.step;
+  failure.time_ns = worker.ended_ns;
+  if (worker.spawn_error) {
+    failure.cause = Cause::kSpawn;
+    failure.message = *worker.spawn_error;
+    return failure;
+  }
+  failure.cause = worker.status && worker.status->signal != 0 ? Cause::kSignal : Cause::kExitCode;
+  if (worker.error) {
+    failure.message = worker.error->message;
+    // A worker that was killed after reporting died of the signal only if it had said nothing fatal before.
+    failure.cause = cause_of(worker.error->kind);
+    if (worker.error->time_ns > 0) failure.time_ns = std::min(failure.time_ns, worker.error->time_ns);
+  } else if (settings_.workers_have_channel && failure.cause == Cause::kExitCode && worker.status) {
+    if (worker.status->code == static_cast<int>(ExitCode::kBadCheckpoint)) failure.cause = Cause::kCheckpoint;
+    if (worker.status->code == static_cast<int>(ExitCode::kDiverged)) failure.cause = Cause::kDiverged;
+  }
+  if (blame(worker) == 3) failure.cause = Cause::kStopped;
+  return failure;
+}
+
+channel::Stop AgentState::stop_message(Stop::Mode mode, milliseconds deadline) const {
+  return {.mode = mode, .deadline_ms = deadline.count(), .reason = reason_};
+}
+
+}  // namespace ddprun

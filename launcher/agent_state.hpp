@@ -1,0 +1,202 @@
+// What one node's agent does, as a pure state machine: everything that happens comes in as an event with the time, everything
+// that must be done comes out as actions; nothing in it touches a process, a socket or a clock. launcher/agent.cpp is the shell
+// that carries the actions out. Read this and agent_state.cpp to know what happens when.
+//
+// A round goes  starting/running -> [stopping | saving] -> sweeping -> over; then the job ends, or the next round starts, maybe
+// after a pause. "Sweeping" is when every worker has ended and what they left behind is killed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/channel/message.hpp"
+#include "launcher/restart_policy.hpp"
+#include "launcher/run_event.hpp"
+#include "launcher/stop_agreement.hpp"
+
+namespace ddprun {
+
+struct AgentSettings {
+  int world_size = 1;
+  bool workers_have_channel = false;
+  int first_round = 0;  // rounds are counted on over the invocations of a run directory
+  std::chrono::milliseconds shutdown_timeout{30000};
+  RestartLimits restarts;
+};
+
+struct Instant {
+  std::chrono::steady_clock::time_point steady;
+  std::int64_t realtime_ns = 0;
+};
+
+enum class AgentTimer {
+  kSave,   // saving has taken too long: stop without it
+  kKill,   // stopping has taken too long: SIGKILL
+  kPause,  // before the next round
+};
+
+namespace agent_event {
+struct Begin {};
+struct WorkerExited {
+  int rank = 0;
+  std::int64_t pid = 0;
+  ExitStatus status;
+  std::int64_t time_ns = 0;
+};
+// The worker's program could not be executed, or no process could be made for it.
+struct SpawnFailed {
+  int rank = 0;
+  int error = 0;  // errno
+  std::string message;
+  std::int64_t time_ns = 0;
+};
+struct WorkerSpoke {
+  int rank = 0;
+  channel::FromWorker message;
+};
+struct SignalArrived {
+  int signal = 0;
+};
+struct TimerFired {
+  AgentTimer timer{};
+};
+// Nothing of the round is left: no worker, no descendant, no open pipe.
+struct RoundSwept {};
+}  // namespace agent_event
+
+using AgentEvent =
+    std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSpoke,
+                 agent_event::SignalArrived, agent_event::TimerFired, agent_event::RoundSwept>;
+
+namespace agent_action {
+struct StartRound {
+  int round = 0;
+  int restart_count = 0;  // of this invocation
+};
+struct Tell {  // over the channel; ranks that have none or are gone are skipped
+  std::vector<int> ranks;
+  channel::FromAgent message;
+};
+struct SendSignal {  // to the process groups of these workers
+  std::vector<int> ranks;
+  int signal = 0;
+};
+// Kill what the round left behind and answer with RoundSwept. Patient: only SIGTERM to those that have not had a signal yet,
+// and wait; an impatient one may follow.
+struct Sweep {
+  bool patient = false;
+};
+struct SetTimer {
+  AgentTimer timer{};
+  std::chrono::milliseconds after{};
+};
+struct CancelTimer {
+  AgentTimer timer{};
+};
+struct Emit {
+  RunEvent event;
+};
+struct Finish {
+  int exit_code = 0;
+};
+}  // namespace agent_action
+
+using AgentAction = std::variant<agent_action::StartRound, agent_action::Tell, agent_action::SendSignal, agent_action::Sweep,
+                                 agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit, agent_action::Finish>;
+
+class AgentState {
+ public:
+  explicit AgentState(AgentSettings settings);
+
+  // Feeds one event; the actions are to be carried out in order. After Finish no event has an effect.
+  std::vector<AgentAction> on(const AgentEvent& event, Instant now);
+
+ private:
+  enum class Phase { kIdle, kRunning, kSaving, kStopping, kSweeping, kPausing, kFinished };
+
+  struct Worker {
+    bool live = false;
+    bool said_hello = false;
+    bool says_done = false;
+    bool asked_to_stop = false;  // before it ended
+    bool killed = false;         // SIGKILL was ours
+    std::int64_t pid = 0;
+    std::int64_t step = -1;
+    std::optional<channel::WorkerError> error;  // fatal, typed
+    std::optional<ExitStatus> status;
+    std::optional<std::string> spawn_error;
+    int spawn_errno = 0;
+    std::int64_t ended_ns = 0;
+  };
+
+  void handle(const agent_event::Begin&);
+  void handle(const agent_event::WorkerExited& event);
+  void handle(const agent_event::SpawnFailed& event);
+  void handle(const agent_event::WorkerSpoke& event);
+  void handle(const agent_event::SignalArrived& event);
+  void handle(const agent_event::TimerFired& event);
+  void handle(const agent_event::RoundSwept&);
+
+  void hear(int rank, const channel::SignalReceived& message);
+  void hear(int rank, const channel::StopReady& message);
+  void hear(int rank, const channel::WorkerError& message);
+
+  void start_round();
+  void worker_gone(int rank);
+  void stop_for_failure(int rank);
+  void begin_saving();
+  void announce_agreed_step();
+  void stop_by_signal(int signal);
+  void stop_now(int signal, std::chrono::milliseconds grace);
+  void kill_all();
+  void sweep();
+  void end_stopped_job();
+  RoundFailed judge_round() const;
+  FailedRound record_of(const Failure& first) const;
+  void end_failed_round();
+  void finish(int exit_code, const std::string& why);
+
+  std::vector<int> live_ranks() const;
+  Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  bool failed(const Worker& worker) const;
+  int blame(const Worker& worker) const;
+  Failure failure_of(int rank) const;
+  channel::Stop stop_message(channel::Stop::Mode mode, std::chrono::milliseconds deadline) const;
+
+  template <class Action>
+  void act(Action action) {
+    actions_.emplace_back(std::move(action));
+  }
+  template <class Event>
+  void emit(Event event) {
+    actions_.emplace_back(agent_action::Emit{RunEvent{std::move(event)}});
+  }
+
+  AgentSettings settings_;
+  Phase phase_ = Phase::kIdle;
+  Instant now_;
+  std::vector<AgentAction> actions_;
+
+  int round_ = -1;
+  int restarts_ = 0;
+  std::vector<Worker> workers_;
+  Instant round_started_;
+  std::optional<std::int64_t> first_failure_ns_;
+  std::int64_t resumed_from_ = -1;
+  std::int64_t newest_checkpoint_ = -1;
+  std::vector<FailedRound> history_;
+
+  std::optional<StopAgreement> agreement_;
+  std::optional<std::int64_t> agreed_step_;
+  std::string reason_;           // of the current stop, for the workers
+  int stop_signal_ = 0;          // the first that reached the agent
+  bool save_asked_ = false;      // by that signal
+  bool left_by_itself_ = false;  // a worker exited kPreempted unasked
+  bool patient_sweep_ = false;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,12 @@
+// Completing a run's report when the agent could not: the guardian's last act after the agent was killed.
+#pragma once
+
+#include <filesystem>
+
+namespace ddprun::guardian {
+
+// If the report is there and has no exit yet, adds {"code": 137, "why": "the agent was killed"}. A report that can't be read or
+// written is left as it is: nobody is there any more to be told.
+void complete_report(const std::filesystem::path& report) noexcept;
+
+}  // namespace ddprun::guardian

@@ -1,0 +1,95 @@
+// Implementation of guardian_sweep.hpp: /proc/self/task/<tid>/children where the kernel has it, a scan of /proc otherwise.
+#include "launcher/guardian_sweep.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+
+namespace ddprun::guardian {
+namespace {
+
+std::optional<std::string> read_small_file(const char* path) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  std::string text;
+  char chunk[4096];
+  for (;;) {
+    const ssize_t n = ::read(fd, chunk, sizeof chunk);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    text.append(chunk, static_cast<std::size_t>(n));
+  }
+  ::close(fd);
+  return text;
+}
+
+std::optional<std::vector<pid_t>> children_from_list() {
+  const auto text = read_small_file("/proc/thread-self/children");
+  if (!text) return std::nullopt;
+  std::vector<pid_t> children;
+  const char* at = text->c_str();
+  for (char* end = nullptr;; at = end) {
+    const long pid = std::strtol(at, &end, 10);
+    if (end == at) break;
+    children.push_back(static_cast<pid_t>(pid));
+  }
+  return children;
+}
+
+pid_t parent_of(pid_t pid) {
+  const auto text = read_small_file(("/proc/" + std::to_string(pid) + "/stat").c_str());
+  if (!text) return -1;
+  // pid (name, which may hold anything) state ppid ...
+  const std::size_t name_end = text->rfind(')');
+  if (name_end == std::string::npos || text->size() < name_end + 4) return -1;
+  return static_cast<pid_t>(std::strtol(text->c_str() + name_end + 4, nullptr, 10));
+}
+
+std::vector<pid_t> children_from_scan() {
+  std::vector<pid_t> children;
+  DIR* proc = ::opendir("/proc");
+  if (proc == nullptr) return children;
+  while (const dirent* entry = ::readdir(proc)) {
+    pid_t pid = 0;
+    const char* end = entry->d_name + std::strlen(entry->d_name);
+    const auto parsed = std::from_chars(entry->d_name, end, pid);
+    if (parsed.ec == std::errc{} && parsed.ptr == end && parent_of(pid) == ::getpid()) children.push_back(pid);
+  }
+  ::closedir(proc);
+  return children;
+}
+
+}  // namespace
+
+std::vector<pid_t> children_of_this_process() {
+  if (auto children = children_from_list()) return std::move(*children);
+  return children_from_scan();
+}
+
+pid_t group_of(pid_t pid) {
+  return ::getpgid(pid);
+}
+
+void kill_children_until_none_is_left(const std::set<pid_t>& spared) {
+  for (;;) {
+    std::vector<pid_t> children = children_of_this_process();
+    std::erase_if(children, [&](pid_t pid) { return spared.contains(pid); });
+    if (children.empty()) return;
+    for (const pid_t pid : children) ::kill(pid, SIGKILL);
+    for (const pid_t pid : children) {
+      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+}
+
+}  // namespace ddprun::guardian

@@ -1,0 +1,42 @@
+// Names of what happened, as people and the report read them.
+#include "launcher/run_event.hpp"
+
+#include <cstring>
+
+namespace ddprun {
+
+std::string describe(const ExitStatus& status) {
+  if (status.signal == 0) return "exit code " + std::to_string(status.code);
+  std::string text = "signal " + std::to_string(status.signal);
+  if (const char* name = sigabbrev_np(status.signal)) text += std::string(" (SIG") + name + ")";
+  if (status.core_dumped) text += ", core dumped";
+  return text;
+}
+
+const char* name_of(Cause cause) {
+  switch (cause) {
+    case Cause::kExitCode:
+      return "exit_code";
+    case Cause::kSignal:
+      return "signal";
+    case Cause::kException:
+      return "exception";
+    case Cause::kUsage:
+      return "usage";
+    case Cause::kOutOfMemory:
+      return "out_of_memory";
+    case Cause::kLostPeer:
+      return "lost_peer";
+    case Cause::kDiverged:
+      return "diverged";
+    case Cause::kCheckpoint:
+      return "checkpoint";
+    case Cause::kSpawn:
+      return "spawn";
+    case Cause::kStopped:
+      return "stopped";
+  }
+  return "unknown";
+}
+
+}  // namespace ddprun

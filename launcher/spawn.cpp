@@ -1,0 +1,185 @@
+// Implementation of spawn.hpp.
+//
+// Note: the order in the child. PR_SET_PDEATHSIG is cleared by nothing that follows, but a parent that died before it was set
+// would never be noticed, hence the look at getppid() after it. Dispositions are reset before the mask, so that a signal that
+// was blocked until here ends the child instead of being lost.
+#include "launcher/spawn.hpp"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+namespace ddprun {
+namespace {
+
+constexpr int kWorkerOomScore = 500;  // of 1000: the kernel takes a worker before the agent
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+void write_all(int fd, const std::string& bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno("writing a worker's arguments and environment to a memfd");
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// ---- in the child ----
+
+struct Child {
+  int worker;
+  int error_pipe;
+  [[noreturn]] void give_up(SpawnError::Stage stage) const {
+    const SpawnError error{worker, stage, errno};
+    [[maybe_unused]] const ssize_t n = ::write(error_pipe, &error, sizeof error);
+    ::_exit(127);
+  }
+};
+
+void reset_signals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &action, nullptr);  // fails for KILL and STOP only
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Only raises: lowering needs a capability, and someone may have set a higher one on purpose.
+void raise_oom_score() {
+  const int fd = ::open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+  if (fd < 0) return;
+  char text[16] = {};
+  if (::read(fd, text, sizeof text - 1) > 0 && std::strtol(text, nullptr, 10) < kWorkerOomScore) {
+    const int n = std::snprintf(text, sizeof text, "%d", kWorkerOomScore);
+    [[maybe_unused]] const ssize_t written = ::pwrite(fd, text, static_cast<std::size_t>(n), 0);
+  }
+  ::close(fd);
+}
+
+bool place(int from, int to) {
+  if (from != to) return ::dup2(from, to) == to;
+  return ::fcntl(to, F_SETFD, 0) == 0;
+}
+
+// Puts the descriptors where they belong; first out of the way of 0..3, so that none is overwritten before it is placed.
+bool place_descriptors(SpawnDescriptors fds) {
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0) return false;
+  const auto away = [](int& fd) { return fd < 0 || (fd = ::fcntl(fd, F_DUPFD_CLOEXEC, kWorkerChannelFd + 1)) >= 0; };
+  int input = null;
+  if (!away(input) || !away(fds.standard_output) || !away(fds.standard_error) || !away(fds.channel)) return false;
+  return place(input, STDIN_FILENO) && place(fds.standard_output, STDOUT_FILENO) && place(fds.standard_error, STDERR_FILENO) &&
+         (fds.channel < 0 || place(fds.channel, kWorkerChannelFd));
+}
+
+// CLOEXEC rather than closed: the error pipe is needed until exec.
+void leave_no_other_descriptor(int first) {
+  if (::syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int end = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 65536));
+  for (int fd = first; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+}  // namespace
+
+std::string describe(const SpawnError& error, const std::string& program) {
+  const std::string reason = std::generic_category().message(error.error);
+  switch (error.stage) {
+    case SpawnError::Stage::kParentGone:
+      return "the guardian died while '" + program + "' was started";
+    case SpawnError::Stage::kDescriptors:
+      return "cannot set up the descriptors of '" + program + "': " + reason;
+    case SpawnError::Stage::kExec:
+      break;
+  }
+  return "cannot start '" + program + "': " + reason;
+}
+
+int pack(const SpawnRequest& request) {
+  std::string bytes = std::to_string(request.arguments.size()) + '\0';
+  for (const std::string& argument : request.arguments) (bytes += argument) += '\0';
+  for (const std::string& variable : request.environment) (bytes += variable) += '\0';
+  const int fd = ::memfd_create("worker", MFD_CLOEXEC);
+  if (fd < 0) throw_errno("memfd_create");
+  try {
+    write_all(fd, bytes);
+  } catch (...) {
+    ::close(fd);
+    throw;
+  }
+  return fd;
+}
+
+SpawnRequest unpack(int memfd) {
+  struct stat status {};
+  if (::fstat(memfd, &status) != 0) throw_errno("fstat of a spawn request");
+  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::pread(memfd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (n <= 0) throw_errno("reading a spawn request");
+    done += static_cast<std::size_t>(n);
+  }
+  std::vector<std::string> texts;
+  for (std::size_t begin = 0; begin < bytes.size();) {
+    const std::size_t end = bytes.find('\0', begin);
+    if (end == std::string::npos) throw std::runtime_error("a torn spawn request");
+    texts.push_back(bytes.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  std::size_t count = 0;
+  if (!texts.empty()) std::from_chars(texts[0].data(), texts[0].data() + texts[0].size(), count);
+  if (count == 0 || count >= texts.size()) throw std::runtime_error("a spawn request without a program");
+  const auto first = texts.begin() + 1;
+  const auto middle = first + static_cast<std::ptrdiff_t>(count);
+  return {{first, middle}, {middle, texts.end()}};
+}
+
+pid_t spawn_worker(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
+                   const rlimit& open_files) {
+  const std::vector<char*> arguments = pointers(request.arguments);
+  const std::vector<char*> environment = pointers(request.environment);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) throw_errno("fork");
+  if (pid > 0) return pid;
+
+  Child child{worker, error_pipe};
+  ::setsid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) child.give_up(SpawnError::Stage::kParentGone);
+  // The guardian's descriptors are above this: it moved them there (see guardian.cpp), so that placing 0..3 never hits them.
+  if (!place_descriptors(descriptors)) child.give_up(SpawnError::Stage::kDescriptors);
+  leave_no_other_descriptor(descriptors.channel >= 0 ? kWorkerChannelFd + 1 : kWorkerChannelFd);
+  raise_oom_score();
+  ::setrlimit(RLIMIT_NOFILE, &open_files);
+  reset_signals();
+  ::execve(arguments[0], arguments.data(), environment.data());
+  child.give_up(SpawnError::Stage::kExec);
+}
+
+}  // namespace ddprun

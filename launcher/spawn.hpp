@@ -1,0 +1,52 @@
+// Starting one worker process: its request as a value, the way it travels to the guardian (a memfd, since arguments and
+// environment can be large), and the fork itself. guardian_link.cpp packs, guardian.cpp unpacks and forks, so the guardian is
+// the workers' parent.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/resource.h>
+
+namespace ddprun {
+
+inline constexpr int kWorkerChannelFd = 3;  // where a worker finds its channel
+
+// What to run. Its descriptors travel beside it: stdin is /dev/null, stdout and stderr are pipes, the channel is a socket.
+struct SpawnRequest {
+  std::vector<std::string> arguments;    // arguments[0] is the path of the executable
+  std::vector<std::string> environment;  // NAME=value, the whole of it
+};
+
+struct SpawnDescriptors {
+  int standard_output = -1;
+  int standard_error = -1;
+  int channel = -1;  // -1: none
+};
+
+// What went wrong in the child before its program ran; written whole to a pipe (smaller than PIPE_BUF).
+struct SpawnError {
+  enum class Stage : std::int32_t { kParentGone, kDescriptors, kExec };
+  std::int32_t worker = 0;
+  Stage stage = Stage::kExec;
+  std::int32_t error = 0;  // errno
+};
+
+std::string describe(const SpawnError& error, const std::string& program);
+
+// A memfd with the request, CLOEXEC. Throws std::system_error.
+int pack(const SpawnRequest& request);
+// Reads it back; does not close it. Throws std::system_error or std::runtime_error for a torn one.
+SpawnRequest unpack(int memfd);
+
+// Forks a child that becomes the worker: session and group of its own, killed with its parent, default signals, limits as
+// given, oom_score_adj raised, no descriptor but its own. Returns the pid; errors of the child come as a SpawnError through
+// `error_pipe` before it exits with 127. Throws std::system_error when no process can be made. Call with one thread alive.
+pid_t spawn_worker(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
+                   const rlimit& open_files);
+
+}  // namespace ddprun

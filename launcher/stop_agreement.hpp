@@ -1,0 +1,39 @@
+// How the ranks of a round agree on the step at which all of them stop and save: each answers Stop{save} with the number of
+// steps it has started and starts no further one; the largest is where everyone can get to. Pure; agent_state.cpp feeds it and
+// tells the workers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace ddprun {
+
+class StopAgreement {
+ public:
+  // `ranks`: those that were told to save and are still at work.
+  explicit StopAgreement(std::set<int> ranks) : awaited_(std::move(ranks)) {}
+
+  // The rank answered. Repeated answers change nothing.
+  void ready(int rank, std::int64_t started) {
+    if (awaited_.erase(rank) > 0) started_.emplace(rank, started);
+  }
+  // The rank finished the job or is about to: no answer is owed.
+  void left(int rank) { awaited_.erase(rank); }
+
+  // The agreed step, once every rank has answered or left; never changes afterwards. nullopt as well when nobody answered.
+  std::optional<std::int64_t> step() const {
+    if (!awaited_.empty() || started_.empty()) return std::nullopt;
+    std::int64_t largest = 0;
+    for (const auto& [rank, started] : started_) largest = std::max(largest, started);
+    return largest;
+  }
+
+ private:
+  std::set<int> awaited_;
+  std::map<int, std::int64_t> started_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,83 @@
+// Implementation of worker_environment.hpp.
+#include "launcher/worker_environment.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <map>
+#include <set>
+
+#include "launcher/spawn.hpp"
+
+namespace ddprun {
+namespace {
+
+// What a worker never sees: it may print its environment.
+constexpr std::array<std::string_view, 2> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL"};
+
+std::string_view name_of(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+}  // namespace
+
+std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings) {
+  std::map<std::string_view, std::string_view> old;
+  for (const std::string_view variable : inherited) {
+    const auto name = name_of(variable);
+    if (name.size() < variable.size()) old.emplace(name, variable.substr(name.size() + 1));
+  }
+  const auto inherited_value = [&](std::string_view name) {
+    const auto found = old.find(name);
+    return found == old.end() ? std::string() : std::string(found->second);
+  };
+
+  const RankAssignment& ranks = settings.ranks;
+  const auto number = [](int value) { return std::to_string(value); };
+  std::vector<std::pair<std::string_view, std::string>> ours{
+      {"LOCAL_RANK", number(ranks.local_rank)},
+      {"RANK", number(ranks.rank)},
+      {"GROUP_RANK", number(ranks.group_rank)},
+      {"ROLE_RANK", number(ranks.role_rank)},
+      {"ROLE_NAME", ranks.role},
+      {"LOCAL_WORLD_SIZE", number(ranks.local_world_size)},
+      {"WORLD_SIZE", number(ranks.world_size)},
+      {"GROUP_WORLD_SIZE", number(ranks.group_world_size)},
+      {"ROLE_WORLD_SIZE", number(ranks.role_world_size)},
+      {"MASTER_ADDR", settings.master_addr},
+      {"MASTER_PORT", number(settings.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", number(settings.restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", number(settings.max_restarts)},
+      {"TORCHELASTIC_RUN_ID", settings.run_id},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_ERROR_FILE", settings.error_file},
+  };
+  if (!old.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING")) ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (!old.contains("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
+  if (settings.channel == ChannelUse::kGiven) {
+    ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
+    // ddptrain finds its LibTorch there when it is not where it was built with.
+    if (const std::string libtorch = inherited_value("LIBTORCH"); !libtorch.empty()) {
+      const std::string paths = inherited_value("LD_LIBRARY_PATH");
+      ours.emplace_back("LD_LIBRARY_PATH", libtorch + "/lib" + (paths.empty() ? "" : ":" + paths));
+    }
+  }
+
+  std::set<std::string_view> replaced(kSecrets.begin(), kSecrets.end());
+  for (const auto& [name, value] : ours) replaced.insert(name);
+  std::vector<std::string> environment;
+  environment.reserve(inherited.size() + ours.size());
+  for (const std::string& variable : inherited) {
+    if (!replaced.contains(name_of(variable))) environment.push_back(variable);
+  }
+  for (const auto& [name, value] : ours) environment.push_back(std::string(name) + "=" + value);
+  return environment;
+}
+
+std::vector<std::string> environment_of_this_process() {
+  std::vector<std::string> variables;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) variables.emplace_back(*variable);
+  return variables;
+}
+
+}  // namespace ddprun

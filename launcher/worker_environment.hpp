@@ -1,0 +1,33 @@
+// The environment of a worker: the caller's, with torchrun's variables (overwriting stale ones), the channel for workers that
+// speak it, and without our secrets. Pure; launcher/agent.cpp calls it for each worker of a round.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/ranks.hpp"
+
+namespace ddprun {
+
+enum class ChannelUse { kNone, kGiven };
+
+struct WorkerSettings {
+  RankAssignment ranks;
+  std::string master_addr;
+  int master_port = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::string run_id;
+  std::string error_file;  // empty when there are no logs, as torchrun's
+  ChannelUse channel = ChannelUse::kNone;
+};
+
+// `inherited` as NAME=value, order kept; of a name that comes twice the first counts, as getenv's.
+std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings);
+
+// This process' environment as a vector.
+std::vector<std::string> environment_of_this_process();
+
+}  // namespace ddprun

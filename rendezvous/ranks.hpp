@@ -1,0 +1,35 @@
+// Who is who in a round: from the nodes in group-rank order to every worker's ranks. Pure; the agent calls it for its own node
+// today and with what a release says later. The order is torchrun's: global ranks are contiguous by group rank, role ranks are
+// counted within a role.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddprun {
+
+// What one node brings to a round.
+struct NodeShare {
+  std::string role = "default";
+  int local_world_size = 1;
+};
+
+struct RankAssignment {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int group_rank = 0;  // the node's place in the round
+  int group_world_size = 1;
+  int role_rank = 0;
+  int role_world_size = 1;
+  std::string role = "default";
+
+  bool operator==(const RankAssignment&) const = default;
+};
+
+// All ranks of the round, index = global rank. Throws std::invalid_argument for a node without workers.
+std::vector<RankAssignment> assign_ranks(std::span<const NodeShare> nodes);
+
+}  // namespace ddprun

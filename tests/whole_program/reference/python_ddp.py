@@ -1,0 +1,86 @@
+"""Training with Python's DistributedDataParallel, reading the settings of a train.json, in ddptrain's order of samples: rank r of W takes
+positions r, r + W, ... of each global batch of torch.randperm(n) seeded with seed + epoch. Writes the mean loss of every global batch and
+the final weights.
+
+usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/model.safetensors
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy
+import safetensors.torch
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from models import make_model
+
+
+def read_idx(file: pathlib.Path) -> numpy.ndarray:
+    content = file.read_bytes()
+    dimensions = content[3]
+    shape = [int.from_bytes(content[4 + 4 * i:8 + 4 * i], "big") for i in range(dimensions)]
+    return numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * dimensions).reshape(shape)
+
+
+def read_dataset(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    folder = pathlib.Path(data["dir"])
+    count = data.get("train_samples", 0) or None
+    images = torch.from_numpy(read_idx(folder / "train-images-idx3-ubyte")[:count].copy()).unsqueeze(1)
+    labels = torch.from_numpy(read_idx(folder / "train-labels-idx1-ubyte")[:count].astype(numpy.int64))
+    return images.float().div_(255).sub_(data["mean"]).div_(data["std"]), labels
+
+
+def global_batches(samples: int, batch_size: int, seed: int):
+    """The indices of each global batch, epoch after epoch, the last of an epoch possibly smaller."""
+    epoch = 0
+    while True:
+        generator = torch.Generator().manual_seed(seed + epoch)
+        yield from torch.randperm(samples, generator=generator).split(batch_size)
+        epoch += 1
+
+
+def make_optimizer(settings: dict, parameters):
+    if settings["type"] == "sgd":
+        return torch.optim.SGD(parameters, lr=settings["lr"], momentum=settings.get("momentum", 0),
+                               weight_decay=settings.get("weight_decay", 0), nesterov=settings.get("nesterov", False), fused=True)
+    return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings.get("weight_decay", 0.01), fused=True)
+
+
+def train_step(model, optimizer, images, labels, batch: torch.Tensor) -> float:
+    """One optimizer step on a global batch; its mean loss."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    share = batch[rank::world]
+    optimizer.zero_grad()
+    loss = cross_entropy(model(images[share]), labels[share])
+    # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
+    weight = len(share) * world / len(batch)
+    (loss if weight == 1 else loss * weight).backward()
+    optimizer.step()
+    mean = torch.tensor(loss.item() * len(share) / len(batch), dtype=torch.float64)  # this rank's part of the mean
+    dist.all_reduce(mean)
+    return mean.item()
+
+
+def main() -> None:
+    settings = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    out = pathlib.Path(sys.argv[2])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    images, labels = read_dataset(settings["data"])
+    network = make_model(settings["model"], images.shape[-1])
+    network.load_state_dict(safetensors.torch.load_file(settings["model"]["init"]))
+    model = DistributedDataParallel(network, gradient_as_bucket_view=True)
+    optimizer = make_optimizer(settings["optimizer"], model.parameters())
+    batches = global_batches(len(labels), settings["batch_size"], settings["seed"])
+    losses = [train_step(model, optimizer, images, labels, next(batches)) for _ in range(settings["max_steps"])]
+    if dist.get_rank() == 0:
+        (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
+        safetensors.torch.save_file(network.state_dict(), out / "model.safetensors")
+    dist.destroy_process_group()
+
+
+main()

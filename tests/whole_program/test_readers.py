@@ -1,0 +1,131 @@
+"""What ddptrain writes is read by the programs it is meant for, and the other way round: the real safetensors package and the real
+TensorBoard."""
+
+import pathlib
+
+import jobs
+import pytest
+
+numpy = pytest.importorskip("numpy")
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+CNN_SHAPES = {
+    "conv1.weight": (32, 1, 3, 3), "conv1.bias": (32,), "conv2.weight": (64, 32, 3, 3), "conv2.bias": (64,),
+    "fc1.weight": (128, 64 * 7 * 7), "fc1.bias": (128,), "fc2.weight": (10, 128), "fc2.bias": (10,),
+}
+STANDS_STILL = {"type": "sgd", "lr": 1e-30}  # a step that changes no weight of ordinary size
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+def train(ddptrain, folder: pathlib.Path, data: pathlib.Path, run_dir: str = "run", **changes):
+    config = jobs.write_config(folder / f"{run_dir}.json", jobs.config(data, **changes))
+    return jobs.run([ddptrain, "--run-dir", folder / run_dir, config])
+
+
+def latest_model(run_dir: pathlib.Path) -> pathlib.Path:
+    return run_dir / "checkpoints" / "latest" / "model.safetensors"
+
+
+def random_weights(seed: int) -> dict:
+    generator = numpy.random.default_rng(seed)
+    weights = {name: generator.uniform(0.01, 0.05, shape).astype(numpy.float32) for name, shape in CNN_SHAPES.items()}
+    return dict(sorted(weights.items(), reverse=True))
+
+
+def assert_equal(found: dict, expected: dict) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype and found[name].shape == tensor.shape, name
+        assert found[name].tobytes() == tensor.tobytes(), name
+
+
+def test_safetensors_reads_model_and_optimizer(ddptrain_bin, data, tmp_path):
+    done = train(ddptrain_bin, tmp_path, data, model={"type": "cnn"}, max_steps=3)
+    assert done.returncode == 0, done.stderr
+
+    model = safetensors_numpy.load_file(latest_model(tmp_path / "run"))
+    assert {name: tensor.shape for name, tensor in model.items()} == CNN_SHAPES
+    assert all(tensor.dtype == numpy.float32 and numpy.isfinite(tensor).all() for tensor in model.values())
+
+    optimizer = safetensors_numpy.load_file(latest_model(tmp_path / "run").with_name("optimizer.safetensors"))
+    for name, shape in CNN_SHAPES.items():
+        assert optimizer[f"{name}.exp_avg"].shape == optimizer[f"{name}.exp_avg_sq"].shape == shape
+        assert optimizer[f"{name}.step"] == 3
+
+
+def test_weights_written_by_safetensors_are_what_training_starts_from(ddptrain_bin, data, tmp_path):
+    weights = random_weights(1)
+    safetensors_numpy.save_file(weights, tmp_path / "init.safetensors", metadata={"made_by": "Python"})
+    done = train(ddptrain_bin, tmp_path, data, model={"type": "cnn", "init": str(tmp_path / "init.safetensors")},
+                 optimizer=STANDS_STILL, max_steps=1)
+    assert done.returncode == 0, done.stderr
+    assert_equal(safetensors_numpy.load_file(latest_model(tmp_path / "run")), weights)
+
+
+def test_a_checkpoint_goes_through_python_and_back(ddptrain_bin, data, tmp_path):
+    assert train(ddptrain_bin, tmp_path, data, "first", model={"type": "cnn"}, max_steps=3).returncode == 0
+    weights = safetensors_numpy.load_file(latest_model(tmp_path / "first"))
+    safetensors_numpy.save_file(weights, tmp_path / "again.safetensors")
+    done = train(ddptrain_bin, tmp_path, data, "second", model={"type": "cnn", "init": str(tmp_path / "again.safetensors")},
+                 optimizer=STANDS_STILL, max_steps=1)
+    assert done.returncode == 0, done.stderr
+    back = safetensors_numpy.load_file(latest_model(tmp_path / "second"))
+    assert back.keys() == weights.keys()
+    for name, tensor in weights.items():
+        numpy.testing.assert_allclose(back[name], tensor, rtol=0, atol=1e-29, err_msg=name)
+
+
+@pytest.mark.parametrize("damage, named", [
+    (lambda w: w.update({"fc2.bias": numpy.zeros(11, numpy.float32)}), "fc2.bias"),
+    (lambda w: w.pop("conv1.weight"), "conv1.weight"),
+    (lambda w: w.update({"fc9.weight": numpy.zeros(1, numpy.float32)}), "fc9.weight"),
+], ids=["other-shape", "missing", "surplus"])
+def test_initial_weights_of_another_network_are_refused_by_name(ddptrain_bin, data, tmp_path, damage, named):
+    weights = random_weights(2)
+    damage(weights)
+    safetensors_numpy.save_file(weights, tmp_path / "init.safetensors")
+    done = train(ddptrain_bin, tmp_path, data, model={"type": "cnn", "init": str(tmp_path / "init.safetensors")})
+    assert done.returncode == 2, done.stderr
+    assert named in done.stderr and "init.safetensors" in done.stderr
+
+
+def read_scalars(folder: pathlib.Path) -> dict[str, list]:
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulator = event_accumulator.EventAccumulator(str(folder), size_guidance={event_accumulator.SCALARS: 0})
+    accumulator.Reload()
+    return {tag: accumulator.Scalars(tag) for tag in accumulator.Tags()["scalars"]}
+
+
+def assert_scalars_are_the_metrics(run_dir: pathlib.Path) -> None:
+    """Every figure of metrics.jsonl's steps and evaluations, in float32, and no other."""
+    scalars = read_scalars(run_dir / "tensorboard")
+    expected = {}
+    for event, prefix, fields in (("step", "train", ("loss", "lr", "samples_per_s")), ("eval", "eval", ("loss", "accuracy"))):
+        for field in fields:
+            expected[f"{prefix}/{field}"] = [(e["step"], numpy.float32(e[field])) for e in jobs.metrics(run_dir, event)]
+    assert {tag: [(s.step, numpy.float32(s.value)) for s in events] for tag, events in scalars.items()} == expected
+    for events in scalars.values():
+        assert all(a.wall_time <= b.wall_time for a, b in zip(events, events[1:]))
+
+
+@pytest.mark.needs_torch_python  # TensorBoard comes with that set of packages
+def test_tensorboard_reads_the_figures_of_metrics(ddptrain_bin, data, tmp_path):
+    done = train(ddptrain_bin, tmp_path, data)
+    assert done.returncode == 0, done.stderr
+    assert len(jobs.metrics(tmp_path / "run", "step")) == 40
+    assert_scalars_are_the_metrics(tmp_path / "run")
+
+
+@pytest.mark.needs_torch_python
+def test_tensorboard_drops_what_a_resumed_run_did_again(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """Killed at step 12, resumed from the checkpoint of step 7: steps 8 to 12 are in the files twice and shown once."""
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config], DDPTRAIN_FAULT="kill rank=0 step=12")
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 2
+    assert [e["step"] for e in jobs.metrics(tmp_path / "run", "step")] == list(range(1, 41))
+    assert_scalars_are_the_metrics(tmp_path / "run")

@@ -12,9 +12,9 @@
 
 namespace ddprun {
 
-// Reads and checks a config file. `overrides` are "key.path=value" in command-line order, the last wins; a value is JSON when it
-// parses as JSON, else a string ("optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]"). Relative data.dir and model.init
-// become absolute, relative to the file. Throws UsageError.
+// Reads and checks a config file. `overrides` are "key.path=value" in command-line order, the last wins; a value is JSON when
+// it parses as JSON, else a string ("optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]"). Relative data.dir and
+// model.init become absolute, relative to the file. Throws UsageError.
 TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides = {});
 
 // The same from text; `name` stands for the file in messages, `base` is what relative paths are relative to.

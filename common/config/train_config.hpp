@@ -16,7 +16,7 @@ struct ModelConfig {
   Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
   double dropout = 0.0;                        // mlp and cnn: probability before the last layer, 0 <= p < 1
-  std::string init;                            // safetensors file of initial weights (all ranks start from it); empty: from seed
+  std::string init;  // safetensors file of initial weights (all ranks start from it); empty: from seed
 };
 
 struct AugmentConfig {
@@ -26,19 +26,19 @@ struct AugmentConfig {
 
 struct DataConfig {
   enum class Type { kIdx };
-  Type type = Type::kIdx;                          // "idx": the MNIST family's IDX files, .gz or plain
-  std::string dir;                                 // required; relative paths are relative to the train.json
+  Type type = Type::kIdx;                                // "idx": the MNIST family's IDX files, .gz or plain
+  std::string dir;                                       // required; relative paths are relative to the train.json
   std::string train_images = "train-images-idx3-ubyte";  // with or without .gz on disk: plain is preferred when both exist
   std::string train_labels = "train-labels-idx1-ubyte";
   std::string test_images = "t10k-images-idx3-ubyte";
   std::string test_labels = "t10k-labels-idx1-ubyte";
-  std::int64_t classes = 10;                       // number of labels; a label outside 0..classes-1 is an error naming the sample
-  std::optional<double> mean;                      // of pixels scaled to 0..1; absent: exact mean of the training images
-  std::optional<double> std;                       // likewise; both or neither
-  std::int64_t train_samples = 0;                  // use only the first N training samples; 0: all
-  std::int64_t test_samples = 0;                   // likewise for the test set
-  std::int64_t prefetch = 4;                       // batches prepared ahead by the loader thread, 1..1024
-  bool ledger = false;                             // write ledger/rank-XXXXX.jsonl: which samples were used in which step
+  std::int64_t classes = 10;       // number of labels; a label outside 0..classes-1 is an error naming the sample
+  std::optional<double> mean;      // of pixels scaled to 0..1; absent: exact mean of the training images
+  std::optional<double> std;       // likewise; both or neither
+  std::int64_t train_samples = 0;  // use only the first N training samples; 0: all
+  std::int64_t test_samples = 0;   // likewise for the test set
+  std::int64_t prefetch = 4;       // batches prepared ahead by the loader thread, 1..1024
+  bool ledger = false;             // write ledger/rank-XXXXX.jsonl: which samples were used in which step
   AugmentConfig augment;
 };
 
@@ -48,25 +48,27 @@ struct OptimizerConfig {
   double lr = 1e-3;          // > 0
   double momentum = 0.0;     // sgd
   bool nesterov = false;     // sgd; needs momentum > 0
-  double weight_decay = 0.0; // sgd: L2 added to the gradient; adamw: decoupled. Default is 0 for sgd, 0.01 for adamw when absent
+  double weight_decay =
+      0.0;  // sgd: L2 added to the gradient; adamw: decoupled. Default is 0 for sgd, 0.01 for adamw when absent
   std::array<double, 2> betas{0.9, 0.999};  // adamw
   double eps = 1e-8;                        // adamw
 };
 
-// lr(step) = optimizer.lr * factor(step). Warm-up: factor rises linearly, (step + 1) / warmup_steps, before the schedule begins.
+// lr(step) = optimizer.lr * factor(step). Warm-up: factor rises linearly, (step + 1) / warmup_steps, before the schedule
+// begins.
 struct ScheduleConfig {
   enum class Type { kConstant, kStep, kCosine, kLinear };
-  Type type = Type::kConstant;     // "constant" | "step" | "cosine" | "linear"
+  Type type = Type::kConstant;  // "constant" | "step" | "cosine" | "linear"
   std::int64_t warmup_steps = 0;
-  std::int64_t step_epochs = 1;    // step: multiply by gamma every this many epochs
-  double gamma = 0.1;              // step
-  double final_factor = 0.0;       // cosine, linear: factor at the last step of the run
+  std::int64_t step_epochs = 1;  // step: multiply by gamma every this many epochs
+  double gamma = 0.1;            // step
+  double final_factor = 0.0;     // cosine, linear: factor at the last step of the run
 };
 
 struct CheckpointConfig {
-  std::int64_t every_steps = 0;    // 0: not by steps
-  double every_seconds = 0;        // 0: not by time (rank 0's clock decides, all ranks agree)
-  std::int64_t keep = 3;           // newest N kept; at least 1. One is always written at the end of the run
+  std::int64_t every_steps = 0;  // 0: not by steps
+  double every_seconds = 0;      // 0: not by time (rank 0's clock decides, all ranks agree)
+  std::int64_t keep = 3;         // newest N kept; at least 1. One is always written at the end of the run
 };
 
 struct DdpConfig {
@@ -75,31 +77,31 @@ struct DdpConfig {
   bool find_unused_parameters = false;
   bool static_graph = false;
   bool gradient_as_bucket_view = true;
-  double timeout_s = 600;          // of a collective
+  double timeout_s = 600;  // of a collective
 };
 
 struct LogConfig {
-  std::int64_t every_steps = 10;   // metrics "step" events and progress
+  std::int64_t every_steps = 10;  // metrics "step" events and progress
   bool tensorboard = true;
 };
 
 struct TrainConfig {
-  std::string name = "run";        // default run directory is runs/<name>; letters, digits, '.', '_', '-'
+  std::string name = "run";  // default run directory is runs/<name>; letters, digits, '.', '_', '-'
   ModelConfig model;
   DataConfig data;
-  std::int64_t epochs = 1;         // 1 or more
-  std::int64_t max_steps = 0;      // stop after this many optimizer steps; 0: no limit
-  std::int64_t batch_size = 128;   // global: shared by all workers
-  std::int64_t micro_batch_size = 0;  // most samples one worker puts through the model at once; 0: its whole share
+  std::int64_t epochs = 1;              // 1 or more
+  std::int64_t max_steps = 0;           // stop after this many optimizer steps; 0: no limit
+  std::int64_t batch_size = 128;        // global: shared by all workers
+  std::int64_t micro_batch_size = 0;    // most samples one worker puts through the model at once; 0: its whole share
   std::int64_t eval_batch_size = 1000;  // per worker; changes nothing in the result but memory
   std::int64_t eval_every_epochs = 1;   // 0: only at the end
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
-  double label_smoothing = 0.0;    // 0 <= s < 1
-  double clip_grad_norm = 0.0;     // 0: off; else largest total 2-norm of the gradients
-  std::uint64_t seed = 0;          // at most 2^53
+  double label_smoothing = 0.0;  // 0 <= s < 1
+  double clip_grad_norm = 0.0;   // 0: off; else largest total 2-norm of the gradients
+  std::uint64_t seed = 0;        // at most 2^53
   enum class Device { kAuto, kCpu, kCuda };
-  Device device = Device::kAuto;   // "auto" | "cpu" | "cuda"
+  Device device = Device::kAuto;  // "auto" | "cpu" | "cuda"
   CheckpointConfig checkpoint;
   DdpConfig ddp;
   LogConfig log;

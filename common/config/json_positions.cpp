@@ -1,0 +1,296 @@
+// nlohmann's SAX events in step with a small scanner: at each event the scanner stands behind the token before, so the token of
+// the event begins after spaces, comments and separators. The same scanner says what was expected where the syntax breaks.
+#include "common/config/json_positions.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace ddprun {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// First byte from `at` that is neither space nor comment. Stops at a comment that does not end.
+std::size_t skip_space(std::string_view text, std::size_t at) {
+  while (at < text.size()) {
+    const std::string_view rest = text.substr(at);
+    if (rest[0] == ' ' || rest[0] == '\t' || rest[0] == '\n' || rest[0] == '\r') {
+      ++at;
+    } else if (rest.starts_with("//")) {
+      const std::size_t end = text.find_first_of("\r\n", at);
+      at = end == std::string_view::npos ? text.size() : end;
+    } else if (rest.starts_with("/*")) {
+      const std::size_t end = text.find("*/", at + 2);
+      if (end == std::string_view::npos) return at;
+      at = end + 2;
+    } else {
+      break;
+    }
+  }
+  return at;
+}
+
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at) {
+    if (text[at] == '\\') ++at;
+  }
+  return std::min(at + 1, text.size());
+}
+
+bool is_word(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '+' ||
+         c == '-' || (static_cast<unsigned char>(c) & 0x80) != 0;
+}
+
+std::size_t end_of_token(std::string_view text, std::size_t at) {
+  if (at >= text.size()) return at;
+  if (text[at] == '"') return end_of_string(text, at);
+  std::size_t end = at;
+  while (end < text.size() && is_word(text[end])) ++end;
+  return std::max(end, at + 1);
+}
+
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  Builder(std::string_view text, PositionedJson& out) : text_(text), out_(out) {
+    if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
+  }
+
+  bool null() override { return scalar(nullptr); }
+  bool boolean(bool value) override { return scalar(value); }
+  bool number_integer(number_integer_t value) override { return scalar(value); }
+  bool number_unsigned(number_unsigned_t value) override { return scalar(value); }
+  bool number_float(number_float_t value, const string_t&) override { return scalar(value); }
+  bool string(string_t& value) override { return scalar(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // not in text
+
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    const std::size_t begin = token_begin();
+    Level& level = levels_.back();
+    level.pointer_of_value = pointer_to(level.pointer, name);
+    level.key = name;
+    key_place_ = begin;
+    if (level.json->contains(name)) {
+      out_.problems.push_back({begin, "key '" + name + "' is given twice (" + level.pointer_of_value + "); first at " +
+                                          line_and_column(text_, out_.places[level.pointer_of_value].key)});
+    }
+    at_ = end_of_token(text_, begin);
+    last_ = Last::kKey;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) override {
+    report(position, error.what());
+    return false;
+  }
+
+ private:
+  enum class Last { kBegin, kOpen, kKey, kValue };
+
+  struct Level {
+    Json* json = nullptr;
+    std::string pointer;
+    std::string key;               // objects: of the value that comes next
+    std::string pointer_of_value;  // likewise
+  };
+
+  // Where the token of this event begins. Separators were checked by nlohmann's parser, so at most one is skipped.
+  std::size_t token_begin() const {
+    const std::size_t begin = skip_space(text_, at_);
+    const bool separator = begin < text_.size() && (text_[begin] == ',' || text_[begin] == ':');
+    return separator && last_ != Last::kBegin && last_ != Last::kOpen ? skip_space(text_, begin + 1) : begin;
+  }
+
+  Json* insert(Json value, std::size_t begin) {
+    if (levels_.empty()) {
+      out_.root = std::move(value);
+      out_.places[""] = {begin, begin};
+      return &out_.root;
+    }
+    Level& level = levels_.back();
+    if (level.json->is_object()) {
+      out_.places[level.pointer_of_value] = {key_place_, begin};
+      return &((*level.json)[level.key] = std::move(value));
+    }
+    level.pointer_of_value = pointer_to(level.pointer, std::to_string(level.json->size()));
+    out_.places[level.pointer_of_value] = {begin, begin};
+    level.json->push_back(std::move(value));
+    return &level.json->back();
+  }
+
+  bool scalar(Json value) {
+    const std::size_t begin = token_begin();
+    insert(std::move(value), begin);
+    at_ = end_of_token(text_, begin);
+    last_ = Last::kValue;
+    return true;
+  }
+
+  bool open(Json empty) {
+    const std::size_t begin = token_begin();
+    constexpr std::size_t kMaxDepth = 64;  // pointers of nested values would grow without end
+    if (levels_.size() == kMaxDepth) {
+      add(begin, "expected at most " + std::to_string(kMaxDepth) + " levels of '{' and '['");
+      return false;
+    }
+    Json* const json = insert(std::move(empty), begin);
+    // A parent doesn't grow while its child is open, so the pointer stays good.
+    levels_.push_back({json, levels_.empty() ? "" : levels_.back().pointer_of_value, "", ""});
+    at_ = begin + 1;
+    last_ = Last::kOpen;
+    return true;
+  }
+
+  bool close() {
+    at_ = skip_space(text_, at_) + 1;
+    levels_.pop_back();
+    last_ = Last::kValue;
+    return true;
+  }
+
+  // What the parser was looking for, and the token it found instead.
+  void report(std::size_t position, const std::string& what) {
+    const bool in_object = !levels_.empty() && levels_.back().json->is_object();
+    const std::string closer = in_object ? "'}'" : "']'";
+    std::size_t begin = skip_space(text_, at_);
+    std::string expected;
+    bool after_comma = false;
+    const bool inside_text = begin < text_.size();
+    if (last_ == Last::kBegin) {
+      expected = "'{'";
+    } else if (last_ == Last::kKey) {
+      if (inside_text && text_[begin] == ':') {
+        begin = skip_space(text_, begin + 1);
+        expected = "a value after ':'";
+      } else {
+        expected = "':' after the key";
+      }
+    } else if (last_ == Last::kOpen) {
+      expected = (in_object ? "a key in double quotes or " : "a value or ") + closer;
+    } else if (levels_.empty()) {
+      expected = "the end of the file";
+    } else if (inside_text && text_[begin] == ',') {
+      after_comma = true;
+      begin = skip_space(text_, begin + 1);
+      expected = in_object ? "a key in double quotes after ','" : "a value after ','";
+    } else {
+      expected = "',' or " + closer + " after the value";
+    }
+    if (report_token(begin, position, what)) return;
+    const std::string found = begin >= text_.size() ? "the end of the file" : std::string(text_.substr(begin, 1));
+    std::string message = "expected " + expected + ", found " + describe(begin);
+    if (after_comma && (found == "}" || found == "]")) message += ": remove the ',' before it";
+    if (found == "'") message += ": strings need double quotes";
+    add(begin, message);
+  }
+
+  // The token itself is broken, whatever was expected. True when that was said.
+  bool report_token(std::size_t begin, std::size_t position, const std::string& what) {
+    const std::string_view rest = text_.substr(std::min(begin, text_.size()));
+    const auto says = [&what](const char* words) { return what.find(words) != std::string::npos; };
+    if (rest.starts_with("/*")) {
+      add(begin, "expected '*/' at the end of this comment, found the end of the file");
+    } else if (rest.starts_with("/")) {
+      add(begin, "expected '//' or '/*' to begin a comment");
+    } else if (rest.starts_with("\"") && says("missing closing quote")) {
+      add(begin, "expected '\"' at the end of this string, found the end of the file");
+    } else if (rest.starts_with("\"") && says("control character")) {
+      const std::size_t at = position == 0 ? begin : position - 1;
+      const bool line_end = at < text_.size() && (text_[at] == '\n' || text_[at] == '\r');
+      add(line_end ? begin : at, line_end ? "expected '\"' at the end of this string, found the end of the line"
+                                          : "control characters in strings must be written as \\u00XX");
+    } else if (rest.starts_with("\"") && says("invalid string")) {
+      const bool utf8 = says("ill-formed UTF-8");
+      add(position == 0 ? begin : position - 1,
+          utf8 ? "this string is not valid UTF-8"
+               : "expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX after the backslash");
+    } else if (says("number overflow") || says("out_of_range")) {
+      add(begin, "this number is too large");
+    } else if (says("invalid number")) {
+      add(begin, "expected a number, found " + describe(begin));
+    } else if (says("invalid literal") && !rest.empty() && is_word(rest[0])) {
+      add(begin, "expected a value, found " + describe(begin) + literal_hint(begin));
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  std::string literal_hint(std::size_t begin) const {
+    const std::string_view word = text_.substr(begin, end_of_token(text_, begin) - begin);
+    if (word == "True" || word == "TRUE") return ": write true";
+    if (word == "False" || word == "FALSE") return ": write false";
+    if (word == "None" || word == "NULL" || word == "Null") return ": write null";
+    if (word[0] == '.' || word[0] == '+') return ": numbers begin with a digit or '-'";
+    if (word == "NaN" || word == "Infinity" || word == "inf" || word == "nan") return ", which JSON doesn't have";
+    return ": strings need double quotes";
+  }
+
+  std::string describe(std::size_t begin) const {
+    if (begin >= text_.size()) return "the end of the file";
+    const std::size_t end = end_of_token(text_, begin);
+    constexpr std::size_t kShown = 40;
+    if (text_[begin] == '"') return end - begin > kShown ? "a string" : std::string(text_.substr(begin, end - begin));
+    const unsigned char first = static_cast<unsigned char>(text_[begin]);
+    if (first < 0x20 || first == 0x7f) return "a control character";
+    if (text_[begin] == '\'') return "a single quote";
+    return "'" + std::string(text_.substr(begin, std::min(end - begin, kShown))) + "'";
+  }
+
+  void add(std::size_t offset, const std::string& message) { out_.problems.push_back({offset, message}); }
+
+  std::string_view text_;
+  PositionedJson& out_;
+  std::vector<Level> levels_;
+  std::size_t at_ = 0;  // behind the last token
+  std::size_t key_place_ = 0;
+  Last last_ = Last::kBegin;
+};
+
+}  // namespace
+
+PositionedJson parse_with_positions(std::string_view text) {
+  PositionedJson out;
+  Builder builder(text, out);
+  out.complete = Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json, /*strict=*/true,
+                                 /*ignore_comments=*/true);
+  return out;
+}
+
+std::string line_and_column(std::string_view text, std::size_t offset) {
+  std::size_t line = 1, column = 1;
+  offset = std::min(offset, text.size());
+  for (std::size_t i = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; i < offset; ++i) {
+    if (text[i] == '\n') {
+      ++line;
+      column = 1;
+    } else if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) {
+      ++column;
+    }
+  }
+  return std::to_string(line) + ":" + std::to_string(column);
+}
+
+std::string pointer_to(const std::string& parent, std::string_view key) {
+  std::string out = parent + "/";
+  for (const char c : key) {
+    if (c == '~') {
+      out += "~0";
+    } else if (c == '/') {
+      out += "~1";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,40 @@
+// JSON with // and /* */ comments, read so that each key and value remembers where it stands in the text. nlohmann/json gives
+// positions for syntax errors only; config errors need them for everything. Called by parse_config.cpp. Pure.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun {
+
+// Bytes from the beginning of the text.
+struct JsonPlace {
+  std::size_t key = 0;    // of the key's opening quote; the value's place where there is no key
+  std::size_t value = 0;  // of the value's first character
+};
+
+struct JsonProblem {
+  std::size_t offset = 0;
+  std::string message;
+};
+
+struct PositionedJson {
+  nlohmann::json root;
+  std::map<std::string, JsonPlace> places;  // by JSON pointer; "" is the root
+  std::vector<JsonProblem> problems;        // a syntax error (then root is incomplete), duplicate keys
+  bool complete = false;                    // the syntax is right
+};
+
+PositionedJson parse_with_positions(std::string_view text);
+
+// "7:3": line and column, both counted from 1; columns count characters (UTF-8), not bytes.
+std::string line_and_column(std::string_view text, std::size_t offset);
+
+// One more token of a JSON pointer: "/a" + "b/c" -> "/a/b~1c".
+std::string pointer_to(const std::string& parent, std::string_view key);
+
+}  // namespace ddprun

@@ -1,0 +1,337 @@
+// The entries of the table, as they are shown to users in the schema and the reference. The code that reads and prints them
+// knows none by name, but for the rules that bind two keys together (parse_config.cpp).
+#include "common/config/keys.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+namespace ddprun {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMany = 1'000'000'000;  // keeps products of counts far from overflow
+
+template <class T>
+Json to_json(const T& value) {
+  return value;
+}
+template <class T>
+Json to_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+template <class T>
+struct Reading {
+  static T from(const Json& json) { return json.get<T>(); }
+};
+template <class T>
+struct Reading<std::optional<T>> {
+  static std::optional<T> from(const Json& json) { return json.is_null() ? std::nullopt : std::optional<T>(json.get<T>()); }
+};
+
+// Extra properties of a key, said after its meaning.
+struct Traits {
+  bool required = false;
+  bool may_change = false;
+  std::vector<std::string_view> of_types{};
+  std::string default_text{};
+};
+
+// `access` takes a TrainConfig& or const TrainConfig& and returns the member.
+template <class Access>
+Key key(std::string section, std::string name, Kind kind, std::string doc, Access access, Traits traits = {}) {
+  using T = std::remove_cvref_t<decltype(access(std::declval<TrainConfig&>()))>;
+  Key out{std::move(section),
+          std::move(name),
+          std::move(kind),
+          std::move(doc),
+          traits.required,
+          traits.may_change,
+          std::move(traits.of_types),
+          std::move(traits.default_text),
+          {},
+          {}};
+  if constexpr (std::is_enum_v<T>) {
+    const std::vector<std::string_view> names = std::get<NameKind>(out.kind).names;
+    out.get = [access, names](const TrainConfig& c) { return Json(names.at(static_cast<std::size_t>(access(c)))); };
+    out.set = [access, names](TrainConfig& c, const Json& json) {
+      const auto at = std::find(names.begin(), names.end(), json.get_ref<const std::string&>());
+      access(c) = static_cast<T>(at - names.begin());
+    };
+  } else {
+    out.get = [access](const TrainConfig& c) { return to_json(access(c)); };
+    out.set = [access](TrainConfig& c, const Json& json) { access(c) = Reading<T>::from(json); };
+  }
+  return out;
+}
+
+// Spells out the accessor: const and not const alike.
+#define MEMBER(path)     \
+  [](auto& c) -> auto& { \
+    return c.path;       \
+  }
+
+const Traits kMayChange{.may_change = true};
+
+Traits only(std::vector<std::string_view> types) {
+  return Traits{.of_types = std::move(types)};
+}
+
+std::vector<Key> make_keys() {
+  std::vector<Key> keys{
+      key("", "name", TextKind{.name_only = true},
+          "Name of the run; its directory is runs/<name>. Letters, digits, '.', '_' and '-', beginning with a letter, digit or "
+          "'_'.",
+          MEMBER(name)),
+      key("", "epochs", IntegerKind{1, kMany}, "Passes over the training set.", MEMBER(epochs), kMayChange),
+      key("", "max_steps", IntegerKind{0, kMany * 1000}, "Stop after this many optimizer steps. 0: no limit.",
+          MEMBER(max_steps), kMayChange),
+      key("", "batch_size", IntegerKind{1, kMany}, "Samples of one optimizer step, shared by all workers.", MEMBER(batch_size)),
+      key("", "micro_batch_size", IntegerKind{0, kMany},
+          "Most samples that one worker puts through the model at once; gradients are accumulated. 0: its whole share.",
+          MEMBER(micro_batch_size), kMayChange),
+      key("", "eval_batch_size", IntegerKind{1, kMany},
+          "Samples that one worker evaluates at once. Changes memory and speed, not the result.", MEMBER(eval_batch_size),
+          kMayChange),
+      key("", "eval_every_epochs", IntegerKind{0, kMany}, "Evaluate on the test set every so many epochs. 0: only at the end.",
+          MEMBER(eval_every_epochs), kMayChange),
+      key("", "label_smoothing", NumberKind{.max = 1, .below_max = true}, "Share of the target spread over all classes.",
+          MEMBER(label_smoothing)),
+      key("", "clip_grad_norm", NumberKind{},
+          "Scale gradients down to this total 2-norm when theirs is larger. 0: leave them alone.", MEMBER(clip_grad_norm)),
+      key("", "seed", IntegerKind{}, "Seed of initial weights, data order, augmentation and dropout.", MEMBER(seed)),
+      key("", "device", NameKind{{"auto", "cpu", "cuda"}}, "Where to train. auto: on GPUs when there are any.", MEMBER(device),
+          kMayChange),
+
+      key("model", "type", NameKind{{"mlp", "cnn", "resnet18"}},
+          "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18: ResNet-18 for small images.",
+          MEMBER(model.type)),
+      key("model", "hidden", IntegerListKind{}, "Widths of the hidden layers.", MEMBER(model.hidden), only({"mlp"})),
+      key("model", "dropout", NumberKind{.max = 1, .below_max = true}, "Probability of dropout before the last layer.",
+          MEMBER(model.dropout), only({"mlp", "cnn"})),
+      key("model", "init", TextKind{.may_be_empty = true, .path = true},
+          "safetensors file of initial weights, relative to the config file. Empty: drawn from the seed.", MEMBER(model.init)),
+
+      key("data", "type", NameKind{{"idx"}}, "idx: files of the MNIST family, plain or .gz.", MEMBER(data.type)),
+      key("data", "dir", TextKind{.path = true}, "Folder of the data files, relative to the config file.", MEMBER(data.dir),
+          Traits{.required = true, .may_change = true}),
+      key("data", "train_images", TextKind{}, "File of training images, with or without .gz on disk.",
+          MEMBER(data.train_images)),
+      key("data", "train_labels", TextKind{}, "File of training labels.", MEMBER(data.train_labels)),
+      key("data", "test_images", TextKind{}, "File of test images.", MEMBER(data.test_images)),
+      key("data", "test_labels", TextKind{}, "File of test labels.", MEMBER(data.test_labels)),
+      key("data", "classes", IntegerKind{2, 1'000'000}, "Number of different labels, which count from 0.",
+          MEMBER(data.classes)),
+      key("data", "mean", NumberKind{.min = -std::numeric_limits<double>::infinity(), .nullable = true},
+          "Mean that is taken from pixels scaled to 0..1. Given together with std.", MEMBER(data.mean),
+          Traits{.default_text = "of the training images"}),
+      key("data", "std", NumberKind{.above_min = true, .nullable = true}, "Standard deviation that pixels are divided by.",
+          MEMBER(data.std), Traits{.default_text = "of the training images"}),
+      key("data", "train_samples", IntegerKind{0, kMany}, "Use only the first so many training samples. 0: all.",
+          MEMBER(data.train_samples)),
+      key("data", "test_samples", IntegerKind{0, kMany}, "Use only the first so many test samples. 0: all.",
+          MEMBER(data.test_samples)),
+      key("data", "prefetch", IntegerKind{1, 1024}, "Batches prepared ahead of the training loop.", MEMBER(data.prefetch),
+          kMayChange),
+      key("data", "ledger", BoolKind{}, "Write ledger/rank-XXXXX.jsonl: which samples were used in which step.",
+          MEMBER(data.ledger), kMayChange),
+
+      key("data.augment", "crop_padding", IntegerKind{0, 1024},
+          "Pixels of zero padding on each side before a random crop back to size. 0: no crop.",
+          MEMBER(data.augment.crop_padding)),
+      key("data.augment", "flip", BoolKind{}, "Mirror left and right with probability 1/2.", MEMBER(data.augment.flip)),
+
+      key("optimizer", "type", NameKind{{"sgd", "adamw"}}, "With PyTorch's formulas.", MEMBER(optimizer.type)),
+      key("optimizer", "lr", NumberKind{.above_min = true}, "Learning rate, before the schedule's factor.",
+          MEMBER(optimizer.lr)),
+      key("optimizer", "momentum", NumberKind{}, "Momentum factor.", MEMBER(optimizer.momentum), only({"sgd"})),
+      key("optimizer", "nesterov", BoolKind{}, "Nesterov momentum; needs momentum above 0.", MEMBER(optimizer.nesterov),
+          only({"sgd"})),
+      key("optimizer", "weight_decay", NumberKind{}, "sgd: L2 penalty added to the gradient. adamw: decoupled decay.",
+          MEMBER(optimizer.weight_decay), Traits{.default_text = "0 for sgd, 0.01 for adamw"}),
+      key("optimizer", "betas", NumberPairKind{}, "Decay of the running means of gradient and squared gradient.",
+          MEMBER(optimizer.betas), only({"adamw"})),
+      key("optimizer", "eps", NumberKind{}, "Added to the denominator.", MEMBER(optimizer.eps), only({"adamw"})),
+
+      key("schedule", "type", NameKind{{"constant", "step", "cosine", "linear"}},
+          "How the learning rate's factor goes on after the warm-up.", MEMBER(schedule.type)),
+      key("schedule", "warmup_steps", IntegerKind{0, kMany}, "Steps over which the factor rises linearly to 1.",
+          MEMBER(schedule.warmup_steps)),
+      key("schedule", "step_epochs", IntegerKind{1, kMany}, "Multiply the factor by gamma every so many epochs.",
+          MEMBER(schedule.step_epochs), only({"step"})),
+      key("schedule", "gamma", NumberKind{.above_min = true}, "What the factor is multiplied by.", MEMBER(schedule.gamma),
+          only({"step"})),
+      key("schedule", "final_factor", NumberKind{}, "Factor at the last step of the run.", MEMBER(schedule.final_factor),
+          only({"cosine", "linear"})),
+
+      key("checkpoint", "every_steps", IntegerKind{0, kMany}, "Save every so many optimizer steps. 0: not by steps.",
+          MEMBER(checkpoint.every_steps), kMayChange),
+      key("checkpoint", "every_seconds", NumberKind{}, "Save when so many seconds have passed. 0: not by time.",
+          MEMBER(checkpoint.every_seconds), kMayChange),
+      key("checkpoint", "keep", IntegerKind{1, kMany},
+          "Checkpoints that are kept, newest first. One is always written at the end.", MEMBER(checkpoint.keep), kMayChange),
+
+      key("ddp", "bucket_mb", NumberKind{.max = 65536, .above_min = true}, "Size of a bucket of gradients, in MiB.",
+          MEMBER(ddp.bucket_mb)),
+      key("ddp", "first_bucket_mb", NumberKind{.max = 65536, .above_min = true},
+          "Size of the first bucket, in MiB: small, so that communication begins early.", MEMBER(ddp.first_bucket_mb)),
+      key("ddp", "find_unused_parameters", BoolKind{}, "Look for parameters without a gradient in each step.",
+          MEMBER(ddp.find_unused_parameters)),
+      key("ddp", "static_graph", BoolKind{}, "The same parameters are used in every step.", MEMBER(ddp.static_graph)),
+      key("ddp", "gradient_as_bucket_view", BoolKind{}, "Gradients live in the buckets, which saves a copy.",
+          MEMBER(ddp.gradient_as_bucket_view)),
+      key("ddp", "timeout_s", NumberKind{.max = 1e7, .above_min = true}, "Seconds that a collective may take.",
+          MEMBER(ddp.timeout_s), kMayChange),
+
+      key("log", "every_steps", IntegerKind{1, kMany}, "Write a record to metrics.jsonl every so many optimizer steps.",
+          MEMBER(log.every_steps), kMayChange),
+      key("log", "tensorboard", BoolKind{}, "Write TensorBoard event files as well.", MEMBER(log.tensorboard), kMayChange),
+  };
+  return keys;
+}
+#undef MEMBER
+
+std::string number_text(double value) {
+  return Json(value == static_cast<double>(static_cast<std::int64_t>(value)) ? Json(static_cast<std::int64_t>(value))
+                                                                             : Json(value))
+      .dump();
+}
+
+std::string range_text(const NumberKind& kind) {
+  std::string out;
+  if (std::isfinite(kind.min)) out += (kind.above_min ? " above " : " from ") + number_text(kind.min);
+  if (std::isfinite(kind.max)) out += (kind.below_max ? " to below " : " to ") + number_text(kind.max);
+  return out;
+}
+
+bool is_integer_in(const Json& value, std::int64_t min, std::int64_t max) {
+  if (value.is_number_unsigned())
+    return std::in_range<std::int64_t>(value.get<std::uint64_t>()) && value.get<std::int64_t>() >= min &&
+           value.get<std::int64_t>() <= max;
+  if (value.is_number_integer()) return value.get<std::int64_t>() >= min && value.get<std::int64_t>() <= max;
+  if (!value.is_number_float()) return false;
+  // 1e3 is an integer too, as JSON Schema has it.
+  const double number = value.get<double>();
+  return number == std::floor(number) && number >= static_cast<double>(min) && number <= static_cast<double>(max);
+}
+
+bool is_name(const std::string& text) {
+  const auto is_alnum = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !text.empty() && text.size() <= 100 && is_alnum(text[0]) &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return is_alnum(c) || c == '.' || c == '-'; });
+}
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+
+}  // namespace
+
+std::string Key::pointer() const {
+  std::string out = "/" + dotted();
+  std::replace(out.begin(), out.end(), '.', '/');
+  return out;
+}
+
+const std::vector<Key>& config_keys() {
+  static const std::vector<Key> keys = make_keys();
+  return keys;
+}
+
+const std::vector<Section>& config_sections() {
+  static const std::vector<Section> sections{
+      {"", "What to train, for how long, and how."},
+      {"model", "The network."},
+      {"data", "The data set and how it is prepared."},
+      {"data.augment", "Random changes of training images, keyed by seed, epoch and sample."},
+      {"optimizer", "How weights follow gradients."},
+      {"schedule", "The learning rate's factor over the run."},
+      {"checkpoint", "When to save, and how many to keep."},
+      {"ddp", "How gradients are averaged between workers."},
+      {"log", "What is written while training."},
+  };
+  return sections;
+}
+
+const Key* find_key(std::string_view dotted) {
+  for (const Key& key : config_keys()) {
+    if (key.dotted() == dotted) return &key;
+  }
+  return nullptr;
+}
+
+bool applies(const Key& key, const TrainConfig& config) {
+  if (key.of_types.empty()) return true;
+  const Json type = find_key(key.section + ".type")->get(config);
+  return std::find(key.of_types.begin(), key.of_types.end(), type.get_ref<const std::string&>()) != key.of_types.end();
+}
+
+std::string expectation(const Kind& kind) {
+  return std::visit(
+      Overloaded{
+          [](const BoolKind&) -> std::string { return "true or false"; },
+          [](const IntegerKind& k) { return "an integer from " + std::to_string(k.min) + " to " + std::to_string(k.max); },
+          [](const NumberKind& k) { return "a number" + range_text(k) + (k.nullable ? ", or null" : ""); },
+          [](const TextKind& k) -> std::string {
+            if (k.name_only) return "a name of letters, digits, '.', '_' and '-', beginning with a letter, digit or '_'";
+            return k.may_be_empty ? "a string" : "a string that is not empty";
+          },
+          [](const NameKind& k) {
+            std::string out;
+            for (std::size_t i = 0; i < k.names.size(); ++i) {
+              if (i > 0) out += i + 1 == k.names.size() ? " or " : ", ";
+              out += '"' + std::string(k.names[i]) + '"';
+            }
+            return out;
+          },
+          [](const IntegerListKind& k) {
+            return "an array of 1 to " + std::to_string(kMaxList) + " integers, each from " + std::to_string(k.min) + " to " +
+                   std::to_string(k.max);
+          },
+          [](const NumberPairKind& k) {
+            return "an array of two numbers, each" + range_text({.min = k.min, .max = k.max, .below_max = true});
+          }},
+      kind);
+}
+
+bool accepts(const Kind& kind, const Json& value) {
+  return std::visit(Overloaded{[&](const BoolKind&) { return value.is_boolean(); },
+                               [&](const IntegerKind& k) { return is_integer_in(value, k.min, k.max); },
+                               [&](const NumberKind& k) {
+                                 if (value.is_null()) return k.nullable;
+                                 if (!value.is_number()) return false;
+                                 const double number = value.get<double>();
+                                 return std::isfinite(number) && (k.above_min ? number > k.min : number >= k.min) &&
+                                        (k.below_max ? number < k.max : number <= k.max);
+                               },
+                               [&](const TextKind& k) {
+                                 if (!value.is_string()) return false;
+                                 const std::string& text = value.get_ref<const std::string&>();
+                                 if (k.name_only) return is_name(text);
+                                 return (k.may_be_empty || !text.empty()) && text.find('\0') == std::string::npos;
+                               },
+                               [&](const NameKind& k) {
+                                 return value.is_string() && std::find(k.names.begin(), k.names.end(),
+                                                                       value.get_ref<const std::string&>()) != k.names.end();
+                               },
+                               [&](const IntegerListKind& k) {
+                                 return value.is_array() && !value.empty() && std::cmp_less_equal(value.size(), kMaxList) &&
+                                        std::all_of(value.begin(), value.end(),
+                                                    [&](const Json& v) { return is_integer_in(v, k.min, k.max); });
+                               },
+                               [&](const NumberPairKind& k) {
+                                 return value.is_array() && value.size() == 2 &&
+                                        std::all_of(value.begin(), value.end(), [&](const Json& v) {
+                                          return v.is_number() && v.get<double>() >= k.min && v.get<double>() < k.max;
+                                        });
+                               }},
+                    kind);
+}
+
+}  // namespace ddprun

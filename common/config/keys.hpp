@@ -1,0 +1,89 @@
+// The table of all keys of a train.json: name, type, range, default, meaning, and whether it may change within a run directory.
+// Reading, printing, comparing, the JSON Schema and the reference in docs/configuration.md are all made from it, so a new key
+// is one entry here and one member in train_config.hpp. Internal to common/config.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "common/config/train_config.hpp"
+
+namespace ddprun {
+
+struct BoolKind {};
+struct IntegerKind {
+  std::int64_t min = 0;
+  std::int64_t max = std::int64_t{1} << 53;  // what every JSON reader keeps exactly
+};
+struct NumberKind {
+  double min = 0;
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;  // min itself is not allowed
+  bool below_max = false;  // likewise max
+  bool nullable = false;   // null stands for "not given"
+};
+struct TextKind {
+  bool may_be_empty = false;
+  bool name_only = false;  // kNamePattern
+  bool path = false;       // relative ones are made absolute when read
+};
+struct NameKind {  // one of a few names
+  std::vector<std::string_view> names;
+};
+struct IntegerListKind {  // not empty
+  std::int64_t min = 1;
+  std::int64_t max = 1'000'000'000;
+};
+struct NumberPairKind {  // each in min <= x < max
+  double min = 0;
+  double max = 1;
+};
+using Kind = std::variant<BoolKind, IntegerKind, NumberKind, TextKind, NameKind, IntegerListKind, NumberPairKind>;
+
+inline constexpr std::string_view kNamePattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$";
+inline constexpr std::int64_t kMaxList = 1000;  // entries of an IntegerListKind
+
+struct Key {
+  std::string section;  // "optimizer", "data.augment"; empty at the top
+  std::string name;
+  Kind kind;
+  std::string doc;
+  bool required = false;
+  bool may_change = false;                 // within a run directory
+  std::vector<std::string_view> of_types;  // the section's types this key belongs to; empty: all
+  std::string default_text;                // where the default isn't one value
+  std::function<nlohmann::json(const TrainConfig&)> get;
+  std::function<void(TrainConfig&, const nlohmann::json&)> set;  // of a value that problem_with() accepted
+
+  std::string dotted() const { return section.empty() ? name : section + "." + name; }
+  std::string pointer() const;
+};
+
+// In the order in which they are printed; keys of one section stand together.
+const std::vector<Key>& config_keys();
+
+struct Section {
+  std::string name;  // dotted; empty: the top
+  std::string doc;
+};
+const std::vector<Section>& config_sections();
+
+// The key of that dotted name, or nullptr.
+const Key* find_key(std::string_view dotted);
+
+// Whether the key means something in this config ("momentum" only for sgd).
+bool applies(const Key& key, const TrainConfig& config);
+
+// "an integer from 1", "a number above 0 and below 1", "\"sgd\" or \"adamw\"".
+std::string expectation(const Kind& kind);
+
+// Whether the value is of the kind and within its range.
+bool accepts(const Kind& kind, const nlohmann::json& value);
+
+}  // namespace ddprun

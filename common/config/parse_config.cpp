@@ -1,0 +1,332 @@
+// From text to values: syntax, then overrides, then each key by the table of keys.hpp, then the rules between keys. Every step
+// adds to one list of problems, so that all mistakes of a file are shown at once.
+#include "common/config/parse_config.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "common/config/json_positions.hpp"
+#include "common/config/keys.hpp"
+#include "common/error.hpp"
+#include "common/suggest.hpp"
+
+namespace ddprun {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMaxConfigBytes = 4u << 20;
+constexpr std::size_t kMaxProblemsShown = 50;
+
+std::string shown(const Json& value) {
+  constexpr std::size_t kShown = 60;
+  if (value.is_object()) return "an object";
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  if (text.size() <= kShown) return text;
+  return value.is_string() ? "a string of " + std::to_string(value.get_ref<const std::string&>().size()) + " bytes"
+                           : "an array of " + std::to_string(value.size());
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    (void)Json(text).dump();
+    return true;
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
+bool is_section(std::string_view dotted) {
+  const auto& sections = config_sections();
+  return std::any_of(sections.begin(), sections.end(), [&](const Section& s) { return s.name == dotted; });
+}
+
+std::string joined(const std::string& section, const std::string& name) {
+  return section.empty() ? name : section + "." + name;
+}
+
+// What may stand in a section.
+std::vector<std::string_view> names_in(const std::string& section) {
+  std::vector<std::string_view> out;
+  for (const Key& key : config_keys()) {
+    if (key.section == section) out.push_back(key.name);
+  }
+  for (const Section& child : config_sections()) {
+    const std::size_t dot = child.name.rfind('.');
+    const std::string parent = dot == std::string::npos ? "" : child.name.substr(0, dot);
+    if (!child.name.empty() && parent == section) out.push_back(std::string_view(child.name).substr(dot + 1));
+  }
+  return out;
+}
+
+// A key that stands in the wrong place ("lr" at the top) is named with its place; otherwise the nearest name of the section is.
+std::string suggestion(const std::string& section, const std::string& name) {
+  std::vector<std::string> elsewhere;
+  for (const Key& key : config_keys()) {
+    if (key.name == name) elsewhere.push_back(key.dotted());
+  }
+  if (elsewhere.size() == 1) return " Did you mean '" + elsewhere.front() + "'?";
+  return did_you_mean(name, names_in(section));
+}
+
+class ConfigReader {
+ public:
+  ConfigReader(std::string_view text, const std::string& name) : text_(text), name_(name), json_(parse_with_positions(text)) {
+    for (const JsonProblem& problem : json_.problems) add_at(problem.offset, problem.message);
+  }
+
+  TrainConfig read(const std::filesystem::path& base, const std::vector<std::string>& overrides) {
+    if (!json_.complete) throw_problems();
+    if (!json_.root.is_object()) {
+      add("", Part::kValue, "expected an object in braces, found " + shown(json_.root));
+      throw_problems();
+    }
+    for (std::size_t i = 0; i < overrides.size(); ++i) apply_override(overrides[i], i);
+    read_section("", json_.root);
+    check_presence();
+    check_types();
+    check_rules();
+    make_absolute(config_.data.dir, "/data/dir", base);
+    make_absolute(config_.model.init, "/model/init", base);
+    throw_problems();
+    if (!given("/optimizer/weight_decay")) {
+      config_.optimizer.weight_decay = config_.optimizer.type == OptimizerConfig::Type::kAdamw ? 0.01 : 0.0;
+    }
+    return config_;
+  }
+
+ private:
+  enum class Part { kKey, kValue };
+
+  struct Problem {
+    std::size_t order = 0;  // in the file, overrides behind it
+    std::string text;
+  };
+
+  struct Origin {
+    std::size_t index = 0;
+    std::string text;
+  };
+
+  void add_at(std::size_t offset, const std::string& message) {
+    problems_.push_back({offset, name_ + ":" + line_and_column(text_, offset) + ": " + message});
+  }
+
+  void add_override(const Origin& origin, const std::string& message) {
+    problems_.push_back({text_.size() + 1 + origin.index, "override '" + origin.text + "': " + message});
+  }
+
+  // At the place of what is at that pointer, or of the nearest thing around it.
+  void add(std::string pointer, Part part, const std::string& message) {
+    for (;; part = Part::kKey) {
+      if (const auto origin = origins_.find(pointer); origin != origins_.end()) return add_override(origin->second, message);
+      if (const auto place = json_.places.find(pointer); place != json_.places.end()) {
+        return add_at(part == Part::kKey ? place->second.key : place->second.value, message);
+      }
+      pointer.resize(pointer.rfind('/'));  // ends at the root, which has a place
+    }
+  }
+
+  [[noreturn]] void throw_all() {
+    std::stable_sort(problems_.begin(), problems_.end(), [](const Problem& a, const Problem& b) { return a.order < b.order; });
+    if (problems_.size() == 1) throw UsageError(problems_.front().text);
+    std::string message = std::to_string(problems_.size()) + " errors in the config:";
+    for (std::size_t i = 0; i < std::min(problems_.size(), kMaxProblemsShown); ++i) message += "\n  " + problems_[i].text;
+    if (problems_.size() > kMaxProblemsShown) {
+      message += "\n  and " + std::to_string(problems_.size() - kMaxProblemsShown) + " more";
+    }
+    throw UsageError(message);
+  }
+
+  void throw_problems() {
+    if (!problems_.empty()) throw_all();
+  }
+
+  bool given(const std::string& pointer) const { return json_.root.contains(Json::json_pointer(pointer)); }
+
+  // ---- overrides ----
+
+  void apply_override(const std::string& text, std::size_t index) {
+    const Origin origin{index, text};
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return add_override(origin, "expected key.path=value, like optimizer.lr=0.01");
+    }
+    if (!is_utf8(text)) return add_override({index, "..."}, "expected UTF-8");
+    const std::string path = text.substr(0, equals);
+    Json* at = &json_.root;
+    std::string pointer;
+    std::istringstream names(path + ".");
+    std::vector<std::string> steps;
+    for (std::string step; std::getline(names, step, '.');) steps.push_back(step);
+    for (const std::string& step : steps) {
+      if (step.empty()) return add_override(origin, "expected names between dots, found '" + path + "'");
+      if (!at->is_object()) return add_override(origin, "there is no key under " + pointer + ", which is " + shown(*at));
+      pointer = pointer_to(pointer, step);
+      const bool last = &step == &steps.back();
+      if (last) forget(pointer);
+      if (last || !at->contains(step)) {
+        origins_[pointer] = origin;
+        (*at)[step] = Json::object();
+      }
+      at = &(*at)[step];
+    }
+    *at = override_value(path, text.substr(equals + 1));
+  }
+
+  // Places and origins of what an override replaces.
+  void forget(const std::string& pointer) {
+    const auto inside = [&](const auto& entry) { return entry.first == pointer || entry.first.starts_with(pointer + "/"); };
+    std::erase_if(json_.places, inside);
+    std::erase_if(origins_, inside);
+  }
+
+  static Json override_value(const std::string& path, const std::string& text) {
+    Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const Key* const key = find_key(path);
+    const bool wants_text = key != nullptr && std::holds_alternative<TextKind>(key->kind);  // name=2024
+    if (value.is_discarded() || (wants_text && !value.is_string())) return text;
+    return value;
+  }
+
+  // ---- keys ----
+
+  void read_section(const std::string& section, const Json& object) {
+    for (const auto& [name, value] : object.items()) {
+      const std::string dotted = joined(section, name);
+      const std::string pointer = pointer_of(section, name);
+      const Key* const key = name.find('.') == std::string::npos ? find_key(dotted) : nullptr;
+      if (key != nullptr) {
+        read_value(*key, pointer, value);
+      } else if (!name.empty() && name.find('.') == std::string::npos && is_section(dotted)) {
+        if (value.is_object()) {
+          read_section(dotted, value);
+        } else {
+          failed_.insert(pointer);
+          add(pointer, Part::kValue, "expected an object in braces, found " + shown(value) + " (" + pointer + ")");
+        }
+      } else if (pointer != "/$schema") {
+        add(pointer, Part::kKey, "unknown key '" + name + "' (" + pointer + ")." + suggestion(section, name));
+      }
+    }
+  }
+
+  static std::string pointer_of(const std::string& section, const std::string& name) {
+    std::string parent = section.empty() ? "" : "/" + section;
+    std::replace(parent.begin(), parent.end(), '.', '/');
+    return pointer_to(parent, name);
+  }
+
+  void read_value(const Key& key, const std::string& pointer, const Json& value) {
+    if (accepts(key.kind, value)) {
+      key.set(config_, value);
+      return;
+    }
+    failed_.insert(pointer);
+    std::string message = "expected " + expectation(key.kind) + ", found " + shown(value) + " (" + pointer + ")";
+    if (const auto* names = std::get_if<NameKind>(&key.kind); names != nullptr && value.is_string()) {
+      const std::string hint = did_you_mean(value.get_ref<const std::string&>(), names->names);
+      if (!hint.empty()) message += "." + hint;
+    }
+    add(pointer, Part::kValue, message);
+  }
+
+  void check_presence() {
+    for (const Key& key : config_keys()) {
+      if (!key.required || given(key.pointer())) continue;
+      const std::string section = "/" + key.section;
+      if (failed_.contains(section)) continue;
+      add(section, Part::kKey, "key '" + key.dotted() + "' is missing: " + key.doc + " (" + key.pointer() + ")");
+    }
+  }
+
+  // ---- rules between keys ----
+
+  // A key that the section's type doesn't know would silently do nothing.
+  void check_types() {
+    for (const Key& key : config_keys()) {
+      if (key.of_types.empty() || !given(key.pointer()) || applies(key, config_)) continue;
+      const Key& type = *find_key(key.section + ".type");
+      if (failed_.contains(type.pointer())) continue;
+      std::string types;
+      for (const std::string_view name : key.of_types) types += (types.empty() ? "" : " or ") + shown(std::string(name));
+      add(key.pointer(), Part::kKey,
+          "key '" + key.name + "' is for " + key.section + " type " + types + " only, found type " + shown(type.get(config_)) +
+              (given(type.pointer()) ? "" : " (the default)") + " (" + key.pointer() + ")");
+    }
+  }
+
+  bool all_good(std::initializer_list<const char*> pointers) const {
+    return std::none_of(pointers.begin(), pointers.end(), [&](const char* pointer) { return failed_.contains(pointer); });
+  }
+
+  void check_rules() {
+    const TrainConfig& c = config_;
+    if (c.micro_batch_size > c.batch_size && all_good({"/micro_batch_size", "/batch_size"})) {
+      add("/micro_batch_size", Part::kValue,
+          "expected at most batch_size, which is " + std::to_string(c.batch_size) + ", found " +
+              std::to_string(c.micro_batch_size) + " (/micro_batch_size)");
+    }
+    if (c.optimizer.nesterov && c.optimizer.momentum == 0 &&
+        all_good({"/optimizer/type", "/optimizer/momentum", "/optimizer/nesterov"}) &&
+        c.optimizer.type == OptimizerConfig::Type::kSgd) {
+      add("/optimizer/nesterov", Part::kValue, "nesterov needs a momentum above 0, found 0 (/optimizer/nesterov)");
+    }
+    if (c.data.mean.has_value() != c.data.std.has_value() && all_good({"/data/mean", "/data/std"})) {
+      const std::string found = c.data.mean ? "mean" : "std", missing = c.data.mean ? "std" : "mean";
+      add("/data/" + found, Part::kKey,
+          "expected '" + missing + "' as well as '" + found + "', or neither (/data/" + found + ")");
+    }
+  }
+
+  void make_absolute(std::string& path, const std::string& pointer, const std::filesystem::path& base) {
+    if (path.empty()) return;
+    path = (base / path).lexically_normal().string();
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    if (!is_utf8(path)) add(pointer, Part::kValue, "the path is not UTF-8, which JSON can't hold (" + pointer + ")");
+  }
+
+  std::string_view text_;
+  std::string name_;
+  PositionedJson json_;
+  std::map<std::string, Origin> origins_;  // what came from overrides, by pointer
+  std::set<std::string> failed_;  // pointers of values that are wrong, so that nothing is concluded from their defaults
+  std::vector<Problem> problems_;
+  TrainConfig config_;
+};
+
+std::string read_config_text(const std::filesystem::path& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) throw UsageError(file.string() + " is a folder, expected a config file");
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw UsageError("can't read config " + file.string() + ": " + std::strerror(errno));
+  std::string text(kMaxConfigBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad()) throw UsageError("can't read config " + file.string() + ": " + std::strerror(errno));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (text.size() > kMaxConfigBytes) {
+    throw UsageError("config " + file.string() + " is larger than " + std::to_string(kMaxConfigBytes >> 20) +
+                     " MiB: is it a config file?");
+  }
+  return text;
+}
+
+}  // namespace
+
+TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
+                         const std::vector<std::string>& overrides) {
+  return ConfigReader(text, name).read(std::filesystem::absolute(base), overrides);
+}
+
+TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  const std::string text = read_config_text(file);
+  return parse_config(text, file.string(), std::filesystem::absolute(file).parent_path(), overrides);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,45 @@
+// What is made of a TrainConfig: its text, its digest, and its differences to another. All by the table of keys.hpp.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "common/config/keys.hpp"
+#include "common/config/parse_config.hpp"
+
+namespace ddprun {
+
+std::string to_json_text(const TrainConfig& config) {
+  nlohmann::ordered_json root = nlohmann::ordered_json::object();
+  for (const Key& key : config_keys()) {
+    // A key that means nothing beside this type would be refused when read back.
+    if (applies(key, config)) root[nlohmann::ordered_json::json_pointer(key.pointer())] = key.get(config);
+  }
+  return root.dump(2) + "\n";
+}
+
+std::string config_digest(const TrainConfig& config) {
+  std::string text;
+  for (const Key& key : config_keys()) {
+    if (!key.may_change && applies(key, config)) text += key.pointer() + "=" + key.get(config).dump() + "\n";
+  }
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  char hex[33];
+  std::snprintf(hex, sizeof hex, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+  return hex;
+}
+
+std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const TrainConfig& after) {
+  std::vector<ConfigDifference> out;
+  for (const Key& key : config_keys()) {
+    // Where a type differs, the keys of one type only say nothing new.
+    if (!applies(key, before) || !applies(key, after)) continue;
+    const nlohmann::json old_value = key.get(before), new_value = key.get(after);
+    if (old_value != new_value) out.push_back({key.pointer(), old_value.dump(), new_value.dump(), key.may_change});
+  }
+  return out;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,155 @@
+// Two renderings of the table of keys. Called by tests and by whoever regenerates the committed files.
+#include "common/config/schema.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/config/keys.hpp"
+
+namespace ddprun {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+
+Json names_json(const std::vector<std::string_view>& names) {
+  Json out = Json::array();
+  for (const std::string_view name : names) out.push_back(name);
+  return out;
+}
+
+Json kind_schema(const Kind& kind) {
+  return std::visit(Overloaded{[](const BoolKind&) -> Json {
+                                 return {{"type", "boolean"}};
+                               },
+                               [](const IntegerKind& k) -> Json {
+                                 return {{"type", "integer"}, {"minimum", k.min}, {"maximum", k.max}};
+                               },
+                               [](const NumberKind& k) {
+                                 Json out;
+                                 out["type"] = k.nullable ? Json{"number", "null"} : Json("number");
+                                 if (std::isfinite(k.min)) out[k.above_min ? "exclusiveMinimum" : "minimum"] = k.min;
+                                 if (std::isfinite(k.max)) out[k.below_max ? "exclusiveMaximum" : "maximum"] = k.max;
+                                 return out;
+                               },
+                               [](const TextKind& k) {
+                                 Json out{{"type", "string"}};
+                                 if (k.name_only) {
+                                   out["pattern"] = kNamePattern;
+                                 } else if (!k.may_be_empty) {
+                                   out["minLength"] = 1;
+                                 }
+                                 return out;
+                               },
+                               [](const NameKind& k) -> Json {
+                                 return {{"enum", names_json(k.names)}};
+                               },
+                               [](const IntegerListKind& k) -> Json {
+                                 return {{"type", "array"},
+                                         {"items", {{"type", "integer"}, {"minimum", k.min}, {"maximum", k.max}}},
+                                         {"minItems", 1},
+                                         {"maxItems", kMaxList}};
+                               },
+                               [](const NumberPairKind& k) -> Json {
+                                 return {{"type", "array"},
+                                         {"items", {{"type", "number"}, {"minimum", k.min}, {"exclusiveMaximum", k.max}}},
+                                         {"minItems", 2},
+                                         {"maxItems", 2}};
+                               }},
+                    kind);
+}
+
+std::string types_text(const Key& key) {
+  std::string out;
+  for (const std::string_view type : key.of_types) out += (out.empty() ? "" : ", ") + std::string(type);
+  return out;
+}
+
+bool has_one_default(const Key& key) {
+  return !key.required && key.default_text.empty();
+}
+
+Json key_schema(const Key& key) {
+  Json out;
+  out["description"] = key.doc + (key.of_types.empty() ? "" : " Only for type " + types_text(key) + ".") +
+                       (key.default_text.empty() ? "" : " Default: " + key.default_text + ".");
+  out.update(kind_schema(key.kind));
+  if (has_one_default(key)) out["default"] = key.get(TrainConfig{});
+  if (key.may_change) out["x-may-change"] = true;
+  return out;
+}
+
+// "momentum" may stand only beside a type that has it. A type that is the default needn't be written.
+Json type_condition(const Key& key) {
+  Json out{{"properties", {{"type", {{"enum", names_json(key.of_types)}}}}}};
+  if (!applies(key, TrainConfig{})) out["required"] = {"type"};
+  return out;
+}
+
+std::string parent_of(const std::string& section) {
+  const std::size_t dot = section.rfind('.');
+  return dot == std::string::npos ? "" : section.substr(0, dot);
+}
+std::string leaf_of(const std::string& section) {
+  return section.substr(section.rfind('.') + 1);
+}
+
+Json section_schema(const Section& section) {
+  Json out{{"description", section.doc}, {"type", "object"}, {"additionalProperties", false}};
+  Json required = Json::array(), conditions = Json::object();
+  Json& properties = out["properties"] = Json::object();
+  if (section.name.empty()) properties["$schema"] = {{"type", "string"}, {"description", "For editors; ignored."}};
+  for (const Key& key : config_keys()) {
+    if (key.section != section.name) continue;
+    properties[key.name] = key_schema(key);
+    if (key.required) required.push_back(key.name);
+    if (!key.of_types.empty()) conditions[key.name] = type_condition(key);
+  }
+  for (const Section& child : config_sections()) {
+    if (child.name.empty() || parent_of(child.name) != section.name) continue;
+    properties[leaf_of(child.name)] = section_schema(child);
+    if (properties[leaf_of(child.name)].contains("required")) required.push_back(leaf_of(child.name));
+  }
+  if (!required.empty()) out["required"] = std::move(required);
+  if (!conditions.empty()) out["dependentSchemas"] = std::move(conditions);
+  return out;
+}
+
+std::string default_cell(const Key& key) {
+  if (key.required) return "*required*";
+  if (!key.default_text.empty()) return key.default_text;
+  return "`" + key.get(TrainConfig{}).dump() + "`";
+}
+
+std::string key_row(const Key& key) {
+  return "| `" + key.name + "` | " + expectation(key.kind) + " | " + default_cell(key) + " | " + (key.may_change ? "yes" : "") +
+         " | " + key.doc + (key.of_types.empty() ? "" : " Only for type " + types_text(key) + ".") + " |\n";
+}
+
+}  // namespace
+
+std::string config_schema_json() {
+  Json out{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "train.json of ddprun"}};
+  out.update(section_schema(config_sections().front()));
+  return out.dump(2) + "\n";
+}
+
+std::string config_reference_markdown() {
+  std::string out;
+  for (const Section& section : config_sections()) {
+    out += (out.empty() ? "" : "\n");
+    out += "### " + (section.name.empty() ? "Top level" : "`" + section.name + "`") + "\n\n" + section.doc + "\n\n";
+    out += "| Key | Value | Default | May change | Meaning |\n| --- | --- | --- | --- | --- |\n";
+    for (const Key& key : config_keys()) {
+      if (key.section == section.name) out += key_row(key);
+    }
+  }
+  return out;
+}
+
+}  // namespace ddprun

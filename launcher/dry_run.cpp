@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "launcher/worker_environment.hpp"
+#include "rendezvous/ranks.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -32,6 +35,27 @@ std::string shell_quoted(const std::string& argument) {
   std::string quoted = "'";
   for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
+}
+
+VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::string>& inherited) {
+  const NodeShare here{.role = plan.role, .local_world_size = plan.nproc_per_node};
+  const bool channel = plan.kind == Plan::Kind::kTrain;
+  const std::vector<std::string> variables =
+      worker_environment(inherited, {.ranks = assign_ranks(std::span(&here, 1)).front(),
+                                     .master_addr = plan.master_addr,
+                                     .master_port = plan.master_port,
+                                     .max_restarts = plan.max_restarts,
+                                     .run_id = plan.run_id,
+                                     .error_file = "(in the logs)",
+                                     .channel = channel ? ChannelUse::kGiven : ChannelUse::kNone});
+  VariableList own;
+  for (const std::string& variable : variables) {
+    if (std::find(inherited.begin(), inherited.end(), variable) != inherited.end()) continue;
+    const std::size_t equals = variable.find('=');
+    own.emplace_back(variable.substr(0, equals), equals == std::string::npos ? "" : variable.substr(equals + 1));
+    if (plan.master_port == 0 && own.back().first == "MASTER_PORT") own.back().second = "(a free port)";
+  }
+  return own;
 }
 
 std::string dry_run_text(const Plan& plan, const VariableList& environment) {

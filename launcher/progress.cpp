@@ -28,13 +28,14 @@ std::string format_duration(double seconds) {
 }
 
 std::string format_count(std::int64_t number) {
-  std::string digits = std::to_string(number);
-  const std::size_t sign = number < 0 ? 1 : 0;
-  for (std::size_t place = digits.size(); place > sign + 3;) {
-    place -= 3;
-    digits.insert(place, ",");
+  const std::string digits = std::to_string(number);
+  std::string grouped;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    const bool group_begins = i > 0 && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-';
+    if (group_begins) grouped += ',';
+    grouped += digits[i];
   }
-  return digits;
+  return grouped;
 }
 
 void ProgressMeter::add(const channel::Progress& progress, std::int64_t time_ns) {

@@ -79,7 +79,6 @@ struct Report::Impl {
   ReportFacts facts;
   std::string warning;
   Json document;
-  Json invocation;
   std::int64_t restarts_before = 0;
 
   // Where the time goes: "start" until the first round runs, "training" while it runs, "restart" from a failure until it runs
@@ -118,13 +117,14 @@ struct Report::Impl {
     document["exit"] = nullptr;
   }
 
-  // The invocation before this one may have been killed together with its guardian.
+  // The invocation before this one may have been killed; the guardian fills in "exit" then, unless it was killed as well.
   void finish_earlier() {
-    if (document.contains("exit") && !document["exit"].is_null()) return;
-    warning = "the run before this one left an unfinished report: " + std::string(kUnfinished);
-    const Json exit{{"code", nullptr}, {"why", kUnfinished}};
-    if (!document["invocations"].empty() && document["invocations"].back().is_object())
-      document["invocations"].back()["exit"] = exit;
+    const bool completed = document.contains("exit") && !document["exit"].is_null();
+    if (!completed) warning = "the run before this one left an unfinished report: " + std::string(kUnfinished);
+    const Json exit = completed ? document["exit"] : Json{{"code", nullptr}, {"why", kUnfinished}};
+    if (document["invocations"].empty() || !document["invocations"].back().is_object()) return;
+    Json& last = document["invocations"].back();
+    if (!last.contains("exit") || last["exit"].is_null()) last["exit"] = exit;
   }
 
   Json& round() { return document["rounds"].back(); }
@@ -282,29 +282,6 @@ const std::string& Report::warning() const {
 
 std::string Report::text() const {
   return dumped(impl_->document);
-}
-
-bool complete_report(const fs::path& file, int exit_code, const std::string& why, std::int64_t time_ns) noexcept {
-  try {
-    const auto text = read_file(file);
-    if (!text) return false;
-    Json document = Json::parse(*text, nullptr, false);
-    if (!is_report(document)) return false;
-    if (document.contains("exit") && !document["exit"].is_null()) return true;
-    const Json exit{{"code", exit_code < 0 ? Json() : Json(exit_code)}, {"why", why}};
-    document["exit"] = exit;
-    if (!document["invocations"].empty()) {
-      document["invocations"].back()["exit"] = exit;
-      document["invocations"].back()["ended_ns"] = time_ns;
-    }
-    if (!document["rounds"].empty() && document["rounds"].back()["ended_ns"].is_null()) {
-      document["rounds"].back()["ended_ns"] = time_ns;
-      document["rounds"].back()["why"] = why;
-    }
-    return replace_file(file, dumped(document));
-  } catch (...) {
-    return false;
-  }
 }
 
 }  // namespace ddprun

@@ -43,10 +43,6 @@ class Report : public RunObserver {
   std::unique_ptr<Impl> impl_;
 };
 
-// For the guardian, when the agent is gone: fills in "exit" of a report that has none. Does nothing when it has one, and
-// returns false when the file can't be read or written. `exit_code`: -1 for none.
-bool complete_report(const std::filesystem::path& file, int exit_code, const std::string& why, std::int64_t time_ns) noexcept;
-
 // A report.json as people read it. Throws UsageError naming `name` when the text is no report.
 std::string render_report(std::string_view text, const std::string& name);
 

@@ -124,8 +124,10 @@ std::string render_report(std::string_view text, const std::string& name) {
       out += "\n";
       if (invocations.is_array() && number >= 0 && static_cast<std::size_t>(number) < invocations.size()) {
         const Json& invocation = invocations[static_cast<std::size_t>(number)];
-        out += "start " + std::to_string(number + 1) + " on " + text_of(at(invocation, "host")) + ", " +
-               exit_text(at(invocation, "exit")) + "\n";
+        // The guardian of a killed agent knows the report's own "exit" only.
+        const bool newest = static_cast<std::size_t>(number) + 1 == invocations.size();
+        const Json& exit = newest && !at(invocation, "exit").is_object() ? at(report, "exit") : at(invocation, "exit");
+        out += "start " + std::to_string(number + 1) + " on " + text_of(at(invocation, "host")) + ", " + exit_text(exit) + "\n";
       }
     }
     out += round_text(round);

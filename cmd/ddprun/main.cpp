@@ -24,6 +24,7 @@
 #include "launcher/report.hpp"
 #include "launcher/report_summary.hpp"
 #include "launcher/subcommand.hpp"
+#include "launcher/worker_environment.hpp"
 
 namespace ddprun {
 namespace {
@@ -145,7 +146,8 @@ int run(const std::vector<std::string>& args) {
   }
   const Plan plan = make_plan(arguments, this_machine(), environment, fs::current_path());
   if (plan.dry_run) {
-    print(plan.json ? dry_run_json(plan, {}) : dry_run_text(plan, {}));
+    const VariableList variables = environment_of_rank_0(plan, environment_of_this_process());
+    print(plan.json ? dry_run_json(plan, variables) : dry_run_text(plan, variables));
     return 0;
   }
   return plan.kind == Plan::Kind::kTrain ? run_training(plan) : run_script(plan);

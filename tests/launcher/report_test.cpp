@@ -1,0 +1,165 @@
+// report.json continues over rounds and invocations, and says what happened in words.
+#include "launcher/report.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/error.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+class ReportTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "ddprun_report_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    file_ = folder_ / "report.json";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Report open() { return Report(file_, {"small", "/runs/small", {"ddptrain", "config.json"}, 3, true}); }
+
+  Json on_disk() const {
+    std::ifstream in(file_);
+    return Json::parse(in);
+  }
+
+  // Two workers from `begin` on (seconds); they run one second later.
+  static void start_round(Report& report, int round, int restarts, std::int64_t begin) {
+    report.on(RoundStarted{round, restarts, 2, begin * kSecond});
+    for (int rank = 0; rank < 2; ++rank) report.on(WorkerStarted{rank, rank, 100 * (round + 1) + rank, begin * kSecond});
+    report.on(WorkerSpoke{0, channel::PhaseChange{channel::Phase::kStarting, 0, 0}, begin * kSecond});
+    report.on(WorkerSpoke{0, channel::PhaseChange{channel::Phase::kRunning, 0, 0}, (begin + 1) * kSecond});
+  }
+
+  static Failure killed(int rank, std::int64_t pid, std::int64_t second) {
+    Failure failure;
+    failure.cause = Cause::kSignal;
+    failure.rank = rank;
+    failure.pid = pid;
+    failure.status = ExitStatus{0, SIGKILL, false};
+    failure.stderr_tail = {"last words", std::string("not UTF-8: \xff")};
+    failure.step = 41;
+    failure.time_ns = second * kSecond;
+    return failure;
+  }
+
+  fs::path folder_, file_;
+};
+
+TEST_F(ReportTest, AnUnfinishedRunHasNoExit) {
+  Report report = open();
+  report.on(RunStarted{10 * kSecond, 2});
+  start_round(report, 0, 0, 10);
+  EXPECT_TRUE(on_disk()["exit"].is_null());
+  EXPECT_EQ(on_disk()["rounds"].size(), 1u);
+}
+
+TEST_F(ReportTest, ARestartIsTwoRoundsWithCauseAndDecision) {
+  Report report = open();
+  report.on(RunStarted{10 * kSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(WorkerEnded{1, 101, ExitStatus{0, SIGKILL, false}, false, 20 * kSecond});
+  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 21 * kSecond});
+  EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["signal_name"], "SIGKILL");
+  start_round(report, 1, 1, 21);
+  report.on(
+      WorkerSpoke{0, channel::EvalResult{.step = 60, .epoch = 2, .loss = 0.25, .accuracy = 0.9, .samples = 200}, 30 * kSecond});
+  report.on(WorkerSpoke{0, channel::CheckpointPublished{.step = 60, .path = "/c", .pause_s = 0.5, .save_s = 1, .bytes = 7},
+                        30 * kSecond});
+  report.on(WorkerSpoke{0, channel::Progress{.step = 60, .steps_total = 60}, 30 * kSecond});
+  report.on(RunEnded{0, "done", 1, 32 * kSecond});
+
+  const Json document = on_disk();
+  EXPECT_EQ(document["rounds"].size(), 2u);
+  EXPECT_EQ(document["rounds"][0]["decision"], "restart");
+  EXPECT_EQ(document["rounds"][0]["workers"][1]["signal"], SIGKILL);
+  EXPECT_EQ(document["rounds"][1]["restart_count"], 1);
+  EXPECT_EQ(document["restarts"], (Json{{"used", 1}, {"budget", 3}, {"refilled_by_progress", true}}));
+  EXPECT_EQ(document["last_step"], 60);
+  EXPECT_EQ(document["evaluation"]["accuracy"], 0.9);
+  EXPECT_EQ(document["checkpoints"]["published"], 1);
+  EXPECT_EQ(document["exit"], (Json{{"code", 0}, {"why", "done"}}));
+  // Started at 10, ran from 11 to the failure at 20, again from 22 to 32.
+  EXPECT_DOUBLE_EQ(document["time"]["start_s"], 1);
+  EXPECT_DOUBLE_EQ(document["time"]["training_s"], 9 + 10);
+  EXPECT_DOUBLE_EQ(document["time"]["restart_s"], 2);
+}
+
+TEST_F(ReportTest, TheNextInvocationGoesOn) {
+  {
+    Report first = open();
+    first.on(RunStarted{10 * kSecond, 2});
+    start_round(first, 0, 0, 10);
+    first.on(RoundFailed{0, killed(0, 100, 20), {}, RoundFailed::Decision::kGiveUp, "budget of 0 spent", 20 * kSecond});
+    first.on(RunEnded{137, "rank 0 failed", 0, 21 * kSecond});
+  }
+  Report second = open();
+  EXPECT_EQ(second.warning(), "");
+  second.on(RunStarted{50 * kSecond, 2});
+  start_round(second, 1, 0, 50);
+  EXPECT_TRUE(on_disk()["exit"].is_null());
+  second.on(RunEnded{0, "done", 0, 60 * kSecond});
+  const Json document = on_disk();
+  ASSERT_EQ(document["invocations"].size(), 2u);
+  EXPECT_EQ(document["invocations"][0]["exit"]["code"], 137);
+  EXPECT_EQ(document["invocations"][1]["exit"]["code"], 0);
+  ASSERT_EQ(document["rounds"].size(), 2u);
+  EXPECT_EQ(document["rounds"][0]["invocation"], 0);
+  EXPECT_EQ(document["rounds"][1]["invocation"], 1);
+}
+
+TEST_F(ReportTest, AnAgentThatEndedWithoutAWordIsReportedByTheNext) {
+  {
+    Report killed = open();
+    killed.on(RunStarted{10 * kSecond, 2});
+    start_round(killed, 0, 0, 10);
+  }
+  Report next = open();
+  EXPECT_NE(next.warning().find("unfinished report"), std::string::npos);
+  next.on(RunStarted{20 * kSecond, 2});
+  next.on(RunEnded{0, "done", 0, 21 * kSecond});
+  EXPECT_TRUE(on_disk()["invocations"][0]["exit"]["code"].is_null());
+  EXPECT_NE(on_disk()["invocations"][0]["exit"]["why"].get<std::string>().find("killed"), std::string::npos);
+}
+
+TEST_F(ReportTest, ADamagedReportIsKeptAside) {
+  std::ofstream(file_) << "{ half";
+  const Report report = open();
+  EXPECT_EQ(report.warning(), "report.json was damaged; it is kept as report.json.bad-1");
+  EXPECT_TRUE(fs::exists(folder_ / "report.json.bad-1"));
+}
+
+TEST_F(ReportTest, PeopleReadTheFirstCauseAndTheEnd) {
+  Report report = open();
+  report.on(RunStarted{10 * kSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kSecond});
+  report.on(RunEnded{137, "rank 1 failed: signal 9 (SIGKILL)", 3, 21 * kSecond});
+  const std::string text = render_report(report.text(), "report.json");
+  for (const char* part :
+       {"small  /runs/small", "exit code 137: rank 1 failed", "first cause  rank 1 (pid 101): signal 9 (SIGKILL) at step 41",
+        "| last words", "decision     give up: budget of 3 spent", "3 used, budget 3"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
+TEST(RenderReport, RefusesWhatIsNone) {
+  EXPECT_THROW(render_report("[]", "x"), UsageError);
+  EXPECT_THROW(render_report("", "x"), UsageError);
+  EXPECT_NO_THROW(render_report(R"({"rounds": [{}, 3, "x"]})", "x"));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,229 @@
+"""The command line from outside: each mistake is one line on stderr and exit code 2, and what succeeds says where its values come from."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def write_config(folder: pathlib.Path, **changes) -> pathlib.Path:
+    file = folder / "train.json"
+    file.write_text(json.dumps({"name": "small", "batch_size": 8, "data": {"dir": "data"}, **changes}), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def script(tmp_path) -> pathlib.Path:
+    """A program that prints its rank and arguments; no Python needed to start it."""
+    file = tmp_path / "job.sh"
+    file.write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\n', encoding="utf-8")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.mark.parametrize("args,message", [
+    ([], "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples"),
+    (["--nproc-per-nod3", "2", "x.py"], "unknown option --nproc-per-nod3. Did you mean --nproc-per-node?"),
+    (["--master", "h", "x.py"], "option --master is ambiguous: it could be --master-addr, --master-port"),
+    (["-x", "x.py"], "unknown option -x; ddprun --help lists the options"),
+    (["--run-dir"], "--run-dir needs a value (DIR), but the command line ends there"),
+    (["--json=yes", "x.py"], "--json takes no value, but was given 'yes'"),
+    (["missing.py"], "cannot read script missing.py: No such file or directory"),
+    (["--no-python", "no-such-program"], "program no-such-program is not on PATH; a file in this folder is ./no-such-program"),
+    (["--no-python", "-m", "x"], "--module and --no-python exclude each other: a module needs Python"),
+    (["--nnodes", "4", "job.sh"],
+     "jobs on many machines are not in this version: --nnodes is 4 (flag --nnodes); run it on one machine with --nnodes 1"),
+    (["--nproc-per-node", "two", "job.sh"],
+     "--nproc-per-node: expected a number of workers, auto, cpu or gpu, but got 'two' (flag --nproc-per-node)"),
+    (["--max-restarts", "-1", "job.sh"],
+     "--max-restarts: expected a whole number from 0 to 1000000, but got '-1' (flag --max-restarts)"),
+    (["--shutdown-timeout", "soon", "job.sh"],
+     "--shutdown-timeout: expected a number from 0 to 1e+06, but got 'soon' (flag --shutdown-timeout)"),
+    (["--fresh", "job.sh"], "--fresh (flag --fresh) goes with a train.json: a script's files are its own"),
+    (["token"], "'token' is not in this version; a program of that name is started as ./token"),
+    (["join", "host:1"], "'join' is not in this version; a program of that name is started as ./join"),
+    (["report"], "usage: ddprun report RUN_DIR [--json]"),
+    (["validate"], "usage: ddprun validate TRAIN.json [key.path=value ...]"),
+])
+def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, message):
+    done = run([ddprun_bin, *args])
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ddprun: {message}\n")
+
+
+def test_a_mistake_in_the_environment_names_the_variable(ddprun_bin, run, script):
+    done = run([ddprun_bin, script], PET_MAX_RESTARTS="many")
+    assert done.returncode == 2
+    assert done.stderr == "ddprun: --max-restarts: expected a whole number from 0 to 1000000, but got 'many' (environment PET_MAX_RESTARTS)\n"
+
+
+def test_too_many_workers_for_the_batch(ddprun_bin, ddptrain_bin, run, tmp_path):
+    config = write_config(tmp_path, device="cpu")
+    done = run([ddprun_bin, "--nproc-per-node", "9", config])
+    assert done.returncode == 2
+    assert "batch_size 8 is smaller than the number of workers, 9" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_resume_never_does_not_mix_with_checkpoints(ddprun_bin, ddptrain_bin, run, tmp_path):
+    config = write_config(tmp_path)
+    (tmp_path / "runs/small/checkpoints/step-000000400").mkdir(parents=True)
+    done = run([ddprun_bin, "--resume", "never", config])
+    assert done.returncode == 2
+    assert "--fresh" in done.stderr
+
+
+def test_help_fits_a_screen(ddprun_bin, run):
+    done = run([ddprun_bin, "--help"])
+    assert done.returncode == 0 and done.stderr == ""
+    assert len(done.stdout.splitlines()) <= 50
+    assert run([ddprun_bin, "-h"]).stdout == done.stdout
+
+
+def test_version(ddprun_bin, run):
+    assert re.fullmatch(r"ddprun \d+\.\d+\.\d+\n", run([ddprun_bin, "--version"]).stdout)
+
+
+def test_docs_have_exactly_the_options_of_the_help(ddprun_bin, run):
+    shown = set(re.findall(r"--[a-z][a-z-]+", run([ddprun_bin, "--help"]).stdout))
+    table = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(?:-\w`, `)?(--[a-z-]+)", table, flags=re.MULTILINE))
+    assert documented == shown - {"--lr"}  # an argument of the example's script
+
+
+def test_docs_have_every_exit_code():
+    header = (ROOT / "common/exit_code.hpp").read_text(encoding="utf-8")
+    codes = {int(code) for code in re.findall(r"^\s*k\w+ = (\d+),", header, flags=re.MULTILINE)}
+    assert len(codes) > 10
+    table = (ROOT / "docs/exit-codes.md").read_text(encoding="utf-8")
+    assert codes <= {int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)}
+
+
+def test_dry_run_says_where_values_come_from(ddprun_bin, run, script):
+    done = run([ddprun_bin, "--dry-run", "--json", "--nproc-per-node", "2", script, "a b"], DDPRUN_MAX_RESTARTS="4", PET_ROLE="trainer")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["command"] == [str(script), "a b"]
+    assert plan["values"]["nproc_per_node"] == {"value": "2", "source": "flag --nproc-per-node"}
+    assert plan["values"]["max_restarts"] == {"value": "4", "source": "environment DDPRUN_MAX_RESTARTS"}
+    assert plan["values"]["role"] == {"value": "trainer", "source": "environment PET_ROLE"}
+    assert plan["environment"]["WORLD_SIZE"] == "2" and plan["environment"]["RANK"] == "0"
+    text = run([ddprun_bin, "--dry-run", script]).stdout
+    assert "Nothing is started" in text and "MASTER_PORT=29500" in text
+
+
+def test_dry_run_starts_and_writes_nothing(ddprun_bin, run, tmp_path):
+    (tmp_path / "job.sh").write_text("#!/bin/sh\ntouch started\n", encoding="utf-8")
+    (tmp_path / "job.sh").chmod(0o755)
+    assert run([ddprun_bin, "--dry-run", "./job.sh"]).returncode == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["job.sh"]
+
+
+def test_a_program_gets_its_arguments_untouched_and_leaves_nothing(ddprun_bin, run, script, tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    done = run([ddprun_bin, "--standalone", "--nproc_per_node=2", "--", script, "--", "-v", "--nproc", "x=1"], TMPDIR=str(temporary))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {r} of 2: -- -v --nproc x=1" for r in (0, 1)]
+    assert done.stderr == ""
+    assert list(temporary.iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["job.sh", "tmp"]
+
+
+def test_a_failed_program_leaves_its_report_in_the_temporary_folder(ddprun_bin, run, tmp_path):
+    done = run([ddprun_bin, "--standalone", "--no-python", "sh", "-c", "echo why >&2; exit 3"], TMPDIR=str(tmp_path))
+    assert done.returncode == 3
+    assert "why" in done.stderr and "exit code 3" in done.stderr
+    (report,) = tmp_path.glob("ddprun_*/report.json")
+    assert str(report) in done.stderr
+    assert json.loads(report.read_text(encoding="utf-8"))["rounds"][0]["first_cause"]["stderr_tail"] == ["why"]
+
+
+def test_report_renders_a_run(ddprun_bin, run, run_dir):
+    job = ["--standalone", "--max-restarts", "1", "--run-dir", run_dir, "--no-python", "sh", "-c", "echo why >&2; kill -SEGV $$"]
+    assert run([ddprun_bin, *job]).returncode == 139
+    assert run([ddprun_bin, *job]).returncode == 139
+    done = run([ddprun_bin, "report", run_dir])
+    assert done.returncode == 0, done.stderr
+    for part in ("signal 11 (SIGSEGV)", "| why", "round 3", "start 2 on", "exit code 139"):
+        assert part in done.stdout, done.stdout
+    report = json.loads(run([ddprun_bin, "report", run_dir, "--json"]).stdout)
+    assert [r["round"] for r in report["rounds"]] == [0, 1, 2, 3]
+    assert [r["invocation"] for r in report["rounds"]] == [0, 0, 1, 1]
+    assert (run_dir / "logs/round-003/rank-00000/stderr.log").read_text() == "why\n"
+
+
+def test_report_of_nothing(ddprun_bin, run, tmp_path):
+    done = run([ddprun_bin, "report", tmp_path])
+    assert done.returncode == 2 and "No such file" in done.stderr
+    (tmp_path / "report.json").write_text("[]")
+    assert run([ddprun_bin, "report", tmp_path]).returncode == 2
+
+
+def test_log_dir_keeps_a_scripts_output(ddprun_bin, run, script, tmp_path):
+    assert run([ddprun_bin, "--standalone", "--log-dir", "logs", script]).returncode == 0
+    (log,) = (tmp_path / "logs").glob("*/round-000/rank-00000/stdout.log")
+    assert log.read_text() == "rank 0 of 1: \n"
+
+
+def test_validate_prints_a_config_that_reads_back(ddprun_bin, run, tmp_path):
+    config = write_config(tmp_path)
+    done = run([ddprun_bin, "validate", config, "epochs=7"])
+    assert done.returncode == 0, done.stderr
+    resolved = json.loads(done.stdout)
+    assert resolved["epochs"] == 7 and resolved["optimizer"]["type"] == "adamw"
+    again = tmp_path / "again.json"
+    again.write_text(done.stdout, encoding="utf-8")
+    assert run([ddprun_bin, "validate", again]).stdout == done.stdout
+    assert run([ddprun_bin, "validate", config, "epocs=7"]).returncode == 2
+
+
+def test_doctor(ddprun_bin, run):
+    done = run([ddprun_bin, "doctor"])
+    assert done.returncode == 0 and done.stderr == ""
+    for subject in ("ddptrain", "CPUs", "GPUs", "cgroups", "limits", "/dev/shm"):
+        assert re.search(rf"^{subject} ", done.stdout, flags=re.MULTILINE), done.stdout
+
+
+def test_json_console_is_json(ddprun_bin, run, script):
+    done = run([ddprun_bin, "--json", "--standalone", "--nproc-per-node", "2", script])
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [e["event"] for e in events]
+    assert names[0] == "run_started" and names[-1] == "run_ended" and names.count("worker_ended") == 2
+    assert {e["line"] for e in events if e["event"] == "output"} == {"rank 0 of 2: ", "rank 1 of 2: "}
+
+
+def test_a_closed_console_is_no_error(ddprun_bin, tmp_path):
+    command = [str(ddprun_bin), "--standalone", "--no-python", "sh", "-c", "echo a; echo b >&2; touch done"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as job:
+        job.stdout.close()
+        job.stderr.close()
+        assert job.wait(30) == 0
+    assert (tmp_path / "done").exists()
+
+
+def test_the_callers_terminal_stays_blocking(ddprun_bin, script):
+    ours, theirs = pty.openpty()
+    subprocess.run([str(ddprun_bin), "--standalone", str(script)], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, check=True, timeout=30)
+    assert os.get_blocking(theirs)
+    assert os.read(ours, 4096) == b"rank 0 of 1: \r\n"
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_much_output_stays_whole_in_bounded_memory(ddprun_bin, run, run_dir):
+    """100 MB of lines from two ranks at once, into the logs and a pipe."""
+    line = "x" * 199
+    job = f'i=0; yes "$RANK {line}" | head -n 250000'
+    done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--run-dir", run_dir, "--no-python", "sh", "-c", job], timeout=120)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        log = run_dir / f"logs/round-000/rank-{rank:05}/stdout.log"
+        assert log.stat().st_size == 250000 * (len(line) + 3)
+    for shown in set(done.stdout.splitlines()):
+        assert shown in (f"0 {line}", f"1 {line}") or "not shown here" in shown

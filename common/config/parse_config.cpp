@@ -66,6 +66,9 @@ std::vector<std::string_view> names_in(const std::string& section) {
 
 // A key that stands in the wrong place ("lr" at the top) is named with its place; otherwise the nearest name of the section is.
 std::string suggestion(const std::string& section, const std::string& name) {
+  if (const std::size_t dot = name.find('.'); dot != std::string::npos && find_key(joined(section, name)) != nullptr) {
+    return " Write it as \"" + name.substr(0, dot) + "\": {\"" + name.substr(dot + 1) + "\": ...}.";
+  }
   std::vector<std::string> elsewhere;
   for (const Key& key : config_keys()) {
     if (key.name == name) elsewhere.push_back(key.dotted());

@@ -1,0 +1,331 @@
+// What a train.json may say, and the exact words for each mistake.
+#include "common/config/parse_config.hpp"
+
+#include <gtest/gtest.h>
+
+#include "common/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun {
+namespace {
+
+using Overrides = std::vector<std::string>;
+
+TrainConfig parsed(const std::string& text, const Overrides& overrides = {}) {
+  return parse_config(text, "train.json", "/base", overrides);
+}
+
+// Of a config in which nothing else is wrong.
+std::string refusal(const std::string& text, const Overrides& overrides = {}) {
+  try {
+    parsed(text, overrides);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+std::string refusal_of_keys(const std::string& keys, const Overrides& overrides = {}) {
+  return refusal("{\"data\": {\"dir\": \"d\"},\n" + keys + "}", overrides);
+}
+std::string refusal_of_override(const std::string& override_text) {
+  return refusal_of_keys("\"epochs\": 3", {override_text});
+}
+
+TEST(ParseConfig, OnlyTheDataFolderIsRequired) {
+  const TrainConfig config = parsed(R"({"data": {"dir": "d"}})");
+  TrainConfig expected;
+  expected.data.dir = "/base/d";
+  expected.optimizer.weight_decay = 0.01;  // of adamw, the default
+  EXPECT_EQ(to_json_text(config), to_json_text(expected));
+}
+
+TEST(ParseConfig, EveryKindOfValue) {
+  const TrainConfig config = parsed(R"(// comments and $schema are fine
+    {"$schema": "train.schema.json", /* here too */
+     "name": "a.b-c_1", "seed": 9007199254740992, "epochs": 1e1,
+     "model": {"type": "mlp", "hidden": [64, 32], "init": "w.safetensors"},
+     "data": {"dir": "/data//set/", "mean": 0.5, "std": 0.25, "ledger": true, "augment": {"crop_padding": 2, "flip": true}},
+     "optimizer": {"betas": [0.8, 0.9], "lr": 1}, "device": "cpu"})");
+  EXPECT_EQ(config.name, "a.b-c_1");
+  EXPECT_EQ(config.seed, 1ull << 53);
+  EXPECT_EQ(config.epochs, 10);
+  EXPECT_EQ(config.model.type, ModelConfig::Type::kMlp);
+  EXPECT_EQ(config.model.hidden, (std::vector<std::int64_t>{64, 32}));
+  EXPECT_EQ(config.model.init, "/base/w.safetensors");
+  EXPECT_EQ(config.data.dir, "/data/set");
+  EXPECT_EQ(config.data.mean, 0.5);
+  EXPECT_EQ(config.data.std, 0.25);
+  EXPECT_TRUE(config.data.ledger);
+  EXPECT_EQ(config.data.augment.crop_padding, 2);
+  EXPECT_TRUE(config.data.augment.flip);
+  EXPECT_EQ(config.optimizer.betas, (std::array<double, 2>{0.8, 0.9}));
+  EXPECT_EQ(config.optimizer.lr, 1.0);
+  EXPECT_EQ(config.device, TrainConfig::Device::kCpu);
+}
+
+TEST(ParseConfig, WeightDecayDependsOnTheOptimizerUnlessGiven) {
+  EXPECT_EQ(parsed(R"({"data": {"dir": "d"}, "optimizer": {"type": "adamw"}})").optimizer.weight_decay, 0.01);
+  EXPECT_EQ(parsed(R"({"data": {"dir": "d"}, "optimizer": {"type": "sgd"}})").optimizer.weight_decay, 0.0);
+  EXPECT_EQ(parsed(R"({"data": {"dir": "d"}, "optimizer": {"weight_decay": 0}})").optimizer.weight_decay, 0.0);
+  EXPECT_EQ(parsed(R"({"data": {"dir": "d"}})", {"optimizer.type=sgd"}).optimizer.weight_decay, 0.0);
+}
+
+TEST(ParseConfig, UnknownKeys) {
+  EXPECT_EQ(refusal_of_keys("  \"optimzer\": {\"lr\": 1}"),
+            "train.json:2:3: unknown key 'optimzer' (/optimzer). Did you mean 'optimizer'?");
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"learning_rate\": 1}"),
+            "train.json:2:15: unknown key 'learning_rate' (/optimizer/learning_rate).");
+  EXPECT_EQ(refusal_of_keys("\"momentum\": 0.9"),
+            "train.json:2:1: unknown key 'momentum' (/momentum). Did you mean 'optimizer.momentum'?");
+  EXPECT_EQ(refusal_of_keys("\"optimizer.lr\": 0.9"),
+            "train.json:2:1: unknown key 'optimizer.lr' (/optimizer.lr). Write it as \"optimizer\": {\"lr\": ...}.");
+  EXPECT_EQ(refusal_of_keys("\"\": 1"), "train.json:2:1: unknown key '' (/).");
+  EXPECT_EQ(refusal_of_keys("\"log\": {\"$schema\": \"x\"}"), "train.json:2:9: unknown key '$schema' (/log/$schema).");
+}
+
+TEST(ParseConfig, WrongTypes) {
+  EXPECT_EQ(refusal_of_keys("\"epochs\": \"3\""),
+            "train.json:2:11: expected an integer from 1 to 1000000000, found \"3\" (/epochs)");
+  EXPECT_EQ(refusal_of_keys("\"epochs\": 1.5"),
+            "train.json:2:11: expected an integer from 1 to 1000000000, found 1.5 (/epochs)");
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"lr\": \"fast\"}"),
+            "train.json:2:21: expected a number above 0, found \"fast\" (/optimizer/lr)");
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"lr\": null}"),
+            "train.json:2:21: expected a number above 0, found null (/optimizer/lr)");
+  EXPECT_EQ(refusal_of_keys("\"log\": {\"tensorboard\": 1}"),
+            "train.json:2:24: expected true or false, found 1 (/log/tensorboard)");
+  EXPECT_EQ(refusal_of_keys("\"model\": \"cnn\""), "train.json:2:10: expected an object in braces, found \"cnn\" (/model)");
+  EXPECT_EQ(
+      refusal_of_keys("\"name\": {}"),
+      "train.json:2:9: expected a name of letters, digits, '.', '_' and '-', beginning with a letter, digit or '_', found "
+      "an object (/name)");
+  EXPECT_EQ(refusal("{\"data\": {\"dir\": \"\"}}"),
+            "train.json:1:18: expected a string that is not empty, found \"\" (/data/dir)");
+  EXPECT_EQ(refusal("[1]"), "train.json:1:1: expected an object in braces, found [1]");
+}
+
+TEST(ParseConfig, ValuesOutOfRange) {
+  EXPECT_EQ(refusal_of_keys("\"batch_size\": 0"),
+            "train.json:2:15: expected an integer from 1 to 1000000000, found 0 (/batch_size)");
+  EXPECT_EQ(refusal_of_keys("\"seed\": -1"),
+            "train.json:2:9: expected an integer from 0 to 9007199254740992, found -1 (/seed)");
+  EXPECT_EQ(refusal_of_keys("\"seed\": 18446744073709551615"),
+            "train.json:2:9: expected an integer from 0 to 9007199254740992, found 18446744073709551615 (/seed)");
+  EXPECT_EQ(refusal_of_keys("\"label_smoothing\": 1"),
+            "train.json:2:20: expected a number from 0 to below 1, found 1 (/label_smoothing)");
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"lr\": 0}"),
+            "train.json:2:21: expected a number above 0, found 0 (/optimizer/lr)");
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"betas\": [0.9]}"),
+            "train.json:2:24: expected an array of two numbers, each from 0 to below 1, found [0.9] (/optimizer/betas)");
+  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"mlp\", \"hidden\": []}"),
+            "train.json:2:36: expected an array of 1 to 1000 integers, each from 1 to 1000000000, found [] (/model/hidden)");
+  EXPECT_EQ(refusal_of_keys("\"checkpoint\": {\"keep\": 0}"),
+            "train.json:2:24: expected an integer from 1 to 1000000000, found 0 (/checkpoint/keep)");
+}
+
+TEST(ParseConfig, NamesThatWouldLeaveTheRunsFolderAreRefused) {
+  for (const std::string name : {"", ".", "..", "a/b", "-x", "a b", "\xC3\xA9"}) {
+    EXPECT_NE(refusal_of_keys("\"name\": \"" + name + "\"").find("expected a name of letters"), std::string::npos) << name;
+  }
+}
+
+TEST(ParseConfig, UnknownNames) {
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"adam\"}"),
+            "train.json:2:23: expected \"sgd\" or \"adamw\", found \"adam\" (/optimizer/type). Did you mean 'adamw'?");
+  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"vit\"}"),
+            "train.json:2:19: expected \"mlp\", \"cnn\" or \"resnet18\", found \"vit\" (/model/type)");
+}
+
+TEST(ParseConfig, KeysOfAnotherType) {
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"adamw\", \"momentum\": 0.9}"),
+            "train.json:2:32: key 'momentum' is for optimizer type \"sgd\" only, found type \"adamw\" (/optimizer/momentum)");
+  EXPECT_EQ(refusal_of_keys("\"model\": {\"hidden\": [5]}"),
+            "train.json:2:11: key 'hidden' is for model type \"mlp\" only, found type \"cnn\" (the default) (/model/hidden)");
+  EXPECT_EQ(
+      refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
+      "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" only, found type \"resnet18\" (/model/dropout)");
+  EXPECT_EQ(refusal_of_keys("\"schedule\": {\"type\": \"step\", \"final_factor\": 0}"),
+            "train.json:2:30: key 'final_factor' is for schedule type \"cosine\" or \"linear\" only, found type \"step\" "
+            "(/schedule/final_factor)");
+}
+
+TEST(ParseConfig, AWrongTypeNameDoesNotBlameTheKeysBesideIt) {
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"sdg\", \"momentum\": 0.9}"),
+            "train.json:2:23: expected \"sgd\" or \"adamw\", found \"sdg\" (/optimizer/type). Did you mean 'sgd'?");
+}
+
+TEST(ParseConfig, RulesBetweenKeys) {
+  EXPECT_EQ(refusal_of_keys("\"batch_size\": 64, \"micro_batch_size\": 128"),
+            "train.json:2:39: expected at most batch_size, which is 64, found 128 (/micro_batch_size)");
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"sgd\", \"nesterov\": true}"),
+            "train.json:2:42: nesterov needs a momentum above 0, found 0 (/optimizer/nesterov)");
+  EXPECT_EQ(refusal("{\"data\": {\"dir\": \"d\", \"mean\": 0.5}}"),
+            "train.json:1:23: expected 'std' as well as 'mean', or neither (/data/mean)");
+  EXPECT_EQ(refusal("{\"data\": {\"dir\": \"d\", \"std\": 0.5, \"mean\": null}}"),
+            "train.json:1:23: expected 'mean' as well as 'std', or neither (/data/std)");
+}
+
+TEST(ParseConfig, MissingKeys) {
+  EXPECT_EQ(refusal("{}"),
+            "train.json:1:1: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)");
+  EXPECT_EQ(refusal("{\n \"data\": {}}"),
+            "train.json:2:2: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)");
+  EXPECT_EQ(refusal("{\"data\": 1}"), "train.json:1:10: expected an object in braces, found 1 (/data)");
+}
+
+TEST(ParseConfig, DuplicateKeysAndSyntax) {
+  EXPECT_EQ(refusal_of_keys("\"epochs\": 1,\n\"epochs\": 2"),
+            "train.json:3:1: key 'epochs' is given twice (/epochs); first at 2:1");
+  EXPECT_EQ(refusal_of_keys("\"epochs\": 1,"),
+            "train.json:2:13: expected a key in double quotes after ',', found '}': remove the ',' before it");
+}
+
+TEST(ParseConfig, AllErrorsAreReportedTogetherInTheOrderOfTheFile) {
+  EXPECT_EQ(refusal("{\n\"epoch\": 3,\n\"batch_size\": 0,\n\"optimizer\": {\"lr\": -1}}", {"seed=x"}),
+            "5 errors in the config:\n"
+            "  train.json:1:1: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)\n"
+            "  train.json:2:1: unknown key 'epoch' (/epoch). Did you mean 'epochs'?\n"
+            "  train.json:3:15: expected an integer from 1 to 1000000000, found 0 (/batch_size)\n"
+            "  train.json:4:21: expected a number above 0, found -1 (/optimizer/lr)\n"
+            "  override 'seed=x': expected an integer from 0 to 9007199254740992, found \"x\" (/seed)");
+}
+
+TEST(ParseConfig, ManyErrorsAreCounted) {
+  std::string text = "{\"data\": {\"dir\": \"d\"}";
+  for (int i = 0; i < 60; ++i) text += ", \"unknown" + std::to_string(i) + "\": 1";
+  const std::string message = refusal(text + "}");
+  EXPECT_TRUE(message.starts_with("60 errors in the config:\n")) << message;
+  EXPECT_TRUE(message.ends_with("\n  and 10 more")) << message;
+}
+
+TEST(Overrides, ReplaceAndAdd) {
+  const TrainConfig config = parsed(R"({"data": {"dir": "d"}, "epochs": 3, "optimizer": {"lr": 1}})",
+                                    {"optimizer.lr=0.5", "optimizer.lr=1e-2", "model.type=mlp", "model.hidden=[64,64]",
+                                     "name=2024", "data.dir=x=y", "log.tensorboard=false", "data.augment.flip=true"});
+  EXPECT_EQ(config.optimizer.lr, 0.01) << "the last one wins";
+  EXPECT_EQ(config.model.type, ModelConfig::Type::kMlp);
+  EXPECT_EQ(config.model.hidden, (std::vector<std::int64_t>{64, 64}));
+  EXPECT_EQ(config.name, "2024") << "a string is wanted, so it is one";
+  EXPECT_EQ(config.data.dir, "/base/x=y");
+  EXPECT_FALSE(config.log.tensorboard);
+  EXPECT_TRUE(config.data.augment.flip);
+  EXPECT_EQ(config.epochs, 3);
+}
+
+TEST(Overrides, MayReplaceASection) {
+  const TrainConfig config =
+      parsed(R"({"data": {"dir": "d"}, "optimizer": {"betas": [0, 0]}})", {R"(optimizer={"type": "sgd", "momentum": 0.9})"});
+  EXPECT_EQ(config.optimizer.momentum, 0.9);
+  EXPECT_EQ(config.optimizer.betas[0], 0.9);
+}
+
+TEST(Overrides, MendTheFile) {
+  EXPECT_EQ(parsed(R"({"data": {"dir": "d"}, "epochs": "x"})", {"epochs=2"}).epochs, 2);
+}
+
+TEST(Overrides, ErrorsNameTheOverride) {
+  EXPECT_EQ(refusal_of_override("epochs"), "override 'epochs': expected key.path=value, like optimizer.lr=0.01");
+  EXPECT_EQ(refusal_of_override("=3"), "override '=3': expected key.path=value, like optimizer.lr=0.01");
+  EXPECT_EQ(refusal_of_override("optimizer..lr=3"),
+            "override 'optimizer..lr=3': expected names between dots, found 'optimizer..lr'");
+  EXPECT_EQ(refusal_of_override("optimzer.lr=3"),
+            "override 'optimzer.lr=3': unknown key 'optimzer' (/optimzer). Did you mean 'optimizer'?");
+  EXPECT_EQ(refusal_of_override("optimizer.lr=fast"),
+            "override 'optimizer.lr=fast': expected a number above 0, found \"fast\" (/optimizer/lr)");
+  EXPECT_EQ(refusal_of_override("optimizer=3"), "override 'optimizer=3': expected an object in braces, found 3 (/optimizer)");
+  EXPECT_EQ(refusal_of_override("epochs.x=3"), "override 'epochs.x=3': there is no key under /epochs, which is 3");
+  EXPECT_EQ(refusal_of_override("model.hidden=[1]"),
+            "override 'model.hidden=[1]': key 'hidden' is for model type \"mlp\" only, found type \"cnn\" (the default) "
+            "(/model/hidden)");
+  EXPECT_EQ(refusal_of_override("name=\xff"), "override '...': expected UTF-8");
+}
+
+TEST(Overrides, AFilePlaceThatWasReplacedIsNotBlamed) {
+  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
+            R"(override 'model={"type": "x"}': expected "mlp", "cnn" or "resnet18", found "x" (/model/type))");
+}
+
+TEST(LoadConfig, PathsAreRelativeToTheFile) {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "a/train.json", R"({"data": {"dir": "../set"}, "model": {"init": "w"}})");
+  const TrainConfig config = load_config(folder / "a/train.json");
+  EXPECT_EQ(config.data.dir, (folder / "set").string());
+  EXPECT_EQ(config.model.init, (folder / "a/w").string());
+}
+
+TEST(LoadConfig, FilesThatCannotBeRead) {
+  const test::TemporaryFolder folder;
+  const auto message = [](const std::filesystem::path& file) -> std::string {
+    try {
+      load_config(file);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message(folder / "none.json"),
+            "can't read config " + (folder / "none.json").string() + ": No such file or directory");
+  EXPECT_EQ(message(folder.path()), folder.path().string() + " is a folder, expected a config file");
+  test::write_text(folder / "large.json", std::string(5 << 20, ' '));
+  EXPECT_EQ(message(folder / "large.json"),
+            "config " + (folder / "large.json").string() + " is larger than 4 MiB: is it a config file?");
+  test::write_text(folder / "empty.json", "");
+  EXPECT_EQ(message(folder / "empty.json"), (folder / "empty.json").string() + ":1:1: expected '{', found the end of the file");
+}
+
+TEST(PrintConfig, RoundTripsExactly) {
+  for (const Overrides& overrides : std::vector<Overrides>{
+           {},
+           {"model.type=mlp", "model.dropout=0.1", "model.init=w", "data.mean=0.1307", "data.std=0.30000000000000004"},
+           {"optimizer.type=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true", "optimizer.lr=5e-324"},
+           {"schedule.type=cosine", "schedule.final_factor=0.3333333333333333", "seed=9007199254740992", "device=cuda"},
+           {"schedule.type=step", "model.type=resnet18", "name=a", "clip_grad_norm=1e308"}}) {
+    const TrainConfig config = parsed(R"({"data": {"dir": "d"}})", overrides);
+    const TrainConfig again = parse_config(to_json_text(config), "config.json", "/elsewhere");
+    EXPECT_EQ(to_json_text(again), to_json_text(config));
+    EXPECT_TRUE(compare_configs(config, again).empty());
+    EXPECT_EQ(config_digest(again), config_digest(config));
+    EXPECT_EQ(again.optimizer.lr, config.optimizer.lr);
+    EXPECT_EQ(again.data.std, config.data.std);
+  }
+}
+
+TEST(CompareConfigs, NamesPointerAndBothValues) {
+  const TrainConfig before = parsed(R"({"data": {"dir": "d"}, "epochs": 3, "optimizer": {"lr": 0.1}})");
+  const TrainConfig after = parsed(R"({"data": {"dir": "d"}, "epochs": 5, "optimizer": {"lr": 0.2}})");
+  const auto differences = compare_configs(before, after);
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0].pointer, "/epochs");
+  EXPECT_EQ(differences[0].before, "3");
+  EXPECT_EQ(differences[0].after, "5");
+  EXPECT_TRUE(differences[0].may_change);
+  EXPECT_EQ(differences[1].pointer, "/optimizer/lr");
+  EXPECT_EQ(differences[1].before, "0.1");
+  EXPECT_FALSE(differences[1].may_change);
+}
+
+TEST(CompareConfigs, AnotherTypeIsOneDifference) {
+  const auto differences = compare_configs(parsed(R"({"data": {"dir": "d"}})", {"schedule.type=step"}),
+                                           parsed(R"({"data": {"dir": "d"}})", {"schedule.type=cosine"}));
+  ASSERT_EQ(differences.size(), 1u);
+  EXPECT_EQ(differences[0].pointer, "/schedule/type");
+}
+
+TEST(ConfigDigest, ChangesWithWhatMayNotChangeOnly) {
+  const std::string text = R"({"data": {"dir": "d"}})";
+  const std::string digest = config_digest(parsed(text));
+  EXPECT_EQ(digest.size(), 32u);
+  EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos);
+  for (const std::string free : {"epochs=9", "max_steps=5", "checkpoint.every_steps=7", "checkpoint.keep=9",
+                                 "log.every_steps=3", "eval_batch_size=7", "eval_every_epochs=2", "data.prefetch=9",
+                                 "data.ledger=true", "ddp.timeout_s=5", "micro_batch_size=8", "data.dir=e", "device=cuda"}) {
+    EXPECT_EQ(config_digest(parsed(text, {free})), digest) << free;
+  }
+  for (const std::string fixed : {"batch_size=64", "seed=1", "optimizer.lr=1", "optimizer.type=sgd", "model.type=mlp",
+                                  "data.classes=11", "ddp.bucket_mb=1", "label_smoothing=0.1"}) {
+    EXPECT_NE(config_digest(parsed(text, {fixed})), digest) << fixed;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

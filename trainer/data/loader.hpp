@@ -35,7 +35,7 @@ struct LoaderOptions {
   std::int64_t micro_batch_size = 0;  // 0: whole share in one
   std::int64_t prefetch = 4;
   std::uint64_t seed = 0;
-  AugmentConfig augment;
+  AugmentConfig augment{};
   int world = 1;
   int rank = 0;
   bool pin_memory = false;

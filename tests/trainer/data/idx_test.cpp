@@ -1,0 +1,258 @@
+// Reading IDX files: plain and gzip give the same, and every kind of bad file is named for what it is.
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+#include "trainer/data/dataset.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string number(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+std::string images(std::uint32_t n, std::uint32_t height = 2, std::uint32_t width = 3) {
+  std::string bytes = number(0x803) + number(n) + number(height) + number(width);
+  for (std::uint32_t i = 0; i < n * height * width; ++i) {
+    bytes += static_cast<char>(i * 7);
+  }
+  return bytes;
+}
+
+std::string labels(std::uint32_t n) {
+  std::string bytes = number(0x801) + number(n);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    bytes += static_cast<char>(i % 10);
+  }
+  return bytes;
+}
+
+std::string gzip(const std::string& bytes) {
+  z_stream stream{};
+  deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, bytes.size()) + 64, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+class IdxTest : public testing::Test {
+ protected:
+  IdxTest() {
+    std::string pattern = (fs::temp_directory_path() / "idx-test-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    config_.dir = folder_.string();
+  }
+  ~IdxTest() override { fs::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& bytes) { std::ofstream(folder_ / name, std::ios::binary) << bytes; }
+  void write_images(const std::string& bytes) { write(config_.train_images, bytes); }
+  void write_labels(const std::string& bytes) { write(config_.train_labels, bytes); }
+  void write_images_gz(const std::string& bytes) { write(config_.train_images + ".gz", bytes); }
+
+  Dataset load() { return load_idx(config_, Split::kTrain); }
+
+  std::string error() {
+    try {
+      load();
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  void expect_error(const std::vector<std::string>& parts) {
+    const std::string message = error();
+    for (const std::string& part : parts) {
+      EXPECT_NE(message.find(part), std::string::npos) << "expected: " << part << "\nfound: " << message;
+    }
+  }
+
+  fs::path folder_;
+  DataConfig config_;
+};
+
+void expect_the_images(const Dataset& data, std::int64_t n) {
+  ASSERT_EQ(data.images.sizes(), (std::vector<std::int64_t>{n, 1, 2, 3}));
+  EXPECT_TRUE(data.images.is_contiguous());
+  EXPECT_EQ(data.size(), n);
+  for (std::int64_t i = 0; i < n * 6; ++i) {
+    EXPECT_EQ(data.images.const_data_ptr<std::uint8_t>()[i], static_cast<std::uint8_t>(i * 7));
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    EXPECT_EQ(data.labels.const_data_ptr<std::int64_t>()[i], i % 10);
+  }
+}
+
+TEST_F(IdxTest, ReadsPlainFiles) {
+  write_images(images(12));
+  write_labels(labels(12));
+  expect_the_images(load(), 12);
+}
+
+TEST_F(IdxTest, ReadsGzipFiles) {
+  write_images_gz(gzip(images(12)));
+  write(config_.train_labels + ".gz", gzip(labels(12)));
+  expect_the_images(load(), 12);
+}
+
+TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
+  const std::string bytes = images(12);
+  write_images_gz(gzip(bytes.substr(0, 9)) + gzip(bytes.substr(9)));
+  write_labels(labels(12));
+  expect_the_images(load(), 12);
+}
+
+TEST_F(IdxTest, PrefersThePlainFile) {
+  write_images(images(12));
+  write_images_gz("not gzip at all");
+  write_labels(labels(12));
+  expect_the_images(load(), 12);
+}
+
+TEST_F(IdxTest, ReadsTheTestSplitFromItsOwnFiles) {
+  write(config_.test_images, images(3));
+  write(config_.test_labels, labels(3));
+  expect_the_images(load_idx(config_, Split::kTest), 3);
+}
+
+TEST_F(IdxTest, CutsToTheSamplesAskedFor) {
+  write_images(images(12));
+  write_labels(labels(12));
+  config_.train_samples = 5;
+  expect_the_images(load(), 5);
+}
+
+TEST_F(IdxTest, OutlivesTheFilesRemoval) {
+  write_images(images(12));
+  write_labels(labels(12));
+  const Dataset data = load();
+  fs::remove(folder_ / config_.train_images);
+  expect_the_images(data, 12);
+}
+
+TEST_F(IdxTest, RefusesMoreSamplesThanThereAre) {
+  write_images(images(12));
+  write_labels(labels(12));
+  config_.train_samples = 13;
+  expect_error({"data.train_samples is 13", "only 12"});
+}
+
+TEST_F(IdxTest, NamesBothTriedPathsOfAMissingFile) {
+  expect_error({(folder_ / config_.train_labels).string() + "'", (folder_ / config_.train_labels).string() + ".gz'"});
+}
+
+TEST_F(IdxTest, SaysWhenTheFolderIsMissing) {
+  config_.dir = (folder_ / "nowhere").string();
+  expect_error({"there is no folder"});
+}
+
+TEST_F(IdxTest, RefusesAFolderInTheFilesPlace) {
+  fs::create_directory(folder_ / config_.train_labels);
+  expect_error({"not a regular file"});
+}
+
+TEST_F(IdxTest, NamesTheMagicFoundAndExpected) {
+  write_images(labels(12) + "padding");
+  write_labels(labels(12));
+  expect_error({"expected magic 0x00000803", "found 0x00000801"});
+}
+
+TEST_F(IdxTest, NamesBytesExpectedAndFoundOfATruncatedFile) {
+  write_images(images(12).substr(0, 50));
+  write_labels(labels(12));
+  expect_error({"truncated", "88 bytes", "found 50"});
+}
+
+TEST_F(IdxTest, RefusesAFileThatEndsWithinItsHeader) {
+  write_labels(labels(12));
+  for (const std::size_t length : {0U, 1U, 3U, 4U, 15U}) {
+    write_images(images(12).substr(0, length));
+    expect_error({"truncated", "found " + std::to_string(length)});
+  }
+}
+
+TEST_F(IdxTest, RefusesAFileThatIsTooLong) {
+  write_images(images(12) + "x");
+  write_labels(labels(12));
+  expect_error({"too long", "88 bytes", "found 89"});
+}
+
+TEST_F(IdxTest, RefusesAGzipFileCutAnywhere) {
+  write_labels(labels(12));
+  const std::string whole = gzip(images(12));
+  for (std::size_t length = 2; length < whole.size(); ++length) {
+    write_images_gz(whole.substr(0, length));
+    expect_error({"truncated"});
+  }
+}
+
+TEST_F(IdxTest, RefusesAGzipFileWithAFlippedBit) {
+  write_labels(labels(100));
+  std::string damaged = gzip(images(100));
+  damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // in the CRC
+  write_images_gz(damaged);
+  expect_error({"damaged"});
+}
+
+TEST_F(IdxTest, RefusesWhatFollowsAGzipStream) {
+  write_labels(labels(12));
+  write_images_gz(gzip(images(12)) + "garbage");
+  expect_error({"damaged"});
+}
+
+TEST_F(IdxTest, ChecksTheLengthInsideAGzipFile) {
+  write_labels(labels(12));
+  write_images_gz(gzip(images(12).substr(0, 50)));
+  expect_error({"truncated", "88 bytes", "50 after"});
+  write_images_gz(gzip(images(12) + "x"));
+  expect_error({"too long", "88 bytes"});
+}
+
+TEST_F(IdxTest, AllocatesNothingForAHeaderThatLies) {
+  write_labels(labels(12));
+  const std::string lie = number(0x803) + number(0xffffffff) + number(0x7fff) + number(0x7fff);
+  write_images_gz(gzip(lie + "few"));
+  expect_error({"truncated"});
+  write_images_gz(gzip(number(0x803) + number(0xffffffff) + number(0xffffffff) + number(0xffffffff)));
+  expect_error({"impossible IDX header"});
+}
+
+TEST_F(IdxTest, RefusesAnEmptySet) {
+  write_images(images(0));
+  write_labels(labels(12));
+  expect_error({"is empty"});
+}
+
+TEST_F(IdxTest, RefusesDifferentCounts) {
+  write_images(images(12));
+  write_labels(labels(11));
+  expect_error({"12 images", "11 labels"});
+}
+
+TEST_F(IdxTest, NamesTheSampleWhoseLabelIsOutOfRange) {
+  write_images(images(12));
+  write_labels(labels(12));
+  config_.classes = 8;
+  expect_error({"sample 8 has label 8", "0..7"});
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,254 @@
+// What the loader hands out: torchvision's numbers, the sampler's samples, the same augmentation whoever makes the batch.
+#include "trainer/data/loader.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <set>
+
+#include "common/error.hpp"
+#include "tests/trainer/data/golden.hpp"
+#include "trainer/data/pixels.hpp"
+#include "trainer/data/sampler.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// Pixel i of sample s is 13 s + i (mod 251), label s (mod 10).
+Dataset counted_data(std::int64_t n, std::int64_t side = 4) {
+  const at::Tensor samples = at::arange(n, at::kLong);
+  const at::Tensor pixels = at::arange(side * side, at::kLong);
+  return {(samples.unsqueeze(1) * 13 + pixels).remainder(251).to(at::kByte).reshape({n, 1, side, side}), samples.remainder(10)};
+}
+
+constexpr Normalization kNormalization{0.25, 0.5};
+
+std::vector<std::uint8_t> pixels_of(const Dataset& data, std::int64_t sample) {
+  const std::int64_t size = data.images[0].numel();
+  const auto* first = data.images.const_data_ptr<std::uint8_t>() + sample * size;
+  return {first, first + size};
+}
+
+std::vector<float> floats_of(const at::Tensor& tensor) {
+  const at::Tensor whole = tensor.contiguous();
+  return {whole.const_data_ptr<float>(), whole.const_data_ptr<float>() + whole.numel()};
+}
+
+std::vector<float> normalised(const std::vector<std::uint8_t>& pixels) {
+  const PixelTable table = make_pixel_table(kNormalization);
+  std::vector<float> values;
+  for (const std::uint8_t pixel : pixels) {
+    values.push_back(table[pixel]);
+  }
+  return values;
+}
+
+TEST(PixelTable, HasTheBitsOfTorchvision) {
+  for (const auto& entry : golden()["normalised"]) {
+    const PixelTable table = make_pixel_table({entry["mean"], entry["std"]});
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      const float expected = std::strtof(entry["values"][i].get<std::string>().c_str(), nullptr);
+      EXPECT_EQ(table[i], expected) << "pixel " << i << " mean " << entry["mean"];
+    }
+  }
+}
+
+TEST(NormalizationOf, TakesTheConfigsValues) {
+  DataConfig config;
+  config.mean = 0.1;
+  config.std = 0.2;
+  EXPECT_EQ(normalization_of(config, counted_data(1)).mean, 0.1);
+  EXPECT_EQ(normalization_of(config, counted_data(1)).std, 0.2);
+}
+
+TEST(NormalizationOf, IsTheMeanAndDeviationOfAllPixels) {
+  // Values 0..250 equally often: mean 125, variance (251^2 - 1) / 12.
+  Dataset data{at::arange(251 * 400, at::kLong).remainder(251).to(at::kByte).reshape({400, 1, 251, 1}),
+               at::arange(400, at::kLong)};
+  const Normalization normalization = normalization_of({}, data);
+  EXPECT_DOUBLE_EQ(normalization.mean, 125.0 / 255.0);
+  EXPECT_DOUBLE_EQ(normalization.std, std::sqrt((251.0 * 251.0 - 1) / 12.0) / 255.0);
+}
+
+TEST(NormalizationOf, RefusesPixelsThatAreAllEqual) {
+  Dataset data = counted_data(3);
+  data.images.fill_(7);
+  EXPECT_THROW(normalization_of({}, data), UsageError);
+}
+
+TEST(Augmentation, IsAFunctionOfSeedEpochAndSample) {
+  const AugmentConfig config{.crop_padding = 4, .flip = true};
+  std::set<std::tuple<std::int64_t, std::int64_t, bool>> seen;
+  for (std::int64_t sample = 0; sample < 2000; ++sample) {
+    const Augmentation first = draw_augmentation(config, 1, 2, sample);
+    const Augmentation again = draw_augmentation(config, 1, 2, sample);
+    EXPECT_EQ(std::tie(first.top, first.left, first.mirror), std::tie(again.top, again.left, again.mirror));
+    seen.insert({first.top, first.left, first.mirror});
+    ASSERT_TRUE(0 <= first.top && first.top <= 8 && 0 <= first.left && first.left <= 8);
+  }
+  EXPECT_EQ(seen.size(), 9U * 9U * 2U);  // all of them occur
+}
+
+TEST(Augmentation, DiffersBetweenEpochsAndSeeds) {
+  const AugmentConfig config{.crop_padding = 4, .flip = true};
+  const auto draws = [&](std::uint64_t seed, std::int64_t epoch) {
+    std::vector<std::tuple<std::int64_t, std::int64_t, bool>> all;
+    for (std::int64_t sample = 0; sample < 50; ++sample) {
+      const Augmentation one = draw_augmentation(config, seed, epoch, sample);
+      all.emplace_back(one.top, one.left, one.mirror);
+    }
+    return all;
+  };
+  EXPECT_NE(draws(0, 0), draws(0, 1));
+  EXPECT_NE(draws(0, 0), draws(1, 0));
+  EXPECT_NE(draws(0, 1), draws(1, 0));
+}
+
+// out(y, x) = padded(y + top, x' + left), x' mirrored: the definition, pixel by pixel.
+TEST(Augmentation, CropsOutOfABlackFrameAndMirrors) {
+  constexpr std::int64_t kPadding = 2;
+  const PlaneShape shape{2, 3, 4};
+  const PixelTable table = make_pixel_table(kNormalization);
+  std::vector<std::uint8_t> pixels(24);
+  for (std::size_t i = 0; i < pixels.size(); ++i) {
+    pixels[i] = static_cast<std::uint8_t>(100 + i);
+  }
+  for (std::int64_t top = 0; top <= 2 * kPadding; ++top) {
+    for (std::int64_t left = 0; left <= 2 * kPadding; ++left) {
+      for (const bool mirror : {false, true}) {
+        std::vector<float> out(24);
+        normalize_augmented(pixels.data(), shape, table, kPadding, {top, left, mirror}, out.data());
+        for (std::int64_t i = 0; i < 24; ++i) {
+          const std::int64_t channel = i / 12;
+          const std::int64_t y = i / 4 % 3 + top - kPadding;
+          const std::int64_t x = (mirror ? 3 - i % 4 : i % 4) + left - kPadding;
+          const bool inside = 0 <= y && y < 3 && 0 <= x && x < 4;
+          const std::size_t pixel = inside ? pixels[static_cast<std::size_t>(channel * 12 + y * 4 + x)] : 0;
+          ASSERT_EQ(out[static_cast<std::size_t>(i)], table[pixel]) << top << " " << left << " " << mirror << " " << i;
+        }
+      }
+    }
+  }
+}
+
+// Both ways of making shares: inside next() (small images), and by the thread (large ones).
+class LoaderTest : public testing::TestWithParam<std::int64_t> {
+ protected:
+  std::int64_t side() const { return GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(InlineAndThread, LoaderTest, testing::Values(4, 128));
+
+TEST_P(LoaderTest, HandsOutTheSamplersSharesInOrder) {
+  const Dataset data = counted_data(23, side());
+  for (int rank = 0; rank < 3; ++rank) {
+    Loader loader(data, kNormalization, {.batch_size = 10, .seed = 5, .world = 3, .rank = rank}, 0, 6);
+    for (std::int64_t step = 0; step < 6; ++step) {
+      const Share share = loader.next();
+      const std::int64_t position = step % 3 * 10;
+      EXPECT_EQ(share.step, step);
+      EXPECT_EQ(share.epoch, step / 3);
+      EXPECT_EQ(share.position, position);
+      EXPECT_EQ(share.global_size, std::min<std::int64_t>(10, 23 - position));
+      EXPECT_EQ(share.samples, share_of_batch(epoch_order(23, 5, step / 3), position, share.global_size, 3, rank));
+      EXPECT_EQ(share.own_size, static_cast<std::int64_t>(share.samples.size()));
+      ASSERT_EQ(share.micro_batches.size(), 1U);
+      for (std::int64_t i = 0; i < share.own_size; ++i) {
+        const std::int64_t sample = share.samples[static_cast<std::size_t>(i)];
+        EXPECT_EQ(share.micro_batches[0].labels[i].item<std::int64_t>(), sample % 10);
+        EXPECT_EQ(floats_of(share.micro_batches[0].images[i]), normalised(pixels_of(data, sample)));
+      }
+    }
+    EXPECT_THROW(loader.next(), std::logic_error);
+  }
+}
+
+TEST_P(LoaderTest, BeginsAnywhereWithTheSameShares) {
+  const Dataset data = counted_data(23, side());
+  const LoaderOptions options{.batch_size = 10, .seed = 5, .augment = {.crop_padding = 1, .flip = true}};
+  Loader whole(data, kNormalization, options, 0, 9);
+  for (int skipped = 0; skipped < 4; ++skipped) {
+    whole.next();
+  }
+  Loader resumed(data, kNormalization, options, 4, 9);
+  for (std::int64_t step = 4; step < 9; ++step) {
+    const Share expected = whole.next();
+    const Share share = resumed.next();
+    EXPECT_EQ(share.samples, expected.samples);
+    EXPECT_TRUE(share.micro_batches[0].images.equal(expected.micro_batches[0].images));
+  }
+}
+
+TEST_P(LoaderTest, CutsAShareIntoMicroBatches) {
+  const Dataset data = counted_data(20, side());
+  Loader whole(data, kNormalization, {.batch_size = 8}, 0, 1);
+  Loader cut(data, kNormalization, {.batch_size = 8, .micro_batch_size = 3}, 0, 1);
+  const MicroBatch expected = whole.next().micro_batches.at(0);
+  const Share share = cut.next();
+  ASSERT_EQ(share.micro_batches.size(), 3U);
+  EXPECT_TRUE(share.micro_batches[0].images.equal(expected.images.narrow(0, 0, 3)));
+  EXPECT_TRUE(share.micro_batches[1].images.equal(expected.images.narrow(0, 3, 3)));
+  EXPECT_TRUE(share.micro_batches[2].images.equal(expected.images.narrow(0, 6, 2)));
+  EXPECT_TRUE(share.micro_batches[2].labels.equal(expected.labels.narrow(0, 6, 2)));
+}
+
+TEST_P(LoaderTest, GivesAnEmptyShareOneMicroBatchOfSampleZero) {
+  const Dataset data = counted_data(9, side());
+  Loader loader(data, kNormalization, {.batch_size = 8, .world = 2, .rank = 1}, 1, 2);
+  const Share share = loader.next();
+  EXPECT_EQ(share.global_size, 1);
+  EXPECT_EQ(share.own_size, 0);
+  EXPECT_TRUE(share.samples.empty());
+  ASSERT_EQ(share.micro_batches.size(), 1U);
+  EXPECT_EQ(floats_of(share.micro_batches[0].images), normalised(pixels_of(data, 0)));
+}
+
+TEST_P(LoaderTest, AugmentsBySeedEpochAndSampleWhateverTheWorld) {
+  const Dataset data = counted_data(16, side());
+  LoaderOptions options{.batch_size = 16, .seed = 3, .augment = {.crop_padding = 1, .flip = true}};
+  Loader alone(data, kNormalization, options, 0, 1);
+  const Share whole = alone.next();
+  options.world = 4;
+  options.rank = 2;
+  Loader one_of_four(data, kNormalization, options, 0, 1);
+  const Share share = one_of_four.next();
+  for (std::int64_t i = 0; i < share.own_size; ++i) {
+    EXPECT_TRUE(share.micro_batches[0].images[i].equal(whole.micro_batches[0].images[2 + 4 * i]));
+  }
+  EXPECT_FALSE(whole.micro_batches[0].images.equal(
+      Loader(data, kNormalization, {.batch_size = 16, .seed = 3}, 0, 1).next().micro_batches[0].images));
+}
+
+TEST_P(LoaderTest, EndsEarlyWithoutWaiting) {
+  const Dataset data = counted_data(20, side());
+  for (int taken = 0; taken < 4; ++taken) {
+    Loader loader(data, kNormalization, {.batch_size = 8, .prefetch = 2}, 0, 1'000'000'000);
+    for (int i = 0; i < taken; ++i) {
+      loader.next();
+    }
+  }
+}
+
+TEST_P(LoaderTest, PassesOnManySharesThroughAQueueOfOne) {
+  const Dataset data = counted_data(20, side());
+  Loader loader(data, kNormalization, {.batch_size = 8, .prefetch = 1}, 0, 300);
+  for (std::int64_t step = 0; step < 300; ++step) {
+    ASSERT_EQ(loader.next().step, step);
+  }
+}
+
+TEST(EvaluationBatch, IsNormalisedAndInOrder) {
+  const Dataset data = counted_data(20);
+  const MicroBatch batch = evaluation_batch(data, kNormalization, 5, 12);
+  ASSERT_EQ(batch.images.sizes(), (std::vector<std::int64_t>{7, 1, 4, 4}));
+  EXPECT_TRUE(batch.labels.equal(data.labels.narrow(0, 5, 7)));
+  for (std::int64_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(floats_of(batch.images[i]), normalised(pixels_of(data, 5 + i)));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

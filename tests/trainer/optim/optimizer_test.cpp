@@ -1,0 +1,250 @@
+// The optimizers against PyTorch's, bit for bit (golden.json), and the state that is saved and loaded.
+#include "trainer/optim/optimizer.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "common/error.hpp"
+#include "tests/trainer/optim/golden.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+using Json = nlohmann::json;
+using Absent = std::set<std::pair<std::int64_t, std::int64_t>>;
+
+const std::vector<Shape> kShapes{{5, 3}, {7}, {33}};
+constexpr std::int64_t kSteps = 6;
+
+// As in make_golden.py.
+at::Tensor filled(std::int64_t kind, std::int64_t step, std::int64_t tensor) {
+  at::Tensor values = at::empty(kShapes[static_cast<std::size_t>(tensor)], at::kFloat);
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    const std::int64_t mixed = (kind * 7919 + step * 104729 + tensor * 1299709 + i * 15485863) % 2047 - 1023;
+    values.mutable_data_ptr<float>()[i] = static_cast<float>(mixed) / 1024.0F;
+  }
+  return values;
+}
+
+std::vector<NamedTensor> fresh_parameters() {
+  std::vector<NamedTensor> parameters;
+  for (std::int64_t t = 0; t < 3; ++t) {
+    parameters.push_back({c10::str("p", t), filled(0, 0, t).requires_grad_()});
+  }
+  return parameters;
+}
+
+void set_gradients(const std::vector<NamedTensor>& parameters, std::int64_t step, const Absent& absent = {}) {
+  for (std::int64_t t = 0; t < 3; ++t) {
+    at::Tensor& gradient = parameters[static_cast<std::size_t>(t)].tensor.mutable_grad();
+    gradient = absent.contains({step, t}) ? at::Tensor() : filled(1, step, t);
+  }
+}
+
+void train(Optimizer& optimizer, const std::vector<NamedTensor>& parameters, double lr, std::int64_t first, std::int64_t last,
+           const Absent& absent = {}) {
+  for (std::int64_t step = first; step < last; ++step) {
+    set_gradients(parameters, step, absent);
+    optimizer.step(lr * (1 - static_cast<double>(step) / 16));
+  }
+}
+
+void expect_bits(const at::Tensor& tensor, const Json& hexes, const std::string& what) {
+  ASSERT_EQ(static_cast<std::size_t>(tensor.numel()), hexes.size()) << what;
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+    const std::string text = hexes[static_cast<std::size_t>(i)];
+    EXPECT_EQ(tensor.const_data_ptr<float>()[i], std::strtof(text.c_str(), nullptr)) << what << " " << i;
+  }
+}
+
+at::Tensor state_of(const Optimizer& optimizer, const std::string& name) {
+  for (const NamedTensor& entry : optimizer.state()) {
+    if (entry.name == name) {
+      return entry.tensor;
+    }
+  }
+  ADD_FAILURE() << "no state " << name;
+  return at::zeros({0});
+}
+
+std::vector<NamedTensor> copied(std::vector<NamedTensor> tensors) {
+  for (NamedTensor& entry : tensors) {
+    entry.tensor = entry.tensor.clone();
+  }
+  return tensors;
+}
+
+TEST(Sgd, EqualsPythonsBitForBit) {
+  for (const Json& entry : golden()["sgd"]) {
+    const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd,
+                                 .lr = entry["lr"],
+                                 .momentum = entry["momentum"],
+                                 .nesterov = entry["nesterov"],
+                                 .weight_decay = entry["weight_decay"]};
+    const auto parameters = fresh_parameters();
+    const auto optimizer = make_optimizer(config, parameters);
+    train(*optimizer, parameters, config.lr, 0, kSteps);
+    for (std::size_t t = 0; t < 3; ++t) {
+      expect_bits(parameters[t].tensor, entry["parameters"][t], parameters[t].name);
+      if (config.momentum != 0) {
+        const std::string name = parameters[t].name + ".momentum_buffer";
+        expect_bits(state_of(*optimizer, name), entry["momentum_buffers"][t], name);
+      }
+    }
+  }
+}
+
+TEST(AdamW, EqualsPythonsBitForBit) {
+  for (const Json& entry : golden()["adamw"]) {
+    const OptimizerConfig config{.type = OptimizerConfig::Type::kAdamw,
+                                 .lr = entry["lr"],
+                                 .weight_decay = entry["weight_decay"],
+                                 .betas = entry["betas"].get<std::array<double, 2>>(),
+                                 .eps = entry["eps"]};
+    const auto parameters = fresh_parameters();
+    const auto optimizer = make_optimizer(config, parameters);
+    train(*optimizer, parameters, config.lr, 0, kSteps, entry["absent"].get<Absent>());
+    for (std::size_t t = 0; t < 3; ++t) {
+      const std::string& name = parameters[t].name;
+      expect_bits(parameters[t].tensor, entry["parameters"][t], name);
+      expect_bits(state_of(*optimizer, name + ".exp_avg"), entry["exp_avgs"][t], name + ".exp_avg");
+      expect_bits(state_of(*optimizer, name + ".exp_avg_sq"), entry["exp_avg_sqs"][t], name + ".exp_avg_sq");
+      EXPECT_EQ(state_of(*optimizer, name + ".step").item<float>(), entry["steps"][t].get<float>());
+    }
+  }
+}
+
+TEST(ClipGradNorm, EqualsPythonsBitForBit) {
+  for (const Json& entry : golden()["clip"]) {
+    const auto parameters = fresh_parameters();
+    set_gradients(parameters, 0);
+    std::vector<at::Tensor> tensors;
+    for (const NamedTensor& parameter : parameters) {
+      tensors.push_back(parameter.tensor);
+    }
+    const double norm = clip_grad_norm(tensors, entry["max_norm"]);
+    EXPECT_EQ(norm, std::strtod(entry["norm"].get<std::string>().c_str(), nullptr));
+    for (std::size_t t = 0; t < 3; ++t) {
+      expect_bits(tensors[t].grad(), entry["gradients"][t], c10::str("gradient ", t));
+    }
+  }
+}
+
+TEST(ClipGradNorm, IsZeroWithoutGradients) {
+  EXPECT_EQ(clip_grad_norm({at::ones({3}).requires_grad_()}, 1.0), 0.0);
+  EXPECT_EQ(clip_grad_norm({}, 1.0), 0.0);
+}
+
+class StateTest : public testing::TestWithParam<OptimizerConfig> {};
+INSTANTIATE_TEST_SUITE_P(All, StateTest,
+                         testing::Values(OptimizerConfig{.type = OptimizerConfig::Type::kSgd, .lr = 0.1},
+                                         OptimizerConfig{
+                                             .type = OptimizerConfig::Type::kSgd, .lr = 0.1, .momentum = 0.9, .nesterov = true},
+                                         OptimizerConfig{.type = OptimizerConfig::Type::kAdamw, .weight_decay = 0.01}));
+
+// Given a run saved after step k and loaded into a fresh optimizer, the rest gives the same bits.
+TEST_P(StateTest, ResumesBitForBit) {
+  const OptimizerConfig& config = GetParam();
+  const auto straight = fresh_parameters();
+  const auto straight_optimizer = make_optimizer(config, straight);
+  train(*straight_optimizer, straight, config.lr, 0, kSteps);
+  for (std::int64_t saved_at = 0; saved_at <= kSteps; ++saved_at) {
+    const auto before = fresh_parameters();
+    const auto first = make_optimizer(config, before);
+    train(*first, before, config.lr, 0, saved_at);
+
+    auto after = copied(before);
+    for (NamedTensor& parameter : after) {
+      parameter.tensor = parameter.tensor.detach().requires_grad_();
+    }
+    const auto second = make_optimizer(config, after);
+    second->load_state(copied(first->state()));
+    train(*second, after, config.lr, saved_at, kSteps);
+    for (std::size_t t = 0; t < 3; ++t) {
+      EXPECT_TRUE(after[t].tensor.equal(straight[t].tensor)) << "saved at " << saved_at << " parameter " << t;
+    }
+  }
+}
+
+TEST_P(StateTest, LeavesParametersWithoutGradientAlone) {
+  const auto parameters = fresh_parameters();
+  const auto optimizer = make_optimizer(GetParam(), parameters);
+  train(*optimizer, parameters, 0.1, 0, 2, {{0, 1}, {1, 1}});
+  EXPECT_TRUE(parameters[1].tensor.equal(filled(0, 0, 1)));
+  EXPECT_FALSE(parameters[0].tensor.equal(filled(0, 0, 0)));
+}
+
+TEST_P(StateTest, DoesNothingWithoutAnyGradient) {
+  const auto parameters = fresh_parameters();
+  make_optimizer(GetParam(), parameters)->step(0.1);
+  EXPECT_TRUE(parameters[2].tensor.equal(filled(0, 0, 2)));
+}
+
+TEST_P(StateTest, KeepsNoGradientAlive) {
+  const auto parameters = fresh_parameters();
+  const auto optimizer = make_optimizer(GetParam(), parameters);
+  set_gradients(parameters, 0);
+  optimizer->step(0.1);
+  EXPECT_EQ(parameters[0].tensor.grad().use_count(), 1U);
+}
+
+TEST_P(StateTest, RefusesAStateOfOtherNamesOrShapesAndChangesNothing) {
+  const auto parameters = fresh_parameters();
+  const auto optimizer = make_optimizer(GetParam(), parameters);
+  train(*optimizer, parameters, 0.1, 0, 1);
+  const auto good = copied(optimizer->state());
+
+  auto surplus = good;
+  surplus.push_back({"p9.exp_avg", at::zeros({2})});
+  EXPECT_THROW(optimizer->load_state(surplus), UsageError);
+  if (!good.empty()) {
+    auto missing = good;
+    missing.pop_back();
+    EXPECT_THROW(optimizer->load_state(missing), UsageError);
+    auto misshapen = good;
+    misshapen.back().tensor = at::zeros({2, 2});
+    misshapen.front().tensor.fill_(99);
+    EXPECT_THROW(optimizer->load_state(misshapen), UsageError);
+    auto twice = good;
+    twice.push_back(good.front());
+    EXPECT_THROW(optimizer->load_state(twice), UsageError);
+    EXPECT_NE(optimizer->state().front().tensor.flatten()[0].item<float>(), 99.0F);
+  }
+}
+
+// A parameter whose first gradient comes late starts its buffer with it, as PyTorch's momentum does: no update by momentum *
+// nothing.
+TEST(Sgd, StartsAMomentumBufferWithTheFirstGradient) {
+  const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd, .momentum = 0.5};
+  const std::vector<NamedTensor> parameters{{"early", at::zeros({2}).requires_grad_()},
+                                            {"late", at::zeros({2}).requires_grad_()}};
+  const auto optimizer = make_optimizer(config, parameters);
+  parameters[0].tensor.mutable_grad() = at::ones({2});
+  optimizer->step(1.0);
+  parameters[1].tensor.mutable_grad() = at::full({2}, 4.0);
+  optimizer->step(1.0);
+  EXPECT_EQ(state_of(*optimizer, "early.momentum_buffer")[0].item<float>(), 1.5F);
+  EXPECT_EQ(state_of(*optimizer, "late.momentum_buffer")[0].item<float>(), 4.0F);
+  EXPECT_EQ(parameters[0].tensor[0].item<float>(), -2.5F);
+  EXPECT_EQ(parameters[1].tensor[0].item<float>(), -4.0F);
+  optimizer->step(1.0);
+  EXPECT_EQ(parameters[1].tensor[0].item<float>(), -10.0F);  // buffer 0.5 * 4 + 4
+}
+
+TEST(MakeOptimizer, LeavesOutParametersThatNeedNoGradient) {
+  auto parameters = fresh_parameters();
+  parameters[1].tensor.requires_grad_(false);
+  const auto optimizer = make_optimizer({.type = OptimizerConfig::Type::kAdamw}, parameters);
+  EXPECT_EQ(optimizer->state().size(), 6U);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,89 @@
+// The schedules' closed forms at their corners.
+#include "trainer/optim/schedule.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ddprun::trainer {
+namespace {
+
+using Type = ScheduleConfig::Type;
+
+double factor(const ScheduleConfig& config, std::int64_t step, std::int64_t total = 100) {
+  return learning_rate_factor(config, step, /*steps_per_epoch=*/10, total);
+}
+
+TEST(Schedule, ConstantIsOne) {
+  for (const std::int64_t step : {0, 1, 99, 1000}) {
+    EXPECT_EQ(factor({.type = Type::kConstant}, step), 1.0);
+  }
+}
+
+TEST(Schedule, WarmUpRisesLinearlyToOneInEverySchedule) {
+  for (const Type type : {Type::kConstant, Type::kStep, Type::kCosine, Type::kLinear}) {
+    const ScheduleConfig config{.type = type, .warmup_steps = 4};
+    EXPECT_EQ(factor(config, 0), 0.25);
+    EXPECT_EQ(factor(config, 1), 0.5);
+    EXPECT_EQ(factor(config, 3), 1.0);
+    EXPECT_EQ(factor(config, 4), 1.0);
+  }
+}
+
+TEST(Schedule, StepMultipliesByGammaEveryFewEpochs) {
+  const ScheduleConfig config{.type = Type::kStep, .step_epochs = 2, .gamma = 0.5};
+  EXPECT_EQ(factor(config, 0), 1.0);
+  EXPECT_EQ(factor(config, 19), 1.0);
+  EXPECT_EQ(factor(config, 20), 0.5);
+  EXPECT_EQ(factor(config, 59), 0.25);
+  EXPECT_EQ(factor(config, 60), 0.125);
+}
+
+TEST(Schedule, StepCountsEpochsFromTheRunsBeginEvenAfterWarmUp) {
+  EXPECT_EQ(factor({.type = Type::kStep, .warmup_steps = 15, .gamma = 0.5}, 15), 0.5);
+}
+
+TEST(Schedule, LinearGoesFromOneToTheFinalFactorAtTheLastStep) {
+  const ScheduleConfig config{.type = Type::kLinear, .final_factor = 0.2};
+  EXPECT_EQ(factor(config, 0, 11), 1.0);
+  EXPECT_DOUBLE_EQ(factor(config, 5, 11), 0.6);
+  EXPECT_DOUBLE_EQ(factor(config, 10, 11), 0.2);
+}
+
+TEST(Schedule, CosineGoesFromOneToTheFinalFactorAtTheLastStep) {
+  const ScheduleConfig config{.type = Type::kCosine, .final_factor = 0.2};
+  EXPECT_EQ(factor(config, 0, 13), 1.0);
+  EXPECT_DOUBLE_EQ(factor(config, 4, 13), 0.2 + 0.8 * 0.75);  // cos(pi / 3) = 1/2
+  EXPECT_DOUBLE_EQ(factor(config, 6, 13), 0.6);
+  EXPECT_DOUBLE_EQ(factor(config, 12, 13), 0.2);
+}
+
+TEST(Schedule, BeginsAfterWarmUp) {
+  const ScheduleConfig config{.type = Type::kLinear, .warmup_steps = 10, .final_factor = 0.0};
+  EXPECT_EQ(factor(config, 10, 21), 1.0);
+  EXPECT_DOUBLE_EQ(factor(config, 15, 21), 0.5);
+  EXPECT_EQ(factor(config, 20, 21), 0.0);
+}
+
+TEST(Schedule, StaysAtTheFinalFactorBeyondTheEnd) {
+  EXPECT_DOUBLE_EQ(factor({.type = Type::kLinear, .final_factor = 0.3}, 500, 21), 0.3);
+  EXPECT_DOUBLE_EQ(factor({.type = Type::kCosine, .final_factor = 0.3}, 500, 21), 0.3);
+}
+
+TEST(Schedule, OfASingleStepTrainsWithTheFullRate) {
+  for (const Type type : {Type::kCosine, Type::kLinear}) {
+    EXPECT_EQ(factor({.type = type}, 0, 1), 1.0);
+    EXPECT_EQ(factor({.type = type, .warmup_steps = 4}, 4, 5), 1.0);
+  }
+}
+
+TEST(Schedule, OfWarmUpOnlyIsWarmUpCutShort) {
+  const ScheduleConfig config{.type = Type::kCosine, .warmup_steps = 100};
+  EXPECT_EQ(factor(config, 0, 10), 0.01);
+  EXPECT_EQ(factor(config, 9, 10), 0.1);
+}
+
+TEST(Schedule, SurvivesAnEpochOfNoSteps) {
+  EXPECT_EQ(learning_rate_factor({.type = Type::kStep}, 0, 0, 0), 1.0);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

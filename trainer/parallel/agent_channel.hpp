@@ -1,5 +1,5 @@
-// The worker's end of the worker channel: a reader thread that dispatches what the agent says, and senders that may be any thread. Losing
-// the agent is not fatal here (the guardian ends us if need be): sends become no-ops and store requests throw.
+// The worker's end of the worker channel: a reader thread that dispatches what the agent says, and senders that may be any
+// thread. Losing the agent is not fatal here (the guardian ends us if need be): sends become no-ops and store requests throw.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,8 @@ namespace ddprun::trainer {
 
 class AgentChannel {
  public:
-  using Handler = std::function<void(const channel::FromAgent&)>;  // Stop, StopAt, Carry; called on the reader thread, must not block
+  using Handler =
+      std::function<void(const channel::FromAgent&)>;  // Stop, StopAt, Carry; called on the reader thread, must not block
 
   // Takes over the descriptor (sets CLOEXEC, closes it at the end) and sends Hello.
   AgentChannel(int fd, channel::Hello hello, Handler on_message);
@@ -21,7 +22,8 @@ class AgentChannel {
   AgentChannel& operator=(const AgentChannel&) = delete;
 
   void send(const channel::FromWorker& message) noexcept;
-  // Fills in the id, sends, waits for the answer. Thread-safe, several at once. Throws std::runtime_error when the agent is gone.
+  // Fills in the id, sends, waits for the answer. Thread-safe, several at once. Throws std::runtime_error when the agent is
+  // gone.
   channel::StoreReply request(channel::StoreRequest request);
   bool connected() const noexcept;
 

@@ -1,4 +1,5 @@
-// DistributedDataParallel for one module: c10d::Reducer with every step of Python's wrapper in its order (LIBTORCH.md, "order of calls"). A training step is
+// DistributedDataParallel for one module: c10d::Reducer with every step of Python's wrapper in its order (LIBTORCH.md, "order
+// of calls"). A training step is
 //
 //     for each micro-batch:   sync = it is the last one
 //       before_forward(sync);  output = model(input);  before_backward(output, sync);  loss.backward();  after_backward(sync)
@@ -24,7 +25,8 @@ using BucketOrder = std::vector<std::vector<std::int64_t>>;  // indices of param
 class DataParallel {
  public:
   // Verifies that all ranks have the same parameters, broadcasts rank 0's parameters and buffers, and makes the Reducer with
-  // `buckets` when given (a checkpoint's: DECISIONS.md 19), else by size. Parameters that don't require gradients are left out; shared ones count once.
+  // `buckets` when given (a checkpoint's: DECISIONS.md 19), else by size. Parameters that don't require gradients are left out;
+  // shared ones count once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {});
   ~DataParallel();
@@ -34,11 +36,13 @@ class DataParallel {
   void before_forward(bool sync);
   void before_backward(const at::Tensor& output, bool sync);
   // Throws std::runtime_error that names the parameters without a gradient when the backward didn't finish its all-reduce
-  // (find_unused_parameters is off and some were not used). Then broadcasts rank 0's buffers, so they are the same everywhere when the step counts as done.
+  // (find_unused_parameters is off and some were not used). Then broadcasts rank 0's buffers, so they are the same everywhere
+  // when the step counts as done.
   void after_backward(bool sync);
-  // Keeps gradient views where gradient_as_bucket_view asks for it.
+  // Drops the gradients, also those that are views of buckets (data_parallel.cpp says why).
   void zero_grad();
-  // The order that is in use: to be saved with the checkpoint. Empty for a world of one or before the first step's rebuild.
+  // The order that is in use: to be saved with the checkpoint. Empty for a world of one, before the first synced step, and
+  // where buckets are never rebuilt (find_unused_parameters).
   BucketOrder bucket_order() const;
 
  private:

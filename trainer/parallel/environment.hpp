@@ -1,4 +1,5 @@
-// Who this worker is, from its environment: torchrun's variables (DECISIONS.md 30: srun's, mpirun's and PMIx's when RANK is unset), else a job of one.
+// Who this worker is, from its environment: torchrun's variables (DECISIONS.md 30: srun's, mpirun's and PMIx's when RANK is
+// unset), else a job of one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ struct WorkerEnvironment {
   int group_rank = 0;
   int group_world_size = 1;
   int restart_count = 0;
-  std::string master_addr;       // empty for a job of one without an agent
+  std::string master_addr;  // empty for a job of one without an agent
   int master_port = 0;
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: every rank is a client of the agent's TCPStore
   std::string run_id;            // TORCHELASTIC_RUN_ID

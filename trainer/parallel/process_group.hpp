@@ -1,5 +1,6 @@
-// Makes the group in which the workers of a round talk to each other: a store (the agent's over the worker channel, else TCPStore at
-// MASTER_ADDR:MASTER_PORT, as a client only when the agent hosts it; none needed for a world of one: HashStore), and on it Gloo for the CPU (bound to loopback when all workers are on one node) or NCCL for CUDA.
+// Makes the group in which the workers of a round talk to each other: a store (the agent's over the worker channel, else
+// TCPStore at MASTER_ADDR:MASTER_PORT, as a client only when the agent hosts it; none needed for a world of one: HashStore),
+// and on it Gloo for the CPU (bound to loopback when all workers are on one node) or NCCL for CUDA.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,14 +14,19 @@
 
 namespace ddprun::trainer {
 
-// The base store of this process; `channel` may be null. Throws UsageError when MASTER_ADDR or MASTER_PORT is missing or can't be used.
-c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment, AgentChannel* channel, std::chrono::milliseconds timeout);
+// The base store of this process; `channel` may be null. Throws UsageError when MASTER_ADDR or MASTER_PORT is missing or can't
+// be used.
+c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment, AgentChannel* channel,
+                                           std::chrono::milliseconds timeout);
 
-// A group over all ranks. `generation` keeps its keys apart from those of groups made before on the same store (the restart count).
-c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment, const c10::intrusive_ptr<c10d::Store>& store,
-                                                          c10::Device device, int generation, std::chrono::milliseconds timeout);
+// A group over all ranks. `generation` keeps its keys apart from those of groups made before on the same store (the restart
+// count).
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
+                                                          const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
+                                                          int generation, std::chrono::milliseconds timeout);
 
-// True when an exception of a collective says that a peer is gone ("Connection closed by peer", "Connection reset by peer", ...).
+// True when an exception of a collective says that a peer is gone ("Connection closed by peer", "Connection reset by peer",
+// ...).
 bool is_lost_peer(const std::exception& error);
 
 }  // namespace ddprun::trainer

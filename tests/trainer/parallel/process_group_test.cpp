@@ -1,0 +1,123 @@
+// Real processes that find each other through a store and reduce over Gloo, and what a survivor sees when one is killed.
+#include "trainer/parallel/process_group.hpp"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "common/error.hpp"
+#include "tests/trainer/parallel/ranks.hpp"
+#include "trainer/parallel/device.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// The sum of rank + 1 over all ranks, at each place.
+void expect_sum_of_ranks(const Rank& rank) {
+  const int size = rank.environment.world_size;
+  std::vector<at::Tensor> tensors{at::full({1000}, rank.environment.rank + 1.0)};
+  rank.group->allreduce(tensors)->wait();
+  EXPECT_TRUE(tensors[0].equal(at::full({1000}, size * (size + 1) / 2.0)));
+}
+
+TEST(ProcessGroup, OfOneNeedsNoStoreOfOthers) {
+  const WorkerEnvironment environment;
+  const auto store = make_store(environment, nullptr, kTestTimeout);
+  EXPECT_TRUE(dynamic_cast<c10d::HashStore*>(store.get()));
+  Rank rank{environment, nullptr, store, make_process_group(environment, store, c10::kCPU, 0, kTestTimeout)};
+  expect_sum_of_ranks(rank);
+}
+
+TEST(ProcessGroup, MeetsOverTheWorkerChannel) {
+  if (const auto rank = as_rank_of(3)) expect_sum_of_ranks(*rank);
+}
+
+TEST(ProcessGroup, MeetsAtTheStoreOfTorchrunsAgent) {
+  if (is_rank()) return expect_sum_of_ranks(*join_as_rank());
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore agent("127.0.0.1", options);
+  start_ranks(2, {},
+              {{"MASTER_ADDR", "127.0.0.1"},
+               {"MASTER_PORT", std::to_string(agent.getPort())},
+               {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+              false);
+}
+
+TEST(ProcessGroup, RegroupsOnTheSameStore) {
+  const auto rank = as_rank_of(2);
+  if (!rank) return;
+  expect_sum_of_ranks(*rank);
+  rank->group.reset();
+  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 1, kTestTimeout);
+  expect_sum_of_ranks(*rank);
+}
+
+TEST(ProcessGroup, TellsALostPeerFromOtherErrors) {
+  const auto rank = as_rank_of(3, {{1, -SIGKILL}});
+  if (!rank) return;
+  expect_sum_of_ranks(*rank);
+  if (rank->environment.rank == 1) ::raise(SIGKILL);
+  // The survivors go on; each of them finds a closed connection sooner or later.
+  try {
+    for (int i = 0; i < 1000; ++i) expect_sum_of_ranks(*rank);
+    FAIL() << "the all-reduce without rank 1 went through";
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(is_lost_peer(error)) << error.what();
+  }
+  EXPECT_FALSE(is_lost_peer(std::runtime_error("Timed out waiting 1000ms for recv operation to complete")));
+  EXPECT_FALSE(is_lost_peer(std::runtime_error("DefaultCPUAllocator: can't allocate memory")));
+}
+
+TEST(ProcessGroup, SaysWhichVariableIsMissing) {
+  WorkerEnvironment environment;
+  environment.world_size = 2;
+  try {
+    make_store(environment, nullptr, kTestTimeout);
+    FAIL() << "expected an error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("MASTER_ADDR is not set, but rank 0 has to find 1 others"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(ProcessGroup, SaysThatThePortIsTaken) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore other("127.0.0.1", options);
+  WorkerEnvironment environment;
+  environment.world_size = 2;
+  environment.master_addr = "127.0.0.1";
+  environment.master_port = other.getPort();
+  EXPECT_THROW(make_store(environment, nullptr, kTestTimeout), UsageError);
+}
+
+TEST(Device, IsTheLocalRanksGpuOrTheCpu) {
+  using Device = TrainConfig::Device;
+  WorkerEnvironment environment;
+  environment.local_world_size = 2;
+  environment.local_rank = 1;
+  EXPECT_EQ(choose_gpu(Device::kAuto, environment, 4, false), 1);
+  EXPECT_EQ(choose_gpu(Device::kCuda, environment, 2, false), 1);
+  EXPECT_EQ(choose_gpu(Device::kAuto, environment, 0, false), -1);
+  EXPECT_EQ(choose_gpu(Device::kCpu, environment, 4, false), -1);
+  EXPECT_EQ(choose_gpu(Device::kAuto, environment, 1, true), 0);
+  EXPECT_THROW(choose_gpu(Device::kCuda, environment, 0, false), UsageError);
+  for (const auto wanted : {Device::kCuda, Device::kAuto}) {
+    try {
+      choose_gpu(wanted, environment, 1, false);
+      FAIL() << "expected an error";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("2 workers but only 1 GPU"), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

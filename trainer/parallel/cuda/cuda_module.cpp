@@ -1,0 +1,65 @@
+// libddptrain_cuda.so: see cuda_module.hpp.
+#include "trainer/parallel/cuda/cuda_module.hpp"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+namespace ddprun::trainer {
+namespace {
+
+class Cuda final : public CudaModule {
+ public:
+  int device_count() noexcept override { return c10::cuda::device_count(); }
+
+  std::string device_name(int device) override {
+    cudaDeviceProp properties{};
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+    return properties.name;
+  }
+
+  void set_device(int device) override { c10::cuda::set_device(static_cast<c10::DeviceIndex>(device)); }
+
+  void synchronize(int device) override {
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+    c10::cuda::device_synchronize();
+  }
+
+  GpuMemory memory(int device) override {
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+    GpuMemory memory;
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    memory.free_bytes = static_cast<std::int64_t>(free_bytes);
+    memory.total_bytes = static_cast<std::int64_t>(total_bytes);
+    if (!c10::cuda::CUDACachingAllocator::get()->initialized()) return memory;  // no tensor yet
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    memory.allocated_bytes = stats.allocated_bytes[kAll].current;
+    memory.peak_allocated_bytes = stats.allocated_bytes[kAll].peak;
+    memory.reserved_bytes = stats.reserved_bytes[kAll].current;
+    return memory;
+  }
+
+  void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
+
+  c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
+                                              int device, std::chrono::milliseconds timeout) override {
+    auto options = c10d::ProcessGroupNCCL::Options::create();
+    options->timeout = timeout;
+    auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world_size, std::move(options));
+    backend->setBoundDeviceId(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
+    return backend;
+  }
+};
+
+}  // namespace
+}  // namespace ddprun::trainer
+
+extern "C" __attribute__((visibility("default"))) ddprun::trainer::CudaModule* ddptrain_cuda_module(int version) {
+  static ddprun::trainer::Cuda cuda;
+  return version == ddprun::trainer::kCudaModuleVersion ? &cuda : nullptr;
+}

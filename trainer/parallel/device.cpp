@@ -1,0 +1,117 @@
+// Finds and opens the CUDA module (see device.hpp). It lies beside the program or in lib/ of the same tree; it needs
+// libtorch_cuda, which needs the driver's libraries, so each thing that can be missing has an error of its own.
+#include "trainer/parallel/device.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+CudaModule* opened_module = nullptr;
+
+// The driver's device files: there is no use in loading 0.35 s of CUDA code to be told that there is no GPU. (dxg: WSL.)
+bool driver_is_there() {
+  for (const char* file : {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"}) {
+    if (::access(file, F_OK) == 0) return true;
+  }
+  return false;
+}
+
+struct Opened {
+  CudaModule* module = nullptr;
+  std::string why_not;
+};
+
+Opened open_module() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  std::string looked_at;
+  for (const auto& folder : {program, program / "lib", program / ".." / "lib", program / ".." / "lib" / "ddprun"}) {
+    const auto file = (folder / "libddptrain_cuda.so").lexically_normal();
+    if (!std::filesystem::exists(file, error)) {
+      looked_at += (looked_at.empty() ? "" : ", ") + file.parent_path().string();
+      continue;
+    }
+    // Global, as for a linked library: the registries of libtorch_cuda must be those that libtorch_cpu looks into.
+    void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (!library) return {nullptr, "the CUDA module can't be loaded: " + std::string(::dlerror())};
+    auto* const entry = reinterpret_cast<CudaModuleEntry*>(::dlsym(library, kCudaModuleEntry));
+    CudaModule* const module = entry ? entry(kCudaModuleVersion) : nullptr;
+    if (!module) return {nullptr, file.string() + " is of another version of ddptrain: build or install both together"};
+    return {module, ""};
+  }
+  return {nullptr, "this build has no CUDA module: libddptrain_cuda.so is not in " + looked_at +
+                       ". Build with a CUDA build of LibTorch and its nvidia packages (./dev setup on a machine with a GPU)"};
+}
+
+bool sharing_is_asked_for() {
+  const char* value = std::getenv("DDPTRAIN_SHARE_GPU");
+  return value && std::string(value) == "1";
+}
+
+}  // namespace
+
+int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment, int gpus, bool share) {
+  if (wanted == TrainConfig::Device::kCpu) return -1;
+  if (gpus == 0) {
+    if (wanted == TrainConfig::Device::kAuto) return -1;
+    throw UsageError(
+        "the config says \"device\": \"cuda\", but CUDA shows no GPU to this process" +
+        std::string(std::getenv("CUDA_VISIBLE_DEVICES") ? " (CUDA_VISIBLE_DEVICES is set: see that it names one)" : "") +
+        ". Use device=cpu or device=auto, or a node with a GPU");
+  }
+  if (environment.local_world_size > gpus) {
+    if (share) return environment.local_rank % gpus;
+    throw UsageError("this node has " + std::to_string(environment.local_world_size) + " workers but only " +
+                     std::to_string(gpus) + (gpus == 1 ? " GPU is" : " GPUs are") +
+                     " visible to them; each worker needs its own. Use --nproc-per-node " + std::to_string(gpus) +
+                     ", make more GPUs visible, or use device=cpu");
+  }
+  return environment.local_rank;
+}
+
+c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment) {
+  const c10::Device cpu(c10::kCPU);
+  if (wanted == TrainConfig::Device::kCpu) return cpu;
+  if (!driver_is_there()) {
+    if (wanted == TrainConfig::Device::kAuto) return cpu;
+    throw UsageError(
+        "the config says \"device\": \"cuda\", but this machine has no NVIDIA driver (/dev/nvidiactl is missing). Use "
+        "device=cpu or device=auto, or a node with a GPU; in a container, pass the GPU in");
+  }
+  if (!opened_module) {
+    const Opened opened = open_module();
+    if (!opened.module) {
+      // auto on a GPU machine with a build for CPUs trains on the CPU: that build is a choice. The launcher's plan says which
+      // device is used.
+      if (wanted == TrainConfig::Device::kAuto) return cpu;
+      throw UsageError("the config says \"device\": \"cuda\", but " + opened.why_not);
+    }
+    opened_module = opened.module;
+  }
+  const int gpu = choose_gpu(wanted, environment, opened_module->device_count(), sharing_is_asked_for());
+  if (gpu < 0) {
+    opened_module = nullptr;
+    return cpu;
+  }
+  opened_module->set_device(gpu);
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
+}
+
+CudaModule* cuda_module() noexcept {
+  return opened_module;
+}
+
+bool shares_gpu(const WorkerEnvironment& environment) {
+  return opened_module && sharing_is_asked_for() && environment.local_world_size > opened_module->device_count();
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,28 @@
+// Which device this worker computes on. The worker calls choose_device before its first tensor exists, since libtorch_cuda
+// registers itself with ATen when it is opened; a machine without a GPU never opens it.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "common/config/train_config.hpp"
+#include "trainer/parallel/cuda/cuda_module.hpp"
+#include "trainer/parallel/environment.hpp"
+
+namespace ddprun::trainer {
+
+// cuda: device local_rank, which becomes the thread's current one. auto: cuda where the node has at least one GPU, else the
+// CPU. Throws UsageError when cuda is asked for but the module, the driver or a GPU is missing, and when GPUs are there but
+// fewer than this node's workers (both numbers are named). DDPTRAIN_SHARE_GPU=1 lets workers share GPUs, through Gloo, since
+// NCCL can't: for tests on a machine with one.
+c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment);
+
+// The part of choose_device that decides: pure, for `gpus` visible ones. -1: the CPU, else the GPU's index.
+int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment, int gpus, bool share);
+
+// The module that choose_device opened; null when this process computes on the CPU.
+CudaModule* cuda_module() noexcept;
+
+// True when workers of this node share a GPU, so that NCCL can't be used.
+bool shares_gpu(const WorkerEnvironment& environment);
+
+}  // namespace ddprun::trainer

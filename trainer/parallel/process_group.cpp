@@ -1,0 +1,190 @@
+// See process_group.hpp.
+#include "trainer/parallel/process_group.hpp"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/error.hpp"
+#include "trainer/parallel/channel_store.hpp"
+#include "trainer/parallel/device.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using c10d::ProcessGroupGloo;
+using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+GlooDevice loopback_device() {
+  try {
+    return ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+  } catch (const std::exception&) {
+    return ProcessGroupGloo::createDeviceForHostname("::1");  // no IPv4 here
+  }
+}
+
+// This machine's address on the way to the master, "" when there is none or it is loopback. Connecting a datagram socket sends
+// nothing: it only asks the kernel for the route.
+std::string address_towards(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return "";
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  for (const addrinfo* one = found; one; one = one->ai_next) {
+    const int fd = ::socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    sockaddr_storage local{};
+    socklen_t length = sizeof local;
+    const bool known = ::connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
+                       ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0;
+    ::close(fd);
+    std::array<char, NI_MAXHOST> name{};
+    if (!known ||
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&local), length, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    const std::string_view text(name.data());
+    if (!text.starts_with("127.") && text != "::1") return std::string(text);
+  }
+  return "";
+}
+
+std::vector<GlooDevice> gloo_devices(const WorkerEnvironment& environment) {
+  if (environment.local_world_size == environment.world_size) return {loopback_device()};
+  if (const char* names = std::getenv("GLOO_SOCKET_IFNAME"); names && *names) {
+    std::vector<GlooDevice> devices;
+    std::string_view rest = names;
+    while (true) {
+      const std::size_t comma = rest.find(',');
+      devices.push_back(ProcessGroupGloo::createDeviceForInterface(std::string(rest.substr(0, comma))));
+      if (comma == std::string_view::npos) return devices;
+      rest.remove_prefix(comma + 1);
+    }
+  }
+  // The hostname, PyTorch's choice, often resolves to 127.0.1.1 (Debian) or to nothing; the route to the master is what works.
+  if (!environment.master_addr.empty()) {
+    const std::string address = address_towards(environment.master_addr, environment.master_port);
+    if (!address.empty()) return {ProcessGroupGloo::createDeviceForHostname(address)};
+  }
+  return {ProcessGroupGloo::createDefaultDevice()};
+}
+
+c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environment,
+                                               const c10::intrusive_ptr<c10d::Store>& store,
+                                               std::chrono::milliseconds timeout) {
+  auto options = ProcessGroupGloo::Options::create(timeout);
+  options->devices = gloo_devices(environment);
+  return c10::make_intrusive<ProcessGroupGloo>(store, environment.rank, environment.world_size, std::move(options));
+}
+
+// Note [Survivors outlive a lost peer]
+// NCCL's watchdog would end the process after a failed or stuck collective, and the heartbeat monitor after a silent watchdog.
+// Here a failure is an exception that train() handles, and hangs are the agent's business. torchrun sets the first to 1:
+// overridden.
+void let_survivors_live() {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 1);
+}
+
+c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environment, std::chrono::milliseconds timeout) {
+  if (environment.master_addr.empty() || environment.master_port == 0) {
+    throw UsageError(
+        std::string("the environment variable ") + (environment.master_addr.empty() ? "MASTER_ADDR" : "MASTER_PORT") +
+        " is not set, but rank " + std::to_string(environment.rank) + " has to find " +
+        std::to_string(environment.world_size - 1) +
+        " others. Start the workers with ddprun or torchrun, or set MASTER_ADDR to rank 0's host and MASTER_PORT to a free "
+        "port there");
+  }
+  const std::string where = environment.master_addr + ":" + std::to_string(environment.master_port);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(environment.master_port);
+  options.isServer = environment.rank == 0 && !environment.use_agent_store;
+  // Waiting for all to join is left to the group; an agent's store counts joins over all its restarts and would never agree.
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+  } catch (const std::exception& error) {
+    const std::string reason = first_line(error.what());
+    if (options.isServer) {
+      throw UsageError("rank 0 can't open its store at " + where + " (MASTER_ADDR:MASTER_PORT): " + reason +
+                       ". Choose a free MASTER_PORT, and a MASTER_ADDR of this machine");
+    }
+    throw UsageError("rank " + std::to_string(environment.rank) + " can't reach the store at " + where +
+                     " (MASTER_ADDR:MASTER_PORT): " + reason +
+                     ". See that rank 0 runs there and that no firewall is in between");
+  }
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment, AgentChannel* channel,
+                                           std::chrono::milliseconds timeout) {
+  if (environment.world_size == 1) {
+    auto store = c10::make_intrusive<c10d::HashStore>();
+    store->setTimeout(timeout);
+    return store;
+  }
+  if (channel && channel->connected()) return c10::make_intrusive<ChannelStore>(*channel, timeout);
+  return make_tcp_store(environment, timeout);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
+                                                          const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
+                                                          int generation, std::chrono::milliseconds timeout) {
+  const std::string name = "ddptrain/" + std::to_string(generation);
+  const auto keys = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  keys->setTimeout(timeout);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(keys, environment.rank, environment.world_size);
+  // CPU tensors (counts, losses, agreements) always have Gloo beside NCCL; CUDA tensors too where workers share a GPU.
+  const c10::intrusive_ptr<c10d::Backend> gloo =
+      make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), timeout);
+  group->setBackend(c10::kCPU, c10d::ProcessGroup::GLOO, gloo);
+  group->setDefaultBackend(c10d::ProcessGroup::GLOO);
+  if (device.is_cuda()) {
+    CudaModule* const cuda = cuda_module();
+    if (!cuda) throw InternalError("a group for " + device.str() + " was asked for before the CUDA module was opened");
+    if (shares_gpu(environment)) {
+      group->setBackend(c10::kCUDA, c10d::ProcessGroup::GLOO, gloo);
+    } else {
+      let_survivors_live();
+      const auto nccl = cuda->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", keys), environment.rank,
+                                        environment.world_size, device.index(), timeout);
+      group->setBackend(c10::kCUDA, c10d::ProcessGroup::NCCL, nccl);
+      group->setDefaultBackend(c10d::ProcessGroup::NCCL);
+    }
+  }
+  group->setGroupName(name);
+  return group;
+}
+
+bool is_lost_peer(const std::exception& error) {
+  // Gloo's and NCCL's texts, collected by killing a peer (tests/trainer/parallel). Only those that mean that the other end is
+  // gone: a timeout may be this rank's own fault, so it is not among them.
+  const std::string_view text = error.what();
+  for (const std::string_view sign : {"Connection closed by peer", "Connection reset by peer", "Broken pipe",
+                                      "Connection refused", "remote process exited", "ncclRemoteError"}) {
+    if (text.find(sign) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace ddprun::trainer

@@ -249,6 +249,7 @@ struct Report::Impl {
     last["exit"] = exit;
     document["restarts"]["used"] = restarts_before + event.restarts_used;
     document["exit"] = exit;
+    if (!facts.synced) return write();
     try {
       write_file_atomically(file, dumped(document));
     } catch (const std::exception&) {

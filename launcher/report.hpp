@@ -24,6 +24,7 @@ struct ReportFacts {
   std::vector<std::string> command;  // a worker's
   int restart_budget = 0;
   bool refilled_by_progress = false;
+  bool synced = true;  // the last one to disk; false for a script's, whose folder is a temporary one
 };
 
 class Report : public RunObserver {

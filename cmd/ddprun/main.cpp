@@ -34,8 +34,12 @@ namespace fs = std::filesystem;
 int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts) {
   std::unique_ptr<Report> report;
   if (!files.report.empty()) {
-    report = std::make_unique<Report>(
-        files.report, ReportFacts{plan.title, plan.run_dir.string(), plan.command, plan.max_restarts, plan.refill_by_progress});
+    report = std::make_unique<Report>(files.report, ReportFacts{.title = plan.title,
+                                                                .run_dir = plan.run_dir.string(),
+                                                                .command = plan.command,
+                                                                .restart_budget = plan.max_restarts,
+                                                                .refilled_by_progress = plan.refill_by_progress,
+                                                                .synced = !plan.run_dir.empty()});
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;

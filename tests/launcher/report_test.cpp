@@ -28,7 +28,7 @@ class ReportTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  Report open() { return Report(file_, {"small", "/runs/small", {"ddptrain", "config.json"}, 3, true}); }
+  Report open() { return Report(file_, {"small", "/runs/small", {"ddptrain", "config.json"}, 3, true, false}); }
 
   Json on_disk() const {
     std::ifstream in(file_);

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Writes golden.json beside itself: the models of ddptrain written in plain PyTorch, their names, shapes and logits.
+
+Weights are a closed form that the C++ tests repeat: value i of the k-th parameter is sin(i + k) * 0.05 in double, rounded to
+float32; weights of batch norm are 1 + that. "eval" comes after "train", so it shows the running statistics of one forward.
+Run it with a Python that has torch; the C++ tests only read the file.
+"""
+
+import json
+import pathlib
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Mlp(nn.Module):
+    def __init__(self, channels, height, width, classes, hidden=(20, 12)):
+        super().__init__()
+        widths = [channels * height * width, *hidden, classes]
+        self.layers = len(widths) - 1
+        for i in range(self.layers):
+            setattr(self, f"fc{i + 1}", nn.Linear(widths[i], widths[i + 1]))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        for i in range(1, self.layers):
+            x = F.relu(getattr(self, f"fc{i}")(x))
+        return getattr(self, f"fc{self.layers}")(x)
+
+
+class Cnn(nn.Module):
+    def __init__(self, channels, height, width, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 32, 3, padding=1)
+        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        self.fc1 = nn.Linear(64 * (height // 4) * (width // 4), 128)
+        self.fc2 = nn.Linear(128, classes)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc2(F.relu(self.fc1(x.flatten(1))))
+
+
+class BasicBlock(nn.Module):
+    """torchvision's, its shortcut made before the block as its _make_layer does."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        downsample = None
+        if stride != 1 or inputs != outputs:
+            downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = downsample
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet18(nn.Module):
+    def __init__(self, channels, height, width, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        inputs = 64
+        for i, outputs in enumerate((64, 128, 256, 512)):
+            blocks = nn.Sequential(BasicBlock(inputs, outputs, 1 if i == 0 else 2), BasicBlock(outputs, outputs, 1))
+            setattr(self, f"layer{i + 1}", blocks)
+            inputs = outputs
+        self.fc = nn.Linear(512, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        for i in range(1, 5):
+            x = getattr(self, f"layer{i}")(x)
+        return self.fc(F.adaptive_avg_pool2d(x, (1, 1)).flatten(1))
+
+
+def closed_form(shape, offset):
+    n = torch.Size(shape).numel()
+    return (torch.arange(n, dtype=torch.float64) + offset).sin().mul(0.05).float().reshape(shape)
+
+
+golden = {"torch": torch.__version__, "models": []}
+for name, make, shape in [("mlp", Mlp, (1, 6, 5)), ("cnn", Cnn, (1, 9, 8)), ("resnet18", ResNet18, (3, 8, 8))]:
+    torch.manual_seed(42)
+    model = make(*shape, 10)
+    seeded = {k: [float(v).hex() for v in p.detach().flatten()[[0, -1]]] for k, p in model.named_parameters()}
+    with torch.no_grad():
+        for k, (parameter, p) in enumerate(model.named_parameters()):
+            is_scale = p.dim() == 1 and parameter.endswith(".weight")
+            p.copy_(closed_form(p.shape, k) + (1 if is_scale else 0))
+    images = closed_form((4, *shape), 0.5) * 20
+    entry = {
+        "name": name, "channels": shape[0], "height": shape[1], "width": shape[2], "seeded": seeded,
+        "parameters": [[k, list(p.shape)] for k, p in model.named_parameters()],
+        "buffers": [k for k, _ in model.named_buffers()],
+        "train": model.train()(images).flatten().tolist(),
+        "eval": model.eval()(images).flatten().tolist(),
+    }
+    golden["models"].append(entry)
+path = pathlib.Path(__file__).with_name("golden.json")
+path.write_text(json.dumps(golden, separators=(",", ":")).replace("},", "},\n") + "\n")

@@ -1,0 +1,171 @@
+// The models against the same networks in Python (golden.json): names, shapes, seeded weights and logits.
+#include "trainer/models/model.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "common/error.hpp"
+#include "tests/trainer/models/golden.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+ModelConfig config_of(const std::string& name) {
+  static const std::map<std::string, ModelConfig::Type> kTypes{
+      {"mlp", ModelConfig::Type::kMlp}, {"cnn", ModelConfig::Type::kCnn}, {"resnet18", ModelConfig::Type::kResnet18}};
+  return {.type = kTypes.at(name), .hidden = {20, 12}, .init = {}};
+}
+
+// As in make_golden.py.
+at::Tensor closed_form(at::IntArrayRef shape, double offset) {
+  return (at::arange(c10::multiply_integers(shape), at::kDouble) + offset).sin().mul(0.05).to(at::kFloat).reshape(shape);
+}
+
+class ModelTest : public testing::TestWithParam<std::string> {
+ protected:
+  ModelTest() {
+    at::set_num_threads(1);  // as the golden numbers were made
+    for (const Json& entry : golden()["models"]) {
+      if (entry["name"] == GetParam()) {
+        golden_ = entry;
+      }
+    }
+    shape_ = {golden_["channels"], golden_["height"], golden_["width"]};
+  }
+
+  std::shared_ptr<Model> make(std::uint64_t seed = 42) const { return make_model(config_of(GetParam()), shape_, 10, seed); }
+
+  at::Tensor images() const { return closed_form({4, shape_.channels, shape_.height, shape_.width}, 0.5) * 20; }
+
+  std::shared_ptr<Model> closed_form_model() const {
+    const c10::NoGradGuard no_grad;
+    const auto model = make();
+    double k = 0;
+    for (const auto& parameter : model->named_parameters()) {
+      const bool is_scale = parameter->dim() == 1 && parameter.key().ends_with(".weight");
+      parameter->copy_(closed_form(parameter->sizes(), k++) + (is_scale ? 1 : 0));
+    }
+    return model;
+  }
+
+  void expect_logits(const at::Tensor& logits, const Json& expected) const {
+    ASSERT_EQ(logits.sizes(), (std::vector<std::int64_t>{4, 10}));
+    for (std::int64_t i = 0; i < 40; ++i) {
+      EXPECT_NEAR(logits.flatten()[i].item<float>(), expected[static_cast<std::size_t>(i)].get<double>(), tolerance()) << i;
+    }
+  }
+
+  // Batch norm over four values, 20 times, amplifies the rounding of convolutions, whose kernels differ between CPUs.
+  double tolerance() const { return GetParam() == "resnet18" ? 1e-4 : 1e-6; }
+
+  Json golden_;
+  ImageShape shape_;
+};
+INSTANTIATE_TEST_SUITE_P(All, ModelTest, testing::Values("mlp", "cnn", "resnet18"),
+                         [](const auto& test) { return test.param; });
+
+TEST_P(ModelTest, HasPythonsNamesAndShapesInPythonsOrder) {
+  Json parameters = Json::array();
+  for (const auto& parameter : make()->named_parameters()) {
+    parameters.push_back({parameter.key(), parameter->sizes().vec()});
+  }
+  EXPECT_EQ(parameters, golden_["parameters"]);
+  Json buffers = Json::array();
+  for (const auto& buffer : make()->named_buffers()) {
+    buffers.push_back(buffer.key());
+  }
+  EXPECT_EQ(buffers, golden_["buffers"]);
+}
+
+TEST_P(ModelTest, GivesPythonsLogits) {
+  const auto model = closed_form_model();
+  EXPECT_TRUE(model->is_training());
+  expect_logits(model->forward(images()), golden_["train"]);
+  model->eval();
+  expect_logits(model->forward(images()), golden_["eval"]);
+}
+
+TEST_P(ModelTest, BeginsWithPythonsWeightsForASeed) {
+  const auto model = make(42);
+  for (const auto& parameter : model->named_parameters()) {
+    const Json& ends = golden_["seeded"][parameter.key()];
+    const at::Tensor flat = parameter->detach().flatten();
+    EXPECT_FLOAT_EQ(flat[0].item<float>(), std::strtof(ends[0].get<std::string>().c_str(), nullptr)) << parameter.key();
+    EXPECT_FLOAT_EQ(flat[-1].item<float>(), std::strtof(ends[1].get<std::string>().c_str(), nullptr)) << parameter.key();
+  }
+}
+
+TEST_P(ModelTest, HasTheSameBitsForTheSameSeed) {
+  const auto first = make(7)->parameters();
+  const auto same = make(7)->parameters();
+  const auto other = make(8)->parameters();
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(first[i].equal(same[i]));
+  }
+  EXPECT_FALSE(first[0].equal(other[0]));
+}
+
+TEST_P(ModelTest, LeavesTheDefaultGeneratorAsFound) {
+  const at::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
+  make();
+  EXPECT_TRUE(at::detail::getDefaultCPUGenerator().get_state().equal(before));
+}
+
+TEST_P(ModelTest, GivesEveryParameterAGradient) {
+  const auto model = closed_form_model();
+  model->forward(images()).square().sum().backward();
+  for (const auto& parameter : model->named_parameters()) {
+    ASSERT_TRUE(parameter->grad().defined()) << parameter.key();
+    EXPECT_TRUE(parameter->grad().isfinite().all().item<bool>()) << parameter.key();
+    EXPECT_TRUE(parameter->grad().abs().sum().item<float>() > 0) << parameter.key();
+  }
+}
+
+TEST_P(ModelTest, TakesABatchOfOneWhenEvaluating) {
+  const auto model = closed_form_model();
+  model->eval();
+  const at::Tensor all = model->forward(images());
+  const at::Tensor one = model->forward(images().narrow(0, 2, 1));
+  EXPECT_TRUE(one.allclose(all.narrow(0, 2, 1), 1e-4, 1e-5));
+}
+
+TEST(Dropout, DrawsOnlyInTrainingAndOnlyWhenAskedFor) {
+  for (const ModelConfig::Type type : {ModelConfig::Type::kMlp, ModelConfig::Type::kCnn}) {
+    const at::Tensor images = closed_form({8, 1, 8, 8}, 0) * 20;
+    const auto model = make_model({.type = type, .hidden = {64}, .dropout = 0.5, .init = {}}, {1, 8, 8}, 10, 0);
+    EXPECT_FALSE(model->forward(images).equal(model->forward(images)));
+    model->eval();
+    EXPECT_TRUE(model->forward(images).equal(model->forward(images)));
+    const auto plain = make_model({.type = type, .hidden = {64}, .init = {}}, {1, 8, 8}, 10, 0);
+    EXPECT_TRUE(plain->forward(images).equal(plain->forward(images)));
+  }
+}
+
+TEST(Mlp, MayHaveNoHiddenLayer) {
+  const auto model = make_model({.type = ModelConfig::Type::kMlp, .hidden = {}, .init = {}}, {1, 2, 2}, 3, 0);
+  ASSERT_EQ(model->named_parameters().size(), 2U);
+  EXPECT_EQ(model->forward(closed_form({5, 1, 2, 2}, 0)).sizes(), (std::vector<std::int64_t>{5, 3}));
+}
+
+TEST(MakeModel, RefusesImagesThatAreTooSmall) {
+  const auto make = [](ModelConfig::Type type, std::int64_t side) {
+    make_model({.type = type, .init = {}}, {1, side, side}, 10, 0);
+  };
+  EXPECT_THROW(make(ModelConfig::Type::kCnn, 3), UsageError);
+  EXPECT_NO_THROW(make(ModelConfig::Type::kCnn, 4));
+  EXPECT_THROW(make(ModelConfig::Type::kResnet18, 7), UsageError);
+  EXPECT_NO_THROW(make(ModelConfig::Type::kMlp, 1));
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -231,7 +231,9 @@ class ConfigReader {
       return;
     }
     failed_.insert(pointer);
-    std::string message = "expected " + expectation(key.kind) + ", found " + shown(value) + " (" + pointer + ")";
+    const bool strings_expected = std::holds_alternative<TextKind>(key.kind) || std::holds_alternative<NameKind>(key.kind);
+    const std::string type = value.is_string() && !strings_expected ? "the string " : "";
+    std::string message = "expected " + expectation(key.kind) + ", found " + type + shown(value) + " (" + pointer + ")";
     if (const auto* names = std::get_if<NameKind>(&key.kind); names != nullptr && value.is_string()) {
       const std::string hint = did_you_mean(value.get_ref<const std::string&>(), names->names);
       if (!hint.empty()) message += "." + hint;

@@ -85,11 +85,11 @@ TEST(ParseConfig, UnknownKeys) {
 
 TEST(ParseConfig, WrongTypes) {
   EXPECT_EQ(refusal_of_keys("\"epochs\": \"3\""),
-            "train.json:2:11: expected an integer from 1 to 1000000000, found \"3\" (/epochs)");
+            "train.json:2:11: expected an integer from 1 to 1000000000, found the string \"3\" (/epochs)");
   EXPECT_EQ(refusal_of_keys("\"epochs\": 1.5"),
             "train.json:2:11: expected an integer from 1 to 1000000000, found 1.5 (/epochs)");
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"lr\": \"fast\"}"),
-            "train.json:2:21: expected a number above 0, found \"fast\" (/optimizer/lr)");
+            "train.json:2:21: expected a number above 0, found the string \"fast\" (/optimizer/lr)");
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"lr\": null}"),
             "train.json:2:21: expected a number above 0, found null (/optimizer/lr)");
   EXPECT_EQ(refusal_of_keys("\"log\": {\"tensorboard\": 1}"),
@@ -187,7 +187,7 @@ TEST(ParseConfig, AllErrorsAreReportedTogetherInTheOrderOfTheFile) {
             "  train.json:2:1: unknown key 'epoch' (/epoch). Did you mean 'epochs'?\n"
             "  train.json:3:15: expected an integer from 1 to 1000000000, found 0 (/batch_size)\n"
             "  train.json:4:21: expected a number above 0, found -1 (/optimizer/lr)\n"
-            "  override 'seed=x': expected an integer from 0 to 9007199254740992, found \"x\" (/seed)");
+            "  override 'seed=x': expected an integer from 0 to 9007199254740992, found the string \"x\" (/seed)");
 }
 
 TEST(ParseConfig, ManyErrorsAreCounted) {
@@ -231,7 +231,7 @@ TEST(Overrides, ErrorsNameTheOverride) {
   EXPECT_EQ(refusal_of_override("optimzer.lr=3"),
             "override 'optimzer.lr=3': unknown key 'optimzer' (/optimzer). Did you mean 'optimizer'?");
   EXPECT_EQ(refusal_of_override("optimizer.lr=fast"),
-            "override 'optimizer.lr=fast': expected a number above 0, found \"fast\" (/optimizer/lr)");
+            "override 'optimizer.lr=fast': expected a number above 0, found the string \"fast\" (/optimizer/lr)");
   EXPECT_EQ(refusal_of_override("optimizer=3"), "override 'optimizer=3': expected an object in braces, found 3 (/optimizer)");
   EXPECT_EQ(refusal_of_override("epochs.x=3"), "override 'epochs.x=3': there is no key under /epochs, which is 3");
   EXPECT_EQ(refusal_of_override("model.hidden=[1]"),

@@ -1,0 +1,264 @@
+// Opening a run directory, in this order: is it one at all (before anything is written into it), is it free, does the config
+// fit, and only then is config.json written. See run_directory.hpp.
+#include "common/run_directory.hpp"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "common/atomic_file.hpp"
+#include "common/config/parse_config.hpp"
+#include "common/error.hpp"
+#include "common/run_lock.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kElsewhere = "choose another --run-dir";
+
+std::string numbered(const char* format, long long number) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), format, number);
+  return text.data();
+}
+
+// Absolute, without a slash at the end, so that a number can be appended.
+fs::path tidy(const fs::path& root) {
+  fs::path path = fs::absolute(root).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+// ---- is it a run directory? ----
+
+// What may be there before config.json is: a run that was killed at its very beginning, a token, the logs of scripts.
+bool may_precede_config(const std::string& name) {
+  return name == "lock" || name == "token" || name == "logs" || name == "report.json" ||
+         name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-");
+}
+
+bool is_of_a_run(const std::string& name) {
+  return may_precede_config(name) || name == "config.json" || name == "metrics.jsonl" || name == "tensorboard" ||
+         name == "checkpoints" || name == "ledger" || name.starts_with(".metrics.jsonl.tmp-");
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error) throw UsageError("can't read run directory " + folder.string() + ": " + error.message() + "; " + kElsewhere);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool has(const std::vector<std::string>& names, const char* name) {
+  return std::binary_search(names.begin(), names.end(), name);
+}
+
+// Someone's own files must not be mixed with ours, and not be renamed by --fresh either. A user may add notes to a run
+// directory, and other programs have a config.json too: config.json together with our lock is what makes it ours.
+void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& names) {
+  if (has(names, "config.json") && has(names, "lock")) return;
+  std::string foreign;
+  int count = 0;
+  for (const std::string& name : names) {
+    if (!is_of_a_run(name) && ++count <= 3) foreign += (foreign.empty() ? "" : ", ") + name;
+  }
+  if (count == 0) return;
+  if (count > 3) foreign += " and " + std::to_string(count - 3) + " more";
+  throw UsageError(layout.root.string() + " is not a run directory, it holds other files (" + foreign + "): " + kElsewhere);
+}
+
+// Results whose config is lost: nobody can tell whether this config continues them.
+void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>& names) {
+  if (has(names, "config.json")) return;
+  for (const std::string& name : names) {
+    if (may_precede_config(name)) continue;
+    throw UsageError(
+        "run directory " + layout.root.string() + " has " + name +
+        " but no config.json, so it can't be told whether this config continues it: use --fresh to keep it under " +
+        "another name and begin anew, or " + kElsewhere);
+  }
+}
+
+// ---- making and renaming ----
+
+void make_directory(const fs::path& root) {
+  std::error_code error;
+  const fs::file_status status = fs::status(root, error);
+  if (fs::exists(status) && !fs::is_directory(status)) {
+    throw UsageError("run directory " + root.string() + " is a file, expected a folder: " + kElsewhere);
+  }
+  fs::create_directories(root, error);
+  if (error)
+    throw UsageError("can't make run directory " + root.string() + ": " + error.message() + "; mend that or " + kElsewhere);
+}
+
+bool rename_without_replacing(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  // File systems without that flag (NFS): the lock we hold keeps others from doing the same at the same time.
+  if (errno == EINVAL || errno == ENOSYS) {
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(to, ignored))) {
+      errno = EEXIST;
+      return false;
+    }
+    return ::rename(from.c_str(), to.c_str()) == 0;
+  }
+  return false;
+}
+
+fs::path set_aside(const fs::path& root) {
+  constexpr int kMostRenamed = 100'000;
+  for (int number = 1; number <= kMostRenamed; ++number) {
+    const fs::path target = root.string() + "." + std::to_string(number);
+    if (rename_without_replacing(root, target)) return target;
+    if (errno != EEXIST && errno != ENOTEMPTY) {
+      throw UsageError("can't rename " + root.string() + " to " + target.string() + " for --fresh: " + std::strerror(errno) +
+                       "; " + kElsewhere);
+    }
+  }
+  throw UsageError("can't rename " + root.string() + " for --fresh: all names up to ." + std::to_string(kMostRenamed) +
+                   " are taken; " + kElsewhere);
+}
+
+// ---- does the config fit? ----
+
+TrainConfig read_old_config(const RunLayout& layout) {
+  try {
+    return load_config(layout.config());
+  } catch (const UsageError& error) {
+    throw UsageError("run directory " + layout.root.string() +
+                     " has a config.json that can't be read: use --fresh to keep it under another name and begin anew, or " +
+                     kElsewhere + ". " + error.what());
+  }
+}
+
+// Notes about harmless differences; throws for others.
+std::string compare_with(const TrainConfig& old_config, const TrainConfig& config, const RunLayout& layout) {
+  std::string notes, refusals;
+  for (const ConfigDifference& difference : compare_configs(old_config, config)) {
+    if (difference.may_change) {
+      notes +=
+          (notes.empty() ? "" : "\n") + difference.pointer + " changed from " + difference.before + " to " + difference.after;
+    } else {
+      refusals += "\n  " + difference.pointer + ": " + difference.before + " there, " + difference.after + " now";
+    }
+  }
+  if (refusals.empty()) return notes;
+  throw UsageError("run directory " + layout.root.string() + " belongs to another config:" + refusals +
+                   "\nUse --fresh to keep it under another name and begin anew, or " + kElsewhere + ".");
+}
+
+void write_config(const RunLayout& layout, const TrainConfig& config) {
+  const std::string text = to_json_text(config);
+  std::ostringstream old_text;
+  if (std::ifstream in(layout.config(), std::ios::binary); in) old_text << in.rdbuf();
+  if (old_text.str() == text) return;
+  try {
+    write_file_atomically(layout.config(), text);
+  } catch (const std::system_error& error) {
+    throw UsageError(std::string(error.what()) + "; mend that or " + kElsewhere);
+  }
+}
+
+// ---- what is done already? ----
+
+std::int64_t limit_of(std::int64_t max_steps) {
+  return max_steps == 0 ? std::numeric_limits<std::int64_t>::max() : max_steps;
+}
+
+// Unverified: the trainer checks checkpoints before it uses them.
+void read_latest(RunState& state, const TrainConfig& config) {
+  std::ifstream in(state.layout.checkpoints() / "latest" / "manifest.json", std::ios::binary);
+  const Json manifest = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const auto integer = [&](const char* name) -> std::optional<std::int64_t> {
+    const auto found = manifest.find(name);
+    if (found == manifest.end() || !found->is_number_integer()) return std::nullopt;
+    return found->get<std::int64_t>();
+  };
+  if (!manifest.is_object()) return;
+  state.latest_step = integer("step");
+  const auto said_finished = manifest.find("finished");
+  const auto epochs = integer("config_epochs"), max_steps = integer("config_max_steps");
+  if (said_finished == manifest.end() || !said_finished->is_boolean() || !epochs || !max_steps) return;
+  // It was finished under the limits of then; with larger ones it goes on.
+  const bool enlarged = config.epochs > *epochs || limit_of(config.max_steps) > limit_of(*max_steps);
+  state.finished = state.latest_step && said_finished->get<bool>() && !enlarged;
+}
+
+// Closes the lock unless the opening succeeds.
+class LockGuard {
+ public:
+  explicit LockGuard(int fd) : fd_(fd) {}
+  ~LockGuard() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  LockGuard(const LockGuard&) = delete;
+  LockGuard& operator=(const LockGuard&) = delete;
+  void replace(int fd) {
+    ::close(fd_);
+    fd_ = fd;
+  }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+bool has_results(const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) { return name != "lock" && name != "token"; });
+}
+
+}  // namespace
+
+fs::path RunLayout::logs(int round, int rank) const {
+  return root / "logs" / numbered("round-%03lld", round) / numbered("rank-%05lld", rank);
+}
+
+fs::path RunLayout::checkpoint(std::int64_t step) const {
+  return checkpoints() / numbered("step-%09lld", step);
+}
+
+RunState open_run_directory(const fs::path& root, const TrainConfig& config, FreshStart fresh) {
+  RunState state{.layout = {tidy(root)}, .latest_step = {}, .renamed_to = {}, .notes = {}};
+  const RunLayout& layout = state.layout;
+  make_directory(layout.root);
+  refuse_foreign(layout, names_in(layout.root));
+  LockGuard lock(take_run_lock(layout.root));
+
+  // From here on nobody else changes the directory, so what is in it now counts.
+  if (fresh == FreshStart::kRename && has_results(names_in(layout.root))) {
+    state.renamed_to = set_aside(layout.root).string();
+    make_directory(layout.root);
+    lock.replace(take_run_lock(layout.root));
+  }
+  const std::vector<std::string> names = names_in(layout.root);
+  refuse_lost_config(layout, names);
+  state.resumed = has(names, "config.json");
+  if (state.resumed) {
+    state.notes = compare_with(read_old_config(layout), config, layout);
+    read_latest(state, config);
+  }
+  write_config(layout, config);
+  state.lock_fd = lock.release();
+  return state;
+}
+
+}  // namespace ddprun

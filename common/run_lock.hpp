@@ -1,0 +1,14 @@
+// The lock of a run directory: flock on its file `lock`, so it ends with the last process that holds the descriptor, however
+// that ends. The file says who holds it: {"host", "pid", "started"}. Called by open_run_directory only.
+#pragma once
+
+#include <filesystem>
+
+namespace ddprun {
+
+// Takes the lock of an existing directory and writes our name into it. The descriptor is CLOEXEC and stays open. When the
+// holder named in the file is a process of this machine that is gone, what holds on is its guardian, which ends within seconds:
+// waits for it. Throws UsageError naming the holder, or what the system refused.
+int take_run_lock(const std::filesystem::path& root);
+
+}  // namespace ddprun

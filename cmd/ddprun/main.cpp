@@ -1,8 +1,6 @@
 // ddprun: parse, plan, run. Everything that can be refused is refused here, before anything is started; run_agent() does the
 // rest. Errors end as one line "ddprun: ..." on stderr and the exit code of their type (docs/exit-codes.md).
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +12,7 @@
 
 #include "common/error.hpp"
 #include "common/run_directory.hpp"
+#include "common/run_lock.hpp"
 #include "common/version.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/console.hpp"
@@ -91,14 +90,7 @@ int lock_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw UsageError("cannot make the run directory " + folder.string() + ": " + error.message());
-  const fs::path file = RunLayout{folder}.lock();
-  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) throw UsageError("cannot write in the run directory " + folder.string() + ": " + std::strerror(errno));
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    ::close(fd);
-    throw UsageError("the run directory " + folder.string() + " is in use by a live run; give --run-dir another folder");
-  }
-  return fd;
+  return take_run_lock(folder);
 }
 
 // A folder of its own, like torchrun's: `parent`/ddprun_<random>.

@@ -1,0 +1,116 @@
+"""What a person sees of a train.json: a worker that only speaks the channel stands in for ddptrain, so nothing here needs LibTorch."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+WORKER = f"""#!{sys.executable}
+import json, os, signal, struct, sys
+fd = int(os.environ["DDPRUN_CHANNEL"].split(":")[1])
+rank, restart = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+def say(kind, **fields):
+    text = json.dumps({{"type": kind, **fields}}).encode()
+    os.write(fd, struct.pack("<II", len(text) + 4, len(text)) + text)
+
+def progress(step):
+    if rank == 0:
+        say("progress", step=step, steps_total=60, epoch=0, epochs=1, samples=8 * step, loss=0.5, lr=0.1, samples_per_s=1234.5)
+
+say("hello", protocol=1, version="test", pid=os.getpid())
+say("phase", phase="running", step=0, epoch=0)
+progress(10)
+print("a line", flush=True)
+if rank == 1 and restart == 0 and os.environ.get("FAIL"):
+    print("last words", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+if os.environ.get("FAIL") and restart == 0:
+    signal.pause()
+progress(60)
+if rank == 0:
+    say("eval", step=60, epoch=0, loss=0.25, accuracy=0.9041, samples=100)
+say("phase", phase="done", step=60, epoch=0)
+"""
+
+
+@pytest.fixture
+def launcher(ddprun_bin, tmp_path) -> pathlib.Path:
+    """A copy of ddprun with the stand-in beside it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    shutil.copy(ddprun_bin, folder / "ddprun")
+    (folder / "ddptrain").write_text(WORKER, encoding="utf-8")
+    (folder / "ddptrain").chmod(0o755)
+    (tmp_path / "train.json").write_text(json.dumps({"name": "small", "device": "cpu", "batch_size": 8, "data": {"dir": "data"}}))
+    return folder / "ddprun"
+
+
+def test_plain_lines_tell_the_story(launcher, run, tmp_path):
+    done = run([launcher, "--nproc-per-node", "2", "train.json"], FAIL="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"small: 2 workers on cpu, run directory {tmp_path}/runs/small"
+    assert re.fullmatch(r"rank 0 pid \d+, rank 1 pid \d+", lines[1])
+    assert "[rank 0] a line" in lines and "[rank 1] a line" in lines
+    assert "epoch 1/1, step 60: test accuracy 90.41 %, loss 0.2500 on 100 samples" in lines
+    assert re.fullmatch(rf"done: test accuracy 90.41 %, 60 steps in .*, 1 restart, {tmp_path}/runs/small", lines[-1])
+    assert re.search(r"^ddprun: rank 1 \(pid \d+\) failed: signal 9 \(SIGKILL\)", done.stderr, flags=re.MULTILINE)
+    assert "    | last words\n" in done.stderr
+    assert f"{tmp_path}/runs/small/logs/round-000/rank-00001/stderr.log" in done.stderr
+    report = json.loads((tmp_path / "runs/small/report.json").read_text())
+    assert [r["decision"] for r in report["rounds"]] == ["restart", "end"]
+    assert report["rounds"][0]["first_cause"]["rank"] == 1
+    assert report["evaluation"]["accuracy"] == 0.9041 and report["last_step"] == 60 and report["exit"]["code"] == 0
+
+
+def test_quiet_has_the_end_only(launcher, run):
+    done = run([launcher, "-q", "train.json"])
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"done: .*\n", done.stdout) and done.stderr == ""
+
+
+def test_json_has_every_event(launcher, run):
+    done = run([launcher, "--json", "train.json"])
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"run_started", "round_started", "worker_started", "hello", "phase", "progress", "evaluation", "output", "worker_ended",
+            "run_ended"} <= {e["event"] for e in events}
+
+
+def test_a_terminal_has_a_bar_that_lines_do_not_tear(launcher, tmp_path):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([str(launcher), "train.json"], cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as job:
+        os.close(theirs)
+        text = b""
+        while select.select([ours], [], [], 30)[0]:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:  # the other side is closed
+                break
+            text += piece
+        assert job.wait(30) == 0
+    os.close(ours)
+    shown = text.decode()
+    assert "\x1b[36m[rank 0] \x1b[0ma line\r\n" in shown
+    assert re.search(r"\r\x1b\[K\[?[#.]*\]?\s*epoch 1/1  step 10/60", shown), shown
+    # Whatever follows a bar erases it first.
+    for bar in re.finditer(r"step \d+/60[^\r\n]*", shown):
+        assert shown[bar.end():].startswith("\r\x1b[K"), shown
+
+
+def test_a_second_start_says_how_the_first_ended(launcher, run, tmp_path):
+    assert run([launcher, "train.json"]).returncode == 0
+    report = tmp_path / "runs/small/report.json"
+    content = json.loads(report.read_text())
+    content["exit"] = content["invocations"][0]["exit"] = None
+    report.write_text(json.dumps(content))
+    done = run([launcher, "train.json"])
+    assert done.returncode == 0 and "unfinished report" in done.stdout
+    assert len(json.loads(report.read_text())["invocations"]) == 2

@@ -140,7 +140,7 @@ class LoaderTest : public testing::TestWithParam<std::int64_t> {
  protected:
   std::int64_t side() const { return GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(InlineAndThread, LoaderTest, testing::Values(4, 128));
+INSTANTIATE_TEST_SUITE_P(InlineAndThread, LoaderTest, testing::Values(4, 256));
 
 TEST_P(LoaderTest, HandsOutTheSamplersSharesInOrder) {
   const Dataset data = counted_data(23, side());

@@ -32,7 +32,8 @@ class Optimizer {
 // `parameters` in the model's order; they stay shared with the model.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters);
 
-// Scales the gradients so that their total 2-norm is at most max_norm; returns the norm before. As torch.nn.utils.clip_grad_norm_.
+// Scales the gradients so that their total 2-norm is at most max_norm; returns the norm before. As
+// torch.nn.utils.clip_grad_norm_.
 double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm);
 
 }  // namespace ddprun::trainer

@@ -8,6 +8,7 @@
 namespace ddprun::trainer {
 
 // Factor for optimizer step `step` (counted from 0) of `total_steps`; `steps_per_epoch` serves the step schedule.
-double learning_rate_factor(const ScheduleConfig& config, std::int64_t step, std::int64_t steps_per_epoch, std::int64_t total_steps);
+double learning_rate_factor(const ScheduleConfig& config, std::int64_t step, std::int64_t steps_per_epoch,
+                            std::int64_t total_steps);
 
 }  // namespace ddprun::trainer

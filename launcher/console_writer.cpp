@@ -82,23 +82,22 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     push(head, text);
   }
 
-  void part(int source, std::string_view anew, std::string_view more, bool ends) {
-    if (state_ == State::kClosed) return;
+  bool part(int source, std::string_view anew, std::string_view more, bool ends) {
+    if (state_ == State::kClosed) return true;  // silently
     const bool continues = open_source_ == source;
     std::string head;
     if (bar_shown_) head = kEraseLine;
     if (!continues && open_source_ != kNobody) head += '\n';
     const std::string_view text = continues ? more : anew;
     if (!room_for(head.size() + text.size())) {
-      if (ends) {
-        ++dropped_;
-        ++dropped_total_;
-      }
-      return;
+      ++dropped_;
+      ++dropped_total_;
+      return false;
     }
     bar_shown_ = false;
     open_source_ = ends ? kNobody : source;
     push(head, text);
+    return true;
   }
 
   void set_bar(std::string_view text) {
@@ -265,8 +264,8 @@ void ConsoleWriter::line(Stream stream, std::string_view text) {
   sink(stream).append(whole);
 }
 
-void ConsoleWriter::part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends) {
-  sink(stream).part(source, anew, more, ends);
+bool ConsoleWriter::part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends) {
+  return sink(stream).part(source, anew, more, ends);
 }
 
 void ConsoleWriter::set_bar(std::string_view text) {

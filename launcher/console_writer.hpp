@@ -45,8 +45,9 @@ class ConsoleWriter {
   // A line of ddprun's own, without '\n'.
   void line(Stream stream, std::string_view text);
   // Part of a line of `source`. `anew` is written when the line is not open on the console (with its prefix), `more` when it
-  // is. `ends`: both end in '\n'; otherwise the line stays open until the next text of anybody.
-  void part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends);
+  // is. `ends`: both end in a newline; otherwise the line stays open until the next text of anybody. False when there was no
+  // room: the line then counts as left out, and the rest of it is not to be written.
+  bool part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends);
 
   // Replaces the bar; empty removes it. Nothing happens without a terminal or while its queue is not empty.
   void set_bar(std::string_view text);

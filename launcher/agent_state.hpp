@@ -25,7 +25,7 @@ struct AgentSettings {
   bool workers_have_channel = false;
   int first_round = 0;  // rounds are counted on over the invocations of a run directory
   std::chrono::milliseconds shutdown_timeout{30000};
-  RestartLimits restarts;
+  RestartLimits restarts{};
 };
 
 struct Instant {
@@ -54,7 +54,7 @@ struct SpawnFailed {
   std::string message;
   std::int64_t time_ns = 0;
 };
-struct WorkerSpoke {
+struct WorkerSaid {
   int rank = 0;
   channel::FromWorker message;
 };
@@ -69,7 +69,7 @@ struct RoundSwept {};
 }  // namespace agent_event
 
 using AgentEvent =
-    std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSpoke,
+    std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
                  agent_event::SignalArrived, agent_event::TimerFired, agent_event::RoundSwept>;
 
 namespace agent_action {
@@ -136,7 +136,7 @@ class AgentState {
   void handle(const agent_event::Begin&);
   void handle(const agent_event::WorkerExited& event);
   void handle(const agent_event::SpawnFailed& event);
-  void handle(const agent_event::WorkerSpoke& event);
+  void handle(const agent_event::WorkerSaid& event);
   void handle(const agent_event::SignalArrived& event);
   void handle(const agent_event::TimerFired& event);
   void handle(const agent_event::RoundSwept&);

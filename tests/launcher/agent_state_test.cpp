@@ -1,0 +1,424 @@
+// The agent's state machine: events in, actions out, read like a conversation. The actions are rendered as short texts.
+#include "launcher/agent_state.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <random>
+#include <sstream>
+
+namespace ddprun {
+namespace {
+
+using namespace agent_event;  // NOLINT: the test reads as a script
+using channel::ErrorKind;
+using channel::Phase;
+using std::chrono::milliseconds;
+using Lines = std::vector<std::string>;
+
+std::string joined(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+std::string text_of(const channel::FromAgent& message) {
+  if (const auto* stop = std::get_if<channel::Stop>(&message)) return stop->mode == channel::Stop::Mode::kSave ? "save" : "now";
+  if (const auto* at = std::get_if<channel::StopAt>(&message)) return "stop-at " + std::to_string(at->step);
+  if (std::holds_alternative<channel::Carry>(message)) return "carry";
+  return "store";
+}
+
+struct Render {
+  std::string operator()(const agent_action::StartRound& a) const {
+    return "start " + std::to_string(a.round) + " restarts " + std::to_string(a.restart_count);
+  }
+  std::string operator()(const agent_action::Tell& a) const { return "tell " + joined(a.ranks) + " " + text_of(a.message); }
+  std::string operator()(const agent_action::SendSignal& a) const {
+    return "signal " + joined(a.ranks) + " " + std::to_string(a.signal);
+  }
+  std::string operator()(const agent_action::Sweep& a) const { return a.patient ? "sweep patiently" : "sweep"; }
+  std::string operator()(const agent_action::SetTimer& a) const {
+    const char* names[] = {"save", "kill", "pause"};
+    return std::string("timer ") + names[static_cast<int>(a.timer)] + " " + std::to_string(a.after.count());
+  }
+  std::string operator()(const agent_action::CancelTimer&) const { return ""; }
+  std::string operator()(const agent_action::Finish& a) const { return "finish " + std::to_string(a.exit_code); }
+  std::string operator()(const agent_action::Emit&) const { return ""; }
+};
+
+class AgentStateTest : public testing::Test {
+ protected:
+  void job(int world_size, bool channel, int max_restarts = 0, milliseconds timeout = milliseconds(20000)) {
+    state_.emplace(AgentSettings{.world_size = world_size,
+                                 .workers_have_channel = channel,
+                                 .first_round = 0,
+                                 .shutdown_timeout = timeout,
+                                 .restarts = {.max_restarts = max_restarts, .refill_by_progress = channel}});
+    begin_ = on(Begin{});
+    if (channel) {
+      for (int rank = 0; rank < world_size; ++rank) on(WorkerSaid{rank, channel::Hello{}});
+    }
+  }
+  // What must be done; emitted events are kept in events_.
+  Lines on(const AgentEvent& event) {
+    now_.steady += milliseconds(10);
+    now_.realtime_ns += 10'000'000;
+    Lines lines;
+    for (const AgentAction& action : state_->on(event, now_)) {
+      if (const auto* emit = std::get_if<agent_action::Emit>(&action)) events_.push_back(emit->event);
+      const std::string line = std::visit(Render{}, action);
+      if (!line.empty()) lines.push_back(line);
+    }
+    return lines;
+  }
+  Lines exits(int rank, int code) { return on(WorkerExited{rank, 100 + rank, {.code = code}, now_.realtime_ns + 1}); }
+  Lines dies(int rank, int signal) {
+    return on(WorkerExited{rank, 100 + rank, {.code = 0, .signal = signal}, now_.realtime_ns + 1});
+  }
+  Lines says(int rank, channel::FromWorker message) { return on(WorkerSaid{rank, std::move(message)}); }
+  Lines swept() { return on(RoundSwept{}); }
+  const RoundFailed& last_failure() const {
+    for (auto event = events_.rbegin(); event != events_.rend(); ++event) {
+      if (const auto* failed = std::get_if<RoundFailed>(&*event)) return *failed;
+    }
+    throw std::logic_error("no RoundFailed was emitted");
+  }
+  static channel::WorkerError error(ErrorKind kind, std::int64_t step = 0) {
+    channel::WorkerError made;
+    made.kind = kind;
+    made.message = "because";
+    made.step = step;
+    return made;
+  }
+
+  std::optional<AgentState> state_;
+  Instant now_{std::chrono::steady_clock::time_point{}, 1'000'000'000};
+  std::vector<RunEvent> events_;
+  Lines begin_;
+};
+
+TEST_F(AgentStateTest, AJobThatSucceeds) {
+  job(2, false);
+  EXPECT_EQ(begin_, Lines{"start 0 restarts 0"});
+  EXPECT_EQ(exits(1, 0), Lines{});  // fine while others run
+  EXPECT_EQ(exits(0, 0), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 0"});
+  EXPECT_EQ(swept(), Lines{});
+}
+
+TEST_F(AgentStateTest, AFailureStopsTheOthersAndPassesItsCodeOn) {
+  job(3, false);
+  EXPECT_EQ(exits(1, 7), (Lines{"signal 0,2 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{});
+  EXPECT_EQ(dies(2, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 7"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  ASSERT_EQ(last_failure().consequences.size(), 2u);
+  EXPECT_EQ(last_failure().consequences[0].cause, Cause::kStopped);
+}
+
+TEST_F(AgentStateTest, WhoeverIgnoresTheStopIsKilled) {
+  job(2, false);
+  exits(0, 1);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"signal 1 9"});
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 1"});
+  EXPECT_EQ(last_failure().first.rank, 0);
+}
+
+TEST_F(AgentStateTest, WithoutTimeToStopTheyAreKilledAtOnce) {
+  job(2, false, 0, milliseconds(0));
+  EXPECT_EQ(exits(0, 1), Lines{"signal 1 9"});
+}
+
+TEST_F(AgentStateTest, RestartsWithinTheBudget) {
+  job(1, false, 1);
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  exits(0, 3);
+  EXPECT_EQ(swept(), Lines{"finish 3"});
+}
+
+TEST_F(AgentStateTest, ACrashLoopPausesAndASignalEndsThePause) {
+  job(1, false, 5);
+  exits(0, 1);
+  swept();
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"timer pause 500"});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kPause}), Lines{"start 2 restarts 2"});
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"timer pause 1000"});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"finish 130"});
+}
+
+TEST_F(AgentStateTest, AProgramThatCannotBeStarted) {
+  job(2, false, 3);
+  on(SpawnFailed{0, ENOENT, "cannot start 'x': No such file or directory", now_.realtime_ns});
+  on(SpawnFailed{1, ENOENT, "cannot start 'x': No such file or directory", now_.realtime_ns});
+  EXPECT_EQ(swept(), Lines{"finish 2"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kSpawn);
+}
+
+TEST_F(AgentStateTest, ChannelWorkersAreToldBeforeTheyAreSignalled) {
+  job(2, true);
+  EXPECT_EQ(dies(1, SIGSEGV), (Lines{"tell 0 now", "signal 0 15", "timer kill 20000"}));
+}
+
+TEST_F(AgentStateTest, ALostPeerIsNeverTheCauseThoughItsEndIsHeardFirst) {
+  job(2, true);
+  says(0, error(ErrorKind::kLostPeer));
+  exits(0, 1);
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});  // not ours: nobody has been sent SIGKILL
+  EXPECT_EQ(swept(), Lines{"finish 137"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kLostPeer);
+}
+
+TEST_F(AgentStateTest, TheEarliestOfTwoFailuresIsTheCause) {
+  job(3, false);
+  on(WorkerExited{2, 1, {.code = 5}, 900});
+  on(WorkerExited{0, 1, {.code = 6}, 800});  // was asked to stop only after it had ended by itself? no: asked, so a consequence
+  dies(1, SIGTERM);
+  EXPECT_EQ(swept(), Lines{"finish 5"});
+}
+
+TEST_F(AgentStateTest, TypedErrorsDecide) {
+  job(2, true, 3);
+  says(0, error(ErrorKind::kUsage));
+  exits(0, 2);
+  dies(1, SIGTERM);
+  EXPECT_EQ(swept(), Lines{"finish 2"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kUsage);
+  EXPECT_EQ(last_failure().first.message, "because");
+}
+
+TEST_F(AgentStateTest, WithoutATypedErrorExit2IsAnOrdinaryFailure) {
+  job(1, true, 3);
+  exits(0, 2);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+TEST_F(AgentStateTest, WarningsAreNoFailures) {
+  job(1, true, 3);
+  channel::WorkerError warning = error(ErrorKind::kCheckpoint);
+  warning.fatal = false;
+  says(0, warning);
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+TEST_F(AgentStateTest, TwiceAtTheSameStepWithoutACheckpointEnds) {
+  job(1, true, 3);
+  says(0, channel::CheckpointPublished{.step = 40, .path = ""});
+  says(0, error(ErrorKind::kException, 41));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  says(0, error(ErrorKind::kException, 41));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"finish 83"});
+}
+
+// ---- stopping by a signal ----
+
+TEST_F(AgentStateTest, AScriptGetsTheSignalItself) {
+  job(2, false, 3);
+  EXPECT_EQ(on(SignalArrived{SIGINT}), (Lines{"signal 0,1 2", "timer kill 20000"}));
+  exits(0, 0);
+  EXPECT_EQ(exits(1, 1), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 130"});
+}
+
+TEST_F(AgentStateTest, TheChildOfAWrapperThatDiedOfTheSignalHasTheRestOfTheTime) {
+  job(1, false);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep patiently"});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+}
+
+TEST_F(AgentStateTest, ASecondSignalKillsNow) {
+  job(2, false);
+  on(SignalArrived{SIGINT});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
+  dies(0, SIGKILL);
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 130"});
+}
+
+TEST_F(AgentStateTest, ASecondSignalDuringAPatientSweepKillsTheRest) {
+  job(1, false);
+  on(SignalArrived{SIGINT});
+  EXPECT_EQ(dies(0, SIGINT), Lines{"sweep patiently"});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 130"});
+}
+
+TEST_F(AgentStateTest, ChannelWorkersAgreeOnAStepAndSave) {
+  job(2, true);
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
+  EXPECT_EQ(says(0, channel::StopReady{10}), Lines{});
+  EXPECT_EQ(says(1, channel::StopReady{12}), Lines{"tell 0,1 stop-at 12"});
+  EXPECT_EQ(says(1, channel::StopReady{12}), Lines{"tell 1 stop-at 12"});  // asked again
+  exits(1, 85);
+  EXPECT_EQ(exits(0, 85), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, AWorkerThatIsDoneOwesNoAnswer) {
+  job(2, true);
+  says(1, channel::PhaseChange{.phase = Phase::kDone});
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(says(0, channel::StopReady{10}), Lines{"tell 0,1 stop-at 10"});
+  exits(1, 0);
+  exits(0, 0);
+  EXPECT_EQ(swept(), Lines{"finish 0"});  // the job was finished
+}
+
+TEST_F(AgentStateTest, WhoeverCannotSaveInTimeIsStopped) {
+  job(2, true);
+  on(SignalArrived{SIGTERM});
+  says(0, channel::StopReady{10});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kSave}), (Lines{"tell 0,1 now", "signal 0,1 15", "timer kill 5000"}));
+  dies(0, SIGTERM);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"signal 1 9"});
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+}
+
+TEST_F(AgentStateTest, AFailureWhileSavingStopsTheRest) {
+  job(2, true);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(dies(1, SIGSEGV), (Lines{"tell 0 now", "signal 0 15", "timer kill 5000"}));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+}
+
+TEST_F(AgentStateTest, WorkersThatHaveNotSpokenAreSignalled) {
+  state_.emplace(AgentSettings{.world_size = 2, .workers_have_channel = true});
+  on(Begin{});
+  says(0, channel::Hello{});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), (Lines{"tell 0,1 now", "signal 0,1 15", "timer kill 30000"}));
+}
+
+TEST_F(AgentStateTest, ABareSignalIsAskedAbout) {
+  job(1, true);
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"tell 0 carry"});
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"tell 0 save"});
+}
+
+TEST_F(AgentStateTest, WorkersThatWerePreemptedUnaskedEndTheJob) {
+  job(2, true, 3);
+  EXPECT_EQ(exits(0, 85), (Lines{"tell 1 now", "signal 1 15", "timer kill 20000"}));
+  exits(1, 85);
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, AForScriptExit85IsAFailureLikeAnyOther) {
+  job(1, false, 1);
+  exits(0, 85);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+TEST_F(AgentStateTest, ASignalWhileStoppingForAFailureMeansNoRestart) {
+  job(2, false, 3);
+  exits(0, 1);
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});
+  dies(1, SIGTERM);
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+  EXPECT_EQ(last_failure().first.rank, 0);
+}
+
+// Whatever happens in whatever order, the job ends once, with a code, and never signals a rank that has ended.
+TEST(AgentState, EndsUnderAnyOrderOfEvents) {
+  for (unsigned seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const int world_size = 1 + static_cast<int>(random() % 4);
+    const bool has_channel = random() % 2 == 0;
+    AgentState state({.world_size = world_size,
+                      .workers_have_channel = has_channel,
+                      .shutdown_timeout = milliseconds(random() % 3 == 0 ? 0 : 1000),
+                      .restarts = {.max_restarts = static_cast<int>(random() % 3), .refill_by_progress = false}});
+    Instant now{std::chrono::steady_clock::time_point{}, 1};
+    std::vector<bool> live(static_cast<std::size_t>(world_size), false);
+    std::vector<bool> doomed(live);
+    bool sweeping = false;
+    int finishes = 0;
+    std::array<bool, 3> timers{};
+    const auto feed = [&](const AgentEvent& event) {
+      now.realtime_ns += 1'000'000;
+      now.steady += milliseconds(1);
+      for (const AgentAction& action : state.on(event, now)) {
+        if (std::holds_alternative<agent_action::StartRound>(action)) {
+          EXPECT_FALSE(sweeping);
+          live.assign(live.size(), true);
+          doomed.assign(live.size(), false);
+        }
+        if (const auto* signal = std::get_if<agent_action::SendSignal>(&action)) {
+          for (const int rank : signal->ranks) {
+            EXPECT_TRUE(live[static_cast<std::size_t>(rank)]);
+            if (signal->signal == SIGKILL) doomed[static_cast<std::size_t>(rank)] = true;
+          }
+        }
+        if (std::holds_alternative<agent_action::Sweep>(action)) sweeping = true;
+        if (const auto* set = std::get_if<agent_action::SetTimer>(&action)) timers[static_cast<std::size_t>(set->timer)] = true;
+        if (const auto* cancel = std::get_if<agent_action::CancelTimer>(&action))
+          timers[static_cast<std::size_t>(cancel->timer)] = false;
+        if (std::holds_alternative<agent_action::Finish>(action)) ++finishes;
+      }
+    };
+    feed(Begin{});
+    for (int i = 0; i < 20000 && finishes == 0; ++i) {
+      const int rank = static_cast<int>(random() % static_cast<unsigned>(world_size));
+      const auto index = static_cast<std::size_t>(rank);
+      switch (random() % 8) {
+        case 0:
+          if (has_channel) feed(WorkerSaid{rank, channel::Hello{}});
+          break;
+        case 1:
+          if (live[index]) {
+            live[index] = false;
+            const bool killed = doomed[index] || random() % 3 == 0;
+            const int codes[] = {0, 0, 1, 2, 85};
+            feed(WorkerExited{
+                rank, 1, {.code = killed ? 0 : codes[random() % 5], .signal = killed ? SIGKILL : 0}, now.realtime_ns});
+          }
+          break;
+        case 2:
+          if (random() % 20 == 0) feed(SignalArrived{SIGTERM});
+          break;
+        case 3:
+          if (has_channel) feed(WorkerSaid{rank, channel::StopReady{static_cast<std::int64_t>(random() % 100)}});
+          break;
+        case 4:
+          if (has_channel) feed(WorkerSaid{rank, channel::SignalReceived{SIGTERM}});
+          break;
+        case 5:
+          if (const auto which = random() % 3; timers[which]) {
+            timers[which] = false;
+            feed(TimerFired{static_cast<AgentTimer>(which)});
+          }
+          break;
+        case 6:
+          if (sweeping) {
+            sweeping = false;
+            feed(RoundSwept{});
+          }
+          break;
+        case 7:
+          if (has_channel && live[index] && random() % 10 == 0) {
+            channel::WorkerError said;
+            said.kind = static_cast<ErrorKind>(random() % 6);
+            feed(WorkerSaid{rank, said});
+          }
+          break;
+      }
+    }
+    EXPECT_EQ(finishes, 1);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,104 @@
+// What workers find in their environment, against torchrun's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "launcher/error_file.hpp"
+#include "launcher/worker_environment.hpp"
+
+namespace ddprun {
+namespace {
+
+std::map<std::string, std::string> as_map(const std::vector<std::string>& variables) {
+  std::map<std::string, std::string> result;
+  for (const std::string& variable : variables) {
+    const auto equals = variable.find('=');
+    EXPECT_TRUE(result.emplace(variable.substr(0, equals), variable.substr(equals + 1)).second) << "twice: " << variable;
+  }
+  return result;
+}
+
+WorkerSettings settings_of_rank(int rank, int world_size) {
+  const NodeShare node{.role = "trainer", .local_world_size = world_size};
+  WorkerSettings settings;
+  settings.ranks = assign_ranks(std::span(&node, 1))[static_cast<std::size_t>(rank)];
+  settings.master_addr = "127.0.0.1";
+  settings.master_port = 1234;
+  settings.restart_count = 1;
+  settings.max_restarts = 3;
+  settings.run_id = "none";
+  settings.error_file = "/logs/error.json";
+  return settings;
+}
+
+TEST(WorkerEnvironment, IsTorchruns) {
+  const auto environment = as_map(worker_environment({}, settings_of_rank(1, 2)));
+  const std::map<std::string, std::string> expected{{"LOCAL_RANK", "1"},
+                                                    {"RANK", "1"},
+                                                    {"GROUP_RANK", "0"},
+                                                    {"ROLE_RANK", "1"},
+                                                    {"ROLE_NAME", "trainer"},
+                                                    {"LOCAL_WORLD_SIZE", "2"},
+                                                    {"WORLD_SIZE", "2"},
+                                                    {"GROUP_WORLD_SIZE", "1"},
+                                                    {"ROLE_WORLD_SIZE", "2"},
+                                                    {"MASTER_ADDR", "127.0.0.1"},
+                                                    {"MASTER_PORT", "1234"},
+                                                    {"TORCHELASTIC_RESTART_COUNT", "1"},
+                                                    {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                                    {"TORCHELASTIC_RUN_ID", "none"},
+                                                    {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                    {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
+                                                    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                                    {"OMP_NUM_THREADS", "1"}};
+  EXPECT_EQ(environment, expected);
+}
+
+TEST(WorkerEnvironment, StaleOnesAreOverwrittenOthersKept) {
+  const std::vector<std::string> inherited{"RANK=9", "HOME=/h", "MASTER_ADDR=elsewhere", "EMPTY=", "PET_RANK=3"};
+  const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));
+  EXPECT_EQ(environment.at("RANK"), "0");
+  EXPECT_EQ(environment.at("MASTER_ADDR"), "127.0.0.1");
+  EXPECT_EQ(environment.at("HOME"), "/h");
+  EXPECT_EQ(environment.at("EMPTY"), "");
+  EXPECT_EQ(environment.at("PET_RANK"), "3");
+}
+
+TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
+  const std::vector<std::string> inherited{"OMP_NUM_THREADS=4", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
+  const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));
+  EXPECT_EQ(environment.at("OMP_NUM_THREADS"), "4");
+  EXPECT_EQ(environment.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
+  EXPECT_FALSE(as_map(worker_environment({}, settings_of_rank(0, 1))).contains("OMP_NUM_THREADS"));
+}
+
+TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
+  const std::vector<std::string> inherited{"DDPRUN_TOKEN=secret", "DDPRUN_CHANNEL=fd:9"};
+  const auto script = as_map(worker_environment(inherited, settings_of_rank(0, 1)));
+  EXPECT_FALSE(script.contains("DDPRUN_TOKEN"));
+  EXPECT_FALSE(script.contains("DDPRUN_CHANNEL"));
+  WorkerSettings train = settings_of_rank(0, 1);
+  train.channel = ChannelUse::kGiven;
+  EXPECT_EQ(as_map(worker_environment(inherited, train)).at("DDPRUN_CHANNEL"), "fd:3");
+}
+
+TEST(WorkerEnvironment, LibtorchIsFoundByDdptrainOnly) {
+  const std::vector<std::string> inherited{"LIBTORCH=/opt/torch", "LD_LIBRARY_PATH=/a:/b"};
+  EXPECT_EQ(as_map(worker_environment(inherited, settings_of_rank(0, 1))).at("LD_LIBRARY_PATH"), "/a:/b");
+  WorkerSettings train = settings_of_rank(0, 1);
+  train.channel = ChannelUse::kGiven;
+  EXPECT_EQ(as_map(worker_environment(inherited, train)).at("LD_LIBRARY_PATH"), "/opt/torch/lib:/a:/b");
+}
+
+TEST(ErrorFile, BothFormatsAndNothingElse) {
+  EXPECT_EQ(parse_error_file(R"({"message":{"message":"ValueError: x","extraInfo":{"timestamp":"1"}}})"), "ValueError: x");
+  EXPECT_EQ(parse_error_file(R"({"message":"flat","timestamp":10})"), "flat");
+  for (const char* bad : {"", "{", "[]", "{}", R"({"message":3})", R"({"message":{}})", R"({"message":{"message":[]}})"}) {
+    EXPECT_FALSE(parse_error_file(bad)) << bad;
+  }
+  EXPECT_FALSE(read_error_file("/nonexistent/error.json"));
+}
+
+}  // namespace
+}  // namespace ddprun

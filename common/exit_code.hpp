@@ -7,17 +7,17 @@ namespace ddprun {
 
 enum class ExitCode : int {
   kDone = 0,
-  kUsage = 2,                // wrong usage or config; never restarted
-  kPeersMissing = 80,        // rendezvous ended without enough members
-  kTokenRefused = 81,        // wrong or missing token
-  kBudgetSpent = 82,         // restart budget spent on causes that are not one worker's exit
-  kNoProgress = 83,          // the same failure at the same step in two rounds, without progress
-  kOutOfMemory = 84,         // out of memory with nothing left to shrink
-  kPreempted = 85,           // stopped by a signal after saving: please requeue
-  kMinority = 86,            // cut off from the majority of the members
-  kBadCheckpoint = 87,       // checkpoints exist but none is valid: refuses to start over silently
-  kDiverged = 88,            // NaN or infinite loss, or ranks that no longer agree
-  kInternal = 89,            // a bug in ddprun or a resource of the machine that is gone
+  kUsage = 2,           // wrong usage or config; never restarted
+  kPeersMissing = 80,   // rendezvous ended without enough members
+  kTokenRefused = 81,   // wrong or missing token
+  kBudgetSpent = 82,    // restart budget spent on causes that are not one worker's exit
+  kNoProgress = 83,     // the same failure at the same step in two rounds, without progress
+  kOutOfMemory = 84,    // out of memory with nothing left to shrink
+  kPreempted = 85,      // stopped by a signal after saving: please requeue
+  kMinority = 86,       // cut off from the majority of the members
+  kBadCheckpoint = 87,  // checkpoints exist but none is valid: refuses to start over silently
+  kDiverged = 88,       // NaN or infinite loss, or ranks that no longer agree
+  kInternal = 89,       // a bug in ddprun or a resource of the machine that is gone
 };
 
 }  // namespace ddprun

@@ -21,26 +21,26 @@ struct RunLayout {
   std::filesystem::path ledger() const { return root / "ledger"; }
   std::filesystem::path report() const { return root / "report.json"; }
   std::filesystem::path lock() const { return root / "lock"; }
-  std::filesystem::path logs(int round, int rank) const;                    // logs/round-000/rank-00000
-  std::filesystem::path checkpoint(std::int64_t step) const;                // checkpoints/step-000000400
+  std::filesystem::path logs(int round, int rank) const;      // logs/round-000/rank-00000
+  std::filesystem::path checkpoint(std::int64_t step) const;  // checkpoints/step-000000400
 };
 
 // What opening a run directory found.
 struct RunState {
   RunLayout layout;
-  int lock_fd = -1;             // flock held; keep it open (guardian included) for as long as anything may write. CLOEXEC
-  bool resumed = false;         // an earlier invocation's config.json was there
+  int lock_fd = -1;      // flock held; keep it open (guardian included) for as long as anything may write. CLOEXEC
+  bool resumed = false;  // an earlier invocation's config.json was there
   std::optional<std::int64_t> latest_step;  // of checkpoints/latest, unverified
-  bool finished = false;        // the latest checkpoint's manifest says this config's last step is done
-  std::string renamed_to;       // --fresh: where the old directory went; empty otherwise
-  std::string notes;            // harmless differences, one line each, for the console
+  bool finished = false;                    // the latest checkpoint's manifest says this config's last step is done
+  std::string renamed_to;                   // --fresh: where the old directory went; empty otherwise
+  std::string notes;                        // harmless differences, one line each, for the console
 };
 
 enum class FreshStart { kNo, kRename };
 
-// Makes or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError when it can't be
-// made or written, when a live run holds it (names host and pid), when the config differs in a key that may not change (lists
-// them with both values and says --fresh), or when it holds something that is not a run directory.
+// Makes or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError when it can't
+// be made or written, when a live run holds it (names host and pid), when the config differs in a key that may not change
+// (lists them with both values and says --fresh), or when it holds something that is not a run directory.
 RunState open_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
 }  // namespace ddprun

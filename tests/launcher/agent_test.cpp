@@ -226,16 +226,19 @@ class AgentTest : public testing::Test {
     ::_exit(code);
   }
 
-  // The rest of the next line that begins with this; lines before it are skipped.
+  // The rest of the first line that begins with this and has not been taken yet; lines of different writers come in any order.
   std::string wait_for(const std::string& beginning) {
     for (;;) {
-      const std::size_t newline = buffer_.find('\n');
-      if (newline != std::string::npos) {
-        const std::string line = buffer_.substr(0, newline);
-        buffer_.erase(0, newline + 1);
-        seen_ += line + "\n";
-        if (line.starts_with(beginning)) return line.substr(beginning.size());
-        continue;
+      for (std::size_t newline; (newline = buffer_.find('\n')) != std::string::npos; buffer_.erase(0, newline + 1)) {
+        lines_.push_back(buffer_.substr(0, newline));
+        seen_ += lines_.back() + "\n";
+      }
+      const auto found =
+          std::find_if(lines_.begin(), lines_.end(), [&](const auto& line) { return line.starts_with(beginning); });
+      if (found != lines_.end()) {
+        const std::string rest = found->substr(beginning.size());
+        lines_.erase(found);
+        return rest;
       }
       pollfd polled{fifo_, POLLIN, 0};
       if (::poll(&polled, 1, kPatienceMs) != 1) {
@@ -264,7 +267,8 @@ class AgentTest : public testing::Test {
   Plan plan_;
   AgentFiles files_;
   std::string channel_part_;
-  std::string buffer_;
+  std::string buffer_;              // what has been read, up to an unfinished line
+  std::vector<std::string> lines_;  // not taken yet
   std::string seen_;
 };
 

@@ -1,0 +1,36 @@
+// ddptrain: one training worker. ddprun, torchrun, srun, mpirun or a shell starts it; see docs/ for its command line, and
+// trainer/worker.hpp for what it does.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+#include "trainer/options.hpp"
+#include "trainer/signals.hpp"
+#include "trainer/worker.hpp"
+
+int main(int argc, char** argv) {
+  using namespace ddprun;
+  try {
+    const trainer::Options options = trainer::parse_options(std::vector<std::string>(argv + 1, argv + argc));
+    switch (options.action) {
+      case trainer::Options::Action::kSayVersion:
+        std::puts(trainer::version_text().c_str());
+        return 0;
+      case trainer::Options::Action::kSayHelp:
+        std::fputs(options.help.c_str(), stdout);
+        return 0;
+      case trainer::Options::Action::kTrain:
+        break;
+    }
+    // Everything is closed and flushed by now; the static destructors of LibTorch would only cost time.
+    trainer::leave_now(trainer::run_worker(options));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "ddptrain: %s\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddptrain: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,25 @@
+// Exact evaluation on the test set: each rank evaluates a contiguous block, nothing is padded or counted twice, and sums (not
+// means) are added up. A collective: all ranks call it with the same weights.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+#include "trainer/data/dataset.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/peers.hpp"
+
+namespace ddprun::trainer {
+
+struct Evaluation {
+  double loss = 0;      // mean cross entropy, without label smoothing
+  double accuracy = 0;  // 0..1
+  std::int64_t samples = 0;
+};
+
+// Leaves the model in training mode.
+Evaluation evaluate(Model& model, const Dataset& test, Normalization normalization, std::int64_t batch_size, c10::Device device,
+                    const Peers& peers);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,35 @@
+// The ledger: which samples each rank used in which step, one JSON object a line in ledger/rank-00000.jsonl. With it a run
+// proves that no sample of an epoch was lost or used twice, whatever happened to it. Off unless data.ledger is true.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+
+namespace ddprun::trainer {
+
+// Drops what all ranks wrote past `resume_step` finished steps, and torn last lines. Called by rank 0 before anybody writes.
+void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step);
+
+class Ledger {
+ public:
+  // Opens rank-XXXXX.jsonl of the folder for appending. A write that fails is told once to `on_trouble` and ends the ledger,
+  // not the training. Throws std::system_error when it can't be opened.
+  Ledger(const std::filesystem::path& folder, int rank, std::function<void(const std::string&)> on_trouble);
+  ~Ledger();
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  // `step` counts finished steps, this one included. One write, so that a crash leaves whole lines.
+  void write(std::int64_t step, std::int64_t epoch, std::int64_t position, std::span<const std::int64_t> samples);
+
+ private:
+  int fd_ = -1;
+  std::string file_;
+  std::string line_;
+  std::function<void(const std::string&)> on_trouble_;
+};
+
+}  // namespace ddprun::trainer

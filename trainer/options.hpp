@@ -1,0 +1,25 @@
+// The command line of ddptrain. Who the worker is comes from the environment, what it trains from the config.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ddprun::trainer {
+
+struct Options {
+  enum class Resume { kAuto, kNever, kPath };
+  std::filesystem::path config;
+  std::vector<std::string> overrides;  // key.path=value
+  std::filesystem::path run_dir;       // empty: runs/<name>
+  Resume resume = Resume::kAuto;
+  std::filesystem::path resume_from;  // kPath
+  enum class Action { kTrain, kSayVersion, kSayHelp };
+  Action action = Action::kTrain;
+  std::string help;  // kSayHelp
+};
+
+// Throws UsageError.
+Options parse_options(const std::vector<std::string>& arguments);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,68 @@
+#include "trainer/peers.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace ddprun::trainer {
+namespace {
+
+// NCCL needs the tensors on its device; for Gloo `to` copies nothing.
+void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::RedOpType operation) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation;
+  group.allreduce(tensors, options)->wait();
+  tensor = tensors.front();
+}
+
+void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = 0;
+  group.broadcast(tensors, options)->wait();
+  tensor = tensors.front();
+}
+
+}  // namespace
+
+Peers::Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device)
+    : group_(std::move(group)), rank_(rank), world_(world), device_(device) {}
+
+void Peers::sum(std::span<double> values) const {
+  if (world_ == 1) return;
+  const auto count = static_cast<std::int64_t>(values.size());
+  at::Tensor own = at::from_blob(values.data(), {count}, at::kDouble);
+  at::Tensor shared = own.to(device_);
+  all_reduce(*group_, shared, c10d::ReduceOp::SUM);
+  if (!device_.is_cpu()) own.copy_(shared);
+}
+
+std::int64_t Peers::smallest(std::int64_t value) const {
+  if (world_ == 1) return value;
+  at::Tensor shared = at::full({1}, value, at::TensorOptions(at::kLong).device(device_));
+  all_reduce(*group_, shared, c10d::ReduceOp::MIN);
+  return shared.item<std::int64_t>();
+}
+
+std::string Peers::from_rank_0(const std::string& text) const {
+  if (world_ == 1) return text;
+  const auto own_size = static_cast<std::int64_t>(text.size());
+  at::Tensor size = at::full({1}, rank_ == 0 ? own_size : 0, at::TensorOptions(at::kLong).device(device_));
+  broadcast(*group_, size);
+  std::string result(static_cast<std::size_t>(size.item<std::int64_t>()), '\0');
+  if (result.empty()) return result;
+  if (rank_ == 0) result = text;
+  at::Tensor own = at::from_blob(result.data(), {static_cast<std::int64_t>(result.size())}, at::kByte);
+  at::Tensor shared = own.to(device_);
+  broadcast(*group_, shared);
+  if (!device_.is_cpu()) own.copy_(shared);
+  return result;
+}
+
+}  // namespace ddprun::trainer

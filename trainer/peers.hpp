@@ -1,0 +1,39 @@
+// Small agreements between the ranks beside the gradients: sums of figures, the smallest of a number, a text from rank 0. Each
+// call is a collective: all ranks make it in the same order. In a world of one they return at once. Errors are those of the
+// process group.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace ddprun::trainer {
+
+class Peers {
+ public:
+  // `group` may be null in a world of one.
+  Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device);
+
+  int rank() const { return rank_; }
+  int world() const { return world_; }
+
+  // Replaces each value by its sum over all ranks.
+  void sum(std::span<double> values) const;
+  std::int64_t smallest(std::int64_t value) const;
+  std::int64_t largest(std::int64_t value) const { return -smallest(-value); }
+  // Everybody returns rank 0's text.
+  std::string from_rank_0(const std::string& text) const;
+  // Returns when every rank is here.
+  void meet() const { smallest(0); }
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  int rank_;
+  int world_;
+  c10::Device device_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,51 @@
+#include "trainer/run_claim.hpp"
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "common/config/parse_config.hpp"
+#include "common/error.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr char kGo = 'g';
+constexpr char kFinished = 'f';
+constexpr char kRefused = 'r';
+
+}  // namespace
+
+RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers) {
+  std::exception_ptr refusal;
+  std::string verdict;
+  if (peers.rank() == 0) {
+    try {
+      const RunState state = open_run_directory(root, config, FreshStart::kNo);
+      if (!state.notes.empty()) std::fprintf(stderr, "ddptrain: %s\n", state.notes.c_str());
+      verdict = state.finished ? kFinished : kGo;
+    } catch (const std::exception& error) {
+      refusal = std::current_exception();
+      verdict = kRefused + std::string(error.what());
+    }
+  }
+  verdict = peers.from_rank_0(verdict);
+  if (refusal) std::rethrow_exception(refusal);
+  if (verdict.front() == kRefused) throw UsageError("rank 0 can't use the run directory: " + verdict.substr(1));
+  return {.layout = {.root = root}, .finished = verdict.front() == kFinished};
+}
+
+void agree_on_config(const TrainConfig& config, const Peers& peers) {
+  const std::string own = to_json_text(config);
+  const std::string theirs = peers.from_rank_0(own);
+  if (config_digest(config) == config_digest(parse_config(theirs, "rank 0's config", "/"))) return;
+  std::string differences;
+  for (const ConfigDifference& difference : compare_configs(parse_config(theirs, "rank 0's config", "/"), config)) {
+    if (!difference.may_change) {
+      differences += "\n  " + difference.pointer + ": " + difference.before + " on rank 0, " + difference.after + " here";
+    }
+  }
+  throw UsageError("this rank was given another config than rank 0:" + differences);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,172 @@
+#include "trainer/run_log.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+#include <ctime>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace ddprun::trainer {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::chrono::milliseconds kHeartbeat{50};
+constexpr std::chrono::seconds kSayAtMostEvery{1};
+
+std::int64_t realtime_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+void RunLog::open(const RunLayout& layout, const TrainConfig& config, const RunLength& length, std::int64_t resume_step) {
+  length_ = length;
+  if (rank_ != 0) return;
+  const auto on_trouble = [this](const std::string& trouble) {
+    std::fprintf(stderr, "ddptrain: rank 0: %s; training goes on\n", trouble.c_str());
+  };
+  metrics_ = std::make_unique<MetricsLog>(layout.metrics(), resume_step, on_trouble);
+  if (config.log.tensorboard) events_ = std::make_unique<EventFile>(layout.tensorboard(), resume_step, on_trouble);
+  for (const std::string& warning : std::exchange(early_warnings_, {})) metrics_->write("warning", {{"message", warning}});
+}
+
+void RunLog::resumed(Again again, std::int64_t step, int world, const std::string& checkpoint) {
+  if (rank_ != 0) return;
+  ordered_json fields{{"step", step}};
+  fields["world_size"] = world;
+  fields["checkpoint"] = checkpoint;
+  metrics_->write(again == Again::kRestart ? "restart" : "resume", fields);
+  say("resumed at step %lld from %s", static_cast<long long>(step), checkpoint.c_str());
+}
+
+void RunLog::start_clock(std::int64_t step) {
+  interval_begin_ = Clock::now();
+  interval_samples_ = length_.samples_after(step);
+}
+
+void RunLog::step(std::int64_t step, double loss, double lr) {
+  const auto now = Clock::now();
+  const std::int64_t samples = length_.samples_after(step);
+  const double seconds = std::chrono::duration<double>(now - interval_begin_).count();
+  const double speed = seconds > 0 ? static_cast<double>(samples - interval_samples_) / seconds : 0;
+  interval_begin_ = now;
+  interval_samples_ = samples;
+
+  if (status_.agent() != nullptr) {
+    channel::Progress message = progress(step);
+    if (rank_ == 0) {
+      message.loss = loss;
+      message.lr = lr;
+      message.samples_per_s = speed;
+    }
+    status_.agent()->send(message);
+    last_sent_ = now;
+  }
+  if (rank_ != 0) return;
+
+  const std::int64_t epoch = epoch_of(step);
+  metrics_->write(
+      "step", {{"epoch", epoch}, {"step", step}, {"loss", loss}, {"lr", lr}, {"samples", samples}, {"samples_per_s", speed}});
+  if (events_) {
+    events_->scalar("train/loss", step, loss);
+    events_->scalar("train/lr", step, lr);
+    events_->scalar("train/samples_per_s", step, speed);
+  }
+  if (now - last_said_ >= kSayAtMostEvery || step == 1 || step == length_.total_steps) {
+    last_said_ = now;
+    say("epoch %lld/%lld  step %lld/%lld  loss %.4f  lr %.3g  %.0f samples/s", static_cast<long long>(epoch + 1),
+        static_cast<long long>(length_.epochs), static_cast<long long>(step), static_cast<long long>(length_.total_steps), loss,
+        lr, speed);
+  }
+}
+
+void RunLog::heartbeat(std::int64_t step) {
+  if (status_.agent() == nullptr) return;
+  const auto now = Clock::now();
+  if (now - last_sent_ < kHeartbeat) return;
+  last_sent_ = now;
+  status_.agent()->send(progress(step));
+}
+
+void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
+  if (rank_ != 0) return;
+  const std::int64_t epoch = epoch_of(step);
+  metrics_->write(
+      "eval",
+      {{"epoch", epoch}, {"step", step}, {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}});
+  if (events_) {
+    events_->scalar("eval/loss", step, result.loss);
+    events_->scalar("eval/accuracy", step, result.accuracy);
+    events_->flush();
+  }
+  if (status_.agent() != nullptr) {
+    status_.agent()->send(channel::EvalResult{
+        .step = step, .epoch = epoch, .loss = result.loss, .accuracy = result.accuracy, .samples = result.samples});
+  }
+  say("epoch %lld/%lld  step %lld/%lld  test loss %.4f  test accuracy %.2f %%", static_cast<long long>(epoch + 1),
+      static_cast<long long>(length_.epochs), static_cast<long long>(step), static_cast<long long>(length_.total_steps),
+      result.loss, 100 * result.accuracy);
+}
+
+void RunLog::checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s) {
+  if (rank_ != 0) return;
+  metrics_->write("checkpoint", {{"step", step}, {"path", path}, {"bytes", bytes}, {"pause_s", pause_s}});
+  if (events_) events_->flush();
+  if (status_.agent() != nullptr) {
+    status_.agent()->send(
+        channel::CheckpointPublished{.step = step, .path = path, .pause_s = pause_s, .save_s = pause_s, .bytes = bytes});
+  }
+}
+
+void RunLog::end(std::int64_t step, const std::string& how) {
+  if (rank_ != 0) return;
+  metrics_->write("end", {{"step", step}, {"epoch", epoch_of(step)}, {"samples", length_.samples_after(step)}, {"how", how}});
+  if (events_) events_->flush();
+  say("%s at step %lld/%lld", how.c_str(), static_cast<long long>(step), static_cast<long long>(length_.total_steps));
+}
+
+void RunLog::warn(channel::ErrorKind kind, const std::string& message) {
+  std::fprintf(stderr, "ddptrain: rank %d: %s\n", rank_, message.c_str());
+  if (metrics_) {
+    metrics_->write("warning", {{"message", message}});
+  } else if (rank_ == 0) {
+    early_warnings_.push_back(message);
+  }
+  if (status_.agent() != nullptr) {
+    channel::WorkerError error;
+    error.kind = kind;
+    error.message = message;
+    error.step = status_.step();
+    error.phase = status_.phase();
+    error.time_ns = realtime_ns();
+    error.fatal = false;
+    error.exit_code = 0;
+    status_.agent()->send(error);
+  }
+}
+
+channel::Progress RunLog::progress(std::int64_t step) const {
+  channel::Progress message;
+  message.step = step;
+  message.steps_total = length_.total_steps;
+  message.epoch = epoch_of(step);
+  message.epochs = length_.epochs;
+  message.samples = length_.samples_after(step);
+  return message;
+}
+
+void RunLog::say(const char* format, ...) const {
+  if (rank_ != 0 || status_.agent() != nullptr) return;
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vprintf(format, arguments);
+  va_end(arguments);
+  std::putchar('\n');
+  std::fflush(stdout);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,123 @@
+#include "trainer/stopping.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "trainer/parallel/agent_channel.hpp"
+#include "trainer/signals.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::chrono::seconds kAgreementTimeout{10};
+constexpr std::chrono::milliseconds kAgreementPoll{10};
+
+void leave_without_saving(int signal, const char* why) {
+  std::fprintf(stderr, "ddptrain: leaving without saving: %s\n", why);
+  leave_now(128 + signal);
+}
+
+// Whoever asked won't wait longer; a main thread that hangs in a collective is not waited for either.
+void leave_after(std::chrono::milliseconds deadline) {
+  std::thread([deadline] {
+    std::this_thread::sleep_for(deadline);
+    leave_without_saving(SIGTERM, "the deadline for saving is over");
+  }).detach();
+}
+
+}  // namespace
+
+void StoppingByAgent::attach(AgentChannel& channel) {
+  const std::lock_guard lock(mutex_);
+  channel_ = &channel;
+  if (answer_) channel_->send(*answer_);
+  answer_.reset();
+}
+
+void StoppingByAgent::on_message(const channel::FromAgent& message) {
+  if (const auto* stop = std::get_if<channel::Stop>(&message)) on_stop(*stop);
+  if (const auto* at = std::get_if<channel::StopAt>(&message)) gate_.stop_at(at->step);
+  // Carry: the signal was not the agent's, so nothing changes.
+}
+
+void StoppingByAgent::on_stop(const channel::Stop& stop) {
+  if (stop.mode == channel::Stop::Mode::kNow) leave_now(128 + SIGTERM);
+  const std::lock_guard lock(mutex_);
+  if (asked_) return;
+  asked_ = true;
+  if (stop.deadline_ms > 0) leave_after(std::chrono::milliseconds(stop.deadline_ms));
+  const channel::StopReady ready{.started = gate_.ask()};
+  if (channel_ != nullptr) {
+    channel_->send(ready);
+  } else {
+    answer_ = std::make_unique<channel::StopReady>(ready);
+  }
+}
+
+void StoppingByAgent::on_signal(int signal) {
+  if (signal == SIGINT) return;
+  const std::lock_guard lock(mutex_);
+  if (asked_) return;  // the signal that follows Stop{save}
+  if (channel_ == nullptr || !channel_->connected()) leave_now(128 + signal);
+  channel_->send(channel::SignalReceived{.signal = signal});
+}
+
+StoppingByStore::~StoppingByStore() {
+  if (agreement_.joinable()) agreement_.request_stop();
+}
+
+void StoppingByStore::attach(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int generation) {
+  const std::lock_guard lock(mutex_);
+  store_ = std::move(store);
+  rank_ = rank;
+  world_ = world;
+  prefix_ = "stop/" + std::to_string(generation) + "/";
+  attached_ = true;
+}
+
+void StoppingByStore::on_signal(int signal) {
+  const std::lock_guard lock(mutex_);
+  if (!attached_) leave_now(128 + signal);
+  if (asked_) {
+    // Slurm sends SIGTERM twice (FAULTS.md); only a person who presses Ctrl-C again means "now".
+    if (signal == SIGINT) leave_now(128 + signal);
+    return;
+  }
+  asked_ = true;
+  const std::int64_t started = gate_.ask();
+  if (world_ == 1) {
+    gate_.stop_at(started);
+    return;
+  }
+  agreement_ = std::jthread([this, started, signal](const std::stop_token& ended) {
+    try {
+      const std::string number = std::to_string(started);
+      store_->set(prefix_ + std::to_string(rank_), std::vector<std::uint8_t>(number.begin(), number.end()));
+      std::vector<std::string> keys;
+      for (int rank = 0; rank < world_; ++rank) keys.push_back(prefix_ + std::to_string(rank));
+      // Not wait(): it would keep the store's connection from the main thread, which may still need it.
+      const auto deadline = std::chrono::steady_clock::now() + kAgreementTimeout;
+      while (!store_->check(keys)) {
+        if (ended.stop_requested()) return;
+        if (std::chrono::steady_clock::now() > deadline)
+          leave_without_saving(signal, "not every rank got the signal within 10 s");
+        std::this_thread::sleep_for(kAgreementPoll);
+      }
+      std::int64_t target = started;
+      for (const std::string& key : keys) {
+        const std::vector<std::uint8_t> value = store_->get(key);
+        target = std::max<std::int64_t>(target, std::stoll(std::string(value.begin(), value.end())));
+      }
+      gate_.stop_at(target);
+    } catch (const std::exception&) {
+      if (!ended.stop_requested()) leave_without_saving(signal, "the store with which the ranks agree where to stop is gone");
+    }
+  });
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,157 @@
+#include "trainer/train.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+#include "trainer/evaluate.hpp"
+#include "trainer/loss.hpp"
+#include "trainer/optim/schedule.hpp"
+#include "trainer/seeds.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
+  return device.is_cpu() ? tensor : tensor.to(device, /*non_blocking=*/true);
+}
+
+// Dropout draws from the default generator, which is seeded anew in every step, so that a replayed step draws the same.
+void seed_step(const Workspace& work, std::int64_t step) {
+  if (work.config.model.dropout == 0.0) return;
+  at::Generator generator = at::globalContext().defaultGenerator(work.device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(step_seed(work.config.seed, step, work.peers.rank()));
+}
+
+// Tests only: dies in the middle of the backward pass, when some gradients are there and others are not.
+void arm_backward_fault(TrainingState& state, const Workspace& work) {
+  if (!work.faults.due(FaultPhase::kBackward, state.step)) return;
+  const at::Tensor& middle = state.parameters[state.parameters.size() / 2].tensor;
+  middle.register_hook([&work, step = state.step](const at::Tensor&) { work.faults.at(FaultPhase::kBackward, step); });
+}
+
+// Forward and backward over this rank's share. The Reducer all-reduces gradients while the last micro-batch's backward still
+// runs. Returns this rank's part of the global batch's mean loss, when it is wanted: reading it waits for the device.
+std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share, bool wants_loss) {
+  double own_loss = 0;
+  work.parallel->zero_grad();
+  for (std::size_t i = 0; i < share.micro_batches.size(); ++i) {
+    const MicroBatch& batch = share.micro_batches[i];
+    const bool sync = i + 1 == share.micro_batches.size();
+    const std::int64_t samples =
+        share.own_size == 0 ? 0 : batch.labels.size(0);  // an empty share has a stand-in that weighs nothing
+
+    work.parallel->before_forward(sync);
+    const at::Tensor logits = state.model->forward(on_device(batch.images, work.device));
+    work.parallel->before_backward(logits, sync);
+    at::Tensor loss = mean_loss(logits, on_device(batch.labels, work.device), work.config.label_smoothing);
+    if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
+    weighted(loss, micro_batch_weight(samples, work.peers.world(), share.global_size)).backward();
+    work.parallel->after_backward(sync);
+
+    if (wants_loss && samples > 0) {
+      own_loss += loss.item<double>() * static_cast<double>(samples) / static_cast<double>(share.global_size);
+    }
+  }
+  return wants_loss ? std::optional(own_loss) : std::nullopt;
+}
+
+// The mean over the global batch, from every rank's part of it. Throws DivergedError on all ranks alike, naming the first one
+// whose loss is not a number.
+double global_loss(double own, std::int64_t step, const Peers& peers) {
+  std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 1, 0.0);
+  const auto bad_here = static_cast<std::size_t>(peers.rank()) + 1;
+  sums[bad_here] = std::isfinite(own) ? 0.0 : 1.0;
+  sums[0] = std::isfinite(own) ? own : 0.0;
+  peers.sum(sums);
+  for (int rank = 0; rank < peers.world(); ++rank) {
+    if (sums[static_cast<std::size_t>(rank) + 1] == 0.0) continue;
+    throw DivergedError("the loss of step " + std::to_string(step + 1) + " is NaN or infinite on rank " + std::to_string(rank) +
+                        "; a lower learning rate, warm-up or clip_grad_norm may help");
+  }
+  return sums[0];
+}
+
+// One optimizer step over one global batch.
+void train_step(TrainingState& state, Workspace& work) {
+  const TrainConfig& config = work.config;
+  const Share share = work.loader->next();
+  const bool logs = logs_after(work.length, config, state.step + 1);
+
+  seed_step(work, state.step);
+  work.faults.at(FaultPhase::kStep, state.step);
+  arm_backward_fault(state, work);
+  const std::optional<double> own_loss = accumulate_gradients(state, work, share, logs);
+  const double loss = own_loss ? global_loss(*own_loss, state.step, work.peers) : 0.0;
+
+  if (config.clip_grad_norm > 0) clip_grad_norm(work.clipped, config.clip_grad_norm);
+  work.faults.at(FaultPhase::kOptimizer, state.step);
+  const double lr = config.optimizer.lr *
+                    learning_rate_factor(config.schedule, state.step, work.length.steps_per_epoch, work.length.total_steps);
+  state.optimizer->step(lr);
+
+  ++state.step;
+  work.status.reach(state.step, work.length.epoch_of(state.step));
+  if (work.ledger) work.ledger->write(state.step, share.epoch, share.position, share.samples);
+  if (logs) {
+    work.log.step(state.step, loss, lr);
+  } else {
+    work.log.heartbeat(state.step);
+  }
+}
+
+void evaluate_and_log(TrainingState& state, Workspace& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work.status.enter(channel::Phase::kEvaluating);
+  work.faults.at(FaultPhase::kEvaluating, state.step);
+  const Evaluation result =
+      evaluate(*state.model, work.test_set, work.normalization, work.config.eval_batch_size, work.device, work.peers);
+  work.log.evaluation(state.step, result);
+  work.log.stood_still(std::chrono::steady_clock::now() - begin);
+  work.status.enter(channel::Phase::kRunning);
+}
+
+void save(const TrainingState& state, Workspace& work, Checkpointing::Need need) {
+  work.checkpointing->save(state, work.config, work.length, work.parallel->bucket_order(), work.peers.world(), need);
+}
+
+// Rank 0 saves; nobody leaves before that is published.
+void save_last(const TrainingState& state, Workspace& work) {
+  if (work.checkpointing) save(state, work, Checkpointing::Need::kRequired);
+  work.peers.meet();
+}
+
+}  // namespace
+
+Outcome train(TrainingState& state, Workspace& work) {
+  const std::int64_t started_from = state.step;
+  work.status.reach(state.step, work.length.epoch_of(state.step));
+  work.status.enter(channel::Phase::kRunning);
+  work.log.start_clock(state.step);
+
+  while (state.step < work.length.total_steps) {
+    if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
+      if (state.step > started_from) save_last(state, work);  // else what it stands on is what it was started from
+      return Outcome::kPreempted;
+    }
+    train_step(state, work);
+    // Evaluation comes first: a checkpoint of this step says that its evaluation is in the log.
+    if (evaluates_after(work.length, work.config, state.step)) evaluate_and_log(state, work);
+    if (work.checkpointing && state.step < work.length.total_steps && work.checkpointing->due(state.step)) {
+      save(state, work, Checkpointing::Need::kUseful);
+    }
+  }
+  save_last(state, work);
+  return Outcome::kDone;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,290 @@
+#include "trainer/worker.hpp"
+
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <future>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "common/config/parse_config.hpp"
+#include "common/error.hpp"
+#include "common/run_directory.hpp"
+#include "common/version.hpp"
+#include "trainer/failure.hpp"
+#include "trainer/parallel/agent_channel.hpp"
+#include "trainer/parallel/device.hpp"
+#include "trainer/parallel/environment.hpp"
+#include "trainer/parallel/process_group.hpp"
+#include "trainer/resume.hpp"
+#include "trainer/run_claim.hpp"
+#include "trainer/signals.hpp"
+#include "trainer/stopping.hpp"
+#include "trainer/train.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+std::string torch_and_version() {
+  return std::string(kVersion) + " (LibTorch " + TORCH_VERSION + ")";
+}
+
+std::int64_t realtime_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+struct Data {
+  Dataset train;
+  Dataset test;
+  Normalization normalization;
+};
+
+Data load_data(const DataConfig& config) {
+  auto test = std::async(std::launch::async, [&] { return load_idx(config, Split::kTest); });
+  Data data;
+  data.train = load_idx(config, Split::kTrain);
+  data.normalization = normalization_of(config, data.train);
+  data.test = test.get();
+  return data;
+}
+
+// What the worker is made of, in the order in which it comes to be; it is taken apart in the opposite order.
+class Worker {
+ public:
+  explicit Worker(const Options& options) : options_(options) {}
+
+  int run();
+  // Reports the error to the agent and on stderr. Returns the exit code.
+  int fail(const std::exception_ptr& error);
+
+ private:
+  void connect_agent();
+  void read_config();
+  void join_peers();
+  bool claim_directory();
+  void prepare_state();
+  void prepare_workspace();
+  int finish(Outcome outcome);
+  Warn warn();
+
+  const Options& options_;
+  WorkerEnvironment environment_;
+  TrainConfig config_;
+  Faults faults_;
+  std::optional<c10::Device> device_;
+  StopGate gate_;
+  Status status_;
+  std::unique_ptr<Stopping> stopping_;
+  std::unique_ptr<AgentChannel> agent_;
+  std::unique_ptr<SignalWatch> signals_;
+  std::future<Data> data_coming_;
+  Data data_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::optional<Peers> peers_;
+  std::optional<RunLog> log_;
+  RunClaim directory_;
+  RunLength length_;
+  TrainingState state_;
+  std::unique_ptr<Workspace> work_;
+};
+
+int Worker::run() {
+  environment_ = read_environment();
+  connect_agent();
+  read_config();
+  data_coming_ =
+      std::async(std::launch::async, [this] { return load_data(config_.data); });  // beside LibTorch's and the group's start
+  join_peers();
+  data_ = data_coming_.get();
+  if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
+  prepare_state();
+  prepare_workspace();
+  const Outcome outcome = train(state_, *work_);
+  return finish(outcome);
+}
+
+void Worker::connect_agent() {
+  if (environment_.channel_fd < 0) {
+    stopping_ = std::make_unique<StoppingByStore>(gate_);
+  } else {
+    auto by_agent = std::make_unique<StoppingByAgent>(gate_);
+    channel::Hello hello;
+    hello.version = torch_and_version();
+    hello.pid = ::getpid();
+    agent_ = std::make_unique<AgentChannel>(
+        environment_.channel_fd, hello,
+        [stop = by_agent.get()](const channel::FromAgent& message) { stop->on_message(message); });
+    by_agent->attach(*agent_);
+    stopping_ = std::move(by_agent);
+    status_.attach(agent_.get());
+  }
+  signals_ = std::make_unique<SignalWatch>([this](int signal) { stopping_->on_signal(signal); });
+}
+
+// Everything that can be wrong without a peer or a file of the run being touched.
+void Worker::read_config() {
+  if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
+    faults_ = Faults(parse_fault(fault), environment_.rank, environment_.restart_count);
+  }
+  config_ = load_config(options_.config, options_.overrides);
+  if (config_.batch_size < environment_.world_size) {
+    throw UsageError("batch_size is " + std::to_string(config_.batch_size) + ", which " +
+                     std::to_string(environment_.world_size) + " workers can't share; use a batch_size of at least " +
+                     std::to_string(environment_.world_size) + " or fewer workers");
+  }
+  device_ = choose_device(config_.device, environment_);  // before the first tensor
+}
+
+// A job of one has no peers and needs neither store nor group.
+void Worker::join_peers() {
+  status_.enter(channel::Phase::kJoining);
+  const int world = environment_.world_size;
+  if (world > 1) {
+    const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp.timeout_s * 1000));
+    store_ = make_store(environment_, agent_.get(), timeout);
+    group_ = make_process_group(environment_, store_, *device_, environment_.restart_count, timeout);
+  }
+  peers_.emplace(group_, environment_.rank, world, *device_);
+  log_.emplace(status_, environment_.rank);
+  if (auto* by_store = dynamic_cast<StoppingByStore*>(stopping_.get())) {
+    by_store->attach(store_, environment_.rank, world, environment_.restart_count);
+  }
+}
+
+// False: there is nothing left to do.
+bool Worker::claim_directory() {
+  if (peers_->world() > 1) agree_on_config(config_, *peers_);
+  const std::filesystem::path root =
+      std::filesystem::absolute(options_.run_dir.empty() ? std::filesystem::path("runs") / config_.name : options_.run_dir);
+  if (agent_) {
+    directory_.layout.root = root;
+    return true;
+  }
+  directory_ = claim_run_directory(root, config_, *peers_);
+  if (!directory_.finished || options_.resume != Options::Resume::kAuto) return true;
+  if (peers_->rank() == 0) {
+    std::printf(
+        "already done: %s has the checkpoint of this config's last step. More epochs continue it; another --run-dir starts "
+        "anew\n",
+        root.c_str());
+  }
+  return false;
+}
+
+void Worker::prepare_state() {
+  length_ = run_length(config_, data_.train.size());
+  const auto& images = data_.train.images;
+  state_ =
+      new_training_state(config_, {.channels = images.size(1), .height = images.size(2), .width = images.size(3)}, *device_);
+
+  const auto from = choose_resume(options_, environment_.restart_count, directory_.layout.checkpoints(), *peers_, warn());
+  std::string differences;
+  if (from) {
+    const CheckpointState saved = load_checkpoint(from->path);
+    restore(state_, saved, length_, from->path);
+    differences = rounding_differences(saved, config_, peers_->world());
+  }
+  log_->open(directory_.layout, config_, length_, state_.step);
+  if (from) {
+    log_->resumed(environment_.restart_count > 0 ? RunLog::Again::kRestart : RunLog::Again::kResume, state_.step,
+                  peers_->world(), from->path.string());
+  }
+  if (!differences.empty() && peers_->rank() == 0) {
+    std::fprintf(stderr, "ddptrain: the numbers agree with those of the run so far to rounding, not to the bit: %s\n",
+                 differences.c_str());
+  }
+}
+
+void Worker::prepare_workspace() {
+  work_.reset(new Workspace{.config = config_,
+                            .length = length_,
+                            .device = *device_,
+                            .train_set = data_.train,
+                            .test_set = data_.test,
+                            .normalization = data_.normalization,
+                            .faults = faults_,
+                            .status = status_,
+                            .log = *log_,
+                            .gate = gate_,
+                            .peers = *peers_});
+  work_->loader = std::make_unique<Loader>(data_.train, data_.normalization,
+                                           LoaderOptions{.batch_size = config_.batch_size,
+                                                         .micro_batch_size = config_.micro_batch_size,
+                                                         .prefetch = config_.data.prefetch,
+                                                         .seed = config_.seed,
+                                                         .augment = config_.data.augment,
+                                                         .world = environment_.world_size,
+                                                         .rank = environment_.rank,
+                                                         .pin_memory = device_->is_cuda()},
+                                           state_.step, length_.total_steps);
+  for (const NamedTensor& parameter : state_.parameters) work_->clipped.push_back(parameter.tensor);
+  work_->parallel = std::make_unique<DataParallel>(state_.parameters, state_.buffers, group_, config_.ddp, state_.bucket_order);
+  if (peers_->rank() == 0) {
+    work_->checkpointing =
+        std::make_unique<Checkpointing>(directory_.layout.checkpoints(), config_.checkpoint, faults_, *log_, status_);
+    if (config_.data.ledger) cut_ledger(directory_.layout.ledger(), state_.step);
+  }
+  if (!config_.data.ledger) return;
+  peers_->meet();  // nobody writes before rank 0 has cut
+  work_->ledger = std::make_unique<Ledger>(directory_.layout.ledger(), environment_.rank, warn());
+}
+
+int Worker::finish(Outcome outcome) {
+  log_->end(state_.step, outcome == Outcome::kDone ? "done" : "preempted");
+  status_.enter(channel::Phase::kDone);
+  faults_.at(FaultPhase::kExit, state_.step);
+  peers_->meet();
+  work_.reset();  // loader and Reducer end before the group that they use
+  return static_cast<int>(outcome == Outcome::kDone ? ExitCode::kDone : ExitCode::kPreempted);
+}
+
+Warn Worker::warn() {
+  return [this](const std::string& message) { log_->warn(channel::ErrorKind::kCheckpoint, message); };
+}
+
+int Worker::fail(const std::exception_ptr& error) {
+  Failure failure = classify(error);
+  if (failure.kind == channel::ErrorKind::kLostPeer) failure.message += " (after step " + std::to_string(status_.step()) + ")";
+  std::fprintf(stderr, "ddptrain: rank %d: %s\n", environment_.rank, failure.message.c_str());
+  if (agent_) {
+    channel::WorkerError report;
+    report.kind = failure.kind;
+    report.message = failure.message;
+    report.device = device_ ? device_->str() : "";
+    report.step = status_.step();
+    report.phase = status_.phase();
+    report.bytes_asked = failure.bytes_asked;
+    report.bytes_free = failure.bytes_free;
+    report.time_ns = realtime_ns();
+    report.exit_code = failure.exit_code;
+    agent_->send(report);
+  }
+  return failure.exit_code;
+}
+
+}  // namespace
+
+std::string version_text() {
+  return "ddptrain " + torch_and_version();
+}
+
+int run_worker(const Options& options) {
+  block_stop_signals();
+  auto worker = std::make_unique<Worker>(options);
+  try {
+    return worker->run();  // and then in order
+  } catch (...) {
+    leave_now(worker->fail(std::current_exception()));
+  }
+}
+
+}  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
-// What workers print: bytes from their pipes go whole into logs/round-000/rank-00000/{stdout,stderr}.log and, line by line with a prefix, to the
-// console. The console never blocks the agent: its queue is bounded, and lines that don't fit are counted and said, never lost in the files.
+// What workers print: bytes from their pipes go whole into logs/round-000/rank-00000/{stdout,stderr}.log and, line by line with
+// a prefix, to the console. The console never blocks the agent: its queue is bounded, and lines that don't fit are counted and
+// said, never lost in the files.
 #pragma once
 
 #include <cstdint>

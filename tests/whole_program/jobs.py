@@ -25,12 +25,12 @@ def write_small_dataset(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def config(data: pathlib.Path, **changes) -> dict:
+def config(dataset: pathlib.Path, **changes) -> dict:
     """20 steps an epoch, two epochs, a checkpoint every 7 steps, every step logged, the ledger on."""
     base = {
         "name": "small",
         "model": {"type": "mlp", "hidden": [32]},
-        "data": {"type": "idx", "dir": str(data), "ledger": True},
+        "data": {"type": "idx", "dir": str(dataset), "ledger": True},
         "epochs": 2,
         "batch_size": 32,
         "optimizer": {"type": "adamw", "lr": 1e-3},

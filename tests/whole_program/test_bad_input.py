@@ -58,7 +58,7 @@ def test_an_override_is_named_in_its_error(ddprun_bin, data, tmp_path):
 
 
 def test_dataset_missing(ddprun_bin, tmp_path):
-    refused(launch(ddprun_bin, tmp_path, jobs.config(tmp_path / "nowhere")), str(tmp_path / "nowhere"), "train-images-idx3-ubyte")
+    refused(launch(ddprun_bin, tmp_path, jobs.config(tmp_path / "nowhere")), str(tmp_path / "nowhere"), "idx", "data.dir")
 
 
 def broken(data: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:

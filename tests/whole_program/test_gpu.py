@@ -14,9 +14,9 @@ def data(tmp_path_factory) -> pathlib.Path:
     return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
-def train(ddprun, folder, data, workers, fault="", environment=None, **changes):
+def train(ddprun, folder, dataset, workers, fault="", environment=None, **changes):
     folder.mkdir(exist_ok=True)
-    config = jobs.write_config(folder / "train.json", jobs.config(data, device="cuda", **changes))
+    config = jobs.write_config(folder / "train.json", jobs.config(dataset, device="cuda", **changes))
     done = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", folder / "run", config], timeout=300, DDPTRAIN_FAULT=fault,
                     **(environment or {}))
     return done, folder / "run"

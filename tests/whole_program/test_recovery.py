@@ -13,9 +13,9 @@ def data(tmp_path_factory) -> pathlib.Path:
     return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
-def train(ddprun, folder: pathlib.Path, data: pathlib.Path, workers: int, fault: str = "", **changes):
+def train(ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, fault: str = "", **changes):
     folder.mkdir(exist_ok=True)
-    config = jobs.write_config(folder / "train.json", jobs.config(data, **changes))
+    config = jobs.write_config(folder / "train.json", jobs.config(dataset, **changes))
     done = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", folder / "run", config], DDPTRAIN_FAULT=fault)
     return done, folder / "run"
 

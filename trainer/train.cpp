@@ -39,6 +39,18 @@ void arm_backward_fault(TrainingState& state, const Workspace& work) {
   middle.register_hook([&work, step = state.step](const at::Tensor&) { work.faults.at(FaultPhase::kBackward, step); });
 }
 
+[[noreturn]] void diverged(std::int64_t finished, int rank) {
+  throw DivergedError("the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " +
+                      std::to_string(rank) + "; a lower learning rate, warm-up or clip_grad_norm may help");
+}
+
+// On the CPU looking at every loss costs nothing, so the first bad one is named. On a GPU it would wait for the device: there
+// only logged steps look (global_loss).
+void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work) {
+  if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;
+  diverged(state.step, work.peers.rank());
+}
+
 // Forward and backward over this rank's share. The Reducer all-reduces gradients while the last micro-batch's backward still
 // runs. Returns this rank's part of the global batch's mean loss, when it is wanted: reading it waits for the device.
 std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share, bool wants_loss) {
@@ -55,6 +67,7 @@ std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work
     work.parallel->before_backward(logits, sync);
     at::Tensor loss = mean_loss(logits, on_device(batch.labels, work.device), work.config.label_smoothing);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
+    check_loss(loss, state, work);
     weighted(loss, micro_batch_weight(samples, work.peers.world(), share.global_size)).backward();
     work.parallel->after_backward(sync);
 
@@ -75,8 +88,7 @@ double global_loss(double own, std::int64_t step, const Peers& peers) {
   peers.sum(sums);
   for (int rank = 0; rank < peers.world(); ++rank) {
     if (sums[static_cast<std::size_t>(rank) + 1] == 0.0) continue;
-    throw DivergedError("the loss of step " + std::to_string(step + 1) + " is NaN or infinite on rank " + std::to_string(rank) +
-                        "; a lower learning rate, warm-up or clip_grad_norm may help");
+    diverged(step, rank);
   }
   return sums[0];
 }

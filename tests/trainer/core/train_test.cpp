@@ -1,0 +1,232 @@
+// The whole loop in one process: a run that is interrupted and goes on from its checkpoint has the bits of one that was not.
+#include "trainer/train.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+
+#include "common/error.hpp"
+#include "trainer/resume.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+class TrainTest : public testing::Test {
+ protected:
+  TrainTest() {
+    at::set_num_threads(1);  // small tensors: more would only wait for each other
+    std::string name = (std::filesystem::temp_directory_path() / "train-test-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    config_.model.type = ModelConfig::Type::kMlp;
+    config_.model.hidden = {16};
+    config_.model.dropout = 0.2;
+    config_.batch_size = 8;
+    config_.micro_batch_size = 3;
+    config_.epochs = 2;
+    config_.checkpoint = {.every_steps = 4, .keep = 10};
+    config_.log = {.every_steps = 1, .tensorboard = false};
+    config_.data.classes = 4;
+    config_.data.augment = {.crop_padding = 1, .flip = true};
+    config_.clip_grad_norm = 1.0;
+    config_.label_smoothing = 0.1;
+    set_.labels = at::arange(36).remainder(4);  // 4 steps of 8 and a ragged one of 4 an epoch
+    set_.images = (at::arange(36 * 64).reshape({36, 1, 8, 8}) * 37 % 251).to(at::kByte);
+  }
+  ~TrainTest() override { std::filesystem::remove_all(folder_); }
+
+  struct Result {
+    TrainingState state;
+    Outcome outcome = Outcome::kDone;
+  };
+
+  // One process' life in the run directory `name`, from what is there. `prepare` may change the workspace before it starts.
+  Result run(const std::string& name, const Faults& faults = {}, StopGate* gate = nullptr) {
+    StopGate own_gate;
+    Status status;
+    RunLog log(status, 0);
+    const Peers peers(nullptr, 0, 1, c10::kCPU);
+    const RunLayout layout{.root = folder_ / name};
+    std::filesystem::create_directories(layout.root);
+    const RunLength length = run_length(config_, set_.size());
+    Result result;
+    result.state = new_training_state(config_, {.channels = 1, .height = 8, .width = 8}, c10::kCPU);
+    const auto from = choose_resume({}, 0, layout.checkpoints(), peers, [](const std::string&) {});
+    if (from) restore(result.state, load_checkpoint(from->path), length, from->path);
+    log.open(layout, config_, length, result.state.step);
+    Workspace work{
+        .config = config_,
+        .length = length,
+        .device = c10::kCPU,
+        .train_set = set_,
+        .test_set = set_,
+        .normalization = {0.5, 0.25},
+        .faults = faults,
+        .status = status,
+        .log = log,
+        .gate = gate != nullptr ? *gate : own_gate,
+        .peers = peers,
+        .clipped = {},
+        .parallel = std::make_unique<DataParallel>(result.state.parameters, result.state.buffers, nullptr, config_.ddp),
+        .loader = std::make_unique<Loader>(set_, Normalization{0.5, 0.25},
+                                           LoaderOptions{.batch_size = config_.batch_size,
+                                                         .micro_batch_size = config_.micro_batch_size,
+                                                         .augment = config_.data.augment},
+                                           result.state.step, length.total_steps),
+        .ledger = nullptr,
+        .checkpointing = std::make_unique<Checkpointing>(layout.checkpoints(), config_.checkpoint, faults, log, status)};
+    for (const NamedTensor& parameter : result.state.parameters) work.clipped.push_back(parameter.tensor);
+    result.outcome = train(result.state, work);
+    return result;
+  }
+
+  std::string metrics(const std::string& name) const {
+    std::ifstream in(folder_ / name / "metrics.jsonl");
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+
+  std::filesystem::path folder_;
+  TrainConfig config_;
+  Dataset set_;
+};
+
+void expect_same(const TrainingState& a, const TrainingState& b) {
+  EXPECT_EQ(a.step, b.step);
+  for (std::size_t i = 0; i < a.parameters.size(); ++i) {
+    EXPECT_TRUE(at::equal(a.parameters[i].tensor, b.parameters[i].tensor)) << a.parameters[i].name;
+  }
+  const auto moments_a = a.optimizer->state();
+  const auto moments_b = b.optimizer->state();
+  ASSERT_EQ(moments_a.size(), moments_b.size());
+  for (std::size_t i = 0; i < moments_a.size(); ++i) {
+    EXPECT_TRUE(at::equal(moments_a[i].tensor, moments_b[i].tensor)) << moments_a[i].name;
+  }
+}
+
+TEST_F(TrainTest, reachesTheLastStep) {
+  const Result result = run("calm");
+  EXPECT_EQ(result.outcome, Outcome::kDone);
+  EXPECT_EQ(result.state.step, 10);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "calm" / "checkpoints" / "step-000000010" / "manifest.json"));
+}
+
+TEST_F(TrainTest, anInterruptedRunHasTheBitsOfOneThatWasNot) {
+  const Result calm = run("calm");
+  for (const int step : {1, 5, 9}) {
+    const std::string name = "struck-" + std::to_string(step);
+    EXPECT_THROW(run(name, Faults(parse_fault("oom phase=optimizer step=" + std::to_string(step)), 0, 0)), std::bad_alloc);
+    const Result resumed = run(name);
+    expect_same(resumed.state, calm.state);
+  }
+}
+
+TEST_F(TrainTest, aFailureInsideASaveLosesNothing) {
+  const Result calm = run("calm");
+  EXPECT_THROW(run("struck", Faults(parse_fault("oom phase=saving step=8"), 0, 0)), std::bad_alloc);
+  const Result resumed = run("struck");
+  expect_same(resumed.state, calm.state);
+}
+
+TEST_F(TrainTest, stopsAndSavesWhenAskedAndGoesOnLater) {
+  const Result calm = run("calm");
+  StopGate gate;
+  gate.stop_at(6);
+  const Result stopped = run("stopped", {}, &gate);
+  EXPECT_EQ(stopped.outcome, Outcome::kPreempted);
+  EXPECT_EQ(stopped.state.step, 6);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "stopped" / "checkpoints" / "step-000000006"));
+  const Result resumed = run("stopped");
+  expect_same(resumed.state, calm.state);
+}
+
+TEST_F(TrainTest, aLossThatIsNotANumberNamesStepAndRank) {
+  try {
+    run("nan", Faults(parse_fault("nan step=5"), 0, 0));
+    FAIL();
+  } catch (const DivergedError& error) {
+    EXPECT_NE(std::string(error.what()).find("step 6"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 0"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
+  Result result = run("run");
+  result.state.parameters.back().tensor.detach().fill_(std::numeric_limits<float>::infinity());
+  Status status;
+  RunLog log(status, 0);
+  const Faults faults;
+  Checkpointing checkpointing(folder_ / "other", config_.checkpoint, faults, log, status);
+  EXPECT_THROW(checkpointing.save(result.state, config_, run_length(config_, set_.size()), {}, 1, Checkpointing::Need::kUseful),
+               DivergedError);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "other"));
+}
+
+TEST_F(TrainTest, microBatchesChangeTheLossByRoundingOnly) {
+  config_.model.dropout = 0;
+  const Result small = run("small");
+  config_.micro_batch_size = 0;
+  const Result whole = run("whole");
+  for (std::size_t i = 0; i < small.state.parameters.size(); ++i) {
+    EXPECT_TRUE(small.state.parameters[i].tensor.allclose(whole.state.parameters[i].tensor, 1e-3, 1e-5));
+  }
+}
+
+TEST_F(TrainTest, neverResumeKeepsOldCheckpointsUnderAnotherName) {
+  run("run");
+  const Peers peers(nullptr, 0, 1, c10::kCPU);
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  Options options;
+  options.resume = Options::Resume::kNever;
+  EXPECT_FALSE(choose_resume(options, 0, checkpoints, peers, [](const std::string&) {}));
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010.superseded"));
+  EXPECT_FALSE(agree_on_checkpoint(checkpoints, peers, [](const std::string&) {}));
+}
+
+TEST_F(TrainTest, resumingFromAnEarlierCheckpointHidesTheLaterOnes) {
+  run("run");
+  const Peers peers(nullptr, 0, 1, c10::kCPU);
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  Options options;
+  options.resume = Options::Resume::kPath;
+  options.resume_from = checkpoints / "step-000000004";
+  const auto from = choose_resume(options, 0, checkpoints, peers, [](const std::string&) {});
+  ASSERT_TRUE(from);
+  EXPECT_EQ(from->step, 4);
+  const auto after_a_failure = choose_resume(options, 1, checkpoints, peers, [](const std::string&) {});
+  EXPECT_EQ(after_a_failure->step, 4);
+}
+
+TEST_F(TrainTest, whenEveryCheckpointIsBadItRefusesToStartOver) {
+  run("run");
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  for (const char* step : {"step-000000004", "step-000000008", "step-000000010"}) {
+    std::ofstream(checkpoints / step / "model.safetensors", std::ios::app) << 'x';
+  }
+  const Peers peers(nullptr, 0, 1, c10::kCPU);
+  EXPECT_THROW(agree_on_checkpoint(checkpoints, peers, [](const std::string&) {}), BadCheckpointError);
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010"));  // nothing was moved
+}
+
+TEST_F(TrainTest, aBadNewestCheckpointIsSetAsideAndNamed) {
+  run("run");
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  std::ofstream(checkpoints / "step-000000010" / "model.safetensors", std::ios::app) << 'x';
+  const Peers peers(nullptr, 0, 1, c10::kCPU);
+  std::string said;
+  const auto from = agree_on_checkpoint(checkpoints, peers, [&](const std::string& text) { said += text; });
+  ASSERT_TRUE(from);
+  EXPECT_EQ(from->step, 8);
+  EXPECT_NE(said.find("step-000000010"), std::string::npos) << said;
+  EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-000000010"));
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

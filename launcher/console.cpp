@@ -64,6 +64,7 @@ void Console::see(const RunStarted& event) {
 
 void Console::see(const RoundStarted& event) {
   pids_.clear();
+  figures_ = {};
   world_size_ = event.world_size;
   meter_.restart();
   say(2, printed("round %d, restart count %d", event.round, event.restart_count));
@@ -103,6 +104,12 @@ void Console::see(const WorkerSpoke& event) {
 void Console::hear(int rank, const channel::Progress& message, std::int64_t time_ns) {
   if (rank != 0) return;
   meter_.add(message, time_ns);
+  // A heartbeat has no figures: those of the newest logged step stand.
+  channel::Progress figures = message;
+  if (!figures.loss) figures.loss = figures_.loss;
+  if (!figures.lr) figures.lr = figures_.lr;
+  if (!figures.samples_per_s) figures.samples_per_s = figures_.samples_per_s;
+  figures_ = std::move(figures);
   const bool last = message.steps_total > 0 && message.step == message.steps_total && message.step != steps_;
   steps_ = message.step;
   epochs_ = message.epochs;
@@ -111,9 +118,9 @@ void Console::hear(int rank, const channel::Progress& message, std::int64_t time
   if (!last && time_ns - drawn_ns_ < (bar_ ? kBarEveryNs : kLineEveryNs)) return;
   drawn_ns_ = time_ns;
   if (bar_) {
-    writer_.set_bar(progress_bar(message, meter_.seconds_left(), writer_.columns()));
+    writer_.set_bar(progress_bar(figures_, meter_.seconds_left(), writer_.columns()));
   } else if (message.step > 0) {
-    say(0, progress_line(message, meter_.seconds_left()));
+    say(0, progress_line(figures_, meter_.seconds_left()));
   }
 }
 
@@ -159,7 +166,10 @@ void Console::tell_failure(const Failure& failure) {
   if (failure.step >= 0) head += " at step " + format_count(failure.step);
   if (!failure.message.empty()) head += (failure.status ? ": " : "") + failure.message;
   complain(head);
-  for (const std::string& line : failure.stderr_tail) writer_.line(Stream::kStderr, "    | " + line);
+  for (const std::string& line : failure.stderr_tail) {
+    const bool said_above = !failure.message.empty() && line.find(failure.message) != std::string::npos;
+    if (!said_above) writer_.line(Stream::kStderr, "    | " + line);
+  }
   if (!failure.log_path.empty()) complain("its log is " + failure.log_path);
 }
 

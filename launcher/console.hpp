@@ -52,6 +52,7 @@ class Console : public RunObserver {
   ConsoleWriter& writer_;
   bool bar_ = false;
   ProgressMeter meter_;
+  channel::Progress figures_;         // the newest of rank 0, with the figures of the newest logged step
   std::map<int, std::int64_t> pids_;  // of this round
   int world_size_ = 0;
   std::int64_t started_ns_ = 0;

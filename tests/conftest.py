@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items):
 def program(variable: str, name: str) -> pathlib.Path:
     path = pathlib.Path(os.environ.get(variable, BUILD / "bin" / name)).resolve()
     if not path.exists():
-        pytest.skip(f"{path} is not built")
+        pytest.fail(f"{path} is not built: ./dev build, or set DDPRUN_BUILD_DIR")
     return path
 
 

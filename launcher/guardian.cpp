@@ -52,6 +52,7 @@ class Guardian {
  public:
   explicit Guardian(const GuardianSettings& settings);
   void run();
+  bool agent_said_farewell() const { return farewell_; }
 
  private:
   struct Worker {
@@ -86,6 +87,7 @@ class Guardian {
   enum class Sweeping { kNo, kPatiently, kKilling } sweeping_ = Sweeping::kNo;
   bool writing_ = false;  // waits for room in the socket
   bool agent_gone_ = false;
+  bool farewell_ = false;
 };
 
 Guardian::Guardian(const GuardianSettings& settings) : socket_(move_up(settings.socket)), open_files_(settings.open_files) {
@@ -173,6 +175,9 @@ void Guardian::handle(const Request& request, const std::array<int, kMaxDescript
       return;
     case Request::Kind::kSignal:
       signal(request);
+      return;
+    case Request::Kind::kFarewell:
+      farewell_ = true;
       return;
     case Request::Kind::kSweep:
       begin_sweep(request.patient != 0);
@@ -325,13 +330,16 @@ void guardian_main(const GuardianSettings& settings) {
   ::setsid();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::prctl(PR_SET_NAME, "ddprun-guardian");
+  bool farewell = false;
   try {
-    Guardian(settings).run();
+    Guardian guardian(settings);
+    guardian.run();
+    farewell = guardian.agent_said_farewell();
   } catch (const std::exception&) {
     // Without its loop the guardian can only end what it has: the agent sees the closed socket and says so.
   }
   kill_children_until_none_is_left();
-  if (!settings.report.empty()) complete_report(settings.report);
+  if (!farewell && !settings.report.empty()) complete_report(settings.report);
   ::_exit(0);
 }
 

@@ -1,6 +1,8 @@
 // Implementation of guardian_link.hpp.
 #include "launcher/guardian_link.hpp"
 
+#include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -60,6 +62,11 @@ GuardianLink::GuardianLink(boost::asio::io_context& io, GuardianProcess process,
 
 GuardianLink::~GuardianLink() {
   boost::system::error_code ignored;
+  try {
+    send({.kind = guardian::Request::Kind::kFarewell}, nullptr, 0);
+  } catch (const std::system_error&) {
+    // Then it completes the report, which is complete.
+  }
   socket_.close(ignored);
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -109,6 +116,15 @@ void GuardianLink::send(const guardian::Request& request, const int* fds, int fd
   while (::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET) return;
+    if (errno == EAGAIN) {  // Asio made it non-blocking
+      pollfd polled{socket_.native_handle(), POLLOUT, 0};
+      ::poll(&polled, 1, -1);
+      continue;
+    }
+    if (errno == ETOOMANYREFS) {  // too many descriptors on their way: the guardian is taking them now
+      ::sched_yield();
+      continue;
+    }
     throw std::system_error(errno, std::generic_category(), "asking the guardian");
   }
 }

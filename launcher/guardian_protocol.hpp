@@ -9,9 +9,10 @@ namespace ddprun::guardian {
 
 struct Request {
   enum class Kind : std::int32_t {
-    kSpawn,   // answered by kStarted or kNotStarted
-    kSignal,  // `signal` to the worker's process group; no answer
-    kSweep,   // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
+    kSpawn,     // answered by kStarted or kNotStarted
+    kSignal,    // `signal` to the worker's process group; no answer
+    kFarewell,  // the agent ends by itself: the report is complete; no answer
+    kSweep,     // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
   };
   Kind kind = Kind::kSignal;
   std::int32_t worker = 0;

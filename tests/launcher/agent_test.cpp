@@ -424,6 +424,27 @@ TEST_F(AgentTest, AKilledAgentLeavesNothingAndItsReportIsCompleted) {
   EXPECT_EQ(report["rounds"].size(), 1u);
 }
 
+TEST_F(AgentTest, TheReportOfAnAgentThatEndsByItselfIsItsOwn) {
+  files_.report = folder_ / "report.json";
+  std::ofstream(files_.report) << R"({"exit":null})";
+  start("exit 0");
+  EXPECT_EQ(exit_code(), 0);
+  EXPECT_TRUE(nlohmann::json::parse(std::ifstream(files_.report))["exit"].is_null());
+}
+
+TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
+  start(
+      "(trap 'read line <$FIFO.go; echo child saved >$FIFO; exit 0' TERM; echo ready >$FIFO; while :; do sleep 1000 & wait; "
+      "done)");
+  ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
+  wait_for("ready");
+  signal_agent(SIGTERM);
+  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");
+  std::ofstream(folder_ / "fifo.go") << "go\n";
+  wait_for("child saved");
+  EXPECT_EQ(exit_code(), 143);
+}
+
 TEST_F(AgentTest, AKilledGuardianEndsTheJob) {
   start(std::string(kDaemon) + "echo parent $PPID >$FIFO; sleep 1000");
   const Pidfd daemon(wait_for_pid("daemon "));

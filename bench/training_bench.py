@@ -1,7 +1,7 @@
 """ddptrain under ddprun against Python DistributedDataParallel under torchrun: time to the first finished step, and steady speed.
 
 Both train the same network on the same data with the same batch, optimizer and number of logged steps, one intra-op thread a worker.
-Each run writes the wall-clock time of logged steps; speed is taken between two of them, behind the warm-up.
+ddptrain evaluates at the end, here on 16 samples, behind what is measured. Each run writes the wall-clock time of logged steps; speed is taken between two of them, behind the warm-up.
 """
 
 import json
@@ -24,7 +24,7 @@ CASES = [
 
 
 def settings(model: str, batch: int, steps: int, every: int) -> dict:
-    return {"name": "bench", "model": {"type": model}, "data": {"type": "idx", "dir": DATA, "mean": 0.2860, "std": 0.3530},
+    return {"name": "bench", "model": {"type": model}, "data": {"type": "idx", "dir": DATA, "mean": 0.2860, "std": 0.3530, "test_samples": 16},
             "epochs": 100, "max_steps": steps, "batch_size": batch, "eval_every_epochs": 0,
             "optimizer": {"type": "sgd", "lr": 0.005, "momentum": 0.9}, "log": {"every_steps": every, "tensorboard": False}}
 

@@ -20,11 +20,11 @@ def main() -> None:
     events = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     steps = [e for e in events if e["event"] == "step"]
     evals = [e for e in events if e["event"] == "eval"]
-    resumes = [e for e in events if e["event"] == "resume"]
+    resumes = [e for e in events if e["event"] in ("restart", "resume")]
     figure, axis = pyplot.subplots(figsize=(7, 3))
     axis.plot([e["step"] for e in steps], [e["loss"] for e in steps], linewidth=0.9, label="training loss")
     for e in resumes:
-        axis.axvline(e["step"], color="tab:red", linewidth=0.8, linestyle="--", label="resumed after a worker was killed")
+        axis.axvline(e["step"], color="tab:red", linewidth=0.8, linestyle="--", label="resumed here after a worker was killed")
     axis.set_xlabel("step")
     axis.set_ylabel("loss")
     axis.set_ylim(bottom=0)

@@ -58,8 +58,8 @@ def clean_environment(**more: str) -> dict:
     return {**kept, "OMP_NUM_THREADS": "1", **more}
 
 
-def run(command: list, timeout: float = 120, **env: str) -> subprocess.CompletedProcess:
-    return subprocess.run([str(c) for c in command], env=clean_environment(**env), stdin=subprocess.DEVNULL,
+def run(command: list, timeout: float = 120, cwd: pathlib.Path | None = None, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run([str(c) for c in command], env=clean_environment(**env), stdin=subprocess.DEVNULL, cwd=cwd,
                           capture_output=True, text=True, timeout=timeout, check=False)
 
 

@@ -148,6 +148,7 @@ def test_losses_and_weights_are_those_of_python_ddp(ddprun, ddptrain_bin, tmp_pa
 
 
 @pytest.mark.long
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("name", LONG_CASES)
 def test_losses_and_weights_are_those_of_python_ddp_in_larger_jobs(ddprun, ddptrain_bin, tmp_path, name):
     compare(ddprun, tmp_path, LONG_CASES[name])

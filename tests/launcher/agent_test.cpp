@@ -389,8 +389,8 @@ TEST_F(AgentTest, UserSignalsArePassedOnWithoutEndingTheJob) {
 // ---- nothing is left ----
 
 TEST_F(AgentTest, ADaemonOfAWorkerIsGoneWithTheRound) {
-  start(std::string(kDaemon) + "read line <$FIFO.go; exit 0");
   ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
+  start(std::string(kDaemon) + "read line <$FIFO.go; exit 0");
   const Pidfd daemon(wait_for_pid("daemon "));
   ASSERT_TRUE(daemon.valid());
   std::ofstream(folder_ / "fifo.go") << "go\n";
@@ -433,10 +433,8 @@ TEST_F(AgentTest, TheReportOfAnAgentThatEndsByItselfIsItsOwn) {
 }
 
 TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
-  start(
-      "(trap 'read line <$FIFO.go; echo child saved >$FIFO; exit 0' TERM; echo ready >$FIFO; while :; do sleep 1000 & wait; "
-      "done)");
   ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
+  start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
   wait_for("ready");
   signal_agent(SIGTERM);
   EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");

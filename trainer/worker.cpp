@@ -1,5 +1,6 @@
 #include "trainer/worker.hpp"
 
+#include <malloc.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -39,6 +40,16 @@ std::int64_t realtime_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+// Activations are tens of megabytes that live for one batch. By default glibc gives each back to the kernel, which zeroes it
+// again for the next batch: a third of an evaluation's time. Kept, the peak stays the same.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kOneGib = 1 << 30;
+  ::mallopt(M_MMAP_THRESHOLD, kOneGib);
+  ::mallopt(M_TRIM_THRESHOLD, kOneGib);
+#endif
 }
 
 struct Data {
@@ -279,6 +290,7 @@ std::string version_text() {
 
 int run_worker(const Options& options) {
   block_stop_signals();
+  keep_freed_memory();
   auto worker = std::make_unique<Worker>(options);
   try {
     return worker->run();  // and then in order

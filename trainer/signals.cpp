@@ -15,10 +15,17 @@
 namespace ddprun::trainer {
 namespace {
 
+// Without those that whoever started us ignores (nohup: SIGHUP; a shell's background job: SIGINT): a blocked signal reaches a
+// signalfd even when it is ignored.
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
+  sigaddset(&set, SIGTERM);
+  for (const int signal : {SIGINT, SIGHUP}) {
+    struct sigaction current {};
+    ::sigaction(signal, nullptr, &current);
+    if (current.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
   return set;
 }
 

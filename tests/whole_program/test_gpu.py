@@ -22,7 +22,7 @@ def train(ddprun, folder, dataset, workers, fault="", environment=None, **change
     return done, folder / "run"
 
 
-def test_one_worker_trains_with_nccl_and_resumes_to_the_same_bits(ddprun_bin, data, tmp_path):
+def test_one_worker_trains_on_the_gpu_and_loses_no_sample(ddprun_bin, data, tmp_path):
     done, calm = train(ddprun_bin, tmp_path / "calm", data, 1, model={"type": "cnn"})
     assert done.returncode == 0, done.stderr
     done, struck = train(ddprun_bin, tmp_path / "struck", data, 1, "kill rank=0 step=17", model={"type": "cnn"})

@@ -171,6 +171,7 @@ class Agent {
   void end_output(int rank, Stream stream);
   void round_may_be_over();
   void end_round();
+  void close_workers();
 
   // actions out
   void carry_out(const agent_action::StartRound& action);
@@ -239,9 +240,18 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
 }
 
 int Agent::run() {
-  wait_for_signals();
-  feed(agent_event::Begin{});
-  if (!exit_code_) io_.run();
+  try {
+    wait_for_signals();
+    feed(agent_event::Begin{});
+    if (!exit_code_) io_.run();
+  } catch (const Error& error) {
+    if (exit_code_) throw;
+    // The console, its readers and the report are told as of any other end; the guardian's end takes the workers with it.
+    exit_code_ = static_cast<int>(error.code());
+    close_workers();
+    master_port_.reset();  // when descriptors ran out, the report needs one
+    publish(RunEnded{*exit_code_, error.what(), restart_count_, now().realtime_ns});
+  }
   return exit_code_.value();
 }
 
@@ -375,13 +385,17 @@ void Agent::round_may_be_over() {
 void Agent::end_round() {
   swept_ = false;
   pipe_timer_.cancel();
+  close_workers();
+  feed(agent_event::RoundSwept{});
+}
+
+void Agent::close_workers() {
   for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
     Worker& worker = workers_[static_cast<std::size_t>(rank)];
     end_output(rank, Stream::kStdout);
     end_output(rank, Stream::kStderr);
     if (worker.channel) worker.channel->close();
   }
-  feed(agent_event::RoundSwept{});
 }
 
 // ---- actions ----

@@ -454,7 +454,11 @@ int AgentState::blame(const Worker& worker) const {
   const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
   if (!worker.asked_to_stop && !lost_peer) return 0;
   // It died of a signal that we did not send, or said why it failed: news of its end came late.
-  const bool by_itself = worker.status && worker.status->signal != 0 && worker.status->signal != SIGTERM && !worker.killed;
+  // ddptrain's answers to being stopped are known, so another code was its own decision; a script may answer with any.
+  const bool by_itself = worker.status && !worker.killed &&
+                         (worker.status->signal != 0 ? worker.status->signal != SIGTERM
+                                                     : settings_.workers_have_channel && worker.status->code > 1 &&
+                                                           worker.status->code < 128 && worker.status->code != kPreempted);
   if (worker.asked_to_stop && !lost_peer && (by_itself || worker.error)) return 1;
   if (!worker.asked_to_stop) return 2;
   return 3;

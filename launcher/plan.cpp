@@ -41,7 +41,7 @@ class Planner {
         cwd_(cwd) {}
 
   Plan make() {
-    if (positional_.empty()) {
+    if (positional_.empty() || positional_.front().empty()) {
       throw UsageError(
           "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples");
     }
@@ -217,9 +217,17 @@ class Planner {
     plan_.resume = Plan::Resume::kPath;
     plan_.resume_from = absolute_in(cwd_, setting.value);
     if (!fs::exists(plan_.resume_from)) refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
+    std::error_code error;
+    // checkpoints/latest is a link; the worker compares the folder's name with what is in it.
+    if (const fs::path real = fs::canonical(plan_.resume_from, error); !error) plan_.resume_from = real;
+    if (fs::is_directory(plan_.resume_from, error) && !fs::exists(plan_.resume_from / "manifest.json", error)) {
+      refuse("resume", setting,
+             "auto, never or a checkpoint's folder (with a manifest.json), such as RUN_DIR/checkpoints/latest");
+    }
+    const fs::path run_dir = fs::weakly_canonical(plan_.run_dir, error);
     const auto [run_end, unused] =
-        std::mismatch(plan_.run_dir.begin(), plan_.run_dir.end(), plan_.resume_from.begin(), plan_.resume_from.end());
-    if (plan_.fresh && run_end == plan_.run_dir.end()) {
+        std::mismatch(run_dir.begin(), run_dir.end(), plan_.resume_from.begin(), plan_.resume_from.end());
+    if (plan_.fresh && run_end == run_dir.end()) {
       throw UsageError("--fresh renames " + plan_.run_dir.string() +
                        ", and --resume names a checkpoint inside it: give --run-dir another folder instead of --fresh");
     }

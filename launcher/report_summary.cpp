@@ -30,7 +30,8 @@ std::string already_done(const Plan& plan, const RunState& state) {
                   100 * evaluation["accuracy"].get<double>(), evaluation.value("loss", 0.0));
     text += figures;
   }
-  return text + ". A larger \"epochs\" continues it, --fresh starts over.\n";
+  const std::string limit = plan.config->max_steps > 0 ? "\"epochs\" or \"max_steps\"" : "\"epochs\"";
+  return text + ". A larger " + limit + " continues it, --fresh starts over.\n";
 }
 
 }  // namespace ddprun

@@ -72,7 +72,9 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.resume = Options::Resume::kNever;
   } else if (resume != "auto") {
     options.resume = Options::Resume::kPath;
-    options.resume_from = resume;
+    std::error_code not_there;                                            // said when it is read
+    options.resume_from = std::filesystem::canonical(resume, not_there);  // checkpoints/latest is a link
+    if (not_there) options.resume_from = resume;
   }
   return options;
 }

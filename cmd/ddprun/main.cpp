@@ -1,5 +1,6 @@
 // ddprun: parse, plan, run. Everything that can be refused is refused here, before anything is started; run_agent() does the
 // rest. Errors end as one line "ddprun: ..." on stderr and the exit code of their type (docs/exit-codes.md).
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -50,16 +51,20 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts) {
   });
 }
 
-// --resume never over checkpoints would let two histories grow in one folder.
-void refuse_to_mix(const Plan& plan) {
-  if (plan.resume != Plan::Resume::kNever || plan.fresh) return;
+bool has_checkpoints(const Plan& plan) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(RunLayout{plan.run_dir}.checkpoints(), ignored)) {
-    if (!entry.path().filename().string().starts_with("step-")) continue;
-    throw UsageError(
-        "--resume never, but " + plan.run_dir.string() +
-        " has checkpoints of an earlier run. --fresh renames the folder and starts over; --run-dir takes another one");
+    if (entry.path().filename().string().starts_with("step-")) return true;
   }
+  return false;
+}
+
+// --resume never over checkpoints would let two histories grow in one folder.
+void refuse_to_mix(const Plan& plan) {
+  if (plan.resume != Plan::Resume::kNever || plan.fresh || !has_checkpoints(plan)) return;
+  throw UsageError(
+      "--resume never, but " + plan.run_dir.string() +
+      " has checkpoints of an earlier run. --fresh renames the folder and starts over; --run-dir takes another one");
 }
 
 int run_training(const Plan& plan) {
@@ -73,6 +78,9 @@ int run_training(const Plan& plan) {
   if (!state.renamed_to.empty()) facts.opening.push_back("the earlier run is kept as " + state.renamed_to);
   if (state.latest_step && plan.resume == Plan::Resume::kAuto) {
     facts.opening.push_back("resuming: the newest checkpoint is of step " + std::to_string(*state.latest_step));
+  }
+  if (plan.resume == Plan::Resume::kAuto && state.resumed && !has_checkpoints(plan)) {
+    facts.opening.push_back("note: no checkpoint of the earlier start is there; training begins again from step 0");
   }
   std::string_view notes = state.notes;
   while (!notes.empty()) {
@@ -128,6 +136,13 @@ int run_script(const Plan& plan) {
   return exit_code;
 }
 
+fs::path current_folder() {
+  std::error_code error;
+  fs::path folder = fs::current_path(error);
+  if (error) throw UsageError("the current folder cannot be used: " + error.message() + "; cd to one that exists");
+  return folder;
+}
+
 int run(const std::vector<std::string>& args) {
   if (const auto exit_code = run_subcommand(args)) return *exit_code;
   const Environment environment = process_environment();
@@ -140,13 +155,21 @@ int run(const std::vector<std::string>& args) {
     print(std::string("ddprun ") + kVersion + "\n");
     return 0;
   }
-  const Plan plan = make_plan(arguments, this_machine(), environment, fs::current_path());
+  const Plan plan = make_plan(arguments, this_machine(), environment, current_folder());
   if (plan.dry_run) {
     const VariableList variables = environment_of_rank_0(plan, environment_of_this_process());
     print(plan.json ? dry_run_json(plan, variables) : dry_run_text(plan, variables));
     return 0;
   }
   return plan.kind == Plan::Kind::kTrain ? run_training(plan) : run_script(plan);
+}
+
+// A descriptor below 3 that we open ourselves (the lock, the guardian's socket) would be taken for the console.
+void open_missing_standard_streams() {
+  int fd = 0;
+  do fd = ::open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) ::close(fd);
 }
 
 void complain(const std::string& message) {
@@ -158,6 +181,7 @@ void complain(const std::string& message) {
 }  // namespace ddprun
 
 int main(int argc, char** argv) {
+  ddprun::open_missing_standard_streams();
   ::signal(SIGPIPE, SIG_IGN);  // a console that goes away must not end a job
   try {
     return ddprun::run({argv + 1, argv + argc});

@@ -1,0 +1,112 @@
+"""Odd surroundings and odd uses: what a shell, a daemon or a person does to a launcher that nobody thinks of when writing it."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+import jobs
+import pytest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def config(data, tmp_path) -> pathlib.Path:
+    return jobs.write_config(tmp_path / "train.json", jobs.config(data))
+
+
+def launch(ddprun, config, run_dir, *flags, **env):
+    return jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", run_dir, *flags, config], **env)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_no_harm(ddprun_bin, config, run_dir, closed):
+    """Daemons start programs without 0, 1 or 2; the lock and the guardian's socket must not take their places."""
+    done = jobs.run(["sh", "-c", f'"$@" {closed}', "sh", ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert jobs.report(run_dir)["exit"]["code"] == 0
+
+
+def test_resume_takes_the_link_to_the_newest_checkpoint(ddprun_bin, ddptrain_bin, config, tmp_path):
+    first = tmp_path / "first"
+    assert launch(ddprun_bin, config, first).returncode == 0
+    latest = first / "checkpoints" / "latest"
+    again = jobs.run([ddprun_bin, "--run-dir", tmp_path / "second", "--resume", latest, config, "epochs=3"])
+    assert again.returncode == 0, again.stderr
+    assert "going on from step 40" in again.stdout
+    alone = jobs.run([ddptrain_bin, "--run-dir", tmp_path / "third", "--resume", latest, config, "epochs=3"])
+    assert alone.returncode == 0, alone.stderr
+    fresh = launch(ddprun_bin, config, first, "--fresh", "--resume", latest)
+    assert fresh.returncode == 2 and "inside it" in fresh.stderr and latest.exists()
+
+
+def test_resume_refuses_a_folder_that_is_no_checkpoint_before_anything_starts(ddprun_bin, config, tmp_path, run_dir):
+    done = launch(ddprun_bin, config, run_dir, "--resume", tmp_path)
+    assert done.returncode == 2
+    assert "manifest.json" in done.stderr and not run_dir.exists()
+
+
+def test_a_run_whose_checkpoints_were_deleted_says_that_it_begins_again(ddprun_bin, config, run_dir):
+    assert launch(ddprun_bin, config, run_dir).returncode == 0
+    subprocess.run(["rm", "-r", run_dir / "checkpoints"], check=True)
+    done = launch(ddprun_bin, config, run_dir)
+    assert done.returncode == 0, done.stderr
+    assert "no checkpoint of the earlier start is there" in done.stdout
+
+
+def test_a_deleted_current_folder_is_named(ddprun_bin, config, tmp_path):
+    (tmp_path / "gone").mkdir()
+    done = jobs.run(["sh", "-c", 'cd gone && rmdir ../gone && exec "$@"', "sh", ddprun_bin, config], cwd=tmp_path)
+    assert done.returncode == 2
+    assert "current folder" in done.stderr
+
+
+def test_an_empty_program_is_none(ddprun_bin):
+    done = jobs.run([ddprun_bin, ""])
+    assert done.returncode == 2 and "nothing to run" in done.stderr
+
+
+def test_without_a_guardian_the_job_ends_and_its_report_says_why(ddprun_bin, config, run_dir):
+    agent = subprocess.Popen([ddprun_bin, "--nproc-per-node", "2", "--run-dir", run_dir, config, "epochs=100000"],
+                             env=jobs.clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        for line in agent.stdout:
+            if "step" in line:
+                break
+        everyone = jobs.children(agent.pid)
+        guardian = next(pid for pid in everyone if pathlib.Path(f"/proc/{pid}/exe").resolve() == ddprun_bin)
+        os.kill(guardian, signal.SIGKILL)
+        _, errors = agent.communicate(timeout=30)
+    finally:
+        agent.kill()
+    assert agent.returncode == 89
+    assert errors.count("the guardian process of this job") == 1
+    assert not [pid for pid in everyone if pathlib.Path(f"/proc/{pid}").exists()]
+    exit_of_report = jobs.report(run_dir)["exit"]
+    assert exit_of_report["code"] == 89 and "guardian" in exit_of_report["why"]
+
+
+def test_too_few_descriptors_are_reported(ddprun_bin, config, run_dir):
+    done = jobs.run(["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", ddprun_bin, "--json", "--nproc-per-node", 4, "--run-dir", run_dir, config])
+    assert done.returncode == 89
+    assert json.loads(done.stdout.splitlines()[-1])["event"] == "run_ended"
+    assert "ulimit" in jobs.report(run_dir)["exit"]["why"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_code_is_the_first_failures_even_when_its_peer_is_heard_first(ddprun_bin, config, run_dir, rank):
+    done = launch(ddprun_bin, config, run_dir, "--max-restarts", 0, DDPTRAIN_FAULT=f"exit=7 rank={rank} phase=evaluating")
+    assert done.returncode == 7, done.stderr
+    assert f"rank {rank} " in done.stderr
+
+
+def test_a_run_that_reached_max_steps_names_what_limits_it(ddprun_bin, config, run_dir):
+    for _ in range(2):
+        done = jobs.run([ddprun_bin, "--run-dir", run_dir, config, "max_steps=5"])
+        assert done.returncode == 0, done.stderr
+    assert 'already done: 5 steps' in done.stdout and '"max_steps"' in done.stdout

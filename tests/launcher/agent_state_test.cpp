@@ -175,6 +175,16 @@ TEST_F(AgentStateTest, ALostPeerIsNeverTheCauseThoughItsEndIsHeardFirst) {
   EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kLostPeer);
 }
 
+TEST_F(AgentStateTest, AnExitCodeOfItsOwnIsTheCauseThoughAPeersEndIsHeardFirst) {
+  job(2, true);
+  says(0, error(ErrorKind::kLostPeer));
+  exits(0, 1);
+  EXPECT_EQ(exits(1, 7), Lines{"sweep"});  // not its answer to being stopped, that would be 85 or 143
+  EXPECT_EQ(swept(), Lines{"finish 7"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.cause, Cause::kExitCode);
+}
+
 TEST_F(AgentStateTest, TheEarliestOfTwoFailuresIsTheCause) {
   job(3, false);
   on(WorkerExited{2, 1, {.code = 5}, 900});

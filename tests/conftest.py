@@ -30,6 +30,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=torch_missing))
         if item.get_closest_marker("gpu") and not list(pathlib.Path("/dev").glob("nvidia[0-9]*")):
             item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+        if item.get_closest_marker("long") and not os.environ.get("DDPRUN_LONG_TESTS"):
+            item.add_marker(pytest.mark.skip(reason="takes long; ./dev test --long runs it"))
 
 
 def program(variable: str, name: str) -> pathlib.Path:

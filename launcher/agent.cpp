@@ -167,6 +167,7 @@ class Agent {
   void on_guardian_death();
   void on_worker_message(int rank, const channel::FromWorker& message);
   void wait_for_output(int rank, Stream stream);
+  void listen(int rank, Stream stream);
   bool read_output(int rank, Stream stream);
   void end_output(int rank, Stream stream);
   void round_may_be_over();
@@ -188,6 +189,7 @@ class Agent {
   void publish(const RunEvent& event);
   steady_timer& timer(AgentTimer which) { return timers_[static_cast<std::size_t>(which)]; }
   bool train() const { return plan_.kind == Plan::Kind::kTrain; }
+  bool keeps_logs() const { return console_.rules().log_files; }
 
   const Plan& plan_;
   io_context io_{1};
@@ -205,7 +207,9 @@ class Agent {
   std::vector<char> chunk_;         // shared by all pipes: one read at a time
   std::deque<AgentEvent> pending_;  // events that came up while actions were carried out
   bool feeding_ = false;
-  bool swept_ = false;  // the guardian has said so in this round
+  bool swept_ = false;         // the guardian has said so in this round
+  bool told_to_stop_ = false;  // by a signal: nobody is waited for any more who only reads
+  int rounds_ = 0;             // begun by this agent
   int restart_count_ = 0;
   std::optional<int> exit_code_;
   bool logs_ = false;
@@ -285,7 +289,10 @@ void Agent::wait_for_signals() {
 void Agent::on_signal(int signal) {
   const auto& handled = plan_.signals_to_handle;
   if (std::find(handled.begin(), handled.end(), signal) != handled.end()) {
+    told_to_stop_ = true;
     feed(agent_event::SignalArrived{signal});
+    if (exit_code_) io_.stop();
+    if (swept_) round_may_be_over();
     return;
   }
   // USR1 and USR2 are the script's own business. ddptrain has none for them, and would die.
@@ -339,10 +346,26 @@ void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
   feed(agent_event::WorkerSaid{rank, message});
 }
 
+// Output that no log keeps must not be lost: then the worker waits for the console, as it would without us.
 void Agent::wait_for_output(int rank, Stream stream) {
+  if (keeps_logs() || !console_.is_behind(stream)) {
+    listen(rank, stream);
+    return;
+  }
+  console_.when_at_most(stream, ConsoleWriter::kQueueBytes / 2, [this, rank, stream, round = rounds_] {
+    if (round != rounds_) return;
+    listen(rank, stream);
+    if (swept_) round_may_be_over();
+  });
+}
+
+void Agent::listen(int rank, Stream stream) {
   auto& pipe = workers_[static_cast<std::size_t>(rank)].pipes[static_cast<std::size_t>(stream)];
+  if (!pipe) return;
   pipe->async_wait(stream_descriptor::wait_read, [this, rank, stream](const boost::system::error_code& error) {
-    if (!error && read_output(rank, stream)) wait_for_output(rank, stream);
+    if (error) return;
+    const bool later = !keeps_logs() && console_.is_behind(stream);  // others have filled it meanwhile
+    if (later || read_output(rank, stream)) wait_for_output(rank, stream);
   });
 }
 
@@ -376,6 +399,8 @@ void Agent::round_may_be_over() {
     end_round();
     return;
   }
+  const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
+  if (!keeps_logs() && reader_is_slow && !told_to_stop_) return;  // wait_for_output comes back
   pipe_timer_.expires_after(kPipeGrace);
   pipe_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && swept_) end_round();
@@ -401,6 +426,7 @@ void Agent::close_workers() {
 // ---- actions ----
 
 void Agent::carry_out(const agent_action::StartRound& action) {
+  ++rounds_;
   restart_count_ = action.restart_count;
   master_port_.reset();  // before the next is taken, in case it is the same
   master_port_.emplace(plan_.master_port == 0 ? HeldPort::any() : HeldPort::exactly(plan_.master_port));
@@ -484,7 +510,12 @@ void Agent::carry_out(agent_action::Emit& action) {
 
 void Agent::carry_out(const agent_action::Finish& action) {
   exit_code_ = action.exit_code;
-  io_.stop();
+  if (keeps_logs() || told_to_stop_) {
+    io_.stop();
+    return;
+  }
+  // What the workers printed is nowhere else: their reader gets all of it.
+  console_.when_at_most(Stream::kStdout, 0, [this] { console_.when_at_most(Stream::kStderr, 0, [this] { io_.stop(); }); });
 }
 
 // What the machine can't know: the last lines of stderr and what Python wrote about its exception.

@@ -13,6 +13,8 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include <vector>
+
 namespace ddprun {
 namespace {
 
@@ -122,6 +124,15 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     state_ = State::kClosed;
   }
 
+  std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : pending(); }
+  void set_limit(std::size_t bytes) { limit_ = bytes; }
+
+  void when_at_most(std::size_t bytes, std::function<void()> act) {
+    if (waiting_bytes() <= bytes) return act();
+    waiters_.push_back({bytes, std::move(act)});
+  }
+  void forget_waiters() { waiters_.clear(); }
+
  private:
   enum class State { kClosed, kDirect, kWaiting };
   static constexpr int kNobody = -1;
@@ -138,7 +149,19 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   std::size_t pending() const { return buffer_.size() - written_; }
-  bool room_for(std::size_t bytes) const { return pending() == 0 || pending() + bytes <= kQueueBytes; }
+  bool room_for(std::size_t bytes) const { return pending() == 0 || pending() + bytes <= limit_; }
+
+  void call_waiters() {
+    for (std::size_t i = 0; i < waiters_.size();) {
+      if (waiting_bytes() > waiters_[i].bytes) {
+        ++i;
+        continue;
+      }
+      const std::function<void()> act = std::move(waiters_[i].act);
+      waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+      act();  // may add others, behind
+    }
+  }
 
   void push(std::string_view head, std::string_view text) {
     if (written_ > 0 && (written_ == buffer_.size() || written_ >= kQueueBytes / 2)) {
@@ -208,6 +231,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
                              self->waiting_ = false;
                              self->write_some();
                              self->wait();
+                             self->call_waiters();
                            });
   }
 
@@ -219,6 +243,12 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   bool terminal_ = false;
   bool waiting_ = false;
   bool bar_shown_ = false;
+  struct Waiter {
+    std::size_t bytes;
+    std::function<void()> act;
+  };
+  std::vector<Waiter> waiters_;
+  std::size_t limit_ = kQueueBytes;
   int open_source_ = kNobody;  // whose unfinished line the console's last line is
   std::string buffer_;
   std::size_t written_ = 0;
@@ -231,11 +261,29 @@ ConsoleWriter::ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int std
       stderr_(same_file(stdout_fd, stderr_fd) ? stdout_ : std::make_shared<Sink>(io, stderr_fd)) {}
 
 ConsoleWriter::~ConsoleWriter() {
+  stdout_->forget_waiters();
+  stderr_->forget_waiters();
   set_bar("");
   stdout_->drain();
   stderr_->drain();
   stdout_->close();
   stderr_->close();
+}
+
+void ConsoleWriter::set_rules(const OutputRules& rules) {
+  rules_ = rules;
+  // Readers that wait for the console stop at half a queue and bring at most one more line, of up to 1 MiB.
+  const std::size_t limit = rules.log_files ? kQueueBytes : 3 * kQueueBytes;
+  stdout_->set_limit(limit);
+  stderr_->set_limit(limit);
+}
+
+bool ConsoleWriter::is_behind(Stream stream) const {
+  return sink(stream).waiting_bytes() > kQueueBytes / 2;
+}
+
+void ConsoleWriter::when_at_most(Stream stream, std::size_t bytes, std::function<void()> act) {
+  sink(stream).when_at_most(bytes, std::move(act));
 }
 
 bool ConsoleWriter::is_terminal(Stream stream) const {

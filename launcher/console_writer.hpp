@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,7 +34,7 @@ class ConsoleWriter {
   ConsoleWriter(const ConsoleWriter&) = delete;
   ConsoleWriter& operator=(const ConsoleWriter&) = delete;
 
-  void set_rules(const OutputRules& rules) { rules_ = rules; }
+  void set_rules(const OutputRules& rules);
   const OutputRules& rules() const { return rules_; }
 
   bool is_terminal(Stream stream) const;
@@ -51,6 +52,11 @@ class ConsoleWriter {
 
   // Replaces the bar; empty removes it. Nothing happens without a terminal or while its queue is not empty.
   void set_bar(std::string_view text);
+
+  // For output that nothing else keeps: whoever reads it from a worker waits until the console has caught up.
+  bool is_behind(Stream stream) const;  // more than half a queue is waiting
+  // Calls `act` once when at most `bytes` are waiting, or nobody reads any more; at once when that is so already.
+  void when_at_most(Stream stream, std::size_t bytes, std::function<void()> act);
 
   std::uint64_t dropped_lines() const;  // so far, of both streams
 

@@ -1,5 +1,6 @@
 """Odd surroundings and odd uses: what a shell, a daemon or a person does to a launcher that nobody thinks of when writing it."""
 
+import select
 import json
 import os
 import pathlib
@@ -110,3 +111,27 @@ def test_a_run_that_reached_max_steps_names_what_limits_it(ddprun_bin, config, r
         done = jobs.run([ddprun_bin, "--run-dir", run_dir, config, "max_steps=5"])
         assert done.returncode == 0, done.stderr
     assert 'already done: 5 steps' in done.stdout and '"max_steps"' in done.stdout
+
+
+def test_a_slow_reader_gets_all_that_a_script_printed(ddprun_bin):
+    """Nothing else keeps a script's output: the workers wait for the reader, as they would without ddprun."""
+    size = 9 * 600_000
+    command = [str(ddprun_bin), "--nproc-per-node", "2", "--no-python", "sh", "-c", f"yes abcdefgh | head -c {size}"]
+    with subprocess.Popen(command, env=jobs.clean_environment(), stdout=subprocess.PIPE) as job:
+        fd = os.pidfd_open(job.pid)
+        assert not select.select([fd], [], [], 0.5)[0]  # nobody reads: it waits
+        os.close(fd)
+        output = job.stdout.read()
+        assert job.wait(timeout=30) == 0
+    assert len(output) == 2 * size
+    assert set(output.split(b"\n")) <= {b"abcdefgh", b""}
+
+
+def test_an_interrupt_ends_a_job_whose_output_nobody_reads(ddprun_bin):
+    command = [str(ddprun_bin), "--no-python", "sh", "-c", "yes abcdefgh | head -c 30000000"]
+    with subprocess.Popen(command, env=jobs.clean_environment(), stdout=subprocess.PIPE) as job:
+        fd = os.pidfd_open(job.pid)
+        assert not select.select([fd], [], [], 0.3)[0]
+        job.send_signal(signal.SIGINT)
+        assert select.select([fd], [], [], 10)[0]
+        os.close(fd)

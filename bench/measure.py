@@ -146,6 +146,8 @@ def write_docs(path: pathlib.Path, results: dict) -> None:
             "sides. A figure is the median, with the smallest and largest value of all repeats in brackets.", "",
             f"Machine: {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']},"
             f" torch {machine['torch']}, {machine['date']}.", ""]
+    if results["quick"]:
+        text += ["Made with `--quick`: few repeats, one of torchrun's and Python's for each row, so a figure here is an indication.", ""]
     for table in results["tables"]:
         rows = []
         for r in table["rows"]:

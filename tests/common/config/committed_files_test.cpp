@@ -58,7 +58,8 @@ TEST(CommittedFiles, TheDemoIsAsItsDescriptionSays) {
   EXPECT_EQ(config.data.dir, "/usr/share/datasets/fashion-mnist");
   EXPECT_EQ(config.epochs, 3);
   EXPECT_EQ(config.batch_size, 128);
-  EXPECT_EQ(config.optimizer.lr, 1e-3);
+  EXPECT_EQ(config.optimizer.lr, 2e-3);
+  EXPECT_EQ(config.schedule.type, ScheduleConfig::Type::kCosine);
   EXPECT_EQ(config.checkpoint.every_steps, 100);
 }
 

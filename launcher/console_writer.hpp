@@ -1,6 +1,7 @@
 // The agent's console: stdout and stderr as bounded queues that never block the agent. A slow reader loses whole lines, which
-// are counted and said; a reader that went away closes its stream silently. Also keeps the progress bar below the lines on a
-// terminal. Shared by worker_output.cpp and console.cpp; used on the agent's thread only.
+// are counted and said (when_at_most is for output that must not be lost); a reader that went away closes its stream silently.
+// Also keeps the progress bar below the lines on a terminal. Shared by worker_output.cpp and console.cpp; used on the agent's
+// thread only.
 //
 // Note: shared descriptions. stdout may be shared with the shell and with other processes, so O_NONBLOCK must not be set on it:
 // a pipe or terminal is opened anew through /proc/self/fd (a description of our own, non-blocking), and where that is refused

@@ -3,6 +3,7 @@
 #include "launcher/agent.hpp"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -240,6 +241,11 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
       guardian_(
           io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
           [this] { on_guardian_death(); }) {
+  output_.set_unread([this](int rank, Stream stream) {
+    const auto& pipe = workers_[static_cast<std::size_t>(rank)].pipes[static_cast<std::size_t>(stream)];
+    int bytes = 0;
+    return pipe && ::ioctl(pipe->native_handle(), FIONREAD, &bytes) == 0 && bytes > 0;
+  });
   observers_ = make_observers(io_, console_);
 }
 

@@ -214,7 +214,11 @@ struct WorkerOutput::Impl {
       if (s.splitter.rest().empty() || console.rules().json) continue;
       const auto due = s.waiting_since + kUnfinishedFor;
       if (due <= now) {
-        take_unfinished(s);
+        if (unread && unread(s.rank, s.stream)) {
+          s.waiting_since = now;  // bytes() comes back to it
+        } else {
+          take_unfinished(s);
+        }
       } else {
         next = std::min(next, due);
       }
@@ -235,6 +239,7 @@ struct WorkerOutput::Impl {
   boost::asio::steady_timer timer;
   ConsoleWriter& console;
   fs::path log_root;
+  std::function<bool(int, Stream)> unread;
   std::vector<Source> sources;
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   int round = 0;
@@ -246,6 +251,10 @@ WorkerOutput::WorkerOutput(boost::asio::io_context& io, ConsoleWriter& console, 
     : impl_(std::make_unique<Impl>(io, console, std::move(log_root), world_size)) {}
 
 WorkerOutput::~WorkerOutput() = default;
+
+void WorkerOutput::set_unread(std::function<bool(int rank, Stream stream)> unread) {
+  impl_->unread = std::move(unread);
+}
 
 void WorkerOutput::begin_round(int round) {
   impl_->close_logs();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,10 @@ class WorkerOutput {
   // `log_root` empty: no files. Files are made when a round begins.
   WorkerOutput(boost::asio::io_context& io, ConsoleWriter& console, std::filesystem::path log_root, int world_size);
   ~WorkerOutput();
+
+  // A line without its end is shown after 100 ms, unless `unread(rank, stream)` says that more of it lies unread in the pipe:
+  // then it is the reader that is late, not the worker. Without a function: nothing is ever unread.
+  void set_unread(std::function<bool(int rank, Stream stream)> unread);
 
   void begin_round(int round);
   void bytes(int rank, Stream stream, std::span<const char> data);

@@ -119,6 +119,23 @@ TEST_F(OutputTest, AnotherRanksLineDoesNotGlueToAnUnfinishedOne) {
   EXPECT_EQ(out_.read_now(), "[rank 0] 10%\n[rank 1] line\n[rank 0] 20%\n");
 }
 
+TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  WorkerOutput output(io_, console, {}, 2);
+  output.set_unread([](int rank, Stream) { return rank == 0; });
+  output.begin_round(0);
+  send(output, 0, Stream::kStdout, "first ");
+  send(output, 1, Stream::kStdout, "prompt");
+  io_.run();  // until the timer has looked at both
+  EXPECT_EQ(out_.read_now(), "[rank 1] prompt");
+  io_.restart();
+  send(output, 0, Stream::kStdout, "half\nnext ");
+  EXPECT_EQ(out_.read_now(), "\n[rank 0] first half\n");
+  output.set_unread({});
+  io_.run();  // the wait for the next line's end began anew
+  EXPECT_EQ(out_.read_now(), "[rank 0] next ");
+}
+
 TEST_F(OutputTest, UpdatesByCarriageReturnKeepTheirPrefix) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {}, 1);

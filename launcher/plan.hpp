@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/config/train_config.hpp"
+#include "launcher/output_plan.hpp"
 
 namespace ddprun {
 
@@ -29,7 +30,10 @@ struct Plan {
                                       // DIR --resume HOW <run-dir>/config.json
   std::optional<TrainConfig> config;  // kTrain
   std::filesystem::path run_dir;      // absolute; kTrain always, others only with --run-dir
-  std::filesystem::path log_dir;      // absolute, of a script; empty: its output is not kept
+  // Absolute, of a script: the folder that --log-dir names, in which the run makes <run id>_<random>/attempt_<n>/<local rank>/.
+  // Empty: under a new folder in $TMPDIR, torchelastic_<random>, made when something is written.
+  std::filesystem::path log_dir;
+  OutputPlan output;  // of a script
   enum class Resume { kAuto, kNever, kPath };
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // kPath
@@ -49,6 +53,10 @@ struct Plan {
   bool json = false;  // console speaks JSON lines
   int verbosity = 0;  // -1 quiet, 0, 1, 2
   bool dry_run = false;
+  bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere, CUDA_VISIBLE_DEVICES names the one GPU of the worker
+  enum class Numa { kNone, kNode, kSocket, kExclusive, kCoreComplex };
+  Numa numa = Numa::kNone;
+  bool as_torchrun = false;  // started by the name torchrun: banner, defaults and exit code 1 as torchrun's
   std::vector<ValueSource> sources;
   std::vector<std::string> notes;  // said at -v: options without effect, and the like
 };

@@ -41,7 +41,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", metavar="what", help="launch, training, checkpoint; all when none is named")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
-    parser.add_argument("--docs", action="store_true", help="write the tables to docs/benchmarks.md")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
+    parser.add_argument("--docs", action="store_true", help="write the newest tables of every benchmark to docs/benchmarks.md")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of ddprun and ddptrain")
     arguments = parser.parse_args()
     for name in arguments.what:
@@ -53,7 +54,7 @@ def main() -> int:
     results = {"machine": machine, "quick": arguments.quick, "tables": []}
     for name in arguments.what or SUITES:
         print(f"== {name}", flush=True)
-        for table in SUITES[name](tools, arguments.quick):
+        for table in SUITES[name](tools, arguments.quick, 1 if arguments.quick else arguments.repeats):
             results["tables"].append(table.as_dict())
             print(table.as_markdown(), flush=True)
 
@@ -63,8 +64,9 @@ def main() -> int:
     path = folder / f"{'-'.join(arguments.what) or 'all'}-{stamp}.json"
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(f"written: {path.relative_to(ROOT)}")
+    newest = measure.keep_newest(folder / "newest.json", results)
     if arguments.docs:
-        measure.write_docs(ROOT / "docs" / "benchmarks.md", results)
+        measure.write_docs(ROOT / "docs" / "benchmarks.md", newest)
         print("written: docs/benchmarks.md")
     missed = [row["name"] for table in results["tables"] for row in table["rows"] if row.get("met") is False]
     for name in missed:

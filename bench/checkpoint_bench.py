@@ -15,8 +15,7 @@ def pauses(file: pathlib.Path) -> list[float]:
     return [e["pause_s"] * 1000 for e in events if e["event"] == "checkpoint"]
 
 
-def run(tools: Tools, quick: bool) -> list[Table]:
-    repeats = 1 if quick else 3
+def run(tools: Tools, _quick: bool, repeats: int) -> list[Table]:
     rows = []
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)

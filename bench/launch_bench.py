@@ -33,8 +33,8 @@ def failure_to_replacement(launch: list[str], folder: pathlib.Path, number: int)
     return (started - failed) * 1000
 
 
-def run(tools: Tools, quick: bool) -> list[Table]:
-    ours_repeats, peer_repeats = (10, 1) if quick else (40, 5)
+def run(tools: Tools, _quick: bool, repeats: int) -> list[Table]:
+    ours_repeats, peer_repeats = 10 * repeats, repeats
     rows = []
 
     def compare(name: str, ours: list[str], peer: list[str], **bars) -> None:
@@ -63,7 +63,7 @@ def run(tools: Tools, quick: bool) -> list[Table]:
 
     progress("memory of the agent")
     a, b = [], []
-    for _ in range(1 if quick else 3):
+    for _ in range(repeats):
         flags = ["--nproc-per-node", "2", "--no-python", "sleep"]
         a.append(peak_memory_mb([tools.ddprun, *flags, "1"], 0.7))
         b.append(peak_memory_mb([*tools.torchrun, *flags, "6"], 5.0))

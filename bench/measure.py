@@ -4,6 +4,7 @@ A Series is the values of one quantity for one program; a Row compares ours with
 """
 
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
@@ -139,22 +140,31 @@ def progress(text: str) -> None:
     print(f"   {text}", flush=True)
 
 
-def write_docs(path: pathlib.Path, results: dict) -> None:
-    machine = results["machine"]
+def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
+    """The newest table of each title, those of earlier runs too, each with the machine and the kind of run it comes from."""
+    kept = {t["title"]: t for t in json.loads(path.read_text(encoding="utf-8"))} if path.exists() else {}
+    for table in results["tables"]:
+        kept[table["title"]] = {**table, "machine": results["machine"], "quick": results["quick"]}
+    path.write_text(json.dumps(list(kept.values()), indent=1) + "\n", encoding="utf-8")
+    return list(kept.values())
+
+
+def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
     text = ["# Benchmarks", "",
             "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
-            "sides. A figure is the median, with the smallest and largest value of all repeats in brackets.", "",
-            f"Machine: {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']},"
-            f" torch {machine['torch']}, {machine['date']}.", ""]
-    if results["quick"]:
-        text += ["Made with `--quick`: few repeats, one of torchrun's and Python's for each row, so a figure here is an indication.", ""]
-    for table in results["tables"]:
-        rows = []
+            "sides. A figure is the median, with the smallest and largest value of all repeats in brackets.", ""]
+    for table in tables:
+        machine = table["machine"]
+        text += [f"## {table['title']}", "",
+                 f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']},"
+                 f" torch {machine['torch']}, {machine['date']}." +
+                 (" Made with `--quick`: one run of the peer for each row, so a figure here is an indication." if table["quick"] else ""), "",
+                 f"| | ddprun | {table['peer']} | times better | bar | met |", "|---|---|---|---|---|---|"]
         for r in table["rows"]:
             series, peer = Series(r["ours"]), Series(r["peer"]) if r["peer"] else None
             better = f"{r['times_better']:.1f}" if r["times_better"] is not None else ""
             met = {True: "yes", False: "**no**", None: ""}[r["met"]]
-            rows.append(f"| {r['name']} | {series.text(r['unit'])} | {peer.text(r['unit']) if peer else ''} | {better} | {r['bar']} | {met} |")
-        text += [f"## {table['title']}", "", f"| | ddprun | {table['peer']} | times better | bar | met |", "|---|---|---|---|---|---|", *rows, ""]
+            text.append(f"| {r['name']} | {series.text(r['unit'])} | {peer.text(r['unit']) if peer else ''} | {better} | {r['bar']} | {met} |")
+        text.append("")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(text), encoding="utf-8")

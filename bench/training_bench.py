@@ -14,12 +14,12 @@ from measure import Row, Series, Table, Tools, environment, progress, timed
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = "/usr/share/datasets/fashion-mnist"
 
-# model, global batch for one and for two workers, steps, logged every, least factor on one and on two workers
+# model, batch of each worker, steps, logged every, least factor on one and on two workers
 CASES = [
-    ("mlp", 1, 4000, 200, 1.5, 1.1),
+    ("mlp", 1, 2000, 100, 1.5, 1.1),
     ("mlp", 64, 1500, 100, 1.5, 1.1),
-    ("cnn", 64, 300, 20, 1.0, 1.0),
-    ("resnet18", 16, 40, 5, 1.0, 1.0),
+    ("cnn", 64, 200, 20, 1.0, 1.0),
+    ("resnet18", 16, 24, 4, 1.0, 1.0),
 ]
 
 
@@ -45,8 +45,7 @@ def one_run(command: list[str], metrics: pathlib.Path, batch: int, every: int) -
     return first, (s1 - s0) * batch / ((t1 - t0) / 1e9)
 
 
-def run(tools: Tools, quick: bool) -> list[Table]:
-    repeats = 1 if quick else 5
+def run(tools: Tools, quick: bool, repeats: int) -> list[Table]:
     starts, speeds = [], []
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)

@@ -1,4 +1,5 @@
-// Reads an IDX file, plain (mapped: workers of one machine share the pages) or gzip (inflated in one go into the tensor).
+// Reads an IDX file, plain (mapped: workers of one machine share the pages) or gzip (inflated in one go: libdeflate takes a
+// third of zlib's time, and zlib explains what is wrong with a file that libdeflate refuses).
 // Called by dataset.cpp. No byte is allocated before the header was checked against what the file can hold.
 #include "trainer/data/idx_file.hpp"
 
@@ -6,6 +7,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/StringUtil.h>
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -200,6 +202,22 @@ at::Tensor map_plain(std::shared_ptr<Mapping> mapping, IdxKind kind, const fs::p
       data, header.dims, [mapping](void*) {}, at::TensorOptions().dtype(at::kByte));
 }
 
+// A sound file of one gzip member that holds exactly what its IDX header announces; an undefined tensor for any other.
+at::Tensor inflate_sound_gzip(std::span<const std::uint8_t> bytes, const Header& header) {
+  const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> inflater(
+      ::libdeflate_alloc_decompressor(), &::libdeflate_free_decompressor);
+  const auto size = static_cast<std::int64_t>(header.header_bytes + header.data_bytes);
+  const at::Tensor whole = at::detail::empty_cpu({size}, at::kByte);
+  std::size_t consumed = 0;
+  const libdeflate_result result =
+      inflater == nullptr
+          ? LIBDEFLATE_BAD_DATA
+          : ::libdeflate_gzip_decompress_ex(inflater.get(), bytes.data(), bytes.size(), whole.mutable_data_ptr(),
+                                            static_cast<std::size_t>(size), &consumed, /*exact size*/ nullptr);
+  if (result != LIBDEFLATE_SUCCESS || consumed != bytes.size()) return {};
+  return whole.slice(0, static_cast<std::int64_t>(header.header_bytes)).view(header.dims);
+}
+
 at::Tensor inflate_gzip(const Mapping& mapping, IdxKind kind, const fs::path& path) {
   Gunzip gunzip(mapping.bytes(), path);
   std::array<std::uint8_t, kLongestHeader> start{};
@@ -212,6 +230,8 @@ at::Tensor inflate_gzip(const Mapping& mapping, IdxKind kind, const fs::path& pa
     throw wrong_length(path, "truncated", expected,
                        c10::str("a gzip file of only ", mapping.bytes().size(), " bytes, which can't hold them"));
   }
+  if (at::Tensor sound = inflate_sound_gzip(mapping.bytes(), header); sound.defined()) return sound;
+
   at::Tensor tensor = at::detail::empty_cpu(header.dims, at::kByte);
   const std::size_t filled = gunzip.read({tensor.mutable_data_ptr<std::uint8_t>(), header.data_bytes});
   if (filled < header.data_bytes) {

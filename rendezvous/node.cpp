@@ -1,0 +1,276 @@
+// Implementation of node.hpp: carries messages between the machines of one node and the links, and makes a candidate a
+// coordinator.
+#include "rendezvous/node.hpp"
+
+#include <utility>
+
+#include "common/exit_code.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+CoordinatorSettings complete(CoordinatorSettings settings, const MemberSettings& member) {
+  settings.self = member.id;
+  settings.run = member.run;
+  return settings;
+}
+
+}  // namespace
+
+Node::Node(NodeSettings settings, std::optional<Record> record, Now now)
+    : settings_(std::move(settings)),
+      now_(now),
+      member_(settings_.member, std::move(record), now),
+      succession_(settings_.member.rules) {
+  settings_.coordinator = complete(std::move(settings_.coordinator), settings_.member);
+}
+
+std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
+  now_ = now;
+  if (finished_) return {};
+  std::visit([this](const auto& concrete) { handle(concrete); }, event);
+  run_inside();
+  consider_candidacy();
+  run_inside();
+  if (finish_ && !coordinator_ && !finished_) {
+    finished_ = true;
+    act(*finish_);
+  }
+  return std::exchange(actions_, {});
+}
+
+std::optional<Time> Node::next_deadline() const {
+  if (finished_) return std::nullopt;
+  std::optional<Time> next = member_.next_deadline();
+  const auto consider = [&](const std::optional<Time>& time) {
+    if (time && (!next || *time < *next)) next = time;
+  };
+  if (coordinator_) {
+    consider(coordinator_->next_deadline());
+  } else if (member_.looking()) {
+    consider(succession_.next_attempt(candidate()));
+  }
+  return next;
+}
+
+// ---- events ----
+
+void Node::handle(const node_event::Begin&) {
+  if (settings_.leads_first && !member_.standing().current.exists()) {
+    const std::uint64_t term = member_.standing().promised_term + 1;
+    std::vector<MemberAction> actions;
+    if (member_.promise(term, now_, actions)) {
+      carry_out(std::move(actions));
+      lead(Authority{.term = term, .elected = false, .asked = now_.steady, .known = member_.standing()});
+    }
+  }
+  inside_.push_back(ToMember{member_event::Tick{}});
+}
+
+void Node::handle(const node_event::LinkOpened& event) {
+  if ((event.link & kDialled) != 0) {
+    inside_.push_back(ToMember{member_event::Opened{event.link, event.local_host}});
+    return;
+  }
+  accepted_.insert(event.link);
+  if (coordinator_) inside_.push_back(ToCoordinator{coordinator_event::Opened{event.link}});
+}
+
+void Node::handle(const node_event::LinkClosed& event) {
+  if ((event.link & kDialled) != 0) {
+    inside_.push_back(ToMember{member_event::Closed{event.link}});
+    return;
+  }
+  accepted_.erase(event.link);
+  succession_.remove(event.link);
+  if (coordinator_) inside_.push_back(ToCoordinator{coordinator_event::Closed{event.link}});
+}
+
+void Node::handle(const node_event::FromDialler& event) {
+  if (!accepted_.contains(event.link)) return;
+  if (coordinator_) {
+    inside_.push_back(ToCoordinator{coordinator_event::Heard{event.link, event.message}});
+  } else if (const auto* hello = std::get_if<Hello>(&event.message)) {
+    greet(event.link, *hello);
+  } else if (const auto* vote = std::get_if<Vote>(&event.message)) {
+    succession_.hear(event.link, *vote);
+  }
+}
+
+void Node::handle(const node_event::FromListener& event) {
+  inside_.push_back(ToMember{member_event::Heard{event.link, event.message}});
+}
+
+void Node::handle(const node_event::Tick&) {
+  if (coordinator_) inside_.push_back(ToCoordinator{coordinator_event::Tick{}});
+  inside_.push_back(ToMember{member_event::Tick{}});
+}
+
+void Node::handle(const node_event::Local& event) {
+  inside_.push_back(ToMember{event.event});
+}
+
+// ---- the machines inside ----
+
+void Node::run_inside() {
+  while (!inside_.empty()) {
+    Inside next = std::move(inside_.front());
+    inside_.pop_front();
+    if (auto* to_member = std::get_if<ToMember>(&next)) {
+      const bool looked = member_.looking();
+      carry_out(member_.on(to_member->event, now_));
+      if (looked && member_.following() && !coordinator_) redirect_electors();
+    } else if (coordinator_) {
+      carry_out(coordinator_->on(std::get<ToCoordinator>(next).event, now_));
+    }
+  }
+}
+
+void Node::carry_out(std::vector<MemberAction> actions) {
+  for (MemberAction& action : actions) {
+    std::visit(
+        [this](auto& concrete) {
+          using Action = std::decay_t<decltype(concrete)>;
+          if constexpr (std::is_same_v<Action, member_action::Send>) {
+            if (concrete.link == kSelfLink) {
+              inside_.push_back(ToCoordinator{coordinator_event::Heard{kSelfLink, std::move(concrete.message)}});
+            } else {
+              act(node_action::ToListener{concrete.link, std::move(concrete.message)});
+            }
+          } else if constexpr (std::is_same_v<Action, member_action::Close>) {
+            if (concrete.link == kSelfLink) {
+              inside_.push_back(ToCoordinator{coordinator_event::Closed{kSelfLink}});
+            } else {
+              act(node_action::CloseLink{concrete.link});
+            }
+          } else if constexpr (std::is_same_v<Action, member_action::JobOver>) {
+            finish_ = node_action::Finish{concrete.exit_code, std::move(concrete.why)};
+          } else {
+            act(std::move(concrete));
+          }
+        },
+        action);
+  }
+}
+
+void Node::carry_out(std::vector<CoordinatorAction> actions) {
+  for (CoordinatorAction& action : actions) {
+    std::visit(
+        [this](auto& concrete) {
+          using Action = std::decay_t<decltype(concrete)>;
+          if constexpr (std::is_same_v<Action, coordinator_action::Send>) {
+            if (concrete.link == kSelfLink) {
+              inside_.push_back(ToMember{member_event::Heard{kSelfLink, std::move(concrete.message)}});
+            } else {
+              act(node_action::ToDialler{concrete.link, std::move(concrete.message)});
+            }
+          } else if constexpr (std::is_same_v<Action, coordinator_action::Close>) {
+            if (concrete.link == kSelfLink) {
+              inside_.push_back(ToMember{member_event::Closed{kSelfLink}});
+            } else {
+              drop(concrete.link);
+            }
+          } else if constexpr (std::is_same_v<Action, coordinator_action::ServeStore>) {
+            act(node_action::ServeStore{concrete.link, std::move(concrete.ask)});
+          } else if constexpr (std::is_same_v<Action, coordinator_action::Say>) {
+            act(member_action::Say{std::move(concrete.notice)});
+          } else if constexpr (std::is_same_v<Action, coordinator_action::StepDown>) {
+            step_down(concrete.why);
+          } else {
+            static_assert(std::is_same_v<Action, coordinator_action::Finished>);
+            step_down("the job is over");
+          }
+        },
+        action);
+  }
+}
+
+// ---- without a coordinator here ----
+
+void Node::greet(LinkId link, const Hello& hello) {
+  const auto refuse = [&](Refusal reason, const std::string& text) {
+    act(node_action::ToDialler{link, Refused{.reason = reason, .text = text}});
+    drop(link);
+  };
+  if (hello.protocol != kProtocolVersion) {
+    return refuse(Refusal::kVersion, "this agent speaks version " + std::to_string(hello.protocol) +
+                                         " of the rendezvous, the other one version " + std::to_string(kProtocolVersion));
+  }
+  if (hello.run != settings_.member.run) return refuse(Refusal::kRun, "the job at this address has another run id");
+  if (hello.node == settings_.member.id) return drop(link);  // its own address under another name
+  if (member_.over()) {
+    drop(link);
+  } else if (member_.following()) {
+    redirect(link);
+  } else {
+    succession_.add(link, hello);
+    if (succession_.election()) act(node_action::ToDialler{link, succession_.request_for(candidate())});
+  }
+}
+
+void Node::redirect(LinkId link) {
+  act(node_action::ToDialler{link, Redirect{.term = member_.leader_term(), .coordinator = member_.leader_address()}});
+  drop(link);
+}
+
+void Node::redirect_electors() {
+  while (!succession_.electors().empty()) redirect(succession_.electors().begin()->first);
+  succession_.clear();
+}
+
+Succession::Candidate Node::candidate() const {
+  return {.id = settings_.member.id,
+          .standing = member_.standing(),
+          .place_in_line = member_.place_in_line(),
+          .may_vote_at = member_.may_vote_at(),
+          .lease = settings_.coordinator.lease};
+}
+
+void Node::consider_candidacy() {
+  if (coordinator_ || !member_.looking()) return;
+  if (const Standing* newer = succession_.newer_than(member_.standing())) carry_out(member_.learn(*newer, now_));
+  if (succession_.attempt(candidate(), now_)) {
+    std::vector<MemberAction> actions;
+    if (!member_.promise(succession_.election()->term, now_, actions)) return;
+    carry_out(std::move(actions));
+    for (const auto& [link, elector] : succession_.electors()) {
+      act(node_action::ToDialler{link, succession_.request_for(candidate())});
+    }
+  }
+  if (const auto won = succession_.won(candidate())) {
+    lead(Authority{.term = won->term, .elected = true, .asked = won->asked, .known = member_.standing()});
+  }
+}
+
+// ---- leading ----
+
+void Node::lead(const Authority& authority) {
+  coordinator_.emplace(settings_.coordinator, authority, now_);
+  act(member_action::Say{Notice{.kind = Notice::Kind::kLeading, .text = "term " + std::to_string(authority.term)}});
+  const auto electors = succession_.electors();
+  succession_.clear();
+  inside_.push_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
+  for (const LinkId link : accepted_) inside_.push_back(ToCoordinator{coordinator_event::Opened{link}});
+  inside_.push_back(ToMember{member_event::Opened{kSelfLink}});
+  run_inside();
+  for (const auto& [link, elector] : electors) {
+    inside_.push_back(ToCoordinator{coordinator_event::Heard{link, elector.hello}});
+    if (elector.vote) inside_.push_back(ToCoordinator{coordinator_event::Heard{link, *elector.vote}});
+  }
+}
+
+void Node::step_down(const std::string& why) {
+  coordinator_.reset();
+  std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });
+  act(member_action::Say{Notice{.kind = Notice::Kind::kLooking, .text = why}});
+  while (!accepted_.empty()) drop(*accepted_.begin());
+  inside_.push_back(ToMember{member_event::Closed{kSelfLink}});
+}
+
+void Node::drop(LinkId link) {
+  accepted_.erase(link);
+  succession_.remove(link);
+  act(node_action::CloseLink{link});
+}
+
+}  // namespace ddprun::rendezvous

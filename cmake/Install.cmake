@@ -4,6 +4,14 @@ include(GNUInstallDirs)
 set(module_folder lib/ddprun)  # not CMAKE_INSTALL_LIBDIR: RUNPATH and dlopen name this one
 
 install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Only on request: it would hide PyTorch's torchrun from whoever has both on PATH.
+option(DDPRUN_INSTALL_TORCHRUN_LINK "Also install a link named torchrun, so that scripts which call torchrun need no edit" OFF)
+if(DDPRUN_INSTALL_TORCHRUN_LINK)
+  install(CODE "
+    set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/torchrun\")
+    message(STATUS \"Linking: \${link} -> ddprun\")
+    file(CREATE_LINK ddprun \"\${link}\" SYMBOLIC)")
+endif()
 if(DDPRUN_BUILD_TRAINER)
   install(TARGETS ddptrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(DIRECTORY DESTINATION ${module_folder})

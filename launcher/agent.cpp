@@ -22,6 +22,7 @@
 
 #include "common/error.hpp"
 #include "launcher/agent_state.hpp"
+#include "launcher/argument_template.hpp"
 #include "launcher/console_writer.hpp"
 #include "launcher/error_file.hpp"
 #include "launcher/guardian_link.hpp"
@@ -453,7 +454,7 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
   Ends channel = train() ? channel_pair() : Ends{Descriptor(), Descriptor()};
 
   const SpawnRequest request{
-      .arguments = plan_.command,
+      .arguments = train() ? plan_.command : fill_arguments(plan_.command, ranks.local_rank),
       .environment = worker_environment(
           inherited_environment_, {.ranks = ranks,
                                    .master_addr = plan_.master_addr,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "launcher/argument_template.hpp"
 #include "launcher/worker_environment.hpp"
 #include "rendezvous/ranks.hpp"
 
@@ -22,6 +23,11 @@ const char* name_of(Plan::Kind kind) {
       return "program";
   }
   return "unknown";
+}
+
+// A script's arguments go through torchrun's template.
+std::vector<std::string> command_of_rank_0(const Plan& plan) {
+  return plan.kind == Plan::Kind::kTrain ? plan.command : fill_arguments(plan.command, 0);
 }
 
 }  // namespace
@@ -61,7 +67,8 @@ VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::stri
 std::string dry_run_text(const Plan& plan, const VariableList& environment) {
   std::string text = "Nothing is started (--dry-run). ddprun would start " + std::to_string(plan.nproc_per_node) +
                      (plan.nproc_per_node == 1 ? " worker:\n\n " : " workers:\n\n ");
-  for (const std::string& argument : plan.command) text += " " + shell_quoted(argument);
+  const std::vector<std::string> command = command_of_rank_0(plan);
+  for (const std::string& argument : command) text += " " + shell_quoted(argument);
   text += "\n\nEnvironment of rank 0, on top of this shell's:\n";
   for (const auto& [name, value] : environment) text += "  " + name + "=" + shell_quoted(value) + "\n";
   text += "\nValues and where they come from:\n";
@@ -77,18 +84,20 @@ std::string dry_run_text(const Plan& plan, const VariableList& environment) {
     line.resize(std::max(line.size(), name_width + 4 + value_width), ' ');
     text += line + "  (" + source.source + ")\n";
   }
+  for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
   for (const std::string& note : plan.notes) text += "note: " + note + "\n";
   return text;
 }
 
 std::string dry_run_json(const Plan& plan, const VariableList& environment) {
   using Json = nlohmann::ordered_json;
-  Json document{{"event", "plan"}, {"kind", name_of(plan.kind)}, {"title", plan.title}, {"command", plan.command}};
+  Json document{{"event", "plan"}, {"kind", name_of(plan.kind)}, {"title", plan.title}, {"command", command_of_rank_0(plan)}};
   document["environment"] = Json::object();
   for (const auto& [name, value] : environment) document["environment"][name] = value;
   document["values"] = Json::object();
   for (const ValueSource& source : plan.sources)
     document["values"][source.name] = Json{{"value", source.value}, {"source", source.source}};
+  document["warnings"] = plan.warnings;
   document["notes"] = plan.notes;
   return document.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -3,13 +3,14 @@
 #include "launcher/options.hpp"
 
 #include <CLI/CLI.hpp>
-#include <charconv>
-#include <cmath>
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "common/error.hpp"
 #include "launcher/options_normalise.hpp"
 #include "launcher/options_table.hpp"
+#include "launcher/parse_number.hpp"
 
 namespace ddprun {
 namespace {
@@ -44,13 +45,32 @@ std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std:
   return given;
 }
 
+// Print a text and end; a variable must not do that to every start.
+constexpr std::array<std::string_view, 4> kOnlyOnTheCommandLine{"help", "version", "torchrun-help", "print-completion"};
+
+std::string joined(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
+  }
+  return text;
+}
+
 // Flags in the environment are numbers, as torchrun reads them: PET_STANDALONE=0 is off, =yes is an error.
-void check_switch(const OptionSpec& option, const Setting& setting) {
-  if (option.kind == Kind::kValue) return;
-  int number = 0;
-  const char* end = setting.value.data() + setting.value.size();
-  const auto [stop, error] = std::from_chars(setting.value.data(), end, number);
-  if (error != std::errc() || stop != end || number < 0) refuse(option.name, setting, "0 or 1");
+void check_type(const OptionSpec& option, const Setting& setting) {
+  using Type = OptionSpec::Type;
+  if (option.kind != Kind::kValue) {
+    const auto number = parse_whole(setting.value);
+    if (!number || *number < 0) refuse(option.name, setting, "0 or 1");
+    return;
+  }
+  if (option.type == Type::kText) return;
+  const std::vector<std::string_view> words = words_of(option);
+  if (std::find(words.begin(), words.end(), setting.value) != words.end()) return;
+  const std::string or_words = words.empty() ? "" : ", or " + joined(words);
+  if (option.type == Type::kWhole && !parse_whole(setting.value)) refuse(option.name, setting, "a whole number" + or_words);
+  if (option.type == Type::kDecimal && !parse_decimal(setting.value)) refuse(option.name, setting, "a number" + or_words);
+  if (option.type == Type::kWord) refuse(option.name, setting, joined(words));
 }
 
 std::optional<Setting> from_environment(const OptionSpec& option, const Environment& environment) {
@@ -81,11 +101,15 @@ Settings::Settings(std::span<const std::string> normalised_options, const Enviro
   const auto flags = parse_flags(normalised_options);
   for (const OptionSpec& option : option_table()) {
     const std::string name(option.name);
+    std::optional<Setting> setting;
     if (const auto flag = flags.find(name); flag != flags.end()) {
-      values_[name] = {flag->second, "flag --" + name};
-    } else if (auto setting =
-                   option.name == "help" || option.name == "version" ? std::nullopt : from_environment(option, environment)) {
-      check_switch(option, *setting);
+      setting = Setting{flag->second, "flag --" + name};
+    } else if (std::find(kOnlyOnTheCommandLine.begin(), kOnlyOnTheCommandLine.end(), option.name) ==
+               kOnlyOnTheCommandLine.end()) {
+      setting = from_environment(option, environment);
+    }
+    if (setting) {
+      check_type(option, *setting);
       values_[name] = *setting;
     } else if (!option.default_text.empty()) {
       values_[name] = {std::string(option.default_text), "default"};
@@ -110,38 +134,34 @@ std::string Settings::text(std::string_view name) const {
 
 bool Settings::flag(std::string_view name) const {
   const Setting* setting = find(name);
-  return setting != nullptr && setting->value != "0";
+  return setting != nullptr && parse_whole(setting->value).value_or(0) != 0;
 }
 
 std::int64_t Settings::integer(std::string_view name, std::int64_t min, std::int64_t max) const {
   const Setting* setting = find(name);
   if (setting == nullptr) throw InternalError("option --" + std::string(name) + " has neither value nor default");
-  std::int64_t number = 0;
-  const char* end = setting->value.data() + setting->value.size();
-  const auto [stop, error] = std::from_chars(setting->value.data(), end, number);
-  if (error != std::errc() || stop != end || number < min || number > max) {
+  const auto number = parse_whole(setting->value);
+  if (!number || *number < min || *number > max) {
     refuse(name, *setting, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
   }
-  return number;
+  return *number;
 }
 
 double Settings::number(std::string_view name, double min, double max) const {
   const Setting* setting = find(name);
   if (setting == nullptr) throw InternalError("option --" + std::string(name) + " has neither value nor default");
-  double number = 0;
-  const char* end = setting->value.data() + setting->value.size();
-  const auto [stop, error] = std::from_chars(setting->value.data(), end, number);
-  if (error != std::errc() || stop != end || !std::isfinite(number) || number < min || number > max) {
+  const auto number = parse_decimal(setting->value);
+  if (!number || *number < min || *number > max) {
     char range[64];
     std::snprintf(range, sizeof range, "a number from %g to %g", min, max);
     refuse(name, *setting, range);
   }
-  return number;
+  return *number;
 }
 
 Arguments parse_arguments(std::span<const std::string> args, const Environment& environment) {
   NormalisedArguments normalised = normalise(args);
-  return {Settings(normalised.options, environment), std::move(normalised.positional)};
+  return {Settings(normalised.options, environment), std::move(normalised.positional), CalledAs::kDdprun, {}};
 }
 
 }  // namespace ddprun

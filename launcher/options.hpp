@@ -2,6 +2,7 @@
 // main(); plan.cpp gives the values their meaning. Pure but for the environment, which the caller passes in.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -39,9 +40,14 @@ class Settings {
   std::map<std::string, Setting, std::less<>> values_;
 };
 
+// The name that the program was started by: a link called torchrun makes it behave as torchrun does.
+enum class CalledAs { kDdprun, kTorchrun };
+
 struct Arguments {
   Settings settings;
   std::vector<std::string> positional;
+  CalledAs called_as = CalledAs::kDdprun;
+  std::filesystem::path called_from;  // the folder that argv[0] names; empty: found on PATH
 };
 
 // `args` without argv[0]. Throws UsageError.
@@ -50,7 +56,14 @@ Arguments parse_arguments(std::span<const std::string> args, const Environment& 
 // Throws UsageError("--name: expected ..., but got 'value' (source)").
 [[noreturn]] void refuse(std::string_view option, const Setting& setting, const std::string& expected);
 
-// The text of --help: grouped, short enough for one screen.
-std::string help_text();
+inline constexpr const char* kNothingToRun =
+    "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples";
+
+// The text of --help: grouped, short enough for one screen. Under the name torchrun: torchrun's options.
+std::string help_text(CalledAs called_as);
+
+// A line of --help: letter, name, value, meaning and default.
+struct OptionSpec;
+std::string help_line(const OptionSpec& option);
 
 }  // namespace ddprun

@@ -4,6 +4,7 @@
 
 #include "launcher/options.hpp"
 #include "launcher/options_table.hpp"
+#include "launcher/options_torchrun.hpp"
 
 namespace ddprun {
 namespace {
@@ -16,16 +17,6 @@ std::string left_side(const OptionSpec& option) {
   left += "--" + std::string(option.name);
   if (!option.value_name.empty()) left += " " + std::string(option.value_name);
   return left;
-}
-
-std::string line_of(const OptionSpec& option) {
-  std::string line = left_side(option);
-  line.resize(std::max(line.size() + 1, kColumn), ' ');
-  line += option.doc;
-  if (!option.default_text.empty() && option.group != OptionGroup::kNodes && option.name != "signals-to-handle") {
-    line += " [" + std::string(option.default_text) + "]";
-  }
-  return line + "\n";
 }
 
 // The options of torchrun's rendezvous, names only.
@@ -43,17 +34,48 @@ std::string nodes_in_short() {
   return text + line + "\n";
 }
 
-std::string names_in_short(OptionGroup group) {
-  std::string names;
+std::string names_in_short(OptionGroup group, std::string line) {
+  std::string text;
   for (const OptionSpec& option : option_table()) {
-    if (option.group == group) names += (names.empty() ? "--" : ", --") + std::string(option.name);
+    if (option.group != group) continue;
+    const std::string word = "--" + std::string(option.name);
+    if (line.size() + word.size() > 124) {
+      text += line + "\n";
+      line = " ";
+    }
+    line += " " + word;
   }
-  return names;
+  return text + line + "\n";
+}
+
+// Every option of torchrun, a line each.
+std::string torchruns_help() {
+  std::string text =
+      "Usage: torchrun [options] SCRIPT [arguments ...]\n"
+      "\n"
+      "Starts workers and restarts them when one fails. This is ddprun under torchrun's name;\n"
+      "ddprun --torchrun-help tells what differs.\n"
+      "\n";
+  for (const OptionSpec& option : option_table()) {
+    if (is_torchrun_option(option.name)) text += help_line(option);
+  }
+  return text + "\nEvery option is also read from PET_<NAME>.\n";
 }
 
 }  // namespace
 
-std::string help_text() {
+std::string help_line(const OptionSpec& option) {
+  std::string line = left_side(option);
+  line.resize(std::max(line.size() + 1, kColumn), ' ');
+  line += option.doc;
+  if (!option.default_text.empty() && option.group != OptionGroup::kNodes && option.name != "signals-to-handle") {
+    line += " [" + std::string(option.default_text) + "]";
+  }
+  return line + "\n";
+}
+
+std::string help_text(CalledAs called_as) {
+  if (called_as == CalledAs::kTorchrun) return torchruns_help();
   struct Heading {
     OptionGroup group;
     const char* title;
@@ -75,16 +97,17 @@ std::string help_text() {
   for (const Heading& heading : kHeadings) {
     text += std::string("\n") + heading.title + "\n";
     for (const OptionSpec& option : option_table()) {
-      if (option.group == heading.group) text += line_of(option);
+      if (option.group == heading.group) text += help_line(option);
     }
   }
   text += "\nNodes (torchrun's; this version runs on one machine)\n";
   for (const OptionSpec& option : option_table()) {
-    if (option.name == "standalone" || option.name == "nnodes") text += line_of(option);
+    if (option.name == "standalone" || option.name == "nnodes") text += help_line(option);
   }
   text += nodes_in_short();
-  text += "Accepted, without effect: " + names_in_short(OptionGroup::kNoEffect) + "\n";
-  text += "Every option is also read from DDPRUN_<NAME>, then PET_<NAME>. More: docs/command-line.md\n";
+  text += names_in_short(OptionGroup::kSeldom, "Seldom needed:");
+  text += names_in_short(OptionGroup::kNoEffect, "Without effect:");
+  text += "Every option is also read from DDPRUN_<NAME>, then PET_<NAME>. More: docs/command-line.md, --torchrun-help\n";
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include "common/error.hpp"
 #include "common/suggest.hpp"
 #include "launcher/options_table.hpp"
+#include "launcher/options_torchrun.hpp"
 
 namespace ddprun {
 namespace {
@@ -21,10 +22,14 @@ const OptionSpec& find_or_throw(std::string_view typed) {
   const std::string name = with_dashes(typed);
   if (const OptionSpec* exact = find_option(name)) return *exact;
 
-  std::vector<const OptionSpec*> matches;
+  // A prefix that means one of torchrun's options goes on meaning it, whatever options ddprun has beside them.
+  std::vector<const OptionSpec*> matches, of_torchrun;
   for (const OptionSpec& option : option_table()) {
-    if (!name.empty() && option.name.starts_with(name)) matches.push_back(&option);
+    if (name.empty() || !option.name.starts_with(name)) continue;
+    matches.push_back(&option);
+    if (is_torchrun_option(option.name)) of_torchrun.push_back(&option);
   }
+  if (of_torchrun.size() == 1) return *of_torchrun.front();
   if (matches.size() == 1) return *matches.front();
   if (matches.size() > 1) {
     std::string list;
@@ -38,21 +43,43 @@ const OptionSpec& find_or_throw(std::string_view typed) {
                    (near.empty() ? "; ddprun --help lists the options" : ". Did you mean --" + near + "?"));
 }
 
-// A word that cannot be meant as a value: "--json", "-v", but not "-", "-1" or "-.5".
+// A word that cannot be meant as a value: "--json", "-v", but not "-", "-1", "-.5" or "- of rank 0".
 bool looks_like_option(std::string_view word) {
   if (word.size() < 2 || word[0] != '-') return false;
   const char second = word[1];
-  return !(second == '.' || (second >= '0' && second <= '9'));
+  if (second == '.' || (second >= '0' && second <= '9')) return false;
+  const std::string_view name = word.substr(0, word.find('='));
+  return word.find(' ') == std::string_view::npos ||
+         (name.starts_with("--") && find_option(with_dashes(name.substr(2))) != nullptr);
 }
 
-void add_letters(std::string_view word, std::vector<std::string>& options) {
-  for (const char letter : word.substr(1)) {
-    const OptionSpec* option = find_option(letter);
+// The value of args[i], which stands alone; moves i on to it.
+std::string next_value(std::span<const std::string> args, std::size_t& i, const OptionSpec& option) {
+  if (i + 1 == args.size() || looks_like_option(args[i + 1])) {
+    throw UsageError("--" + std::string(option.name) + " needs a value (" + std::string(option.value_name) + ")" +
+                     (i + 1 == args.size() ? ", but the command line ends there" : ", but '" + args[i + 1] + "' follows"));
+  }
+  return args[++i];
+}
+
+// "-m", "-vv", "-t3", "-t=3", "-mt3" and "-t 3": after a letter that takes a value, the rest of the word is the value.
+void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<std::string>& options) {
+  const std::string_view word = args[i];
+  for (std::size_t at = 1; at < word.size(); ++at) {
+    const OptionSpec* option = find_option(word[at]);
     if (option == nullptr) {
-      throw UsageError("unknown option -" + std::string(1, letter) + (word.size() > 2 ? " in " + std::string(word) : "") +
+      throw UsageError("unknown option -" + std::string(1, word[at]) + (word.size() > 2 ? " in " + std::string(word) : "") +
                        "; ddprun --help lists the options");
     }
-    options.push_back("--" + std::string(option->name));
+    const std::string name = "--" + std::string(option->name);
+    if (option->kind != OptionSpec::Kind::kValue) {
+      options.push_back(name);
+      continue;
+    }
+    std::string_view rest = word.substr(at + 1);
+    if (rest.starts_with('=')) rest.remove_prefix(1);
+    options.push_back(name + "=" + (at + 1 < word.size() ? std::string(rest) : next_value(args, i, *option)));
+    return;
   }
 }
 
@@ -69,7 +96,7 @@ NormalisedArguments normalise(std::span<const std::string> args) {
     }
     if (word.size() < 2 || word[0] != '-') break;
     if (word[1] != '-') {
-      add_letters(word, result.options);
+      add_letters(args, i, result.options);
       continue;
     }
 
@@ -86,11 +113,7 @@ NormalisedArguments normalise(std::span<const std::string> args) {
       result.options.push_back(name + std::string(word.substr(equals)));
       continue;
     }
-    if (i + 1 == args.size() || looks_like_option(args[i + 1])) {
-      throw UsageError(name + " needs a value (" + std::string(option.value_name) + ")" +
-                       (i + 1 == args.size() ? ", but the command line ends there" : ", but '" + args[i + 1] + "' follows"));
-    }
-    result.options.push_back(name + "=" + args[++i]);
+    result.options.push_back(name + "=" + next_value(args, i, option));
   }
   result.positional.assign(args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
   return result;

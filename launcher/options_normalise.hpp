@@ -1,5 +1,5 @@
-// Makes argv plain before CLI11 sees it: dash and underscore spellings, unique prefixes, values joined by '=', and the cut at
-// the first positional, after which nothing is looked at. CLI11 knows none of these. Pure; called by options.cpp.
+// Makes argv plain before CLI11 sees it: dash and underscore spellings, unique prefixes, letters, values joined by '=', and the
+// cut at the first positional, after which nothing is looked at. CLI11 knows none of these. Pure; called by options.cpp.
 #pragma once
 
 #include <span>

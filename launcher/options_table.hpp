@@ -6,13 +6,17 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddprun {
 
-enum class OptionGroup { kWorkers, kRun, kProgram, kNodes, kOutput, kNoEffect };
+enum class OptionGroup { kWorkers, kRun, kProgram, kNodes, kOutput, kSeldom, kNoEffect };
 
 struct OptionSpec {
   enum class Kind { kValue, kFlag, kCount };
+  // What the parser checks; the plan checks the rest. A word of value_name that begins with a small letter is always fine:
+  // "N|auto". kWord takes nothing else.
+  enum class Type { kText, kWhole, kDecimal, kWord };
   std::string_view name;  // "nproc-per-node", without dashes
   char letter = 0;        // 'm' for -m; 0: none
   Kind kind = Kind::kValue;
@@ -21,6 +25,7 @@ struct OptionSpec {
   std::string_view default_text;    // the value when nobody says anything; empty: decided by the plan
   std::string_view doc;             // one line of --help
   std::string_view other_variable;  // a variable that counts after DDPRUN_* and PET_*; may be empty
+  Type type = Type::kText;
 };
 
 std::span<const OptionSpec> option_table();
@@ -28,6 +33,9 @@ std::span<const OptionSpec> option_table();
 // The option of exactly that name, or nullptr.
 const OptionSpec* find_option(std::string_view name);
 const OptionSpec* find_option(char letter);
+
+// "bash|zsh|tcsh" -> bash, zsh, tcsh; of "N|auto" only auto.
+std::vector<std::string_view> words_of(const OptionSpec& option);
 
 // "nproc-per-node" -> "DDPRUN_NPROC_PER_NODE" with prefix "DDPRUN_".
 std::string variable_name(std::string_view prefix, std::string_view option);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -14,7 +15,9 @@
 #include "launcher/detect.hpp"
 #include "launcher/options.hpp"
 #include "launcher/options_table.hpp"
+#include "launcher/parse_number.hpp"
 #include "launcher/plan_network.hpp"
+#include "launcher/plan_output.hpp"
 #include "launcher/plan_program.hpp"
 
 namespace ddprun {
@@ -24,6 +27,14 @@ namespace fs = std::filesystem;
 
 constexpr int kMostWorkers = 4096;
 constexpr int kDefaultRestarts = 3;
+
+// What a train.json's run has its own ways for.
+constexpr std::array<std::string_view, 6> kOnlyForScripts{"redirects",
+                                                          "tee",
+                                                          "local-ranks-filter",
+                                                          "duplicate-stdout-filters",
+                                                          "duplicate-stderr-filters",
+                                                          "log-line-prefix-template"};
 
 fs::path absolute_in(const fs::path& cwd, const fs::path& file) {
   fs::path path = (file.is_absolute() ? file : cwd / file).lexically_normal();
@@ -36,24 +47,29 @@ class Planner {
           const std::function<std::optional<std::string>(std::string_view)>& environment, const fs::path& cwd)
       : settings_(arguments.settings),
         positional_(arguments.positional),
+        called_as_(arguments.called_as),
+        called_from_(arguments.called_from),
         machine_(machine),
         environment_(environment),
         cwd_(cwd) {}
 
   Plan make() {
     if (positional_.empty() || positional_.front().empty()) {
-      throw UsageError(
-          "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples");
+      throw UsageError(kNothingToRun);
     }
+    plan_.as_torchrun = called_as_ == CalledAs::kTorchrun;
     choose_program();
     choose_workers();
     choose_restarts();
     choose_stopping();
     choose_folders();
+    choose_output();
     choose_network();
+    choose_placement();
     choose_console();
     if (plan_.kind == Plan::Kind::kTrain) choose_trainer();
     note_options_without_effect();
+    refuse_many_machines();
     return std::move(plan_);
   }
 
@@ -65,7 +81,9 @@ class Planner {
   }
 
   void choose_program() {
-    const ProgramChoice choice{positional_, settings_.flag("module"), settings_.flag("no-python")};
+    const ProgramChoice choice{
+        positional_, settings_.flag("module"), settings_.flag("no-python"), settings_.flag("run-path"), called_as_,
+        called_from_};
     plan_.kind = kind_of(choice, cwd_);
     if (!train()) {
       plan_.command = command_of(plan_.kind, choice, machine_, environment_, cwd_);
@@ -129,9 +147,8 @@ class Planner {
       throw UsageError("--nproc-per-node gpu (" + setting.source +
                        "): no GPU can be seen (/dev/nvidia*, CUDA_VISIBLE_DEVICES)");
     }
-    const bool number = !setting.value.empty() &&
-                        std::all_of(setting.value.begin(), setting.value.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!number) refuse("nproc-per-node", setting, "a number of workers, auto, cpu or gpu");
+    if (setting.value == "xpu") refuse("nproc-per-node", setting, "the number itself, since only NVIDIA's GPUs are counted");
+    if (!parse_whole(setting.value)) refuse("nproc-per-node", setting, "a number of workers, auto, cpu or gpu");
     return static_cast<int>(settings_.integer("nproc-per-node", 1, kMostWorkers));
   }
 
@@ -183,6 +200,9 @@ class Planner {
   void choose_folders() {
     plan_.fresh = settings_.flag("fresh");
     const Setting resume = *settings_.find("resume");
+    const Setting* run_dir_setting = settings_.find("run-dir");
+    if (run_dir_setting != nullptr && run_dir_setting->value.empty())
+      refuse("run-dir", *run_dir_setting, "the name of a folder");
     const std::string run_dir = settings_.text("run-dir");
     if (train()) {
       plan_.run_dir = absolute_in(cwd_, run_dir.empty() ? fs::path("runs") / plan_.config->name : fs::path(run_dir));
@@ -216,7 +236,8 @@ class Planner {
     }
     plan_.resume = Plan::Resume::kPath;
     plan_.resume_from = absolute_in(cwd_, setting.value);
-    if (!fs::exists(plan_.resume_from)) refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
+    if (setting.value.empty() || !fs::exists(plan_.resume_from))
+      refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
     std::error_code error;
     // checkpoints/latest is a link; the worker compares the folder's name with what is in it.
     if (const fs::path real = fs::canonical(plan_.resume_from, error); !error) plan_.resume_from = real;
@@ -233,8 +254,50 @@ class Planner {
     }
   }
 
+  void choose_output() {
+    if (!train()) {
+      OutputChoice choice = resolve_output(settings_, plan_.nproc_per_node);
+      plan_.output = std::move(choice.plan);
+      plan_.notes.insert(plan_.notes.end(), choice.notes.begin(), choice.notes.end());
+    }
+    for (const std::string_view option : kOnlyForScripts) {
+      if (!settings_.given(option)) continue;
+      const Setting& setting = *settings_.find(option);
+      if (train()) {
+        plan_.notes.push_back("--" + std::string(option) + " has no effect with a train.json");
+      } else {
+        keep_option(option, setting);
+      }
+    }
+  }
+
+  void keep_option(std::string_view option, const Setting& setting) {
+    std::string name(option);
+    std::replace(name.begin(), name.end(), '-', '_');
+    keep(std::move(name), setting.value, setting.source);
+  }
+
+  void choose_placement() {
+    plan_.virtual_local_rank = settings_.flag("virtual-local-rank");
+    if (plan_.virtual_local_rank) keep_option("virtual-local-rank", *settings_.find("virtual-local-rank"));
+    const Setting* numa = settings_.find("numa-binding");
+    if (numa == nullptr) return;
+    constexpr std::array<std::pair<std::string_view, Plan::Numa>, 4> kModes{{{"node", Plan::Numa::kNode},
+                                                                             {"socket", Plan::Numa::kSocket},
+                                                                             {"exclusive", Plan::Numa::kExclusive},
+                                                                             {"core-complex", Plan::Numa::kCoreComplex}}};
+    for (const auto& [word, mode] : kModes) {
+      if (numa->value == word) plan_.numa = mode;
+    }
+    keep_option("numa-binding", *numa);
+  }
+
   void choose_network() {
-    const Network network = resolve_network(settings_, train(), plan_.title);
+    Network network = resolve_network(settings_, train(), plan_.title);
+    plan_.rendezvous = std::move(network.rendezvous);
+    plan_.warnings.insert(plan_.warnings.end(), network.warnings.begin(), network.warnings.end());
+    if (settings_.given("nnodes")) keep_option("nnodes", *settings_.find("nnodes"));
+    if (settings_.given("rdzv-conf")) keep_option("rdzv-conf", *settings_.find("rdzv-conf"));
     plan_.master_addr = network.master_addr;
     plan_.master_port = network.master_port;
     plan_.run_id = network.run_id;
@@ -276,11 +339,23 @@ class Planner {
       if (option.group != OptionGroup::kNoEffect || !settings_.given(option.name)) continue;
       plan_.notes.push_back("--" + std::string(option.name) + " has no effect here: " + std::string(option.doc));
     }
-    if (settings_.given("monitor-interval")) settings_.number("monitor-interval", 0, 1e9);
+    if (environment_("TORCHELASTIC_ENABLE_FILE_TIMER").value_or("0") == "1") {
+      plan_.warnings.emplace_back(
+          "TORCHELASTIC_ENABLE_FILE_TIMER=1: ddprun serves no file timers, so a worker's timers never expire");
+    }
+  }
+
+  void refuse_many_machines() const {
+    if (plan_.rendezvous.max_nodes == 1) return;
+    const Setting& nnodes = *settings_.find("nnodes");
+    throw UsageError("jobs on many machines are not in this version: --nnodes is " + nnodes.value + " (" + nnodes.source +
+                     "); run it on one machine with --nnodes 1");
   }
 
   const Settings& settings_;
   const std::vector<std::string>& positional_;
+  const CalledAs called_as_;
+  const fs::path& called_from_;
   const Machine& machine_;
   const std::function<std::optional<std::string>(std::string_view)>& environment_;
   const fs::path cwd_;

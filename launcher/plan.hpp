@@ -12,6 +12,7 @@
 
 #include "common/config/train_config.hpp"
 #include "launcher/output_plan.hpp"
+#include "launcher/rendezvous_plan.hpp"
 
 namespace ddprun {
 
@@ -42,7 +43,8 @@ struct Plan {
   int nproc_per_node = 1;
   std::string device;  // kTrain, for people: "cpu", "cuda", "auto"
   std::string role = "default";
-  std::string run_id;  // TORCHELASTIC_RUN_ID
+  std::string run_id;         // TORCHELASTIC_RUN_ID
+  RendezvousPlan rendezvous;  // of agents on many machines; with max_nodes 1 there is nobody to meet
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  // 0: a free one, new in every round
   int max_restarts = 0;
@@ -58,7 +60,8 @@ struct Plan {
   Numa numa = Numa::kNone;
   bool as_torchrun = false;  // started by the name torchrun: banner, defaults and exit code 1 as torchrun's
   std::vector<ValueSource> sources;
-  std::vector<std::string> notes;  // said at -v: options without effect, and the like
+  std::vector<std::string> notes;     // said at -v: options without effect, and the like
+  std::vector<std::string> warnings;  // said always: probably a mistake
 };
 
 struct Arguments;

@@ -34,7 +34,26 @@ void require_executable(const fs::path& file, const std::string& typed) {
     throw UsageError("program " + typed + " is not executable; chmod +x " + typed + " makes it so");
 }
 
-fs::path interpreter(const Machine& machine, const std::function<std::optional<std::string>(std::string_view)>& environment) {
+// torchrun takes the interpreter that it was installed with. So does a link of that name in a virtual or conda environment; one
+// elsewhere says nothing about Python.
+std::optional<fs::path> python_of_the_link(const ProgramChoice& choice, const Machine& machine) {
+  if (choice.called_as != CalledAs::kTorchrun) return std::nullopt;
+  fs::path folder = choice.called_from;
+  if (folder.empty()) {
+    const auto link = machine.on_path("torchrun");
+    if (!link) return std::nullopt;
+    folder = link->parent_path();
+  }
+  std::error_code ignored;
+  folder = fs::absolute(folder, ignored);
+  const fs::path root = folder.parent_path();
+  if (!fs::exists(root / "pyvenv.cfg", ignored) && !fs::exists(root / "conda-meta", ignored)) return std::nullopt;
+  const fs::path python = folder / "python";
+  return ::access(python.c_str(), X_OK) == 0 ? std::optional<fs::path>(python) : std::nullopt;
+}
+
+fs::path interpreter(const ProgramChoice& choice, const Machine& machine,
+                     const std::function<std::optional<std::string>(std::string_view)>& environment) {
   if (const auto chosen = environment("PYTHON_EXEC")) {
     if (chosen->find('/') != std::string::npos) {
       if (::access(chosen->c_str(), X_OK) != 0) throw UsageError("PYTHON_EXEC=" + *chosen + ": " + std::strerror(errno));
@@ -43,6 +62,7 @@ fs::path interpreter(const Machine& machine, const std::function<std::optional<s
     if (auto found = machine.on_path(*chosen)) return *found;
     throw UsageError("PYTHON_EXEC=" + *chosen + " is not on PATH");
   }
+  if (const auto beside = python_of_the_link(choice, machine)) return *beside;
   if (const auto active = environment("VIRTUAL_ENV")) {
     const fs::path python = fs::path(*active) / "bin" / "python";
     if (::access(python.c_str(), X_OK) == 0) return python;
@@ -58,10 +78,12 @@ fs::path interpreter(const Machine& machine, const std::function<std::optional<s
 
 Plan::Kind kind_of(const ProgramChoice& choice, const fs::path& cwd) {
   const std::string& first = choice.positional.front();
+  if (choice.run_path) return Plan::Kind::kPython;
   if (choice.module && choice.no_python) throw UsageError("--module and --no-python exclude each other: a module needs Python");
   if (choice.module) return Plan::Kind::kModule;
   if (choice.no_python) return Plan::Kind::kProgram;
   if (first.ends_with(".json")) return Plan::Kind::kTrain;
+  if (choice.called_as == CalledAs::kTorchrun) return Plan::Kind::kPython;
   const fs::path file = absolute_in(cwd, first);
   std::error_code ignored;
   const bool executable = fs::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0;
@@ -91,7 +113,7 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
                                    : "";
       throw UsageError("cannot read script " + first + ": " + why + hint);
     }
-    command = {interpreter(machine, environment).string(), "-u"};
+    command = {interpreter(choice, machine, environment).string(), "-u"};
     if (kind == Plan::Kind::kModule) command.emplace_back("-m");
     command.push_back(first);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/detect.hpp"
+#include "launcher/options.hpp"
 #include "launcher/plan.hpp"
 
 namespace ddprun {
@@ -17,9 +18,13 @@ struct ProgramChoice {
   std::vector<std::string> positional;  // program and its arguments; not empty
   bool module = false;                  // -m
   bool no_python = false;               // --no-python
+  bool run_path = false;                // --run-path: a script, before all else
+  CalledAs called_as = CalledAs::kDdprun;
+  std::filesystem::path called_from;  // the folder of the link, when argv[0] names it
 };
 
-// `.json` is a config unless -m or --no-python say otherwise. Looks at the file's first bytes to tell a program from a script.
+// `.json` is a config unless -m, --no-python or --run-path say otherwise. Looks at the file's first bytes to tell a program
+// from a script; under torchrun's name what is no config is Python, as there.
 Plan::Kind kind_of(const ProgramChoice& choice, const std::filesystem::path& cwd);
 
 // argv of a worker that is no kTrain; argv[0] is absolute. Throws UsageError when the script, the interpreter or the program is

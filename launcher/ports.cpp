@@ -3,9 +3,12 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -54,33 +57,72 @@ int port_of(int fd) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
+// The abstract socket that says "a ddprun holds this port", or -1 with errno set: EADDRINUSE when one does.
+int name_of_port(int port) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "ddprun/port/" + std::to_string(port);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // after the zero that makes it abstract
+  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
+std::string how_to_take_another() {
+  return "; --master-port takes another one, and --master-port 0 or --standalone a free one";
+}
+
+constexpr int kTries = 64;  // of ports that the kernel picks
+
 }  // namespace
 
 HeldPort HeldPort::any() {
-  const int fd = bound_socket(0);
-  if (fd < 0) throw InternalError("no free TCP port for MASTER_PORT: " + std::generic_category().message(errno));
-  return {fd, port_of(fd)};
+  for (int i = 0; i < kTries; ++i) {
+    const int fd = bound_socket(0);
+    if (fd < 0) break;
+    const int port = port_of(fd);
+    if (const int name_fd = name_of_port(port); name_fd >= 0) return {fd, name_fd, port};
+    ::close(fd);
+  }
+  throw InternalError("no free TCP port for MASTER_PORT: " + std::generic_category().message(errno));
 }
 
 HeldPort HeldPort::exactly(int port) {
   const int fd = bound_socket(port);
   if (fd < 0) {
-    throw UsageError("the master port " + std::to_string(port) + " can't be used: " + std::generic_category().message(errno) +
-                     "; choose another with --master-port, or 0 for a free one");
+    if (errno == EADDRINUSE) {
+      throw UsageError("master port " + std::to_string(port) + " is in use by another program" + how_to_take_another());
+    }
+    throw UsageError("master port " + std::to_string(port) + " cannot be used: " + std::generic_category().message(errno) +
+                     how_to_take_another());
   }
-  return {fd, port};
+  const int name_fd = name_of_port(port);
+  if (name_fd < 0) {
+    ::close(fd);
+    throw UsageError("master port " + std::to_string(port) + " is held by another ddprun on this machine" +
+                     how_to_take_another());
+  }
+  return {fd, name_fd, port};
 }
 
-HeldPort::HeldPort(HeldPort&& other) noexcept : fd_(std::exchange(other.fd_, -1)), port_(other.port_) {}
+HeldPort::HeldPort(HeldPort&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), name_fd_(std::exchange(other.name_fd_, -1)), port_(other.port_) {}
 
 HeldPort& HeldPort::operator=(HeldPort&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(name_fd_, other.name_fd_);
   std::swap(port_, other.port_);
   return *this;
 }
 
 HeldPort::~HeldPort() {
   if (fd_ >= 0) ::close(fd_);
+  if (name_fd_ >= 0) ::close(name_fd_);
 }
 
 }  // namespace ddprun

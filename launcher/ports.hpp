@@ -1,5 +1,9 @@
 // A TCP port kept for MASTER_PORT: bound with SO_REUSEADDR but not listening, so that nobody else is given it and rank 0's
 // TCPStore can still bind it (DECISIONS.md 9). launcher/agent.cpp holds one per round.
+//
+// Note: two such sockets can be bound to one port, so that alone would let two jobs believe that it is theirs. Each also takes
+// an abstract Unix socket named after the port; like ports, these names belong to the network namespace and end with their
+// holder.
 #pragma once
 
 namespace ddprun {
@@ -8,7 +12,7 @@ class HeldPort {
  public:
   // A port the kernel picks. Throws InternalError when it has none.
   static HeldPort any();
-  // That port. Throws UsageError when another socket listens on it.
+  // That port. Throws UsageError when another program listens on it or another ddprun holds it.
   static HeldPort exactly(int port);
 
   HeldPort(HeldPort&& other) noexcept;
@@ -18,8 +22,9 @@ class HeldPort {
   int port() const { return port_; }
 
  private:
-  HeldPort(int fd, int port) : fd_(fd), port_(port) {}
+  HeldPort(int fd, int name_fd, int port) : fd_(fd), name_fd_(name_fd), port_(port) {}
   int fd_ = -1;
+  int name_fd_ = -1;
   int port_ = 0;
 };
 

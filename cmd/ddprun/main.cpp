@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,14 +18,17 @@
 #include "common/run_lock.hpp"
 #include "common/version.hpp"
 #include "launcher/agent.hpp"
+#include "launcher/completion.hpp"
 #include "launcher/console.hpp"
 #include "launcher/detect.hpp"
 #include "launcher/dry_run.hpp"
 #include "launcher/options.hpp"
+#include "launcher/options_torchrun.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/report.hpp"
 #include "launcher/report_summary.hpp"
 #include "launcher/subcommand.hpp"
+#include "launcher/torchrun_name.hpp"
 #include "launcher/worker_environment.hpp"
 
 namespace ddprun {
@@ -143,25 +148,57 @@ fs::path current_folder() {
   return folder;
 }
 
-int run(const std::vector<std::string>& args) {
-  if (const auto exit_code = run_subcommand(args)) return *exit_code;
+void complain(CalledAs called_as, const std::string& message) {
+  const std::string line = (called_as == CalledAs::kTorchrun ? "torchrun: " : "ddprun: ") + message + "\n";
+  [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+// --help and its like: a text instead of a job.
+std::optional<std::string> text_asked_for(const Arguments& arguments) {
+  const Settings& settings = arguments.settings;
+  if (settings.flag("help")) return help_text(arguments.called_as);
+  if (settings.flag("version")) return std::string("ddprun ") + kVersion + "\n";
+  if (settings.flag("torchrun-help")) return torchrun_help_text();
+  if (const Setting* shell = settings.find("print-completion")) {
+    return completion_script(shell->value, arguments.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun");
+  }
+  return std::nullopt;
+}
+
+void say_first(const Plan& plan) {
+  if (plan.verbosity >= 0) {
+    for (const std::string& warning : plan.warnings) {
+      complain(plan.as_torchrun ? CalledAs::kTorchrun : CalledAs::kDdprun, "warning: " + warning);
+    }
+  }
+  const std::string banner = threads_banner(plan, process_environment());
+  [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, banner.data(), banner.size());
+}
+
+int run(const Arguments& arguments) {
   const Environment environment = process_environment();
-  const Arguments arguments = parse_arguments(args, environment);
-  if (arguments.settings.flag("help")) {
-    print(help_text());
-    return 0;
-  }
-  if (arguments.settings.flag("version")) {
-    print(std::string("ddprun ") + kVersion + "\n");
-    return 0;
-  }
   const Plan plan = make_plan(arguments, this_machine(), environment, current_folder());
   if (plan.dry_run) {
     const VariableList variables = environment_of_rank_0(plan, environment_of_this_process());
     print(plan.json ? dry_run_json(plan, variables) : dry_run_text(plan, variables));
     return 0;
   }
+  say_first(plan);
   return plan.kind == Plan::Kind::kTrain ? run_training(plan) : run_script(plan);
+}
+
+// Errors become one line and the exit code of their type.
+template <typename Function>
+int guarded(CalledAs called_as, const Function& function) {
+  try {
+    return function();
+  } catch (const Error& error) {
+    complain(called_as, error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    complain(called_as, error.what());
+    return static_cast<int>(ExitCode::kInternal);
+  }
 }
 
 // A descriptor below 3 that we open ourselves (the lock, the guardian's socket) would be taken for the console.
@@ -172,24 +209,32 @@ void open_missing_standard_streams() {
   if (fd > STDERR_FILENO) ::close(fd);
 }
 
-void complain(const std::string& message) {
-  const std::string line = "ddprun: " + message + "\n";
-  [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
-}
-
 }  // namespace
 }  // namespace ddprun
 
 int main(int argc, char** argv) {
   ddprun::open_missing_standard_streams();
   ::signal(SIGPIPE, SIG_IGN);  // a console that goes away must not end a job
-  try {
-    return ddprun::run({argv + 1, argv + argc});
-  } catch (const ddprun::Error& error) {
-    ddprun::complain(error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    ddprun::complain(error.what());
-    return static_cast<int>(ddprun::ExitCode::kInternal);
-  }
+  using namespace ddprun;
+  const CalledAs called_as = name_called_by(argc > 0 ? argv[0] : "");
+  const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  std::optional<Arguments> arguments;
+  std::optional<int> ended;  // nothing left to plan
+  const int parsed = guarded(called_as, [&] {
+    if (called_as == CalledAs::kDdprun) ended = run_subcommand(args);  // torchrun has none: a script may have that name
+    if (ended) return *ended;
+    arguments = parse_arguments(args, process_environment());
+    arguments->called_as = called_as;
+    arguments->called_from = fs::path(argc > 0 ? argv[0] : "").parent_path();
+    if (const auto text = text_asked_for(*arguments)) {
+      print(*text);
+      ended = 0;
+    } else if (arguments->positional.empty()) {
+      throw UsageError(kNothingToRun);
+    }
+    return 0;
+  });
+  if (parsed != 0 || ended) return parsed;
+  const int exit_code = guarded(called_as, [&] { return run(*arguments); });
+  return called_as == CalledAs::kTorchrun ? torchruns_exit_code(exit_code) : exit_code;
 }

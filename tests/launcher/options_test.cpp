@@ -9,6 +9,7 @@
 #include "common/error.hpp"
 #include "launcher/options_normalise.hpp"
 #include "launcher/options_table.hpp"
+#include "launcher/options_torchrun.hpp"
 
 namespace ddprun {
 namespace {
@@ -77,6 +78,32 @@ TEST(Normalise, LettersMayShareADash) {
   EXPECT_EQ(normalise(Words{"-", "x"}).positional, (Words{"-", "x"}));
 }
 
+TEST(Normalise, LettersTakeValuesAsTorchrunsDo) {
+  const Words tee{"--tee=3"};
+  for (const Words& typed : {Words{"-t", "3", "x"}, Words{"-t3", "x"}, Words{"-t=3", "x"}}) {
+    EXPECT_EQ(normalise(typed).options, tee);
+    EXPECT_EQ(normalise(typed).positional, (Words{"x"}));
+  }
+  EXPECT_EQ(normalise(Words{"-mr0:1,1:2", "x"}).options, (Words{"--module", "--redirects=0:1,1:2"}));
+  EXPECT_EQ(normalise(Words{"-mt", "1", "x"}).options, (Words{"--module", "--tee=1"}));
+  EXPECT_EQ(error_of({"-t"}), "--tee needs a value (STREAMS), but the command line ends there");
+  EXPECT_EQ(error_of({"-t", "-m", "x"}), "--tee needs a value (STREAMS), but '-m' follows");
+}
+
+TEST(Normalise, APrefixOfOneTorchrunOptionMeansIt) {
+  // --re could be --resume as well, --run --run-dir, --v --verbose: torchrun's commands go on meaning what they meant.
+  EXPECT_EQ(normalise(Words{"--re=1", "--run", "--virt", "--tee", "1", "x"}).options,
+            (Words{"--redirects=1", "--run-path", "--virtual-local-rank", "--tee=1"}));
+  EXPECT_EQ(normalise(Words{"--resu=never", "x"}).options, (Words{"--resume=never"}));
+  EXPECT_NE(error_of({"--duplicate=a", "x"}).find("is ambiguous"), std::string::npos);
+}
+
+TEST(Normalise, AWordWithSpacesIsAValue) {
+  EXPECT_EQ(normalise(Words{"--log-line-prefix-template", "- ${rank} ", "x"}).options,
+            (Words{"--log-line-prefix-template=- ${rank} "}));
+  EXPECT_EQ(error_of({"--role", "--run-dir=a b", "x"}), "--role needs a value (NAME), but '--run-dir=a b' follows");
+}
+
 TEST(Normalise, AMissingValueIsSaidNotGuessed) {
   EXPECT_EQ(error_of({"--run-dir"}), "--run-dir needs a value (DIR), but the command line ends there");
   EXPECT_EQ(error_of({"--run-dir", "--json", "x"}), "--run-dir needs a value (DIR), but '--json' follows");
@@ -133,14 +160,61 @@ TEST(Settings, TorchrunsOwnVariablesCountLast) {
             0.5);
 }
 
-TEST(Settings, NumbersAreChecked) {
-  const Arguments arguments = parse_arguments(Words{"--max-restarts=3x", "--shutdown-timeout=nan", "x"}, variables({}));
-  EXPECT_THROW(arguments.settings.integer("max-restarts", 0, 10), UsageError);
-  EXPECT_THROW(arguments.settings.number("shutdown-timeout", 0, 10), UsageError);
+TEST(Settings, NumbersAndWordsAreChecked) {
+  EXPECT_EQ(error_of({"--max-restarts=3x", "x"}),
+            "--max-restarts: expected a whole number, or auto, but got '3x' (flag --max-restarts)");
+  EXPECT_EQ(error_of({"--shutdown-timeout=nan", "x"}),
+            "--shutdown-timeout: expected a number, but got 'nan' (flag --shutdown-timeout)");
+  EXPECT_EQ(error_of({"--numa-binding", "core", "x"}),
+            "--numa-binding: expected node, socket, exclusive or core-complex, but got 'core' (flag --numa-binding)");
+  EXPECT_EQ(error_of({"x"}, variables({{"PET_MASTER_PORT", "http"}})),
+            "--master-port: expected a whole number, but got 'http' (environment PET_MASTER_PORT)");
+  EXPECT_EQ(error_of({"--max-restarts=auto", "--start-method=fork", "x"}), "no error");
+  const Arguments arguments = parse_arguments(Words{"--max-restarts", " +3 ", "x"}, variables({}));
+  EXPECT_EQ(arguments.settings.integer("max-restarts", 0, 10), 3);
+  EXPECT_THROW(arguments.settings.integer("max-restarts", 0, 2), UsageError);
+}
+
+TEST(Settings, TheLineBeatsTheVariableOfThePrefix) {
+  const Environment environment = variables({{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "v"}});
+  EXPECT_EQ(parse_arguments(Words{"x"}, environment).settings.text("log-line-prefix-template"), "v");
+  EXPECT_EQ(parse_arguments(Words{"--log-line-prefix-template=o", "x"}, environment).settings.text("log-line-prefix-template"),
+            "o");
+}
+
+TEST(Settings, NoVariableTurnsAStartIntoAText) {
+  const Environment environment =
+      variables({{"PET_HELP", "1"}, {"DDPRUN_PRINT_COMPLETION", "bash"}, {"PET_TORCHRUN_HELP", "1"}});
+  const Settings settings = parse_arguments(Words{"x"}, environment).settings;
+  for (const char* name : {"help", "print-completion", "torchrun-help"}) EXPECT_EQ(settings.find(name), nullptr) << name;
+}
+
+TEST(Settings, EveryOptionOfTorchrunHasItsVariable) {
+  for (const TorchrunRow& row : torchrun_options()) {
+    const OptionSpec* option = find_option(row.name);
+    ASSERT_NE(option, nullptr) << row.name;
+    if (row.name == "help" || row.name == "print-completion") continue;
+    const auto words = words_of(*option);
+    const std::string value = option->type == OptionSpec::Type::kText && !words.empty() ? std::string(words.front())
+                              : option->type == OptionSpec::Type::kWord                 ? std::string(words.front())
+                                                                                        : "1";
+    const Environment environment = variables({{variable_name("PET_", row.name), value}});
+    const Settings settings = parse_arguments(Words{"x"}, environment).settings;
+    EXPECT_EQ(settings.text(row.name), value);
+    EXPECT_EQ(settings.find(row.name)->source, "environment " + variable_name("PET_", row.name));
+  }
+}
+
+TEST(Help, UnderTorchrunsNameHasItsOptionsOnly) {
+  const std::string text = help_text(CalledAs::kTorchrun);
+  for (const OptionSpec& option : option_table()) {
+    const bool shown = text.find("--" + std::string(option.name) + " ") != std::string::npos;
+    EXPECT_EQ(shown, is_torchrun_option(option.name)) << option.name;
+  }
 }
 
 TEST(Help, FitsAScreenAndNamesEveryOption) {
-  const std::string text = help_text();
+  const std::string text = help_text(CalledAs::kDdprun);
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 50);
   for (const OptionSpec& option : option_table()) {
     EXPECT_NE(text.find("--" + std::string(option.name)), std::string::npos) << option.name;

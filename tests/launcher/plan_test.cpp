@@ -12,7 +12,9 @@
 #include "launcher/detect.hpp"
 #include "launcher/dry_run.hpp"
 #include "launcher/options.hpp"
-#include "launcher/plan_network.hpp"
+#include "launcher/plan_output.hpp"
+#include "launcher/plan_rendezvous.hpp"
+#include "launcher/torchrun_name.hpp"
 
 namespace ddprun {
 namespace {
@@ -46,12 +48,15 @@ class PlanTest : public testing::Test {
     ::chmod((folder_ / name).c_str(), mode);
   }
 
-  Plan plan(const Words& args) {
+  Plan plan(const Words& args, CalledAs called_as = CalledAs::kDdprun, const fs::path& called_from = {}) {
     const Environment environment = [this](std::string_view name) -> std::optional<std::string> {
       const auto it = environment_.find(std::string(name));
       return it == environment_.end() ? std::nullopt : std::optional<std::string>(it->second);
     };
-    return make_plan(parse_arguments(args, environment), machine_, environment, folder_);
+    Arguments arguments = parse_arguments(args, environment);
+    arguments.called_as = called_as;
+    arguments.called_from = called_from;
+    return make_plan(arguments, machine_, environment, folder_);
   }
 
   std::string error_of(const Words& args) {
@@ -225,6 +230,87 @@ TEST_F(PlanTest, AddressesAreTorchruns) {
   EXPECT_NE(error_of({"--rdzv-backend", "etcd", "train.py"}).find("static or c10d"), std::string::npos);
 }
 
+TEST_F(PlanTest, TheDynamicBackendTakesNeitherMasterAddressNorPort) {
+  const Plan p =
+      plan({"--rdzv-backend", "c10d", "--master-addr", "host", "--master-port", "1234", "--node-rank", "3", "train.py"});
+  EXPECT_EQ(p.master_addr, "127.0.0.1");
+  EXPECT_EQ(p.master_port, 0);
+  EXPECT_EQ(p.notes.size(), 2u);
+  EXPECT_EQ(plan({"--standalone", "--local-addr", "10.0.0.1", "train.py"}).master_addr, "10.0.0.1");
+  EXPECT_EQ(plan({"--local-addr", "10.0.0.1", "train.py"}).master_addr, "127.0.0.1");
+  EXPECT_EQ(plan({"--master-addr", "[::1]", "train.py"}).master_addr, "::1");
+  EXPECT_EQ(plan({"--standalone", "--nnodes", "1:4", "train.py"}).nproc_per_node, 1);
+  EXPECT_NE(error_of({"--standalone", "--nnodes", "2", "train.py"}).find("leave one of them out"), std::string::npos);
+  EXPECT_NE(error_of({"--rdzv-backend", "etcd-v2", "train.py"}).find("write --rdzv-backend c10d"), std::string::npos);
+  EXPECT_NE(error_of({"--nnodes", "0", "train.py"}).find("1 <= MIN <= MAX"), std::string::npos);
+}
+
+class RendezvousTest : public testing::Test {
+ protected:
+  static RendezvousChoice choice(const Words& args) {
+    Words with_program = args;
+    with_program.emplace_back("x");
+    const Environment environment = [](std::string_view) { return std::nullopt; };
+    return resolve_rendezvous(parse_arguments(with_program, environment).settings);
+  }
+  static RendezvousPlan plan(const Words& args) { return choice(args).plan; }
+  static std::string error_of(const Words& args) {
+    try {
+      plan(args);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+TEST_F(RendezvousTest, Nodes) {
+  EXPECT_EQ(plan({}).max_nodes, 1);
+  EXPECT_EQ(plan({"--nnodes", "2:8"}).min_nodes, 2);
+  EXPECT_EQ(plan({"--nnodes", "2:8"}).max_nodes, 8);
+  EXPECT_FALSE(plan({"--nnodes", "2"}).node_rank);
+  EXPECT_EQ(plan({"--nnodes", "2", "--node-rank", "1"}).node_rank, 1);
+  EXPECT_NE(error_of({"--nnodes", "2", "--node-rank", "2"}).find("from 0 to 1"), std::string::npos);
+  EXPECT_FALSE(plan({"--rdzv-backend", "c10d", "--nnodes", "2", "--node-rank", "7"}).node_rank);
+}
+
+TEST_F(RendezvousTest, Endpoints) {
+  const auto place = [](const Words& args) { return plan(args).host + " " + std::to_string(plan(args).port); };
+  EXPECT_EQ(place({"--rdzv-endpoint", "h:7"}), "h 7");
+  EXPECT_EQ(place({"--rdzv-endpoint", "h"}), "h 29500");
+  EXPECT_EQ(place({"--rdzv-backend=c10d", "--rdzv-endpoint", "h"}), "h 29400");
+  EXPECT_EQ(place({"--rdzv-backend=c10d", "--rdzv-endpoint", "[fe80::1]:9"}), "fe80::1 9");
+  EXPECT_EQ(place({"--rdzv-backend=c10d", "--rdzv-endpoint", "fe80::1"}), "fe80::1 29400");
+  EXPECT_EQ(place({"--standalone", "--rdzv-endpoint", "h:nothing"}), " 0");
+  EXPECT_EQ(plan({"--local-addr", "me"}).local_addr, "me");
+}
+
+TEST_F(RendezvousTest, Timeouts) {
+  using std::chrono::milliseconds;
+  const RendezvousPlan unset = plan({});
+  EXPECT_EQ(unset.join_timeout, milliseconds(600'000));
+  EXPECT_EQ(unset.last_call_timeout, milliseconds(2'000));  // torchrun waits 30 s
+  const RendezvousPlan set = plan({"--rdzv-backend=c10d", "--rdzv-conf",
+                                   "join_timeout=5,last_call_timeout=0.5,close_timeout=1,heartbeat_timeout=2,"
+                                   "keep_alive_interval=3,keep_alive_max_attempt=4,read_timeout=6,is_host=True,timeout=9"});
+  EXPECT_EQ(set.join_timeout, milliseconds(5'000));
+  EXPECT_EQ(set.last_call_timeout, milliseconds(500));
+  EXPECT_EQ(set.close_timeout, milliseconds(1'000));
+  EXPECT_EQ(set.heartbeat_timeout, milliseconds(2'000));
+  EXPECT_EQ(set.keep_alive_interval, milliseconds(3'000));
+  EXPECT_EQ(set.keep_alive_max_attempt, 4);
+  EXPECT_EQ(set.read_timeout, milliseconds(6'000));
+  EXPECT_EQ(set.is_host, true);
+  EXPECT_EQ(plan({"--rdzv-conf", "timeout=9"}).join_timeout, milliseconds(9'000));
+  EXPECT_EQ(error_of({"--rdzv-conf", "join_timeout=soon"}),
+            "--rdzv-conf: join_timeout has to be a number of seconds above 0, but is 'soon' (flag --rdzv-conf)");
+  for (const char* bad : {"join_timeout=0", "keep_alive_max_attempt=1.5", "is_host=maybe", "timeout=-1"}) {
+    EXPECT_NE(error_of({"--rdzv-conf", bad}).find("has to be"), std::string::npos) << bad;
+  }
+  EXPECT_EQ(choice({"--rdzv-conf", "store_type=tcp,rank=0"}).notes.size(), 2u);
+  EXPECT_TRUE(choice({"--rdzv-conf", "store_type=tcp,rank=0"}).warnings.empty());
+}
+
 TEST(RdzvConf, TorchrunsRules) {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   EXPECT_EQ(parse_rdzv_conf({"'join_timeout=5, timeout = 6'", "x"}), (Pairs{{"join_timeout", "5"}, {"timeout", "6"}}));
@@ -235,8 +321,79 @@ TEST(RdzvConf, TorchrunsRules) {
 
 TEST_F(PlanTest, WithoutEffectIsSaid) {
   EXPECT_EQ(plan({"--start-method", "fork", "train.py"}).notes.size(), 1u);
-  EXPECT_EQ(plan({"--rdzv-conf", "join_timeot=3", "train.py"}).notes.at(0),
+  EXPECT_EQ(plan({"--rdzv-conf", "join_timeot=3", "train.py"}).warnings.at(0),
             "--rdzv-conf: unknown key 'join_timeot' has no effect. Did you mean 'join_timeout'?");
+}
+
+TEST_F(PlanTest, RunPathIsAScriptBeforeAllElse) {
+  EXPECT_EQ(plan({"--run-path", "--no-python", "-m", "train.py", "a"}).command,
+            (Words{"/usr/bin/python3", "-u", "train.py", "a"}));
+  EXPECT_EQ(plan({"--run-path", "train.json"}).kind, Plan::Kind::kPython);
+  EXPECT_EQ(plan({"--run-path", "./tool.sh"}).kind, Plan::Kind::kPython);
+}
+
+TEST_F(PlanTest, TheNameTorchrunMeansPythonUnlessItIsAConfig) {
+  EXPECT_EQ(plan({"./tool.sh"}, CalledAs::kTorchrun).kind, Plan::Kind::kPython);
+  EXPECT_EQ(plan({"--no-python", "./tool.sh"}, CalledAs::kTorchrun).kind, Plan::Kind::kProgram);
+  EXPECT_EQ(plan({"train.json"}, CalledAs::kTorchrun).kind, Plan::Kind::kTrain);
+  EXPECT_TRUE(plan({"train.py"}, CalledAs::kTorchrun).as_torchrun);
+  EXPECT_FALSE(plan({"train.py"}).as_torchrun);
+  EXPECT_EQ(name_called_by("/usr/local/bin/torchrun"), CalledAs::kTorchrun);
+  EXPECT_EQ(name_called_by("torchrun"), CalledAs::kTorchrun);
+  EXPECT_EQ(name_called_by("torchrun/ddprun"), CalledAs::kDdprun);
+  EXPECT_EQ(torchruns_exit_code(0), 0);
+  EXPECT_EQ(torchruns_exit_code(139), 1);
+}
+
+TEST_F(PlanTest, ATorchrunLinkInAnEnvironmentTakesItsPython) {
+  fs::create_directories(folder_ / "env/bin");
+  write("env/bin/python", "#!/bin/sh\n", 0755);
+  const std::string python = (folder_ / "env/bin/python").string();
+  environment_["VIRTUAL_ENV"] = "/nowhere";
+  const auto by_path = [this] { return plan({"train.py"}, CalledAs::kTorchrun, folder_ / "env/bin").command.front(); };
+  EXPECT_EQ(by_path(), "/usr/bin/python3");  // a folder with a python is no environment
+  write("env/pyvenv.cfg", "");
+  EXPECT_EQ(by_path(), python);
+  EXPECT_EQ(plan({"train.py"}, CalledAs::kDdprun, folder_ / "env/bin").command.front(), "/usr/bin/python3");
+  on_path_["torchrun"] = (folder_ / "env/bin/torchrun").string();
+  EXPECT_EQ(plan({"train.py"}, CalledAs::kTorchrun).command.front(), python);
+  environment_["PYTHON_EXEC"] = "/bin/sh";
+  EXPECT_EQ(by_path(), "/bin/sh");
+}
+
+TEST_F(PlanTest, TheThreadsBannerIsTorchrunsAlone) {
+  const Environment nothing = [](std::string_view) { return std::nullopt; };
+  const Environment set = [](std::string_view name) {
+    return name == "OMP_NUM_THREADS" ? std::optional<std::string>("4") : std::nullopt;
+  };
+  const Environment quiet = [](std::string_view name) {
+    return name == "LOGLEVEL" ? std::optional<std::string>("ERROR") : std::nullopt;
+  };
+  const Plan two = plan({"--nproc-per-node", "2", "train.py"}, CalledAs::kTorchrun);
+  const std::string banner = threads_banner(two, nothing);
+  EXPECT_NE(banner.find("] Setting OMP_NUM_THREADS environment variable for each process to be 1"), std::string::npos)
+      << banner;
+  EXPECT_EQ(banner.front(), 'W');
+  EXPECT_EQ(std::count(banner.begin(), banner.end(), '\n'), 4);
+  EXPECT_EQ(threads_banner(two, set), "");
+  EXPECT_EQ(threads_banner(two, quiet), "");
+  EXPECT_EQ(threads_banner(plan({"train.py"}, CalledAs::kTorchrun), nothing), "");
+  EXPECT_EQ(threads_banner(plan({"--nproc-per-node", "2", "train.py"}), nothing), "");
+}
+
+TEST_F(PlanTest, Placement) {
+  EXPECT_EQ(plan({"train.py"}).numa, Plan::Numa::kNone);
+  EXPECT_FALSE(plan({"train.py"}).virtual_local_rank);
+  EXPECT_EQ(plan({"--numa-binding", "core-complex", "train.py"}).numa, Plan::Numa::kCoreComplex);
+  EXPECT_EQ(plan({"--numa-binding=socket", "train.json"}).numa, Plan::Numa::kSocket);
+  EXPECT_TRUE(plan({"--virtual_local_rank", "train.py"}).virtual_local_rank);
+  EXPECT_NE(error_of({"--nproc-per-node", "xpu", "train.py"}).find("the number itself"), std::string::npos);
+}
+
+TEST_F(PlanTest, TheNamelessRunDirectoryIsRefused) {
+  EXPECT_EQ(error_of({"--run-dir", "", "train.json"}), "--run-dir: expected the name of a folder, but got '' (flag --run-dir)");
+  EXPECT_NE(error_of({"--run-dir=", "train.py"}).find("the name of a folder"), std::string::npos);
+  EXPECT_NE(error_of({"--resume=", "train.json"}).find("auto, never or"), std::string::npos);
 }
 
 TEST_F(PlanTest, EveryValueHasASource) {
@@ -257,6 +414,50 @@ TEST_F(PlanTest, DryRunTellsAllOfIt) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
   }
   EXPECT_EQ(text.find("HOME"), std::string::npos);
+}
+
+TEST_F(PlanTest, OutputOfAScript) {
+  const OutputPlan nothing = plan({"train.py"}).output;
+  EXPECT_FALSE(nothing.redirects.any() || nothing.tee.any() || nothing.local_ranks_filter || nothing.no_files);
+  EXPECT_EQ(nothing.prefix_template, "[${role_name}${local_rank}]:");
+
+  const Plan p =
+      plan({"--nproc-per-node=2", "-r", "0:1,1:2", "-t3", "--local-ranks-filter", "0, 1", "--duplicate-stdout-filters=a,,b,c",
+            "--duplicate-stderr-filters", "x", "--log-line-prefix-template", "${rank}>", "--log-dir=/dev/null", "train.py"});
+  EXPECT_EQ(p.output.redirects.of(0), Streams::kOut);
+  EXPECT_EQ(p.output.redirects.of(1), Streams::kErr);
+  EXPECT_EQ(p.output.redirects.of(2), Streams::kNone);
+  EXPECT_EQ(p.output.tee.of(7), Streams::kBoth);
+  EXPECT_EQ(p.output.local_ranks_filter, (std::set<int>{0, 1}));
+  EXPECT_EQ(p.output.stdout_filters, (Words{"a,b", "c"}));
+  EXPECT_EQ(p.output.stderr_filters, (Words{"x"}));
+  EXPECT_EQ(p.output.prefix_template, "${rank}>");
+  EXPECT_TRUE(p.output.no_files);
+  EXPECT_TRUE(p.log_dir.empty());
+  EXPECT_EQ(source_of(p, "tee"), "3 from flag --tee");
+  EXPECT_TRUE(p.notes.empty());
+  EXPECT_EQ(plan({"--tee=1:1", "train.py"}).notes.at(0), "--tee names local rank 1, but there is one worker");
+  EXPECT_EQ(plan({"--tee=3", "train.json"}).notes.at(0), "--tee has no effect with a train.json");
+  EXPECT_NE(error_of({"--local-ranks-filter", "0,", "train.py"}).find("local ranks such as"), std::string::npos);
+}
+
+TEST(Streams, AreANumberOrAMap) {
+  EXPECT_EQ(parse_streams("tee", {"2", "x"}).everyone, Streams::kErr);
+  const StreamsByRank map = parse_streams("tee", {"0:3,1:0,12:1", "x"});
+  EXPECT_EQ(map.everyone, Streams::kNone);
+  EXPECT_EQ(map.by_local_rank, (std::map<int, Streams>{{0, Streams::kBoth}, {1, Streams::kNone}, {12, Streams::kOut}}));
+  EXPECT_EQ(parse_streams("tee", {"0:1,0:2", "x"}).of(0), Streams::kErr);  // the last one wins
+  for (const char* bad :
+       {"", "4", "11", "0:1,", ",0:1", "0:4", "0:", ":1", "-1:1", "0:1;1:2", "0 :1", "a:1", "0:11", "3,0:1"}) {
+    EXPECT_THROW(parse_streams("tee", {bad, "x"}), UsageError) << bad;
+  }
+}
+
+TEST(Filters, ADoubleCommaIsAComma) {
+  EXPECT_EQ(parse_filters("apple,orange"), (Words{"apple", "orange"}));
+  EXPECT_EQ(parse_filters("a,,b"), (Words{"a,b"}));
+  EXPECT_EQ(parse_filters("a,,,b"), (Words{"a,", "b"}));
+  EXPECT_EQ(parse_filters("a,"), (Words{"a", ""}));
 }
 
 TEST(Shell, QuotesWhatNeedsIt) {

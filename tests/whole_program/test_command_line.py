@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import socket
 import subprocess
 
 import pytest
@@ -44,7 +45,16 @@ def script(tmp_path) -> pathlib.Path:
     (["--max-restarts", "-1", "job.sh"],
      "--max-restarts: expected a whole number from 0 to 1000000, but got '-1' (flag --max-restarts)"),
     (["--shutdown-timeout", "soon", "job.sh"],
-     "--shutdown-timeout: expected a number from 0 to 1e+06, but got 'soon' (flag --shutdown-timeout)"),
+     "--shutdown-timeout: expected a number, but got 'soon' (flag --shutdown-timeout)"),
+    (["--run-dir", "", "job.sh"], "--run-dir: expected the name of a folder, but got '' (flag --run-dir)"),
+    (["-t11", "job.sh"],
+     "--tee: expected 0, 1 (stdout), 2 (stderr) or 3 (both), or such by local rank as in 0:1,1:2, but got '11' (flag --tee)"),
+    (["--numa-binding", "all", "job.sh"],
+     "--numa-binding: expected node, socket, exclusive or core-complex, but got 'all' (flag --numa-binding)"),
+    (["--rdzv-conf", "join_timeout=soon", "job.sh"],
+     "--rdzv-conf: join_timeout has to be a number of seconds above 0, but is 'soon' (flag --rdzv-conf)"),
+    (["--standalone", "--nnodes", "2", "job.sh"],
+     "--standalone is for one machine, but --nnodes is 2 (flag --nnodes); leave one of them out"),
     (["--fresh", "job.sh"], "--fresh (flag --fresh) goes with a train.json: a script's files are its own"),
     (["token"], "'token' is not in this version; a program of that name is started as ./token"),
     (["join", "host:1"], "'join' is not in this version; a program of that name is started as ./join"),
@@ -59,7 +69,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, me
 def test_a_mistake_in_the_environment_names_the_variable(ddprun_bin, run, script):
     done = run([ddprun_bin, script], PET_MAX_RESTARTS="many")
     assert done.returncode == 2
-    assert done.stderr == "ddprun: --max-restarts: expected a whole number from 0 to 1000000, but got 'many' (environment PET_MAX_RESTARTS)\n"
+    assert done.stderr == "ddprun: --max-restarts: expected a whole number, or auto, but got 'many' (environment PET_MAX_RESTARTS)\n"
 
 
 def test_too_many_workers_for_the_batch(ddprun_bin, ddptrain_bin, run, tmp_path):
@@ -96,12 +106,126 @@ def test_docs_have_exactly_the_options_of_the_help(ddprun_bin, run):
     assert documented == shown - {"--lr"}  # an argument of the example's script
 
 
+def test_docs_have_the_table_of_torchrun_help(ddprun_bin, run):
+    done = run([ddprun_bin, "--torchrun-help"])
+    assert done.returncode == 0 and done.stderr == ""
+    page = (ROOT / "docs/torchrun.md").read_text(encoding="utf-8")
+    table = page.split("<!-- ddprun --torchrun-help -->\n")[1].split("<!-- end -->")[0]
+    assert table == done.stdout, "put the output of ddprun --torchrun-help between the two comments"
+    for row in re.findall(r"^\| .*", table, flags=re.MULTILINE):
+        assert re.match(r"^\| (?:`-\w`, )?`?[\w-]+`? +\| (same|better|no effect|ddprun) *\|", row), row
+
+
 def test_docs_have_every_exit_code():
     header = (ROOT / "common/exit_code.hpp").read_text(encoding="utf-8")
     codes = {int(code) for code in re.findall(r"^\s*k\w+ = (\d+),", header, flags=re.MULTILINE)}
     assert len(codes) > 10
     table = (ROOT / "docs/exit-codes.md").read_text(encoding="utf-8")
     assert codes <= {int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)}
+
+
+@pytest.fixture
+def torchrun_link(ddprun_bin, tmp_path) -> pathlib.Path:
+    """ddprun by the name torchrun."""
+    link = tmp_path / "bin" / "torchrun"
+    link.parent.mkdir()
+    link.symlink_to(ddprun_bin)
+    return link
+
+
+def test_the_name_torchrun_flattens_exit_codes(torchrun_link, ddprun_bin, run, tmp_path):
+    job = ["--standalone", "--no-python", "sh", "-c", "exit 7"]
+    assert run([ddprun_bin, *job]).returncode == 7
+    assert run([torchrun_link, *job]).returncode == 1
+    assert run([torchrun_link, "--standalone", "--no-python", "true"]).returncode == 0
+    for parsed_not in (["--no-such-option", "x.py"], ["--max-restarts", "x", "x.py"], ["--start-method", "x", "x.py"], []):
+        done = run([torchrun_link, *parsed_not])
+        assert done.returncode == 2 and done.stderr.startswith("torchrun: "), parsed_not
+    for refused in (["--nnodes", "0", "x.py"], ["--rdzv-conf", "a", "x.py"], ["missing.py"], ["--nproc-per-node", "x", "x.py"]):
+        (tmp_path / "x.py").write_text("")
+        assert run([torchrun_link, *refused]).returncode == 1, refused
+
+
+def test_the_name_torchrun_prints_the_banner(torchrun_link, ddprun_bin, run):
+    job = ["--standalone", "--nproc-per-node", "2", "--no-python", "sh", "-c", "echo threads $OMP_NUM_THREADS"]
+    unset = {"OMP_NUM_THREADS": ""}
+    done = run(["env", "-u", "OMP_NUM_THREADS", torchrun_link, *job], **unset)
+    assert done.stdout.splitlines() == ["threads 1"] * 2
+    banner = done.stderr.splitlines()
+    assert len(banner) == 4 and "Setting OMP_NUM_THREADS environment variable for each process to be 1" in banner[2]
+    assert all(re.match(r"W\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ torch/distributed/run.py\] ", line) for line in banner)
+    assert run(["env", "-u", "OMP_NUM_THREADS", ddprun_bin, *job], **unset).stderr == ""
+    assert run([torchrun_link, *job], OMP_NUM_THREADS="3").stderr == ""
+
+
+def test_the_name_torchrun_has_no_subcommands(torchrun_link, run, tmp_path):
+    (tmp_path / "report").write_text("import sys; print('script', sys.argv[1:])\n", encoding="utf-8")
+    done = run([torchrun_link, "--standalone", "report", "--json"])
+    assert (done.returncode, done.stdout) == (0, "script ['--json']\n"), done.stderr
+    shown = run([torchrun_link, "--help"])
+    assert shown.returncode == 0 and "--tee" in shown.stdout and "--dry-run" not in shown.stdout
+
+
+def test_script_arguments_go_through_the_template(ddprun_bin, run, script):
+    done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", script, "$local_rank", "${local_rank}x", "$$", "$other", "${bad"])
+    assert sorted(done.stdout.splitlines()) == [f"rank {r} of 2: {r} {r}x $ $other ${{bad" for r in (0, 1)]
+
+
+def test_a_taken_port_is_one_line_at_once(ddprun_bin, run, script):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = run([ddprun_bin, "--master-port", port, script])
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (f"ddprun: master port {port} is in use by another program; --master-port takes another one, and --master-port 0 or "
+                           "--standalone a free one\n")
+
+
+def test_a_port_of_another_job_is_one_line_at_once(ddprun_bin, run):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = [str(ddprun_bin), "--master-port", str(port), "--no-python", "sh", "-c", "echo up; exec sleep 60"]
+    with subprocess.Popen(job, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as first:
+        try:
+            assert first.stdout.readline() == b"up\n"
+            done = run([ddprun_bin, "--master-port", port, "--no-python", "true"])
+        finally:
+            first.terminate()
+    assert done.returncode == 2
+    assert f"master port {port} is held by another ddprun on this machine" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_unknown_rdzv_keys_are_a_warning(ddprun_bin, run, script):
+    job = ["--standalone", "--rdzv-conf", "join_timeot=3", script]
+    done = run([ddprun_bin, *job])
+    assert done.returncode == 0
+    assert done.stderr == "ddprun: warning: --rdzv-conf: unknown key 'join_timeot' has no effect. Did you mean 'join_timeout'?\n"
+    assert run([ddprun_bin, "-q", *job]).stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_names_every_option(ddprun_bin, run, shell):
+    done = run([ddprun_bin, "--print-completion", shell])
+    assert done.returncode == 0
+    options = set(re.findall(r"--[a-z][a-z-]+", run([ddprun_bin, "--help"]).stdout)) - {"--lr"}
+    for option in options:
+        assert re.search(rf"(--|[( ]){option[2:]}\b", done.stdout), option
+
+
+def test_bash_completes(ddprun_bin, run):
+    script = run([ddprun_bin, "--print-completion", "bash"]).stdout
+
+    def complete(*words):
+        line = f'{script}\nCOMP_WORDS=(ddprun {" ".join(words)})\nCOMP_CWORD={len(words)}\n_ddprun_complete\necho "${{COMPREPLY[@]}}"'
+        return run(["bash", "-c", line]).stdout.split()
+
+    assert complete("--max") == ["--max-restarts"]
+    assert complete("--numa-binding", "s") == ["socket"]
+    assert complete("--nproc-per-node", "''") == ["auto", "cpu", "gpu", "xpu"]
+    assert complete("train") == []
 
 
 def test_dry_run_says_where_values_come_from(ddprun_bin, run, script):

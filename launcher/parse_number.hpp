@@ -1,0 +1,39 @@
+// Numbers as people and Python write them: spaces round them and a plus sign are fine, anything else beside the digits is not.
+// Used wherever an option's text becomes a number. Pure.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ddprun {
+
+inline std::string_view without_spaces_around(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  text = without_spaces_around(text);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+inline std::optional<std::int64_t> parse_whole(std::string_view text) {
+  return parse_number<std::int64_t>(text);
+}
+
+inline std::optional<double> parse_decimal(std::string_view text) {
+  const auto number = parse_number<double>(text);
+  return number && std::isfinite(*number) ? number : std::nullopt;
+}
+
+}  // namespace ddprun

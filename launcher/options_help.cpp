@@ -54,7 +54,7 @@ std::string torchruns_help() {
       "Usage: torchrun [options] SCRIPT [arguments ...]\n"
       "\n"
       "Starts workers and restarts them when one fails. This is ddprun under torchrun's name;\n"
-      "ddprun --torchrun-help tells what differs.\n"
+      "what differs is told by ddprun --torchrun-help.\n"
       "\n";
   for (const OptionSpec& option : option_table()) {
     if (is_torchrun_option(option.name)) text += help_line(option);

@@ -25,6 +25,7 @@
 #include "launcher/options.hpp"
 #include "launcher/options_torchrun.hpp"
 #include "launcher/plan.hpp"
+#include "launcher/ports.hpp"
 #include "launcher/report.hpp"
 #include "launcher/report_summary.hpp"
 #include "launcher/subcommand.hpp"
@@ -70,6 +71,11 @@ void refuse_to_mix(const Plan& plan) {
   throw UsageError(
       "--resume never, but " + plan.run_dir.string() +
       " has checkpoints of an earlier run. --fresh renames the folder and starts over; --run-dir takes another one");
+}
+
+// Before anything is made. The agent takes the port for good when a round begins.
+void refuse_a_taken_port(const Plan& plan) {
+  if (plan.master_port != 0) HeldPort::exactly(plan.master_port);
 }
 
 int run_training(const Plan& plan) {
@@ -183,6 +189,7 @@ int run(const Arguments& arguments) {
     print(plan.json ? dry_run_json(plan, variables) : dry_run_text(plan, variables));
     return 0;
   }
+  refuse_a_taken_port(plan);
   say_first(plan);
   return plan.kind == Plan::Kind::kTrain ? run_training(plan) : run_script(plan);
 }

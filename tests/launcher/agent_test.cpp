@@ -190,7 +190,9 @@ class AgentTest : public testing::Test {
   }
 
   void start(const std::string& script, int workers = 1) {
-    plan_.command = {"/bin/sh", "-c", script};
+    std::string argument;  // a script's arguments go through torchrun's template, in which a dollar is written twice
+    for (const char c : script) argument += c == '$' ? "$$" : std::string(1, c);
+    plan_.command = {"/bin/sh", "-c", argument};
     plan_.nproc_per_node = workers;
     start_plan();
   }

@@ -171,14 +171,14 @@ def test_script_arguments_go_through_the_template(ddprun_bin, run, script):
     assert sorted(done.stdout.splitlines()) == [f"rank {r} of 2: {r} {r}x $ $other ${{bad" for r in (0, 1)]
 
 
-def test_a_taken_port_is_one_line_at_once(ddprun_bin, run, script):
+def test_a_taken_port_is_one_line_at_once(ddprun_bin, run, script, tmp_path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        done = run([ddprun_bin, "--master-port", port, script])
-    assert done.returncode == 2
-    assert done.stdout == ""
+        done = run([ddprun_bin, "--master-port", port, "--run-dir", "run", script], TMPDIR=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert [p.name for p in tmp_path.iterdir()] == ["job.sh"]
     assert done.stderr == (f"ddprun: master port {port} is in use by another program; --master-port takes another one, and --master-port 0 or "
                            "--standalone a free one\n")
 
@@ -269,7 +269,7 @@ def test_a_failed_program_leaves_its_report_in_the_temporary_folder(ddprun_bin, 
 
 
 def test_report_renders_a_run(ddprun_bin, run, run_dir):
-    job = ["--standalone", "--max-restarts", "1", "--run-dir", run_dir, "--no-python", "sh", "-c", "echo why >&2; kill -SEGV $$"]
+    job = ["--standalone", "--max-restarts", "1", "--run-dir", run_dir, "--no-python", "sh", "-c", "echo why >&2; kill -SEGV $$$$"]
     assert run([ddprun_bin, *job]).returncode == 139
     assert run([ddprun_bin, *job]).returncode == 139
     done = run([ddprun_bin, "report", run_dir])

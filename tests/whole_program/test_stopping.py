@@ -167,7 +167,7 @@ def test_shutdown_timeout_kills_workers_that_ignore_signals(ddprun_bin, tmp_path
     assert job.end(timeout=10) == 143, job.text()
 
 
-@pytest.mark.parametrize("script,code", [("exit 3", 3), ("kill -SEGV $$", 139), ("kill -KILL $$", 137), ("exit 0", 0)])
+@pytest.mark.parametrize("script,code", [("exit 3", 3), ("kill -SEGV $$$$", 139), ("kill -KILL $$$$", 137), ("exit 0", 0)])
 def test_the_exit_code_is_the_workers_own(ddprun_bin, script, code):
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", script])
     assert done.returncode == code, done.stderr

@@ -51,8 +51,9 @@ Instant now() {
 }
 
 // Rounds are counted on over the invocations of a run directory: one more than the newest logs/round-NNN.
-int first_round_in(const std::filesystem::path& log_root) {
+int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   int next = 0;
+  if (layout != LogLayout::kRounds) return next;  // a folder of its own for each run
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(log_root, error)) {
     const std::string name = entry.path().filename().string();
@@ -123,6 +124,21 @@ class Descriptor {
   int fd_;
 };
 
+WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files) {
+  WorkerOutputSettings settings{.log_root = files.log_root, .layout = files.layout, .workers = plan.nproc_per_node};
+  if (plan.kind != Plan::Kind::kTrain) {
+    settings.script = plan.output;
+    settings.kept = files.log_root.empty() ? KeptFiles::kNone : kept_files(plan);
+  }
+  return settings;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
 struct Ends {
   Descriptor ours;
   Descriptor workers;
@@ -187,11 +203,12 @@ class Agent {
   void carry_out(const agent_action::Finish& action);
 
   void start_worker(const RankAssignment& ranks, int restart_count);
+  Ends output_of(int rank, Stream stream);
   void add_evidence(Failure& failure) const;
+  void hand_on(const Failure& first) const;
   void publish(const RunEvent& event);
   steady_timer& timer(AgentTimer which) { return timers_[static_cast<std::size_t>(which)]; }
   bool train() const { return plan_.kind == Plan::Kind::kTrain; }
-  bool keeps_logs() const { return console_.rules().log_files; }
 
   const Plan& plan_;
   io_context io_{1};
@@ -214,7 +231,6 @@ class Agent {
   int rounds_ = 0;             // begun by this agent
   int restart_count_ = 0;
   std::optional<int> exit_code_;
-  bool logs_ = false;
   // Last: its end waits for the guardian, while everything else still exists.
   GuardianLink guardian_;
 };
@@ -224,7 +240,7 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
     : plan_(plan),
       signals_(io_, signals.descriptor()),
       console_(io_, STDOUT_FILENO, STDERR_FILENO),
-      output_(io_, console_, files.log_root, plan.nproc_per_node),
+      output_(io_, console_, output_settings(plan, files)),
       timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_)},
       pipe_timer_(io_),
       store_(io_,
@@ -233,12 +249,11 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
              }),
       state_({.world_size = plan.nproc_per_node,
               .workers_have_channel = plan.kind == Plan::Kind::kTrain,
-              .first_round = first_round_in(files.log_root),
+              .first_round = first_round_in(files.log_root, files.layout),
               .shutdown_timeout = plan.shutdown_timeout,
               .restarts = {plan.max_restarts, plan.refill_by_progress}}),
       inherited_environment_(environment_of_this_process()),
       chunk_(64 << 10),
-      logs_(!files.log_root.empty()),
       guardian_(
           io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
           [this] { on_guardian_death(); }) {
@@ -328,7 +343,11 @@ void Agent::on_notice(const guardian::Notice& notice) {
         failed_to_start(static_cast<SpawnError::Stage>(notice.stage));
       } else {
         const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
-        feed(agent_event::WorkerExited{notice.worker, notice.pid, status, notice.time_ns});
+        agent_event::WorkerExited ended{notice.worker, notice.pid, status, notice.time_ns};
+        if (const auto file = output_.error_file(notice.worker); !status.ok() && !file.empty()) {
+          ended.error_file = read_error_file(file);
+        }
+        feed(ended);
       }
       return;
     }
@@ -355,7 +374,7 @@ void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
 
 // Output that no log keeps must not be lost: then the worker waits for the console, as it would without us.
 void Agent::wait_for_output(int rank, Stream stream) {
-  if (keeps_logs() || !console_.is_behind(stream)) {
+  if (output_.is_kept(rank, stream) || !console_.is_behind(stream)) {
     listen(rank, stream);
     return;
   }
@@ -371,7 +390,7 @@ void Agent::listen(int rank, Stream stream) {
   if (!pipe) return;
   pipe->async_wait(stream_descriptor::wait_read, [this, rank, stream](const boost::system::error_code& error) {
     if (error) return;
-    const bool later = !keeps_logs() && console_.is_behind(stream);  // others have filled it meanwhile
+    const bool later = !output_.is_kept(rank, stream) && console_.is_behind(stream);  // others have filled it meanwhile
     if (later || read_output(rank, stream)) wait_for_output(rank, stream);
   });
 }
@@ -407,7 +426,7 @@ void Agent::round_may_be_over() {
     return;
   }
   const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
-  if (!keeps_logs() && reader_is_slow && !told_to_stop_) return;  // wait_for_output comes back
+  if (!output_.all_is_kept() && reader_is_slow && !told_to_stop_) return;  // wait_for_output comes back
   pipe_timer_.expires_after(kPipeGrace);
   pipe_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && swept_) end_round();
@@ -438,9 +457,9 @@ void Agent::carry_out(const agent_action::StartRound& action) {
   master_port_.reset();  // before the next is taken, in case it is the same
   master_port_.emplace(plan_.master_port == 0 ? HeldPort::any() : HeldPort::exactly(plan_.master_port));
   store_.clear();
-  output_.begin_round(action.round);
   const NodeShare here{.role = plan_.role, .local_world_size = plan_.nproc_per_node};
   const auto ranks = assign_ranks(std::span(&here, 1));
+  output_.begin_round({action.round, action.restart_count, ranks});
   workers_.clear();
   workers_.resize(ranks.size());
   for (const RankAssignment& rank : ranks) start_worker(rank, action.restart_count);
@@ -449,29 +468,29 @@ void Agent::carry_out(const agent_action::StartRound& action) {
 void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
   const int rank = ranks.rank;
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
-  Ends standard_output = output_pipe();
-  Ends standard_error = output_pipe();
+  Ends standard_output = output_of(rank, Stream::kStdout);
+  Ends standard_error = output_of(rank, Stream::kStderr);
   Ends channel = train() ? channel_pair() : Ends{Descriptor(), Descriptor()};
 
   const SpawnRequest request{
       .arguments = train() ? plan_.command : fill_arguments(plan_.command, ranks.local_rank),
-      .environment = worker_environment(
-          inherited_environment_, {.ranks = ranks,
-                                   .master_addr = plan_.master_addr,
-                                   .master_port = master_port_->port(),
-                                   .restart_count = restart_count,
-                                   .max_restarts = plan_.max_restarts,
-                                   .run_id = plan_.run_id,
-                                   .error_file = logs_ ? (output_.rank_folder(rank) / "error.json").string() : std::string(),
-                                   .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone})};
+      .environment = worker_environment(inherited_environment_, {.ranks = ranks,
+                                                                 .master_addr = plan_.master_addr,
+                                                                 .master_port = master_port_->port(),
+                                                                 .restart_count = restart_count,
+                                                                 .max_restarts = plan_.max_restarts,
+                                                                 .run_id = plan_.run_id,
+                                                                 .error_file = output_.error_file(rank).string(),
+                                                                 .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone})};
   guardian_.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
 
-  worker.pipes[static_cast<std::size_t>(Stream::kStdout)] =
-      std::make_unique<stream_descriptor>(io_, standard_output.ours.release());
-  worker.pipes[static_cast<std::size_t>(Stream::kStderr)] =
-      std::make_unique<stream_descriptor>(io_, standard_error.ours.release());
-  wait_for_output(rank, Stream::kStdout);
-  wait_for_output(rank, Stream::kStderr);
+  const auto read = [&](Stream stream, Ends& ends) {
+    if (ends.ours.get() < 0) return;  // the worker writes to a file
+    worker.pipes[static_cast<std::size_t>(stream)] = std::make_unique<stream_descriptor>(io_, ends.ours.release());
+    wait_for_output(rank, stream);
+  };
+  read(Stream::kStdout, standard_output);
+  read(Stream::kStderr, standard_error);
   if (train()) {
     worker.channel = std::make_shared<WorkerChannel>(
         io_, channel.ours.release(), [this, rank](const channel::FromWorker& message) { on_worker_message(rank, message); },
@@ -480,6 +499,11 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
         });
     worker.channel->start();
   }
+}
+
+Ends Agent::output_of(int rank, Stream stream) {
+  const int file = output_.take_descriptor(rank, stream);
+  return file >= 0 ? Ends{Descriptor(), Descriptor(file)} : output_pipe();
 }
 
 void Agent::carry_out(const agent_action::Tell& action) {
@@ -511,13 +535,14 @@ void Agent::carry_out(agent_action::Emit& action) {
   if (auto* failed = std::get_if<RoundFailed>(&action.event)) {
     add_evidence(failed->first);
     for (Failure& failure : failed->consequences) add_evidence(failure);
+    if (failed->decision == RoundFailed::Decision::kGiveUp) hand_on(failed->first);
   }
   publish(action.event);
 }
 
 void Agent::carry_out(const agent_action::Finish& action) {
   exit_code_ = action.exit_code;
-  if (keeps_logs() || told_to_stop_) {
+  if (output_.all_is_kept() || told_to_stop_) {
     io_.stop();
     return;
   }
@@ -525,16 +550,24 @@ void Agent::carry_out(const agent_action::Finish& action) {
   console_.when_at_most(Stream::kStdout, 0, [this] { console_.when_at_most(Stream::kStderr, 0, [this] { io_.stop(); }); });
 }
 
-// What the machine can't know: the last lines of stderr and what Python wrote about its exception.
+// What the machine can't know: where it was, and the last lines of stderr.
 void Agent::add_evidence(Failure& failure) const {
+  failure.local_rank = failure.rank;
+  failure.host = host_name();
   if (failure.cause == Cause::kSpawn) return;
   failure.stderr_tail = output_.stderr_tail(failure.rank);
-  if (!logs_) return;
   failure.log_path = output_.stderr_log(failure.rank).string();
-  if (!failure.message.empty() || failure.cause != Cause::kExitCode) return;
-  if (auto message = read_error_file(output_.rank_folder(failure.rank) / "error.json")) {
-    failure.cause = Cause::kException;
-    failure.message = std::move(*message);
+}
+
+// Whoever started us may have asked for an error file, as we ask our workers.
+void Agent::hand_on(const Failure& first) const {
+  constexpr std::string_view kName = "TORCHELASTIC_ERROR_FILE=";
+  if (first.error_file.empty()) return;
+  for (const std::string& variable : inherited_environment_) {
+    if (!variable.starts_with(kName) || variable.size() == kName.size()) continue;
+    const int code = !first.status ? 0 : first.status->signal != 0 ? -first.status->signal : first.status->code;
+    copy_error_file(first.error_file, variable.substr(kName.size()), code);
+    return;
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "launcher/plan.hpp"
 #include "launcher/run_event.hpp"
+#include "launcher/worker_output_files.hpp"
 
 namespace ddprun {
 
@@ -17,8 +18,9 @@ class ConsoleWriter;
 
 struct AgentFiles {
   int lock_fd = -1;                // the run directory's lock, held on by the guardian too
-  std::filesystem::path log_root;  // logs/ of the run directory, or the temporary folder of a script
+  std::filesystem::path log_root;  // logs/ of the run directory, or the run's folder of a script; empty: no files
   std::filesystem::path report;    // for the guardian to complete when the agent is killed; may be empty
+  LogLayout layout = LogLayout::kRounds;
 };
 
 // Makes the observers (console, report) once the io_context exists; they are called on the agent's thread.

@@ -81,6 +81,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.pid = event.pid;
   ended.status = event.status;
   ended.ended_ns = event.time_ns;
+  ended.error_file = event.error_file;
   emit(WorkerEnded{event.rank, event.pid, event.status, ended.asked_to_stop, event.time_ns});
   worker_gone(event.rank);
 }
@@ -297,7 +298,7 @@ void AgentState::begin_saving() {
   const auto ranks = live_ranks();
   std::set<int> awaited;
   for (int rank : ranks) {
-    worker(rank).asked_to_stop = true;
+    ask_to_stop(worker(rank));
     if (!worker(rank).says_done) awaited.insert(rank);
   }
   agreement_.emplace(std::move(awaited));
@@ -315,7 +316,7 @@ void AgentState::announce_agreed_step() {
 void AgentState::stop_now(int signal, milliseconds grace) {
   phase_ = Phase::kStopping;
   const auto ranks = live_ranks();
-  for (int rank : ranks) worker(rank).asked_to_stop = true;
+  for (int rank : ranks) ask_to_stop(worker(rank));
   if (grace.count() == 0) {
     kill_all();
     return;
@@ -332,7 +333,7 @@ void AgentState::kill_all() {
   }
   const auto ranks = live_ranks();
   for (int rank : ranks) {
-    worker(rank).asked_to_stop = true;
+    ask_to_stop(worker(rank));
     worker(rank).killed = true;
   }
   if (!ranks.empty()) act(agent_action::SendSignal{ranks, SIGKILL});
@@ -449,10 +450,22 @@ bool AgentState::failed(const Worker& worker) const {
   return worker.spawn_error || (worker.status && !worker.status->ok());
 }
 
+void AgentState::ask_to_stop(Worker& worker) {
+  if (!worker.asked_to_stop) worker.asked_ns = now_.realtime_ns;
+  worker.asked_to_stop = true;
+}
+
+// It wrote why it failed before it was asked to stop, and only its end came later.
+bool AgentState::had_failed_before(const Worker& worker) const {
+  return worker.error_file && worker.error_file->timestamp_ns &&
+         time_of_failure(*worker.error_file, worker.ended_ns) < worker.asked_ns;
+}
+
 // The smaller, the likelier the cause; within a class the earlier is the cause.
 int AgentState::blame(const Worker& worker) const {
   const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
   if (!worker.asked_to_stop && !lost_peer) return 0;
+  if (worker.asked_to_stop && !worker.error && had_failed_before(worker)) return 0;
   // It died of a signal that we did not send, or said why it failed: news of its end came late.
   // ddptrain's answers to being stopped are known, so another code was its own decision; a script may answer with any.
   const bool by_itself = worker.status && !worker.killed &&
@@ -483,6 +496,12 @@ Failure AgentState::failure_of(int rank) const {
     // A worker that was killed after reporting died of the signal only if it had said nothing fatal before.
     failure.cause = cause_of(worker.error->kind);
     if (worker.error->time_ns > 0) failure.time_ns = std::min(failure.time_ns, worker.error->time_ns);
+  } else if (worker.error_file) {
+    failure.message = worker.error_file->message;
+    failure.call_stack = worker.error_file->call_stack;
+    failure.error_file = worker.error_file->path.string();
+    failure.time_ns = time_of_failure(*worker.error_file, worker.ended_ns);
+    if (failure.cause == Cause::kExitCode || had_failed_before(worker)) failure.cause = Cause::kException;
   } else if (settings_.workers_have_channel && failure.cause == Cause::kExitCode && worker.status) {
     if (worker.status->code == static_cast<int>(ExitCode::kBadCheckpoint)) failure.cause = Cause::kCheckpoint;
     if (worker.status->code == static_cast<int>(ExitCode::kDiverged)) failure.cause = Cause::kDiverged;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/channel/message.hpp"
+#include "launcher/error_file.hpp"
 #include "launcher/restart_policy.hpp"
 #include "launcher/run_event.hpp"
 #include "launcher/stop_agreement.hpp"
@@ -46,6 +47,7 @@ struct WorkerExited {
   std::int64_t pid = 0;
   ExitStatus status;
   std::int64_t time_ns = 0;
+  std::optional<ErrorFile> error_file{};  // what it left behind when it ended badly
 };
 // The worker's program could not be executed, or no process could be made for it.
 struct SpawnFailed {
@@ -123,10 +125,12 @@ class AgentState {
     bool said_hello = false;
     bool says_done = false;
     bool asked_to_stop = false;  // before it ended
-    bool killed = false;         // SIGKILL was ours
+    std::int64_t asked_ns = 0;
+    bool killed = false;  // SIGKILL was ours
     std::int64_t pid = 0;
     std::int64_t step = -1;
     std::optional<channel::WorkerError> error;  // fatal, typed
+    std::optional<ErrorFile> error_file;
     std::optional<ExitStatus> status;
     std::optional<std::string> spawn_error;
     int spawn_errno = 0;
@@ -163,6 +167,8 @@ class AgentState {
   std::vector<int> live_ranks() const;
   Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
   bool failed(const Worker& worker) const;
+  void ask_to_stop(Worker& worker);
+  bool had_failed_before(const Worker& worker) const;
   int blame(const Worker& worker) const;
   Failure failure_of(int rank) const;
   channel::Stop stop_message(channel::Stop::Mode mode, std::chrono::milliseconds deadline) const;

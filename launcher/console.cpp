@@ -3,7 +3,9 @@
 
 #include <cstdio>
 
+#include "launcher/console_failures.hpp"
 #include "launcher/report_event.hpp"
+#include "launcher/worker_output_route.hpp"
 
 namespace ddprun {
 namespace {
@@ -26,10 +28,8 @@ std::string counted(std::int64_t number, const char* one) {
 
 Console::Console(const Plan& plan, ConsoleFacts facts, ConsoleWriter& writer)
     : plan_(plan), facts_(std::move(facts)), writer_(writer) {
-  writer_.set_rules({.rank_prefix = train(),
-                     .json = plan.json,
-                     .show_stdout = !train() || plan.verbosity >= 0,
-                     .log_files = train() || !plan.log_dir.empty() || !plan.run_dir.empty()});
+  writer_.set_rules(
+      {.json = plan.json, .show_stdout = !train() || plan.verbosity >= 0, .may_drop = kept_files(plan) == KeptFiles::kAll});
   bar_ = train() && !plan.json && plan.verbosity >= 0 &&
          (writer.is_terminal(Stream::kStderr) || writer.is_terminal(Stream::kStdout));
 }
@@ -64,6 +64,7 @@ void Console::see(const RunStarted& event) {
 
 void Console::see(const RoundStarted& event) {
   pids_.clear();
+  left_.clear();
   figures_ = {};
   world_size_ = event.world_size;
   meter_.restart();
@@ -156,6 +157,18 @@ void Console::hear(int rank, const channel::PhaseChange& message) {
 void Console::see(const WorkerEnded& event) {
   say(2, "rank " + std::to_string(event.rank) + " (pid " + std::to_string(event.pid) + ") ended: " + describe(event.status) +
              (event.asked_to_stop ? ", as it was told" : ""));
+  if (!event.status.ok() || event.asked_to_stop) return;
+  left_[event.rank] = event.time_ns;
+  const int others = world_size_ - static_cast<int>(left_.size());
+  // Once a round: workers of a good end leave one after the other.
+  if (!train() && left_.size() == 1 && others > 0 && plan_.verbosity == 1) {
+    say(1, "rank " + std::to_string(event.rank) + " has ended with exit code 0; " + counted(others, "other") +
+               (others == 1 ? " goes on" : " go on"));
+  }
+}
+
+bool Console::was_seen(const Failure& failure) const {
+  return route_of(plan_.output, kept_files(plan_), failure.local_rank, Stream::kStderr).shown != OutputRoute::Shown::kNo;
 }
 
 void Console::tell_failure(const Failure& failure) {
@@ -173,13 +186,32 @@ void Console::tell_failure(const Failure& failure) {
   if (!failure.log_path.empty()) complain("its log is " + failure.log_path);
 }
 
+// What its worker has printed here is not repeated; the last line of it is the reason when nothing better is known.
+void Console::tell_script_failure(const RoundFailed& event) {
+  Failure first = event.first;
+  const bool has_reason = !first.message.empty();
+  if (!has_reason && !first.stderr_tail.empty() && first.cause == Cause::kExitCode) first.message = first.stderr_tail.back();
+  first.message = first.message.substr(0, first.message.find('\n'));
+  if (was_seen(first)) first.stderr_tail.clear();
+  tell_failure(first);
+  for (const std::string& line : early_leavers(left_, event.first)) complain(line);
+  for (const Failure& failure : event.consequences) {
+    if (plan_.verbosity >= 1) complain(consequence_line(failure));
+  }
+  if (event.decision == RoundFailed::Decision::kRestart) return complain(event.why);
+  // Why the job ends is said by its last line.
+  if (plan_.verbosity >= 0 && first.cause != Cause::kSpawn) {
+    writer_.line(Stream::kStderr, failure_summary(plan_, event));
+  }
+}
+
 void Console::see(const RoundFailed& event) {
   writer_.set_bar("");
+  if (!train()) return tell_script_failure(event);
   tell_failure(event.first);
   for (const Failure& failure : event.consequences) {
     if (plan_.verbosity < 1) break;
-    complain("then rank " + std::to_string(failure.rank) + ": " +
-             (failure.status ? describe(*failure.status) : failure.message));
+    complain(consequence_line(failure));
   }
   complain(event.why);
 }
@@ -189,6 +221,11 @@ void Console::see(const StopRequested& event) {
   if (plan_.verbosity < 0) return;
   complain(signal_name(event.signal) +
            (event.second ? " again: killing the workers" : ": stopping the workers; once more kills them"));
+  if (train() || event.second) return;
+  // Perhaps why it hung.
+  Failure stop;
+  stop.time_ns = event.time_ns;
+  for (const std::string& line : early_leavers(left_, stop)) complain(line);
 }
 
 void Console::see(const RunEnded& event) {

@@ -46,6 +46,8 @@ class Console : public RunObserver {
            const std::string& text);       // on stdout for a train.json, on stderr for a script, whose stdout is its own
   void complain(const std::string& text);  // always, on stderr
   void tell_failure(const Failure& failure);
+  void tell_script_failure(const RoundFailed& event);
+  bool was_seen(const Failure& failure) const;  // its stderr, on this console
 
   const Plan& plan_;
   ConsoleFacts facts_;
@@ -54,6 +56,7 @@ class Console : public RunObserver {
   ProgressMeter meter_;
   channel::Progress figures_;         // the newest of rank 0, with the figures of the newest logged step
   std::map<int, std::int64_t> pids_;  // of this round
+  std::map<int, std::int64_t> left_;  // rank -> when it ended well without being asked to, in this round
   int world_size_ = 0;
   std::int64_t started_ns_ = 0;
   std::int64_t drawn_ns_ = 0;  // last bar or plain progress line

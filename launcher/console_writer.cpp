@@ -66,7 +66,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::uint64_t dropped() const { return dropped_total_; }
   bool idle() const { return pending() == 0; }
 
-  void append(std::string_view text) {
+  // `extra`: bytes that may go beyond the limit.
+  void append(std::string_view text, std::size_t extra = 0) {
     if (state_ == State::kClosed || text.empty()) return;
     std::string head;
     if (bar_shown_) {
@@ -74,7 +75,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       bar_shown_ = false;
     }
     if (open_source_ != kNobody) head += '\n';
-    if (!room_for(head.size() + text.size())) {
+    if (!room_for(head.size() + text.size(), extra)) {
       const auto count = static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
       dropped_ += count;
       dropped_total_ += count;
@@ -149,7 +150,9 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   std::size_t pending() const { return buffer_.size() - written_; }
-  bool room_for(std::size_t bytes) const { return pending() == 0 || pending() + bytes <= limit_; }
+  bool room_for(std::size_t bytes, std::size_t extra = 0) const {
+    return pending() == 0 || pending() + bytes <= limit_ + extra;
+  }
 
   void call_waiters() {
     for (std::size_t i = 0; i < waiters_.size();) {
@@ -273,7 +276,7 @@ ConsoleWriter::~ConsoleWriter() {
 void ConsoleWriter::set_rules(const OutputRules& rules) {
   rules_ = rules;
   // Readers that wait for the console stop at half a queue and bring at most one more line, of up to 1 MiB.
-  const std::size_t limit = rules.log_files ? kQueueBytes : 3 * kQueueBytes;
+  const std::size_t limit = rules.may_drop ? kQueueBytes : 3 * kQueueBytes;
   stdout_->set_limit(limit);
   stderr_->set_limit(limit);
 }
@@ -309,7 +312,7 @@ void ConsoleWriter::lines(Stream stream, std::string_view text) {
 void ConsoleWriter::line(Stream stream, std::string_view text) {
   std::string whole(text);
   whole += '\n';
-  sink(stream).append(whole);
+  sink(stream).append(whole, kQueueBytes);
 }
 
 bool ConsoleWriter::part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends) {

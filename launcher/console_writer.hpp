@@ -16,16 +16,15 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "launcher/worker_output.hpp"
+#include "launcher/stream.hpp"
 
 namespace ddprun {
 
-// How workers' output looks; the same for all of them.
+// How the console takes workers' output; the same for all of them.
 struct OutputRules {
-  bool rank_prefix = true;  // "[rank 1] " before each line
   bool json = false;        // lines become JSON objects on stdout
   bool show_stdout = true;  // false: workers' stdout goes to the logs only
-  bool log_files = true;    // false: folders only, for the workers' error files
+  bool may_drop = true;     // false: not every stream is in a file, so that the queue must hold what a patient reader brings
 };
 
 class ConsoleWriter {
@@ -44,7 +43,7 @@ class ConsoleWriter {
 
   // One or more whole lines, each with its '\n'. They are shown together or not at all.
   void lines(Stream stream, std::string_view text);
-  // A line of ddprun's own, without '\n'.
+  // A line of ddprun's own, without '\n'; such lines have room of their own when workers' have filled the queue.
   void line(Stream stream, std::string_view text);
   // Part of a line of `source`. `anew` is written when the line is not open on the console (with its prefix), `more` when it
   // is. `ends`: both end in a newline; otherwise the line stays open until the next text of anybody. False when there was no

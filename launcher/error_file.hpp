@@ -1,7 +1,9 @@
-// What a Python worker said about its failure: torch.distributed.elastic's @record writes it to TORCHELASTIC_ERROR_FILE. Read
-// by the agent after a failed round. The content is the worker's, so it is bounded and never trusted.
+// What a Python worker said about its failure: torch.distributed.elastic's @record writes it to TORCHELASTIC_ERROR_FILE. The
+// agent reads it when a worker ended badly, and hands the first cause's on to whoever started ddprun itself. The content is the
+// worker's, so it is bounded and never trusted.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -9,11 +11,28 @@
 
 namespace ddprun {
 
-// The message of either format: {"message": {"message": "Type: text", ...}} or {"message": "text", ...}; nullopt for anything
-// else.
-std::optional<std::string> parse_error_file(std::string_view content);
+struct ErrorFile {
+  std::filesystem::path path{};
+  std::string message{};                       // "ValueError: x", or whatever a flat file says
+  std::string call_stack{};                    // Python's; empty when the file has none
+  std::optional<std::int64_t> timestamp_ns{};  // as the file says
+  bool whole_seconds = false;                  // Python writes them so
+  std::int64_t written_ns = 0;                 // the latest moment at which the file can have been written; 0: unknown
+};
 
-// Reads at most 64 KiB of the file; nullopt when it is absent, larger or not such a file.
-std::optional<std::string> read_error_file(const std::filesystem::path& file);
+// Either format: {"message": {"message": "Type: text", "extraInfo": {"py_callstack": .., "timestamp": "10"}}} or
+// {"message": "text", "timestamp": 10}; nullopt for anything else.
+std::optional<ErrorFile> parse_error_file(std::string_view content);
+
+// Reads at most 1 MiB of the file; nullopt when it is absent, larger or not such a file.
+std::optional<ErrorFile> read_error_file(const std::filesystem::path& file);
+
+// When the worker failed: by the file's own timestamp, the fraction of a second taken from when the file was written; never
+// after its process ended. Without a timestamp that is all that is known. Pure.
+std::int64_t time_of_failure(const ErrorFile& file, std::int64_t ended_ns);
+
+// Copies it to `to` for the one who started us, with "errorCode" in the object form, as torchrun does; `exit_code` is minus the
+// signal for a signal. What can't be read or written is left alone. False then.
+bool copy_error_file(const std::filesystem::path& from, const std::filesystem::path& to, int exit_code);
 
 }  // namespace ddprun

@@ -226,6 +226,12 @@ struct Report::Impl {
     failed["ended_ns"] = event.time_ns;
     failed["first_cause"] = failure_json(event.first);
     for (const Failure& failure : event.consequences) failed["consequences"].push_back(failure_json(failure));
+    for (const Json& worker : failed["workers"]) {
+      // Of its own accord and with exit code 0, while the others went on.
+      const bool left = worker.value("exit_code", -1) == 0 && !worker.value("asked_to_stop", true) &&
+                        worker.value("ended_ns", event.first.time_ns) < event.first.time_ns;
+      if (left) failed["left_early"].push_back(worker["rank"]);
+    }
     failed["decision"] = event.decision == RoundFailed::Decision::kRestart ? "restart" : "give_up";
     failed["why"] = event.why;
     write();

@@ -118,6 +118,8 @@ Json failure_json(const Failure& failure) {
   Json object{{"rank", failure.rank}, {"pid", failure.pid}, {"cause", ddprun::name_of(failure.cause)}};
   if (failure.status) add_status(object, *failure.status);
   if (!failure.message.empty()) object["message"] = failure.message;
+  if (!failure.call_stack.empty()) object["call_stack"] = failure.call_stack;
+  if (!failure.error_file.empty()) object["error_file"] = failure.error_file;
   if (failure.step >= 0) object["step"] = failure.step;
   object["time_ns"] = failure.time_ns;
   if (!failure.log_path.empty()) object["log"] = failure.log_path;

@@ -1,4 +1,4 @@
-// A report.json as people read it: `ddprun report RUN_DIR`. Values that are missing or of another type are left out, never an
+// A report.json as people read it: `ddprun report FOLDER`. Values that are missing or of another type are left out, never an
 // error: the report may be of another version.
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -56,7 +56,18 @@ std::string failure_text(const Json& failure, const std::string& indent) {
   if (at(failure, "step").is_number()) line += " at step " + format_count(integer_of(at(failure, "step")));
   if (!text_of(at(failure, "message")).empty()) line += ": " + text_of(at(failure, "message"));
   line += "\n";
-  for (const Json& tail : at(failure, "stderr_tail")) line += indent + "  | " + text_of(tail) + "\n";
+  // Python's traceback ends what it wrote to stderr: one of them is enough.
+  const std::string whole_stack = text_of(at(failure, "call_stack"));
+  std::string_view stack = whole_stack;
+  while (!stack.empty()) {
+    const std::size_t end = stack.find('\n');
+    line += indent + "  | " + std::string(stack.substr(0, end)) + "\n";
+    stack.remove_prefix(end == std::string_view::npos ? stack.size() : end + 1);
+  }
+  if (whole_stack.empty())
+    for (const Json& tail : at(failure, "stderr_tail")) line += indent + "  | " + text_of(tail) + "\n";
+  if (!text_of(at(failure, "error_file")).empty())
+    line += indent + "  error file: " + text_of(at(failure, "error_file")) + "\n";
   if (!text_of(at(failure, "log")).empty()) line += indent + "  log: " + text_of(at(failure, "log")) + "\n";
   return line;
 }
@@ -76,6 +87,11 @@ std::string round_text(const Json& round) {
   if (at(round, "first_cause").is_object()) {
     text += "    first cause  " + failure_text(at(round, "first_cause"), "    ");
     for (const Json& failure : at(round, "consequences")) text += "    then         " + failure_text(failure, "    ");
+  }
+  if (const Json& left = at(round, "left_early"); left.is_array() && !left.empty()) {
+    text += "    left early   rank";
+    for (const Json& rank : left) text += " " + std::to_string(integer_of(rank, -1));
+    text += ": exit code 0 while others went on\n";
   }
   if (!text_of(at(round, "decision")).empty()) {
     const std::string why = text_of(at(round, "why"));

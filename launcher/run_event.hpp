@@ -33,9 +33,13 @@ struct Failure {
   int rank = -1;
   std::int64_t pid = 0;
   std::optional<ExitStatus> status;
-  std::string message;                   // typed error's, or errno text of a spawn
+  int local_rank = -1;
+  std::string host;                      // the node's
+  std::string message;                   // typed error's, the error file's, or errno text of a spawn
+  std::string call_stack;                // Python's, of the error file
+  std::string error_file;                // its path; empty when there is none
   std::vector<std::string> stderr_tail;  // last lines, at most 20 of at most 1 KiB
-  std::string log_path;                  // of stderr.log
+  std::string log_path;                  // of stderr.log; empty when stderr is in no file
   std::int64_t step = -1;                // last reported by the rank; -1: none
   std::int64_t time_ns = 0;
 };

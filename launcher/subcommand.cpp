@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "common/config/parse_config.hpp"
@@ -51,13 +52,32 @@ int validate_config(std::span<const std::string> args) {
   return 0;
 }
 
+// The folder's own, or that of the newest run below a --log-dir.
+std::filesystem::path report_in(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  fs::path best = RunLayout{folder}.report();
+  std::error_code error;
+  if (fs::exists(best, error)) return best;
+  std::optional<fs::file_time_type> newest;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const fs::path report = RunLayout{entry.path()}.report();
+    const auto written = fs::last_write_time(report, error);
+    if (error || (newest && written <= *newest)) continue;
+    newest = written;
+    best = report;
+  }
+  return best;
+}
+
 int show_report(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun report RUN_DIR [--json]";
+  constexpr const char* kUsage = "usage: ddprun report FOLDER [--json]";
   std::string folder;
   bool json = false;
   for (const std::string& word : args) {
     if (word == "--help" || word == "-h") {
-      print(std::string(kUsage) + "\nTells what happened in a run: rounds, failures with their evidence, and how it ended.\n");
+      print(std::string(kUsage) +
+            "\nTells what happened in a run: rounds, failures with their evidence, and how it ended. FOLDER is "
+            "its run directory,\nthe folder of its logs, or what --log-dir named: then of the newest run there.\n");
       return 0;
     }
     if (word == "--json") {
@@ -70,11 +90,11 @@ int show_report(std::span<const std::string> args) {
   }
   if (folder.empty()) throw UsageError(kUsage);
   std::filesystem::path file = folder;
-  if (std::filesystem::is_directory(file)) file = RunLayout{file}.report();
+  if (std::filesystem::is_directory(file)) file = report_in(file);
   std::ifstream in(file, std::ios::binary);
   if (!in)
     throw UsageError("cannot read " + file.string() + ": " + std::strerror(errno) +
-                     ". Name the run directory of a job that was started");
+                     ". Name the run directory or the log folder of a job that was started");
   std::ostringstream text;
   text << in.rdbuf();
   const std::string rendered = render_report(text.str(), file.string());  // also checks it

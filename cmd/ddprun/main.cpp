@@ -5,9 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -15,7 +12,6 @@
 
 #include "common/error.hpp"
 #include "common/run_directory.hpp"
-#include "common/run_lock.hpp"
 #include "common/version.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/completion.hpp"
@@ -28,6 +24,7 @@
 #include "launcher/ports.hpp"
 #include "launcher/report.hpp"
 #include "launcher/report_summary.hpp"
+#include "launcher/script_folders.hpp"
 #include "launcher/subcommand.hpp"
 #include "launcher/torchrun_name.hpp"
 #include "launcher/worker_environment.hpp"
@@ -104,46 +101,12 @@ int run_training(const Plan& plan) {
   return exit_code;
 }
 
-// A script's run directory has logs and a report; two jobs must not share it.
-int lock_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw UsageError("cannot make the run directory " + folder.string() + ": " + error.message());
-  return take_run_lock(folder);
-}
-
-// A folder of its own, like torchrun's: `parent`/ddprun_<random>.
-fs::path make_log_folder(const fs::path& parent, const std::string& stem) {
-  std::error_code error;
-  fs::create_directories(parent, error);
-  std::string name = (parent / (stem + "_XXXXXX")).string();
-  if (error || ::mkdtemp(name.data()) == nullptr) {
-    throw UsageError("cannot make a folder for logs in " + parent.string() + ": " +
-                     (error ? error.message() : std::strerror(errno)));
-  }
-  return name;
-}
-
-int run_script(const Plan& plan) {
-  if (!plan.run_dir.empty()) {
-    const int lock_fd = lock_folder(plan.run_dir);
-    const int exit_code =
-        run_plan(plan,
-                 {lock_fd, plan.log_dir.empty() ? plan.run_dir / "logs" : make_log_folder(plan.log_dir, plan.run_id),
-                  RunLayout{plan.run_dir}.report()},
-                 {});
-    ::close(lock_fd);
-    return exit_code;
-  }
-  const bool temporary = plan.log_dir.empty();
-  const char* tmp = std::getenv("TMPDIR");
-  const fs::path folder = temporary ? make_log_folder(tmp != nullptr && *tmp != '\0' ? tmp : "/tmp", "ddprun")
-                                    : make_log_folder(plan.log_dir, plan.run_id);
-  const int exit_code = run_plan(plan, {-1, folder, folder / "report.json"}, {});
-  if (temporary && exit_code == 0) {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);  // nothing failed, so nobody needs the report
-  }
+int run_script(const Plan& plan, const Environment& environment) {
+  const ScriptFolders folders = make_script_folders(plan, environment);
+  ConsoleFacts facts;
+  if (!folders.note.empty()) facts.opening.push_back(folders.note);
+  const int exit_code = run_plan(plan, folders.files, std::move(facts));
+  leave_script_folders(folders, plan, exit_code);
   return exit_code;
 }
 
@@ -191,7 +154,7 @@ int run(const Arguments& arguments) {
   }
   refuse_a_taken_port(plan);
   say_first(plan);
-  return plan.kind == Plan::Kind::kTrain ? run_training(plan) : run_script(plan);
+  return plan.kind == Plan::Kind::kTrain ? run_training(plan) : run_script(plan, environment);
 }
 
 // Errors become one line and the exit code of their type.

@@ -193,6 +193,41 @@ TEST_F(AgentStateTest, TheEarliestOfTwoFailuresIsTheCause) {
   EXPECT_EQ(swept(), Lines{"finish 5"});
 }
 
+// Rank 1 wrote why it failed, hung on; rank 0 failed of that and ended first.
+TEST_F(AgentStateTest, AnErrorFileThatIsOlderThanTheStopIsTheCause) {
+  job(2, false);
+  const std::int64_t wrote = now_.realtime_ns + 5'000'000;
+  on(WorkerExited{0, 100, {.code = 1}, wrote + 1});
+  const ErrorFile file{.path = "/e", .message = "ValueError: x", .call_stack = "stack", .timestamp_ns = wrote};
+  on(WorkerExited{1, 101, {.signal = SIGTERM}, now_.realtime_ns + 1, file});
+  swept();
+  const Failure& first = last_failure().first;
+  EXPECT_EQ(first.rank, 1);
+  EXPECT_EQ(first.cause, Cause::kException);
+  EXPECT_EQ(first.message, "ValueError: x");
+  EXPECT_EQ(first.call_stack, "stack");
+  EXPECT_EQ(first.error_file, "/e");
+  EXPECT_EQ(first.time_ns, wrote);
+}
+
+TEST_F(AgentStateTest, AnErrorFileFromBeingStoppedIsAConsequence) {
+  job(2, false);
+  exits(0, 3);
+  const ErrorFile file{.message = "SignalException", .timestamp_ns = now_.realtime_ns + 5'000'000};
+  on(WorkerExited{1, 101, {.code = 1}, now_.realtime_ns + 10'000'000, file});
+  EXPECT_EQ(swept(), Lines{"finish 3"});
+  EXPECT_EQ(last_failure().first.rank, 0);
+  EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kStopped);
+}
+
+TEST_F(AgentStateTest, TheEarlierErrorFileIsTheCause) {
+  job(2, false);
+  const std::int64_t start = now_.realtime_ns;
+  on(WorkerExited{0, 100, {.code = 4}, start + 20, ErrorFile{.message = "late", .timestamp_ns = start + 9}});
+  on(WorkerExited{1, 101, {.code = 5}, start + 30, ErrorFile{.message = "early", .timestamp_ns = start + 8}});
+  EXPECT_EQ(swept(), Lines{"finish 5"});
+}
+
 TEST_F(AgentStateTest, TypedErrorsDecide) {
   job(2, true, 3);
   says(0, error(ErrorKind::kUsage));

@@ -332,6 +332,25 @@ TEST_F(AgentTest, PythonsErrorFileIsTheMessage) {
   EXPECT_EQ(exit_code(), 1);
 }
 
+TEST_F(AgentTest, TheFirstCausesErrorFileIsHandedOn) {
+  const std::string to = folder_ / "ours.json";
+  ::setenv("TORCHELASTIC_ERROR_FILE", to.c_str(), 1);
+  start(R"(echo '{"message":{"message":"ValueError: bad"}}' >$TORCHELASTIC_ERROR_FILE; kill -KILL $$)");
+  ::unsetenv("TORCHELASTIC_ERROR_FILE");
+  EXPECT_EQ(exit_code(), 137);
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(to)),
+            nlohmann::json::parse(R"({"message":{"message":"ValueError: bad","errorCode":-9}})"));
+}
+
+TEST_F(AgentTest, ARedirectedStderrIsWrittenByTheWorkerAndReadAfterItFailed) {
+  files_.layout = LogLayout::kAttempts;
+  plan_.output.redirects.everyone = Streams::kBoth;
+  start("echo fd $(readlink /proc/$$/fd/1) >$FIFO; echo out; echo why >&2; exit 3");
+  EXPECT_EQ(wait_for("fd "), (files_.log_root / "attempt_0/0/stdout.log").string());
+  EXPECT_EQ(wait_for("failed "), "exit_code rank 0 |why");
+  EXPECT_EQ(exit_code(), 3);
+}
+
 TEST_F(AgentTest, WorkersHaveASessionAndNothingButTheirDescriptors) {
   const int inherited = ::open("/dev/null", O_RDONLY);  // not CLOEXEC
   start(

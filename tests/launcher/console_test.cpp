@@ -116,5 +116,116 @@ TEST_F(ConsoleTest, AScriptThatWorksIsSilent) {
   EXPECT_EQ(read_now(out_[0]) + read_now(err_[0]), "");
 }
 
+class ScriptConsoleTest : public ConsoleTest {
+ protected:
+  ScriptConsoleTest() {
+    plan_.kind = Plan::Kind::kPython;
+    plan_.title = "train.py";
+    plan_.command = {"/usr/bin/python3", "-u", "jobs/train.py", "--lr", "1"};
+    plan_.device.clear();
+    plan_.run_dir.clear();
+    first_.cause = Cause::kException;
+    first_.rank = first_.local_rank = 1;
+    first_.pid = 12;
+    first_.host = "node7";
+    first_.status = ExitStatus{.code = 1};
+    first_.time_ns = 5 * kSecond;
+    first_.message = "ValueError: x\nmore of it";
+    first_.call_stack = "Traceback (most recent call last):\n  File \"train.py\"\nValueError: x\n";
+    first_.error_file = "/logs/1/error.json";
+    first_.stderr_tail = {"ValueError: x"};
+  }
+  // What is said when rank 0 of three has ended well, rank 1 fails and rank 2 is stopped.
+  std::string fail(RoundFailed::Decision decision = RoundFailed::Decision::kGiveUp) {
+    boost::asio::io_context io;
+    ConsoleWriter writer(io, out_[1], err_[1]);
+    Console console(plan_, {}, writer);
+    console.on(RunStarted{0, 3});
+    console.on(RoundStarted{0, 0, 3, 0});
+    for (int rank = 0; rank < 3; ++rank) console.on(WorkerStarted{rank, rank, 11 + rank, 0});
+    console.on(WorkerEnded{0, 11, {}, false, 2 * kSecond});
+    Failure stopped;
+    stopped.cause = Cause::kStopped;
+    stopped.rank = stopped.local_rank = 2;
+    stopped.pid = 13;
+    stopped.host = "node7";
+    stopped.status = ExitStatus{.signal = SIGTERM};
+    stopped.time_ns = 6 * kSecond;
+    console.on(RoundFailed{0, first_, {stopped}, decision, "why not", 7 * kSecond});
+    EXPECT_EQ(read_now(out_[0]), "");
+    return read_now(err_[0]);
+  }
+
+  Failure first_;
+};
+
+TEST_F(ScriptConsoleTest, TheSummaryIsInTorchrunsForm) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  EXPECT_EQ(fail(),
+            "ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\n"
+            "ddprun: rank 0 had ended before that with exit code 0, 3.0 s earlier\n"
+            "================================================\n"
+            "jobs/train.py FAILED\n"
+            "------------------------------------------------\n"
+            "Failures:\n"
+            "  <NO_OTHER_FAILURES>\n"
+            "------------------------------------------------\n"
+            "Root Cause (first observed failure):\n"
+            "[0]:\n"
+            "  time      : 1970-01-01_00:00:05\n"
+            "  host      : node7\n"
+            "  rank      : 1 (local_rank: 1)\n"
+            "  exitcode  : 1 (pid: 12)\n"
+            "  error_file: /logs/1/error.json\n"
+            "  traceback : Traceback (most recent call last):\n"
+            "    File \"train.py\"\n"
+            "  ValueError: x\n"
+            "================================================\n");
+}
+
+TEST_F(ScriptConsoleTest, ASignalIsSaidAsTorchrunSaysIt) {
+  first_.cause = Cause::kSignal;
+  first_.status = ExitStatus{.signal = SIGSEGV};
+  first_.message = first_.call_stack = first_.error_file = "";
+  const std::string said = fail();
+  EXPECT_NE(
+      said.find("  exitcode  : -11 (pid: 12)\n  error_file: <N/A>\n  traceback : Signal 11 (SIGSEGV) received by PID 12\n"),
+      std::string::npos)
+      << said;
+}
+
+TEST_F(ScriptConsoleTest, WithoutAnErrorFileTheLastLineOfStderrIsTheReason) {
+  first_.cause = Cause::kExitCode;
+  first_.message = first_.call_stack = first_.error_file = "";
+  const std::string said = fail();
+  EXPECT_TRUE(said.starts_with("ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\nddprun: rank 0")) << said;
+}
+
+TEST_F(ScriptConsoleTest, WhatWasNotSeenIsShown) {
+  plan_.output.redirects.everyone = Streams::kErr;
+  first_.stderr_tail = {"on its way", "ValueError: x"};
+  first_.log_path = "/logs/1/stderr.log";
+  const std::string said = fail();
+  EXPECT_NE(said.find("\n    | on its way\nddprun: its log is /logs/1/stderr.log\n"), std::string::npos) << said;
+}
+
+TEST_F(ScriptConsoleTest, QuietAndRestartsHaveNoSummary) {
+  EXPECT_EQ(fail(RoundFailed::Decision::kRestart),
+            "ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\n"
+            "ddprun: rank 0 had ended before that with exit code 0, 3.0 s earlier\n"
+            "ddprun: why not\n");
+  plan_.verbosity = -1;
+  EXPECT_EQ(fail().find("FAILED"), std::string::npos);
+}
+
+TEST_F(ScriptConsoleTest, VerboseNamesWhoLeftAndWhoWasStopped) {
+  plan_.verbosity = 1;
+  const std::string said = fail();
+  EXPECT_NE(said.find("ddprun: rank 0 has ended with exit code 0; 2 others go on\n"), std::string::npos) << said;
+  EXPECT_NE(said.find("ddprun: then rank 2: signal 15 (SIGTERM)\n"), std::string::npos) << said;
+  EXPECT_NE(said.find("Failures:\n[1]:\n"), std::string::npos) << said;
+}
+
 }  // namespace
 }  // namespace ddprun

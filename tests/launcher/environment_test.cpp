@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "launcher/error_file.hpp"
 #include "launcher/worker_environment.hpp"
 
 namespace ddprun {
@@ -89,15 +88,6 @@ TEST(WorkerEnvironment, LibtorchIsFoundByDdptrainOnly) {
   WorkerSettings train = settings_of_rank(0, 1);
   train.channel = ChannelUse::kGiven;
   EXPECT_EQ(as_map(worker_environment(inherited, train)).at("LD_LIBRARY_PATH"), "/opt/torch/lib:/a:/b");
-}
-
-TEST(ErrorFile, BothFormatsAndNothingElse) {
-  EXPECT_EQ(parse_error_file(R"({"message":{"message":"ValueError: x","extraInfo":{"timestamp":"1"}}})"), "ValueError: x");
-  EXPECT_EQ(parse_error_file(R"({"message":"flat","timestamp":10})"), "flat");
-  for (const char* bad : {"", "{", "[]", "{}", R"({"message":3})", R"({"message":{}})", R"({"message":{"message":[]}})"}) {
-    EXPECT_FALSE(parse_error_file(bad)) << bad;
-  }
-  EXPECT_FALSE(read_error_file("/nonexistent/error.json"));
 }
 
 }  // namespace

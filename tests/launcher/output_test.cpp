@@ -63,6 +63,22 @@ class OutputTest : public testing::Test {
     output.bytes(rank, stream, {text.data(), text.size()});
   }
 
+  // A script's run in torchrun's layout.
+  WorkerOutputSettings script(OutputPlan plan, int workers = 1) const {
+    return {.log_root = folder_,
+            .layout = LogLayout::kAttempts,
+            .workers = workers,
+            .kept = KeptFiles::kAsked,
+            .script = std::move(plan)};
+  }
+  // What a worker does that was given the file itself.
+  static void write_by_itself(WorkerOutput& output, int worker, Stream stream, std::string_view text) {
+    const int fd = output.take_descriptor(worker, stream);
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ::close(fd);
+  }
+
   fs::path folder_;
   boost::asio::io_context io_;
   Pipe out_, err_;
@@ -70,8 +86,8 @@ class OutputTest : public testing::Test {
 
 TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, folder_, 2);
-  output.begin_round(3);
+  WorkerOutput output(io_, console, {.log_root = folder_, .workers = 2});
+  output.begin_round({3});
   send(output, 1, Stream::kStdout, "one\ntw");
   send(output, 0, Stream::kStdout, "other\n");
   send(output, 1, Stream::kStdout, "o\n");
@@ -85,21 +101,23 @@ TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
 
 TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  console.set_rules({.rank_prefix = false, .log_files = false});
-  WorkerOutput output(io_, console, folder_, 1);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, script({}));
+  output.begin_round({0});
+  EXPECT_EQ(output.take_descriptor(0, Stream::kStdout), -1);
   send(output, 0, Stream::kStdout, "\xff\r\n end");
   output.end_of_stream(0, Stream::kStdout);
   EXPECT_EQ(out_.read_now(), "\xff\r\n end");
-  EXPECT_TRUE(fs::exists(output.rank_folder(0)));
-  EXPECT_FALSE(fs::exists(output.rank_folder(0) / "stdout.log"));
+  EXPECT_EQ(output.error_file(0), folder_ / "attempt_0/0/error.json");
+  EXPECT_TRUE(fs::exists(folder_ / "attempt_0/0"));
+  EXPECT_TRUE(fs::is_empty(folder_ / "attempt_0/0"));
   EXPECT_EQ(output.stderr_log(0), fs::path());
+  EXPECT_FALSE(output.is_kept(0, Stream::kStdout));
 }
 
 TEST_F(OutputTest, AnUnfinishedLineIsShownWhenItWaitsTooLong) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {}, 2);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, {.workers = 2});
+  output.begin_round({0});
   send(output, 0, Stream::kStdout, "name? ");
   EXPECT_EQ(out_.read_now(), "");
   io_.run();  // until the timer has flushed it
@@ -110,8 +128,8 @@ TEST_F(OutputTest, AnUnfinishedLineIsShownWhenItWaitsTooLong) {
 
 TEST_F(OutputTest, AnotherRanksLineDoesNotGlueToAnUnfinishedOne) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {}, 2);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, {.workers = 2});
+  output.begin_round({0});
   send(output, 0, Stream::kStdout, "10%");
   io_.run();
   send(output, 1, Stream::kStdout, "line\n");
@@ -121,9 +139,9 @@ TEST_F(OutputTest, AnotherRanksLineDoesNotGlueToAnUnfinishedOne) {
 
 TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {}, 2);
+  WorkerOutput output(io_, console, {.workers = 2});
   output.set_unread([](int rank, Stream) { return rank == 0; });
-  output.begin_round(0);
+  output.begin_round({0});
   send(output, 0, Stream::kStdout, "first ");
   send(output, 1, Stream::kStdout, "prompt");
   io_.run();  // until the timer has looked at both
@@ -138,8 +156,8 @@ TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
 
 TEST_F(OutputTest, UpdatesByCarriageReturnKeepTheirPrefix) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {}, 1);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, {.workers = 1});
+  output.begin_round({0});
   send(output, 0, Stream::kStdout, "\r10%\r20%");
   io_.run();
   io_.restart();
@@ -151,8 +169,8 @@ TEST_F(OutputTest, UpdatesByCarriageReturnKeepTheirPrefix) {
 TEST_F(OutputTest, JsonHasWholeLinesOnStdout) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   console.set_rules({.json = true});
-  WorkerOutput output(io_, console, {}, 1);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, {.workers = 1});
+  output.begin_round({0});
   send(output, 0, Stream::kStderr, "a \"b\"\nrest");
   output.end_of_stream(0, Stream::kStderr);
   EXPECT_EQ(out_.read_now(), R"({"event":"output","rank":0,"stream":"stderr","line":"a \"b\""})"
@@ -164,15 +182,15 @@ TEST_F(OutputTest, JsonHasWholeLinesOnStdout) {
 
 TEST_F(OutputTest, TheTailIsTheLastTwentyLines) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {}, 1);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, {.workers = 1});
+  output.begin_round({0});
   for (int i = 0; i < 30; ++i) send(output, 0, Stream::kStderr, "line " + std::to_string(i) + "\n");
   send(output, 0, Stream::kStderr, std::string(5000, 'x'));
   const std::vector<std::string> tail = output.stderr_tail(0);
   ASSERT_EQ(tail.size(), 20u);
   EXPECT_EQ(tail.front(), "line 11");
   EXPECT_EQ(tail.back(), std::string(1024, 'x'));
-  output.begin_round(1);
+  output.begin_round({1});
   EXPECT_TRUE(output.stderr_tail(0).empty());
 }
 
@@ -182,8 +200,8 @@ TEST_F(OutputTest, LinesOfManyRanksInAnyPiecesStayWhole) {
     std::mt19937 random(seed);
     Pipe out;
     ConsoleWriter console(io_, out.ends[1], err_.ends[1]);
-    WorkerOutput output(io_, console, {}, 3);
-    output.begin_round(0);
+    WorkerOutput output(io_, console, {.workers = 3});
+    output.begin_round({0});
     std::map<int, std::string> sent, left;
     for (int rank = 0; rank < 3; ++rank) {
       for (unsigned i = 0; i < 30; ++i) left[rank] += std::string(random() % 40, static_cast<char>('a' + rank)) + "\n";
@@ -235,9 +253,8 @@ TEST_F(OutputTest, ASlowConsoleLosesWholeLinesAndSaysHowMany) {
 
 TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  console.set_rules({.rank_prefix = false});
-  WorkerOutput output(io_, console, {}, 1);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, {.workers = 1, .script = OutputPlan{}});
+  output.begin_round({0});
   console.lines(Stream::kStdout, std::string(ConsoleWriter::kQueueBytes + 70000, 'x') + "\n");  // more than pipe and queue hold
   const std::string long_head(500000, 'h');
   send(output, 0, Stream::kStdout, long_head);
@@ -259,8 +276,8 @@ TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
 
 TEST_F(OutputTest, AClosedConsoleIsNoError) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, folder_, 1);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
+  output.begin_round({0});
   out_.close_reader();
   send(output, 0, Stream::kStdout, "one\n");
   send(output, 0, Stream::kStdout, "two\n");
@@ -300,13 +317,132 @@ TEST_F(OutputTest, AFullDiskOfTheLogsIsSaidOnce) {
   fs::create_directories(rank);
   fs::create_symlink("/dev/full", rank / "stdout.log");
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, folder_, 1);
-  output.begin_round(0);
+  WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
+  output.begin_round({0});
   for (int i = 0; i < 3; ++i) send(output, 0, Stream::kStdout, "x\n");
   EXPECT_EQ(out_.read_now(), "[rank 0] x\n[rank 0] x\n[rank 0] x\n");
   const std::string said = err_.read_now();
   EXPECT_NE(said.find("No space left on device"), std::string::npos);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+}
+
+// ---- what a script's options ask for ----
+
+TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  WorkerOutput output(io_, console, script({.redirects = {.everyone = Streams::kBoth}}, 2));
+  output.begin_round({0});
+  write_by_itself(output, 1, Stream::kStdout, "out\xff");
+  write_by_itself(output, 1, Stream::kStderr, "first\nValueError: x");
+  output.end_of_stream(1, Stream::kStderr);
+  EXPECT_EQ(out_.read_now() + err_.read_now(), "");
+  EXPECT_EQ(contents(folder_ / "attempt_0/1/stdout.log"), "out\xff");
+  EXPECT_EQ(output.stderr_tail(1), (std::vector<std::string>{"first", "ValueError: x"}));
+  EXPECT_EQ(output.stderr_log(1), folder_ / "attempt_0/1/stderr.log");
+  EXPECT_TRUE(output.all_is_kept());
+}
+
+TEST_F(OutputTest, ATeedStreamGoesToBothWithItsPrefixOnTheConsole) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  WorkerOutput output(io_, console, script({.tee = {.everyone = Streams::kNone, .by_local_rank = {{1, Streams::kBoth}}}}, 2));
+  output.begin_round({0});
+  send(output, 0, Stream::kStdout, "raw\n");
+  send(output, 1, Stream::kStdout, "one\n\nbad \xff");
+  send(output, 1, Stream::kStderr, "oh\n");
+  output.end_of_stream(1, Stream::kStdout);
+  EXPECT_EQ(out_.read_now(), "raw\n[default1]:one\n[default1]:\n[default1]:bad \xff\n");
+  EXPECT_EQ(err_.read_now(), "[default1]:oh\n");
+  EXPECT_EQ(contents(folder_ / "attempt_0/1/stdout.log"), "one\n\nbad \xff");
+  EXPECT_FALSE(fs::exists(folder_ / "attempt_0/0/stdout.log"));
+  EXPECT_EQ(output.stderr_tail(1), std::vector<std::string>{"oh"});
+}
+
+TEST_F(OutputTest, AttemptsAreNumberedByRestartsAndRanksByTheirNode) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  WorkerOutput output(io_, console, script({.tee = {.everyone = Streams::kOut}, .prefix_template = "$rank/${local_rank}> "}));
+  const RankAssignment who{.rank = 5, .local_rank = 0};
+  output.begin_round({.round = 3, .restart_count = 2, .ranks = {who}});
+  std::ofstream(output.error_file(0)) << "stale";
+  send(output, 0, Stream::kStdout, "a\n");
+  output.begin_round({.round = 4, .restart_count = 2, .ranks = {who}});  // a change of members
+  EXPECT_FALSE(fs::exists(output.error_file(0)));
+  send(output, 0, Stream::kStdout, "b\n");
+  EXPECT_EQ(contents(folder_ / "attempt_2/0/stdout.log"), "a\nb\n");
+  EXPECT_EQ(out_.read_now(), "5/0> a\n5/0> b\n");
+}
+
+TEST_F(OutputTest, TheFilterOfLocalRanksHidesButKeepsFilesAndTails) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  OutputPlan plan{.tee = {.everyone = Streams::kOut}, .local_ranks_filter = std::set<int>{0}};
+  WorkerOutput output(io_, console, script(plan, 2));
+  output.begin_round({0});
+  send(output, 0, Stream::kStdout, "shown\n");
+  write_by_itself(output, 1, Stream::kStdout, "hidden\n");
+  send(output, 1, Stream::kStderr, "why\nlast");
+  output.end_of_stream(1, Stream::kStderr);
+  EXPECT_EQ(out_.read_now(), "[default0]:shown\n");
+  EXPECT_EQ(err_.read_now(), "");
+  EXPECT_EQ(contents(folder_ / "attempt_0/1/stdout.log"), "hidden\n");
+  EXPECT_FALSE(fs::exists(folder_ / "attempt_0/1/stderr.log"));
+  EXPECT_EQ(output.stderr_tail(1), (std::vector<std::string>{"why", "last"}));
+}
+
+TEST_F(OutputTest, DuplicateFiltersCopyLinesOfTeedStreams) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  OutputPlan plan{.tee = {.everyone = Streams::kNone, .by_local_rank = {{0, Streams::kOut}}},
+                  .stdout_filters = {"apple", "fig"}};
+  WorkerOutput output(io_, console, script(plan, 2));
+  output.begin_round({0});
+  send(output, 0, Stream::kStdout, "an app");
+  io_.run();  // shown before its end comes
+  send(output, 0, Stream::kStdout, "le\npear\na fig");
+  send(output, 1, Stream::kStdout, "apple of a raw stream\n");
+  output.end_of_stream(0, Stream::kStdout);
+  EXPECT_EQ(contents(folder_ / "attempt_0/filtered_stdout.log"), "[default0]:an apple\n[default0]:a fig\n");
+  EXPECT_FALSE(fs::exists(folder_ / "attempt_0/filtered_stderr.log"));
+}
+
+TEST_F(OutputTest, OwnLinesHaveRoomWhenWorkersHaveFilledTheQueue) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  const std::string line = std::string(999, 'x') + "\n";
+  for (int i = 0; i < 3000; ++i) console.lines(Stream::kStderr, line);
+  const auto dropped = console.dropped_lines();
+  ASSERT_GT(dropped, 0u);
+  console.line(Stream::kStderr, "ddprun: why it failed");
+  EXPECT_EQ(console.dropped_lines(), dropped);
+}
+
+using Shown = OutputRoute::Shown;
+
+TEST(OutputRoute, RedirectsAndTeesAreJoined) {
+  const OutputPlan plan{.redirects = {.everyone = Streams::kBoth},
+                        .tee = {.everyone = Streams::kNone, .by_local_rank = {{0, Streams::kErr}}}};
+  EXPECT_EQ(route_of(plan, KeptFiles::kAsked, 0, Stream::kStdout).shown, Shown::kNo);
+  EXPECT_EQ(route_of(plan, KeptFiles::kAsked, 0, Stream::kStderr).shown, Shown::kPrefixed);
+  EXPECT_EQ(route_of(plan, KeptFiles::kAsked, 1, Stream::kStderr).shown, Shown::kNo);
+  EXPECT_TRUE(route_of(plan, KeptFiles::kAsked, 0, Stream::kStdout).file);
+}
+
+TEST(OutputRoute, ARunDirectoryKeepsRawOutputToo) {
+  EXPECT_TRUE(route_of({}, KeptFiles::kAll, 0, Stream::kStdout).file);
+  EXPECT_EQ(route_of({}, KeptFiles::kAll, 0, Stream::kStdout).shown, Shown::kRaw);
+  EXPECT_FALSE(route_of({}, KeptFiles::kAsked, 0, Stream::kStdout).file);
+}
+
+TEST(OutputRoute, WithoutFilesEverythingIsRaw) {
+  const OutputPlan plan{.redirects = {.everyone = Streams::kOut}, .tee = {.everyone = Streams::kErr}};
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    EXPECT_EQ(route_of(plan, KeptFiles::kNone, 0, stream).shown, Shown::kRaw);
+    EXPECT_FALSE(route_of(plan, KeptFiles::kNone, 0, stream).file);
+  }
+}
+
+TEST(LinePrefix, KnownNamesAreFilledInAndOthersStay) {
+  const RankAssignment who{.rank = 9, .local_rank = 1, .role = "trainer"};
+  EXPECT_EQ(line_prefix("[${role_name}${local_rank}]:", who, "node7"), "[trainer1]:");
+  EXPECT_EQ(line_prefix("$rank@${hostname} ", who, "node7"), "9@node7 ");
+  EXPECT_EQ(line_prefix("${x} $x $$ ${rank $ $", who, "h"), "${x} $x $ ${rank $ $");
+  EXPECT_EQ(line_prefix("", who, "h"), "");
 }
 
 }  // namespace

@@ -155,6 +155,28 @@ TEST_F(ReportTest, PeopleReadTheFirstCauseAndTheEnd) {
   }
 }
 
+TEST_F(ReportTest, WhoLeftEarlyAndWhatPythonSaidAreKept) {
+  Report report = open();
+  report.on(RunStarted{10 * kSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(WorkerEnded{0, 100, {}, false, 15 * kSecond});
+  Failure failure = killed(1, 101, 20);
+  failure.call_stack = "Traceback:\n  a call\n";
+  failure.error_file = "/logs/error.json";
+  report.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kSecond});
+  report.on(RunEnded{137, "x", 3, 21 * kSecond});
+  const Json round = on_disk()["rounds"][0];
+  EXPECT_EQ(round["left_early"], Json{0});
+  EXPECT_EQ(round["first_cause"]["call_stack"], "Traceback:\n  a call\n");
+  EXPECT_EQ(round["first_cause"]["error_file"], "/logs/error.json");
+  const std::string text = render_report(report.text(), "report.json");
+  for (const char* part : {"| Traceback:\n", "|   a call\n", "error file: /logs/error.json\n",
+                           "left early   rank 0: exit code 0 while others went on\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+  EXPECT_EQ(text.find("last words"), std::string::npos);
+}
+
 TEST(RenderReport, RefusesWhatIsNone) {
   EXPECT_THROW(render_report("[]", "x"), UsageError);
   EXPECT_THROW(render_report("", "x"), UsageError);

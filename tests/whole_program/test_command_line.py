@@ -58,7 +58,7 @@ def script(tmp_path) -> pathlib.Path:
     (["--fresh", "job.sh"], "--fresh (flag --fresh) goes with a train.json: a script's files are its own"),
     (["token"], "'token' is not in this version; a program of that name is started as ./token"),
     (["join", "host:1"], "'join' is not in this version; a program of that name is started as ./join"),
-    (["report"], "usage: ddprun report RUN_DIR [--json]"),
+    (["report"], "usage: ddprun report FOLDER [--json]"),
     (["validate"], "usage: ddprun validate TRAIN.json [key.path=value ...]"),
 ])
 def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, message):
@@ -263,7 +263,7 @@ def test_a_failed_program_leaves_its_report_in_the_temporary_folder(ddprun_bin, 
     done = run([ddprun_bin, "--standalone", "--no-python", "sh", "-c", "echo why >&2; exit 3"], TMPDIR=str(tmp_path))
     assert done.returncode == 3
     assert "why" in done.stderr and "exit code 3" in done.stderr
-    (report,) = tmp_path.glob("ddprun_*/report.json")
+    (report,) = tmp_path.glob("torchelastic_*/*/report.json")
     assert str(report) in done.stderr
     assert json.loads(report.read_text(encoding="utf-8"))["rounds"][0]["first_cause"]["stderr_tail"] == ["why"]
 
@@ -287,12 +287,6 @@ def test_report_of_nothing(ddprun_bin, run, tmp_path):
     assert done.returncode == 2 and "No such file" in done.stderr
     (tmp_path / "report.json").write_text("[]")
     assert run([ddprun_bin, "report", tmp_path]).returncode == 2
-
-
-def test_log_dir_keeps_a_scripts_output(ddprun_bin, run, script, tmp_path):
-    assert run([ddprun_bin, "--standalone", "--log-dir", "logs", script]).returncode == 0
-    (log,) = (tmp_path / "logs").glob("*/round-000/rank-00000/stdout.log")
-    assert log.read_text() == "rank 0 of 1: \n"
 
 
 def test_validate_prints_a_config_that_reads_back(ddprun_bin, run, tmp_path):

@@ -1,0 +1,104 @@
+// See script_folders.hpp.
+#include "launcher/script_folders.hpp"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/error.hpp"
+#include "common/run_directory.hpp"
+#include "common/run_lock.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+void make(const fs::path& folder, const char* what) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw UsageError(std::string("cannot make the ") + what + " " + folder.string() + ": " + error.message());
+}
+
+// `parent`/<stem>_<random>; nullopt and errno.
+std::optional<fs::path> make_unique_folder(const fs::path& parent, std::string stem) {
+  std::replace(stem.begin(), stem.end(), '/', '_');
+  std::string name = (parent / (stem + "_XXXXXX")).string();
+  if (::mkdtemp(name.data()) == nullptr) return std::nullopt;
+  return name;
+}
+
+fs::path run_folder(const fs::path& parent, const std::string& run_id) {
+  if (const auto folder = make_unique_folder(parent, run_id)) return *folder;
+  throw UsageError("cannot make a folder for logs in " + parent.string() + ": " + std::strerror(errno));
+}
+
+// The first of the usual places that can be written to, as Python's tempfile does.
+fs::path temporary_folder(const std::function<std::optional<std::string>(std::string_view)>& environment) {
+  for (const char* variable : {"TMPDIR", "TEMP", "TMP"}) {
+    const auto place = environment(variable);
+    if (!place || place->empty()) continue;
+    std::error_code error;
+    const fs::path absolute = fs::absolute(*place, error);
+    if (error) continue;
+    if (const auto folder = make_unique_folder(absolute, "torchelastic")) return *folder;
+  }
+  for (const char* place : {"/tmp", "/var/tmp"}) {
+    if (const auto folder = make_unique_folder(place, "torchelastic")) return *folder;
+  }
+  return {};
+}
+
+bool sends_output_to_files(const OutputPlan& output) {
+  return output.redirects.any() || output.tee.any();
+}
+
+}  // namespace
+
+ScriptFolders make_script_folders(const Plan& plan,
+                                  const std::function<std::optional<std::string>(std::string_view)>& environment) {
+  ScriptFolders folders;
+  if (!plan.run_dir.empty()) {
+    make(plan.run_dir, "run directory");
+    folders.files.lock_fd = take_run_lock(plan.run_dir);  // two jobs must not share it
+    folders.files.report = RunLayout{plan.run_dir}.report();
+  }
+  if (plan.output.no_files) return folders;
+  if (!plan.run_dir.empty() && plan.log_dir.empty()) {
+    folders.files.log_root = plan.run_dir / "logs";
+    return folders;
+  }
+
+  fs::path parent = plan.log_dir;
+  if (parent.empty()) {
+    parent = folders.temporary = temporary_folder(environment);
+    if (parent.empty()) {
+      folders.note =
+          "no folder for logs could be made in $TMPDIR, /tmp or /var/tmp: there are no log files, error files or "
+          "report; --log-dir names another place";
+      return folders;
+    }
+  } else {
+    make(parent, "folder for logs");
+  }
+  folders.files.layout = LogLayout::kAttempts;
+  folders.files.log_root = run_folder(parent, plan.run_id);
+  if (plan.run_dir.empty()) folders.files.report = folders.files.log_root / "report.json";
+  if (!folders.temporary.empty() && sends_output_to_files(plan.output)) {
+    folders.note = "logs are in " + folders.files.log_root.string();
+  }
+  return folders;
+}
+
+void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code) {
+  if (folders.files.lock_fd >= 0) ::close(folders.files.lock_fd);
+  std::error_code ignored;
+  const bool restarted = fs::exists(folders.files.log_root / "attempt_1", ignored);
+  if (folders.temporary.empty() || exit_code != 0 || restarted || sends_output_to_files(plan.output)) return;
+  fs::remove_all(folders.temporary, ignored);
+}
+
+}  // namespace ddprun

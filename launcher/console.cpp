@@ -192,7 +192,8 @@ void Console::tell_script_failure(const RoundFailed& event) {
   const bool has_reason = !first.message.empty();
   if (!has_reason && !first.stderr_tail.empty() && first.cause == Cause::kExitCode) first.message = first.stderr_tail.back();
   first.message = first.message.substr(0, first.message.find('\n'));
-  if (was_seen(first)) first.stderr_tail.clear();
+  const bool summary = event.decision == RoundFailed::Decision::kGiveUp && plan_.verbosity >= 0 && first.cause != Cause::kSpawn;
+  if (was_seen(first) || (summary && !first.call_stack.empty())) first.stderr_tail.clear();
   tell_failure(first);
   for (const std::string& line : early_leavers(left_, event.first)) complain(line);
   for (const Failure& failure : event.consequences) {
@@ -200,9 +201,7 @@ void Console::tell_script_failure(const RoundFailed& event) {
   }
   if (event.decision == RoundFailed::Decision::kRestart) return complain(event.why);
   // Why the job ends is said by its last line.
-  if (plan_.verbosity >= 0 && first.cause != Cause::kSpawn) {
-    writer_.line(Stream::kStderr, failure_summary(plan_, event));
-  }
+  if (summary) writer_.line(Stream::kStderr, failure_summary(plan_, event));
 }
 
 void Console::see(const RoundFailed& event) {

@@ -206,6 +206,8 @@ TEST_F(ScriptConsoleTest, WhatWasNotSeenIsShown) {
   plan_.output.redirects.everyone = Streams::kErr;
   first_.stderr_tail = {"on its way", "ValueError: x"};
   first_.log_path = "/logs/1/stderr.log";
+  EXPECT_EQ(fail().find("    | "), std::string::npos);  // the summary has the call stack
+  first_.call_stack.clear();
   const std::string said = fail();
   EXPECT_NE(said.find("\n    | on its way\nddprun: its log is /logs/1/stderr.log\n"), std::string::npos) << said;
 }

@@ -25,9 +25,11 @@
 #include "launcher/argument_template.hpp"
 #include "launcher/console_writer.hpp"
 #include "launcher/error_file.hpp"
+#include "launcher/file_timer_server.hpp"
 #include "launcher/guardian_link.hpp"
 #include "launcher/ports.hpp"
 #include "launcher/store_server.hpp"
+#include "launcher/stuck_workers.hpp"
 #include "launcher/worker_channel.hpp"
 #include "launcher/worker_environment.hpp"
 #include "launcher/worker_output.hpp"
@@ -175,6 +177,7 @@ class Agent {
   struct Worker {
     std::unique_ptr<stream_descriptor> pipes[2];  // by Stream; null at its end
     std::shared_ptr<WorkerChannel> channel;
+    pid_t pid = 0;  // 0: not started yet
   };
 
   // events in
@@ -184,6 +187,8 @@ class Agent {
   void on_notice(const guardian::Notice& notice);
   void on_guardian_death();
   void on_worker_message(int rank, const channel::FromWorker& message);
+  void on_overdue_timer(const TimerRequest& request);
+  void look_for_stuck_workers();
   void wait_for_output(int rank, Stream stream);
   void listen(int rank, Stream stream);
   bool read_output(int rank, Stream stream);
@@ -230,6 +235,9 @@ class Agent {
   bool told_to_stop_ = false;  // by a signal: nobody is waited for any more who only reads
   int rounds_ = 0;             // begun by this agent
   int restart_count_ = 0;
+  std::optional<FileTimerServer> file_timers_;
+  std::optional<StuckWatch> stuck_;
+  steady_timer stuck_timer_;
   std::optional<int> exit_code_;
   // Last: its end waits for the guardian, while everything else still exists.
   GuardianLink guardian_;
@@ -254,6 +262,7 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
               .restarts = {plan.max_restarts, plan.refill_by_progress}}),
       inherited_environment_(environment_of_this_process()),
       chunk_(64 << 10),
+      stuck_timer_(io_),
       guardian_(
           io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
           [this] { on_guardian_death(); }) {
@@ -263,6 +272,15 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
     return pipe && ::ioctl(pipe->native_handle(), FIONREAD, &bytes) == 0 && bytes > 0;
   });
   observers_ = make_observers(io_, console_);
+  const auto environment = [](std::string_view name) -> std::optional<std::string> {
+    const char* value = std::getenv(std::string(name).c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  if (auto path = FileTimerServer::path_in(environment)) {
+    file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) { on_overdue_timer(request); });
+  }
+  const auto stuck_timeout = stuck_timeout_of(environment("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"));
+  if (stuck_timeout.count() > 0) stuck_.emplace(stuck_timeout);
 }
 
 int Agent::run() {
@@ -330,6 +348,7 @@ void Agent::on_notice(const guardian::Notice& notice) {
   };
   switch (notice.kind) {
     case Kind::kStarted:
+      workers_[static_cast<std::size_t>(notice.worker)].pid = notice.pid;
       publish(WorkerStarted{notice.worker, notice.worker, notice.pid, notice.time_ns});
       return;
     case Kind::kNotStarted:
@@ -337,6 +356,7 @@ void Agent::on_notice(const guardian::Notice& notice) {
       return;
     case Kind::kExited: {
       Worker& worker = workers_[static_cast<std::size_t>(notice.worker)];
+      worker.pid = 0;
       if (worker.channel) worker.channel->drain();  // its last words come before its end
       store_.forget(notice.worker);
       if (notice.error != 0) {
@@ -370,6 +390,38 @@ void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
   }
   publish(WorkerSpoke{rank, message, now().realtime_ns});
   feed(agent_event::WorkerSaid{rank, message});
+}
+
+// A worker leads its session, and everything that it started and that did not leave is in it: so the session says whose timer
+// this is, and a number that is somebody else's by now is nobody's.
+void Agent::on_overdue_timer(const TimerRequest& request) {
+  const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (session <= 0 || workers_[rank].pid != session) continue;
+    std::string message = "timer expired: '" + request.scope + "' was not done in time";
+    if (request.pid != session) message += " (process " + std::to_string(request.pid) + ")";
+    feed(agent_event::TimerExpired{static_cast<int>(rank), request.signal, std::move(message)});
+  }
+}
+
+// The kernel tells nobody that a process sleeps so, hence the looking again and again; only when the variable asks for it.
+void Agent::look_for_stuck_workers() {
+  if (!stuck_) return;
+  stuck_timer_.expires_after(stuck_->interval());
+  stuck_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    const auto time = std::chrono::steady_clock::now();
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+      const pid_t pid = workers_[rank].pid;
+      if (pid == 0 || !stuck_->see(static_cast<int>(rank), process_state(pid), time)) continue;
+      feed(agent_event::WorkerStuck{static_cast<int>(rank), pid,
+                                    "process " + std::to_string(pid) +
+                                        " has been in uninterruptible sleep (state D) for too long "
+                                        "(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT) and cannot be killed"});
+      if (exit_code_) return;
+    }
+    look_for_stuck_workers();
+  });
 }
 
 // Output that no log keeps must not be lost: then the worker waits for the console, as it would without us.
@@ -462,7 +514,10 @@ void Agent::carry_out(const agent_action::StartRound& action) {
   output_.begin_round({action.round, action.restart_count, ranks});
   workers_.clear();
   workers_.resize(ranks.size());
+  if (file_timers_) file_timers_->forget_all();
   for (const RankAssignment& rank : ranks) start_worker(rank, action.restart_count);
+  if (stuck_) stuck_->clear();
+  look_for_stuck_workers();
 }
 
 void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
@@ -472,16 +527,22 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
   Ends standard_error = output_of(rank, Stream::kStderr);
   Ends channel = train() ? channel_pair() : Ends{Descriptor(), Descriptor()};
 
-  const SpawnRequest request{
-      .arguments = train() ? plan_.command : fill_arguments(plan_.command, ranks.local_rank),
-      .environment = worker_environment(inherited_environment_, {.ranks = ranks,
-                                                                 .master_addr = plan_.master_addr,
-                                                                 .master_port = master_port_->port(),
-                                                                 .restart_count = restart_count,
-                                                                 .max_restarts = plan_.max_restarts,
-                                                                 .run_id = plan_.run_id,
-                                                                 .error_file = output_.error_file(rank).string(),
-                                                                 .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone})};
+  const auto local_rank = static_cast<std::size_t>(ranks.local_rank);
+  const WorkerPlace place = local_rank < plan_.places.size() ? plan_.places[local_rank] : WorkerPlace{};
+  const SpawnRequest request{.arguments = train() ? plan_.command : fill_arguments(plan_.command, ranks.local_rank),
+                             .environment = worker_environment(
+                                 inherited_environment_, {.ranks = ranks,
+                                                          .master_addr = plan_.master_addr,
+                                                          .master_port = master_port_->port(),
+                                                          .restart_count = restart_count,
+                                                          .max_restarts = plan_.max_restarts,
+                                                          .run_id = plan_.run_id,
+                                                          .error_file = output_.error_file(rank).string(),
+                                                          .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone,
+                                                          .only_device = place.only_device,
+                                                          .signals_to_handle = plan_.signals_to_handle,
+                                                          .timer_file = file_timers_ ? file_timers_->path() : std::string()}),
+                             .cpus = place.cpus};
   guardian_.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
 
   const auto read = [&](Stream stream, Ends& ends) {
@@ -542,6 +603,10 @@ void Agent::carry_out(agent_action::Emit& action) {
 
 void Agent::carry_out(const agent_action::Finish& action) {
   exit_code_ = action.exit_code;
+  if (action.abandon) {
+    guardian_.abandon();
+    close_workers();
+  }
   if (output_.all_is_kept() || told_to_stop_) {
     io_.stop();
     return;

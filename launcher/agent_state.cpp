@@ -193,6 +193,30 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   }
 }
 
+// Its death is the failure; nothing but the signal is needed to bring it about.
+void AgentState::handle(const agent_event::TimerExpired& event) {
+  Worker& overdue = worker(event.rank);
+  if (!overdue.live || (phase_ != Phase::kRunning && phase_ != Phase::kSaving)) return;
+  overdue.timer_expired = event.message;
+  act(agent_action::SendSignal{{event.rank}, event.signal});
+}
+
+void AgentState::handle(const agent_event::WorkerStuck& event) {
+  Worker& stuck = worker(event.rank);
+  const bool round_goes_on = phase_ == Phase::kRunning || phase_ == Phase::kSaving || phase_ == Phase::kStopping;
+  if (!stuck.live || stuck.stuck || !round_goes_on) return;
+  stuck.stuck = event.message;
+  stuck.pid = event.pid;
+  stuck.ended_ns = now_.realtime_ns;
+  act(agent_action::SendSignal{{event.rank}, SIGKILL});  // for when the kernel lets go of it
+  if (live_ranks().empty()) {
+    end_with_stuck_workers();
+  } else if (phase_ != Phase::kStopping) {
+    act(agent_action::CancelTimer{AgentTimer::kSave});
+    stop_for_failure(event.rank);
+  }
+}
+
 void AgentState::handle(const agent_event::TimerFired& event) {
   switch (event.timer) {
     case AgentTimer::kSave:
@@ -243,6 +267,7 @@ void AgentState::start_round() {
 }
 
 void AgentState::worker_gone(int rank) {
+  worker(rank).stuck.reset();  // the kernel has let go of it
   const Worker& gone = worker(rank);
   if (failed(gone) && !gone.asked_to_stop && !first_failure_ns_) first_failure_ns_ = gone.ended_ns;
 
@@ -261,6 +286,10 @@ void AgentState::worker_gone(int rank) {
     }
   }
 
+  if (live_ranks().empty() && any_stuck()) {
+    end_with_stuck_workers();
+    return;
+  }
   if (live_ranks().empty() && phase_ != Phase::kSweeping) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
     // A wrapper that died of the signal may leave a child that is following it just now: that has the rest of the time.
@@ -347,6 +376,22 @@ void AgentState::sweep() {
 }
 
 // ---- judging a round that is over ----
+
+// What they hold (a GPU, a port) is not free, so no round can follow; the guardian stays until the kernel lets go of them.
+void AgentState::end_with_stuck_workers() {
+  RoundFailed event = judge_round();
+  const auto stuck = std::find_if(workers_.begin(), workers_.end(), [](const Worker& w) { return w.stuck.has_value(); });
+  const int rank = static_cast<int>(stuck - workers_.begin());
+  event.why = "a worker that cannot be killed holds what the next one would need";
+  const std::string why = "worker " + std::to_string(rank) + ": " + *stuck->stuck;
+  int exit_code = static_cast<int>(ExitCode::kNoProgress);
+  if (event.first.status) exit_code = event.first.status->as_exit_code();  // another one had failed before
+  if (stop_signal_ != 0) exit_code = 128 + stop_signal_;
+  emit(std::move(event));
+  phase_ = Phase::kFinished;
+  emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns});
+  act(agent_action::Finish{exit_code, true});
+}
 
 void AgentState::end_stopped_job() {
   const bool any_saved = std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) {
@@ -441,13 +486,17 @@ void AgentState::finish(int exit_code, const std::string& why) {
 std::vector<int> AgentState::live_ranks() const {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-    if (workers_[rank].live) ranks.push_back(static_cast<int>(rank));
+    if (workers_[rank].live && !workers_[rank].stuck) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }
 
+bool AgentState::any_stuck() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.stuck.has_value(); });
+}
+
 bool AgentState::failed(const Worker& worker) const {
-  return worker.spawn_error || (worker.status && !worker.status->ok());
+  return worker.spawn_error || worker.stuck || (worker.status && !worker.status->ok());
 }
 
 void AgentState::ask_to_stop(Worker& worker) {
@@ -488,6 +537,16 @@ Failure AgentState::failure_of(int rank) const {
   if (worker.spawn_error) {
     failure.cause = Cause::kSpawn;
     failure.message = *worker.spawn_error;
+    return failure;
+  }
+  if (worker.stuck) {
+    failure.cause = Cause::kStuck;
+    failure.message = *worker.stuck;
+    return failure;
+  }
+  if (worker.timer_expired) {
+    failure.cause = Cause::kTimerExpired;
+    failure.message = *worker.timer_expired;
     return failure;
   }
   failure.cause = worker.status && worker.status->signal != 0 ? Cause::kSignal : Cause::kExitCode;

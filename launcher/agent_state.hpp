@@ -63,6 +63,18 @@ struct WorkerSaid {
 struct SignalArrived {
   int signal = 0;
 };
+// A timer that a worker had set itself is overdue (file_timer_server.hpp).
+struct TimerExpired {
+  int rank = 0;
+  int signal = 0;  // the one it asked for
+  std::string message;
+};
+// A worker has been in uninterruptible sleep for the allowed time.
+struct WorkerStuck {
+  int rank = 0;
+  std::int64_t pid = 0;
+  std::string message;
+};
 struct TimerFired {
   AgentTimer timer{};
 };
@@ -70,9 +82,9 @@ struct TimerFired {
 struct RoundSwept {};
 }  // namespace agent_event
 
-using AgentEvent =
-    std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
-                 agent_event::SignalArrived, agent_event::TimerFired, agent_event::RoundSwept>;
+using AgentEvent = std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed,
+                                agent_event::WorkerSaid, agent_event::SignalArrived, agent_event::TimerExpired,
+                                agent_event::WorkerStuck, agent_event::TimerFired, agent_event::RoundSwept>;
 
 namespace agent_action {
 struct StartRound {
@@ -104,6 +116,7 @@ struct Emit {
 };
 struct Finish {
   int exit_code = 0;
+  bool abandon = false;  // a process that cannot be killed is left: don't wait for it
 };
 }  // namespace agent_action
 
@@ -133,6 +146,8 @@ class AgentState {
     std::optional<ErrorFile> error_file;
     std::optional<ExitStatus> status;
     std::optional<std::string> spawn_error;
+    std::optional<std::string> timer_expired;
+    std::optional<std::string> stuck;  // nobody waits for it any more
     int spawn_errno = 0;
     std::int64_t ended_ns = 0;
   };
@@ -142,6 +157,8 @@ class AgentState {
   void handle(const agent_event::SpawnFailed& event);
   void handle(const agent_event::WorkerSaid& event);
   void handle(const agent_event::SignalArrived& event);
+  void handle(const agent_event::TimerExpired& event);
+  void handle(const agent_event::WorkerStuck& event);
   void handle(const agent_event::TimerFired& event);
   void handle(const agent_event::RoundSwept&);
 
@@ -158,13 +175,15 @@ class AgentState {
   void stop_now(int signal, std::chrono::milliseconds grace);
   void kill_all();
   void sweep();
+  void end_with_stuck_workers();
   void end_stopped_job();
   RoundFailed judge_round() const;
   FailedRound record_of(const Failure& first) const;
   void end_failed_round();
   void finish(int exit_code, const std::string& why);
 
-  std::vector<int> live_ranks() const;
+  std::vector<int> live_ranks() const;  // and not stuck
+  bool any_stuck() const;
   Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
   bool failed(const Worker& worker) const;
   void ask_to_stop(Worker& worker);

@@ -1,13 +1,10 @@
-// See detect.hpp: GPUs, programs and the Machine made of them. CPUs are in detect_cpus.cpp.
+// See detect.hpp: programs, and the Machine made of everything. CPUs are in detect_cpus.cpp, GPUs in detect_gpus.cpp.
 #include "launcher/detect.hpp"
 
-#include <dirent.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <cstdlib>
-#include <set>
+#include <memory>
 
 #include <sys/stat.h>
 
@@ -30,57 +27,13 @@ std::optional<fs::path> find_beside_self(std::string_view name) {
   return candidate;
 }
 
-bool is_number(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
+// Set but empty hides every GPU, so it must not count as unset.
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 }  // namespace
-
-int visible_gpus(int devices, const std::optional<std::string>& visible) {
-  if (!visible) return devices;
-  std::set<std::string_view> seen;
-  std::string_view rest = *visible;
-  while (true) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view entry = trimmed(rest.substr(0, comma));
-    if (entry.empty()) break;
-    if (is_number(entry)) {
-      int index = 0;
-      const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
-      if (error != std::errc() || index >= devices) break;
-    } else if (!entry.starts_with("GPU-") && !entry.starts_with("MIG-")) {
-      break;
-    }
-    if (!seen.insert(entry).second) return 0;
-    if (comma == std::string_view::npos) break;
-    rest.remove_prefix(comma + 1);
-  }
-  return devices == 0 ? 0 : static_cast<int>(seen.size());
-}
-
-int GpuCount::usable() const {
-  return visible_gpus(devices, visible);
-}
-
-GpuCount count_gpus() {
-  GpuCount count;
-  if (DIR* dev = ::opendir("/dev")) {
-    while (const dirent* entry = ::readdir(dev)) {
-      const std::string_view name = entry->d_name;
-      if (name.starts_with("nvidia") && is_number(name.substr(6))) ++count.devices;
-    }
-    ::closedir(dev);
-  }
-  // Set but empty hides every GPU, so it must not count as unset here.
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) count.visible = visible;
-  return count;
-}
 
 std::optional<fs::path> find_on_path(std::string_view name) {
   const char* variable = std::getenv("PATH");
@@ -96,7 +49,19 @@ std::optional<fs::path> find_on_path(std::string_view name) {
 }
 
 Machine this_machine() {
-  return {[] { return count_cpus().usable(); }, [] { return count_gpus().usable(); }, find_on_path, find_beside_self};
+  // Asked once at most: NVML takes tens of milliseconds to start.
+  const auto devices = std::make_shared<std::optional<std::vector<GpuDevice>>>();
+  const auto gpu_devices = [devices] {
+    if (!*devices) *devices = visible_gpus(find_gpus(), variable("CUDA_VISIBLE_DEVICES"));
+    return **devices;
+  };
+  return {[] { return count_cpus().usable(); },
+          [gpu_devices] { return static_cast<int>(gpu_devices().size()); },
+          find_on_path,
+          find_beside_self,
+          [] { return visible_xpus(count_intel_gpus(), variable("ZE_AFFINITY_MASK")); },
+          gpu_devices,
+          read_topology};
 }
 
 }  // namespace ddprun

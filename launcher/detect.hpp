@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/detect_gpus.hpp"
+#include "launcher/topology.hpp"
+
 namespace ddprun {
 
 struct Machine {
@@ -16,6 +19,10 @@ struct Machine {
   std::function<int()> gpus;                                                          // that a worker will see; 0: none
   std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;      // an executable of that name on PATH
   std::function<std::optional<std::filesystem::path>(std::string_view)> beside_self;  // next to the running ddprun
+  std::function<int()> xpus = [] { return 0; };                                       // Intel's GPUs that a worker will see
+  std::function<std::vector<GpuDevice>()> gpu_devices = [] { return std::vector<GpuDevice>(); };  // those that `gpus` counts
+  // CPUs, caches and NUMA nodes, and the nodes of these PCI devices. Throws UsageError when it can't be told.
+  std::function<Topology(const std::vector<std::string>& bus_ids)> topology = read_topology;
 };
 
 Machine this_machine();
@@ -32,17 +39,6 @@ CpuCount count_cpus();
 double quota_of_cpu_max(std::string_view text);
 // The same of v1's cpu.cfs_quota_us and cpu.cfs_period_us. Pure.
 double quota_of_cfs(std::string_view quota_us, std::string_view period_us);
-
-struct GpuCount {
-  int devices = 0;                     // device nodes of this machine
-  std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES, when set
-  int usable() const;
-};
-GpuCount count_gpus();
-
-// How many of `devices` GPUs CUDA shows under this CUDA_VISIBLE_DEVICES: as CUDA does, the list ends at the first entry that is
-// no device (out of range, "-1", empty) and a repeated entry hides everything. UUIDs are trusted. Pure.
-int visible_gpus(int devices, const std::optional<std::string>& visible);
 
 // execvp's search: nothing when no executable file of that name is there.
 std::optional<std::filesystem::path> find_on_path(std::string_view name);

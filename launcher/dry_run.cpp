@@ -46,14 +46,16 @@ std::string shell_quoted(const std::string& argument) {
 VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::string>& inherited) {
   const NodeShare here{.role = plan.role, .local_world_size = plan.nproc_per_node};
   const bool channel = plan.kind == Plan::Kind::kTrain;
-  const std::vector<std::string> variables =
-      worker_environment(inherited, {.ranks = assign_ranks(std::span(&here, 1)).front(),
-                                     .master_addr = plan.master_addr,
-                                     .master_port = plan.master_port,
-                                     .max_restarts = plan.max_restarts,
-                                     .run_id = plan.run_id,
-                                     .error_file = "(in the logs)",
-                                     .channel = channel ? ChannelUse::kGiven : ChannelUse::kNone});
+  const std::vector<std::string> variables = worker_environment(
+      inherited, {.ranks = assign_ranks(std::span(&here, 1)).front(),
+                  .master_addr = plan.master_addr,
+                  .master_port = plan.master_port,
+                  .max_restarts = plan.max_restarts,
+                  .run_id = plan.run_id,
+                  .error_file = "(in the logs)",
+                  .channel = channel ? ChannelUse::kGiven : ChannelUse::kNone,
+                  .only_device = plan.places.empty() ? std::vector<WorkerPlace::Variable>() : plan.places.front().only_device,
+                  .signals_to_handle = plan.signals_to_handle});
   VariableList own;
   for (const std::string& variable : variables) {
     if (std::find(inherited.begin(), inherited.end(), variable) != inherited.end()) continue;

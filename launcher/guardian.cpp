@@ -338,6 +338,8 @@ void guardian_main(const GuardianSettings& settings) {
   } catch (const std::exception&) {
     // Without its loop the guardian can only end what it has: the agent sees the closed socket and says so.
   }
+  // It may last, when one of them cannot be killed: nobody is to wait for our end of the console meanwhile.
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::close(fd);
   kill_children_until_none_is_left();
   if (!farewell && !settings.report.empty()) complete_report(settings.report);
   ::_exit(0);

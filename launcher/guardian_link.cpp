@@ -68,6 +68,7 @@ GuardianLink::~GuardianLink() {
     // Then it completes the report, which is complete.
   }
   socket_.close(ignored);
+  if (abandoned_) return;
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
   // Nothing is left unless the guardian itself was killed: then its orphans are ours.

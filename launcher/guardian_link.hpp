@@ -41,6 +41,8 @@ class GuardianLink {
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   void signal(int worker, int signal);
   void sweep(bool patient);
+  // Something below the guardian cannot be killed: its end is not waited for. It stays, and ends when that does.
+  void abandon() { abandoned_ = true; }
 
  private:
   void send(const guardian::Request& request, const int* fds, int fd_count);
@@ -51,6 +53,7 @@ class GuardianLink {
   GuardianProcess process_;
   OnNotice on_notice_;
   OnDeath on_death_;
+  bool abandoned_ = false;
 };
 
 }  // namespace ddprun

@@ -18,6 +18,7 @@
 #include "launcher/parse_number.hpp"
 #include "launcher/plan_network.hpp"
 #include "launcher/plan_output.hpp"
+#include "launcher/plan_placement.hpp"
 #include "launcher/plan_program.hpp"
 
 namespace ddprun {
@@ -124,7 +125,7 @@ class Planner {
     if (config.device == TrainConfig::Device::kCuda && plan_.nproc_per_node > machine_.gpus()) {
       throw UsageError("more workers than GPUs: " + std::to_string(plan_.nproc_per_node) + " workers (" + source +
                        ") need a GPU each, and " + std::to_string(machine_.gpus()) +
-                       " can be seen (/dev/nvidia*, CUDA_VISIBLE_DEVICES). Start fewer, or set \"device\": \"cpu\"");
+                       " can be seen (NVML, /dev/nvidia*, CUDA_VISIBLE_DEVICES). Start fewer, or set \"device\": \"cpu\"");
     }
     if (config.batch_size < plan_.nproc_per_node) {
       throw UsageError("batch_size " + std::to_string(config.batch_size) + " is smaller than the number of workers, " +
@@ -143,12 +144,16 @@ class Planner {
     if (setting.value == "gpu" || setting.value == "auto") {
       const int gpus = machine_.gpus();
       if (gpus > 0) return gpus;
-      if (setting.value == "auto") return machine_.cpus();
+      if (setting.value == "auto") return machine_.xpus() > 0 ? machine_.xpus() : machine_.cpus();
       throw UsageError("--nproc-per-node gpu (" + setting.source +
-                       "): no GPU can be seen (/dev/nvidia*, CUDA_VISIBLE_DEVICES)");
+                       "): no GPU can be seen (NVML, /dev/nvidia*, CUDA_VISIBLE_DEVICES)");
     }
-    if (setting.value == "xpu") refuse("nproc-per-node", setting, "the number itself, since only NVIDIA's GPUs are counted");
-    if (!parse_whole(setting.value)) refuse("nproc-per-node", setting, "a number of workers, auto, cpu or gpu");
+    if (setting.value == "xpu") {
+      if (const int xpus = machine_.xpus(); xpus > 0) return xpus;
+      throw UsageError("--nproc-per-node xpu (" + setting.source +
+                       "): no Intel GPU can be seen (/dev/dri/renderD* of the i915 or xe driver, ZE_AFFINITY_MASK)");
+    }
+    if (!parse_whole(setting.value)) refuse("nproc-per-node", setting, "a number of workers, auto, cpu, gpu or xpu");
     return static_cast<int>(settings_.integer("nproc-per-node", 1, kMostWorkers));
   }
 
@@ -366,7 +371,9 @@ class Planner {
 
 Plan make_plan(const Arguments& arguments, const Machine& machine,
                const std::function<std::optional<std::string>(std::string_view)>& environment, const fs::path& cwd) {
-  return Planner(arguments, machine, environment, cwd).make();
+  Plan plan = Planner(arguments, machine, environment, cwd).make();
+  place_workers(plan, machine, environment);
+  return plan;
 }
 
 }  // namespace ddprun

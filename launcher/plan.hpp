@@ -23,6 +23,17 @@ struct ValueSource {
   std::string source;
 };
 
+// Where on its machine a worker runs (plan_placement.hpp).
+struct WorkerPlace {
+  struct Variable {
+    std::string name;
+    std::string value;
+    bool operator==(const Variable&) const = default;
+  };
+  std::vector<int> cpus;              // --numa-binding: the only ones it may run on; empty: not bound
+  std::vector<Variable> only_device;  // --virtual-local-rank: then it is LOCAL_RANK 0, and these replace the caller's
+};
+
 struct Plan {
   enum class Kind { kTrain, kPython, kModule, kProgram };
   Kind kind = Kind::kTrain;
@@ -58,7 +69,8 @@ struct Plan {
   bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere, CUDA_VISIBLE_DEVICES names the one GPU of the worker
   enum class Numa { kNone, kNode, kSocket, kExclusive, kCoreComplex };
   Numa numa = Numa::kNone;
-  bool as_torchrun = false;  // started by the name torchrun: banner, defaults and exit code 1 as torchrun's
+  std::vector<WorkerPlace> places;  // by local rank
+  bool as_torchrun = false;         // started by the name torchrun: banner, defaults and exit code 1 as torchrun's
   std::vector<ValueSource> sources;
   std::vector<std::string> notes;     // said at -v: options without effect, and the like
   std::vector<std::string> warnings;  // said always: probably a mistake

@@ -33,12 +33,15 @@ const char* why_hopeless(Cause cause) {
       return "a diverged run is not restarted: it would diverge again";
     case Cause::kCheckpoint:
       return "without a usable checkpoint a restart would fail again";
+    case Cause::kStuck:
+      return "a worker that cannot be killed holds what the next one would need";
     case Cause::kExitCode:
     case Cause::kSignal:
     case Cause::kException:
     case Cause::kOutOfMemory:
     case Cause::kLostPeer:
     case Cause::kStopped:
+    case Cause::kTimerExpired:
       return nullptr;
   }
   return nullptr;

@@ -35,6 +35,10 @@ const char* name_of(Cause cause) {
       return "spawn";
     case Cause::kStopped:
       return "stopped";
+    case Cause::kTimerExpired:
+      return "timer_expired";
+    case Cause::kStuck:
+      return "uninterruptible";
   }
   return "unknown";
 }

@@ -24,7 +24,20 @@ struct ExitStatus {
 // "exit code 3", "signal 9 (SIGKILL)"
 std::string describe(const ExitStatus& status);
 
-enum class Cause { kExitCode, kSignal, kException, kUsage, kOutOfMemory, kLostPeer, kDiverged, kCheckpoint, kSpawn, kStopped };
+enum class Cause {
+  kExitCode,
+  kSignal,
+  kException,
+  kUsage,
+  kOutOfMemory,
+  kLostPeer,
+  kDiverged,
+  kCheckpoint,
+  kSpawn,
+  kStopped,
+  kTimerExpired,
+  kStuck
+};
 const char* name_of(Cause cause);
 
 // Why a round failed: the first cause, with its evidence.

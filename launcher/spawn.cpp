@@ -50,12 +50,43 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
+// A mask for sched_setaffinity, of any number of CPUs.
+std::vector<unsigned long> mask_of(const std::vector<int>& cpus) {
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask;
+  for (const int cpu : cpus) {
+    const auto bit = static_cast<std::size_t>(cpu);
+    if (mask.size() <= bit / kBits) mask.resize(bit / kBits + 1);
+    mask[bit / kBits] |= 1UL << (bit % kBits);
+  }
+  return mask;
+}
+
+std::string text_of(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) (text += std::to_string(number)) += ' ';
+  return text;
+}
+
+std::vector<int> numbers_in(const std::string& text) {
+  std::vector<int> numbers;
+  const char *at = text.data(), *end = text.data() + text.size();
+  for (int number = 0; at < end; ++at) {
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc()) throw std::runtime_error("a torn spawn request");
+    numbers.push_back(number);
+    at = stop;
+  }
+  return numbers;
+}
+
 // ---- in the child ----
 
 struct Child {
   int worker;
   int error_pipe;
   pid_t parent;
+  const std::vector<unsigned long>& cpus;
   [[noreturn]] void give_up(SpawnError::Stage stage) const {
     const SpawnError error{worker, stage, errno};
     [[maybe_unused]] const ssize_t n = ::write(error_pipe, &error, sizeof error);
@@ -118,6 +149,11 @@ void leave_no_other_descriptor(int first) {
   if (!place_descriptors(descriptors)) child.give_up(SpawnError::Stage::kDescriptors);
   leave_no_other_descriptor(descriptors.channel >= 0 ? kWorkerChannelFd + 1 : kWorkerChannelFd);
   raise_oom_score();
+  // The system call itself: glibc's wrapper wants a cpu_set_t.
+  if (!child.cpus.empty() &&
+      ::syscall(SYS_sched_setaffinity, 0, child.cpus.size() * sizeof(unsigned long), child.cpus.data()) != 0) {
+    child.give_up(SpawnError::Stage::kCpus);
+  }
   ::setrlimit(RLIMIT_NOFILE, &open_files);
   reset_signals();
   ::execve(arguments[0], arguments, environment);
@@ -133,6 +169,9 @@ std::string describe(const SpawnError& error, const std::string& program) {
       return "the guardian died while '" + program + "' was started";
     case SpawnError::Stage::kDescriptors:
       return "cannot set up the descriptors of '" + program + "': " + reason;
+    case SpawnError::Stage::kCpus:
+      return "cannot bind '" + program + "' to its CPUs (--numa-binding): " + reason +
+             "; --dry-run shows them, and they must be among those that this process may use";
     case SpawnError::Stage::kExec:
       break;
   }
@@ -140,7 +179,7 @@ std::string describe(const SpawnError& error, const std::string& program) {
 }
 
 int pack(const SpawnRequest& request) {
-  std::string bytes = std::to_string(request.arguments.size()) + '\0';
+  std::string bytes = std::to_string(request.arguments.size()) + '\0' + text_of(request.cpus) + '\0';
   for (const std::string& argument : request.arguments) (bytes += argument) += '\0';
   for (const std::string& variable : request.environment) (bytes += variable) += '\0';
   const int fd = ::memfd_create("worker", MFD_CLOEXEC);
@@ -172,17 +211,18 @@ SpawnRequest unpack(int memfd) {
   }
   std::size_t count = 0;
   if (!texts.empty()) std::from_chars(texts[0].data(), texts[0].data() + texts[0].size(), count);
-  if (count == 0 || count >= texts.size()) throw std::runtime_error("a spawn request without a program");
-  const auto first = texts.begin() + 1;
+  if (count == 0 || count + 1 >= texts.size()) throw std::runtime_error("a spawn request without a program");
+  const auto first = texts.begin() + 2;
   const auto middle = first + static_cast<std::ptrdiff_t>(count);
-  return {{first, middle}, {middle, texts.end()}};
+  return {{first, middle}, {middle, texts.end()}, numbers_in(texts[1])};
 }
 
 pid_t spawn_worker(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
                    const rlimit& open_files) {
   const std::vector<char*> arguments = pointers(request.arguments);
   const std::vector<char*> environment = pointers(request.environment);
-  const Child child{worker, error_pipe, ::getpid()};
+  const std::vector<unsigned long> cpus = mask_of(request.cpus);
+  const Child child{worker, error_pipe, ::getpid(), cpus};
   const pid_t pid = ::vfork();
   if (pid == 0) become_worker(child, arguments.data(), environment.data(), descriptors, open_files);
   if (pid < 0) throw_errno("vfork");

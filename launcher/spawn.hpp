@@ -20,6 +20,7 @@ inline constexpr int kWorkerChannelFd = 3;  // where a worker finds its channel
 struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the path of the executable
   std::vector<std::string> environment;  // NAME=value, the whole of it
+  std::vector<int> cpus{};               // the only ones it may run on; empty: as the guardian
 };
 
 struct SpawnDescriptors {
@@ -30,7 +31,7 @@ struct SpawnDescriptors {
 
 // What went wrong in the child before its program ran; written whole to a pipe (smaller than PIPE_BUF).
 struct SpawnError {
-  enum class Stage : std::int32_t { kParentGone, kDescriptors, kExec };
+  enum class Stage : std::int32_t { kParentGone, kDescriptors, kCpus, kExec };
   std::int32_t worker = 0;
   Stage stage = Stage::kExec;
   std::int32_t error = 0;  // errno

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -73,10 +74,13 @@ std::string gpu_names() {
 }
 
 std::string gpus() {
-  const GpuCount count = count_gpus();
-  std::string text = std::to_string(count.usable()) + " usable: " + std::to_string(count.devices) + " in /dev/nvidia*";
-  if (count.visible) text += ", CUDA_VISIBLE_DEVICES=" + *count.visible;
-  return count.devices == 0 ? text : text + gpu_names();
+  const std::vector<GpuDevice> found = find_gpus();
+  const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
+  const auto visible = value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  std::string text = std::to_string(visible_gpus(found, visible).size()) + " usable: " + std::to_string(found.size());
+  text += !found.empty() && !found.front().uuid.empty() ? " by the driver (NVML)" : " in /dev/nvidia*";
+  if (visible) text += ", CUDA_VISIBLE_DEVICES=" + *visible;
+  return found.empty() ? text : text + gpu_names();
 }
 
 // First line of `program --version`, or why not.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -17,6 +18,15 @@ constexpr std::array<std::string_view, 2> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANN
 
 std::string_view name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));
+}
+
+std::string names_of(const std::vector<int>& signals) {
+  std::string names;
+  for (const int signal : signals) {
+    const char* name = ::sigabbrev_np(signal);
+    if (name != nullptr) names += (names.empty() ? "SIG" : ",SIG") + std::string(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -35,7 +45,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   const RankAssignment& ranks = settings.ranks;
   const auto number = [](int value) { return std::to_string(value); };
   std::vector<std::pair<std::string_view, std::string>> ours{
-      {"LOCAL_RANK", number(ranks.local_rank)},
+      {"LOCAL_RANK", number(settings.only_device.empty() ? ranks.local_rank : 0)},
       {"RANK", number(ranks.rank)},
       {"GROUP_RANK", number(ranks.group_rank)},
       {"ROLE_RANK", number(ranks.role_rank)},
@@ -52,6 +62,11 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
       {"TORCHELASTIC_ERROR_FILE", settings.error_file},
   };
+  for (const WorkerPlace::Variable& device : settings.only_device) ours.emplace_back(device.name, device.value);
+  // torchrun leaves its own list to the workers, who are launchers themselves at times.
+  if (!settings.signals_to_handle.empty())
+    ours.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(settings.signals_to_handle));
+  if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
   if (!old.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING")) ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!old.contains("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
   if (settings.channel == ChannelUse::kGiven) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/plan.hpp"
 #include "rendezvous/ranks.hpp"
 
 namespace ddprun {
@@ -22,6 +23,9 @@ struct WorkerSettings {
   std::string run_id;
   std::string error_file;  // empty when there are no logs, as torchrun's
   ChannelUse channel = ChannelUse::kNone;
+  std::vector<WorkerPlace::Variable> only_device{};  // --virtual-local-rank: LOCAL_RANK is 0 and these are set
+  std::vector<int> signals_to_handle{};              // the agent's, for TORCHELASTIC_SIGNALS_TO_HANDLE
+  std::string timer_file{};                          // TORCHELASTIC_TIMER_FILE; empty: as inherited
 };
 
 // `inherited` as NAME=value, order kept; of a name that comes twice the first counts, as getenv's.

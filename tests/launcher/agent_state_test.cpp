@@ -43,7 +43,9 @@ struct Render {
     return std::string("timer ") + names[static_cast<int>(a.timer)] + " " + std::to_string(a.after.count());
   }
   std::string operator()(const agent_action::CancelTimer&) const { return ""; }
-  std::string operator()(const agent_action::Finish& a) const { return "finish " + std::to_string(a.exit_code); }
+  std::string operator()(const agent_action::Finish& a) const {
+    return "finish " + std::to_string(a.exit_code) + (a.abandon ? " abandoning" : "");
+  }
   std::string operator()(const agent_action::Emit&) const { return ""; }
 };
 
@@ -105,6 +107,51 @@ TEST_F(AgentStateTest, AJobThatSucceeds) {
   EXPECT_EQ(exits(0, 0), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"finish 0"});
   EXPECT_EQ(swept(), Lines{});
+}
+
+TEST_F(AgentStateTest, AnOverdueTimerKillsItsWorkerAndIsTheCause) {
+  job(2, false, 1);
+  EXPECT_EQ(on(TimerExpired{1, SIGKILL, "timer expired: 'step'"}), Lines{"signal 1 9"});
+  EXPECT_EQ(dies(1, SIGKILL), (Lines{"signal 0 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.cause, Cause::kTimerExpired);
+  EXPECT_EQ(last_failure().first.message, "timer expired: 'step'");
+}
+
+TEST_F(AgentStateTest, AnOverdueTimerOfAWorkerThatIsGoneOrBeingStoppedIsNothing) {
+  job(2, false);
+  exits(0, 0);
+  EXPECT_EQ(on(TimerExpired{0, SIGKILL, "late"}), Lines{});
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(TimerExpired{1, SIGKILL, "late"}), Lines{});
+}
+
+TEST_F(AgentStateTest, AStuckWorkerFailsTheJobWithoutRestartsAndIsNotWaitedFor) {
+  job(3, false, 5);
+  EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}), (Lines{"signal 1 9", "signal 0,2 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{});
+  EXPECT_EQ(dies(2, SIGTERM), Lines{"finish 83 abandoning"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.cause, Cause::kStuck);
+  EXPECT_EQ(last_failure().first.message, "in D");
+  EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
+}
+
+TEST_F(AgentStateTest, AStuckWorkerThatDiesMeanwhileIsAsAnyOther) {
+  job(2, false, 5);
+  on(WorkerStuck{1, 101, "in D"});
+  EXPECT_EQ(dies(1, SIGKILL), Lines{});
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+TEST_F(AgentStateTest, AStuckWorkerAfterAFailureLeavesTheFailuresCode) {
+  job(2, false, 5);
+  exits(0, 7);
+  EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}), (Lines{"signal 1 9", "finish 7 abandoning"}));
+  EXPECT_EQ(last_failure().first.rank, 0);
 }
 
 TEST_F(AgentStateTest, AFailureStopsTheOthersAndPassesItsCodeOn) {

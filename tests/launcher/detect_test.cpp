@@ -27,31 +27,6 @@ TEST(CpuCount, IsAffinityCutByTheQuota) {
   EXPECT_GE(count_cpus().usable(), 1);
 }
 
-TEST(Gpus, AllWithoutAVariable) {
-  EXPECT_EQ(visible_gpus(4, std::nullopt), 4);
-}
-
-TEST(Gpus, TheListEndsAtTheFirstThatIsNone) {
-  EXPECT_EQ(visible_gpus(4, "0,2"), 2);
-  EXPECT_EQ(visible_gpus(4, " 3 , 1 "), 2);
-  EXPECT_EQ(visible_gpus(4, "0,7,1"), 1);
-  EXPECT_EQ(visible_gpus(4, "-1"), 0);
-  EXPECT_EQ(visible_gpus(4, "0,-1,1"), 1);
-  EXPECT_EQ(visible_gpus(4, ""), 0);
-  EXPECT_EQ(visible_gpus(4, "NoDevFiles"), 0);
-  EXPECT_EQ(visible_gpus(4, "99999999999999999999"), 0);
-}
-
-TEST(Gpus, ARepeatedEntryHidesAll) {
-  EXPECT_EQ(visible_gpus(4, "1,1"), 0);
-}
-
-TEST(Gpus, UuidsAreTrusted) {
-  EXPECT_EQ(visible_gpus(4, "GPU-8932f937,GPU-1234"), 2);
-  EXPECT_EQ(visible_gpus(1, "MIG-a,MIG-b"), 2);
-  EXPECT_EQ(visible_gpus(0, "GPU-8932f937"), 0);
-}
-
 TEST(Path, FindsWhatAShellFinds) {
   ASSERT_TRUE(find_on_path("sh"));
   EXPECT_TRUE(find_on_path("sh")->is_absolute());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 
 #include "launcher/worker_environment.hpp"
@@ -70,6 +71,31 @@ TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
   EXPECT_EQ(environment.at("OMP_NUM_THREADS"), "4");
   EXPECT_EQ(environment.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
   EXPECT_FALSE(as_map(worker_environment({}, settings_of_rank(0, 1))).contains("OMP_NUM_THREADS"));
+}
+
+TEST(WorkerEnvironment, TheAgentsSignalsAreHandedOnAsTorchrunDoes) {
+  WorkerSettings settings = settings_of_rank(0, 1);
+  settings.signals_to_handle = {SIGTERM, SIGUSR1};
+  const std::vector<std::string> inherited{"TORCHELASTIC_SIGNALS_TO_HANDLE=SIGHUP"};
+  EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGUSR1");
+}
+
+TEST(WorkerEnvironment, AVirtualLocalRankIsZeroAndSeesOneDevice) {
+  WorkerSettings settings = settings_of_rank(1, 2);
+  settings.only_device = {{"CUDA_VISIBLE_DEVICES", "5"}};
+  const auto environment = as_map(worker_environment(std::vector<std::string>{"CUDA_VISIBLE_DEVICES=4,5"}, settings));
+  EXPECT_EQ(environment.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(environment.at("RANK"), "1");
+  EXPECT_EQ(environment.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), "5");
+}
+
+TEST(WorkerEnvironment, TheTimerFileIsTheAgentsOrTheCallers) {
+  const std::vector<std::string> inherited{"TORCHELASTIC_TIMER_FILE=/callers"};
+  EXPECT_EQ(as_map(worker_environment(inherited, settings_of_rank(0, 1))).at("TORCHELASTIC_TIMER_FILE"), "/callers");
+  WorkerSettings settings = settings_of_rank(0, 1);
+  settings.timer_file = "/agents";
+  EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("TORCHELASTIC_TIMER_FILE"), "/agents");
 }
 
 TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {

@@ -1,0 +1,367 @@
+"""The machine side of a launch: GPUs and CPUs that are counted, workers bound to CPUs or to one device, what workers find in their
+environment, timers that kill, workers that cannot be killed, and signals."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+TOPOLOGIES = ROOT / "tests" / "launcher" / "topologies"
+
+# Plays libnvidia-ml.so.1 over a real dlopen: $FAKE_NVML has "uuid/bus/slice+slice" for each GPU, separated by commas.
+FAKE_NVML = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+struct gpu { char uuid[96]; unsigned bus; int slices; char slice[4][96]; } gpus[16];
+static unsigned count;
+int nvmlInit_v2(void) {
+  const char* text = getenv("FAKE_NVML");
+  if (!text) return 9; /* driver not loaded */
+  char* copy = strdup(text); char* outer;
+  for (char* entry = strtok_r(copy, ",", &outer); entry; entry = strtok_r(NULL, ",", &outer)) {
+    struct gpu* g = &gpus[count++]; char* inner;
+    strcpy(g->uuid, strtok_r(entry, "/", &inner));
+    g->bus = (unsigned)strtoul(strtok_r(NULL, "/", &inner), NULL, 16);
+    char* slices = strtok_r(NULL, "/", &inner); char* last;
+    for (char* s = slices ? strtok_r(slices, "+", &last) : NULL; s; s = strtok_r(NULL, "+", &last)) strcpy(g->slice[g->slices++], s);
+  }
+  return 0;
+}
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned* n) { *n = count; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void** device) { *device = &gpus[i]; return 0; }
+int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
+  snprintf(text, size, "%s", (char*)device); /* a slice's handle is its text */
+  return 0;
+}
+struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
+int nvmlDeviceGetPciInfo_v3(void* device, struct pci* info) {
+  memset(info, 0, sizeof *info); info->bus = ((struct gpu*)device)->bus; return 0;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void* device, unsigned* n) { *n = (unsigned)((struct gpu*)device)->slices; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned i, void** slice) { *slice = ((struct gpu*)device)->slice[i]; return 0; }
+"""
+
+FOUR_GPUS = "GPU-11aa/01,GPU-11bb/02,GPU-22cc/81,GPU-33dd/c1"
+
+
+@pytest.fixture(scope="session")
+def nvml(tmp_path_factory):
+    """A folder with a library of NVML's name, for LD_LIBRARY_PATH."""
+    compiler = shutil.which("cc") or shutil.which("c++")
+    if not compiler:
+        pytest.skip("needs a C compiler to play NVML")
+    folder = tmp_path_factory.mktemp("nvml")
+    (folder / "nvml.c").write_text(FAKE_NVML)
+    subprocess.run([compiler, "-x", "c", "-shared", "-fPIC", "-w", "-o", folder / "libnvidia-ml.so.1", folder / "nvml.c"], check=True)
+    return folder
+
+
+def write_script(path: pathlib.Path, text: str) -> pathlib.Path:
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return path
+
+
+def planned(run, ddprun, *args, **environment) -> dict:
+    result = run([ddprun, "--dry-run", "--json", *args], **environment)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def planned_workers(run, ddprun, nvml, gpus, visible=None) -> int:
+    environment = {"LD_LIBRARY_PATH": str(nvml), "FAKE_NVML": gpus}
+    if visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    plan = planned(run, ddprun, "--nproc-per-node", "gpu", "--no-python", "true", **environment)
+    return int(plan["values"]["nproc_per_node"]["value"])
+
+
+# ---- counting ----
+
+
+@pytest.mark.parametrize("visible,count", [(None, 4), ("2,0", 2), ("GPU-22,GPU-11a", 2), ("GPU-11aa,0", 1), ("0,9,1", 1)])
+def test_gpus_are_counted_by_nvml(run, ddprun, nvml, visible, count):
+    assert planned_workers(run, ddprun, nvml, FOUR_GPUS, visible) == count
+
+
+def test_slices_are_counted_by_their_uuids(run, ddprun, nvml):
+    assert planned_workers(run, ddprun, nvml, "GPU-11aa/01/MIG-a1+MIG-a2,GPU-11bb/02", "MIG-a2,MIG-a1") == 2
+
+
+@pytest.mark.parametrize("visible", ["", "GPU-11", "GPU-99", "1,1", "-1"])
+def test_no_visible_gpu_is_an_error(run, ddprun, nvml, visible):
+    result = run([ddprun, "--nproc-per-node", "gpu", "--no-python", "true"], LD_LIBRARY_PATH=str(nvml), FAKE_NVML=FOUR_GPUS,
+                 CUDA_VISIBLE_DEVICES=visible)
+    assert result.returncode == 2
+    assert "no GPU can be seen" in result.stderr
+
+
+def test_auto_counts_gpus_else_cpus(run, ddprun, nvml):
+    environment = {"LD_LIBRARY_PATH": str(nvml), "FAKE_NVML": FOUR_GPUS}
+    plan = planned(run, ddprun, "--nproc-per-node", "auto", "--no-python", "true", **environment)
+    assert plan["values"]["nproc_per_node"]["value"] == "4"
+    plan = planned(run, ddprun, "--nproc-per-node", "auto", "--no-python", "true", **environment, CUDA_VISIBLE_DEVICES="")
+    assert int(plan["values"]["nproc_per_node"]["value"]) <= len(os.sched_getaffinity(0))
+
+
+def test_cpus_are_those_of_the_affinity(run, ddprun):
+    one = min(os.sched_getaffinity(0))
+    result = run(["taskset", "-c", str(one), ddprun, "--dry-run", "--json", "--nproc-per-node", "cpu", "--no-python", "true"])
+    assert json.loads(result.stdout)["values"]["nproc_per_node"]["value"] == "1"
+
+
+def new_group(controller: str) -> pathlib.Path:
+    """A cgroup (v1) of this test's own, or a skip."""
+    group = pathlib.Path("/sys/fs/cgroup") / controller / f"ddprun-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"cannot make a cgroup of v1's {controller} controller here: {error}")
+    return group
+
+
+@pytest.mark.parametrize("quota,count", [(150000, 1), (200000, 2)])
+def test_cpus_are_cut_by_the_quota_rounded_down(ddprun, quota, count):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    group = new_group("cpu")
+    try:
+        try:
+            (group / "cpu.cfs_quota_us").write_text(str(quota))
+        except OSError as error:
+            pytest.skip(f"no CPU quota here: {error}")
+        result = subprocess.run([ddprun, "--dry-run", "--json", "--nproc-per-node", "cpu", "--no-python", "true"], check=True,
+                                capture_output=True, text=True,
+                                preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+        assert json.loads(result.stdout)["values"]["nproc_per_node"]["value"] == str(count)
+    finally:
+        group.rmdir()
+
+
+def test_xpus_need_intels_driver(run, ddprun):
+    if any(pathlib.Path("/dev/dri").glob("renderD*")):
+        pytest.skip("this machine has a graphics card")
+    result = run([ddprun, "--nproc-per-node", "xpu", "--no-python", "true"])
+    assert result.returncode == 2
+    assert "no Intel GPU can be seen" in result.stderr
+
+
+# ---- the workers' environment ----
+
+
+def environments(run, launcher, tmp_path, *options, workers=2, **environment) -> list[dict]:
+    """What each worker finds; by rank."""
+    script = write_script(tmp_path / "show.sh", 'env -0 > "$OUT.$RANK"\n')
+    result = run([*launcher, "--nproc-per-node", str(workers), *options, "--no-python", script], OUT=str(tmp_path / "env"), **environment)
+    assert result.returncode == 0, result.stderr
+    return [dict(entry.split("=", 1) for entry in (tmp_path / f"env.{rank}").read_text().split("\0") if entry)
+            for rank in range(workers)]
+
+
+# What differs and why: files and ports have names of their own, rank 0 hosts the store (no agent does), the shell counts and notes.
+OWN_VALUES = {"TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "_", "SHLVL", "OUT", "PWD", "OLDPWD"}
+
+
+@pytest.mark.needs_torch_python
+@pytest.mark.parametrize("workers,extra", [(1, {}), (2, {}), (2, {"OMP_NUM_THREADS": "3", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}),
+                                           (2, {"PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGUSR2", "CUDA_VISIBLE_DEVICES": " 4,7"}),
+                                           (1, {"OMP_NUM_THREADS": "", "TORCHELASTIC_TIMER_FILE": "/some/file"})])
+def test_the_environment_is_torchruns(run, ddprun, tmp_path, workers, extra):
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
+    # Stale values are the caller's mistake, and both launchers' to overwrite.
+    stale = {"RANK": "7", "MASTER_ADDR": "elsewhere", "TORCHELASTIC_RESTART_COUNT": "9", "LOCAL_WORLD_SIZE": "5"}
+    for name in ("torchrun", "ddprun"):
+        (tmp_path / name).mkdir()
+    theirs = environments(run, torchrun, tmp_path / "torchrun", "--max-restarts", "2", workers=workers, **stale, **extra)
+    ours = environments(run, [ddprun], tmp_path / "ddprun", "--max-restarts", "2", workers=workers, **stale, **extra)
+    for their, our in zip(theirs, ours):
+        assert {k: v for k, v in our.items() if k not in OWN_VALUES} == {k: v for k, v in their.items() if k not in OWN_VALUES}
+        assert set(our) == set(their)
+
+
+# ---- timers ----
+
+TIMER_WORKER = """
+import os, signal, sys
+from torch.distributed.elastic.timer.file_based_local_timer import FileTimerClient
+import time
+client = FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"])
+client.acquire("harmless", time.time() + 3600)
+client.acquire("released", time.time() + 0.2)
+client.release("released")
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    client.acquire("too slow", time.time() + 0.1)
+    signal.pause()
+"""
+
+# The same without torch: what FileTimerClient writes.
+PLAIN_TIMER_WORKER = """
+import json, os, signal, time
+def request(scope, seconds, number):
+    line = json.dumps({"version": 1, "pid": os.getpid(), "scope_id": scope, "expiration_time": seconds, "signal": number})
+    with open(os.open(os.environ["TORCHELASTIC_TIMER_FILE"], os.O_WRONLY | os.O_NONBLOCK), "w") as pipe:
+        pipe.write(line + "\\n")
+request("harmless", time.time() + 3600, 9)
+request("released", time.time() + 0.2, 9)
+request("released", -1, 0)
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    request("too slow", time.time() + 0.1, 9)
+    signal.pause()
+"""
+
+
+def check_timer_run(run, ddprun, tmp_path, text):
+    script = tmp_path / "worker.py"
+    script.write_text(text)
+    result = run([ddprun, "--nproc-per-node", "2", "--max-restarts", "1", "--run-dir", tmp_path / "run", script], timeout=120,
+                 PYTHON_EXEC=sys.executable, TORCHELASTIC_ENABLE_FILE_TIMER="1", TORCHELASTIC_TIMER_FILE=str(tmp_path / "pipe"))
+    assert result.returncode == 0, result.stderr
+    assert "timer expired: 'too slow'" in result.stdout + result.stderr
+    report = (tmp_path / "run" / "report.json").read_text()
+    assert "timer_expired" in report and "'too slow'" in report
+    assert not (tmp_path / "pipe").exists()
+
+
+def test_an_overdue_timer_kills_its_worker(run, ddprun, tmp_path):
+    check_timer_run(run, ddprun, tmp_path, PLAIN_TIMER_WORKER)
+
+
+@pytest.mark.needs_torch_python
+def test_torchs_own_timer_client_is_served(run, ddprun, tmp_path):
+    check_timer_run(run, ddprun, tmp_path, TIMER_WORKER)
+
+
+def test_a_timer_file_that_is_no_pipe_is_left_alone(run, ddprun, tmp_path):
+    (tmp_path / "precious").write_text("data")
+    result = run([ddprun, "--no-python", "true"], TORCHELASTIC_ENABLE_FILE_TIMER="1",
+                 TORCHELASTIC_TIMER_FILE=str(tmp_path / "precious"))
+    assert result.returncode == 2
+    assert "no pipe" in result.stderr
+    assert (tmp_path / "precious").read_text() == "data"
+
+
+def test_without_the_variable_there_is_no_pipe(run, ddprun, tmp_path):
+    [environment] = environments(run, [ddprun], tmp_path, workers=1, TMPDIR=str(tmp_path))
+    assert "TORCHELASTIC_TIMER_FILE" not in environment
+    [environment] = environments(run, [ddprun], tmp_path, workers=1, TMPDIR=str(tmp_path), TORCHELASTIC_ENABLE_FILE_TIMER="1")
+    assert environment["TORCHELASTIC_TIMER_FILE"].startswith(str(tmp_path / "watchdog_timer_"))
+    assert not list(tmp_path.glob("watchdog_timer_*"))
+
+
+# ---- workers that cannot be killed ----
+
+
+def test_a_worker_that_cannot_be_killed_ends_the_job(run, ddprun, tmp_path):
+    group = new_group("freezer")  # a frozen process is in state D, and SIGKILL waits
+    script = write_script(tmp_path / "freeze.sh", f"""
+if [ "$RANK" = 1 ]; then
+  echo $$ > {group}/cgroup.procs
+  echo FROZEN > {group}/freezer.state
+fi
+exec sleep 1000
+""")
+    try:
+        result = run([ddprun, "--nproc-per-node", "2", "--max-restarts", "3", "--run-dir", tmp_path / "run", "--no-python", script],
+                     TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT="0.5")
+    finally:
+        stuck = (group / "cgroup.procs").read_text().split()
+        (group / "freezer.state").write_text("THAWED")
+        deadline = time.monotonic() + 20
+        while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        group.rmdir()
+    assert len(stuck) == 1
+    assert result.returncode == 83, result.stderr
+    assert "uninterruptible sleep" in result.stdout + result.stderr
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert "uninterruptible" in json.dumps(report)
+    assert report["exit"]["code"] == 83
+
+
+# ---- signals ----
+
+
+class Job:
+    """A running ddprun whose workers write to one FIFO."""
+
+    def __init__(self, ddprun, tmp_path, text, *options):
+        self.fifo = tmp_path / "fifo"
+        os.mkfifo(self.fifo)
+        script = write_script(tmp_path / "worker.sh", text)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN_", "PET_", "TORCHELASTIC_"))}
+        self.process = subprocess.Popen([ddprun, "--nproc-per-node", "2", *options, "--no-python", script], cwd=tmp_path,
+                                        env={**environment, "FIFO": str(self.fifo)}, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.pipe = open(self.fifo, encoding="utf-8")  # noqa: SIM115, waits for the first writer
+
+    def hear(self, count):
+        return sorted(self.pipe.readline().strip() for _ in range(count))
+
+    def end(self):
+        self.pipe.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def job(ddprun, tmp_path):
+    jobs = []
+
+    def start(text, *options):
+        jobs.append(Job(ddprun, tmp_path, text, *options))
+        return jobs[-1]
+
+    yield start
+    for one in jobs:
+        one.end()
+
+
+# Holds the FIFO open, so that the test's end never sees its end in between.
+LISTENER = """
+exec 3>"$FIFO"
+trap 'echo "$RANK usr1" >&3' USR1
+trap 'echo "$RANK usr2" >&3; kill $!; exit 0' USR2
+trap 'echo "$RANK term" >&3; kill $!; exit 0' TERM
+sleep 1000 3>&- &
+echo "$RANK ready" >&3
+while :; do wait; done
+"""
+
+
+def test_usr1_and_usr2_reach_every_worker_and_end_nothing(job):
+    running = job(LISTENER)
+    assert running.hear(2) == ["0 ready", "1 ready"]
+    for _ in range(3):
+        running.process.send_signal(signal.SIGUSR1)
+        assert running.hear(2) == ["0 usr1", "1 usr1"]
+    assert running.process.poll() is None
+    running.process.send_signal(signal.SIGUSR2)  # the workers' own decision to end
+    assert running.hear(2) == ["0 usr2", "1 usr2"]
+    assert running.process.wait(timeout=20) == 0
+
+
+def test_a_listed_usr2_is_sent_as_itself_and_ends_the_job(job):
+    running = job(LISTENER, "--signals-to-handle", "SIGTERM,SIGUSR2", "--max-restarts", "3")
+    assert running.hear(2) == ["0 ready", "1 ready"]
+    running.process.send_signal(signal.SIGUSR1)  # not listed: forwarded
+    assert running.hear(2) == ["0 usr1", "1 usr1"]
+    running.process.send_signal(signal.SIGUSR2)
+    assert running.hear(2) == ["0 usr2", "1 usr2"]
+    assert running.process.wait(timeout=20) == 128 + signal.SIGUSR2
+
+
+def test_a_signal_that_is_not_listed_leaves_the_agent_as_it_is_by_default(job):
+    running = job(LISTENER, "--signals-to-handle", "SIGINT")
+    assert running.hear(2) == ["0 ready", "1 ready"]
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(timeout=20) == -signal.SIGTERM

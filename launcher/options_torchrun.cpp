@@ -14,8 +14,7 @@ using enum Standing;
 constexpr std::array kOptions{
     TorchrunRow{"nnodes", kSame, "MIN:MAX or N; this version refuses more than one machine"},
     TorchrunRow{"nproc-per-node", kBetter,
-                "`cpu` counts the CPUs this process may use (affinity, cgroup quota); no CUDA is opened to count GPUs; xpu: "
-                "give the number"},
+                "`cpu` counts the CPUs this process may use (affinity, cgroup quota); no CUDA is opened to count GPUs"},
     TorchrunRow{"rdzv-backend", kBetter,
                 "`static` and `c10d`; `etcd` is refused with a way out, since agents meet without a server"},
     TorchrunRow{"rdzv-endpoint", kBetter, "`static` beats `--master-addr`, and the port may be left out (29500)"},
@@ -42,10 +41,10 @@ constexpr std::array kOptions{
     TorchrunRow{"master-port", kBetter, "0 takes a free port; a taken one is one line at once; counts under `static` only"},
     TorchrunRow{"local-addr", kSame, "`MASTER_ADDR` under `c10d` and `--standalone`, 127.0.0.1 unless given"},
     TorchrunRow{"logs-specs", kNoEffect, "names a Python class"},
-    TorchrunRow{"numa-binding", kSame, ""},
+    TorchrunRow{"numa-binding", kBetter, "works without GPUs as well; `--dry-run` shows the CPUs"},
     TorchrunRow{"signals-to-handle", kSame, "SIGUSR1 and SIGUSR2 that are not in the list are forwarded and stop nothing"},
     TorchrunRow{"shutdown-timeout", kBetter, "since torchrun 2.15; fractions and 0 are fine; a second signal kills at once"},
-    TorchrunRow{"virtual-local-rank", kSame, ""},
+    TorchrunRow{"virtual-local-rank", kSame, "`HIP_VISIBLE_DEVICES` as well, where it is set"},
     TorchrunRow{"print-completion", kSame, "since torchrun 2.15"},
     TorchrunRow{"help", kSame, ""},
 };
@@ -63,9 +62,10 @@ constexpr std::array kVariables{
     TorchrunRow{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", kNoEffect,
                 "workers are always told TORCHELASTIC_USE_AGENT_STORE=False: rank 0 hosts the store"},
     TorchrunRow{"TORCHELASTIC_HEALTH_CHECK_PORT", kNoEffect, "PyTorch's own server for it is empty"},
-    TorchrunRow{"TORCHELASTIC_ENABLE_FILE_TIMER", kNoEffect, "no timers are served; a warning is printed when it is 1"},
-    TorchrunRow{"TORCHELASTIC_TIMER_FILE", kNoEffect, "as above"},
-    TorchrunRow{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", kNoEffect, "not in this version"},
+    TorchrunRow{"TORCHELASTIC_ENABLE_FILE_TIMER", kBetter,
+                "an overdue worker is killed within milliseconds and named; torchrun's agent kills itself as well"},
+    TorchrunRow{"TORCHELASTIC_TIMER_FILE", kSame, "a file of that name that is no pipe is left alone"},
+    TorchrunRow{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", kSame, "since torchrun 2.15; exit code 83"},
     TorchrunRow{"LOGLEVEL", kNoEffect, "`-v` and `-q` say how much is told; ERROR leaves out the banner of the torchrun name"},
 };
 

@@ -344,10 +344,6 @@ class Planner {
       if (option.group != OptionGroup::kNoEffect || !settings_.given(option.name)) continue;
       plan_.notes.push_back("--" + std::string(option.name) + " has no effect here: " + std::string(option.doc));
     }
-    if (environment_("TORCHELASTIC_ENABLE_FILE_TIMER").value_or("0") == "1") {
-      plan_.warnings.emplace_back(
-          "TORCHELASTIC_ENABLE_FILE_TIMER=1: ddprun serves no file timers, so a worker's timers never expire");
-    }
   }
 
   void refuse_many_machines() const {

@@ -40,6 +40,7 @@ class PlanTest : public testing::Test {
                 [this](std::string_view name) -> std::optional<fs::path> {
                   return trainer_ && name == "ddptrain" ? std::optional<fs::path>("/opt/ddptrain") : std::nullopt;
                 }};
+    machine_.topology = [](const std::vector<std::string>&) { return Topology{{{}, {.id = 1, .core = 1}}, {}}; };
   }
   void TearDown() override { fs::remove_all(folder_); }
 
@@ -387,7 +388,11 @@ TEST_F(PlanTest, Placement) {
   EXPECT_EQ(plan({"--numa-binding", "core-complex", "train.py"}).numa, Plan::Numa::kCoreComplex);
   EXPECT_EQ(plan({"--numa-binding=socket", "train.json"}).numa, Plan::Numa::kSocket);
   EXPECT_TRUE(plan({"--virtual_local_rank", "train.py"}).virtual_local_rank);
-  EXPECT_NE(error_of({"--nproc-per-node", "xpu", "train.py"}).find("the number itself"), std::string::npos);
+  EXPECT_EQ(plan({"--numa-binding=node", "train.py"}).places.at(0).cpus, (std::vector<int>{0, 1}));
+  EXPECT_NE(error_of({"--nproc-per-node", "xpu", "train.py"}).find("no Intel GPU"), std::string::npos);
+  machine_.xpus = [] { return 3; };
+  EXPECT_EQ(plan({"--nproc-per-node", "xpu", "train.py"}).nproc_per_node, 3);
+  EXPECT_EQ(plan({"--nproc-per-node", "auto", "train.py"}).nproc_per_node, 3);
 }
 
 TEST_F(PlanTest, TheNamelessRunDirectoryIsRefused) {

@@ -155,6 +155,98 @@ def test_xpus_need_intels_driver(run, ddprun):
     assert "no Intel GPU can be seen" in result.stderr
 
 
+# ---- binding ----
+
+MODULE = pathlib.Path(os.environ.get("DDPRUN_BUILD_DIR", ROOT / "build")) / "lib" / "ddprun" / "libddprun_topology.so"
+with_hwloc = pytest.mark.skipif(not MODULE.exists(), reason="ddprun was built without hwloc")
+
+
+def cpus(plan: dict) -> list[str]:
+    return [v["value"] for name, v in plan["values"].items() if name.startswith("cpus_of_local_rank_")]
+
+
+@with_hwloc
+@pytest.mark.parametrize("mode,expected", [
+    ("node", ["0-3,16-19", "0-3,16-19", "8-11,24-27", "12-15,28-31"]),
+    ("socket", ["0-7,16-23", "0-7,16-23", "8-15,24-31", "8-15,24-31"]),
+    ("exclusive", ["0-1,16-17", "2-3,18-19", "8-11,24-27", "12-15,28-31"]),
+    ("core-complex", ["0-1,16-17", "2-3,18-19", "8-9,24-25", "12-13,28-29"]),
+])
+def test_each_mode_near_the_gpus_of_another_machine(run, ddprun, nvml, mode, expected):
+    plan = planned(run, ddprun, "--nproc-per-node", "gpu", "--numa-binding", mode, "--no-python", "true", LD_LIBRARY_PATH=str(nvml),
+                   FAKE_NVML=FOUR_GPUS, HWLOC_XMLFILE=str(TOPOLOGIES / "two-sockets-four-nodes.xml"))
+    assert cpus(plan) == expected
+
+
+@with_hwloc
+def test_the_visible_devices_order_counts(run, ddprun, nvml):
+    plan = planned(run, ddprun, "--nproc-per-node", "gpu", "--numa-binding", "node", "--no-python", "true", LD_LIBRARY_PATH=str(nvml),
+                   FAKE_NVML=FOUR_GPUS, CUDA_VISIBLE_DEVICES="3,GPU-11a,0",
+                   HWLOC_XMLFILE=str(TOPOLOGIES / "two-sockets-four-nodes.xml"))
+    assert cpus(plan) == ["12-15,28-31"]  # the list ends at the first entry of another kind
+    plan = planned(run, ddprun, "--nproc-per-node", "gpu", "--numa-binding", "node", "--no-python", "true", LD_LIBRARY_PATH=str(nvml),
+                   FAKE_NVML=FOUR_GPUS, CUDA_VISIBLE_DEVICES="3,0", HWLOC_XMLFILE=str(TOPOLOGIES / "two-sockets-four-nodes.xml"))
+    assert cpus(plan) == ["12-15,28-31", "0-3,16-19"]
+
+
+@with_hwloc
+def test_workers_run_on_their_cpus_only(run, ddprun, tmp_path):
+    if not {0, 1} <= os.sched_getaffinity(0):
+        pytest.skip("needs CPUs 0 and 1")
+    script = write_script(tmp_path / "cpus.sh", 'grep Cpus_allowed_list /proc/self/status > "$OUT.$RANK"\n')
+    result = run([ddprun, "--nproc-per-node", "2", "--numa-binding", "exclusive", "--no-python", script], OUT=str(tmp_path / "cpus"),
+                 HWLOC_SYNTHETIC="core:2 pu:1", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 0, result.stderr
+    assert [(tmp_path / f"cpus.{rank}").read_text().split()[1] for rank in (0, 1)] == ["0", "1"]
+
+
+@with_hwloc
+def test_this_machines_own_topology_is_used(run, ddprun, tmp_path):
+    script = write_script(tmp_path / "cpus.sh", 'grep Cpus_allowed_list /proc/self/status > "$OUT"\n')
+    options = ["--numa-binding", "node", "--no-python", script]
+    plan = planned(run, ddprun, *options, CUDA_VISIBLE_DEVICES="")
+    assert run([ddprun, *options], OUT=str(tmp_path / "cpus"), CUDA_VISIBLE_DEVICES="").returncode == 0
+    assert [(tmp_path / "cpus").read_text().split()[1]] == cpus(plan)
+
+
+@with_hwloc
+def test_too_few_cores_is_said_before_anything_starts(run, ddprun, tmp_path):
+    script = write_script(tmp_path / "mark.sh", 'touch "$OUT"\n')
+    result = run([ddprun, "--nproc-per-node", "3", "--numa-binding", "exclusive", "--no-python", script], OUT=str(tmp_path / "started"),
+                 HWLOC_SYNTHETIC="core:2 pu:1", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 2
+    assert "2 cores" in result.stderr and "3 workers" in result.stderr
+    assert not (tmp_path / "started").exists()
+
+
+@with_hwloc
+def test_cpus_that_are_not_there_are_named(run, ddprun):
+    result = run([ddprun, "--nproc-per-node", "2", "--numa-binding", "exclusive", "--no-python", "true"],
+                 HWLOC_SYNTHETIC="core:1024 pu:1", CUDA_VISIBLE_DEVICES="")
+    if os.cpu_count() > 512:
+        pytest.skip("this machine has CPU 512")
+    assert result.returncode not in (0, 2)
+    assert "cannot bind" in result.stdout + result.stderr
+
+
+def test_more_workers_than_gpus_cannot_be_bound(run, ddprun, nvml):
+    if not MODULE.exists():
+        pytest.skip("ddprun was built without hwloc")
+    result = run([ddprun, "--nproc-per-node", "5", "--numa-binding", "node", "--no-python", "true"], LD_LIBRARY_PATH=str(nvml),
+                 FAKE_NVML=FOUR_GPUS)
+    assert result.returncode == 2
+    assert "5 workers have 4 GPUs" in result.stderr
+
+
+def test_without_the_module_binding_says_what_is_missing(run, ddprun, tmp_path):
+    (tmp_path / "bin").mkdir()
+    alone = shutil.copy(ddprun, tmp_path / "bin" / "ddprun")
+    result = run([alone, "--numa-binding", "node", "--no-python", "true"])
+    assert result.returncode == 2
+    assert "hwloc" in result.stderr and "libhwloc" in result.stderr
+    assert run([alone, "--no-python", "true"]).returncode == 0
+
+
 # ---- the workers' environment ----
 
 
@@ -186,6 +278,29 @@ def test_the_environment_is_torchruns(run, ddprun, tmp_path, workers, extra):
     for their, our in zip(theirs, ours):
         assert {k: v for k, v in our.items() if k not in OWN_VALUES} == {k: v for k, v in their.items() if k not in OWN_VALUES}
         assert set(our) == set(their)
+
+
+# ---- one device each ----
+
+
+@pytest.mark.needs_torch_python
+@pytest.mark.parametrize("visible", [None, "3, 1", " GPU-ab , MIG-cd "])
+def test_virtual_local_ranks_are_torchruns(run, ddprun, tmp_path, visible):
+    devices = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    for name in ("torchrun", "ddprun"):
+        (tmp_path / name).mkdir()
+    theirs = environments(run, [sys.executable, "-m", "torch.distributed.run"], tmp_path / "torchrun", "--virtual-local-rank", **devices)
+    ours = environments(run, [ddprun], tmp_path / "ddprun", "--virtual-local-rank", **devices)
+    for their, our in zip(theirs, ours):
+        assert our["LOCAL_RANK"] == "0"
+        assert our["CUDA_VISIBLE_DEVICES"] == their["CUDA_VISIBLE_DEVICES"]
+        assert {k: v for k, v in our.items() if k not in OWN_VALUES} == {k: v for k, v in their.items() if k not in OWN_VALUES}
+
+
+def test_too_few_devices_for_virtual_local_ranks(run, ddprun):
+    result = run([ddprun, "--nproc-per-node", "3", "--virtual-local-rank", "--no-python", "true"], CUDA_VISIBLE_DEVICES="0,1")
+    assert result.returncode == 2
+    assert "CUDA_VISIBLE_DEVICES=0,1" in result.stderr and "local rank 2" in result.stderr
 
 
 # ---- timers ----

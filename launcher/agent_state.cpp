@@ -384,7 +384,7 @@ void AgentState::end_with_stuck_workers() {
   const int rank = static_cast<int>(stuck - workers_.begin());
   event.why = "a worker that cannot be killed holds what the next one would need";
   const std::string why = "worker " + std::to_string(rank) + ": " + *stuck->stuck;
-  int exit_code = static_cast<int>(ExitCode::kNoProgress);
+  int exit_code = static_cast<int>(ExitCode::kInternal);                   // another machine may well do
   if (event.first.status) exit_code = event.first.status->as_exit_code();  // another one had failed before
   if (stop_signal_ != 0) exit_code = 128 + stop_signal_;
   emit(std::move(event));

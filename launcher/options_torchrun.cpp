@@ -65,7 +65,7 @@ constexpr std::array kVariables{
     TorchrunRow{"TORCHELASTIC_ENABLE_FILE_TIMER", kBetter,
                 "an overdue worker is killed within milliseconds and named; torchrun's agent kills itself as well"},
     TorchrunRow{"TORCHELASTIC_TIMER_FILE", kSame, "a file of that name that is no pipe is left alone"},
-    TorchrunRow{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", kSame, "since torchrun 2.15; exit code 83"},
+    TorchrunRow{"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", kSame, "since torchrun 2.15; exit code 89"},
     TorchrunRow{"LOGLEVEL", kNoEffect, "`-v` and `-q` say how much is told; ERROR leaves out the banner of the torchrun name"},
 };
 

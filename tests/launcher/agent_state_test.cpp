@@ -132,7 +132,7 @@ TEST_F(AgentStateTest, AStuckWorkerFailsTheJobWithoutRestartsAndIsNotWaitedFor) 
   job(3, false, 5);
   EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}), (Lines{"signal 1 9", "signal 0,2 15", "timer kill 20000"}));
   EXPECT_EQ(dies(0, SIGTERM), Lines{});
-  EXPECT_EQ(dies(2, SIGTERM), Lines{"finish 83 abandoning"});
+  EXPECT_EQ(dies(2, SIGTERM), Lines{"finish 89 abandoning"});
   EXPECT_EQ(last_failure().first.rank, 1);
   EXPECT_EQ(last_failure().first.cause, Cause::kStuck);
   EXPECT_EQ(last_failure().first.message, "in D");

@@ -395,11 +395,11 @@ exec sleep 1000
             time.sleep(0.01)
         group.rmdir()
     assert len(stuck) == 1
-    assert result.returncode == 83, result.stderr
+    assert result.returncode == 89, result.stderr
     assert "uninterruptible sleep" in result.stdout + result.stderr
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert "uninterruptible" in json.dumps(report)
-    assert report["exit"]["code"] == 83
+    assert report["exit"]["code"] == 89
 
 
 # ---- signals ----

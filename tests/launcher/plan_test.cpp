@@ -159,7 +159,7 @@ TEST_F(PlanTest, WorkersAreCounted) {
   EXPECT_EQ(plan({"train.json"}).nproc_per_node, 4);
   EXPECT_EQ(plan({"train.json", "device=cpu"}).nproc_per_node, 1);
   EXPECT_EQ(error_of({"--nproc-per-node", "two", "train.py"}),
-            "--nproc-per-node: expected a number of workers, auto, cpu or gpu, but got 'two' (flag --nproc-per-node)");
+            "--nproc-per-node: expected a number of workers, auto, cpu, gpu or xpu, but got 'two' (flag --nproc-per-node)");
   EXPECT_NE(error_of({"--nproc-per-node", "0", "train.py"}).find("from 1 to"), std::string::npos);
 }
 

@@ -41,7 +41,7 @@ def script(tmp_path) -> pathlib.Path:
     (["--nnodes", "4", "job.sh"],
      "jobs on many machines are not in this version: --nnodes is 4 (flag --nnodes); run it on one machine with --nnodes 1"),
     (["--nproc-per-node", "two", "job.sh"],
-     "--nproc-per-node: expected a number of workers, auto, cpu or gpu, but got 'two' (flag --nproc-per-node)"),
+     "--nproc-per-node: expected a number of workers, auto, cpu, gpu or xpu, but got 'two' (flag --nproc-per-node)"),
     (["--max-restarts", "-1", "job.sh"],
      "--max-restarts: expected a whole number from 0 to 1000000, but got '-1' (flag --max-restarts)"),
     (["--shutdown-timeout", "soon", "job.sh"],

@@ -56,6 +56,16 @@ def ddprun(ddprun_bin) -> pathlib.Path:
     return ddprun_bin
 
 
+@pytest.fixture(scope="session")
+def torchrun():
+    """The real torchrun, imported once in a process of its own (whole_program/contract.py)."""
+    import contract
+
+    launcher = contract.Torchrun()
+    yield launcher
+    launcher.close()
+
+
 @pytest.fixture
 def run_dir(tmp_path) -> pathlib.Path:
     """A run directory that is not there yet."""

@@ -1,0 +1,97 @@
+"""A worker that tells what it sees. test_torchrun_contract.py starts it under torchrun and under ddprun; it connects to the test's socket
+($PROBE_SOCKET, an abstract name), sends its environment, arguments and the like as one JSON line, goes on when the test has heard from
+all workers, and then does what $PROBE_DO asks of its rank: say, fail, wait for a signal."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+
+MARK = "~>"  # in every line that a worker says
+FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+
+
+def what_i_see() -> dict:
+    status = dict(line.split(":\t", 1) for line in open("/proc/self/status", encoding="utf-8").read().splitlines() if ":\t" in line)
+    stdin = os.fstat(0)
+    return {
+        "environment": dict(os.environ),
+        "argv": sys.argv,
+        "python": [sys.prefix, *sys.orig_argv[1:]],
+        "name": [__name__, __spec__.name if __spec__ else None],
+        "cwd": os.getcwd(),
+        "leads": ["session"] * (os.getsid(0) == os.getpid()) + ["group"] * (os.getpgid(0) == os.getpid()),
+        "stdin": os.readlink("/proc/self/fd/0") if stat.S_ISCHR(stdin.st_mode) else stat.filemode(stdin.st_mode)[0],
+        "terminals": [os.isatty(fd) for fd in (0, 1, 2)],
+        "ignored": status["SigIgn"].strip(),
+        "blocked": status["SigBlk"].strip(),
+        "umask": status["Umask"].strip(),
+        "cpus": status["Cpus_allowed_list"].strip(),
+        "nice": os.nice(0),
+    }
+
+
+def actions_of(rank: str, attempt: str) -> list[str]:
+    asked = json.loads(os.environ.get("PROBE_DO", "{}"))
+    for who in (f"{rank}.{attempt}", rank, f"*.{attempt}", "*"):
+        if who in asked:
+            return asked[who]
+    return []
+
+
+def write_whole(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data):]
+
+
+def main() -> None:
+    rank, attempt = os.environ["RANK"], os.environ.get("TORCHELASTIC_RESTART_COUNT", "?")
+    actions = actions_of(rank, attempt)
+    link = socket.socket(socket.AF_UNIX)
+    link.connect("\0" + os.environ["PROBE_SOCKET"])
+
+    def tell(message: dict) -> None:
+        link.sendall(json.dumps({"who": f"{rank}.{attempt}", **message}).encode() + b"\n")
+
+    seen = what_i_see()
+    stays = "stay" in actions
+
+    def received(number: int, _frame) -> None:
+        tell({"signal": signal.Signals(number).name})
+        if not stays:
+            os._exit(0)
+
+    if stays or "wait" in actions:
+        for name in FORWARDED:
+            signal.signal(getattr(signal, name), received)
+    tell({"seen": seen})
+    link.recv(1)  # all workers have said what they see
+
+    for action in actions:
+        verb, _, text = action.partition(" ")
+        if verb == "say":
+            write_whole(1, f"{MARK}{text}\n".encode())
+        elif verb == "cry":
+            write_whole(2, f"{MARK}{text}\n".encode())
+        elif verb == "raw":  # bytes as a Python literal writes them
+            write_whole(1, text.encode("latin-1").decode("unicode_escape").encode("latin-1"))
+        elif verb == "error":  # what torch.distributed.elastic's @record would leave
+            with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as file:
+                file.write(text)
+        elif verb == "raise":
+            raise RuntimeError(text)
+        elif verb == "exit":
+            sys.exit(int(text))
+        elif verb == "kill":
+            os.kill(os.getpid(), getattr(signal, text))
+        elif verb in ("wait", "stay"):
+            while True:
+                signal.pause()
+        else:
+            raise ValueError(f"the probe does not know {action!r}")
+
+
+if __name__ == "__main__":
+    main()

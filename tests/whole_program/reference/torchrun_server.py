@@ -1,0 +1,71 @@
+"""The real torchrun, many times in one process. contract.py starts this once; it imports torch.distributed.run (2.5 s of CPU), then forks
+for every line of JSON on its standard input and calls torchrun's own main() in the child, with the line's arguments, environment, folder
+and output files. Nothing of torchrun is replaced: its import is shared, and a child ends without tearing down Python's modules (0.5 s of CPU).
+It answers each line with the child's pid, then its status."""
+
+import atexit
+import gc
+import json
+import os
+import sys
+import threading
+
+import torch.distributed.run
+from torch.distributed.argparse_util import check_env, env
+
+
+def become(order: dict) -> list[str]:
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.chdir(order["cwd"])
+    for fd, path, flags in ((0, os.devnull, os.O_RDONLY), (1, order["stdout"], os.O_WRONLY | os.O_APPEND),
+                            (2, order["stderr"], os.O_WRONLY | os.O_APPEND)):
+        opened = os.open(path, flags)
+        os.dup2(opened, fd)
+        os.close(opened)
+    sys.argv = ["torchrun", *order["arguments"]]
+    return order["arguments"]
+
+
+def options() -> list:
+    """Every option of this torchrun: its spellings, and the variable that also sets it, if there is one."""
+    actions = torch.distributed.run.get_args_parser()._actions
+    return [[action.option_strings, f"PET_{action.dest.upper()}" if isinstance(action, (env, check_env)) else None]
+            for action in actions if action.option_strings and action.dest != "help"]
+
+
+def run_and_end(arguments: list[str]) -> None:
+    """torchrun's main(), and the end that the interpreter gives it."""
+    code = 0
+    try:
+        torch.distributed.run.main(arguments)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def main() -> None:
+    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w", buffering=1)
+    print(json.dumps(options()), file=answers)
+    gc.collect()
+    gc.freeze()  # or each child's first collection copies all of torch's objects
+    for line in orders:
+        pid = os.fork()
+        if pid == 0:
+            arguments = become(json.loads(line))
+            os.close(orders.fileno())
+            os.close(answers.fileno())
+            run_and_end(arguments)
+        print(json.dumps(pid), file=answers)
+        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])), file=answers)
+
+
+if __name__ == "__main__":
+    main()

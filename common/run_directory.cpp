@@ -14,6 +14,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -184,10 +185,34 @@ std::int64_t limit_of(std::int64_t max_steps) {
   return max_steps == 0 ? std::numeric_limits<std::int64_t>::max() : max_steps;
 }
 
+// Folders of published checkpoints, newest first. Not by `latest`: a writer that was killed between its two renames leaves that
+// link behind, and people remove it.
+std::vector<fs::path> checkpoint_folders(const RunLayout& layout) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(layout.checkpoints(), error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const auto digits = std::string_view(name).substr(std::min<std::size_t>(name.size(), 5));
+    if (name.starts_with("step-") && digits.size() >= 9 && digits.find_first_not_of("0123456789") == std::string_view::npos) {
+      found.push_back(entry->path());
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
+    const std::string& left = a.native();
+    const std::string& right = b.native();
+    return left.size() != right.size() ? left.size() > right.size() : left > right;
+  });
+  return found;
+}
+
 // Unverified: the trainer checks checkpoints before it uses them.
 void read_latest(RunState& state, const TrainConfig& config) {
-  std::ifstream in(state.layout.checkpoints() / "latest" / "manifest.json", std::ios::binary);
-  const Json manifest = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  Json manifest;
+  for (const fs::path& folder : checkpoint_folders(state.layout)) {
+    std::ifstream in(folder / "manifest.json", std::ios::binary);
+    manifest = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+    if (manifest.is_object()) break;
+  }
   const auto integer = [&](const char* name) -> std::optional<std::int64_t> {
     const auto found = manifest.find(name);
     if (found == manifest.end() || !found->is_number_integer()) return std::nullopt;

@@ -30,7 +30,7 @@ struct RunState {
   RunLayout layout;
   int lock_fd = -1;      // flock held; keep it open (guardian included) for as long as anything may write. CLOEXEC
   bool resumed = false;  // an earlier invocation's config.json was there
-  std::optional<std::int64_t> latest_step;  // of checkpoints/latest, unverified
+  std::optional<std::int64_t> latest_step;  // of the newest checkpoint, unverified
   bool finished = false;                    // the latest checkpoint's manifest says this config's last step is done
   std::string renamed_to;                   // --fresh: where the old directory went; empty otherwise
   std::string notes;                        // harmless differences, one line each, for the console

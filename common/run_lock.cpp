@@ -33,6 +33,7 @@ struct Holder {
   std::string host;
   std::int64_t pid = 0;  // 0: not known
   std::string started;
+  std::int64_t term = 0;  // how often the directory was taken, this time included
 };
 
 std::string host_name() {
@@ -60,6 +61,9 @@ Holder read_holder(int fd) {
   if (const auto host = json.find("host"); host != json.end() && host->is_string()) holder.host = host->get<std::string>();
   if (const auto pid = json.find("pid"); pid != json.end() && pid->is_number_integer()) holder.pid = pid->get<std::int64_t>();
   if (const auto at = json.find("started"); at != json.end() && at->is_string()) holder.started = at->get<std::string>();
+  if (const auto term = json.find("term"); term != json.end() && term->is_number_integer()) {
+    holder.term = term->get<std::int64_t>();
+  }
   return holder;
 }
 
@@ -76,7 +80,8 @@ bool is_gone(const Holder& holder) {
 
 // Not atomically by rename: the lock is on this very file.
 void write_holder(int fd, const std::filesystem::path& file) {
-  const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", now_as_text()}}.dump(
+  const std::int64_t term = read_holder(fd).term + 1;
+  const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", now_as_text()}, {"term", term}}.dump(
                                -1, ' ', false, Json::error_handler_t::replace) +
                            "\n";
   const bool written =
@@ -129,6 +134,14 @@ int take_run_lock(const std::filesystem::path& root) {
     if (error == EWOULDBLOCK && (!is_gone(holder) || Clock::now() >= end)) throw_in_use(root, holder);
     std::this_thread::sleep_for(kBetweenTries);
   }
+}
+
+std::int64_t read_run_term(const std::filesystem::path& root) {
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const std::int64_t term = read_holder(fd).term;
+  ::close(fd);
+  return term;
 }
 
 }  // namespace ddprun

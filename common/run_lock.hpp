@@ -1,7 +1,9 @@
 // The lock of a run directory: flock on its file `lock`, so it ends with the last process that holds the descriptor, however
-// that ends. The file says who holds it: {"host", "pid", "started"}. Called by open_run_directory only.
+// that ends. The file says who holds it: {"host", "pid", "started", "term"}; the term counts how often the directory was taken,
+// so a later holder has a higher one. Taken by open_run_directory only.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 namespace ddprun {
@@ -10,5 +12,8 @@ namespace ddprun {
 // holder named in the file is a process of this machine that is gone, what holds on is its guardian, which ends within seconds:
 // waits for it. Throws UsageError naming the holder, or what the system refused.
 int take_run_lock(const std::filesystem::path& root);
+
+// The present holder's term; 0 where there is no lock file or it says none.
+std::int64_t read_run_term(const std::filesystem::path& root);
 
 }  // namespace ddprun

@@ -1,21 +1,91 @@
 #include "trainer/checkpointing.hpp"
 
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "common/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/checkpoint/interval.hpp"
 
 namespace ddprun::trainer {
+namespace {
 
-Checkpointing::Checkpointing(std::filesystem::path folder, const CheckpointConfig& config, const Faults& faults, RunLog& log,
-                             Status& status)
-    : folder_(std::move(folder)), config_(config), faults_(faults), log_(log), status_(status) {}
+constexpr std::chrono::seconds kSettle{30};  // a disk that hangs must not keep a process that failed
+constexpr double kSaidAgainBeyond = 1.25;    // an interval that changed by this factor is told again
+
+double seconds(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+[[noreturn]] void diverged(std::int64_t step) {
+  throw DivergedError(
+      "after step " + std::to_string(step) +
+      " some weights are NaN or infinite; they are not saved. The newest checkpoint is from before that; a lower "
+      "learning rate, warm-up or clip_grad_norm may help");
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(Setting setting, const Faults& faults, RunLog& log, Status& status)
+    : setting_(std::move(setting)),
+      faults_(faults),
+      log_(log),
+      status_(status),
+      claim_(setting_.folder, setting_.generation),
+      host_copy_(setting_.source) {}
+
+Checkpointing::~Checkpointing() = default;
+
+void Checkpointing::begin() {
+  try {
+    const std::string note = claim_.take();
+    if (!note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, note);
+  } catch (const std::system_error& error) {
+    log_.warn(channel::ErrorKind::kCheckpoint, std::string(error.what()) + "; checkpoints can't be saved until that is mended");
+  }
+}
+
+void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
+  evaluated_step_ = step;
+  evaluation_.reset();
+  if (std::isfinite(result.loss) && std::isfinite(result.accuracy)) {
+    evaluation_ = CheckpointEvaluation{.loss = result.loss, .accuracy = result.accuracy};
+  }
+}
 
 bool Checkpointing::due(std::int64_t step) const {
-  if (config_.every_steps > 0 && step % config_.every_steps == 0) return true;
-  return config_.every_seconds > 0 && std::chrono::duration<double>(Clock::now() - last_).count() >= config_.every_seconds;
+  const CheckpointConfig& config = setting_.config;
+  if (config.every_steps > 0 && step % config.every_steps == 0) return true;
+  if (config.keep_best > 0 && evaluated_step_ == step) return true;
+  const bool by_time = config.every_seconds > 0 || config.every == CheckpointConfig::Every::kAuto;
+  if (!by_time || seconds(Clock::now() - last_) < interval_s()) return false;
+  return !task_.busy();
+}
+
+double Checkpointing::interval_s() const {
+  if (setting_.config.every == CheckpointConfig::Every::kGiven) return setting_.config.every_seconds;
+  if (!save_s_) return kFirstIntervalSeconds;
+  const double observed = setting_.history.seconds + seconds(Clock::now() - started_);
+  return checkpoint_interval_s(*save_s_, mean_seconds_between_failures(observed, setting_.history.failures));
+}
+
+// The mean of what is known and what is new follows a disk that becomes slower, and forgets a single slow save.
+void Checkpointing::measure(double save_s) {
+  save_s_ = save_s_ ? (*save_s_ + save_s) / 2 : save_s;
+  if (setting_.config.every != CheckpointConfig::Every::kAuto) return;
+  const double now = interval_s();
+  if (said_interval_s_ && now < *said_interval_s_ * kSaidAgainBeyond && now > *said_interval_s_ / kSaidAgainBeyond) return;
+  said_interval_s_ = now;
+  const double observed = setting_.history.seconds + seconds(Clock::now() - started_);
+  log_.checkpoint_interval(current_.step, now, *save_s_, mean_seconds_between_failures(observed, setting_.history.failures),
+                           setting_.history.failures);
 }
 
 void Checkpointing::save(const TrainingState& state, const TrainConfig& config, const RunLength& length,
@@ -23,20 +93,91 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
   const channel::Phase before = status_.phase();
   const auto begin = Clock::now();
   status_.enter(channel::Phase::kSaving);
-  if (!all_finite(state)) {
-    throw DivergedError(
-        "after step " + std::to_string(state.step) +
-        " some weights are NaN or infinite; they are not saved. The newest checkpoint is from before that; a lower "
-        "learning rate, warm-up or clip_grad_norm may help");
+  wait_and_report();
+  last_ = begin;
+  current_ = {.step = state.step};
+  CheckpointState live = checkpoint_of(state, config, length, bucket_order, world);
+  if (evaluated_step_ == state.step) live.evaluation = evaluation_;
+
+  std::optional<CheckpointState> copy;
+  if (need == Need::kUseful && setting_.config.background) copy = host_copy_of(live);
+  if (copy) {
+    current_.pause_s = seconds(Clock::now() - begin);
+    task_.start([this, saved = std::move(*copy)] {
+      if (!all_finite(saved.model) || !all_finite(saved.optimizer)) diverged(saved.step);
+      write(saved);
+    });
+  } else {
+    if (!all_finite(state)) diverged(state.step);
+    std::exception_ptr error;
+    try {
+      write(live);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    current_.pause_s = seconds(Clock::now() - begin);
+    report(error, need);
+  }
+  log_.stood_still(Clock::now() - begin);
+  status_.enter(before);
+}
+
+// Nothing when there is no memory for it, which is said once: then saves are written at once, as without `background`.
+std::optional<CheckpointState> Checkpointing::host_copy_of(const CheckpointState& live) {
+  if (copy_refused_) return std::nullopt;
+  std::string why;
+  try {
+    return host_copy_.take(live);
+  } catch (const std::bad_alloc& refused) {
+    why = refused.what();
+  } catch (const c10::Error& refused) {
+    why = refused.what_without_backtrace();
+  }
+  copy_refused_ = true;
+  log_.warn(channel::ErrorKind::kCheckpoint,
+            "there is no memory for a copy of the training state (" + why + "); training waits while checkpoints are written");
+  return std::nullopt;
+}
+
+// On the thread of the task or on the caller's.
+void Checkpointing::write(const CheckpointState& state) {
+  const auto begin = Clock::now();
+  const auto at_stage = [&](const char* stage) {
+    if (std::strcmp(stage, "begun") != 0) faults_.at(FaultPhase::kSaving, state.step);
+    if (std::strcmp(stage, "model-half") != 0) claim_.check();
+  };
+  current_.result = save_checkpoint(setting_.folder, state, retention_of(setting_.config), at_stage);
+  current_.write_s = seconds(Clock::now() - begin);
+  // At once, also in the middle of a step: the agent counts progress by it.
+  log_.tell_agent_of_checkpoint(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
+                                current_.write_s);
+}
+
+void Checkpointing::report_finished() {
+  if (const auto error = task_.take_finished()) report(*error, Need::kUseful);
+}
+
+void Checkpointing::wait_and_report() {
+  task_.wait();
+  report_finished();
+}
+
+void Checkpointing::settle() const {
+  task_.wait_at_most(kSettle);
+}
+
+void Checkpointing::report(const std::exception_ptr& error, Need need) {
+  if (!error) {
+    log_.checkpoint(current_.step, current_.result.path.string(), current_.result.bytes, current_.pause_s, current_.write_s);
+    if (!current_.result.note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, current_.result.note);
+    measure(current_.write_s);
+    return;
   }
   try {
-    const SaveResult result = save_checkpoint(folder_, checkpoint_of(state, config, length, bucket_order, world), config_.keep,
-                                              [&](const char*) { faults_.at(FaultPhase::kSaving, state.step); });
-    const auto pause = Clock::now() - begin;
-    log_.checkpoint(state.step, result.path.string(), result.bytes, std::chrono::duration<double>(pause).count());
-    if (!result.note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, result.note);
-  } catch (const std::system_error& error) {
-    const std::string text = "the checkpoint of step " + std::to_string(state.step) + " could not be saved: " + error.what();
+    std::rethrow_exception(error);
+  } catch (const std::system_error& failed) {
+    const std::string text =
+        "the checkpoint of step " + std::to_string(current_.step) + " could not be saved: " + failed.what();
     if (need == Need::kRequired) {
       throw InternalError(
           text +
@@ -45,9 +186,6 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
     }
     log_.warn(channel::ErrorKind::kCheckpoint, text + "; training goes on, older checkpoints are untouched");
   }
-  last_ = Clock::now();
-  log_.stood_still(last_ - begin);
-  status_.enter(before);
 }
 
 }  // namespace ddprun::trainer

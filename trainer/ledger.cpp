@@ -40,24 +40,36 @@ void cut_file(const std::filesystem::path& file, std::int64_t resume_step) {
     if (keeps(content.substr(begin, end - begin), resume_step)) kept.append(content, begin, end + 1 - begin);
     begin = end + 1;
   }
-  if (kept.size() != content.size()) write_file_atomically(file, kept);
+  if (kept.size() == content.size()) return;
+  if (!content.starts_with(kept)) return write_file_atomically(file, kept);
+  // Shortening a file is atomic by itself, and works on a full disk.
+  if (::truncate(file.c_str(), static_cast<off_t>(kept.size())) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot cut " + file.string());
+  }
 }
 
 }  // namespace
 
-void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step) {
+void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
+                const std::function<void(const std::string&)>& on_trouble) {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("rank-") && name.ends_with(".jsonl")) cut_file(entry.path(), resume_step);
+    if (!name.starts_with("rank-") || !name.ends_with(".jsonl")) continue;
+    try {
+      cut_file(entry.path(), resume_step);
+    } catch (const std::system_error& error) {
+      on_trouble(std::string(error.what()) + "; the ledger has steps past " + std::to_string(resume_step) + " twice");
+    }
   }
 }
 
 Ledger::Ledger(const std::filesystem::path& folder, int rank, std::function<void(const std::string&)> on_trouble)
     : file_(ledger_file(folder, rank).string()), on_trouble_(std::move(on_trouble)) {
-  std::filesystem::create_directories(folder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw std::system_error(errno, std::generic_category(), file_);
+  if (fd_ < 0) on_trouble_(file_ + ": " + std::generic_category().message(errno) + "; this rank writes no ledger");
 }
 
 Ledger::~Ledger() {
@@ -76,6 +88,10 @@ void Ledger::write(std::int64_t step, std::int64_t epoch, std::int64_t position,
   const ssize_t written = ::write(fd_, line_.data(), line_.size());
   if (written == static_cast<ssize_t>(line_.size())) return;
   const int error = written < 0 ? errno : ENOSPC;
+  if (written > 0) {  // half a line: the next start would drop it, other readers need not see it
+    const off_t size = ::lseek(fd_, 0, SEEK_END);
+    [[maybe_unused]] const int cut = size < written ? 0 : ::ftruncate(fd_, size - written);
+  }
   ::close(fd_);
   fd_ = -1;
   on_trouble_(file_ + ": " + std::generic_category().message(error) + "; the ledger ends at step " + std::to_string(step - 1));

@@ -11,12 +11,14 @@
 namespace ddprun::trainer {
 
 // Drops what all ranks wrote past `resume_step` finished steps, and torn last lines. Called by rank 0 before anybody writes.
-void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step);
+// Works on a full disk; a file that can't be cut is told to `on_trouble`.
+void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
+                const std::function<void(const std::string&)>& on_trouble);
 
 class Ledger {
  public:
-  // Opens rank-XXXXX.jsonl of the folder for appending. A write that fails is told once to `on_trouble` and ends the ledger,
-  // not the training. Throws std::system_error when it can't be opened.
+  // Opens rank-XXXXX.jsonl of the folder for appending. When it can't be opened or written, that is told once to `on_trouble`
+  // and ends the ledger, not the training.
   Ledger(const std::filesystem::path& folder, int rank, std::function<void(const std::string&)> on_trouble);
   ~Ledger();
   Ledger(const Ledger&) = delete;

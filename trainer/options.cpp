@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array<std::string_view, 4> kFlags{"--run-dir", "--resume", "--version", "--help"};
+constexpr std::array<std::string_view, 5> kFlags{"--run-dir", "--resume", "--export-weights", "--version", "--help"};
 
 // CLI11 only says that it doesn't know a flag; the nearest one is ours to name.
 void refuse_unknown_flag(const std::vector<std::string>& arguments) {
@@ -47,6 +47,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("--resume", resume,
                  "auto: from the newest valid checkpoint of the run directory; never; or a checkpoint's folder")
       ->type_name("auto|never|PATH");
+  std::vector<std::string> exported;
+  app.add_option(
+         "--export-weights", exported,
+         "write the weights of a checkpoint, or of a run directory's newest valid one, to a safetensors file, and train "
+         "nothing")
+      ->type_name("CHECKPOINT FILE")
+      ->expected(2);
   app.add_flag("--version", version, "version of ddptrain and of its LibTorch");
 
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // what CLI11 wants
@@ -62,6 +69,13 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   if (version) {
     options.action = Options::Action::kSayVersion;
+    return options;
+  }
+  if (!exported.empty()) {
+    if (!config.empty()) throw UsageError("--export-weights CHECKPOINT FILE takes no config, found " + config);
+    options.action = Options::Action::kExportWeights;
+    options.export_from = exported.front();
+    options.export_to = exported.back();
     return options;
   }
   if (config.empty())

@@ -14,8 +14,10 @@ struct Options {
   std::filesystem::path run_dir;       // empty: runs/<name>
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // kPath
-  enum class Action { kTrain, kSayVersion, kSayHelp };
+  enum class Action { kTrain, kExportWeights, kSayVersion, kSayHelp };
   Action action = Action::kTrain;
+  std::filesystem::path export_from;  // kExportWeights: a checkpoint's folder, or a run directory
+  std::filesystem::path export_to;
   std::string help;  // kSayHelp
 };
 

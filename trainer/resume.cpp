@@ -90,7 +90,14 @@ std::optional<ResumeFrom> agree_on_checkpoint(const std::filesystem::path& check
   }
   // A newer one that is valid here but not for all ranks would be "already published" when its step is saved again, and is not
   // what the others go on from.
-  if (peers.rank() == 0) supersede_after(checkpoints, agreed, candidates, warn);
+  if (peers.rank() == 0) {
+    supersede_after(checkpoints, agreed, candidates, warn);
+    try {
+      mend_latest(chosen->path);
+    } catch (const std::system_error& error) {
+      warn(std::string(error.what()) + "; it is for people only, and the run goes on");
+    }
+  }
   return ResumeFrom{agreed, chosen->path};
 }
 

@@ -112,14 +112,30 @@ void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
       result.loss, 100 * result.accuracy);
 }
 
-void RunLog::checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s) {
-  if (rank_ != 0) return;
-  metrics_->write("checkpoint", {{"step", step}, {"path", path}, {"bytes", bytes}, {"pause_s", pause_s}});
+void RunLog::tell_agent_of_checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s,
+                                      double save_s) const {
+  if (rank_ != 0 || status_.agent() == nullptr) return;
+  status_.agent()->send(
+      channel::CheckpointPublished{.step = step, .path = path, .pause_s = pause_s, .save_s = save_s, .bytes = bytes});
+}
+
+void RunLog::checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s, double save_s) {
+  if (rank_ != 0 || !metrics_) return;
+  metrics_->write("checkpoint", {{"step", step}, {"path", path}, {"bytes", bytes}, {"pause_s", pause_s}, {"save_s", save_s}});
   if (events_) events_->flush();
-  if (status_.agent() != nullptr) {
-    status_.agent()->send(
-        channel::CheckpointPublished{.step = step, .path = path, .pause_s = pause_s, .save_s = pause_s, .bytes = bytes});
+}
+
+void RunLog::checkpoint_interval(std::int64_t step, double seconds, double save_s, double mtbf_s, std::int64_t failures) {
+  if (rank_ != 0) return;
+  if (metrics_) {
+    metrics_->write("checkpoint_interval",
+                    {{"step", step}, {"interval_s", seconds}, {"save_s", save_s}, {"mtbf_s", mtbf_s}, {"failures", failures}});
   }
+  std::printf(
+      "ddptrain: a checkpoint every %.0f s: a save takes %.2g s, and a failure is expected every %.1f h (%lld so far in this "
+      "run)\n",
+      seconds, save_s, mtbf_s / 3600, static_cast<long long>(failures));
+  std::fflush(stdout);
 }
 
 void RunLog::end(std::int64_t step, const std::string& how) {

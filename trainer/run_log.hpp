@@ -39,7 +39,13 @@ class RunLog {
   // Any other step is finished: at most every 50 ms something is sent.
   void heartbeat(std::int64_t step);
   void evaluation(std::int64_t step, const Evaluation& result);
-  void checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s);
+  // A checkpoint is published: training stood still for `pause_s` and the writing took `save_s`. Two calls, since the agent
+  // hears of it at once, from whichever thread wrote it; everything else here belongs to the training thread.
+  void tell_agent_of_checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s,
+                                double save_s) const;
+  void checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s, double save_s);
+  // How often checkpoints are worth their time, as found by "every": "auto", and what it was computed from.
+  void checkpoint_interval(std::int64_t step, double seconds, double save_s, double mtbf_s, std::int64_t failures);
   void end(std::int64_t step, const std::string& how);
   // Something went wrong and training goes on.
   void warn(channel::ErrorKind kind, const std::string& message);

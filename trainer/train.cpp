@@ -128,6 +128,7 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   const Evaluation result =
       evaluate(*state.model, work.test_set, work.normalization, work.config.eval_batch_size, work.device, work.peers);
   work.log.evaluation(state.step, result);
+  if (work.checkpointing) work.checkpointing->evaluated(state.step, result);
   work.log.stood_still(std::chrono::steady_clock::now() - begin);
   work.status.enter(channel::Phase::kRunning);
 }
@@ -156,6 +157,7 @@ Outcome train(TrainingState& state, Workspace& work) {
       return Outcome::kPreempted;
     }
     train_step(state, work);
+    if (work.checkpointing) work.checkpointing->report_finished();
     // Evaluation comes first: a checkpoint of this step says that its evaluation is in the log.
     if (evaluates_after(work.length, work.config, state.step)) evaluate_and_log(state, work);
     if (work.checkpointing && state.step < work.length.total_steps && work.checkpointing->due(state.step)) {

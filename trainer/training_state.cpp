@@ -8,6 +8,7 @@
 
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <unordered_map>
 
 #include "common/config/parse_config.hpp"
@@ -49,6 +50,13 @@ void copy_weights(TrainingState& state, const std::vector<NamedTensor>& saved, c
   }
 }
 
+// Of a safetensors file, or of a checkpoint's folder.
+std::vector<NamedTensor> initial_weights(const std::filesystem::path& source) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(source, none)) return read_safetensors(source).tensors;
+  return load_weights(source).model;
+}
+
 }  // namespace
 
 TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device) {
@@ -58,7 +66,7 @@ TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c1
   for (const auto& item : state.model->named_parameters()) state.parameters.push_back({item.key(), item.value()});
   for (const auto& item : state.model->named_buffers()) state.buffers.push_back({item.key(), item.value()});
   if (!config.model.init.empty()) {
-    copy_weights(state, read_safetensors(config.model.init).tensors, config.model.init, /*buffers_too=*/false);
+    copy_weights(state, initial_weights(config.model.init), config.model.init, /*buffers_too=*/false);
   }
   state.optimizer = make_optimizer(config.optimizer, state.parameters);
   return state;

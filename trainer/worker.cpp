@@ -12,13 +12,17 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
 #include "common/run_directory.hpp"
+#include "common/run_lock.hpp"
 #include "common/version.hpp"
 #include "trainer/failure.hpp"
+#include "trainer/failure_history.hpp"
+#include "trainer/kept_history.hpp"
 #include "trainer/parallel/agent_channel.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/environment.hpp"
@@ -83,8 +87,11 @@ class Worker {
   bool claim_directory();
   void prepare_state();
   void prepare_workspace();
+  void keep_history();
+  Checkpointing::Setting checkpoint_setting() const;
   int finish(Outcome outcome);
   Warn warn();
+  Warn ledger_warn();
 
   const Options& options_;
   WorkerEnvironment environment_;
@@ -204,6 +211,7 @@ void Worker::prepare_state() {
     restore(state_, saved, length_, from->path);
     differences = rounding_differences(saved, config_, peers_->world());
   }
+  if (!from) keep_history();
   log_->open(directory_.layout, config_, length_, state_.step);
   if (from) {
     log_->resumed(environment_.restart_count > 0 ? RunLog::Again::kRestart : RunLog::Again::kResume, state_.step,
@@ -212,6 +220,26 @@ void Worker::prepare_state() {
   if (!differences.empty() && peers_->rank() == 0) {
     std::fprintf(stderr, "ddptrain: the numbers agree with those of the run so far to rounding, not to the bit: %s\n",
                  differences.c_str());
+  }
+}
+
+// Whoever removed the checkpoints of a run may not have meant its figures.
+void Worker::keep_history() {
+  if (peers_->rank() != 0) return;
+  try {
+    std::string names;
+    for (const auto& path : keep_history_without_checkpoints(directory_.layout)) {
+      names += (names.empty() ? "" : ", ") + path.filename().string();
+    }
+    if (names.empty()) return;
+    warn()(
+        "this run had checkpoints, but " + directory_.layout.checkpoints().string() +
+        " has none that it goes on from: training begins at step 0, and what is recorded of the earlier training is kept as " +
+        names);
+  } catch (const std::system_error& error) {
+    throw UsageError(
+        "this run had checkpoints and begins at step 0 without them, but what is recorded of it can't be renamed: " +
+        std::string(error.what()) + "; mend that, or use --fresh or another --run-dir");
   }
 }
 
@@ -240,13 +268,27 @@ void Worker::prepare_workspace() {
   for (const NamedTensor& parameter : state_.parameters) work_->clipped.push_back(parameter.tensor);
   work_->parallel = std::make_unique<DataParallel>(state_.parameters, state_.buffers, group_, config_.ddp, state_.bucket_order);
   if (peers_->rank() == 0) {
-    work_->checkpointing =
-        std::make_unique<Checkpointing>(directory_.layout.checkpoints(), config_.checkpoint, faults_, *log_, status_);
-    if (config_.data.ledger) cut_ledger(directory_.layout.ledger(), state_.step);
+    work_->checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(), faults_, *log_, status_);
+    work_->checkpointing->begin();
+    if (config_.data.ledger) cut_ledger(directory_.layout.ledger(), state_.step, ledger_warn());
   }
   if (!config_.data.ledger) return;
   peers_->meet();  // nobody writes before rank 0 has cut
-  work_->ledger = std::make_unique<Ledger>(directory_.layout.ledger(), environment_.rank, warn());
+  work_->ledger = std::make_unique<Ledger>(directory_.layout.ledger(), environment_.rank, ledger_warn());
+}
+
+Checkpointing::Setting Worker::checkpoint_setting() const {
+  Checkpointing::Setting setting{
+      .folder = directory_.layout.checkpoints(),
+      .config = config_.checkpoint,
+      .generation = {.term = read_run_term(directory_.layout.root), .restart = environment_.restart_count}};
+  if (device_->is_cuda()) {
+    setting.source = {.on_device = true, .synchronize = [device = device_->index()] { cuda_module()->synchronize(device); }};
+  }
+  if (config_.checkpoint.every == CheckpointConfig::Every::kAuto) {
+    setting.history = read_failure_history(directory_.layout.metrics());
+  }
+  return setting;
 }
 
 int Worker::finish(Outcome outcome) {
@@ -256,6 +298,10 @@ int Worker::finish(Outcome outcome) {
   peers_->meet();
   work_.reset();  // loader and Reducer end before the group that they use
   return static_cast<int>(outcome == Outcome::kDone ? ExitCode::kDone : ExitCode::kPreempted);
+}
+
+Warn Worker::ledger_warn() {
+  return [this](const std::string& message) { log_->warn(channel::ErrorKind::kException, message); };
 }
 
 Warn Worker::warn() {
@@ -279,6 +325,8 @@ int Worker::fail(const std::exception_ptr& error) {
     report.exit_code = failure.exit_code;
     agent_->send(report);
   }
+  // A checkpoint that is being written is worth more than the time it takes; whoever wants us gone sooner says so.
+  if (work_ && work_->checkpointing) work_->checkpointing->settle();
   return failure.exit_code;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "trainer/export_weights.hpp"
 #include "trainer/options.hpp"
 #include "trainer/signals.hpp"
 #include "trainer/worker.hpp"
@@ -20,6 +21,9 @@ int main(int argc, char** argv) {
         return 0;
       case trainer::Options::Action::kSayHelp:
         std::fputs(options.help.c_str(), stdout);
+        return 0;
+      case trainer::Options::Action::kExportWeights:
+        std::puts(trainer::export_weights(options.export_from, options.export_to).c_str());
         return 0;
       case trainer::Options::Action::kTrain:
         break;

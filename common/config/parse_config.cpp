@@ -282,6 +282,13 @@ class ConfigReader {
         c.optimizer.type == OptimizerConfig::Type::kSgd) {
       add("/optimizer/nesterov", Part::kValue, "nesterov needs a momentum above 0, found 0 (/optimizer/nesterov)");
     }
+    for (const char* interval : {"/checkpoint/every_steps", "/checkpoint/every_seconds"}) {
+      const bool set =
+          std::string_view(interval).ends_with("steps") ? c.checkpoint.every_steps != 0 : c.checkpoint.every_seconds != 0;
+      if (c.checkpoint.every != CheckpointConfig::Every::kAuto || !set || !all_good({"/checkpoint/every", interval})) continue;
+      add(interval, Part::kValue,
+          "expected 0 or nothing beside \"every\": \"auto\", which chooses the time by itself (" + std::string(interval) + ")");
+    }
     if (c.data.mean.has_value() != c.data.std.has_value() && all_good({"/data/mean", "/data/std"})) {
       const std::string found = c.data.mean ? "mean" : "std", missing = c.data.mean ? "std" : "mean";
       add("/data/" + found, Part::kKey,

@@ -66,9 +66,16 @@ struct ScheduleConfig {
 };
 
 struct CheckpointConfig {
-  std::int64_t every_steps = 0;  // 0: not by steps
-  double every_seconds = 0;      // 0: not by time (rank 0's clock decides, all ranks agree)
-  std::int64_t keep = 3;         // newest N kept; at least 1. One is always written at the end of the run
+  enum class Every { kGiven, kAuto };
+  Every every = Every::kGiven;        // "given": by the next two | "auto": by save time and failure rate, as measured
+  std::int64_t every_steps = 0;       // 0: not by steps
+  double every_seconds = 0;           // 0: not by time (rank 0's clock decides)
+  std::int64_t keep = 3;              // newest N kept; at least 1. One is always written at the end of the run
+  std::int64_t keep_every_steps = 0;  // the first at or past each multiple is kept for ever; 0: none is
+  std::int64_t keep_best = 0;         // so many of the best are kept as well; then each evaluation is followed by a save
+  enum class BestBy { kAccuracy, kLoss };
+  BestBy best_by = BestBy::kAccuracy;  // "accuracy" | "loss", of the test set
+  bool background = true;              // write beside training, from a copy in host memory
 };
 
 struct DdpConfig {

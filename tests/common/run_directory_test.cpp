@@ -13,6 +13,7 @@
 
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
+#include "common/run_lock.hpp"
 #include "tests/common/temporary_folder.hpp"
 
 namespace ddprun {
@@ -128,6 +129,33 @@ TEST(RunDirectory, FinishedIsJudgedByThisConfig) {
   EXPECT_TRUE(opened(folder / "b", config_with({"max_steps=100"})).finished);
   EXPECT_FALSE(opened(folder / "b", config_with({"max_steps=200"})).finished);
   EXPECT_FALSE(opened(folder / "b", config_with()).finished) << "0 is no limit";
+}
+
+// The link is for people; a killed writer may leave it behind, and people remove it.
+TEST(RunDirectory, TheNewestCheckpointIsFoundWithoutALink) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  const std::filesystem::path latest = folder / "a/checkpoints/latest";
+  add_checkpoint(folder / "a", 50, false, 3);
+  add_checkpoint(folder / "a", 100, true, 3);
+  for (const char* target : {"", "step-000000050", "nowhere"}) {
+    std::filesystem::remove(latest);
+    if (*target != '\0') std::filesystem::create_symlink(target, latest);
+    EXPECT_EQ(opened(folder / "a").latest_step, 100) << target;
+    EXPECT_TRUE(opened(folder / "a").finished) << target;
+  }
+  write_text(folder / "a/checkpoints/step-000000200/manifest.json", "torn");
+  write_text(folder / "a/checkpoints/step-000000300.bad/manifest.json", "{\"step\": 300}");
+  EXPECT_EQ(opened(folder / "a").latest_step, 100);
+}
+
+TEST(RunDirectory, EachHolderHasAHigherTerm) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(read_run_term(folder / "a"), 0);
+  for (const std::int64_t term : {1, 2, 3}) {
+    opened(folder / "a");
+    EXPECT_EQ(read_run_term(folder / "a"), term);
+  }
 }
 
 TEST(RunDirectory, ABrokenManifestIsNoLatestStep) {

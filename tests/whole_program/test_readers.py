@@ -1,12 +1,16 @@
 """What ddptrain writes is read by the programs it is meant for, and the other way round: the real safetensors package and the real
 TensorBoard."""
 
+import ctypes
+import ctypes.util
 import pathlib
+import re
 
 import jobs
 import pytest
 
 numpy = pytest.importorskip("numpy")
+safetensors = pytest.importorskip("safetensors")
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
 CNN_SHAPES = {
@@ -28,6 +32,28 @@ def train(ddptrain, folder: pathlib.Path, data: pathlib.Path, run_dir: str = "ru
 
 def latest_model(run_dir: pathlib.Path) -> pathlib.Path:
     return run_dir / "checkpoints" / "latest" / "model.safetensors"
+
+
+class Xxh128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def xxh3_128() -> callable:
+    """bytes to hex by the system's libxxhash, as Python's xxhash package does it."""
+    name = ctypes.util.find_library("xxhash")
+    if name is None:
+        pytest.skip("needs libxxhash")
+    function = ctypes.CDLL(name).XXH3_128bits
+    function.restype, function.argtypes = Xxh128, [ctypes.c_char_p, ctypes.c_size_t]
+    return lambda content: "{0.high:016x}{0.low:016x}".format(function(content, len(content)))
+
+
+def documented_reader() -> dict:
+    """What docs/checkpoints.md gives to others, as it stands there."""
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    names: dict = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.S).group(1), names)
+    return names
 
 
 def random_weights(seed: int) -> dict:
@@ -77,6 +103,61 @@ def test_a_checkpoint_goes_through_python_and_back(ddptrain_bin, data, tmp_path)
     assert back.keys() == weights.keys()
     for name, tensor in weights.items():
         numpy.testing.assert_allclose(back[name], tensor, rtol=0, atol=1e-29, err_msg=name)
+
+
+def test_the_documented_reader_takes_what_ddptrain_takes_and_refuses_what_it_refuses(ddptrain_bin, data, tmp_path):
+    digest, reader = xxh3_128(), documented_reader()
+    done = train(ddptrain_bin, tmp_path, data, checkpoint={"every_steps": 7, "keep": 3, "keep_best": 1})
+    assert done.returncode == 0, done.stderr
+    checkpoints = tmp_path / "run" / "checkpoints"
+    folder, manifest = reader["newest_valid"](checkpoints, digest)
+    assert manifest["step"] == 40 and manifest["finished"] and manifest["position"] == 0 and manifest["epoch"] == 2
+    assert float(manifest["evaluation"]["accuracy"]) == jobs.metrics(tmp_path / "run", "eval")[-1]["accuracy"]
+    model, optimizer = reader["load"](folder)
+    assert_equal(model, safetensors_numpy.load_file(latest_model(tmp_path / "run")))
+    assert set(optimizer) == {f"{name}.{field}" for name in model for field in ("exp_avg", "exp_avg_sq", "step")}
+
+    damaged = folder / "optimizer.safetensors"
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    older, manifest = reader["newest_valid"](checkpoints, digest)
+    assert manifest["step"] == 35 and older != folder
+    text = (older / "manifest.json").read_text(encoding="utf-8")
+    (older / "manifest.json").write_text(text.replace('"world_size": 1', '"world_size": 2'), encoding="utf-8")
+    again = train(ddptrain_bin, tmp_path, data, checkpoint={"every_steps": 7, "keep": 3, "keep_best": 1}, epochs=3)
+    assert again.returncode == 0, again.stderr
+    taken = jobs.metrics(tmp_path / "run", "resume")[-1]["step"]
+    assert taken < 35 and {p.name for p in checkpoints.glob("*.bad")} == {"step-000000040.bad", "step-000000035.bad"}
+
+
+@pytest.mark.parametrize("of_run", [True, False], ids=["run", "checkpoint"])
+def test_exported_weights_are_those_of_the_checkpoint_and_can_begin_another_run(ddptrain_bin, data, tmp_path, of_run):
+    assert train(ddptrain_bin, tmp_path, data, "first", model={"type": "cnn"}, max_steps=3).returncode == 0
+    source = tmp_path / "first" if of_run else tmp_path / "first" / "checkpoints" / "latest"
+    done = jobs.run([ddptrain_bin, "--export-weights", source, tmp_path / "weights.safetensors"])
+    assert done.returncode == 0, done.stderr
+    assert "step 3" in done.stdout and "weights.safetensors" in done.stdout
+    weights = safetensors_numpy.load_file(tmp_path / "weights.safetensors")
+    assert_equal(weights, safetensors_numpy.load_file(latest_model(tmp_path / "first")))
+    with safetensors.safe_open(tmp_path / "weights.safetensors", "numpy") as file:
+        assert file.metadata()["format"] == "pt" and file.metadata()["ddprun.step"] == "3"
+    for name, begin in (("second", tmp_path / "weights.safetensors"), ("third", tmp_path / "first" / "checkpoints" / "latest")):
+        done = train(ddptrain_bin, tmp_path, data, name, model={"type": "cnn", "init": str(begin)}, optimizer=STANDS_STILL, max_steps=1)
+        assert done.returncode == 0, done.stderr
+        for key, tensor in safetensors_numpy.load_file(latest_model(tmp_path / name)).items():
+            numpy.testing.assert_allclose(tensor, weights[key], rtol=0, atol=1e-29, err_msg=key)
+
+
+def test_weights_of_a_damaged_checkpoint_are_not_exported(ddptrain_bin, data, tmp_path):
+    assert train(ddptrain_bin, tmp_path, data, max_steps=3).returncode == 0
+    model = latest_model(tmp_path / "run")
+    model.write_bytes(model.read_bytes()[:-1])
+    for source in (tmp_path / "run", tmp_path / "run" / "checkpoints" / "latest", tmp_path, tmp_path / "nowhere"):
+        done = jobs.run([ddptrain_bin, "--export-weights", source, tmp_path / "weights.safetensors"])
+        assert done.returncode == 2, done.stderr
+        assert str(source) in done.stderr or "model.safetensors" in done.stderr
+    assert not (tmp_path / "weights.safetensors").exists()
 
 
 @pytest.mark.parametrize("damage, named", [

@@ -106,7 +106,7 @@ def test_the_next_invocation_goes_on_where_a_failed_one_ended(ddprun_bin, data, 
 
 
 def test_a_corrupt_newest_checkpoint_is_set_aside_and_the_one_before_is_taken(ddprun_bin, data, tmp_path, undisturbed):
-    config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, checkpoint={"background": False}))
     command = [ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 0, "--run-dir", tmp_path / "run", config]
     jobs.run(command, DDPTRAIN_FAULT="exit=7 rank=1 step=16")
     newest = (tmp_path / "run" / "checkpoints" / "latest").resolve()
@@ -123,7 +123,7 @@ def test_a_corrupt_newest_checkpoint_is_set_aside_and_the_one_before_is_taken(dd
 
 
 def test_when_every_checkpoint_is_bad_it_refuses_to_start_over(ddprun_bin, data, tmp_path):
-    config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, checkpoint={"background": False}))
     command = [ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 0, "--run-dir", tmp_path / "run", config]
     jobs.run(command, DDPTRAIN_FAULT="exit=7 rank=1 step=16")
     for file in (tmp_path / "run" / "checkpoints").glob("step-*/model.safetensors"):

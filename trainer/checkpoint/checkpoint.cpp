@@ -4,10 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -15,6 +12,7 @@
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
+#include "trainer/checkpoint/checkpoint_folder.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 
@@ -23,55 +21,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kStepPrefix = "step-";
-constexpr std::string_view kTemporaryPrefix = ".tmp-";
-constexpr const char* kLatest = "latest";
-
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
-}
-
-std::string folder_name(std::int64_t step) {
-  char name[40];
-  std::snprintf(name, sizeof name, "step-%09lld", static_cast<long long>(step));
-  return name;
-}
-
-// The step of a checkpoint's folder, by its name; nothing for any other name.
-std::optional<std::int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
-  if (error != std::errc{} || rest != end || step < 0 || folder_name(step) != name) return std::nullopt;
-  return step;
-}
-
-struct Published {
-  std::int64_t step = 0;
-  fs::path path;
-};
-
-std::vector<Published> newest_first(const fs::path& checkpoints_dir) {
-  std::vector<Published> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(checkpoints_dir, error), end; !error && entry != end; entry.increment(error)) {
-    if (const auto step = step_of(entry->path().filename().string())) found.push_back({*step, entry->path()});
-  }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    throw std::system_error(error, "cannot list " + checkpoints_dir.string());
-  }
-  std::sort(found.begin(), found.end(), [](const Published& a, const Published& b) { return a.step > b.step; });
-  return found;
 }
 
 Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path file = checkpoint / kManifestFile;
   std::error_code error;
   if (!fs::is_regular_file(file, error)) throw UsageError(file.string() + " is missing");
-  std::ifstream in(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in.is_open() || in.bad()) throw UsageError(file.string() + " cannot be read");
+  std::string text;
+  try {
+    std::ifstream in(file, std::ios::binary);
+    text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+    if (!in.is_open() || in.bad()) throw UsageError(file.string() + " cannot be read");
+  } catch (const std::ios_base::failure& unreadable) {  // of the iterator, which bypasses the stream's state
+    throw UsageError(file.string() + " cannot be read: " + unreadable.what());
+  }
   try {
     Manifest manifest = decode_manifest(text);
     if (folder_name(manifest.state.step) != checkpoint.filename()) {
@@ -108,21 +73,6 @@ Manifest verify(const fs::path& checkpoint) {
     }
   }
   return manifest;
-}
-
-// Replaced by rename, so there is no moment without `latest`.
-void point_latest_to(const fs::path& checkpoints_dir, const std::string& name) {
-  const fs::path temporary = checkpoints_dir / (".tmp-latest-" + std::to_string(::getpid()));
-  const fs::path latest = checkpoints_dir / kLatest;
-  if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) fail("cannot remove " + temporary.string());
-  if (::symlink(name.c_str(), temporary.c_str()) != 0) fail("cannot make the link " + temporary.string());
-  if (::rename(temporary.c_str(), latest.c_str()) != 0) {
-    const int reason = errno;
-    ::unlink(temporary.c_str());
-    errno = reason;
-    fail("cannot replace the link " + latest.string());
-  }
-  fsync_directory(checkpoints_dir);
 }
 
 // A folder that only its writer sees. It holds a flock for as long as it lives, which tells a dead writer's folder from a live
@@ -180,25 +130,31 @@ void remove_stale(const fs::path& checkpoints_dir, std::string& notes) {
     }
   }
   for (const fs::path& path : stale) {
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (error) add_note(notes, "cannot remove " + path.string() + ": " + error.message());
+    const std::string reason = remove_folder(path);
+    if (!reason.empty()) add_note(notes, "cannot remove " + path.string() + ": " + reason);
   }
 }
 
-// Beyond the newest `keep`, oldest first. Each is renamed before it is taken apart, so that a kill in between leaves no folder
-// that looks like a checkpoint and is none.
-void retain(const fs::path& checkpoints_dir, std::int64_t keep, const fs::path& just_written, std::string& notes) {
-  std::vector<Published> all = newest_first(checkpoints_dir);
-  auto excess = static_cast<std::int64_t>(all.size()) - std::max<std::int64_t>(keep, 1);
-  for (auto oldest = all.rbegin(); oldest != all.rend() && excess > 0; ++oldest, --excess) {
-    if (oldest->path == just_written) continue;
-    const fs::path doomed =
-        checkpoints_dir / (".tmp-remove-" + oldest->path.filename().string() + "-" + std::to_string(::getpid()));
-    std::error_code error;
-    fs::rename(oldest->path, doomed, error);
-    if (!error) fs::remove_all(doomed, error);
-    if (error) add_note(notes, "cannot remove the old checkpoint " + oldest->path.string() + ": " + error.message());
+// Of a manifest that can be trusted; nothing of any other.
+std::optional<Manifest> readable_manifest(const fs::path& checkpoint) {
+  try {
+    return read_manifest(checkpoint);
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
+
+// What the rules don't keep, oldest first. A checkpoint whose manifest can't be read takes no place from a good one, and stays:
+// the next start sets it aside and names it.
+void retain(const fs::path& checkpoints_dir, const Retention& retention, std::int64_t just_written, std::string& notes) {
+  std::vector<RetainedCheckpoint> all;
+  for (const Published& published : newest_first(checkpoints_dir)) {
+    if (const auto manifest = readable_manifest(published.path)) all.push_back({published.step, manifest->state.evaluation});
+  }
+  for (const std::int64_t step : steps_to_remove(all, retention, just_written)) {
+    const fs::path path = checkpoints_dir / folder_name(step);
+    const std::string reason = remove_folder(path);
+    if (!reason.empty()) add_note(notes, "cannot remove the old checkpoint " + path.string() + ": " + reason);
   }
 }
 
@@ -271,9 +227,10 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
 
 }  // namespace
 
-SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointState& state, std::int64_t keep,
+SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointState& state, const Retention& retention,
                            const StageObserver& at_stage) {
   const StageObserver reached = at_stage ? at_stage : [](const char*) {};
+  reached("begun");
   SaveResult result;
   result.path = checkpoints_dir / folder_name(state.step);
   fs::create_directories(checkpoints_dir);
@@ -286,7 +243,7 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
   }
   point_latest_to(checkpoints_dir, result.path.filename().string());
   reached("latest-moved");
-  retain(checkpoints_dir, keep, result.path, result.note);
+  retain(checkpoints_dir, retention, state.step, result.note);
   return result;
 }
 
@@ -328,6 +285,22 @@ fs::path set_aside(const Candidate& bad) {
     fsync_directory(checkpoints_dir);
   }
   return aside;
+}
+
+void mend_latest(const fs::path& checkpoint) {
+  const fs::path checkpoints_dir = checkpoint.parent_path();
+  std::error_code no_link;
+  if (fs::read_symlink(checkpoints_dir / kLatest, no_link) == checkpoint.filename()) return;
+  point_latest_to(checkpoints_dir, checkpoint.filename().string());
+}
+
+CheckpointState load_weights(const fs::path& link_or_path) {
+  std::error_code not_there;                                     // said when it is read
+  const fs::path real = fs::canonical(link_or_path, not_there);  // checkpoints/latest is a link
+  const fs::path& path = not_there ? link_or_path : real;
+  CheckpointState state = verify(path).state;
+  state.model = read_safetensors(path / kModelFile).tensors;
+  return state;
 }
 
 CheckpointState load_checkpoint(const fs::path& path) {

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/retention.hpp"
 #include "trainer/optim/optimizer.hpp"
 
 namespace ddprun::trainer {
@@ -31,6 +33,7 @@ struct CheckpointState {
   std::string torch_version;
   std::uint64_t seed = 0;
   std::string config_digest;
+  std::optional<CheckpointEvaluation> evaluation;  // made after this very step; nothing when there was none
   std::vector<std::vector<std::int64_t>>
       bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (DECISIONS.md 19); may be empty
   std::vector<NamedTensor> model;  // parameters and buffers; after loading wider elements come first, so go by name
@@ -43,17 +46,18 @@ struct SaveResult {
   std::string note;  // for the console, empty when all went well: why an older checkpoint or a dead writer's folder stays
 };
 
-// Told of each stage of a save as it is reached: "model-half" (in the middle of that file), "model-written",
-// "optimizer-written", "manifest-written", "renamed", "latest-moved". Tests let faults happen there.
+// Told of each stage of a save as it is reached: "begun", "model-half" (in the middle of that file), "model-written",
+// "optimizer-written", "manifest-written", "renamed", "latest-moved". What it throws ends the save there: before "renamed"
+// nothing is published. Tests let faults happen in it, and a writer that was superseded learns of it there.
 using StageObserver = std::function<void(const char* stage)>;
 
-// Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes the oldest ones beyond `keep` (never the
+// Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes what `retention` doesn't keep (never the
 // one just written). A step that is already published and valid keeps its tensors; only what its manifest says about the run's
 // end (finished, total_steps, config_*) is brought up to date. An invalid one of that step is set aside. Throws
 // std::system_error naming the path (disk full, read-only); then nothing half-written is visible and older checkpoints are
-// untouched. One writer a folder: the holder of the run directory's lock.
-SaveResult save_checkpoint(const std::filesystem::path& checkpoints_dir, const CheckpointState& state, std::int64_t keep,
-                           const StageObserver& at_stage = {});
+// untouched. One writer a folder: see writer_claim.hpp.
+SaveResult save_checkpoint(const std::filesystem::path& checkpoints_dir, const CheckpointState& state,
+                           const Retention& retention, const StageObserver& at_stage = {});
 
 struct Candidate {
   std::int64_t step = 0;
@@ -67,6 +71,13 @@ std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoi
 // Renames a bad checkpoint out of the way (step-000000400.bad, .bad-2, ...); returns the new path. When `latest` pointed to it,
 // `latest` points to the newest of the others afterwards, or is gone.
 std::filesystem::path set_aside(const Candidate& bad);
+
+// Points `latest` to this checkpoint unless it already does: a writer that was killed between its two renames leaves it behind,
+// and people remove it. Throws std::system_error.
+void mend_latest(const std::filesystem::path& checkpoint);
+
+// Reads a checkpoint's weights and buffers, and not its optimizer, verifying all of it. Throws UsageError.
+CheckpointState load_weights(const std::filesystem::path& path);
 
 // Reads a checkpoint, verifying it once more. Throws UsageError naming file and problem.
 CheckpointState load_checkpoint(const std::filesystem::path& path);

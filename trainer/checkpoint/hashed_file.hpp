@@ -35,10 +35,13 @@ class HashedFileWriter {
   FileFacts finish();
 
  private:
+  void begin_writeback();
+
   struct Hash;
   std::filesystem::path file_;
   int fd_ = -1;
   std::int64_t bytes_ = 0;
+  std::int64_t handed_to_disk_ = 0;
   std::unique_ptr<Hash> hash_;
 };
 

@@ -1,5 +1,8 @@
 #include "trainer/checkpoint/manifest.hpp"
 
+#include <array>
+#include <charconv>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -13,28 +16,47 @@ using nlohmann::json;
 constexpr int kVersion = 1;
 constexpr const char* kOwnChecksum = "xxh3_128";
 
+// As text, so that the checksum over the manifest doesn't depend on how a program prints numbers.
+std::string exact_text(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.17g", value);
+  return text.data();
+}
+
+double number_of(const json& text) {
+  const std::string& digits = text.get_ref<const std::string&>();
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{} || end != digits.data() + digits.size()) throw UsageError("has '" + digits + "' for a number");
+  return value;
+}
+
 json to_json(const Manifest& manifest) {
   const CheckpointState& state = manifest.state;
   json files = json::object();
   for (const auto& [name, facts] : manifest.files) files[name] = {{"bytes", facts.bytes}, {"xxh3_128", facts.xxh3_128}};
-  return {{"version", kVersion},
-          {"step", state.step},
-          {"epoch", state.epoch},
-          {"position", state.position},
-          {"samples", state.samples},
-          {"finished", state.finished},
-          {"total_steps", state.total_steps},
-          {"config_epochs", state.config_epochs},
-          {"config_max_steps", state.config_max_steps},
-          {"world_size", state.world_size},
-          {"micro_batch_size", state.micro_batch_size},
-          {"intra_op_threads", state.intra_op_threads},
-          {"cpu_class", state.cpu_class},
-          {"torch_version", state.torch_version},
-          {"seed", state.seed},
-          {"config_digest", state.config_digest},
-          {"bucket_order", state.bucket_order},
-          {"files", files}};
+  json value{{"version", kVersion},
+             {"step", state.step},
+             {"epoch", state.epoch},
+             {"position", state.position},
+             {"samples", state.samples},
+             {"finished", state.finished},
+             {"total_steps", state.total_steps},
+             {"config_epochs", state.config_epochs},
+             {"config_max_steps", state.config_max_steps},
+             {"world_size", state.world_size},
+             {"micro_batch_size", state.micro_batch_size},
+             {"intra_op_threads", state.intra_op_threads},
+             {"cpu_class", state.cpu_class},
+             {"torch_version", state.torch_version},
+             {"seed", state.seed},
+             {"config_digest", state.config_digest},
+             {"bucket_order", state.bucket_order},
+             {"files", files}};
+  if (state.evaluation) {
+    value["evaluation"] = {{"loss", exact_text(state.evaluation->loss)}, {"accuracy", exact_text(state.evaluation->accuracy)}};
+  }
+  return value;
 }
 
 std::string checksum_of(const json& without_checksum) {
@@ -60,6 +82,9 @@ Manifest from_json(const json& value) {
   value.at("seed").get_to(state.seed);
   value.at("config_digest").get_to(state.config_digest);
   value.at("bucket_order").get_to(state.bucket_order);
+  if (const auto evaluation = value.find("evaluation"); evaluation != value.end()) {
+    state.evaluation = {.loss = number_of(evaluation->at("loss")), .accuracy = number_of(evaluation->at("accuracy"))};
+  }
   for (const auto& [name, facts] : value.at("files").items()) {
     manifest.files[name] = {.bytes = facts.at("bytes").get<std::int64_t>(),
                             .xxh3_128 = facts.at("xxh3_128").get<std::string>()};

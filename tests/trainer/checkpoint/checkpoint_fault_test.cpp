@@ -45,7 +45,7 @@ void save_and_die_at(const fs::path& folder, const std::string& stage) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     try {
-      save_checkpoint(folder, sample_state(200), 3, [&](const char* reached) {
+      save_checkpoint(folder, sample_state(200), newest(3), [&](const char* reached) {
         if (stage == reached) ::kill(::getpid(), SIGKILL);
       });
     } catch (...) {
@@ -63,7 +63,7 @@ TEST_P(KilledWriter, LosesNothingAndLeavesNothingAfterTheNextSave) {
   const std::string stage = GetParam();
   const bool published = stage == "renamed" || stage == "latest-moved";
   TemporaryFolder folder;
-  save_checkpoint(folder.path(), sample_state(100), 3);
+  save_checkpoint(folder.path(), sample_state(100), newest(3));
 
   save_and_die_at(folder.path(), stage);
 
@@ -72,7 +72,7 @@ TEST_P(KilledWriter, LosesNothingAndLeavesNothingAfterTheNextSave) {
   EXPECT_TRUE(fs::exists(folder / "latest" / "manifest.json"));
   EXPECT_EQ(temporaries(folder.path()).size(), published ? 0U : 1U);
 
-  save_checkpoint(folder.path(), sample_state(200), 3);
+  save_checkpoint(folder.path(), sample_state(200), newest(3));
   EXPECT_EQ(valid_steps(folder.path()), (Steps{200, 100}));
   EXPECT_TRUE(same_state(load_checkpoint(folder / "latest" / "../step-000000200"), sample_state(200)));
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-000000200");
@@ -91,10 +91,10 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, KilledWriter,
 TEST(LiveWriter, KeepsItsFolderWhileAnotherSaves) {
   TemporaryFolder folder;
   bool nested = false;
-  save_checkpoint(folder.path(), sample_state(100), 3, [&](const char* stage) {
+  save_checkpoint(folder.path(), sample_state(100), newest(3), [&](const char* stage) {
     if (std::strcmp(stage, "model-half") == 0 && !nested) {
       nested = true;
-      save_checkpoint(folder.path(), sample_state(50), 3);
+      save_checkpoint(folder.path(), sample_state(50), newest(3));
     }
   });
 
@@ -124,7 +124,7 @@ class FileSizeLimit {
 
 void expect_failure_that_changes_nothing(const fs::path& checkpoints, std::error_code code, const CheckpointState& state) {
   try {
-    save_checkpoint(checkpoints, state, 3);
+    save_checkpoint(checkpoints, state, newest(3));
     FAIL() << "saved where it could not";
   } catch (const std::system_error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
@@ -137,12 +137,12 @@ void expect_failure_that_changes_nothing(const fs::path& checkpoints, std::error
 
 TEST(FailingWrite, ThrowsNamesThePathAndChangesNothing) {
   TemporaryFolder folder;
-  save_checkpoint(folder.path(), sample_state(100), 3);
+  save_checkpoint(folder.path(), sample_state(100), newest(3));
   for (const rlim_t bytes : {0, 100, 300}) {
     const FileSizeLimit limit(bytes);
     expect_failure_that_changes_nothing(folder.path(), std::make_error_code(std::errc::file_too_large), sample_state(200));
   }
-  EXPECT_EQ(save_checkpoint(folder.path(), sample_state(200), 3).note, "");
+  EXPECT_EQ(save_checkpoint(folder.path(), sample_state(200), newest(3)).note, "");
 }
 
 // A small file system of its own, where this process may mount one.
@@ -164,20 +164,20 @@ class SmallDisk {
 TEST(FullDisk, ThrowsAndKeepsTheOlderCheckpoint) {
   SmallDisk disk("size=64k");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";
-  save_checkpoint(disk.path() / "c", sample_state(100), 3);
+  save_checkpoint(disk.path() / "c", sample_state(100), newest(3));
   CheckpointState large = sample_state(200);
   large.model.push_back({"big", at::full({50'000}, 1.0, at::kFloat)});
 
   expect_failure_that_changes_nothing(disk.path() / "c", std::make_error_code(std::errc::no_space_on_device), large);
 
-  save_checkpoint(disk.path() / "c", sample_state(200), 3);
+  save_checkpoint(disk.path() / "c", sample_state(200), newest(3));
   EXPECT_EQ(valid_steps(disk.path() / "c"), (std::vector<std::int64_t>{200, 100}));
 }
 
 TEST(ReadOnlyDisk, Throws) {
   SmallDisk disk("size=64k");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";
-  save_checkpoint(disk.path() / "c", sample_state(100), 3);
+  save_checkpoint(disk.path() / "c", sample_state(100), newest(3));
   disk.make_read_only();
 
   expect_failure_that_changes_nothing(disk.path() / "c", std::make_error_code(std::errc::read_only_file_system),
@@ -188,7 +188,7 @@ TEST(CheckpointFolder, ThatIsAFileIsAnErrorNamingIt) {
   TemporaryFolder folder;
   test::write_text(folder / "checkpoints", "not a folder");
   try {
-    save_checkpoint(folder / "checkpoints", sample_state(1), 3);
+    save_checkpoint(folder / "checkpoints", sample_state(1), newest(3));
     FAIL();
   } catch (const std::system_error& error) {
     EXPECT_NE(std::string(error.what()).find("checkpoints"), std::string::npos);

@@ -40,8 +40,9 @@ TEST(Checkpoint, GivesBackWhatWasSaved) {
   TemporaryFolder folder;
   CheckpointState state = sample_state(400);
   state.finished = true;
+  state.evaluation = {.loss = 1.0 / 3, .accuracy = 0.1 + 0.2};
 
-  const SaveResult saved = save_checkpoint(folder / "checkpoints", state, 3);
+  const SaveResult saved = save_checkpoint(folder / "checkpoints", state, newest(3));
 
   EXPECT_EQ(saved.path, folder / "checkpoints" / "step-000000400");
   EXPECT_EQ(saved.note, "");
@@ -50,7 +51,7 @@ TEST(Checkpoint, GivesBackWhatWasSaved) {
 
 TEST(Checkpoint, IsAFolderOfThreeFilesThatLatestPointsTo) {
   TemporaryFolder folder;
-  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), 3);
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), newest(3));
 
   EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-000000400"}));
   EXPECT_EQ(names_in(saved.path), (std::set<std::string>{"manifest.json", "model.safetensors", "optimizer.safetensors"}));
@@ -62,7 +63,7 @@ TEST(Checkpoint, IsAFolderOfThreeFilesThatLatestPointsTo) {
 
 TEST(Checkpoint, SaysInItsManifestWhatTheRunWasAndWhatTheFilesAre) {
   TemporaryFolder folder;
-  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), 3);
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), newest(3));
 
   const auto manifest = nlohmann::json::parse(read_text(saved.path / "manifest.json"));
 
@@ -84,7 +85,7 @@ TEST(Checkpoint, ChecksumsAreThoseOfXxh128sum) {
 
 TEST(Checkpoint, KeepsTheNewest) {
   TemporaryFolder folder;
-  for (const std::int64_t step : {100, 200, 300, 400}) save_checkpoint(folder.path(), sample_state(step), 2);
+  for (const std::int64_t step : {100, 200, 300, 400}) save_checkpoint(folder.path(), sample_state(step), newest(2));
 
   EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-000000300", "step-000000400"}));
   EXPECT_EQ(latest(folder.path()), "step-000000400");
@@ -92,9 +93,9 @@ TEST(Checkpoint, KeepsTheNewest) {
 
 TEST(Checkpoint, NeverRemovesTheOneJustWritten) {
   TemporaryFolder folder;
-  save_checkpoint(folder.path(), sample_state(900), 1);
+  save_checkpoint(folder.path(), sample_state(900), newest(1));
 
-  save_checkpoint(folder.path(), sample_state(500), 1);
+  save_checkpoint(folder.path(), sample_state(500), newest(1));
 
   EXPECT_TRUE(fs::exists(folder / "step-000000500"));
   EXPECT_EQ(latest(folder.path()), "step-000000500");
@@ -102,13 +103,13 @@ TEST(Checkpoint, NeverRemovesTheOneJustWritten) {
 
 TEST(Checkpoint, SavedTwiceKeepsItsTensorsAndUpdatesTheEnd) {
   TemporaryFolder folder;
-  const SaveResult first = save_checkpoint(folder.path(), sample_state(400), 3);
+  const SaveResult first = save_checkpoint(folder.path(), sample_state(400), newest(3));
   const auto written = fs::last_write_time(first.path / "model.safetensors");
   CheckpointState state = sample_state(400);
   state.finished = true;
   state.config_epochs = 5;
 
-  const SaveResult second = save_checkpoint(folder.path(), state, 3);
+  const SaveResult second = save_checkpoint(folder.path(), state, newest(3));
 
   EXPECT_EQ(fs::last_write_time(second.path / "model.safetensors"), written);
   EXPECT_TRUE(same_state(load_checkpoint(second.path), state));
@@ -116,22 +117,22 @@ TEST(Checkpoint, SavedTwiceKeepsItsTensorsAndUpdatesTheEnd) {
 
 TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
   TemporaryFolder folder;
-  save_checkpoint(folder.path(), sample_state(400), 3);
+  save_checkpoint(folder.path(), sample_state(400), newest(3));
   CheckpointState other = sample_state(400);
   other.world_size = 1;
   other.finished = true;
 
-  const SaveResult saved = save_checkpoint(folder.path(), other, 3);
+  const SaveResult saved = save_checkpoint(folder.path(), other, newest(3));
 
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), sample_state(400)));
 }
 
 TEST(Checkpoint, ThatIsBadIsReplacedWhenItsStepIsSavedAgain) {
   TemporaryFolder folder;
-  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), 3);
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), newest(3));
   flip_bit(saved.path / "model.safetensors", 300);
 
-  save_checkpoint(folder.path(), sample_state(400), 3);
+  save_checkpoint(folder.path(), sample_state(400), newest(3));
 
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), sample_state(400)));
   EXPECT_TRUE(fs::exists(folder / "step-000000400.bad"));
@@ -139,7 +140,7 @@ TEST(Checkpoint, ThatIsBadIsReplacedWhenItsStepIsSavedAgain) {
 
 TEST(InspectCheckpoints, ListsNewestFirstAndIgnoresOtherNames) {
   TemporaryFolder folder;
-  for (const std::int64_t step : {100, 2'000'000'000, 300}) save_checkpoint(folder.path(), sample_state(step), 9);
+  for (const std::int64_t step : {100, 2'000'000'000, 300}) save_checkpoint(folder.path(), sample_state(step), newest(9));
   for (const char* name : {"step-1", "step-000000100.bad", ".tmp-step-000000500-77", "other", "step--00000001"}) {
     fs::create_directory(folder / name);
   }
@@ -162,7 +163,7 @@ TEST(InspectCheckpoints, NamesFileAndProblem) {
   TemporaryFolder folder;
   const auto problem_after = [&](const std::function<void(const fs::path&)>& damage) {
     fs::remove_all(folder / "c");
-    const SaveResult saved = save_checkpoint(folder / "c", sample_state(7), 1);
+    const SaveResult saved = save_checkpoint(folder / "c", sample_state(7), newest(1));
     damage(saved.path);
     EXPECT_THROW(load_checkpoint(saved.path), UsageError);
     return inspect_checkpoints(folder / "c").at(0).problem;
@@ -199,7 +200,7 @@ TEST(InspectCheckpoints, NamesFileAndProblem) {
 
 TEST(InspectCheckpoints, RefusesAFolderOfAnotherName) {
   TemporaryFolder folder;
-  const SaveResult saved = save_checkpoint(folder.path(), sample_state(7), 1);
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(7), newest(1));
   fs::rename(saved.path, folder / "step-000000008");
 
   EXPECT_NE(inspect_checkpoints(folder.path()).at(0).problem.find("is of step 7"), std::string::npos);
@@ -207,7 +208,7 @@ TEST(InspectCheckpoints, RefusesAFolderOfAnotherName) {
 
 TEST(SetAside, RenamesAndPointsLatestToTheNewestOther) {
   TemporaryFolder folder;
-  for (const std::int64_t step : {100, 200}) save_checkpoint(folder.path(), sample_state(step), 9);
+  for (const std::int64_t step : {100, 200}) save_checkpoint(folder.path(), sample_state(step), newest(9));
 
   EXPECT_EQ(set_aside({200, folder / "step-000000200", "bad"}), folder / "step-000000200.bad");
   EXPECT_EQ(latest(folder.path()), "step-000000100");
@@ -218,7 +219,7 @@ TEST(SetAside, RenamesAndPointsLatestToTheNewestOther) {
 TEST(SetAside, OverwritesNoEarlierOne) {
   TemporaryFolder folder;
   for (const char* expected : {"step-000000100.bad", "step-000000100.bad-2", "step-000000100.bad-3"}) {
-    const SaveResult saved = save_checkpoint(folder.path(), sample_state(100), 9);
+    const SaveResult saved = save_checkpoint(folder.path(), sample_state(100), newest(9));
     EXPECT_EQ(set_aside({100, saved.path, "bad"}).filename(), expected);
   }
 }
@@ -227,7 +228,7 @@ TEST(SetAside, OverwritesNoEarlierOne) {
 TEST(Checkpoint, IsNeverAcceptedWithOtherContent) {
   TemporaryFolder folder;
   const CheckpointState state = sample_state(400);
-  const SaveResult saved = save_checkpoint(folder.path(), state, 3);
+  const SaveResult saved = save_checkpoint(folder.path(), state, newest(3));
   const std::vector<std::string> files{"manifest.json", "model.safetensors", "optimizer.safetensors"};
   std::map<std::string, std::string> good;
   for (const std::string& file : files) good[file] = read_text(saved.path / file);

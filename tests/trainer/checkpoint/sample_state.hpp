@@ -14,6 +14,10 @@
 
 namespace ddprun::trainer {
 
+inline Retention newest(std::int64_t count) {
+  return {.newest = count};
+}
+
 inline CheckpointState sample_state(std::int64_t step) {
   CheckpointState state;
   state.step = step;
@@ -56,8 +60,8 @@ inline bool same_state(const CheckpointState& a, const CheckpointState& b) {
          a.finished == b.finished && a.total_steps == b.total_steps && a.config_epochs == b.config_epochs &&
          a.config_max_steps == b.config_max_steps && a.world_size == b.world_size && a.micro_batch_size == b.micro_batch_size &&
          a.intra_op_threads == b.intra_op_threads && a.cpu_class == b.cpu_class && a.torch_version == b.torch_version &&
-         a.seed == b.seed && a.config_digest == b.config_digest && a.bucket_order == b.bucket_order &&
-         same_tensors(a.model, b.model) && same_tensors(a.optimizer, b.optimizer);
+         a.seed == b.seed && a.config_digest == b.config_digest && a.evaluation == b.evaluation &&
+         a.bucket_order == b.bucket_order && same_tensors(a.model, b.model) && same_tensors(a.optimizer, b.optimizer);
 }
 
 }  // namespace ddprun::trainer

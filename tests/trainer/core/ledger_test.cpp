@@ -2,6 +2,7 @@
 #include "trainer/ledger.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -47,7 +48,7 @@ TEST_F(LedgerTest, cutsAllRanksPastTheResumePointAndDropsTornLines) {
     for (std::int64_t step = 1; step <= 4; ++step) ledger.write(step, 0, step, std::array{step});
   }
   std::ofstream(folder_ / "rank-00001.jsonl", std::ios::app) << "{\"step\":1,\"ep";
-  cut_ledger(folder_, 2);
+  cut_ledger(folder_, 2, on_trouble_);
   for (const char* name : {"rank-00000.jsonl", "rank-00001.jsonl", "rank-00002.jsonl"}) {
     EXPECT_EQ(content(name),
               "{\"step\":1,\"epoch\":0,\"position\":1,\"samples\":[1]}\n"
@@ -59,7 +60,7 @@ TEST_F(LedgerTest, cutsAllRanksPastTheResumePointAndDropsTornLines) {
 }
 
 TEST_F(LedgerTest, cuttingAFolderThatIsNotThereIsFine) {
-  EXPECT_NO_THROW(cut_ledger(folder_ / "nowhere", 0));
+  EXPECT_NO_THROW(cut_ledger(folder_ / "nowhere", 0, on_trouble_));
 }
 
 TEST_F(LedgerTest, aFullDiskEndsTheLedgerAndIsSaidOnce) {
@@ -69,6 +70,30 @@ TEST_F(LedgerTest, aFullDiskEndsTheLedgerAndIsSaidOnce) {
   EXPECT_NE(trouble_.find("No space left on device"), std::string::npos) << trouble_;
   trouble_.clear();
   ledger.write(2, 0, 0, std::array<std::int64_t, 1>{1});
+  EXPECT_EQ(trouble_, "");
+}
+
+TEST_F(LedgerTest, thatCannotBeMadeIsSaidAndStopsNothing) {
+  std::ofstream(folder_ / "ledger") << "a file where the folder should be";
+  Ledger ledger(folder_ / "ledger", 0, on_trouble_);
+  EXPECT_NE(trouble_.find("rank-00000.jsonl"), std::string::npos) << trouble_;
+  trouble_.clear();
+  ledger.write(1, 0, 0, std::array<std::int64_t, 1>{1});
+  EXPECT_EQ(trouble_, "");
+}
+
+TEST_F(LedgerTest, cuttingShortensTheFileAndNeedsNoSpace) {
+  {
+    Ledger ledger(folder_, 0, on_trouble_);
+    for (std::int64_t step = 1; step <= 4; ++step) ledger.write(step, 0, step, std::array{step});
+  }
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::stat((folder_ / "rank-00000.jsonl").c_str(), &before), 0);
+  cut_ledger(folder_, 2, on_trouble_);
+  ASSERT_EQ(::stat((folder_ / "rank-00000.jsonl").c_str(), &after), 0);
+  EXPECT_EQ(before.st_ino, after.st_ino) << "the same file, not a new one";
+  EXPECT_LT(after.st_size, before.st_size);
   EXPECT_EQ(trouble_, "");
 }
 

@@ -12,9 +12,12 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "common/error.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/resume.hpp"
 
 namespace ddprun::trainer {
@@ -82,16 +85,18 @@ class TrainTest : public testing::Test {
                                                          .augment = config_.data.augment},
                                            result.state.step, length.total_steps),
         .ledger = nullptr,
-        .checkpointing = std::make_unique<Checkpointing>(layout.checkpoints(), config_.checkpoint, faults, log, status)};
+        .checkpointing = std::make_unique<Checkpointing>(
+            Checkpointing::Setting{.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status)};
     for (const NamedTensor& parameter : result.state.parameters) work.clipped.push_back(parameter.tensor);
     result.outcome = train(result.state, work);
     return result;
   }
 
-  std::string metrics(const std::string& name) const {
-    std::ifstream in(folder_ / name / "metrics.jsonl");
+  static std::string read(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
+  std::string metrics(const std::string& name) const { return read(folder_ / name / "metrics.jsonl"); }
 
   std::filesystem::path folder_;
   TrainConfig config_;
@@ -163,10 +168,112 @@ TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
   Status status;
   RunLog log(status, 0);
   const Faults faults;
-  Checkpointing checkpointing(folder_ / "other", config_.checkpoint, faults, log, status);
-  EXPECT_THROW(checkpointing.save(result.state, config_, run_length(config_, set_.size()), {}, 1, Checkpointing::Need::kUseful),
-               DivergedError);
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "other"));
+  const RunLength length = run_length(config_, set_.size());
+  for (const bool background : {false, true}) {
+    for (const auto need : {Checkpointing::Need::kUseful, Checkpointing::Need::kRequired}) {
+      config_.checkpoint.background = background;
+      Checkpointing checkpointing({.folder = folder_ / "other", .config = config_.checkpoint}, faults, log, status);
+      EXPECT_THROW(
+          {
+            checkpointing.save(result.state, config_, length, {}, 1, need);
+            checkpointing.save(result.state, config_, length, {}, 1, need);  // waits for the first, and says what came of it
+          },
+          DivergedError);
+      EXPECT_FALSE(std::filesystem::exists(folder_ / "other" / "latest"));
+    }
+  }
+}
+
+TEST_F(TrainTest, savingInTheBackgroundChangesNoBitAndNoCheckpoint) {
+  config_.checkpoint.background = false;
+  const Result calm = run("calm");
+  config_.checkpoint.background = true;
+  const Result result = run("background");
+  expect_same(result.state, calm.state);
+  for (const char* step : {"step-000000004", "step-000000008", "step-000000010"}) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "manifest.json"}) {
+      const std::string one = read(folder_ / "calm" / "checkpoints" / step / file);
+      EXPECT_FALSE(one.empty());
+      EXPECT_EQ(one, read(folder_ / "background" / "checkpoints" / step / file)) << step << " " << file;
+    }
+  }
+}
+
+TEST_F(TrainTest, aDiskThatTakesNothingStopsSavingAndNotTraining) {
+  config_.checkpoint.every_steps = 3;
+  for (const bool background : {false, true}) {
+    config_.checkpoint.background = background;
+    const std::string name = background ? "background" : "foreground";
+    std::filesystem::create_directories(folder_ / name / "checkpoints" / ".writer");  // a folder where a file should be
+    try {
+      run(name);
+      FAIL() << "the last save is required";
+    } catch (const InternalError& error) {
+      EXPECT_NE(std::string(error.what()).find("checkpoint of step 10"), std::string::npos) << error.what();
+    }
+    const std::string text = metrics(name);
+    for (const char* step : {"checkpoint of step 3", "checkpoint of step 6", "checkpoint of step 9"}) {
+      EXPECT_NE(text.find(step), std::string::npos) << text;
+    }
+    EXPECT_NE(text.find("\"step\":10,\"loss\""), std::string::npos) << "training went on to the end";
+  }
+}
+
+TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
+  config_.epochs = 4;
+  config_.checkpoint = {.keep = 1, .keep_best = 1, .best_by = CheckpointConfig::BestBy::kLoss};
+  run("run");
+  double best = std::numeric_limits<double>::infinity();
+  std::int64_t best_step = 0;
+  std::istringstream lines(metrics("run"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record["event"] != "eval" || record["loss"].get<double>() > best) continue;
+    best = record["loss"];
+    best_step = record["step"];
+  }
+  ASSERT_GT(best_step, 0);
+  const RunLayout layout{.root = folder_ / "run"};
+  ASSERT_TRUE(std::filesystem::exists(layout.checkpoint(best_step)));
+  const CheckpointState saved = load_checkpoint(layout.checkpoint(best_step));
+  ASSERT_TRUE(saved.evaluation);
+  EXPECT_EQ(saved.evaluation->loss, best);
+  EXPECT_LE(inspect_checkpoints(layout.checkpoints()).size(), 2U);
+}
+
+// A later round has begun while this process was not running.
+TEST_F(TrainTest, anEarlierRoundsWriterEndsWhenALaterOneHasClaimedTheFolder) {
+  run("run");
+  Result result = run("run");
+  Status status;
+  RunLog log(status, 0);
+  const Faults faults;
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  Checkpointing earlier({.folder = checkpoints, .config = config_.checkpoint, .generation = {.restart = 1}}, faults, log,
+                        status);
+  Checkpointing later({.folder = checkpoints, .config = config_.checkpoint, .generation = {.restart = 2}}, faults, log, status);
+  earlier.begin();
+  later.begin();
+  const RunLength length = run_length(config_, set_.size());
+  result.state.step = 9;
+  EXPECT_THROW(earlier.save(result.state, config_, length, {}, 1, Checkpointing::Need::kRequired), SupersededError);
+  EXPECT_THROW(earlier.begin(), SupersededError);
+  EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-000000009"));
+  EXPECT_NO_THROW(later.save(result.state, config_, length, {}, 1, Checkpointing::Need::kRequired));
+}
+
+TEST_F(TrainTest, theLinkToTheNewestIsMendedWhateverBecameOfIt) {
+  run("run");
+  const Peers peers(nullptr, 0, 1, c10::kCPU);
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  for (const char* target : {"", "step-000000004", "nowhere"}) {
+    std::filesystem::remove(checkpoints / "latest");
+    if (*target != '\0') std::filesystem::create_symlink(target, checkpoints / "latest");
+    const auto from = agree_on_checkpoint(checkpoints, peers, [](const std::string&) {});
+    ASSERT_TRUE(from);
+    EXPECT_EQ(from->step, 10) << target;
+    EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-000000010") << target;
+  }
 }
 
 TEST_F(TrainTest, microBatchesChangeTheLossByRoundingOnly) {

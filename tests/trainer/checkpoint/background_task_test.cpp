@@ -1,0 +1,69 @@
+// One piece of work at a time, on a thread of its own, and what came of it.
+#include "trainer/checkpoint/background_task.hpp"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <stdexcept>
+
+namespace ddprun::trainer {
+namespace {
+
+TEST(BackgroundTask, WorksWhileTheCallerGoesOn) {
+  BackgroundTask task;
+  EXPECT_FALSE(task.busy());
+  EXPECT_FALSE(task.take_finished());
+  task.wait();
+
+  std::promise<void> may_end;
+  std::thread::id worked_on;
+  task.start([&, allowed = may_end.get_future().share()] {
+    worked_on = std::this_thread::get_id();
+    allowed.wait();
+  });
+  EXPECT_TRUE(task.busy());
+  EXPECT_FALSE(task.take_finished());
+  EXPECT_THROW(task.start([] {}), std::logic_error);
+  may_end.set_value();
+  task.wait();
+  EXPECT_FALSE(task.busy());
+  EXPECT_THROW(task.start([] {}), std::logic_error) << "nobody has asked what came of the first";
+  const auto finished = task.take_finished();
+  ASSERT_TRUE(finished);
+  EXPECT_FALSE(*finished);
+  EXPECT_FALSE(task.take_finished());
+  EXPECT_NE(worked_on, std::this_thread::get_id());
+}
+
+TEST(BackgroundTask, HandsOnWhatWasThrownAndTakesMoreWork) {
+  BackgroundTask task;
+  for (int i = 0; i < 100; ++i) {
+    task.start([i] {
+      if (i % 2 == 0) throw std::runtime_error(std::to_string(i));
+    });
+    task.wait();
+    const auto finished = task.take_finished();
+    ASSERT_TRUE(finished);
+    if (i % 2 != 0) {
+      EXPECT_FALSE(*finished);
+      continue;
+    }
+    try {
+      std::rethrow_exception(*finished);
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), std::to_string(i));
+    }
+  }
+}
+
+TEST(BackgroundTask, EndsWithItsWork) {
+  bool done = false;
+  {
+    BackgroundTask task;
+    task.start([&] { done = true; });
+  }
+  EXPECT_TRUE(done);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

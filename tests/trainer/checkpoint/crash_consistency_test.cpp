@@ -1,0 +1,216 @@
+// Every file operation of a save in turn: it fails, the disk is full from there on, a write is cut short, or the process is
+// killed there. After each of these the folder holds the whole truth: what is published is valid, the checkpoint before or the
+// new one is found, and the next writer goes on as if nothing had been.
+#include <gtest/gtest.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/magic.h>
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+
+#include "tests/common/temporary_folder.hpp"
+#include "tests/trainer/checkpoint/failing_calls.hpp"
+#include "tests/trainer/checkpoint/sample_state.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/checkpoint/writer_claim.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using test::CallFault;
+using test::RecordedCall;
+using Kind = CallFault::Kind;
+
+// Of this process, on the ordinary file system or in memory.
+class Place {
+ public:
+  explicit Place(const fs::path& root) {
+    std::string name = (root / "ddprun-crash-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("can't make a folder in " + root.string());
+    path_ = name;
+  }
+  ~Place() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  fs::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+bool is_in_memory(const fs::path& path) {
+  struct statfs status {};
+  return ::statfs(path.c_str(), &status) == 0 && status.f_type == TMPFS_MAGIC;
+}
+
+// A writer's whole life: it takes the folder and saves one checkpoint.
+SaveResult claim_and_save(const fs::path& folder, std::int64_t step, std::int64_t restart) {
+  WriterClaim claim(folder, {.term = 1, .restart = restart});
+  claim.take();
+  return save_checkpoint(folder, sample_state(step), newest(2), [&](const char* stage) {
+    if (std::strcmp(stage, "model-half") != 0) claim.check();
+  });
+}
+
+// Two checkpoints, and what a killed writer of before left.
+void prepare(const fs::path& folder) {
+  claim_and_save(folder, 100, 0);
+  claim_and_save(folder, 200, 1);
+  test::write_text(folder / ".tmp-step-000000300-77/model.safetensors", "half");
+}
+
+enum class End { kSaved, kFailed, kKilled, kWrong };
+
+// Saves step 300 in a child process with that fault.
+End save_with(const fs::path& folder, const CallFault& fault) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int code = 0;
+    test::watch(folder, fault);
+    try {
+      claim_and_save(folder, 300, 2);
+    } catch (const std::system_error&) {
+      code = 1;
+    } catch (...) {
+      code = 2;
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child) return End::kWrong;
+  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGKILL ? End::kKilled : End::kWrong;
+  return WEXITSTATUS(status) == 0 ? End::kSaved : WEXITSTATUS(status) == 1 ? End::kFailed : End::kWrong;
+}
+
+std::vector<RecordedCall> calls_of_a_save(const fs::path& folder) {
+  prepare(folder);
+  test::watch(folder);
+  claim_and_save(folder, 300, 2);
+  return test::stop_watching();
+}
+
+void expect_the_whole_truth(const fs::path& folder, End end) {
+  const std::vector<Candidate> found = inspect_checkpoints(folder);
+  ASSERT_FALSE(found.empty());
+  for (const Candidate& candidate : found) {
+    EXPECT_EQ(candidate.problem, "");
+    if (candidate.problem.empty()) {
+      EXPECT_TRUE(same_state(load_checkpoint(candidate.path), sample_state(candidate.step)));
+    }
+  }
+  EXPECT_TRUE(found.front().step == 300 || (found.front().step == 200 && end != End::kSaved)) << found.front().step;
+  EXPECT_TRUE(fs::exists(folder / "latest" / "manifest.json"));
+  if (end == End::kSaved) {
+    EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-000000300");
+  }
+
+  const SaveResult next = claim_and_save(folder, 400, 3);
+  EXPECT_EQ(next.note, "");
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  const std::string other = found.front().step == 300 ? "step-000000300" : "step-000000200";
+  EXPECT_EQ(names, (std::vector<std::string>{".writer", "latest", other, "step-000000400"}));
+  EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-000000400");
+}
+
+class CrashConsistency : public testing::TestWithParam<const char*> {};
+
+TEST_P(CrashConsistency, HoldsAtEveryCall) {
+  const fs::path root = std::string(GetParam()) == "disk" ? fs::temp_directory_path() : fs::path("/dev/shm");
+  if (std::string(GetParam()) == "memory" && !is_in_memory(root)) GTEST_SKIP() << "/dev/shm is no tmpfs here";
+  std::vector<RecordedCall> calls;
+  {
+    const Place place(root);
+    calls = calls_of_a_save(place / "checkpoints");
+  }
+  ASSERT_GT(calls.size(), 60U) << "the layer sees too little";
+  const Place base_place(root);
+  const fs::path base = base_place / "checkpoints";
+  prepare(base);
+
+  int ends[4] = {};
+  for (std::size_t call = 0; call < calls.size(); ++call) {
+    std::vector<CallFault> faults{{Kind::kFails, call, EIO}, {Kind::kKills, call, 0}};
+    if (calls[call].needs_space) {
+      faults.push_back({Kind::kFails, call, ENOSPC});
+      faults.push_back({Kind::kFailsFromHere, call, ENOSPC});
+    }
+    if (calls[call].name == "write") {
+      faults.push_back({Kind::kShort, call, 0});
+      faults.push_back({Kind::kKillsInside, call, 0});
+    }
+    for (const CallFault& fault : faults) {
+      SCOPED_TRACE("call " + std::to_string(call) + ": " + calls[call].name + " " + calls[call].path + ", fault " +
+                   std::to_string(static_cast<int>(fault.kind)) + " " + std::strerror(fault.error));
+      const Place place(root);
+      const fs::path folder = place / "checkpoints";
+      fs::copy(base, folder, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+      const End end = save_with(folder, fault);
+      ++ends[static_cast<int>(end)];
+      EXPECT_NE(end, End::kWrong);
+      EXPECT_EQ(end == End::kKilled, fault.kind == Kind::kKills || fault.kind == Kind::kKillsInside);
+      if (fault.kind == Kind::kShort) {
+        EXPECT_EQ(end, End::kSaved);
+      }
+      expect_the_whole_truth(folder, end);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(ends[static_cast<int>(End::kFailed)], 30);
+  EXPECT_GT(ends[static_cast<int>(End::kKilled)], 60);
+  std::printf("%zu calls; %d saved in spite of the fault, %d failed, %d killed\n", calls.size(), ends[0], ends[1], ends[2]);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, CrashConsistency, testing::Values("disk", "memory"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// What a machine that loses power depends on and no killed process shows: nothing is given a name before its content is on the
+// disk, and nothing old goes before the name of the new is there.
+TEST(SaveOrder, SyncsContentBeforeNamesAndNamesBeforeRemovals) {
+  const test::TemporaryFolder place;
+  const std::vector<RecordedCall> calls = calls_of_a_save(place / "checkpoints");
+  const auto first = [&](auto&& wanted, std::size_t from = 0) {
+    for (std::size_t i = from; i < calls.size(); ++i) {
+      if (wanted(calls[i])) return i;
+    }
+    ADD_FAILURE() << "no such call";
+    return calls.size();
+  };
+  const auto is_published = [](const RecordedCall& call) { return call.name == "rename" && call.second == "step-000000300"; };
+  const std::size_t published = first(is_published);
+  ASSERT_LT(published, calls.size());
+  const std::string temporary = calls[published].path;
+
+  for (const char* file : {"/model.safetensors", "/optimizer.safetensors", "/manifest.json", ""}) {
+    SCOPED_TRACE("file '" + std::string(file) + "'");
+    std::size_t last_write = 0, last_sync = 0;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i].path != temporary + file) continue;
+      if (calls[i].name == "write") last_write = i;
+      if (calls[i].name == "fsync") last_sync = i;
+    }
+    EXPECT_GT(last_sync, last_write);
+    EXPECT_LT(last_sync, published);
+  }
+  const auto syncs_the_folder = [](const RecordedCall& call) { return call.name == "fsync" && call.path.empty(); };
+  const std::size_t named = first(syncs_the_folder, published);
+  const std::size_t pointed = first([](const RecordedCall& call) { return call.name == "rename" && call.second == "latest"; });
+  const std::size_t pointed_for_good = first(syncs_the_folder, pointed);
+  const std::size_t removed =
+      first([](const RecordedCall& call) { return call.name == "rename" && call.path == "step-000000100"; });
+  EXPECT_LT(named, pointed);
+  EXPECT_LT(pointed_for_good, removed);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,83 @@
+// The copy that is written while training goes on: exact, independent of the original, in one block that is used again.
+#include "trainer/checkpoint/host_copy.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/trainer/checkpoint/sample_state.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+TEST(HostCopy, IsTheStateAsItWas) {
+  const CheckpointState live = sample_state(400);
+  HostCopy host;
+  const CheckpointState copy = host.take(live);
+  EXPECT_TRUE(same_state(copy, sample_state(400)));
+  for (const NamedTensor& entry : live.model) entry.tensor.fill_(7);
+  EXPECT_TRUE(same_state(copy, sample_state(400))) << "training goes on with the original";
+}
+
+TEST(HostCopy, UsesItsMemoryAgain) {
+  HostCopy host;
+  const void* const first = host.take(sample_state(400)).model.front().tensor.const_data_ptr();
+  const CheckpointState second = host.take(sample_state(500));
+  EXPECT_EQ(second.model.front().tensor.const_data_ptr(), first);
+  EXPECT_TRUE(same_state(second, sample_state(500)));
+}
+
+TEST(HostCopy, TakesAnyShapeTypeAndLayout) {
+  CheckpointState live;
+  live.model = {{"transposed", at::arange(12, at::kFloat).reshape({3, 4}).t()},
+                {"slice", at::arange(10, at::kDouble).slice(0, 1, 9, 2)},
+                {"empty", at::empty({0, 3}, at::kFloat)},
+                {"scalar", at::scalar_tensor(5, at::kLong)},
+                {"bytes", at::arange(5, at::kByte)},
+                {"half", at::arange(9, at::kHalf)},
+                {"grad", at::arange(6, at::kFloat).set_requires_grad(true)}};
+  HostCopy host;
+  const CheckpointState copy = host.take(live);
+  EXPECT_TRUE(same_tensors(copy.model, live.model));
+  for (const NamedTensor& entry : copy.model) {
+    EXPECT_TRUE(entry.tensor.is_contiguous() && !entry.tensor.requires_grad()) << entry.name;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(entry.tensor.const_data_ptr()) % 64, 0U) << entry.name;
+  }
+}
+
+// Larger than what one thread copies, of sizes that fall between the threads' shares.
+TEST(HostCopy, OfManyMegabytesIsExact) {
+  CheckpointState live;
+  for (const std::int64_t elements : {9'000'001, 1, 7'654'321, 3}) {
+    live.model.push_back({"t" + std::to_string(elements), at::arange(elements, at::kInt)});
+  }
+  HostCopy host;
+  EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
+}
+
+TEST(AllFinite, FindsWhatIsNoNumberInEveryType) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+                             -std::numeric_limits<double>::infinity()}) {
+      for (const std::int64_t place : {0, 4095, 4096, 9999}) {
+        at::Tensor tensor = at::full({10'000}, 1.5, type);
+        EXPECT_TRUE(all_finite({{"t", tensor}}));
+        tensor.slice(0, place, place + 1).fill_(bad);
+        EXPECT_FALSE(all_finite({{"t", tensor}})) << c10::toString(type) << " " << bad << " at " << place;
+      }
+    }
+  }
+}
+
+TEST(AllFinite, TakesTheLargestNumbersAndAllIntegersForFinite) {
+  EXPECT_TRUE(all_finite({{"f", at::full({3}, std::numeric_limits<float>::max(), at::kFloat)},
+                          {"d", at::full({3}, std::numeric_limits<double>::lowest(), at::kDouble)},
+                          {"i", at::full({3}, -1, at::kLong)},
+                          {"b", at::full({3}, 255, at::kByte)},
+                          {"none", at::empty({0}, at::kFloat)}}));
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,146 @@
+// Who may publish: the newest writer, and nobody who was before it.
+#include "trainer/checkpoint/writer_claim.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/common/temporary_folder.hpp"
+#include "tests/trainer/checkpoint/sample_state.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+
+TEST(WriterClaim, IsMadeInAFolderThatIsNotThereYet) {
+  TemporaryFolder folder;
+  WriterClaim claim(folder / "checkpoints", {.term = 1, .restart = 0});
+  EXPECT_EQ(claim.take(), "");
+  EXPECT_NO_THROW(claim.check());
+}
+
+TEST(WriterClaim, OfALaterRoundEndsTheEarlierOne) {
+  TemporaryFolder folder;
+  WriterClaim first(folder.path(), {.term = 1, .restart = 0}), second(folder.path(), {.term = 1, .restart = 1});
+  first.take();
+  second.take();
+  EXPECT_NO_THROW(second.check());
+  EXPECT_THROW(first.check(), SupersededError);
+  EXPECT_THROW(first.take(), SupersededError);
+  EXPECT_NO_THROW(second.check());
+}
+
+TEST(WriterClaim, OfALaterJobEndsTheEarlierOneWhateverItsRestarts) {
+  TemporaryFolder folder;
+  WriterClaim first(folder.path(), {.term = 1, .restart = 9}), second(folder.path(), {.term = 2, .restart = 0});
+  first.take();
+  second.take();
+  EXPECT_THROW(first.check(), SupersededError);
+  EXPECT_NO_THROW(second.check());
+}
+
+TEST(WriterClaim, OfTheSameGenerationBelongsToWhoeverCameLast) {
+  TemporaryFolder folder;
+  WriterClaim first(folder.path(), {}), second(folder.path(), {});
+  first.take();
+  second.take();
+  EXPECT_THROW(first.check(), SupersededError);
+}
+
+TEST(WriterClaim, SaysWhoHasIt) {
+  TemporaryFolder folder;
+  WriterClaim first(folder.path(), {}), second(folder.path(), {.term = 1});
+  first.take();
+  second.take();
+  try {
+    first.check();
+    FAIL();
+  } catch (const SupersededError& error) {
+    EXPECT_NE(std::string(error.what()).find("process " + std::to_string(::getpid())), std::string::npos) << error.what();
+  }
+}
+
+TEST(WriterClaim, ThatWasDeletedOrNeverMadeIsMadeByTheNextSave) {
+  TemporaryFolder folder;
+  WriterClaim claim(folder / "c", {});
+  EXPECT_NO_THROW(claim.check());
+  fs::remove_all(folder / "c");
+  EXPECT_NO_THROW(claim.check());
+  EXPECT_TRUE(fs::exists(folder / "c"));
+}
+
+TEST(WriterClaim, ThatIsTornIsWrittenAnew) {
+  TemporaryFolder folder;
+  test::write_text(folder / ".writer", "{\"term\": 7");
+  WriterClaim claim(folder.path(), {});
+  EXPECT_EQ(claim.take(), "");
+  EXPECT_NO_THROW(claim.check());
+}
+
+TEST(WriterClaim, TakesTheLeftoversOfEarlierWritersAway) {
+  TemporaryFolder folder;
+  for (const char* name : {".tmp-step-000000100-77", ".tmp-remove-step-000000050-77"}) {
+    test::write_text(folder / name / "model.safetensors", "half");
+  }
+  fs::create_symlink("step-000000050", folder / ".tmp-latest-77");
+  save_checkpoint(folder.path(), sample_state(50), newest(3));
+  WriterClaim claim(folder.path(), {});
+  EXPECT_EQ(claim.take(), "");
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder.path())) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{".writer", "latest", "step-000000050"}));
+}
+
+// An old writer that sleeps at any stage of its save and wakes up after a new one has begun.
+TEST(WriterClaim, KeepsAnOldWriterFromPublishingWhateverItWasDoing) {
+  for (const std::string stage : {"begun", "model-half", "model-written", "optimizer-written", "manifest-written"}) {
+    for (const bool checked : {false, true}) {  // before its own check at that stage, or between the check and what follows
+      SCOPED_TRACE(stage + (checked ? ", after its check" : ", before its check"));
+      TemporaryFolder folder;
+      WriterClaim old_writer(folder.path(), {.term = 1}), new_writer(folder.path(), {.term = 2});
+      old_writer.take();
+      save_checkpoint(folder.path(), sample_state(100), newest(3));
+      const auto save = [&] {
+        save_checkpoint(folder.path(), sample_state(200), newest(3), [&](const char* reached) {
+          const bool now = stage == reached;
+          if (now && !checked) new_writer.take();
+          if (std::strcmp(reached, "model-half") != 0) old_writer.check();
+          if (now && checked) new_writer.take();
+        });
+      };
+      EXPECT_ANY_THROW(save());
+      const auto found = inspect_checkpoints(folder.path());
+      ASSERT_EQ(found.size(), 1U);
+      EXPECT_EQ(found.front().step, 100);
+      EXPECT_EQ(found.front().problem, "");
+      EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-000000100");
+      EXPECT_NO_THROW(new_writer.check());
+    }
+  }
+}
+
+// It had published when the new one began: then that checkpoint counts, but nothing more of it happens.
+TEST(WriterClaim, LetsAnOldWriterThatHasPublishedChangeNothingMore) {
+  for (const std::string stage : {"renamed", "latest-moved"}) {
+    SCOPED_TRACE(stage);
+    TemporaryFolder folder;
+    WriterClaim old_writer(folder.path(), {.term = 1}), new_writer(folder.path(), {.term = 2});
+    old_writer.take();
+    save_checkpoint(folder.path(), sample_state(100), newest(3));
+    EXPECT_THROW(save_checkpoint(folder.path(), sample_state(200), newest(1),
+                                 [&](const char* reached) {
+                                   if (stage == reached) new_writer.take();
+                                   old_writer.check();
+                                 }),
+                 SupersededError);
+    EXPECT_TRUE(fs::exists(folder / "step-000000100")) << "retention of an old writer";
+    EXPECT_TRUE(fs::exists(folder / "step-000000200"));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,204 @@
+"""Checkpoints of whole jobs: saved beside training, on a disk that fills up, removed by hand, killed at any moment, and by themselves
+as often as it pays."""
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+
+import jobs
+import pytest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+def launch(ddprun, folder, config: dict, *flags, workers=2, **env):
+    file = jobs.write_config(folder / "train.json", config)
+    return jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", folder / "run", *flags, file], **env)
+
+
+def steps_there(run_dir: pathlib.Path) -> list[int]:
+    return sorted(int(p.name[5:]) for p in (run_dir / "checkpoints").glob("step-?????????"))
+
+
+def test_each_save_is_recorded_with_its_pause_and_its_time(ddprun_bin, data, tmp_path):
+    done = launch(ddprun_bin, tmp_path, jobs.config(data))
+    assert done.returncode == 0, done.stderr
+    saves = jobs.metrics(tmp_path / "run", "checkpoint")
+    assert [e["step"] for e in saves] == [7, 14, 21, 28, 35, 40]
+    for event in saves:
+        assert event["pause_s"] > 0 and event["save_s"] > 0 and event["bytes"] > 0
+        assert event["path"].endswith(f"step-{event['step']:09d}")
+    assert jobs.report(tmp_path / "run")["checkpoints"]["published"] == 6
+    assert steps_there(tmp_path / "run") == [28, 35, 40]
+
+
+def test_with_and_without_a_thread_the_bits_are_the_same(ddprun_bin, data, tmp_path):
+    for name, background in (("with", True), ("without", False)):
+        (tmp_path / name).mkdir()
+        done = launch(ddprun_bin, tmp_path / name, jobs.config(data, checkpoint={"background": background}))
+        assert done.returncode == 0, done.stderr
+    assert jobs.weights_digest(tmp_path / "with" / "run") == jobs.weights_digest(tmp_path / "without" / "run")
+    assert jobs.losses(tmp_path / "with" / "run") == jobs.losses(tmp_path / "without" / "run")
+
+
+def test_what_is_kept_follows_the_rules(ddprun_bin, data, tmp_path):
+    done = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3, checkpoint={"every_steps": 4, "keep": 2, "keep_every_steps": 15, "keep_best": 1}))
+    assert done.returncode == 0, done.stderr
+    evaluations = jobs.metrics(tmp_path / "run", "eval")
+    best = max(evaluations, key=lambda e: (e["accuracy"], e["step"]))["step"]
+    # Saved at 4, 8, ... 60, evaluated at 20, 40, 60. First at or past 15, 30, 45, 60: 16, 32, 48, 60.
+    assert steps_there(tmp_path / "run") == sorted({56, 60, 16, 32, 48, best})
+
+
+def test_the_interval_that_pays_is_said_and_recorded(ddprun_bin, data, tmp_path):
+    done = launch(ddprun_bin, tmp_path, jobs.config(data, checkpoint={"every": "auto", "every_steps": 0, "keep_best": 1}))
+    assert done.returncode == 0, done.stderr
+    said = jobs.metrics(tmp_path / "run", "checkpoint_interval")
+    assert said and said[0]["failures"] == 0 and said[0]["mtbf_s"] >= 4 * 3600
+    assert said[0]["interval_s"] >= 5
+    assert "a checkpoint every" in done.stdout
+
+
+def test_an_interval_beside_the_automatic_one_is_refused(ddprun_bin, data, tmp_path):
+    done = launch(ddprun_bin, tmp_path, jobs.config(data, checkpoint={"every": "auto"}))
+    assert done.returncode == 2 and "/checkpoint/every_steps" in done.stderr
+
+
+def test_figures_and_ledger_outlive_checkpoints_that_somebody_removed(ddprun_bin, data, tmp_path):
+    config, run_dir = jobs.config(data), tmp_path / "run"
+    assert launch(ddprun_bin, tmp_path, config).returncode == 0
+    before = {name: (run_dir / name).read_bytes() for name in ("metrics.jsonl", "ledger/rank-00001.jsonl")}
+    weights = jobs.weights_digest(run_dir)
+    shutil.rmtree(run_dir / "checkpoints")
+    done = launch(ddprun_bin, tmp_path, config)
+    assert done.returncode == 0, done.stderr
+    assert "metrics.jsonl.1" in done.stdout + done.stderr
+    assert (run_dir / "metrics.jsonl.1").read_bytes() == before["metrics.jsonl"]
+    assert (run_dir / "ledger.1" / "rank-00001.jsonl").read_bytes() == before["ledger/rank-00001.jsonl"]
+    assert (run_dir / "tensorboard.1").is_dir()
+    assert jobs.weights_digest(run_dir) == weights
+    jobs.assert_each_sample_once(run_dir, 2)
+    assert any("metrics.jsonl.1" in e["message"] for e in jobs.metrics(run_dir, "warning"))
+
+
+def test_a_failure_before_the_first_checkpoint_renames_nothing(ddprun_bin, data, tmp_path):
+    done = launch(ddprun_bin, tmp_path, jobs.config(data), DDPTRAIN_FAULT="kill rank=1 step=3")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "run" / "metrics.jsonl.1").exists()
+
+
+@pytest.mark.parametrize("target", [None, "nowhere", "step-000000028"])
+def test_the_link_to_the_newest_checkpoint_is_not_needed(ddprun_bin, data, tmp_path, target):
+    assert launch(ddprun_bin, tmp_path, jobs.config(data)).returncode == 0
+    latest = tmp_path / "run" / "checkpoints" / "latest"
+    latest.unlink()
+    if target:
+        latest.symlink_to(target)
+    done = launch(ddprun_bin, tmp_path, jobs.config(data))
+    assert done.returncode == 0 and "already done" in done.stdout
+    longer = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))
+    assert longer.returncode == 0, longer.stderr
+    assert "going on from step 40" in longer.stdout
+    assert latest.resolve(strict=True).name == "step-000000060"
+
+
+@contextlib.contextmanager
+def small_disk(folder: pathlib.Path, size: str):
+    """A tmpfs of its own, where this user may mount one."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, background):
+    """Room for one checkpoint and a bit: the next one fails, training goes on to the end, and the last save says what to do."""
+    config = jobs.config(data, checkpoint={"keep": 1, "background": background}, data={"ledger": False}, log={"every_steps": 1, "tensorboard": False})
+    (tmp_path / "calm").mkdir()
+    assert launch(ddprun_bin, tmp_path / "calm", config).returncode == 0
+    with small_disk(tmp_path / "disk", "560k") as disk:
+        full = launch(ddprun_bin, disk, config, "--max-restarts", 0)
+        assert full.returncode == 89, full.stdout + full.stderr
+        output = full.stdout + full.stderr
+        assert "No space left on device" in output and "training goes on" in output and "make room" in output
+        assert steps_there(disk / "run") == [7]
+        assert [e["step"] for e in jobs.metrics(disk / "run", "step")][-1] == 40
+        assert any("step 14 could not be saved" in e["message"] for e in jobs.metrics(disk / "run", "warning"))
+        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+        done = launch(ddprun_bin, disk, config)
+        assert done.returncode == 0, done.stderr
+        assert "going on from step 7" in done.stdout
+        assert jobs.weights_digest(disk / "run") == jobs.weights_digest(tmp_path / "calm" / "run")
+        assert jobs.losses(disk / "run") == jobs.losses(tmp_path / "calm" / "run")
+
+
+def test_a_ledger_that_cannot_be_written_is_a_warning(ddprun_bin, data, tmp_path):
+    assert launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1)).returncode == 0
+    shutil.rmtree(tmp_path / "run" / "ledger")
+    (tmp_path / "run" / "ledger").symlink_to("/dev/full")
+    done = launch(ddprun_bin, tmp_path, jobs.config(data))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "writes no ledger" in done.stdout + done.stderr
+    (tmp_path / "run" / "ledger").unlink()
+    (tmp_path / "run" / "ledger").mkdir()
+    for rank in (0, 1):
+        (tmp_path / "run" / "ledger" / f"rank-0000{rank}.jsonl").symlink_to("/dev/full")
+    done = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the ledger ends at step 40" in done.stdout + done.stderr
+
+
+def kill_rank_0_at(job: subprocess.Popen, lines: int) -> None:
+    """SIGKILLs the worker of rank 0 after so many lines of the JSON console."""
+    pid = None
+    for line in job.stdout:
+        event = json.loads(line)
+        if event["event"] == "worker_started" and event["rank"] == 0:
+            pid = event["pid"]
+        lines -= 1
+        if lines <= 0 and pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            return
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.long)])
+def test_kills_at_any_moment_of_a_run_that_always_saves(ddprun_bin, data, tmp_path, kills):
+    """A save at every step, so that one is nearly always in flight. Nothing is lost, no checkpoint is bad, and the bits stay."""
+    epochs = 2 if kills < 10 else 10
+    config = jobs.config(data, epochs=epochs, checkpoint={"every_steps": 1, "keep": 2}, model={"type": "mlp", "hidden": [256]})
+    (tmp_path / "calm").mkdir()
+    assert launch(ddprun_bin, tmp_path / "calm", config).returncode == 0
+    seed = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+    print(f"DDPRUN_TEST_SEED={seed}")
+    choose = random.Random(seed)
+    file = jobs.write_config(tmp_path / "train.json", config)
+    command = [str(ddprun_bin), "--json", "--nproc-per-node", "2", "--max-restarts", "0", "--run-dir", str(tmp_path / "run"), str(file)]
+    newest = 0
+    for _ in range(kills):
+        with subprocess.Popen(command, env=jobs.clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as job:
+            kill_rank_0_at(job, choose.randrange(8, 60))
+            job.communicate(timeout=60)
+        assert not list((tmp_path / "run" / "checkpoints").glob("*.bad"))
+        steps = steps_there(tmp_path / "run")
+        assert not steps or steps[-1] >= newest
+        newest = steps[-1] if steps else 0
+    done = launch(ddprun_bin, tmp_path, config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "calm" / "run")
+    assert jobs.losses(tmp_path / "run") == jobs.losses(tmp_path / "calm" / "run")
+    jobs.assert_each_sample_once(tmp_path / "run", epochs)
+    assert not [p.name for p in (tmp_path / "run" / "checkpoints").iterdir() if p.name.startswith(".tmp")]

@@ -1,0 +1,74 @@
+#include "trainer/checkpoint/background_task.hpp"
+
+#include <sys/resource.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr int kNiceness = 10;  // about a tenth of a core that training wants too
+
+}  // namespace
+
+BackgroundTask::~BackgroundTask() {
+  wait();
+}
+
+void BackgroundTask::start(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::kIdle) throw std::logic_error("BackgroundTask: started while there is other work");
+    state_ = State::kWaiting;
+    work_ = std::move(work);
+  }
+  if (!thread_.joinable()) {
+    thread_ = std::jthread([this](const std::stop_token& ended) { run(ended); });
+  }
+  changed_.notify_all();
+}
+
+bool BackgroundTask::busy() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kWaiting || state_ == State::kRunning;
+}
+
+void BackgroundTask::wait() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return state_ == State::kIdle || state_ == State::kFinished; });
+}
+
+void BackgroundTask::wait_at_most(std::chrono::milliseconds time) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, time, [this] { return state_ == State::kIdle || state_ == State::kFinished; });
+}
+
+std::optional<std::exception_ptr> BackgroundTask::take_finished() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kFinished) return std::nullopt;
+  state_ = State::kIdle;
+  return std::exchange(error_, nullptr);
+}
+
+void BackgroundTask::run(const std::stop_token& ended) {
+  ::setpriority(PRIO_PROCESS, 0, kNiceness);  // of this thread alone, on Linux; where it is refused it only competes more
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, ended, [this] { return state_ == State::kWaiting; })) {
+    state_ = State::kRunning;
+    const std::function<void()> work = std::exchange(work_, nullptr);
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    error_ = error;
+    state_ = State::kFinished;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace ddprun::trainer

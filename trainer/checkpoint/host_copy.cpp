@@ -1,0 +1,161 @@
+#include "trainer/checkpoint/host_copy.hpp"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kWorthAThread = std::size_t{16} << 20;  // bytes; a thread costs about 50 us
+constexpr std::size_t kMostThreads = 4;                       // they fill the memory's bandwidth
+
+std::size_t rounded_up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+struct Piece {
+  char* to = nullptr;
+  const char* from = nullptr;
+  std::size_t bytes = 0;
+};
+
+// Bytes [begin, end) of all pieces laid end to end.
+void copy_range(std::span<const Piece> pieces, std::size_t begin, std::size_t end) {
+  std::size_t at = 0;
+  for (const Piece& piece : pieces) {
+    const std::size_t first = std::max(begin, at), last = std::min(end, at + piece.bytes);
+    if (first < last) std::memcpy(piece.to + (first - at), piece.from + (first - at), last - first);
+    at += piece.bytes;
+    if (at >= end) return;
+  }
+}
+
+// Training stands still meanwhile, so its cores are free for this.
+void copy_all(std::span<const Piece> pieces) {
+  std::size_t total = 0;
+  for (const Piece& piece : pieces) total += piece.bytes;
+  const std::size_t threads = std::clamp<std::size_t>(
+      total / kWorthAThread, 1, std::min<std::size_t>(kMostThreads, std::max(1U, std::thread::hardware_concurrency())));
+  const std::size_t share = rounded_up(total / threads + 1, kAlignment);
+  std::vector<std::jthread> others;
+  for (std::size_t i = 1; i < threads; ++i) {
+    others.emplace_back([=] { copy_range(pieces, i * share, (i + 1) * share); });
+  }
+  copy_range(pieces, 0, share);
+}
+
+template <class Bits>
+bool has_all_ones(const at::Tensor& tensor, Bits exponent) {
+  const auto* bits = static_cast<const Bits*>(tensor.const_data_ptr());
+  const auto count = static_cast<std::size_t>(tensor.numel());
+  constexpr std::size_t kBlock = 4096;  // one answer a block, so that the loop inside is vectorized
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    unsigned found = 0;
+    for (std::size_t i = begin; i < std::min(begin + kBlock, count); ++i) found |= (bits[i] & exponent) == exponent ? 1U : 0U;
+    if (found != 0) return true;
+  }
+  return false;
+}
+
+bool is_finite(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return !has_all_ones<std::uint32_t>(tensor, 0x7f800000U);
+    case at::kDouble:
+      return !has_all_ones<std::uint64_t>(tensor, 0x7ff0000000000000ULL);
+    case at::kHalf:
+      return !has_all_ones<std::uint16_t>(tensor, 0x7c00U);
+    case at::kBFloat16:
+      return !has_all_ones<std::uint16_t>(tensor, 0x7f80U);
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+// The memory. Pageable: huge pages where the kernel has them, since touching 500 MB for the first time in pages of 4 KiB costs
+// more than the copy itself.
+class HostCopy::Block {
+ public:
+  Block(std::size_t bytes, bool pinned) : bytes_(rounded_up(std::max<std::size_t>(bytes, 1), kHugePage)) {
+    if (pinned) {
+      pinned_ = at::detail::empty_cpu({static_cast<std::int64_t>(bytes_)}, at::kByte, /*pin_memory=*/true);
+      data_ = static_cast<char*>(pinned_.data_ptr());
+      return;
+    }
+    void* const mapped = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    ::madvise(mapped, bytes_, MADV_HUGEPAGE);
+    data_ = static_cast<char*>(mapped);
+  }
+  ~Block() {
+    if (!pinned_.defined()) ::munmap(data_, bytes_);
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  std::size_t bytes() const { return bytes_; }
+  char* data() const { return data_; }
+
+ private:
+  std::size_t bytes_;
+  char* data_ = nullptr;
+  at::Tensor pinned_;
+};
+
+HostCopy::HostCopy(Source source) : source_(std::move(source)) {}
+HostCopy::HostCopy() = default;
+HostCopy::~HostCopy() = default;
+
+CheckpointState HostCopy::take(const CheckpointState& live) {
+  const at::NoGradGuard no_gradients;
+  CheckpointState copy = live;
+  std::size_t bytes = 0;
+  for (const auto* tensors : {&live.model, &live.optimizer}) {
+    for (const NamedTensor& entry : *tensors) bytes += rounded_up(entry.tensor.nbytes(), kAlignment);
+  }
+  if (!block_ || block_->bytes() < bytes) {
+    block_.reset();  // first, so that there are never two
+    block_ = std::make_unique<Block>(bytes, source_.on_device);
+  }
+
+  std::vector<Piece> pieces;
+  std::size_t at = 0;
+  for (auto* tensors : {&copy.model, &copy.optimizer}) {
+    for (NamedTensor& entry : *tensors) {
+      const at::Tensor from = entry.tensor.detach();
+      char* const to = block_->data() + at;
+      at += rounded_up(from.nbytes(), kAlignment);
+      entry.tensor = at::from_blob(to, from.sizes(), at::TensorOptions(from.scalar_type()));
+      if (from.is_cpu() && from.is_contiguous()) {
+        if (from.nbytes() > 0) pieces.push_back({to, static_cast<const char*>(from.const_data_ptr()), from.nbytes()});
+      } else {
+        entry.tensor.copy_(from, /*non_blocking=*/source_.on_device);
+      }
+    }
+  }
+  copy_all(pieces);
+  if (source_.on_device && source_.synchronize) source_.synchronize();
+  return copy;
+}
+
+bool all_finite(const std::vector<NamedTensor>& host_tensors) {
+  return std::all_of(host_tensors.begin(), host_tensors.end(),
+                     [](const NamedTensor& entry) { return is_finite(entry.tensor); });
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,119 @@
+#include "trainer/checkpoint/writer_claim.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/atomic_file.hpp"
+#include "trainer/checkpoint/checkpoint_folder.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kHalfClaim = "..writer.tmp-";  // as write_file_atomically names it
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Nobody else's, ever: the time tells apart processes of one number.
+std::string claim_text(const WriterClaim::Generation& generation) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const std::int64_t time_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  return json{{"host", host_name()},
+              {"pid", ::getpid()},
+              {"time_ns", time_ns},
+              {"term", generation.term},
+              {"restart", generation.restart}}
+             .dump(-1, ' ', false, json::error_handler_t::replace) +
+         "\n";
+}
+
+// Nothing where there is no file.
+std::optional<std::string> read_claim(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "cannot read " + file.string());
+  std::array<char, 1024> text{};
+  ssize_t size = 0;
+  do {
+    size = ::read(fd, text.data(), text.size());
+  } while (size < 0 && errno == EINTR);
+  const int reason = errno;
+  ::close(fd);
+  if (size < 0) throw std::system_error(reason, std::generic_category(), "cannot read " + file.string());
+  return std::string(text.data(), static_cast<std::size_t>(size));
+}
+
+std::int64_t number_in(const json& claim, const char* key) {
+  const auto found = claim.find(key);
+  return found != claim.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+[[noreturn]] void superseded(const fs::path& file, const std::string& claim) {
+  const json other = json::parse(claim, nullptr, /*allow_exceptions=*/false);
+  std::string by = "another process";
+  if (other.is_object() && other.contains("host") && other["host"].is_string()) {
+    by = "process " + std::to_string(number_in(other, "pid")) + " on " + other["host"].get<std::string>();
+  }
+  throw SupersededError("this run is continued by " + by + ", which has claimed its checkpoints (" + file.string() +
+                        "): this process saves no more and ends");
+}
+
+}  // namespace
+
+WriterClaim::WriterClaim(fs::path checkpoints_dir, Generation generation)
+    : checkpoints_dir_(std::move(checkpoints_dir)),
+      file_(checkpoints_dir_ / ".writer"),
+      generation_(generation),
+      text_(claim_text(generation)) {}
+
+std::string WriterClaim::take() {
+  if (const auto claim = read_claim(file_)) {
+    const json other = json::parse(*claim, nullptr, /*allow_exceptions=*/false);
+    // A torn one says nothing; it is written anew.
+    if (other.is_object() &&
+        std::pair(number_in(other, "term"), number_in(other, "restart")) > std::pair(generation_.term, generation_.restart)) {
+      superseded(file_, *claim);
+    }
+  }
+  fs::create_directories(checkpoints_dir_);
+  write_file_atomically(file_, text_);
+  taken_ = true;
+
+  std::vector<fs::path> leftovers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir_)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kTemporaryPrefix) || name.starts_with(kHalfClaim)) leftovers.push_back(entry.path());
+  }
+  std::string notes;
+  for (const fs::path& path : leftovers) {
+    const std::string reason = remove_folder(path);
+    if (!reason.empty()) notes += (notes.empty() ? "" : "; ") + ("cannot remove " + path.string() + ": " + reason);
+  }
+  return notes;
+}
+
+void WriterClaim::check() {
+  const auto claim = read_claim(file_);
+  if (claim && *claim == text_) return;
+  if (claim && taken_) superseded(file_, *claim);
+  take();
+}
+
+}  // namespace ddprun::trainer

@@ -31,6 +31,7 @@ bool keeps(const std::string& line, std::int64_t resume_step) {
 }
 
 void cut_file(const std::filesystem::path& file, std::int64_t resume_step) {
+  if (!std::filesystem::is_regular_file(file)) return;  // a device or a pipe has nothing to cut, and may have no end
   std::ifstream in(file, std::ios::binary);
   const std::string content((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   std::string kept;

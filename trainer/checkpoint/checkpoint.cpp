@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -158,6 +159,21 @@ void retain(const fs::path& checkpoints_dir, const Retention& retention, std::in
   }
 }
 
+// Before the first byte: a save that fills the disk and fails would meanwhile keep everybody else from writing.
+void require_space(const fs::path& checkpoints_dir, const CheckpointState& state) {
+  constexpr std::uintmax_t kBeside = 16 << 10;  // headers, the manifest, folders
+  std::uintmax_t needed = kBeside;
+  for (const auto* tensors : {&state.model, &state.optimizer}) {
+    for (const NamedTensor& entry : *tensors) needed += entry.tensor.nbytes();
+  }
+  std::error_code unknown;
+  const fs::space_info space = fs::space(checkpoints_dir, unknown);
+  if (unknown || space.capacity == 0 || space.available >= needed) return;  // some file systems can't say
+  errno = ENOSPC;
+  fail("cannot write to " + checkpoints_dir.string() + ", which has " + std::to_string(space.available >> 10) +
+       " KiB free where a checkpoint needs " + std::to_string(needed >> 10));
+}
+
 FileFacts write_tensors(const fs::path& file, const std::vector<NamedTensor>& tensors, const std::function<void()>& at_half) {
   const SafetensorsPlan plan = plan_safetensors(tensors, {{"format", "pt"}});
   HashedFileWriter writer(file);
@@ -185,6 +201,7 @@ void write_text(const fs::path& file, const std::string& text) {
 // Writes the three files into a temporary folder and publishes it.
 std::int64_t publish(const fs::path& checkpoints_dir, const fs::path& path, const CheckpointState& state,
                      const StageObserver& reached) {
+  require_space(checkpoints_dir, state);
   TemporaryFolder folder(checkpoints_dir, path.filename().string());
   Manifest manifest;
   manifest.files[kModelFile] = write_tensors(folder.path() / kModelFile, state.model, [&] { reached("model-half"); });

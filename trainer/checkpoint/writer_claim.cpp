@@ -65,6 +65,21 @@ std::int64_t number_in(const json& claim, const char* key) {
   return found != claim.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
+// Returns why some stay.
+std::string remove_leftovers(const fs::path& checkpoints_dir) {
+  std::vector<fs::path> leftovers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kTemporaryPrefix) || name.starts_with(kHalfClaim)) leftovers.push_back(entry.path());
+  }
+  std::string notes;
+  for (const fs::path& path : leftovers) {
+    const std::string reason = remove_folder(path);
+    if (!reason.empty()) notes += (notes.empty() ? "" : "; ") + ("cannot remove " + path.string() + ": " + reason);
+  }
+  return notes;
+}
+
 [[noreturn]] void superseded(const fs::path& file, const std::string& claim) {
   const json other = json::parse(claim, nullptr, /*allow_exceptions=*/false);
   std::string by = "another process";
@@ -93,20 +108,16 @@ std::string WriterClaim::take() {
     }
   }
   fs::create_directories(checkpoints_dir_);
-  write_file_atomically(file_, text_);
+  try {
+    write_file_atomically(file_, text_);
+  } catch (const std::system_error& error) {
+    // What a killed writer left may be what fills the disk.
+    if (error.code() != std::errc::no_space_on_device) throw;
+    remove_leftovers(checkpoints_dir_);
+    write_file_atomically(file_, text_);
+  }
   taken_ = true;
-
-  std::vector<fs::path> leftovers;
-  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir_)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(kTemporaryPrefix) || name.starts_with(kHalfClaim)) leftovers.push_back(entry.path());
-  }
-  std::string notes;
-  for (const fs::path& path : leftovers) {
-    const std::string reason = remove_folder(path);
-    if (!reason.empty()) notes += (notes.empty() ? "" : "; ") + ("cannot remove " + path.string() + ": " + reason);
-  }
-  return notes;
+  return remove_leftovers(checkpoints_dir_);
 }
 
 void WriterClaim::check() {

@@ -13,6 +13,7 @@
 #include "tests/common/temporary_folder.hpp"
 #include "tests/trainer/checkpoint/sample_state.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/checkpoint/writer_claim.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -172,6 +173,20 @@ TEST(FullDisk, ThrowsAndKeepsTheOlderCheckpoint) {
 
   save_checkpoint(disk.path() / "c", sample_state(200), newest(3));
   EXPECT_EQ(valid_steps(disk.path() / "c"), (std::vector<std::int64_t>{200, 100}));
+}
+
+// A writer that was killed may have filled the disk itself: then there is no room even for the next one's claim.
+TEST(FullDisk, OfAKilledWritersLeftoversIsMadeRoomOn) {
+  SmallDisk disk("size=64k");
+  if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";
+  const fs::path folder = disk.path() / "c";
+  save_checkpoint(folder, sample_state(100), newest(3));
+  test::write_text(folder / ".tmp-step-000000200-77/model.safetensors", std::string(64'000, 'x'));
+  WriterClaim claim(folder, {.term = 1});
+
+  EXPECT_EQ(claim.take(), "");
+  save_checkpoint(folder, sample_state(200), newest(3));
+  EXPECT_EQ(valid_steps(folder), (std::vector<std::int64_t>{200, 100}));
 }
 
 TEST(ReadOnlyDisk, Throws) {

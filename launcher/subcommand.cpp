@@ -1,4 +1,4 @@
-// See subcommand.hpp: the choice, validate and report. doctor is in subcommand_doctor.cpp.
+// See subcommand.hpp: the choice, validate and report. The others have files of their own.
 #include "launcher/subcommand.hpp"
 
 #include <unistd.h>
@@ -35,7 +35,8 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (name == "validate") return validate_config(rest);
   if (name == "report") return show_report(rest);
   if (name == "doctor") return examine_machine(rest);
-  if (name == "token" || name == "join" || name == "bench") {
+  if (name == "token") return show_token(rest);
+  if (name == "join" || name == "bench") {
     throw UsageError("'" + name + "' is not in this version; a program of that name is started as ./" + name);
   }
   return std::nullopt;

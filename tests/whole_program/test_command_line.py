@@ -56,7 +56,7 @@ def script(tmp_path) -> pathlib.Path:
     (["--standalone", "--nnodes", "2", "job.sh"],
      "--standalone is for one machine, but --nnodes is 2 (flag --nnodes); leave one of them out"),
     (["--fresh", "job.sh"], "--fresh (flag --fresh) goes with a train.json: a script's files are its own"),
-    (["token"], "'token' is not in this version; a program of that name is started as ./token"),
+    (["token", "x"], "'x' is one too many; usage: ddprun token [--run-dir DIR | --token-file FILE | --new FILE] [--show]"),
     (["join", "host:1"], "'join' is not in this version; a program of that name is started as ./join"),
     (["report"], "usage: ddprun report FOLDER [--json]"),
     (["validate"], "usage: ddprun validate TRAIN.json [key.path=value ...]"),

@@ -1,0 +1,36 @@
+// Frames: byte strings with a length of four bytes, most significant first. Pure; used by transport_connection.cpp. A length
+// over the limit is an error that lasts, found before a byte of the frame is stored: memory follows what arrived, not what was
+// announced.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+inline constexpr std::size_t kFrameHeaderBytes = 4;
+
+// Appends header and content. The content's size must be below 2^32.
+void append_frame(std::string_view content, std::string& to);
+
+class FrameReader {
+ public:
+  explicit FrameReader(std::size_t limit) : limit_(limit) {}
+
+  void set_limit(std::size_t limit) { limit_ = limit; }  // of frames that begin later
+  void feed(std::string_view bytes);
+  // The next whole frame, valid until the next call of either. Nothing when none is whole, or after one over the limit.
+  std::optional<std::string_view> next();
+  // The announced size of a frame that is over the limit.
+  std::optional<std::size_t> too_large() const { return too_large_; }
+
+ private:
+  std::size_t limit_;
+  std::string buffer_;
+  std::size_t at_ = 0;
+  std::optional<std::size_t> too_large_;
+};
+
+}  // namespace ddprun

@@ -6,10 +6,11 @@
 namespace ddprun {
 
 bool Admission::may_admit(TimePoint now) const {
-  return size() < limits_.total || !silent_.empty() || started_.front().arrival + limits_.grace <= now;
+  return size() < limits_.total || admits_at() <= now;
 }
 
 Admission::TimePoint Admission::admits_at() const {
+  if (!silent_.empty()) return silent_.front().arrival + limits_.moment;
   return started_.empty() ? TimePoint::min() : started_.front().arrival + limits_.grace;
 }
 
@@ -18,7 +19,7 @@ Admission::Admitted Admission::admit(const SourceAddress& source, TimePoint now)
   std::size_t& of_source = silent_of_[source];
   if (of_source >= limits_.silent_per_source) {
     const auto oldest = std::find_if(silent_.begin(), silent_.end(), [&](const Newcomer& n) { return n.source == source; });
-    evict(oldest, silent_, result.evicted);
+    if (oldest->arrival + limits_.grace <= now) evict(oldest, silent_, result.evicted);
   }
   if (size() >= limits_.total) {
     Queue& queue = silent_.empty() ? started_ : silent_;

@@ -2,8 +2,9 @@
 // no more are accepted. Pure: arrivals and the time go in, ids to close come out. transport_listener.cpp obeys it.
 //
 // Newcomers that have said nothing yet ("silent") make room for others, the oldest first, so that idle connections never keep
-// anybody out. Those whose hello proved the key ("started") may be recordings, but are nearly always members in a burst of
-// joins: they are not closed for others but for one that is older than `grace`; accepting waits instead.
+// anybody out; in a burst of joins they get a moment to speak. Those whose hello proved the key ("started") may be recordings,
+// but are nearly always members in a burst of joins: they are not closed for others but for one that is older than `grace`;
+// accepting waits instead.
 #pragma once
 
 #include <array>
@@ -26,10 +27,11 @@ class Admission {
   using Id = std::uint64_t;
 
   struct Limits {
-    std::size_t total = 1024;
-    std::size_t silent_per_source = 256;
+    std::size_t total = 4096;
+    std::size_t silent_per_source = 1024;  // more only while they are younger than `grace`
     std::chrono::milliseconds handshake_time{5000};
     std::chrono::milliseconds grace{1000};
+    std::chrono::milliseconds moment{100};
   };
 
   struct Admitted {

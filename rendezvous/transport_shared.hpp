@@ -22,8 +22,8 @@ struct TransportLimits {
   std::size_t write_queue_bytes = 8 << 20;
 
   // Before a peer has shown the token.
-  std::size_t unauthenticated = 1024;  // connections; a quarter of the descriptors allowed if that is less
-  std::size_t silent_per_source = 256;
+  std::size_t unauthenticated = 4096;  // connections; a quarter of the descriptors allowed if that is less
+  std::size_t silent_per_source = 1024;
   std::size_t bytes_before_token = 4 << 10;
   std::chrono::milliseconds handshake_time{5000};
 

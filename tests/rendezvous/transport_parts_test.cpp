@@ -51,6 +51,7 @@ Admission::Limits small() {
   limits.silent_per_source = 2;
   limits.handshake_time = seconds(5);
   limits.grace = seconds(1);
+  limits.moment = milliseconds(100);
   return limits;
 }
 
@@ -61,8 +62,18 @@ TEST(Admission, TheOldestSilentOneOfTheSameSourceMakesRoomFirst) {
   const auto first = admission.admit(source(2), now);
   const auto second = admission.admit(source(2), now);
   EXPECT_TRUE(other.evicted.empty() && first.evicted.empty() && second.evicted.empty());
-  EXPECT_EQ(admission.admit(source(2), now).evicted, std::vector<Admission::Id>{first.id});
+  EXPECT_EQ(admission.admit(source(2), now + seconds(1)).evicted, std::vector<Admission::Id>{first.id});
   EXPECT_EQ(admission.size(), 3U);
+}
+
+TEST(Admission, ABurstOfOneSourceGetsAMomentToSpeak) {
+  Admission admission(small());
+  const TimePoint now{};
+  const auto first = admission.admit(source(1), now);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(admission.admit(source(1), now + milliseconds(1)).evicted.empty());
+  EXPECT_FALSE(admission.may_admit(now + milliseconds(99)));
+  EXPECT_EQ(admission.admits_at(), now + milliseconds(100));
+  EXPECT_EQ(admission.admit(source(1), now + milliseconds(100)).evicted, std::vector<Admission::Id>{first.id});
 }
 
 TEST(Admission, WhenFullTheOldestSilentOneOfAllMakesRoom) {
@@ -73,7 +84,7 @@ TEST(Admission, WhenFullTheOldestSilentOneOfAllMakesRoom) {
   const auto idle = admission.admit(source(2), now);
   admission.admit(source(3), now);
   admission.admit(source(4), now);
-  EXPECT_EQ(admission.admit(source(5), now).evicted, std::vector<Admission::Id>{idle.id});
+  EXPECT_EQ(admission.admit(source(5), now + milliseconds(100)).evicted, std::vector<Admission::Id>{idle.id});
 }
 
 TEST(Admission, StartedOnesAreWaitedForWithinTheGrace) {

@@ -64,7 +64,7 @@ def peer_stalls(folder: pathlib.Path, how: str, steps: int, every: int) -> list[
 
 
 def run(tools: Tools, quick: bool, repeats: int) -> list[Table]:
-    every, saves = (10, 4) if quick else (20, 6)
+    every, saves = 25, 3 if quick else 6
     steps = every * saves + 1
     stalls, plain, asynchronous, writing, raw, saving, calm = [], [], [], [], [], [], []
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:

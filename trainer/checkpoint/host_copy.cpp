@@ -61,11 +61,17 @@ template <class Bits>
 bool has_all_ones(const at::Tensor& tensor, Bits exponent) {
   const auto* bits = static_cast<const Bits*>(tensor.const_data_ptr());
   const auto count = static_cast<std::size_t>(tensor.numel());
-  constexpr std::size_t kBlock = 4096;  // one answer a block, so that the loop inside is vectorized
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    unsigned found = 0;
-    for (std::size_t i = begin; i < std::min(begin + kBlock, count); ++i) found |= (bits[i] & exponent) == exponent ? 1U : 0U;
+  constexpr std::size_t kBlock = 4096;  // one answer a block of known length, so that the compiler vectorizes the loop inside
+  std::size_t begin = 0;
+  for (; begin + kBlock <= count; begin += kBlock) {
+    Bits found = 0;
+    for (std::size_t i = 0; i < kBlock; ++i) {
+      found = static_cast<Bits>(found | ((bits[begin + i] & exponent) == exponent ? Bits{1} : Bits{0}));
+    }
     if (found != 0) return true;
+  }
+  for (; begin < count; ++begin) {
+    if ((bits[begin] & exponent) == exponent) return true;
   }
   return false;
 }

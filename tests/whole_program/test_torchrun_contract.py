@@ -87,7 +87,7 @@ CASES = [
          "PET_MASTER_PORT": "1", "PET_LOCAL_ADDR": "localhost", "PET_SIGNALS_TO_HANDLE": "SIGTERM", "PET_STANDALONE": "0",
          "PET_MODULE": "0", "PET_NO_PYTHON": "0", "PET_RUN_PATH": "0", "PET_VIRTUAL_LOCAL_RANK": "0"}, EVERY_STREAM, workers=2),
     Case("flags as variables: standalone, module", "@module x", {"PET_STANDALONE": "1", "PET_MODULE": "1"}),
-    Case("flags as variables: no-python", "--master-port @port @program x", {"PET_NO_PYTHON": "2"}),
+    Case("flags as variables: no-python, virtual local rank", "--master-port @port @program x", {"PET_NO_PYTHON": "2", "PET_VIRTUAL_LOCAL_RANK": "1"}),
     Case("flags as variables: run-path", "--master-port @port @script x", {"PET_RUN_PATH": "1"}),
     Case("the command line beats variables", "--nproc-per-node 1 --role mine --master-port @port @script",
          {"PET_NPROC_PER_NODE": "3", "PET_ROLE": "theirs", "PET_MASTER_PORT": "1"}),
@@ -177,6 +177,9 @@ CASES = [
     Case("TORCH_NCCL_ASYNC_ERROR_HANDLING is kept", "--master-port @port @script", {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}),
     Case("CUDA_VISIBLE_DEVICES is kept", S2 + " @script", {"CUDA_VISIBLE_DEVICES": "3, 1"}, workers=2),
     Case("odd variables", "--master-port @port @script", {"EMPTY": "", "SPACES": " a  b ", "LINES": "a\nb", "EQUALS": "a=b=c", "lower": "é"}),
+    Case("virtual local rank", S2 + " --virtual-local-rank @script", workers=2),
+    Case("virtual local rank, underscore, mapped", S2 + " --virtual_local_rank @script $local_rank", {"CUDA_VISIBLE_DEVICES": " 3, 1 ,0"}, workers=2),
+    Case("virtual local rank, too few devices", S2 + " --virtual-local-rank @script", {"CUDA_VISIBLE_DEVICES": "3"}, workers=0),
     Case("a role", S2 + " --role evaluator @script", workers=2),
 
     # Output
@@ -297,8 +300,7 @@ def test_every_option_and_variable_has_a_case(torchrun):
     words = {word.partition("=")[0] for case in CASES
              for word in (case.arguments.split() if isinstance(case.arguments, str) else case.arguments)}
     variables = {name for case in CASES for name in case.environment}
-    waiting = {"--virtual-local-rank", "--virtual_local_rank"}  # not tried yet
-    missing = [name for spellings, variable in torchrun.options for name in spellings if name not in words | waiting]
+    missing = [name for spellings, variable in torchrun.options for name in spellings if name not in words]
     missing += [variable for _, variable in torchrun.options if variable and variable not in variables]
     assert not missing
 

@@ -523,6 +523,7 @@ void Agent::carry_out(const agent_action::StartRound& action) {
 void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
   const int rank = ranks.rank;
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  output_.begin_worker(rank);
   Ends standard_output = output_of(rank, Stream::kStdout);
   Ends standard_error = output_of(rank, Stream::kStderr);
   Ends channel = train() ? channel_pair() : Ends{Descriptor(), Descriptor()};

@@ -262,8 +262,8 @@ void AgentState::start_round() {
   agreed_step_.reset();
   save_asked_ = false;
   patient_sweep_ = false;
+  act(agent_action::StartRound{round_, restarts_});  // first: who listens need not be waited for
   emit(RoundStarted{round_, restarts_, settings_.world_size, now_.realtime_ns});
-  act(agent_action::StartRound{round_, restarts_});
 }
 
 void AgentState::worker_gone(int rank) {

@@ -11,6 +11,7 @@
 #include "common/error.hpp"
 #include "common/run_directory.hpp"
 #include "common/run_lock.hpp"
+#include "launcher/worker_output_files.hpp"
 
 namespace ddprun {
 namespace {
@@ -56,6 +57,17 @@ bool sends_output_to_files(const OutputPlan& output) {
   return output.redirects.any() || output.tee.any();
 }
 
+// What a run without restarts and log files leaves: empty folders and a report. Removing what we know is quicker than looking
+// for it; whatever else is there makes the last rmdir fail.
+bool remove_known(const ScriptFolders& folders, int workers) {
+  const fs::path round = round_folder(folders.files.log_root, LogLayout::kAttempts, 0, 0);
+  for (int rank = 0; rank < workers; ++rank) ::rmdir(worker_folder(round, LogLayout::kAttempts, rank, rank).c_str());
+  ::rmdir(round.c_str());
+  ::unlink(folders.files.report.c_str());
+  ::rmdir(folders.files.log_root.c_str());
+  return ::rmdir(folders.temporary.c_str()) == 0;
+}
+
 }  // namespace
 
 ScriptFolders make_script_folders(const Plan& plan,
@@ -98,7 +110,7 @@ void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int ex
   std::error_code ignored;
   const bool restarted = fs::exists(folders.files.log_root / "attempt_1", ignored);
   if (folders.temporary.empty() || exit_code != 0 || restarted || sends_output_to_files(plan.output)) return;
-  fs::remove_all(folders.temporary, ignored);
+  if (!remove_known(folders, plan.nproc_per_node)) fs::remove_all(folders.temporary, ignored);
 }
 
 }  // namespace ddprun

@@ -107,22 +107,26 @@ struct WorkerOutput::Impl {
 
   void open_logs() {
     if (const int error = make_folder(round)) return complain(round, error);
-    for (Source& s : sources) {
-      if (s.stream == Stream::kStdout) {
-        if (const int error = make_folder(s.folder)) return complain(s.folder, error);
-        if (repeated) ::unlink((s.folder / "error.json").c_str());
-      }
-      if (!s.route.file) continue;
-      const fs::path file = s.folder / log_name(s.stream);
-      s.log_fd = open_log(file);
-      if (s.log_fd < 0) complain(file, errno);
-    }
     if (!settings.script || settings.kept == KeptFiles::kNone) return;
     const auto open_copy = [&](Stream stream, const char* name, const std::vector<std::string>& filters) {
       if (!filters.empty()) complain(round / name, copy(stream).open(round / name, filters));
     };
     open_copy(Stream::kStdout, "filtered_stdout.log", settings.script->stdout_filters);
     open_copy(Stream::kStderr, "filtered_stderr.log", settings.script->stderr_filters);
+  }
+
+  void open_logs_of(int worker) {
+    if (settings.log_root.empty()) return;
+    const fs::path& folder = source(worker, Stream::kStdout).folder;
+    if (const int error = make_folder(folder)) return complain(folder, error);
+    if (repeated) ::unlink((folder / "error.json").c_str());
+    for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+      Source& s = source(worker, stream);
+      if (!s.route.file) continue;
+      const fs::path file = folder / log_name(stream);
+      s.log_fd = open_log(file);
+      if (s.log_fd < 0) complain(file, errno);
+    }
   }
 
   void log(Source& s, std::string_view data) {
@@ -289,6 +293,10 @@ void WorkerOutput::begin_round(const OutputRound& round) {
     s.tail.clear();
   }
   if (files) impl_->open_logs();
+}
+
+void WorkerOutput::begin_worker(int worker) {
+  impl_->open_logs_of(worker);
 }
 
 // Where nothing else needs the bytes. The tail of a stderr that goes nowhere is wanted all the same.

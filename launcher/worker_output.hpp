@@ -48,6 +48,8 @@ class WorkerOutput {
 
   // Makes the folders and files of the round.
   void begin_round(const OutputRound& round);
+  // Before the worker starts: makes its folder, where its error file will be, and its log files.
+  void begin_worker(int worker);
   // What the worker is to write to by itself, the caller's to close; -1: a pipe, whose bytes are to come here.
   int take_descriptor(int worker, Stream stream);
   void bytes(int worker, Stream stream, std::span<const char> data);

@@ -59,6 +59,11 @@ class OutputTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
+  static void begin(WorkerOutput& output, const OutputRound& round, int workers) {
+    output.begin_round(round);
+    for (int worker = 0; worker < workers; ++worker) output.begin_worker(worker);
+  }
+
   static void send(WorkerOutput& output, int rank, Stream stream, std::string_view text) {
     output.bytes(rank, stream, {text.data(), text.size()});
   }
@@ -87,7 +92,7 @@ class OutputTest : public testing::Test {
 TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.log_root = folder_, .workers = 2});
-  output.begin_round({3});
+  begin(output, {3}, 2);
   send(output, 1, Stream::kStdout, "one\ntw");
   send(output, 0, Stream::kStdout, "other\n");
   send(output, 1, Stream::kStdout, "o\n");
@@ -102,7 +107,7 @@ TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
 TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, script({}));
-  output.begin_round({0});
+  begin(output, {0}, 1);
   EXPECT_EQ(output.take_descriptor(0, Stream::kStdout), -1);
   send(output, 0, Stream::kStdout, "\xff\r\n end");
   output.end_of_stream(0, Stream::kStdout);
@@ -117,7 +122,7 @@ TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
 TEST_F(OutputTest, AnUnfinishedLineIsShownWhenItWaitsTooLong) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.workers = 2});
-  output.begin_round({0});
+  begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "name? ");
   EXPECT_EQ(out_.read_now(), "");
   io_.run();  // until the timer has flushed it
@@ -129,7 +134,7 @@ TEST_F(OutputTest, AnUnfinishedLineIsShownWhenItWaitsTooLong) {
 TEST_F(OutputTest, AnotherRanksLineDoesNotGlueToAnUnfinishedOne) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.workers = 2});
-  output.begin_round({0});
+  begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "10%");
   io_.run();
   send(output, 1, Stream::kStdout, "line\n");
@@ -141,7 +146,7 @@ TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.workers = 2});
   output.set_unread([](int rank, Stream) { return rank == 0; });
-  output.begin_round({0});
+  begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "first ");
   send(output, 1, Stream::kStdout, "prompt");
   io_.run();  // until the timer has looked at both
@@ -157,7 +162,7 @@ TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
 TEST_F(OutputTest, UpdatesByCarriageReturnKeepTheirPrefix) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.workers = 1});
-  output.begin_round({0});
+  begin(output, {0}, 1);
   send(output, 0, Stream::kStdout, "\r10%\r20%");
   io_.run();
   io_.restart();
@@ -170,7 +175,7 @@ TEST_F(OutputTest, JsonHasWholeLinesOnStdout) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   console.set_rules({.json = true});
   WorkerOutput output(io_, console, {.workers = 1});
-  output.begin_round({0});
+  begin(output, {0}, 1);
   send(output, 0, Stream::kStderr, "a \"b\"\nrest");
   output.end_of_stream(0, Stream::kStderr);
   EXPECT_EQ(out_.read_now(), R"({"event":"output","rank":0,"stream":"stderr","line":"a \"b\""})"
@@ -183,14 +188,14 @@ TEST_F(OutputTest, JsonHasWholeLinesOnStdout) {
 TEST_F(OutputTest, TheTailIsTheLastTwentyLines) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.workers = 1});
-  output.begin_round({0});
+  begin(output, {0}, 1);
   for (int i = 0; i < 30; ++i) send(output, 0, Stream::kStderr, "line " + std::to_string(i) + "\n");
   send(output, 0, Stream::kStderr, std::string(5000, 'x'));
   const std::vector<std::string> tail = output.stderr_tail(0);
   ASSERT_EQ(tail.size(), 20u);
   EXPECT_EQ(tail.front(), "line 11");
   EXPECT_EQ(tail.back(), std::string(1024, 'x'));
-  output.begin_round({1});
+  begin(output, {1}, 1);
   EXPECT_TRUE(output.stderr_tail(0).empty());
 }
 
@@ -201,7 +206,7 @@ TEST_F(OutputTest, LinesOfManyRanksInAnyPiecesStayWhole) {
     Pipe out;
     ConsoleWriter console(io_, out.ends[1], err_.ends[1]);
     WorkerOutput output(io_, console, {.workers = 3});
-    output.begin_round({0});
+    begin(output, {0}, 3);
     std::map<int, std::string> sent, left;
     for (int rank = 0; rank < 3; ++rank) {
       for (unsigned i = 0; i < 30; ++i) left[rank] += std::string(random() % 40, static_cast<char>('a' + rank)) + "\n";
@@ -254,7 +259,7 @@ TEST_F(OutputTest, ASlowConsoleLosesWholeLinesAndSaysHowMany) {
 TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.workers = 1, .script = OutputPlan{}});
-  output.begin_round({0});
+  begin(output, {0}, 1);
   console.lines(Stream::kStdout, std::string(ConsoleWriter::kQueueBytes + 70000, 'x') + "\n");  // more than pipe and queue hold
   const std::string long_head(500000, 'h');
   send(output, 0, Stream::kStdout, long_head);
@@ -277,7 +282,7 @@ TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
 TEST_F(OutputTest, AClosedConsoleIsNoError) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
-  output.begin_round({0});
+  begin(output, {0}, 1);
   out_.close_reader();
   send(output, 0, Stream::kStdout, "one\n");
   send(output, 0, Stream::kStdout, "two\n");
@@ -318,7 +323,7 @@ TEST_F(OutputTest, AFullDiskOfTheLogsIsSaidOnce) {
   fs::create_symlink("/dev/full", rank / "stdout.log");
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
-  output.begin_round({0});
+  begin(output, {0}, 1);
   for (int i = 0; i < 3; ++i) send(output, 0, Stream::kStdout, "x\n");
   EXPECT_EQ(out_.read_now(), "[rank 0] x\n[rank 0] x\n[rank 0] x\n");
   const std::string said = err_.read_now();
@@ -331,7 +336,7 @@ TEST_F(OutputTest, AFullDiskOfTheLogsIsSaidOnce) {
 TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, script({.redirects = {.everyone = Streams::kBoth}}, 2));
-  output.begin_round({0});
+  begin(output, {0}, 2);
   write_by_itself(output, 1, Stream::kStdout, "out\xff");
   write_by_itself(output, 1, Stream::kStderr, "first\nValueError: x");
   output.end_of_stream(1, Stream::kStderr);
@@ -345,7 +350,7 @@ TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
 TEST_F(OutputTest, ATeedStreamGoesToBothWithItsPrefixOnTheConsole) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, script({.tee = {.everyone = Streams::kNone, .by_local_rank = {{1, Streams::kBoth}}}}, 2));
-  output.begin_round({0});
+  begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "raw\n");
   send(output, 1, Stream::kStdout, "one\n\nbad \xff");
   send(output, 1, Stream::kStderr, "oh\n");
@@ -361,10 +366,10 @@ TEST_F(OutputTest, AttemptsAreNumberedByRestartsAndRanksByTheirNode) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, script({.tee = {.everyone = Streams::kOut}, .prefix_template = "$rank/${local_rank}> "}));
   const RankAssignment who{.rank = 5, .local_rank = 0};
-  output.begin_round({.round = 3, .restart_count = 2, .ranks = {who}});
+  begin(output, {.round = 3, .restart_count = 2, .ranks = {who}}, 1);
   std::ofstream(output.error_file(0)) << "stale";
   send(output, 0, Stream::kStdout, "a\n");
-  output.begin_round({.round = 4, .restart_count = 2, .ranks = {who}});  // a change of members
+  begin(output, {.round = 4, .restart_count = 2, .ranks = {who}}, 1);  // a change of members
   EXPECT_FALSE(fs::exists(output.error_file(0)));
   send(output, 0, Stream::kStdout, "b\n");
   EXPECT_EQ(contents(folder_ / "attempt_2/0/stdout.log"), "a\nb\n");
@@ -375,7 +380,7 @@ TEST_F(OutputTest, TheFilterOfLocalRanksHidesButKeepsFilesAndTails) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   OutputPlan plan{.tee = {.everyone = Streams::kOut}, .local_ranks_filter = std::set<int>{0}};
   WorkerOutput output(io_, console, script(plan, 2));
-  output.begin_round({0});
+  begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "shown\n");
   write_by_itself(output, 1, Stream::kStdout, "hidden\n");
   send(output, 1, Stream::kStderr, "why\nlast");
@@ -392,7 +397,7 @@ TEST_F(OutputTest, DuplicateFiltersCopyLinesOfTeedStreams) {
   OutputPlan plan{.tee = {.everyone = Streams::kNone, .by_local_rank = {{0, Streams::kOut}}},
                   .stdout_filters = {"apple", "fig"}};
   WorkerOutput output(io_, console, script(plan, 2));
-  output.begin_round({0});
+  begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "an app");
   io_.run();  // shown before its end comes
   send(output, 0, Stream::kStdout, "le\npear\na fig");

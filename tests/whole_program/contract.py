@@ -305,8 +305,11 @@ def without_time(value: object) -> object:
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
+    """Free on every address: launchers listen on all of them."""
+    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as s:
+        if s.family == socket.AF_INET6:
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        s.bind(("", 0))
         return s.getsockname()[1]
 
 

@@ -64,6 +64,10 @@ def main() -> None:
             os._exit(0)
 
     if stays or "wait" in actions:
+        # Not signal.pause(): a signal that comes just before it would be noticed only with the next one.
+        come, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
         for name in FORWARDED:
             signal.signal(getattr(signal, name), received)
     tell({"seen": seen})
@@ -88,7 +92,7 @@ def main() -> None:
             os.kill(os.getpid(), getattr(signal, text))
         elif verb in ("wait", "stay"):
             while True:
-                signal.pause()
+                os.read(come, 1)
         else:
             raise ValueError(f"the probe does not know {action!r}")
 

@@ -32,9 +32,9 @@ def run(launcher, folder: pathlib.Path, program: str, *options: str, arguments: 
     return {f"{rank}": json.loads((results / f"rank-{rank}.json").read_text(encoding="utf-8")) for rank in range(2)}
 
 
-def under_both(torchrun, ddprun_bin, folder: pathlib.Path, program: str, *options: str) -> dict:
-    theirs = run(torchrun, folder / "torchrun", program, *options)
-    ours = run(contract.Ddprun(ddprun_bin), folder / "ddprun", program, *options)
+def under_both(torchrun, ddprun_bin, folder: pathlib.Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> dict:
+    theirs = run(torchrun, folder / "torchrun", program, *options, arguments=arguments)
+    ours = run(contract.Ddprun(ddprun_bin), folder / "ddprun", program, *options, arguments=arguments)
     assert ours == theirs
     return ours
 
@@ -44,18 +44,18 @@ def needs(*modules: str):
     return pytest.mark.skipif(bool(missing), reason=f"needs {' and '.join(missing)} (requirements/python-programs.txt)")
 
 
-@pytest.mark.parametrize("options", [["--standalone"], ["--master-addr", "localhost", "--master-port", "PORT"]],
+@pytest.mark.parametrize("method", [(), ("by-address",)], ids=["env://", "tcp://"])
+@pytest.mark.parametrize("options", [("--standalone",), ("--master-addr", "localhost", "--master-port", "PORT")],
                          ids=["standalone", "static"])
-def test_every_collective(torchrun, ddprun_bin, tmp_path, options):
+def test_every_collective(torchrun, ddprun_bin, tmp_path, options, method):
     port = str(contract.free_port())
-    results = under_both(torchrun, ddprun_bin, tmp_path, "collectives.py", *[port if o == "PORT" else o for o in options])
+    results = under_both(torchrun, ddprun_bin, tmp_path, "collectives.py", *[port if o == "PORT" else o for o in options], arguments=method)
     for rank in ("0", "1"):
         assert results[rank]["elastic"] is True
-        for method in ("env", "tcp"):
-            found = results[rank][method]
-            assert {name for name, value in found.items() if str(value).endswith("Error")} <= NOT_IN_GLOO
-            assert found["all_reduce SUM"] == [12, 14, 16, 18]
-            assert found["all_gather_object"] == [{"rank": 0}, {"rank": 1}]
+        found = results[rank]["collectives"]
+        assert {name for name, value in found.items() if str(value).endswith("Error")} <= NOT_IN_GLOO
+        assert found["all_reduce SUM"] == [12, 14, 16, 18]
+        assert found["all_gather_object"] == [{"rank": 0}, {"rank": 1}]
 
 
 def test_distributed_data_parallel_and_checkpoints(torchrun, ddprun_bin, tmp_path):

@@ -48,7 +48,7 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
   release_.id = current_.id;
   release_.nodes = current_.nodes;
   release_.budget = budget_;
-  authority_begins_ = elected_ ? authority.asked : now_.steady;
+  stays_until_ = now_.steady + part_of(settings_.lease, settings_.rules.authority);
   gather(current_.exists() ? settings_.regroup_call : settings_.last_call);
 }
 
@@ -114,11 +114,9 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   if (hello.wanted_group_rank >= 0) rank_holders_.try_emplace(hello.wanted_group_rank, hello.node);
   last_round_ = std::max(last_round_, hello.standing.current.id.round);
 
-  if (hello.standing.promised_term > term_) {  // it can't follow us before we have a higher term
-    begin_campaign(hello.standing.promised_term + 1);
-  } else {
-    welcome(peer);
-  }
+  // Before the first round nobody can have been elected: a later term is free to be taken.
+  if (hello.standing.promised_term > term_) term_ = hello.standing.promised_term + 1;
+  welcome(peer);
 }
 
 bool Coordinator::acceptable(LinkId link, const Hello& hello) {
@@ -152,7 +150,8 @@ bool Coordinator::acceptable(LinkId link, const Hello& hello) {
   // Who knows a round of a later coordinator, or a round where we know none, knows more than we do.
   const RoundId& known = hello.standing.current.id;
   const bool knows_more = hello.standing.current.exists() && (known.term > term_ || (!current_.exists() && !elected_));
-  if (knows_more || (hello.coordinates && hello.standing.promised_term > term_)) {
+  const bool promised_more = hello.standing.promised_term > term_ && current_.exists();
+  if (promised_more || knows_more || (hello.coordinates && hello.standing.promised_term > term_)) {
     act(coordinator_action::StepDown{name_of(hello) + " knows of a later round"});
     phase_ = Phase::kSteppedDown;
     return false;
@@ -163,6 +162,11 @@ bool Coordinator::acceptable(LinkId link, const Hello& hello) {
 // One place for each identity and each wanted rank.
 bool Coordinator::make_place(LinkId link, const Hello& hello) {
   const auto found = peers_.find(hello.node);
+  if (found != peers_.end() && found->second.hello.incarnation == hello.incarnation &&
+      found->second.hello.attempt > hello.attempt) {
+    close(link);  // said before the one that was heard already, over a connection that was slower
+    return false;
+  }
   if (found != peers_.end() && found->second.link && settings_.rules.later_process_replaces) {
     if (hello.incarnation < found->second.hello.incarnation) {
       act(coordinator_action::Send{
@@ -273,7 +277,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   const bool in_round = peer.rank >= 0;
   if (was_welcome && phase_ != Phase::kOver) {
     say(Notice::Kind::kLost, name_of(peer.hello) + " " + why, std::ssize(by_age_), settings_.max_nodes);
-    if (!peer.departed) note_loss(id);
+    if (!peer.departed && id != settings_.self) note_loss(id);
   }
   if (in_round && phase_ == Phase::kRunning) {
     --seated_;
@@ -327,7 +331,6 @@ void Coordinator::tick() {
     }
     return;
   }
-  if (campaign_ && time_of(campaign_->stamp) + settings_.lease / 5 <= now_.steady) begin_campaign(campaign_->term + 1);
   if (due(pause_ends_) && phase_ == Phase::kPausing) gather(milliseconds{0});
   if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && done_ == 0) {
     const auto count = spares_ready();
@@ -355,62 +358,17 @@ std::optional<Time> Coordinator::next_deadline() const {
     consider_time(by_age_.empty() ? std::optional<Time>(now_.steady) : linger_ends_);
     return next;
   }
-  if (current_.exists() && settings_.rules.grants_need_majority) consider_time(authority_end());
-  if (campaign_) consider_time(time_of(campaign_->stamp) + settings_.lease / 5);
+  if (current_.exists() && settings_.rules.grants_need_majority) {
+    consider_time(std::max(authority_end(), stays_until_));
+  }
   if (phase_ == Phase::kPausing) consider_time(pause_ends_);
   if (phase_ == Phase::kRunning) consider_time(absorb_at_);
   if (phase_ == Phase::kGathering) {
-    consider_time(call_ends_);
+    // One that is over already waits for something else: whose event looks at it again.
+    if (call_ends_ && *call_ends_ > now_.steady) consider_time(call_ends_);
     consider_time(join_ends_);
   }
   return next;
-}
-
-// ---- a higher term ----
-
-// A node promised a later term to a candidate that did not win. To have that node back, this coordinator asks its own members
-// for a still higher term; they vote for the coordinator they follow at once. Rounds keep their names.
-void Coordinator::begin_campaign(std::uint64_t term) {
-  if (term > kLargestTerm || (campaign_ && campaign_->term >= term)) return;
-  campaign_ = Campaign{.term = term, .stamp = stamp_of(now_.steady), .votes = {}};
-  for (const NodeId& id : by_age_) {
-    const Peer& peer = peers_.at(id);
-    if (!here(peer)) continue;
-    send(peer, VoteRequest{.term = term, .candidate = settings_.self, .installed = current_.id, .stamp = campaign_->stamp});
-  }
-}
-
-void Coordinator::hear(Peer& peer, const Vote& message) {
-  if (message.echo > 0 && message.echo <= stamp_of(now_.steady)) peer.answered = std::max(peer.answered, message.echo);
-  if (!campaign_ || message.term != campaign_->term) return;
-  if (!message.given()) {
-    if (message.promised_term > message.term) begin_campaign(message.promised_term + 1);
-    return;
-  }
-  campaign_->votes.insert(peer.hello.node);
-  settle_campaign();
-}
-
-void Coordinator::settle_campaign() {
-  Tally current(current_.nodes);
-  Tally previous(previous_.nodes);
-  bool own = false;
-  for (const NodeId& id : campaign_->votes) {
-    const auto voter = peers_.find(id);
-    if (voter == peers_.end()) continue;
-    current.add(voter->second.rank);
-    previous.add(voter->second.previous_rank);
-    own = own || id == settings_.self;
-  }
-  if (!own || !current.enough(settings_.rules) || !previous.enough(settings_.rules)) return;
-  term_ = campaign_->term;
-  elected_ = true;
-  campaign_.reset();
-  const std::vector<NodeId> all(by_age_.begin(), by_age_.end());
-  for (const NodeId& id : all) {
-    const auto found = peers_.find(id);
-    if (found != peers_.end() && found->second.link && !found->second.welcome) welcome(found->second);
-  }
 }
 
 // ---- small things ----

@@ -64,7 +64,6 @@ struct CoordinatorSettings {
 struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
-  Time asked{};      // when the votes were asked for
   Standing known{};  // newest round among the electors, with the ranks of this node in it
 };
 
@@ -119,6 +118,8 @@ class Coordinator {
   // When the next Tick is due.
   std::optional<Time> next_deadline() const;
 
+  // What keeps the next round from starting, for people and for the simulator's stories.
+  std::string waits_for() const;
   std::uint64_t term() const { return term_; }
   RoundId round() const { return current_.id; }
 
@@ -130,7 +131,7 @@ class Coordinator {
     Hello hello;
     std::optional<LinkId> link;
     std::uint64_t order = 0;  // of joining
-    bool welcome = false;     // otherwise it waits for a higher term
+    bool welcome = false;
     bool ready = false;
     bool done = false;
     bool departed = false;
@@ -150,11 +151,6 @@ class Coordinator {
     std::vector<Time> times;
     Time set_aside_until{};
   };
-  struct Campaign {
-    std::uint64_t term = 0;
-    std::int64_t stamp = 0;
-    std::unordered_set<NodeId, HashId> votes;
-  };
 
   // coordinator.cpp: who is here
   void greet(LinkId link, const Hello& hello);
@@ -170,15 +166,13 @@ class Coordinator {
   void hear(Peer& peer, const Stopped& message);
   void hear(Peer& peer, const Leave& message);
   void hear(Peer& peer, const Ping& message);
-  void hear(Peer& peer, const Vote& message);
+  void hear(Peer&, const Vote&) {}  // of the election that it has won already
   void hear(Peer& peer, const StoreAsk& message);
   void close_and_lose(Peer& peer, const std::string& why);
   void lose(Peer& peer, const std::string& why);
   void note_loss(const NodeId& id);
   void tick();
   void drop_silent();
-  void begin_campaign(std::uint64_t term);
-  void settle_campaign();
   void set_ready(Peer& peer, bool ready);
 
   // coordinator_round.cpp: rounds
@@ -253,13 +247,13 @@ class Coordinator {
   std::int32_t stop_signal_ = 0;
   JobOver over_;
 
-  std::optional<Campaign> campaign_;
   std::optional<Time> call_ends_;  // last call, or regroup call
   std::optional<Time> join_ends_;  // too few nodes
   std::optional<Time> absorb_at_;  // late joiners
   std::optional<Time> pause_ends_;
   std::optional<Time> linger_ends_;
-  Time authority_begins_{};  // nobody can be elected by the current round's nodes for 1.25 leases after this
+  Time stays_until_{};       // it was elected just now: without authority yet, it waits for the first answers
+  Time authority_begins_{};  // of the release: who can be asked for a vote as part of that round heard of it after this
   mutable Time authority_end_{};
   mutable std::optional<Time> authority_counted_;  // when authority_end_ was found
 };

@@ -42,12 +42,13 @@ Time Coordinator::authority_under(bool current) const {
     if (tally.enough(settings_.rules)) break;
   }
   if (!tally.enough(settings_.rules)) begins = Time{};
-  return std::max(begins, authority_begins_) + length;
+  // Whoever votes as part of the current round was released into it, and heard this coordinator at that time.
+  return (current ? std::max(begins, authority_begins_) : begins) + length;
 }
 
 void Coordinator::check_authority() {
   if (!current_.exists() || phase_ == Phase::kOver || !settings_.rules.grants_need_majority) return;
-  if (authority_end() > now_.steady) return;
+  if (authority_end() > now_.steady || stays_until_ > now_.steady) return;
   phase_ = Phase::kSteppedDown;
   act(coordinator_action::StepDown{"less than a majority of the " + std::to_string(current_.nodes) + " nodes answers"});
 }

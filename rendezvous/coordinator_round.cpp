@@ -34,7 +34,7 @@ void Coordinator::consider() {
   }
   if (phase_ != Phase::kGathering) return;
   // A change of the membership on top of one that is not known to everybody yet would take three majorities.
-  if (previous_.exists() || campaign_) return;
+  if (previous_.exists()) return;
   const auto self = peers_.find(settings_.self);
   if (self == peers_.end() || !here(self->second) || !self->second.ready) return;
   if (!awaited_.empty() && settings_.rules.wait_for_ready) return;
@@ -51,6 +51,19 @@ void Coordinator::consider() {
   }
   const bool all_back = current_.exists() && elected_ && ready_ >= current_.nodes - 1;
   if (ready_ >= settings_.max_nodes || all_back || *call_ends_ <= now_.steady) form();
+}
+
+std::string Coordinator::waits_for() const {
+  const auto self = peers_.find(settings_.self);
+  if (phase_ == Phase::kRunning) return "the running round";
+  if (phase_ == Phase::kPausing) return "the pause before a restart";
+  if (phase_ == Phase::kSaving) return std::to_string(unsaved_.size()) + " nodes that stop";
+  if (phase_ == Phase::kOver || phase_ == Phase::kSteppedDown) return "nothing";
+  if (!awaited_.empty()) return std::to_string(awaited_.size()) + " nodes that stop their workers";
+  if (phase_ == Phase::kEnding) return "a decision";
+  if (previous_.exists()) return "a majority to know the last round";
+  if (self == peers_.end() || !here(self->second) || !self->second.ready) return "this node";
+  return "nodes: " + std::to_string(ready_) + " of at least " + std::to_string(settings_.min_nodes);
 }
 
 void Coordinator::form() {

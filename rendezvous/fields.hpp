@@ -54,6 +54,7 @@ void visit_fields(Visitor& visit, Message& m) {
     if (m.protocol != kProtocolVersion) return visit.skip_rest();
     visit("node", m.node);
     visit("incarnation", m.incarnation);
+    visit("attempt", m.attempt);
     visit("run", m.run);
     visit("wanted_group_rank", m.wanted_group_rank);
     visit.bytes("role", m.role, kMaxRoleBytes);

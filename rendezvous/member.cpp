@@ -94,7 +94,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   last_contact_ = now_.steady;
   promised_ = true;
   leader_stamp_ = 0;
-  granted_until_ = Time{};
+  grant_is_leaders_ = false;
   best_round_trip_.reset();
   waiting_votes_.clear();
   for (Target& target : targets_) {
@@ -112,6 +112,8 @@ void Member::hear(LinkId link, const Welcome& message) {
   if (!message.job.empty()) act(member_action::GotJob{message.job});
   say(Notice::Kind::kFollowing, "joined");
   ping();
+  // They may have ended since the hello was sent.
+  if (!has_workers()) act(member_action::Send{link, Ready{.round = workers_round_, .master_port = master_port_}});
 }
 
 void Member::hear(LinkId link, const Refused& message) {
@@ -175,11 +177,14 @@ void Member::hear(LinkId link, const Release& message) {
 
 void Member::hear(LinkId link, const Pong& message) {
   if (!leads(link) || message.echo <= 0 || message.echo > stamp_of(now_.steady)) return;
+  const bool first = leader_stamp_ == 0;
   leader_stamp_ = std::max(leader_stamp_, message.stamp);
   const Time asked = settings_.rules.grant_counts_from_ping ? time_of(message.echo) : now_.steady;
   const nanoseconds grant = std::clamp(nanoseconds(message.grant_ns), nanoseconds{0}, lease_);
-  if (asked + grant > granted_until_) {
+  const bool renews = grant_is_leaders_ || !has_workers();  // what an earlier coordinator granted ends when it said
+  if (renews && (asked + grant > granted_until_ || !grant_is_leaders_)) {
     granted_until_ = asked + grant;
+    grant_is_leaders_ = true;
     if (has_workers()) act(member_action::ExtendGrant{granted_until_});
   }
   const std::int64_t round_trip = stamp_of(now_.steady) - message.echo;
@@ -193,6 +198,7 @@ void Member::hear(LinkId link, const Pong& message) {
     remember();
   }
   start_if_granted();
+  if (first) ping();  // a new coordinator has no authority before its first stamps come back
 }
 
 void Member::hear(LinkId link, const RoundOver& message) {
@@ -241,7 +247,6 @@ Time Member::may_vote_at() const {
 }
 
 void Member::hear(LinkId link, const VoteRequest& message) {
-  if (leads(link)) return vote(link, message);  // it needs a higher term: nobody is deposed
   if (leader_) return;
   if (now_.steady < may_vote_at()) {
     waiting_votes_.insert_or_assign(link, message);
@@ -254,10 +259,10 @@ void Member::vote(LinkId link, const VoteRequest& request) {
   const std::uint64_t promised = record_.standing.promised_term;
   const bool in_term = request.term > promised || (request.term == promised && !settings_.rules.one_vote_a_term);
   const bool knows_enough = request.installed >= record_.standing.current.id || !settings_.rules.newer_round_refuses_vote;
+  // A vote is no promise to keep still: only who follows a coordinator and answers it makes that one. So a split vote costs
+  // nothing but another try.
   if (in_term && knows_enough) {
     record_.standing.promised_term = request.term;
-    last_contact_ = now_.steady;
-    promised_ = true;
     remember();
   }
   const std::uint64_t says = in_term && !knows_enough ? 0 : record_.standing.promised_term;
@@ -272,31 +277,16 @@ bool Member::promise(std::uint64_t term, Now now, std::vector<MemberAction>& act
     return false;
   }
   record_.standing.promised_term = term;
-  last_contact_ = now_.steady;
-  promised_ = true;
   actions.emplace_back(member_action::Remember{record_});
   return true;
-}
-
-std::vector<MemberAction> Member::learn(const Standing& other, Now now) {
-  now_ = now;
-  Standing& own = record_.standing;
-  if (other.current.id <= own.current.id) return {};
-  Config previous = other.previous;
-  previous.rank = previous.exists() && previous.id == own.current.id ? own.current.rank : -1;
-  own.current = Config{.id = other.current.id, .nodes = other.current.nodes, .rank = -1};
-  own.previous = previous;
-  own.budget = other.budget;
-  remember();
-  return std::exchange(actions_, {});
 }
 
 std::size_t Member::place_in_line() const {
   if (record_.coordinator.node == settings_.id) return 0;
   for (std::size_t i = 0; i < record_.successors.size(); ++i) {
-    if (record_.successors[i].node == settings_.id) return i;
+    if (record_.successors[i].node == settings_.id) return i + 1;
   }
-  return kSuccessors;
+  return kSuccessors + 1;
 }
 
 Address Member::leader_address() const {
@@ -306,7 +296,7 @@ Address Member::leader_address() const {
 // ---- workers ----
 
 void Member::start_if_granted() {
-  if (!pending_start_ || granted_until_ <= now_.steady) return;
+  if (!pending_start_ || !grant_is_leaders_ || granted_until_ <= now_.steady) return;
   workers_ = Workers::kRunning;
   workers_round_ = pending_start_->id;
   act(member_action::StartWorkers{*std::exchange(pending_start_, std::nullopt), granted_until_});
@@ -379,6 +369,7 @@ void Member::finish(int exit_code, const std::string& why) {
 
 void Member::lose_leader(const std::string& why, bool at_once) {
   leader_.reset();
+  grant_is_leaders_ = false;
   pending_start_.reset();
   // Broken on purpose, it goes on without a grant.
   const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
@@ -431,6 +422,7 @@ void Member::say_hello(LinkId link, const std::string& local_host) {
   Hello hello;
   hello.node = settings_.id;
   hello.incarnation = settings_.incarnation;
+  hello.attempt = ++hellos_;
   hello.run = settings_.run;
   hello.wanted_group_rank = settings_.wanted_group_rank;
   hello.role = settings_.role;
@@ -458,7 +450,7 @@ void Member::tick() {
   const bool grant_over = granted_until_ <= now_.steady && settings_.rules.grant_ends_workers;
   if (leader_) {
     const bool silent = last_contact_ + part_of(lease_, settings_.rules.give_up) <= now_.steady;
-    if ((has_workers() && grant_over) || silent) {
+    if ((has_workers() && grant_over && grant_is_leaders_) || silent) {
       const LinkId link = leader_->link;
       lose_leader("the coordinator does not answer", /*at_once=*/true);
       act(member_action::Close{link});
@@ -467,16 +459,13 @@ void Member::tick() {
     }
   }
   // Stopping them kindly may take longer than they may run.
-  if (!leader_ && has_workers() && grant_over && granted_until_ != Time{}) {
+  if ((!leader_ || !grant_is_leaders_) && has_workers() && grant_over && granted_until_ != Time{}) {
     granted_until_ = Time{};
     stop_workers(StopReason::kCoordinatorLost, /*at_once=*/true, "no coordinator");
   }
   if (phase_ != Phase::kLooking) return;
   if (now_.steady >= may_vote_at()) {
-    for (const auto& [link, request] : std::exchange(waiting_votes_, {})) {
-      if (now_.steady < may_vote_at()) break;  // it has voted: that is a promise
-      vote(link, request);
-    }
+    for (const auto& [link, request] : std::exchange(waiting_votes_, {})) vote(link, request);
   }
   const milliseconds patience = was_welcome_ ? settings_.rejoin_for : settings_.join_timeout;
   if (looking_since_ + patience <= now_.steady) {

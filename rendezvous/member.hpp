@@ -173,8 +173,6 @@ class Member {
   // 0: first in line, when the coordinator is lost.
   std::size_t place_in_line() const;
   Time may_vote_at() const;
-  // Another node knows a later round: this one is not part of it, but must not act as if it didn't exist.
-  std::vector<MemberAction> learn(const Standing& other, Now now);
   // The vote for itself; false if it has promised that term already.
   bool promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions);
 
@@ -236,16 +234,18 @@ class Member {
   Record record_;
   std::vector<Target> targets_;
   std::uint64_t next_link_ = 1;
+  std::uint64_t hellos_ = 0;
   Time looking_since_{};
   bool was_welcome_ = false;  // by any coordinator
 
   std::optional<Leader> leader_;
   nanoseconds lease_;
-  Time last_contact_{};    // with a coordinator or a candidate that it voted for
+  Time last_contact_{};    // with a coordinator
   bool promised_ = false;  // whether last_contact_ holds it back from voting
   std::int64_t leader_stamp_ = 0;
   Time next_ping_{};
   Time granted_until_{};
+  bool grant_is_leaders_ = false;  // not of an earlier coordinator
   std::optional<std::int64_t> best_round_trip_;
   std::int64_t skew_ns_ = 0;
   std::map<LinkId, VoteRequest> waiting_votes_;  // answered when may_vote_at has come

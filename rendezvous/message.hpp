@@ -72,6 +72,7 @@ struct Hello {
   std::uint16_t protocol = kProtocolVersion;  // first on the wire in every version
   NodeId node{};
   std::uint64_t incarnation = 0;  // of the process: its start in nanoseconds; of two with one identity the later is right
+  std::uint64_t attempt = 0;      // counts the hellos of the process: an older one may arrive later, over another connection
   RunDigest run{};
   std::int32_t wanted_group_rank = -1;  // --node-rank
   std::string role = "default";
@@ -270,7 +271,7 @@ struct Pong {
   RoundId committed{};        // see quorum.hpp
 };
 
-// "Make me coordinator of this term." From a candidate, or from a coordinator that needs a higher term.
+// "Make me coordinator of this term." From a candidate.
 struct VoteRequest {
   std::uint64_t term = 0;
   NodeId candidate{};

@@ -61,7 +61,7 @@ void Node::handle(const node_event::Begin&) {
     std::vector<MemberAction> actions;
     if (member_.promise(term, now_, actions)) {
       carry_out(std::move(actions));
-      lead(Authority{.term = term, .elected = false, .asked = now_.steady, .known = member_.standing()});
+      lead(Authority{.term = term, .elected = false, .known = member_.standing()});
     }
   }
   inside_.push_back(ToMember{member_event::Tick{}});
@@ -140,6 +140,10 @@ void Node::carry_out(std::vector<MemberAction> actions) {
           } else if constexpr (std::is_same_v<Action, member_action::Close>) {
             if (concrete.link == kSelfLink) {
               inside_.push_back(ToCoordinator{coordinator_event::Closed{kSelfLink}});
+              if (coordinator_ && member_.looking()) {  // it had no grant for a while; it comes back as others do
+                inside_.push_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
+                inside_.push_back(ToMember{member_event::Opened{kSelfLink}});
+              }
             } else {
               act(node_action::CloseLink{concrete.link});
             }
@@ -228,7 +232,6 @@ Succession::Candidate Node::candidate() const {
 
 void Node::consider_candidacy() {
   if (coordinator_ || !member_.looking()) return;
-  if (const Standing* newer = succession_.newer_than(member_.standing())) carry_out(member_.learn(*newer, now_));
   if (succession_.attempt(candidate(), now_)) {
     std::vector<MemberAction> actions;
     if (!member_.promise(succession_.election()->term, now_, actions)) return;
@@ -238,7 +241,7 @@ void Node::consider_candidacy() {
     }
   }
   if (const auto won = succession_.won(candidate())) {
-    lead(Authority{.term = won->term, .elected = true, .asked = won->asked, .known = member_.standing()});
+    lead(Authority{.term = won->promised_term, .elected = true, .known = *won});
   }
 }
 
@@ -255,7 +258,6 @@ void Node::lead(const Authority& authority) {
   run_inside();
   for (const auto& [link, elector] : electors) {
     inside_.push_back(ToCoordinator{coordinator_event::Heard{link, elector.hello}});
-    if (elector.vote) inside_.push_back(ToCoordinator{coordinator_event::Heard{link, *elector.vote}});
   }
 }
 

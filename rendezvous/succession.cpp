@@ -13,41 +13,55 @@ void Succession::clear() {
   election_.reset();
 }
 
-const Standing* Succession::newer_than(const Standing& own) const {
-  const Standing* newest = nullptr;
+const Standing& Succession::newest(const Candidate& self) const {
+  const Standing* newest = &self.standing;
   for (const auto& [link, elector] : electors_) {
     const Standing& standing = elector.hello.standing;
-    if (!standing.current.exists() || standing.current.id <= own.current.id) continue;
-    if (newest == nullptr || standing.current.id > newest->current.id) newest = &standing;
+    if (standing.current.exists() && standing.current.id > newest->current.id) newest = &standing;
   }
-  return newest;
+  return *newest;
 }
 
-// Counts each node once, whatever it dialled.
-bool Succession::enough(const Candidate& self, bool voters_only) const {
-  const Config& current = self.standing.current;
-  const Config& previous = self.standing.previous;
-  Tally of_current(current.nodes);
-  Tally of_previous(rules_.both_rounds_until_committed ? previous.nodes : 0);
-  of_current.add(current.rank);
-  of_previous.add(previous.rank);
-  std::set<NodeId> counted{self.id};
-  for (const auto& [link, elector] : electors_) {
-    if (voters_only && !elector.vote) continue;
-    if (!counted.insert(elector.hello.node).second) continue;
-    for (const Config& known : {elector.hello.standing.current, elector.hello.standing.previous}) {
+// The rounds that a majority stands for: of the newest one and, until that is committed, of the one before. Or, when so many of
+// the one before have not installed the newest that it can't have been committed, and now never can be: the one before alone.
+std::optional<Standing> Succession::basis(const Candidate& self, bool voters_only) const {
+  Standing base = newest(self);
+  if (!base.current.exists()) return std::nullopt;
+  const std::int32_t nodes_before = base.previous.nodes;
+  Tally of_current(base.current.nodes);
+  Tally of_previous(rules_.both_rounds_until_committed ? nodes_before : 0);
+  Tally have_it(nodes_before);  // of the one before: all but those who say that they don't
+  std::set<std::int32_t> without_it;
+  std::set<NodeId> counted;  // each node once, whatever it dialled
+  const auto count = [&](const NodeId& id, const Standing& standing) {
+    if (!counted.insert(id).second) return;
+    for (const Config& known : {standing.current, standing.previous}) {
       if (!known.exists()) continue;
-      if (known.id == current.id) of_current.add(known.rank);
-      if (known.id == previous.id) of_previous.add(known.rank);
+      if (known.id == base.current.id) of_current.add(known.rank);
+      if (known.id == base.previous.id) {
+        of_previous.add(known.rank);
+        if (standing.current.id < base.current.id) without_it.insert(known.rank);
+      }
     }
+  };
+  count(self.id, self.standing);
+  for (const auto& [link, elector] : electors_) {
+    if (!voters_only || elector.vote) count(elector.hello.node, elector.hello.standing);
   }
-  return of_current.enough(rules_) && of_previous.enough(rules_);
+  if (of_current.enough(rules_) && of_previous.enough(rules_)) return base;
+  if (nodes_before == 0 || without_it.empty() || !of_previous.enough(rules_)) return std::nullopt;
+  for (std::int32_t rank = 0; rank < nodes_before; ++rank) {
+    if (!without_it.contains(rank)) have_it.add(rank);
+  }
+  if (have_it.enough(rules_)) return std::nullopt;
+  base.current = base.previous;
+  base.previous = Config{};
+  return base;
 }
 
 std::optional<Time> Succession::next_attempt(const Candidate& self) const {
-  if (!self.standing.current.exists()) return std::nullopt;
   if (election_) return election_->asked + self.lease / 5;
-  if (!enough(self, /*voters_only=*/false)) return std::nullopt;
+  if (!basis(self, /*voters_only=*/false)) return std::nullopt;
   const nanoseconds turn = self.lease / 25 * static_cast<std::int64_t>(self.place_in_line);
   return std::max(self.may_vote_at + turn, not_before_);
 }
@@ -56,7 +70,8 @@ bool Succession::attempt(const Candidate& self, Now now) {
   const std::optional<Time> due = next_attempt(self);
   if (!due || *due > now.steady) return false;
   if (election_) {  // not enough votes came: some time for others, more for those further back in the line
-    not_before_ = now.steady + self.lease / 25 * static_cast<std::int64_t>(1 + 2 * self.place_in_line);
+    not_before_ =
+        now.steady + self.lease / 25 * static_cast<std::int64_t>(1 + 2 * self.place_in_line) + self.lease / 5000 * self.id[1];
     election_.reset();
     return false;
   }
@@ -70,10 +85,8 @@ bool Succession::attempt(const Candidate& self, Now now) {
 }
 
 VoteRequest Succession::request_for(const Candidate& self) const {
-  return {.term = election_->term,
-          .candidate = self.id,
-          .installed = self.standing.current.id,
-          .stamp = stamp_of(election_->asked)};
+  return {
+      .term = election_->term, .candidate = self.id, .installed = newest(self).current.id, .stamp = stamp_of(election_->asked)};
 }
 
 void Succession::hear(LinkId link, const Vote& vote) {
@@ -84,8 +97,11 @@ void Succession::hear(LinkId link, const Vote& vote) {
   if (election_ && vote.given() && vote.term == election_->term) found->second.vote = vote;
 }
 
-std::optional<Succession::Election> Succession::won(const Candidate& self) const {
-  return election_ && enough(self, /*voters_only=*/true) ? election_ : std::nullopt;
+std::optional<Standing> Succession::won(const Candidate& self) const {
+  if (!election_) return std::nullopt;
+  std::optional<Standing> base = basis(self, /*voters_only=*/true);
+  if (base) base->promised_term = election_->term;
+  return base;
 }
 
 }  // namespace ddprun::rendezvous

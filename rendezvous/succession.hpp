@@ -44,8 +44,6 @@ class Succession {
   const std::map<LinkId, Elector>& electors() const { return electors_; }
   void clear();
 
-  // The elector that knows a later round than `own`, the latest of all.
-  const Standing* newer_than(const Standing& own) const;
   // When next to ask for votes, if nothing else happens; the time may have come already.
   std::optional<Time> next_attempt(const Candidate& self) const;
   // Begins an election if it is time and there are enough electors: the caller promises the term and sends `request_for` to
@@ -53,12 +51,13 @@ class Succession {
   bool attempt(const Candidate& self, Now now);
   VoteRequest request_for(const Candidate& self) const;
   void hear(LinkId link, const Vote& vote);
-  // The election that was won, if it was.
-  std::optional<Election> won(const Candidate& self) const;
+  // What the election gives, if it was won: the term as promised_term, and the rounds that a majority stands for.
+  std::optional<Standing> won(const Candidate& self) const;
   const std::optional<Election>& election() const { return election_; }
 
  private:
-  bool enough(const Candidate& self, bool voters_only) const;
+  const Standing& newest(const Candidate& self) const;
+  std::optional<Standing> basis(const Candidate& self, bool voters_only) const;
 
   Rules rules_;
   std::map<LinkId, Elector> electors_;

@@ -1,0 +1,73 @@
+// Coordinators, candidates and other diallers that say anything at any time to a node: it never crashes, never starts workers
+// twice without having been told that the first are gone, and what it sends can be encoded.
+#include <cstdlib>
+
+#include "rendezvous/codec.hpp"
+#include "rendezvous/node.hpp"
+#include "tests/fuzz/steps.hpp"
+
+using namespace ddprun::rendezvous;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  NodeSettings settings;
+  settings.member.id = {9};
+  settings.member.listens = {"9", 1};
+  settings.member.endpoints = {{"1", 1}, {"2", 1}};
+  settings.leads_first = size > 0 && data[0] % 2 == 0;
+  Now now{Time(std::chrono::hours(1)), 0};
+  Node node(settings, std::nullopt, now);
+  bool workers = false;
+  bool over = false;
+  const auto check = [&](const std::vector<NodeAction>& actions) {
+    for (const NodeAction& action : actions) {
+      if (const auto* to = std::get_if<node_action::ToListener>(&action)) (void)encode(to->message);
+      if (const auto* to = std::get_if<node_action::ToDialler>(&action)) (void)encode(to->message);
+      if (std::holds_alternative<member_action::StartWorkers>(action)) {
+        if (workers) std::abort();
+        workers = true;
+      }
+      if (const auto* finish = std::get_if<node_action::Finish>(&action)) {
+        if (workers) std::abort();
+        over = finish != nullptr;
+      }
+    }
+  };
+  check(node.on(node_event::Begin{}, now));
+  Script script(data, size);
+  Step step;
+  for (int i = 0; i < 200 && !over && script.next(step); ++i) {
+    now.steady += step.pause;
+    now.realtime_ns += step.pause.count() * 1000000;
+    // Links 1 to 3 are those it dialled, in order; the others dialled it.
+    const bool dialled = step.link <= 3;
+    const LinkId link = dialled ? kDialled | step.link : step.link;
+    switch (step.kind) {
+      case Step::Kind::kOpen:
+        check(node.on(node_event::LinkOpened{link, "9"}, now));
+        break;
+      case Step::Kind::kClose:
+        check(node.on(node_event::LinkClosed{link}, now));
+        break;
+      case Step::Kind::kFrame:
+        try {
+          if (dialled) {
+            check(node.on(node_event::FromListener{link, decode_from_coordinator(step.frame)}, now));
+          } else {
+            check(node.on(node_event::FromDialler{link, decode_from_member(step.frame)}, now));
+          }
+        } catch (const ProtocolError&) {
+        }
+        break;
+      case Step::Kind::kLocal:
+        if (workers) {
+          workers = false;
+          check(node.on(node_event::Local{member_event::WorkersEnded{}}, now));
+        }
+        break;
+      case Step::Kind::kTick:
+        check(node.on(node_event::Tick{}, now));
+        break;
+    }
+  }
+  return 0;
+}

@@ -144,4 +144,12 @@ std::int64_t read_run_term(const std::filesystem::path& root) {
   return term;
 }
 
+bool run_lock_is_held(const std::filesystem::path& root) {
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return held;
+}
+
 }  // namespace ddprun

@@ -16,4 +16,7 @@ int take_run_lock(const std::filesystem::path& root);
 // The present holder's term; 0 where there is no lock file or it says none.
 std::int64_t read_run_term(const std::filesystem::path& root);
 
+// Whether somebody holds it now. False when there is no such directory.
+bool run_lock_is_held(const std::filesystem::path& root);
+
 }  // namespace ddprun

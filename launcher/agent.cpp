@@ -27,6 +27,7 @@
 #include "launcher/error_file.hpp"
 #include "launcher/file_timer_server.hpp"
 #include "launcher/guardian_link.hpp"
+#include "launcher/job_link.hpp"
 #include "launcher/ports.hpp"
 #include "launcher/store_server.hpp"
 #include "launcher/stuck_workers.hpp"
@@ -169,7 +170,7 @@ Ends channel_pair() {
 class Agent {
  public:
   Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
-        const MakeObservers& make_observers);
+        const MakeObservers& make_observers, std::optional<NetworkStart> network);
   int run();
 
  private:
@@ -206,7 +207,16 @@ class Agent {
   void carry_out(const agent_action::CancelTimer& action);
   void carry_out(agent_action::Emit& action);
   void carry_out(const agent_action::Finish& action);
+  // Of a member only.
+  void carry_out(const agent_action::ReportFailure& action) { job_->carry_out(action); }
+  void carry_out(const agent_action::ReportRoundOver& action) { job_->carry_out(action); }
+  void carry_out(const agent_action::ReportSignal& action) { job_->carry_out(action); }
+  void carry_out(const agent_action::ReportSteps& action) { job_->carry_out(action); }
 
+  void join_job(NetworkStart start);
+  std::vector<RankAssignment> ranks_here() const;
+  void take_master_port();
+  int global_rank(int rank) const { return job_ ? job_->release().rank_offset + rank : rank; }
   void start_worker(const RankAssignment& ranks, int restart_count);
   Ends output_of(int rank, Stream stream);
   void add_evidence(Failure& failure) const;
@@ -227,6 +237,8 @@ class Agent {
   AgentState state_;
   std::vector<std::string> inherited_environment_;
   std::optional<HeldPort> master_port_;
+  std::string master_addr_;
+  int master_port_number_ = 0;
   std::vector<Worker> workers_;
   std::vector<char> chunk_;         // shared by all pipes: one read at a time
   std::deque<AgentEvent> pending_;  // events that came up while actions were carried out
@@ -239,12 +251,13 @@ class Agent {
   std::optional<StuckWatch> stuck_;
   steady_timer stuck_timer_;
   std::optional<int> exit_code_;
+  std::unique_ptr<JobLink> job_;  // on many machines
   // Last: its end waits for the guardian, while everything else still exists.
   GuardianLink guardian_;
 };
 
 Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
-             const MakeObservers& make_observers)
+             const MakeObservers& make_observers, std::optional<NetworkStart> network)
     : plan_(plan),
       signals_(io_, signals.descriptor()),
       console_(io_, STDOUT_FILENO, STDERR_FILENO),
@@ -256,6 +269,7 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
                if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(reply);
              }),
       state_({.world_size = plan.nproc_per_node,
+              .mode = network ? AgentSettings::Mode::kMember : AgentSettings::Mode::kAlone,
               .workers_have_channel = plan.kind == Plan::Kind::kTrain,
               .first_round = first_round_in(files.log_root, files.layout),
               .shutdown_timeout = plan.shutdown_timeout,
@@ -281,12 +295,26 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
   }
   const auto stuck_timeout = stuck_timeout_of(environment("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"));
   if (stuck_timeout.count() > 0) stuck_.emplace(stuck_timeout);
+  if (network) join_job(*std::move(network));
+}
+
+void Agent::join_job(NetworkStart start) {
+  JobLink::Hooks hooks;
+  hooks.feed = [this](const AgentEvent& event) { feed(event); };
+  hooks.publish = [this](const RunEvent& event) { publish(event); };
+  hooks.set_deadline = [this](std::optional<rendezvous::Time> deadline) { guardian_.set_deadline(deadline); };
+  hooks.answer_worker = [this](int rank, const channel::StoreReply& reply) {
+    if (rank < 0 || rank >= static_cast<int>(workers_.size())) return;
+    if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(reply);
+  };
+  job_ = std::make_unique<JobLink>(io_, std::move(start), plan_, std::move(hooks));
 }
 
 int Agent::run() {
   try {
     wait_for_signals();
     feed(agent_event::Begin{});
+    if (job_) job_->begin();
     if (!exit_code_) io_.run();
   } catch (const Error& error) {
     if (exit_code_) throw;
@@ -349,7 +377,7 @@ void Agent::on_notice(const guardian::Notice& notice) {
   switch (notice.kind) {
     case Kind::kStarted:
       workers_[static_cast<std::size_t>(notice.worker)].pid = notice.pid;
-      publish(WorkerStarted{notice.worker, notice.worker, notice.pid, notice.time_ns});
+      publish(WorkerStarted{global_rank(notice.worker), notice.worker, notice.pid, notice.time_ns});
       return;
     case Kind::kNotStarted:
       failed_to_start(SpawnError::Stage::kExec);
@@ -385,10 +413,17 @@ void Agent::on_guardian_death() {
 
 void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
   if (const auto* request = std::get_if<channel::StoreRequest>(&message)) {
-    store_.handle(rank, *request);
+    if (job_) {
+      job_->ask_store(rank, *request);
+    } else {
+      store_.handle(rank, *request);
+    }
     return;
   }
-  publish(WorkerSpoke{rank, message, now().realtime_ns});
+  if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
+    job_->note_checkpoint(published->step);
+  }
+  publish(WorkerSpoke{global_rank(rank), message, now().realtime_ns});
   feed(agent_event::WorkerSaid{rank, message});
 }
 
@@ -506,11 +541,9 @@ void Agent::close_workers() {
 void Agent::carry_out(const agent_action::StartRound& action) {
   ++rounds_;
   restart_count_ = action.restart_count;
-  master_port_.reset();  // before the next is taken, in case it is the same
-  master_port_.emplace(plan_.master_port == 0 ? HeldPort::any() : HeldPort::exactly(plan_.master_port));
+  take_master_port();
   store_.clear();
-  const NodeShare here{.role = plan_.role, .local_world_size = plan_.nproc_per_node};
-  const auto ranks = assign_ranks(std::span(&here, 1));
+  const auto ranks = ranks_here();
   output_.begin_round({action.round, action.restart_count, ranks});
   workers_.clear();
   workers_.resize(ranks.size());
@@ -520,8 +553,37 @@ void Agent::carry_out(const agent_action::StartRound& action) {
   look_for_stuck_workers();
 }
 
+void Agent::take_master_port() {
+  master_port_.reset();  // before the next is taken, in case it is the same
+  if (job_) {
+    master_port_ = job_->hold_master_port();
+    master_addr_ = job_->master_address();
+    master_port_number_ = job_->release().master.port;
+  } else {
+    master_port_.emplace(plan_.master_port == 0 ? HeldPort::any() : HeldPort::exactly(plan_.master_port));
+    master_addr_ = plan_.master_addr;
+    master_port_number_ = master_port_->port();
+  }
+}
+
+std::vector<RankAssignment> Agent::ranks_here() const {
+  const NodeShare here{.role = plan_.role, .local_world_size = plan_.nproc_per_node};
+  std::vector<RankAssignment> ranks = assign_ranks(std::span(&here, 1));
+  if (!job_) return ranks;
+  const rendezvous::Release& release = job_->release();
+  for (RankAssignment& one : ranks) {
+    one.rank += release.rank_offset;
+    one.world_size = release.world_size;
+    one.group_rank = release.group_rank;
+    one.group_world_size = release.nodes;
+    one.role_rank += release.role_rank_offset;
+    one.role_world_size = release.role_world_size;
+  }
+  return ranks;
+}
+
 void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
-  const int rank = ranks.rank;
+  const int rank = ranks.local_rank;
   Worker& worker = workers_[static_cast<std::size_t>(rank)];
   output_.begin_worker(rank);
   Ends standard_output = output_of(rank, Stream::kStdout);
@@ -533,8 +595,8 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
   const SpawnRequest request{.arguments = train() ? plan_.command : fill_arguments(plan_.command, ranks.local_rank),
                              .environment = worker_environment(
                                  inherited_environment_, {.ranks = ranks,
-                                                          .master_addr = plan_.master_addr,
-                                                          .master_port = master_port_->port(),
+                                                          .master_addr = master_addr_,
+                                                          .master_port = master_port_number_,
                                                           .restart_count = restart_count,
                                                           .max_restarts = plan_.max_restarts,
                                                           .run_id = plan_.run_id,
@@ -542,6 +604,7 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
                                                           .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone,
                                                           .only_device = place.only_device,
                                                           .signals_to_handle = plan_.signals_to_handle,
+                                                          .node_address = job_ ? job_->own_address() : std::string(),
                                                           .timer_file = file_timers_ ? file_timers_->path() : std::string()}),
                              .cpus = place.cpus};
   guardian_.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
@@ -618,11 +681,11 @@ void Agent::carry_out(const agent_action::Finish& action) {
 
 // What the machine can't know: where it was, and the last lines of stderr.
 void Agent::add_evidence(Failure& failure) const {
-  failure.local_rank = failure.rank;
+  if (failure.local_rank < 0) return;  // another node's
   failure.host = host_name();
   if (failure.cause == Cause::kSpawn) return;
-  failure.stderr_tail = output_.stderr_tail(failure.rank);
-  failure.log_path = output_.stderr_log(failure.rank).string();
+  failure.stderr_tail = output_.stderr_tail(failure.local_rank);
+  failure.log_path = output_.stderr_log(failure.local_rank).string();
 }
 
 // Whoever started us may have asked for an error file, as we ask our workers.
@@ -643,10 +706,11 @@ void Agent::publish(const RunEvent& event) {
 
 }  // namespace
 
-int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers) {
+int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
+              std::optional<NetworkStart> network) {
   const BlockedSignals signals(plan.signals_to_handle);
   GuardianProcess guardian = start_guardian(files.lock_fd, files.report);
-  Agent agent(plan, files, signals, std::move(guardian), make_observers);
+  Agent agent(plan, files, signals, std::move(guardian), make_observers, std::move(network));
   return agent.run();
 }
 

@@ -4,10 +4,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 
+#include "launcher/network_start.hpp"
 #include "launcher/plan.hpp"
 #include "launcher/run_event.hpp"
 #include "launcher/worker_output_files.hpp"
@@ -27,8 +29,10 @@ struct AgentFiles {
 using MakeObservers =
     std::function<std::vector<std::unique_ptr<RunObserver>>(boost::asio::io_context& io, ConsoleWriter& console)>;
 
-// Runs the plan to its end and returns the exit code. Must be called with one thread alive: it forks the guardian first, then
-// makes the io_context, the ConsoleWriter(io, STDOUT_FILENO, STDERR_FILENO), WorkerOutput and the observers.
-int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers);
+// Runs the plan to its end and returns the exit code; with `network`, as one node of a job on many machines. Must be called
+// with one thread alive: it forks the guardian first, then makes the io_context, the ConsoleWriter(io, STDOUT_FILENO,
+// STDERR_FILENO), WorkerOutput and the observers.
+int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
+              std::optional<NetworkStart> network = std::nullopt);
 
 }  // namespace ddprun

@@ -57,6 +57,7 @@ int exit_code_for_spawn_error(int error) {
 
 AgentState::AgentState(AgentSettings settings) : settings_(settings) {
   round_ = settings_.first_round - 1;
+  job_world_size_ = settings_.world_size;
 }
 
 std::vector<AgentAction> AgentState::on(const AgentEvent& event, Instant now) {
@@ -71,7 +72,7 @@ std::vector<AgentAction> AgentState::on(const AgentEvent& event, Instant now) {
 
 void AgentState::handle(const agent_event::Begin&) {
   emit(RunStarted{now_.realtime_ns, settings_.world_size});
-  start_round();
+  if (!member()) start_round();
 }
 
 void AgentState::handle(const agent_event::WorkerExited& event) {
@@ -82,7 +83,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.status = event.status;
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
-  emit(WorkerEnded{event.rank, event.pid, event.status, ended.asked_to_stop, event.time_ns});
+  emit(WorkerEnded{global(event.rank), event.pid, event.status, ended.asked_to_stop, event.time_ns});
   worker_gone(event.rank);
 }
 
@@ -167,12 +168,18 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   if (second) {
     if (phase_ == Phase::kSweeping) {
       sweep();
+    } else if (member() && phase_ == Phase::kIdle) {  // nobody answers the first
+      finish(128 + event.signal, "stopped by " + signal_name(event.signal));
     } else {
       kill_all();
     }
     return;
   }
   stop_signal_ = event.signal;
+  if (member()) {
+    act(agent_action::ReportSignal{event.signal});
+    return;
+  }
   switch (phase_) {
     case Phase::kRunning:
       reason_ = signal_name(event.signal);
@@ -238,6 +245,10 @@ void AgentState::handle(const agent_event::TimerFired& event) {
 void AgentState::handle(const agent_event::RoundSwept&) {
   if (phase_ != Phase::kSweeping) return;
   act(agent_action::CancelTimer{AgentTimer::kKill});
+  if (member()) {
+    end_round_of_member();
+    return;
+  }
   const bool all_ok = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.status && w.status->ok(); });
   if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel)) {
     finish(0, "done");
@@ -246,6 +257,57 @@ void AgentState::handle(const agent_event::RoundSwept&) {
   } else {
     end_failed_round();
   }
+}
+
+// ---- orders to a member ----
+
+void AgentState::handle(const agent_event::RoundReleased& event) {
+  if (!member() || phase_ != Phase::kIdle) return;
+  tell_verdict(RoundFailed::Decision::kRestart, event.restart_count == restarts_
+                                                    ? "the job goes on with the nodes that are here"
+                                                    : "restart " + std::to_string(event.restart_count) + " of the job");
+  round_ = settings_.first_round + event.round - 1;
+  restarts_ = event.restart_count;
+  rank_offset_ = event.rank_offset;
+  job_world_size_ = event.world_size;
+  group_rank_ = event.group_rank;
+  nodes_ = event.nodes;
+  start_round();
+}
+
+void AgentState::handle(const agent_event::StopOrdered& event) {
+  if (!member()) return;
+  if (event.failure && !verdict_ && !reported_) {
+    RoundFailed other{};
+    other.round = round_;
+    other.first = *event.failure;
+    verdict_ = std::move(other);
+  }
+  if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
+  reason_ = event.why;
+  if (event.at_once) {
+    kill_all();
+  } else if (phase_ != Phase::kStopping) {
+    act(agent_action::CancelTimer{AgentTimer::kSave});
+    stop_now(SIGTERM, settings_.shutdown_timeout);
+  }
+}
+
+void AgentState::handle(const agent_event::SaveOrdered& event) {
+  if (!member() || phase_ != Phase::kRunning) return;
+  reason_ = signal_name(event.signal);
+  stop_by_signal(event.signal);
+}
+
+void AgentState::handle(const agent_event::StepAgreed& event) {
+  if (!member() || phase_ != Phase::kSaving || agreed_step_) return;
+  tell_step(event.step);
+}
+
+void AgentState::handle(const agent_event::JobEnded& event) {
+  if (!member()) return;
+  tell_verdict(RoundFailed::Decision::kGiveUp, event.why);
+  finish(event.exit_code, event.why);
 }
 
 // ---- a round ----
@@ -262,8 +324,16 @@ void AgentState::start_round() {
   agreed_step_.reset();
   save_asked_ = false;
   patient_sweep_ = false;
+  left_by_itself_ = false;
+  reported_.reset();
   act(agent_action::StartRound{round_, restarts_});  // first: who listens need not be waited for
-  emit(RoundStarted{round_, restarts_, settings_.world_size, now_.realtime_ns});
+  emit(RoundStarted{.round = round_,
+                    .restart_count = restarts_,
+                    .world_size = job_world_size_,
+                    .time_ns = now_.realtime_ns,
+                    .workers_here = settings_.world_size,
+                    .group_rank = group_rank_,
+                    .nodes = nodes_});
 }
 
 void AgentState::worker_gone(int rank) {
@@ -302,7 +372,8 @@ void AgentState::worker_gone(int rank) {
 }
 
 void AgentState::stop_for_failure(int rank) {
-  reason_ = "worker " + std::to_string(rank) + (left_by_itself_ ? " was preempted" : " failed");
+  if (member()) report_failure(failure_of(rank));
+  reason_ = "worker " + std::to_string(global(rank)) + (left_by_itself_ ? " was preempted" : " failed");
   if (!live_ranks().empty()) stop_now(SIGTERM, settings_.shutdown_timeout);
 }
 
@@ -330,7 +401,9 @@ void AgentState::begin_saving() {
     ask_to_stop(worker(rank));
     if (!worker(rank).says_done) awaited.insert(rank);
   }
+  const bool none_is_awaited = awaited.empty();
   agreement_.emplace(std::move(awaited));
+  if (member() && none_is_awaited) act(agent_action::ReportSteps{-1});
   const milliseconds time = settings_.shutdown_timeout - kept_for_stopping(settings_.shutdown_timeout);
   act(agent_action::Tell{ranks, stop_message(Stop::Mode::kSave, time)});
   act(agent_action::SetTimer{AgentTimer::kSave, time});
@@ -338,8 +411,18 @@ void AgentState::begin_saving() {
 
 void AgentState::announce_agreed_step() {
   if (agreed_step_ || !agreement_) return;
-  agreed_step_ = agreement_->step();
-  if (agreed_step_) act(agent_action::Tell{live_ranks(), channel::StopAt{*agreed_step_}});
+  const std::optional<std::int64_t> step = agreement_->step();
+  if (!step) return;
+  if (member()) {
+    act(agent_action::ReportSteps{*step});  // other nodes' workers may be further
+  } else {
+    tell_step(*step);
+  }
+}
+
+void AgentState::tell_step(std::int64_t step) {
+  agreed_step_ = step;
+  act(agent_action::Tell{live_ranks(), channel::StopAt{step}});
 }
 
 void AgentState::stop_now(int signal, milliseconds grace) {
@@ -376,6 +459,42 @@ void AgentState::sweep() {
 }
 
 // ---- judging a round that is over ----
+
+void AgentState::report_failure(const Failure& failure) {
+  reported_ = failure;
+  act(agent_action::ReportFailure{failure, record_of(failure)});
+}
+
+// What comes of it is the coordinator's to say; the evidence waits for that.
+void AgentState::end_round_of_member() {
+  using How = agent_action::ReportRoundOver::How;
+  phase_ = Phase::kIdle;
+  const auto left_well = [](const Worker& w) { return w.status && w.status->ok(); };
+  const auto saved = [](const Worker& w) {
+    return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
+  };
+  if (std::all_of(workers_.begin(), workers_.end(), left_well)) {
+    act(agent_action::ReportRoundOver{How::kDone});
+    return;
+  }
+  const bool all_saved = save_asked_ && std::all_of(workers_.begin(), workers_.end(), saved);
+  const auto by_itself = [this](const Worker& w) { return failed(w) && blame(w) < 3; };
+  if (!all_saved && std::any_of(workers_.begin(), workers_.end(), by_itself)) {
+    RoundFailed event = judge_round();
+    const bool known = reported_ && reported_->local_rank == event.first.local_rank && reported_->cause == event.first.cause;
+    if (!known) report_failure(event.first);
+    if (!verdict_) verdict_ = std::move(event);
+  }
+  act(agent_action::ReportRoundOver{all_saved ? How::kSaved : How::kEnded});
+}
+
+void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string& why) {
+  if (!verdict_) return;
+  verdict_->decision = decision;
+  verdict_->why = why;
+  verdict_->time_ns = now_.realtime_ns;
+  emit(*std::exchange(verdict_, std::nullopt));
+}
 
 // What they hold (a GPU, a port) is not free, so no round can follow; the guardian stays until the kernel lets go of them.
 void AgentState::end_with_stuck_workers() {
@@ -436,7 +555,7 @@ FailedRound AgentState::record_of(const Failure& first) const {
   FailedRound record;
   record.cause = first.cause;
   record.rank = first.rank;
-  const Worker& culprit = workers_[static_cast<std::size_t>(first.rank)];
+  const Worker& culprit = workers_[static_cast<std::size_t>(first.local_rank)];
   record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
   record.step = first.step;
   record.resumed_from = resumed_from_;
@@ -529,7 +648,8 @@ int AgentState::blame(const Worker& worker) const {
 Failure AgentState::failure_of(int rank) const {
   const Worker& worker = workers_[static_cast<std::size_t>(rank)];
   Failure failure;
-  failure.rank = rank;
+  failure.rank = global(rank);
+  failure.local_rank = rank;
   failure.pid = worker.pid;
   failure.status = worker.status;
   failure.step = worker.step;

@@ -2,6 +2,9 @@
 // that must be done comes out as actions; nothing in it touches a process, a socket or a clock. launcher/agent.cpp is the shell
 // that carries the actions out. Read this and agent_state.cpp to know what happens when.
 //
+// An agent of a job on many machines is a member: it does not decide when a round starts, whether a failed one is tried again
+// or when the job ends, but reports and obeys (rendezvous/member.hpp; launcher/job_link.cpp connects the two).
+//
 // A round goes  starting/running -> [stopping | saving] -> sweeping -> over; then the job ends, or the next round starts, maybe
 // after a pause. "Sweeping" is when every worker has ended and what they left behind is killed.
 #pragma once
@@ -22,7 +25,8 @@
 namespace ddprun {
 
 struct AgentSettings {
-  int world_size = 1;
+  int world_size = 1;  // workers on this node
+  enum class Mode { kAlone, kMember } mode = Mode::kAlone;
   bool workers_have_channel = false;
   int first_round = 0;  // rounds are counted on over the invocations of a run directory
   std::chrono::milliseconds shutdown_timeout{30000};
@@ -80,11 +84,43 @@ struct TimerFired {
 };
 // Nothing of the round is left: no worker, no descendant, no open pipe.
 struct RoundSwept {};
+
+// ---- to a member, from the coordinator ----
+
+// The next round, which this node is part of.
+struct RoundReleased {
+  int round = 0;
+  int restart_count = 0;
+  int rank_offset = 0;  // global rank of the first worker here
+  int world_size = 1;   // of the job
+  int group_rank = 0;
+  int nodes = 1;
+};
+// The round is over.
+struct StopOrdered {
+  bool at_once = false;            // SIGKILL
+  std::string why;                 // for people
+  std::optional<Failure> failure;  // of a worker of another node, when that is why
+};
+// A signal ends the job: the workers agree on a step and save.
+struct SaveOrdered {
+  int signal = 0;
+};
+struct StepAgreed {
+  std::int64_t step = 0;
+};
+// The workers are gone, and that is all.
+struct JobEnded {
+  int exit_code = 0;
+  std::string why;
+};
 }  // namespace agent_event
 
-using AgentEvent = std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed,
-                                agent_event::WorkerSaid, agent_event::SignalArrived, agent_event::TimerExpired,
-                                agent_event::WorkerStuck, agent_event::TimerFired, agent_event::RoundSwept>;
+using AgentEvent =
+    std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
+                 agent_event::SignalArrived, agent_event::TimerExpired, agent_event::WorkerStuck, agent_event::TimerFired,
+                 agent_event::RoundSwept, agent_event::RoundReleased, agent_event::StopOrdered, agent_event::SaveOrdered,
+                 agent_event::StepAgreed, agent_event::JobEnded>;
 
 namespace agent_action {
 struct StartRound {
@@ -114,14 +150,34 @@ struct CancelTimer {
 struct Emit {
   RunEvent event;
 };
+// ---- of a member, for the coordinator ----
+
+// A worker failed; said at once, and once more if another one turns out to be the first cause.
+struct ReportFailure {
+  Failure failure;
+  FailedRound record;
+};
+// Everything of the round is gone. Done: all workers ended well.
+struct ReportRoundOver {
+  enum class How { kDone, kSaved, kEnded } how = How::kEnded;
+};
+struct ReportSignal {
+  int signal = 0;
+};
+// Answer to SaveOrdered: the most steps that a worker here has started; -1: none will start any more.
+struct ReportSteps {
+  std::int64_t started = -1;
+};
 struct Finish {
   int exit_code = 0;
   bool abandon = false;  // a process that cannot be killed is left: don't wait for it
 };
 }  // namespace agent_action
 
-using AgentAction = std::variant<agent_action::StartRound, agent_action::Tell, agent_action::SendSignal, agent_action::Sweep,
-                                 agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit, agent_action::Finish>;
+using AgentAction =
+    std::variant<agent_action::StartRound, agent_action::Tell, agent_action::SendSignal, agent_action::Sweep,
+                 agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit, agent_action::ReportFailure,
+                 agent_action::ReportRoundOver, agent_action::ReportSignal, agent_action::ReportSteps, agent_action::Finish>;
 
 class AgentState {
  public:
@@ -161,6 +217,11 @@ class AgentState {
   void handle(const agent_event::WorkerStuck& event);
   void handle(const agent_event::TimerFired& event);
   void handle(const agent_event::RoundSwept&);
+  void handle(const agent_event::RoundReleased& event);
+  void handle(const agent_event::StopOrdered& event);
+  void handle(const agent_event::SaveOrdered& event);
+  void handle(const agent_event::StepAgreed& event);
+  void handle(const agent_event::JobEnded& event);
 
   void hear(int rank, const channel::SignalReceived& message);
   void hear(int rank, const channel::StopReady& message);
@@ -171,6 +232,10 @@ class AgentState {
   void stop_for_failure(int rank);
   void begin_saving();
   void announce_agreed_step();
+  void tell_step(std::int64_t step);
+  void report_failure(const Failure& failure);
+  void end_round_of_member();
+  void tell_verdict(RoundFailed::Decision decision, const std::string& why);
   void stop_by_signal(int signal);
   void stop_now(int signal, std::chrono::milliseconds grace);
   void kill_all();
@@ -184,6 +249,8 @@ class AgentState {
 
   std::vector<int> live_ranks() const;  // and not stuck
   bool any_stuck() const;
+  bool member() const { return settings_.mode == AgentSettings::Mode::kMember; }
+  int global(int rank) const { return rank_offset_ + rank; }
   Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
   bool failed(const Worker& worker) const;
   void ask_to_stop(Worker& worker);
@@ -214,6 +281,12 @@ class AgentState {
   std::int64_t resumed_from_ = -1;
   std::int64_t newest_checkpoint_ = -1;
   std::vector<FailedRound> history_;
+  int rank_offset_ = 0;
+  int job_world_size_ = 1;
+  int group_rank_ = 0;
+  int nodes_ = 1;
+  std::optional<Failure> reported_;     // of this round
+  std::optional<RoundFailed> verdict_;  // of the last round, waiting for what the coordinator decides
 
   std::optional<StopAgreement> agreement_;
   std::optional<std::int64_t> agreed_step_;

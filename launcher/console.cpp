@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "launcher/console_failures.hpp"
+#include "launcher/console_nodes.hpp"
 #include "launcher/report_event.hpp"
 #include "launcher/worker_output_route.hpp"
 
@@ -66,14 +67,29 @@ void Console::see(const RoundStarted& event) {
   pids_.clear();
   left_.clear();
   figures_ = {};
-  world_size_ = event.world_size;
+  workers_here_ = event.workers_here > 0 ? event.workers_here : event.world_size;
   meter_.restart();
+  last_notice_.clear();
+  if (event.nodes > 1 || plan_.rendezvous.many()) {
+    say(0, counted(event.nodes, "node") + ", " + counted(event.world_size, "worker") + ": this is node " +
+               std::to_string(event.group_rank) +
+               (event.restart_count > 0 ? ", restart " + std::to_string(event.restart_count) + " of the job" : ""));
+  }
   say(2, printed("round %d, restart count %d", event.round, event.restart_count));
+}
+
+void Console::see(const NodesChanged& event) {
+  const std::string line = notice_line(event.notice);
+  if (line.empty() || line == last_notice_) return;
+  last_notice_ = line;
+  using Kind = rendezvous::Notice::Kind;
+  if (event.notice.kind == Kind::kRefused || event.notice.kind == Kind::kSetAside) return complain(line);
+  say(event.notice.kind == Kind::kReleased ? 1 : 0, line);
 }
 
 void Console::see(const WorkerStarted& event) {
   pids_[event.rank] = event.pid;
-  if (static_cast<int>(pids_.size()) != world_size_) return;
+  if (static_cast<int>(pids_.size()) != workers_here_) return;
   constexpr std::size_t kShown = 8;
   std::string text;
   std::size_t shown = 0;
@@ -159,7 +175,7 @@ void Console::see(const WorkerEnded& event) {
              (event.asked_to_stop ? ", as it was told" : ""));
   if (!event.status.ok() || event.asked_to_stop) return;
   left_[event.rank] = event.time_ns;
-  const int others = world_size_ - static_cast<int>(left_.size());
+  const int others = workers_here_ - static_cast<int>(left_.size());
   // Once a round: workers of a good end leave one after the other.
   if (!train() && left_.size() == 1 && others > 0 && plan_.verbosity == 1) {
     say(1, "rank " + std::to_string(event.rank) + " has ended with exit code 0; " + counted(others, "other") +

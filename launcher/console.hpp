@@ -28,6 +28,7 @@ class Console : public RunObserver {
  private:
   void see(const RunStarted& event);
   void see(const RoundStarted& event);
+  void see(const NodesChanged& event);
   void see(const WorkerStarted& event);
   void see(const WorkerSpoke& event);
   void see(const WorkerEnded& event);
@@ -57,7 +58,8 @@ class Console : public RunObserver {
   channel::Progress figures_;         // the newest of rank 0, with the figures of the newest logged step
   std::map<int, std::int64_t> pids_;  // of this round
   std::map<int, std::int64_t> left_;  // rank -> when it ended well without being asked to, in this round
-  int world_size_ = 0;
+  int workers_here_ = 0;
+  std::string last_notice_;  // said once, however often it comes
   std::int64_t started_ns_ = 0;
   std::int64_t drawn_ns_ = 0;  // last bar or plain progress line
   std::int64_t steps_ = 0;

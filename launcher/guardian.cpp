@@ -11,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +66,8 @@ class Guardian {
   void handle(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count);
   void spawn(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count);
   void signal(const Request& request) const;
+  void set_deadline(std::int64_t deadline_ns);
+  void end_of_grant();
   void begin_sweep(bool patient);
   void continue_sweep();
   void reap_worker(int worker);
@@ -78,6 +81,8 @@ class Guardian {
   rlimit open_files_;
   int epoll_ = -1;
   int signals_ = -1;
+  int deadline_ = -1;     // a timer; made when first asked for
+  bool overdue_ = false;  // it has fired: nothing may run
   int error_pipe_[2] = {-1, -1};
   std::map<int, Worker> workers_;  // alive or not reaped, by number
   std::map<int, int> worker_of_pidfd_;
@@ -129,6 +134,8 @@ void Guardian::run() {
         if ((events[static_cast<std::size_t>(i)].events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive_requests();
       } else if (fd == signals_) {
         orphans = true;
+      } else if (fd == deadline_) {
+        end_of_grant();
       } else if (const auto found = worker_of_pidfd_.find(fd); found != worker_of_pidfd_.end()) {
         reap_worker(found->second);
       }
@@ -179,6 +186,9 @@ void Guardian::handle(const Request& request, const std::array<int, kMaxDescript
     case Request::Kind::kFarewell:
       farewell_ = true;
       return;
+    case Request::Kind::kDeadline:
+      set_deadline(request.deadline_ns);
+      return;
     case Request::Kind::kSweep:
       begin_sweep(request.patient != 0);
       return;
@@ -227,6 +237,30 @@ void Guardian::signal(const Request& request) const {
   send(request.signal);
   // A stopped process could not follow.
   if (request.signal == SIGTERM || request.signal == SIGHUP) send(SIGCONT);
+}
+
+// A time that is over already fires at once.
+void Guardian::set_deadline(std::int64_t deadline_ns) {
+  overdue_ = false;
+  if (deadline_ < 0) {
+    if (deadline_ns == 0) return;
+    deadline_ = move_up(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    if (deadline_ < 0) throw std::system_error(errno, std::generic_category(), "making the guardian's timer");
+    watch(deadline_, EPOLLIN);
+  }
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  itimerspec when{};
+  when.it_value.tv_sec = deadline_ns / kSecond;
+  when.it_value.tv_nsec = deadline_ns % kSecond;
+  ::timerfd_settime(deadline_, TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+// By now another agent may lead the job and start its next round: no worker of this one may be left beside it.
+void Guardian::end_of_grant() {
+  std::uint64_t ignored = 0;
+  if (::read(deadline_, &ignored, sizeof ignored) <= 0) return;
+  overdue_ = true;
+  for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
 }
 
 void Guardian::begin_sweep(bool patient) {
@@ -296,6 +330,9 @@ void Guardian::reap_orphans() {
     } else {
       ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     }
+  }
+  if (overdue_) {  // their children are ours now
+    for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
   }
   if (sweeping_ != Sweeping::kNo) continue_sweep();
 }

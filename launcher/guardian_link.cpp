@@ -96,6 +96,12 @@ void GuardianLink::sweep(bool patient) {
   send({.kind = guardian::Request::Kind::kSweep, .patient = patient ? 1 : 0}, nullptr, 0);
 }
 
+void GuardianLink::set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline) {
+  const std::int64_t ns =
+      deadline ? std::chrono::duration_cast<std::chrono::nanoseconds>(deadline->time_since_epoch()).count() : 0;
+  send({.kind = guardian::Request::Kind::kDeadline, .deadline_ns = ns}, nullptr, 0);
+}
+
 // Blocks when the guardian is behind; it always reads, so that ends. A dead guardian is not an error here: on_death comes.
 void GuardianLink::send(const guardian::Request& request, const int* fds, int fd_count) {
   guardian::Request copy = request;

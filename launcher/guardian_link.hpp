@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -41,6 +42,8 @@ class GuardianLink {
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   void signal(int worker, int signal);
   void sweep(bool patient);
+  // From then on no worker may run, whatever has become of this agent: stopped, or cut off. Nothing: no such time.
+  void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
   // Something below the guardian cannot be killed: its end is not waited for. It stays, and ends when that does.
   void abandon() { abandoned_ = true; }
 

@@ -12,12 +12,14 @@ struct Request {
     kSpawn,     // answered by kStarted or kNotStarted
     kSignal,    // `signal` to the worker's process group; no answer
     kFarewell,  // the agent ends by itself: the report is complete; no answer
+    kDeadline,  // kill everything at deadline_ns, unless another one comes before; no answer
     kSweep,     // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
   };
   Kind kind = Kind::kSignal;
   std::int32_t worker = 0;
   std::int32_t signal = 0;
   std::int32_t patient = 0;
+  std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC; 0: none
 };
 
 struct Notice {

@@ -52,7 +52,7 @@ constexpr std::array kTable{
         "tee", 't', Kind::kValue, Group::kProgram, "STREAMS", "0", "to files and, marked with the rank, here as well", {}},
 
     OptionSpec{"standalone", 0, Kind::kFlag, Group::kNodes, "", "", "one machine, a free port, a run id of its own", {}},
-    OptionSpec{"nnodes", 0, Kind::kValue, Group::kNodes, "N|MIN:MAX", "1", "machines; this version: 1", {}},
+    OptionSpec{"nnodes", 0, Kind::kValue, Group::kNodes, "N|MIN:MAX", "1", "machines, or how few and how many of them", {}},
     OptionSpec{"node-rank", 0, Kind::kValue, Group::kNodes, "N", "", "this machine's place", {}, Type::kWhole},
     OptionSpec{"master-addr", 0, Kind::kValue, Group::kNodes, "HOST", "127.0.0.1", "address of rank 0", {}},
     OptionSpec{"master-port",
@@ -69,6 +69,7 @@ constexpr std::array kTable{
     OptionSpec{"rdzv-endpoint", 0, Kind::kValue, Group::kNodes, "HOST[:PORT]", "", "where machines meet", {}},
     OptionSpec{"rdzv-id", 0, Kind::kValue, Group::kNodes, "ID", "", "run id (script: none; config: its name)", {}},
     OptionSpec{"rdzv-conf", 0, Kind::kValue, Group::kNodes, "K=V,...", "", "timeouts of the meeting", {}},
+    OptionSpec{"token-file", 0, Kind::kValue, Group::kNodes, "FILE", "", "the job's secret; ddprun token makes one", {}},
     OptionSpec{"role", 0, Kind::kValue, Group::kNodes, "NAME", "default", "role of the workers", {}},
 
     OptionSpec{"dry-run", 0, Kind::kFlag, Group::kOutput, "", "", "print the whole plan, start nothing", {}},

@@ -12,7 +12,7 @@ namespace {
 using enum Standing;
 
 constexpr std::array kOptions{
-    TorchrunRow{"nnodes", kSame, "MIN:MAX or N; this version refuses more than one machine"},
+    TorchrunRow{"nnodes", kSame, "MIN:MAX or N; all machines of a job need its token"},
     TorchrunRow{"nproc-per-node", kBetter,
                 "`cpu` counts the CPUs this process may use (affinity, cgroup quota); no CUDA is opened to count GPUs"},
     TorchrunRow{"rdzv-backend", kBetter,

@@ -70,7 +70,6 @@ class Planner {
     choose_console();
     if (plan_.kind == Plan::Kind::kTrain) choose_trainer();
     note_options_without_effect();
-    refuse_many_machines();
     return std::move(plan_);
   }
 
@@ -306,6 +305,10 @@ class Planner {
     plan_.master_addr = network.master_addr;
     plan_.master_port = network.master_port;
     plan_.run_id = network.run_id;
+    if (const std::string file = settings_.text("token-file"); !file.empty()) {
+      plan_.token_file = absolute_in(cwd_, file);
+      keep("token_file", plan_.token_file.string(), settings_.find("token-file")->source);
+    }
     plan_.role = settings_.text("role");
     plan_.notes.insert(plan_.notes.end(), network.notes.begin(), network.notes.end());
     keep("master_addr", plan_.master_addr, network.master_source);
@@ -344,13 +347,6 @@ class Planner {
       if (option.group != OptionGroup::kNoEffect || !settings_.given(option.name)) continue;
       plan_.notes.push_back("--" + std::string(option.name) + " has no effect here: " + std::string(option.doc));
     }
-  }
-
-  void refuse_many_machines() const {
-    if (plan_.rendezvous.max_nodes == 1) return;
-    const Setting& nnodes = *settings_.find("nnodes");
-    throw UsageError("jobs on many machines are not in this version: --nnodes is " + nnodes.value + " (" + nnodes.source +
-                     "); run it on one machine with --nnodes 1");
   }
 
   const Settings& settings_;

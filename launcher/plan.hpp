@@ -54,8 +54,9 @@ struct Plan {
   int nproc_per_node = 1;
   std::string device;  // kTrain, for people: "cpu", "cuda", "auto"
   std::string role = "default";
-  std::string run_id;         // TORCHELASTIC_RUN_ID
-  RendezvousPlan rendezvous;  // of agents on many machines; with max_nodes 1 there is nobody to meet
+  std::filesystem::path token_file;  // --token-file, absolute; empty: looked for elsewhere
+  std::string run_id;                // TORCHELASTIC_RUN_ID
+  RendezvousPlan rendezvous;         // of agents on many machines; with max_nodes 1 there is nobody to meet
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  // 0: a free one, new in every round
   int max_restarts = 0;

@@ -10,6 +10,7 @@ namespace ddprun {
 namespace {
 
 constexpr int kStaticPort = 29500;
+constexpr int kMeetingPort = 29400;  // of a train.json's agents, whose workers need no port that is known before
 
 std::string new_uuid() {
   std::string uuid;
@@ -28,6 +29,7 @@ void choose_static_master(const Settings& settings, bool endpoint_given, bool tr
     network.master_addr = network.rendezvous.host;
     network.master_port = network.rendezvous.port;
     network.master_source = network.port_source = settings.find("rdzv-endpoint")->source;
+    if (train && network.rendezvous.many()) network.master_port = 0;
     return;
   }
   const Setting& addr = *settings.find("master-addr");
@@ -43,6 +45,11 @@ void choose_static_master(const Settings& settings, bool endpoint_given, bool tr
   }
   network.rendezvous.host = network.master_addr;
   network.rendezvous.port = network.master_port;
+  if (!network.rendezvous.many()) return;
+  if (!settings.given("master-addr")) network.rendezvous.host.clear();
+  if (!train) return;
+  if (!settings.given("master-port")) network.rendezvous.port = kMeetingPort;
+  network.master_port = 0;
 }
 
 // c10d and --standalone: rank 0's own address and a port nobody has.

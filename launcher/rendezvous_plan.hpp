@@ -11,6 +11,7 @@ namespace ddprun {
 struct RendezvousPlan {
   enum class Backend { kStatic, kC10d };
   Backend backend = Backend::kStatic;
+  bool joins = false;       // ddprun join: another node coordinates
   bool standalone = false;  // one machine, nobody else may join
   int min_nodes = 1;
   int max_nodes = 1;
@@ -28,6 +29,7 @@ struct RendezvousPlan {
   std::chrono::milliseconds keep_alive_interval{5'000};
   int keep_alive_max_attempt = 3;
   std::chrono::milliseconds read_timeout{60'000};
+  bool many() const { return max_nodes > 1; }
   std::optional<bool> is_host;  // c10d: whether this node coordinates; nothing: the owner of the endpoint's address
 };
 

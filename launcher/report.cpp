@@ -11,6 +11,7 @@
 
 #include "common/atomic_file.hpp"
 #include "common/version.hpp"
+#include "launcher/console_nodes.hpp"
 #include "launcher/report_event.hpp"
 
 namespace ddprun {
@@ -80,6 +81,7 @@ struct Report::Impl {
   std::string warning;
   Json document;
   std::int64_t restarts_before = 0;
+  std::size_t workers_here = 0;
 
   // Where the time goes: "start" until the first round runs, "training" while it runs, "restart" from a failure until it runs
   // again.
@@ -160,6 +162,8 @@ struct Report::Impl {
                                       {"invocation", invocation_number()},
                                       {"restart_count", event.restart_count},
                                       {"world_size", event.world_size},
+                                      {"nodes", event.nodes},
+                                      {"group_rank", event.group_rank},
                                       {"started_ns", event.time_ns},
                                       {"ended_ns", nullptr},
                                       {"workers", Json::array()},
@@ -167,16 +171,25 @@ struct Report::Impl {
                                       {"consequences", Json::array()},
                                       {"decision", nullptr},
                                       {"why", nullptr}});
+    workers_here = static_cast<std::size_t>(event.workers_here > 0 ? event.workers_here : event.world_size);
     document["restarts"]["used"] = restarts_before + event.restart_count;
     write();
+  }
+
+  // At most this many are kept: a node may come and go for days.
+  static constexpr std::size_t kMostNodeEvents = 1000;
+  void add(const NodesChanged& event) {
+    if (event.notice.kind == rendezvous::Notice::Kind::kWaiting) return;
+    Json& nodes = document["invocations"].back()["nodes"];
+    if (nodes.size() >= kMostNodeEvents) return;
+    nodes.push_back(Json{{"event", notice_word(event.notice.kind)}, {"text", event.notice.text}, {"time_ns", event.time_ns}});
   }
 
   void add(const WorkerStarted& event) {
     if (!has_round()) return;
     round()["workers"].push_back(Json{{"rank", event.rank}, {"pid", event.pid}, {"started_ns", event.time_ns}});
     // A worker that never speaks runs from its start.
-    if (!speaks && round()["workers"].size() == round()["world_size"].get<std::size_t>())
-      count_time(Clock::kTraining, event.time_ns);
+    if (!speaks && round()["workers"].size() == workers_here) count_time(Clock::kTraining, event.time_ns);
   }
 
   void add(const WorkerSpoke& event) {

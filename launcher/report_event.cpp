@@ -4,6 +4,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "launcher/console_nodes.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -143,7 +145,18 @@ std::string event_json_line(const RunEvent& event) {
                                 {"time_ns", e.time_ns},
                                 {"round", e.round},
                                 {"restart_count", e.restart_count},
-                                {"world_size", e.world_size}});
+                                {"world_size", e.world_size},
+                                {"group_rank", e.group_rank},
+                                {"nodes", e.nodes}});
+          },
+          [](const NodesChanged& e) {
+            Json object{
+                {"event", std::string("node_") + notice_word(e.notice.kind)}, {"time_ns", e.time_ns}, {"text", e.notice.text}};
+            if (e.notice.of > 0) {
+              object["count"] = e.notice.count;
+              object["of"] = e.notice.of;
+            }
+            return line_of(object);
           },
           [](const WorkerStarted& e) {
             return line_of(Json{{"event", "worker_started"},

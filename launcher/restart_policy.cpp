@@ -13,10 +13,6 @@ constexpr std::chrono::seconds kInstantCrash{1};
 constexpr std::chrono::milliseconds kFirstPause{500};
 constexpr std::chrono::milliseconds kLongestPause{30000};
 
-bool made_progress(const FailedRound& round) {
-  return round.newest_checkpoint > round.resumed_from;
-}
-
 // The first cause's own code where a worker's exit is the cause (DECISIONS.md 4).
 int exit_code_of(const FailedRound& round) {
   const int code = round.status.as_exit_code();
@@ -77,11 +73,18 @@ std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history
 
 }  // namespace
 
+bool made_progress(const FailedRound& round) {
+  return round.newest_checkpoint > round.resumed_from;
+}
+
 RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits) {
+  return decide_restart(history, limits, restarts_used(history, limits));
+}
+
+RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, int used) {
   const FailedRound& last = history.back();
   if (const char* why = why_hopeless(last.cause)) return GiveUp{exit_code_of(last), why};
 
-  const int used = restarts_used(history, limits);
   const std::string budget = std::to_string(limits.max_restarts);
   if (used >= limits.max_restarts) {
     if (limits.max_restarts == 0) return GiveUp{exit_code_of(last), "no restarts allowed (--max-restarts 0)"};

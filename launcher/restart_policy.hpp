@@ -43,5 +43,10 @@ using RestartDecision = std::variant<Restart, GiveUp>;
 
 // `history`: the failed rounds in order, at least one; the decision is about the last.
 RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits);
+// The same where only the last rounds are known, and `used` restarts were counted since the budget was last full.
+RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, int used);
+
+// It published a checkpoint newer than the one it began with.
+bool made_progress(const FailedRound& round);
 
 }  // namespace ddprun

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/channel/message.hpp"
+#include "rendezvous/link.hpp"
 
 namespace ddprun {
 
@@ -64,7 +65,15 @@ struct RunStarted {
 struct RoundStarted {
   int round;
   int restart_count;
-  int world_size;
+  int world_size;  // of the job
+  std::int64_t time_ns;
+  int workers_here = 0;  // on this node; 0: all of them
+  int group_rank = 0;
+  int nodes = 1;
+};
+// Of a job on many machines: who is here, who has gone, who leads.
+struct NodesChanged {
+  rendezvous::Notice notice;
   std::int64_t time_ns;
 };
 struct WorkerStarted {
@@ -106,8 +115,8 @@ struct RunEnded {
   std::int64_t time_ns;
 };
 
-using RunEvent =
-    std::variant<RunStarted, RoundStarted, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed, StopRequested, RunEnded>;
+using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed,
+                              StopRequested, RunEnded>;
 
 class RunObserver {
  public:

@@ -71,9 +71,13 @@ bool remove_known(const ScriptFolders& folders, int workers) {
 }  // namespace
 
 ScriptFolders make_script_folders(const Plan& plan,
-                                  const std::function<std::optional<std::string>(std::string_view)>& environment) {
+                                  const std::function<std::optional<std::string>(std::string_view)>& environment,
+                                  FolderOwner owner) {
   ScriptFolders folders;
-  if (!plan.run_dir.empty()) {
+  if (!plan.run_dir.empty() && owner == FolderOwner::kOtherNode) {
+    make(plan.run_dir / "logs", "folder for logs");
+    folders.files.report = report_of_other_node(plan.run_dir);
+  } else if (!plan.run_dir.empty()) {
     make(plan.run_dir, "run directory");
     folders.files.lock_fd = take_run_lock(plan.run_dir);  // two jobs must not share it
     folders.files.report = RunLayout{plan.run_dir}.report();
@@ -103,6 +107,12 @@ ScriptFolders make_script_folders(const Plan& plan,
     folders.note = "logs are in " + folders.files.log_root.string();
   }
   return folders;
+}
+
+fs::path report_of_other_node(const fs::path& run_dir) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  return run_dir / "logs" / ("report-" + std::string(host) + "-" + std::to_string(::getpid()) + ".json");
 }
 
 void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code) {

@@ -22,8 +22,14 @@ struct ScriptFolders {
 // <log_dir>/<run id>_<random>, in a new $TMPDIR/torchelastic_<random> without --log-dir; logs/ of the run directory with
 // --run-dir only; nothing for --log-dir /dev/null. Takes the run directory's lock. Throws UsageError when a folder that the
 // user named can't be made; when no temporary one can be, the run goes on without files and the note says so.
+// `owner`: of the run directory; kOtherNode only adds its logs to it.
+enum class FolderOwner { kThisNode, kOtherNode };
 ScriptFolders make_script_folders(const Plan& plan,
-                                  const std::function<std::optional<std::string>(std::string_view)>& environment);
+                                  const std::function<std::optional<std::string>(std::string_view)>& environment,
+                                  FolderOwner owner = FolderOwner::kThisNode);
+
+// Where a node that does not own the run directory leaves its report: in its logs.
+std::filesystem::path report_of_other_node(const std::filesystem::path& run_dir);
 
 // A temporary folder in which nobody will look for anything is removed: all went well at the first attempt and no output was
 // sent there. Closes the lock.

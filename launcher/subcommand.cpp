@@ -36,7 +36,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (name == "report") return show_report(rest);
   if (name == "doctor") return examine_machine(rest);
   if (name == "token") return show_token(rest);
-  if (name == "join" || name == "bench") {
+  if (name == "bench") {
     throw UsageError("'" + name + "' is not in this version; a program of that name is started as ./" + name);
   }
   return std::nullopt;

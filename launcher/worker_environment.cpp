@@ -13,8 +13,8 @@
 namespace ddprun {
 namespace {
 
-// What a worker never sees: it may print its environment.
-constexpr std::array<std::string_view, 2> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL"};
+// What a worker never inherits: secrets, which it may print, and what is another worker's.
+constexpr std::array<std::string_view, 3> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL", "DDPRUN_NODE_ADDRESS"};
 
 std::string_view name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));
@@ -71,6 +71,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (!old.contains("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
   if (settings.channel == ChannelUse::kGiven) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
+    if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     // ddptrain finds its LibTorch there when it is not where it was built with.
     if (const std::string libtorch = inherited_value("LIBTORCH"); !libtorch.empty()) {
       const std::string paths = inherited_value("LD_LIBRARY_PATH");

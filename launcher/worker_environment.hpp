@@ -25,6 +25,7 @@ struct WorkerSettings {
   ChannelUse channel = ChannelUse::kNone;
   std::vector<WorkerPlace::Variable> only_device{};  // --virtual-local-rank: LOCAL_RANK is 0 and these are set
   std::vector<int> signals_to_handle{};              // the agent's, for TORCHELASTIC_SIGNALS_TO_HANDLE
+  std::string node_address{};                        // for workers with a channel: where other nodes reach this one
   std::string timer_file{};                          // TORCHELASTIC_TIMER_FILE; empty: as inherited
 };
 

@@ -48,7 +48,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
           }
           std::visit([&](const auto& message) { hear(concrete.link, message); }, concrete.message);
         } else if constexpr (std::is_same_v<Event, member_event::WorkersFailed>) {
-          if (workers_ != Workers::kRunning) return;
+          if (!has_workers()) return;
           workers_ = Workers::kStopping;
           FailureReport report = concrete.report;
           report.round = workers_round_;
@@ -205,8 +205,9 @@ void Member::hear(LinkId link, const RoundOver& message) {
   if (!leads(link) || message.round != record_.standing.current.id || record_.standing.current.rank < 0) return;
   pending_start_.reset();
   if (workers_ == Workers::kRunning) {
-    stop_workers(message.reason == OverReason::kWorkerFailure ? StopReason::kWorkerFailure : StopReason::kMembershipChange,
-                 /*at_once=*/false, message.why);
+    const bool failed = message.reason == OverReason::kWorkerFailure;
+    stop_workers(failed ? StopReason::kWorkerFailure : StopReason::kMembershipChange, /*at_once=*/false, message.why,
+                 failed ? std::optional(message.failure) : std::nullopt);
   } else if (!has_workers()) {
     workers_ = Workers::kNone;
     act(member_action::Send{link, Ready{.round = message.round, .master_port = master_port_}});
@@ -302,9 +303,9 @@ void Member::start_if_granted() {
   act(member_action::StartWorkers{*std::exchange(pending_start_, std::nullopt), granted_until_});
 }
 
-void Member::stop_workers(StopReason reason, bool at_once, const std::string& why) {
+void Member::stop_workers(StopReason reason, bool at_once, const std::string& why, std::optional<FailureReport> failure) {
   workers_ = Workers::kStopping;
-  act(member_action::StopWorkers{workers_round_, reason, at_once, why});
+  act(member_action::StopWorkers{workers_round_, reason, at_once, why, std::move(failure)});
 }
 
 void Member::workers_ended(bool saved, bool done, std::uint16_t master_port) {

@@ -70,7 +70,8 @@ struct Heard {
   FromCoordinator message{};
 };
 struct Tick {};
-// Of the workers here. Those that failed are reported at once; the agent stops the others of the node itself.
+// Of the workers here. The first that failed is reported at once, and another one if it turns out to be the cause; the agent
+// stops the others of the node itself.
 struct WorkersFailed {
   FailureReport report{};  // round, hostname and skew are filled in here
 };
@@ -128,6 +129,7 @@ struct StopWorkers {
   Reason reason{};
   bool at_once = false;  // SIGKILL
   std::string why{};
+  std::optional<FailureReport> failure{};  // kWorkerFailure: of another node's worker
 };
 struct StopAndSave {
   int signal = 0;
@@ -213,7 +215,8 @@ class Member {
   void say_hello(LinkId link, const std::string& local_host);
   void lose_leader(const std::string& why, bool at_once);
   void start_if_granted();
-  void stop_workers(member_action::StopWorkers::Reason reason, bool at_once, const std::string& why);
+  void stop_workers(member_action::StopWorkers::Reason reason, bool at_once, const std::string& why,
+                    std::optional<FailureReport> failure = {});
   void ping();
   void vote(LinkId link, const VoteRequest& request);
   void remember() { act(member_action::Remember{record_}); }

@@ -104,7 +104,9 @@ enum class FailureCause : std::uint8_t {
   kDiverged,
   kCheckpoint,
   kSpawn,
-  kStopped
+  kStopped,
+  kTimerExpired,
+  kStuck
 };
 
 // A worker failed: the evidence that the restart policy judges. Steps are -1 where there are none.

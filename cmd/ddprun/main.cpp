@@ -5,19 +5,27 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "common/atomic_file.hpp"
+#include "common/config/parse_config.hpp"
 #include "common/error.hpp"
 #include "common/run_directory.hpp"
+#include "common/run_lock.hpp"
 #include "common/version.hpp"
 #include "launcher/agent.hpp"
 #include "launcher/completion.hpp"
 #include "launcher/console.hpp"
 #include "launcher/detect.hpp"
 #include "launcher/dry_run.hpp"
+#include "launcher/join_job.hpp"
+#include "launcher/network_start.hpp"
 #include "launcher/options.hpp"
 #include "launcher/options_torchrun.hpp"
 #include "launcher/plan.hpp"
@@ -28,13 +36,14 @@
 #include "launcher/subcommand.hpp"
 #include "launcher/torchrun_name.hpp"
 #include "launcher/worker_environment.hpp"
+#include "rendezvous/token.hpp"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
 
-int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts) {
+int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std::optional<NetworkStart> network) {
   std::unique_ptr<Report> report;
   if (!files.report.empty()) {
     report = std::make_unique<Report>(files.report, ReportFacts{.title = plan.title,
@@ -46,12 +55,13 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts) {
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;
-  return run_agent(plan, files, [&](boost::asio::io_context&, ConsoleWriter& writer) {
+  const MakeObservers make_observers = [&](boost::asio::io_context&, ConsoleWriter& writer) {
     std::vector<std::unique_ptr<RunObserver>> observers;
     observers.push_back(std::make_unique<Console>(plan, std::move(facts), writer));
     if (report) observers.push_back(std::move(report));
     return observers;
-  });
+  };
+  return run_agent(plan, files, make_observers, std::move(network));
 }
 
 bool has_checkpoints(const Plan& plan) {
@@ -75,9 +85,63 @@ void refuse_a_taken_port(const Plan& plan) {
   if (plan.master_port != 0) HeldPort::exactly(plan.master_port);
 }
 
-int run_training(const Plan& plan) {
+using Lead = rendezvous::NodeShellSettings::Lead;
+
+// Another agent of this machine or file system has the run directory, and this one was not told to be the first.
+bool follows_owner_of(const fs::path& run_dir, const std::optional<NetworkStart>& network) {
+  if (!network || run_dir.empty()) return false;
+  return network->shell.lead == Lead::kNo || (network->shell.lead == Lead::kIfPortIsFree && run_lock_is_held(run_dir));
+}
+
+// The config of a node that does not own the run directory, which may be on another disk.
+class PrivateConfig {
+ public:
+  explicit PrivateConfig(const TrainConfig& config) {
+    std::string name = (fs::temp_directory_path() / "ddprun-config-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      throw UsageError("cannot make a folder in " + fs::temp_directory_path().string() + ": " + std::strerror(errno) +
+                       "; TMPDIR names another place");
+    }
+    folder_ = name;
+    write_file_atomically(file(), to_json_text(config));
+  }
+  ~PrivateConfig() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+  PrivateConfig(const PrivateConfig&) = delete;
+  PrivateConfig& operator=(const PrivateConfig&) = delete;
+  fs::path file() const { return folder_ / "config.json"; }
+
+ private:
+  fs::path folder_;
+};
+
+int follow_training(Plan plan, std::optional<NetworkStart> network) {
+  network->shell.lead = Lead::kNo;
+  const PrivateConfig config(*plan.config);
+  plan.command.back() = config.file().string();
+  const fs::path report = report_of_other_node(plan.run_dir);
+  std::error_code error;
+  fs::create_directories(report.parent_path(), error);
+  if (error)
+    throw UsageError("cannot make " + report.parent_path().string() + ": " + error.message() +
+                     "; --run-dir names another place");
+  return run_plan(plan, {-1, plan.run_dir / "logs", report}, {}, std::move(network));
+}
+
+int run_training(const Plan& plan, std::optional<NetworkStart> network) {
+  if (follows_owner_of(plan.run_dir, network)) return follow_training(plan, std::move(network));
   refuse_to_mix(plan);
-  const RunState state = open_run_directory(plan.run_dir, *plan.config, plan.fresh ? FreshStart::kRename : FreshStart::kNo);
+  std::optional<RunState> opened;
+  try {
+    opened = open_run_directory(plan.run_dir, *plan.config, plan.fresh ? FreshStart::kRename : FreshStart::kNo);
+  } catch (const UsageError&) {
+    // Two agents of one command on one machine: the other one was faster just now.
+    if (!follows_owner_of(plan.run_dir, network)) throw;
+    return follow_training(plan, std::move(network));
+  }
+  const RunState& state = *opened;
   if (state.finished && plan.resume == Plan::Resume::kAuto) {
     print(already_done(plan, state));
     return 0;
@@ -96,16 +160,26 @@ int run_training(const Plan& plan) {
     if (end != 0) facts.opening.push_back("note: " + std::string(notes.substr(0, end)));
     notes.remove_prefix(end == std::string_view::npos ? notes.size() : end + 1);
   }
-  const int exit_code = run_plan(plan, {state.lock_fd, plan.run_dir / "logs", state.layout.report()}, std::move(facts));
+  const int exit_code =
+      run_plan(plan, {state.lock_fd, plan.run_dir / "logs", state.layout.report()}, std::move(facts), std::move(network));
   ::close(state.lock_fd);
   return exit_code;
 }
 
-int run_script(const Plan& plan, const Environment& environment) {
-  const ScriptFolders folders = make_script_folders(plan, environment);
+int run_script(const Plan& plan, const Environment& environment, std::optional<NetworkStart> network) {
+  FolderOwner owner = follows_owner_of(plan.run_dir, network) ? FolderOwner::kOtherNode : FolderOwner::kThisNode;
+  ScriptFolders folders;
+  try {
+    folders = make_script_folders(plan, environment, owner);
+  } catch (const UsageError&) {
+    if (owner == FolderOwner::kOtherNode || !follows_owner_of(plan.run_dir, network)) throw;
+    owner = FolderOwner::kOtherNode;  // the other one was faster just now
+    folders = make_script_folders(plan, environment, owner);
+  }
+  if (network && owner == FolderOwner::kOtherNode) network->shell.lead = Lead::kNo;
   ConsoleFacts facts;
   if (!folders.note.empty()) facts.opening.push_back(folders.note);
-  const int exit_code = run_plan(plan, folders.files, std::move(facts));
+  const int exit_code = run_plan(plan, folders.files, std::move(facts), std::move(network));
   leave_script_folders(folders, plan, exit_code);
   return exit_code;
 }
@@ -144,17 +218,41 @@ void say_first(const Plan& plan) {
   [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, banner.data(), banner.size());
 }
 
-int run(const Arguments& arguments) {
+int run(const Arguments& arguments, const JoinedJob* joined = nullptr) {
   const Environment environment = process_environment();
-  const Plan plan = make_plan(arguments, this_machine(), environment, current_folder());
+  Plan plan = make_plan(arguments, this_machine(), environment, current_folder());
+  if (joined != nullptr) follow(plan, *joined);
   if (plan.dry_run) {
     const VariableList variables = environment_of_rank_0(plan, environment_of_this_process());
     print(plan.json ? dry_run_json(plan, variables) : dry_run_text(plan, variables));
     return 0;
   }
-  refuse_a_taken_port(plan);
+  std::optional<NetworkStart> network;
+  if (plan.rendezvous.many()) {
+    std::optional<std::string> token = take_token_variable();
+    if (joined != nullptr) token = joined->token;
+    network = prepare_network(plan, job_text(arguments, plan, current_folder()), std::move(token));
+  } else {
+    refuse_a_taken_port(plan);
+  }
   say_first(plan);
-  return plan.kind == Plan::Kind::kTrain ? run_training(plan) : run_script(plan, environment);
+  return plan.kind == Plan::Kind::kTrain ? run_training(plan, std::move(network))
+                                         : run_script(plan, environment, std::move(network));
+}
+
+// ddprun join: from where the coordinator was started, when that folder is here as well.
+int join(std::span<const std::string> args) {
+  const JoinedJob job = fetch_job(args, process_environment());
+  std::error_code ignored;
+  fs::current_path(job.folder, ignored);
+  struct Removed {
+    fs::path folder;
+    ~Removed() {
+      std::error_code error;
+      if (!folder.empty()) fs::remove_all(folder, error);
+    }
+  } const config{job.config_folder};
+  return run(job.arguments, &job);
 }
 
 // Errors become one line and the exit code of their type.
@@ -193,6 +291,10 @@ int main(int argc, char** argv) {
   const int parsed = guarded(called_as, [&] {
     if (called_as == CalledAs::kDdprun) ended = run_subcommand(args);  // torchrun has none: a script may have that name
     if (ended) return *ended;
+    if (called_as == CalledAs::kDdprun && !args.empty() && args.front() == "join") {
+      ended = join(std::span(args).subspan(1));
+      return *ended;
+    }
     arguments = parse_arguments(args, process_environment());
     arguments->called_as = called_as;
     arguments->called_from = fs::path(argc > 0 ? argv[0] : "").parent_path();

@@ -43,6 +43,15 @@ struct Render {
     return std::string("timer ") + names[static_cast<int>(a.timer)] + " " + std::to_string(a.after.count());
   }
   std::string operator()(const agent_action::CancelTimer&) const { return ""; }
+  std::string operator()(const agent_action::ReportFailure& a) const {
+    return "report rank " + std::to_string(a.failure.rank) + " " + name_of(a.failure.cause);
+  }
+  std::string operator()(const agent_action::ReportRoundOver& a) const {
+    const char* names[] = {"done", "saved", "ended"};
+    return std::string("over ") + names[static_cast<int>(a.how)];
+  }
+  std::string operator()(const agent_action::ReportSignal& a) const { return "asks to stop " + std::to_string(a.signal); }
+  std::string operator()(const agent_action::ReportSteps& a) const { return "started " + std::to_string(a.started); }
   std::string operator()(const agent_action::Finish& a) const {
     return "finish " + std::to_string(a.exit_code) + (a.abandon ? " abandoning" : "");
   }
@@ -61,6 +70,20 @@ class AgentStateTest : public testing::Test {
     if (channel) {
       for (int rank = 0; rank < world_size; ++rank) on(WorkerSaid{rank, channel::Hello{}});
     }
+  }
+  // One node of a job on two, released with ranks 2 and 3 of 4.
+  void member(bool channel = false) {
+    state_.emplace(AgentSettings{.world_size = 2,
+                                 .mode = AgentSettings::Mode::kMember,
+                                 .workers_have_channel = channel,
+                                 .first_round = 0,
+                                 .shutdown_timeout = milliseconds(20000),
+                                 .restarts = {}});
+    begin_ = on(Begin{});
+  }
+  Lines released(int round, int restarts = 0) {
+    return on(RoundReleased{
+        .round = round, .restart_count = restarts, .rank_offset = 2, .world_size = 4, .group_rank = 1, .nodes = 2});
   }
   // What must be done; emitted events are kept in events_.
   Lines on(const AgentEvent& event) {
@@ -510,6 +533,88 @@ TEST(AgentState, EndsUnderAnyOrderOfEvents) {
     }
     EXPECT_EQ(finishes, 1);
   }
+}
+
+// ---- one node of many ----
+
+TEST_F(AgentStateTest, AMemberStartsNothingBeforeItIsReleased) {
+  member();
+  EXPECT_EQ(begin_, Lines{});
+  EXPECT_EQ(released(4, 1), Lines{"start 4 restarts 1"});
+  exits(0, 0);
+  EXPECT_EQ(exits(1, 0), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over done"});
+  EXPECT_EQ(on(JobEnded{0, "done"}), Lines{"finish 0"});
+}
+
+TEST_F(AgentStateTest, AMemberReportsTheFirstFailureAtOnceAndJudgesNothing) {
+  member();
+  released(0);
+  EXPECT_EQ(exits(1, 7), (Lines{"report rank 3 exit_code", "signal 0 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});
+  EXPECT_EQ(released(1, 1), Lines{"start 1 restarts 1"});
+  EXPECT_EQ(last_failure().first.rank, 3);
+  EXPECT_EQ(last_failure().first.local_rank, 1);
+  EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kRestart);
+}
+
+TEST_F(AgentStateTest, AMemberReportsALaterFailureThatIsTheCause) {
+  member(true);
+  released(0);
+  says(0, channel::Hello{});
+  says(1, channel::Hello{});
+  says(0, error(ErrorKind::kLostPeer));
+  EXPECT_EQ(exits(0, 1).front(), "report rank 2 lost_peer");
+  EXPECT_EQ(dies(1, SIGSEGV), Lines{"sweep"});
+  EXPECT_EQ(swept(), (Lines{"report rank 3 signal", "over ended"}));
+}
+
+TEST_F(AgentStateTest, AMemberStopsForTheFailureOfAnotherNode) {
+  member();
+  released(0);
+  Failure other;
+  other.rank = 0;
+  other.status = ExitStatus{.code = 9};
+  EXPECT_EQ(on(StopOrdered{false, "because", other}), (Lines{"signal 0,1 15", "timer kill 20000"}));
+  dies(0, SIGTERM);
+  EXPECT_EQ(dies(1, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});  // nothing of its own to report
+  EXPECT_EQ(on(JobEnded{9, "worker 0: exit code 9"}), Lines{"finish 9"});
+  EXPECT_EQ(last_failure().first.rank, 0);
+  EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
+}
+
+TEST_F(AgentStateTest, AMemberThatMayRunNoLongerKills) {
+  member();
+  released(0);
+  EXPECT_EQ(on(StopOrdered{true, "no coordinator", {}}), Lines{"signal 0,1 9"});
+}
+
+TEST_F(AgentStateTest, NodesAgreeOnTheStepAtWhichAllSave) {
+  member(true);
+  released(0);
+  says(0, channel::Hello{});
+  says(1, channel::Hello{});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{"asks to stop 15"});
+  EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
+  EXPECT_EQ(says(0, channel::StopReady{5}), Lines{});
+  EXPECT_EQ(says(1, channel::StopReady{6}), Lines{"started 6"});
+  EXPECT_EQ(on(StepAgreed{8}), Lines{"tell 0,1 stop-at 8"});  // another node was further
+  exits(0, 85);
+  EXPECT_EQ(exits(1, 85), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over saved"});
+  EXPECT_EQ(on(JobEnded{85, "saved"}), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, ASecondSignalNeedsNobodyElse) {
+  member();
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"asks to stop 2"});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"finish 130"});
+  member();
+  released(0);
+  on(SignalArrived{SIGINT});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
 }
 
 }  // namespace

@@ -198,17 +198,28 @@ TEST_F(PlanTest, Resuming) {
   EXPECT_NE(error_of({"--fresh", "train.py"}).find("goes with a train.json"), std::string::npos);
 }
 
+// A script's agents meet at MASTER_PORT and leave it to rank 0; a train.json's workers need no port that is known before.
+TEST_F(PlanTest, WhereNodesMeet) {
+  const Plan script = plan({"--nnodes", "2", "--master-addr", "10.0.0.1", "train.py"});
+  EXPECT_EQ(script.rendezvous.host, "10.0.0.1");
+  EXPECT_EQ(script.rendezvous.port, 29500);
+  EXPECT_EQ(script.master_port, 29500);
+  const Plan train = plan({"--nnodes", "2", "--master-addr", "10.0.0.1", "train.json"});
+  EXPECT_EQ(train.rendezvous.port, 29400);
+  EXPECT_EQ(train.master_port, 0);
+  EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "--master-port", "7", "train.json"}).rendezvous.port, 7);
+  EXPECT_EQ(plan({"--nnodes", "2", "train.py"}).rendezvous.host, "");  // this machine, or the one that is dialled by default
+}
+
 TEST_F(PlanTest, RunDirectoryIsAbsolute) {
   EXPECT_EQ(plan({"--run-dir", "a/../b/", "train.json"}).run_dir, folder_ / "b");
   EXPECT_EQ(plan({"--run-dir", "/x/y", "train.py"}).run_dir, "/x/y");
 }
 
-TEST_F(PlanTest, OneNodeOnly) {
-  EXPECT_EQ(plan({"--nnodes", "1:1", "train.py"}).nproc_per_node, 1);
-  EXPECT_EQ(
-      error_of({"--nnodes", "2", "train.py"}),
-      "jobs on many machines are not in this version: --nnodes is 2 (flag --nnodes); run it on one machine with --nnodes 1");
-  EXPECT_NE(error_of({"--nnodes", "1:4", "train.py"}).find("not in this version"), std::string::npos);
+TEST_F(PlanTest, CountsOfNodes) {
+  EXPECT_FALSE(plan({"--nnodes", "1:1", "train.py"}).rendezvous.many());
+  EXPECT_TRUE(plan({"--nnodes", "2", "train.py"}).rendezvous.many());
+  EXPECT_TRUE(plan({"--nnodes", "1:4", "train.py"}).rendezvous.many());
   EXPECT_NE(error_of({"--nnodes", "2:1", "train.py"}).find("MIN <= MAX"), std::string::npos);
   EXPECT_NE(error_of({"--nnodes", "x", "train.py"}).find("N or MIN:MAX"), std::string::npos);
   EXPECT_NE(error_of({"--node-rank", "1", "train.py"}).find("expected 0"), std::string::npos);

@@ -38,8 +38,6 @@ def script(tmp_path) -> pathlib.Path:
     (["missing.py"], "cannot read script missing.py: No such file or directory"),
     (["--no-python", "no-such-program"], "program no-such-program is not on PATH; a file in this folder is ./no-such-program"),
     (["--no-python", "-m", "x"], "--module and --no-python exclude each other: a module needs Python"),
-    (["--nnodes", "4", "job.sh"],
-     "jobs on many machines are not in this version: --nnodes is 4 (flag --nnodes); run it on one machine with --nnodes 1"),
     (["--nproc-per-node", "two", "job.sh"],
      "--nproc-per-node: expected a number of workers, auto, cpu, gpu or xpu, but got 'two' (flag --nproc-per-node)"),
     (["--max-restarts", "-1", "job.sh"],
@@ -57,7 +55,9 @@ def script(tmp_path) -> pathlib.Path:
      "--standalone is for one machine, but --nnodes is 2 (flag --nnodes); leave one of them out"),
     (["--fresh", "job.sh"], "--fresh (flag --fresh) goes with a train.json: a script's files are its own"),
     (["token", "x"], "'x' is one too many; usage: ddprun token [--run-dir DIR | --token-file FILE | --new FILE] [--show]"),
-    (["join", "host:1"], "'join' is not in this version; a program of that name is started as ./join"),
+    (["join", "host"],
+     "join: expected HOST:PORT, as the coordinator's console shows it, but got 'host'; "
+     "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]"),
     (["report"], "usage: ddprun report FOLDER [--json]"),
     (["validate"], "usage: ddprun validate TRAIN.json [key.path=value ...]"),
 ])

@@ -1,0 +1,344 @@
+"""Jobs on several nodes, here as several agents on loopback: the ways in, ranks, restarts, losses, late joiners, succession, and what is said
+when a node cannot join. Each job has a token, a state folder and ports of its own. Workers are shell scripts unless it is about training."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+import jobs
+
+PATIENCE = 60  # only a failing test waits that long
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Nodes:
+    """The agents of one job, each with its output in a file; whatever is left at the end is killed."""
+
+    def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path):
+        self.ddprun, self.folder = ddprun, folder
+        self.agents: list[subprocess.Popen] = []
+        self.token = folder / "token"
+        self.token.write_text(os.urandom(32).hex() + "\n")
+        self.token.chmod(0o600)
+        self.environment = jobs.clean_environment(XDG_CONFIG_HOME=str(folder / "config"), XDG_STATE_HOME=str(folder / "state"),
+                                                  TMPDIR=str(folder))
+
+    def start(self, *args, token: pathlib.Path | None = None, **environment: str) -> subprocess.Popen:
+        """Options first; --token-file goes before them."""
+        number = len(self.agents)
+        words = [str(a) for a in args]
+        first = [words.pop(0), words.pop(0)] if words and words[0] == "join" else []
+        command = [str(self.ddprun), *first, "--token-file", str(token or self.token), *words]
+        with open(self.output(number), "wb") as output:
+            agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                     cwd=self.folder, env={**self.environment, **environment})
+        self.agents.append(agent)
+        return agent
+
+    def output(self, number: int) -> pathlib.Path:
+        return self.folder / f"agent-{number}.log"
+
+    def text(self, number: int) -> str:
+        return self.output(number).read_text(errors="replace")
+
+    def all_text(self) -> str:
+        return "".join(f"--- agent {n} ---\n{self.text(n)}" for n in range(len(self.agents)))
+
+    def wait(self) -> list[int]:
+        end = time.monotonic() + PATIENCE
+        try:
+            return [agent.wait(timeout=max(0.1, end - time.monotonic())) for agent in self.agents]
+        except subprocess.TimeoutExpired:
+            pytest.fail(self.all_text())
+
+    def until(self, condition, what: str):
+        """What another process does leaves no event here but its files, so they are looked at again and again."""
+        end = time.monotonic() + PATIENCE
+        while not (found := condition()):
+            if time.monotonic() > end:
+                pytest.fail(f"waited in vain for {what}\n{self.all_text()}")
+            time.sleep(0.01)
+        return found
+
+    def until_said(self, number: int, pattern: str) -> re.Match:
+        return self.until(lambda: re.search(pattern, self.text(number)), f"agent {number} saying {pattern}")
+
+    def close(self):
+        for agent in self.agents:
+            if agent.poll() is None:
+                agent.kill()
+                agent.wait()
+
+
+@pytest.fixture
+def nodes(ddprun_bin, tmp_path):
+    nodes = Nodes(ddprun_bin, tmp_path)
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture
+def script(tmp_path):
+    """script(body): a program; $OUT is a folder for what it leaves."""
+
+    def write(body: str) -> pathlib.Path:
+        (tmp_path / "out").mkdir(exist_ok=True)
+        path = tmp_path / "job.sh"
+        path.write_text(f"#!/bin/sh\nOUT={tmp_path}/out\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+LINE = ('echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE '
+        '$TORCHELASTIC_RESTART_COUNT" > $OUT/tmp-$RANK-$TORCHELASTIC_RESTART_COUNT; '
+        'mv $OUT/tmp-$RANK-$TORCHELASTIC_RESTART_COUNT $OUT/rank-$RANK-$TORCHELASTIC_RESTART_COUNT')
+
+
+def said(tmp_path, rank: int, restart: int = 0) -> list[str]:
+    return (tmp_path / "out" / f"rank-{rank}-{restart}").read_text().split()
+
+
+def test_static_with_node_ranks_and_unlike_nodes(nodes, script, tmp_path):
+    job = script(LINE + '; echo "$MASTER_ADDR $MASTER_PORT" > $OUT/master-$RANK')
+    port = free_port()
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port]
+    nodes.start(*common, "--node-rank", "1", "--nproc-per-node", "2", "--role", "b", job)
+    nodes.start(*common, "--node-rank", "0", "--nproc-per-node", "1", "--role", "a", job)
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    assert said(tmp_path, 0) == "0 0 3 1 0 2 a 0 1 0".split()
+    assert said(tmp_path, 1) == "1 0 3 2 1 2 b 0 2 0".split()
+    assert said(tmp_path, 2) == "2 1 3 2 1 2 b 1 2 0".split()
+    assert {(tmp_path / "out" / f"master-{r}").read_text() for r in range(3)} == {f"127.0.0.1 {port}\n"}
+
+
+def test_the_same_command_on_every_node(nodes, script, tmp_path):
+    job = script(LINE)
+    command = ["--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "j", job]
+    for _ in range(3):
+        nodes.start(*command)
+    assert nodes.wait() == [0, 0, 0], nodes.all_text()
+    assert sorted(int(said(tmp_path, r)[4]) for r in range(3)) == [0, 1, 2]
+
+
+def test_rank_0_can_open_the_port_at_which_the_nodes_met(nodes, script):
+    job = script('''[ $RANK = 0 ] || exit 0
+exec python3 -c "
+import os, socket
+s = socket.socket(socket.AF_INET6)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(('::', int(os.environ['MASTER_PORT'])))
+s.listen()
+"''')
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port()]
+    nodes.start(*common, "--node-rank", "0", job)
+    nodes.start(*common, "--node-rank", "1", job)
+    assert nodes.wait() == [0, 0], nodes.all_text()
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failure_on_one_node_restarts_both_within_one_budget(nodes, script, tmp_path, failing):
+    job = script(f"""{LINE}
+[ $RANK = {failing} ] || {{ sleep 1000 & wait; }}
+while [ ! -e $OUT/rank-{1 - failing}-$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done
+exit 7""")
+    common = ["--nnodes", "2", "--max-restarts", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
+    nodes.start(*common, job)
+    nodes.start(*common, job)
+    assert nodes.wait() == [7, 7], nodes.all_text()
+    for restart in range(3):
+        assert [said(tmp_path, r, restart)[9] for r in range(2)] == [str(restart)] * 2
+    assert not (tmp_path / "out" / "rank-0-3").exists()
+    for number in range(2):
+        assert re.search(rf"rank {failing} \(?.*failed: exit code 7", nodes.text(number)), nodes.all_text()
+        assert "budget of 2 restarts spent" in nodes.text(number)
+
+
+def test_a_node_is_lost_and_the_other_goes_on_alone(nodes, script, tmp_path):
+    job = script(f'{LINE}; [ $WORLD_SIZE = 1 ] && echo alone && exit 0; sleep 1000 & wait')
+    command = ["--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", job]
+    nodes.start(*command)
+    nodes.start(*command)
+    nodes.until(lambda: (tmp_path / "out" / "rank-0-0").exists() and (tmp_path / "out" / "rank-1-0").exists(), "the workers")
+    victim = next(n for n in range(2) if "this is node 1" in nodes.text(n))
+    workers = jobs.children(nodes.agents[victim].pid)
+    begin = time.monotonic()
+    nodes.agents[victim].kill()
+    assert nodes.agents[1 - victim].wait(PATIENCE) == 0, nodes.all_text()
+    assert time.monotonic() - begin < 10
+    assert workers
+    nodes.until(lambda: not any(lives(pid) for pid in workers), "the end of the lost agent's workers")
+    assert said(tmp_path, 0)[2] == "1" and said(tmp_path, 0)[9] == "0"  # a lost node costs no restart
+
+
+def test_a_late_node_is_absorbed(nodes, script, tmp_path):
+    job = script(f'{LINE}; [ $WORLD_SIZE = 2 ] && exit 0; sleep 1000 & wait')
+    command = ["--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=0.3", "--rdzv-backend", "c10d",
+               "--rdzv-endpoint", f"127.0.0.1:{free_port()}", job]
+    nodes.start(*command)
+    nodes.until(lambda: (tmp_path / "out" / "rank-0-0").exists(), "a world of one")
+    nodes.start(*command)
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    assert said(tmp_path, 1)[2] == "2"
+
+
+def test_join_needs_address_and_token_only(nodes, script, tmp_path):
+    job = script(LINE + '; echo "$1" > $OUT/argument-$RANK')
+    nodes.start("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-id", "the job", job, "an argument")
+    address = nodes.until_said(0, r"ddprun join (\S+:\d+)")[1]
+    nodes.start("join", address)
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    assert said(tmp_path, 3)[2] == "4"
+    assert (tmp_path / "out" / "argument-3").read_text() == "an argument\n"
+    assert "joining the job 'the job'" in nodes.text(1)
+
+
+def test_wrong_token_and_wrong_run_id_are_one_line(nodes, script, tmp_path):
+    job = script("true")
+    other = tmp_path / "other-token"
+    other.write_text(os.urandom(32).hex())
+    other.chmod(0o600)
+    port = free_port()
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port]
+    nodes.start(*common, "--node-rank", "0", "--rdzv-id", "a", job)
+    nodes.until_said(0, "coordinates the job")
+    begin = time.monotonic()
+    wrong_token = nodes.start(*common, "--node-rank", "1", "--rdzv-id", "a", job, token=other)
+    assert wrong_token.wait(PATIENCE) == 81
+    assert "refuses this node's token" in nodes.text(1)
+    wrong_id = nodes.start(*common, "--node-rank", "1", "--rdzv-id", "b", job)
+    assert wrong_id.wait(PATIENCE) == 80
+    assert "another run id" in nodes.text(2)
+    assert time.monotonic() - begin < 10
+    nodes.start(*common, "--node-rank", "1", "--rdzv-id", "a", job)  # nothing of it has hurt the job
+    assert [nodes.agents[0].wait(PATIENCE), nodes.agents[3].wait(PATIENCE)] == [0, 0], nodes.all_text()
+
+
+def test_a_silent_port_and_an_unknown_name_are_said_within_5_s(nodes, script):
+    job = script("true")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        begin = time.monotonic()
+        nodes.start("--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port", silent.getsockname()[1], job)
+        nodes.start("--nnodes", "2", "--node-rank", "1", "--master-addr", "no-such-host.invalid", job)
+        assert nodes.wait() == [80, 80], nodes.all_text()
+        assert time.monotonic() - begin < 6
+    assert "says nothing" in nodes.text(0)
+    assert "no-such-host.invalid has no address" in nodes.text(1)
+
+
+def test_a_signal_to_the_coordinator_stops_all(nodes, script, tmp_path):
+    job = script(f'{LINE}; sleep 1000 & wait')
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port()]
+    nodes.start(*common, "--node-rank", "0", job)
+    nodes.start(*common, "--node-rank", "1", job)
+    nodes.until(lambda: (tmp_path / "out" / "rank-0-0").exists() and (tmp_path / "out" / "rank-1-0").exists(), "the workers")
+    nodes.agents[0].send_signal(signal.SIGTERM)
+    assert nodes.wait() == [143, 143], nodes.all_text()
+
+
+def test_a_waiting_job_is_stopped_by_a_signal(nodes, script):
+    nodes.start("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--node-rank", "0", script("true"))
+    nodes.until_said(0, "waiting for nodes: 1 of 2")
+    nodes.agents[0].send_signal(signal.SIGINT)
+    assert nodes.wait() == [130]
+
+
+def test_the_coordinator_is_lost_and_the_two_others_go_on(nodes, script, tmp_path):
+    job = script(f'{LINE}; [ $WORLD_SIZE = 2 ] && exit 0; sleep 1000 & wait')
+    common = ["--nnodes", "2:3", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "heartbeat_timeout=1"]
+    for rank in range(3):
+        nodes.start(*common, "--node-rank", rank, job)
+    nodes.until(lambda: all((tmp_path / "out" / f"rank-{r}-0").exists() for r in range(3)), "three workers")
+    nodes.agents[0].kill()
+    nodes.agents[0].wait()
+    assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()
+    assert sorted(int(said(tmp_path, r)[2]) for r in range(2)) == [2, 2]
+
+
+def test_reports_and_events_name_the_nodes(nodes, script, tmp_path):
+    job = script("exit 3")
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--json"]
+    nodes.start(*common, "--node-rank", "0", "--log-dir", tmp_path / "logs", job)
+    nodes.start(*common, "--node-rank", "1", job)
+    assert nodes.wait() == [3, 3], nodes.all_text()
+    events = [json.loads(line) for line in nodes.text(0).splitlines()]
+    assert [e["text"] for e in events if e["event"] == "node_joined"] == [socket.gethostname()] * 2
+    started = next(e for e in events if e["event"] == "round_started")
+    assert (started["nodes"], started["group_rank"], started["world_size"]) == (2, 0, 2)
+    report = json.loads(next((tmp_path / "logs").glob("*/report.json")).read_text())
+    assert [e["event"] for e in report["invocations"][-1]["nodes"]].count("joined") == 2
+    assert report["exit"]["code"] == 3
+
+
+# ---- training ----
+
+
+@pytest.fixture
+def small(tmp_path):
+    return jobs.write_small_dataset(tmp_path / "data")
+
+
+def test_training_on_two_nodes_has_the_losses_of_one(nodes, small, tmp_path, ddprun_bin, ddptrain_bin):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(small))
+    alone = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "alone", config])
+    assert alone.returncode == 0, alone.stderr
+    command = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", free_port(),
+               "--run-dir", tmp_path / "both", config]
+    nodes.start(*command)
+    nodes.start(*command)
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    assert jobs.losses(tmp_path / "both") == jobs.losses(tmp_path / "alone")
+    assert jobs.weights_digest(tmp_path / "both") == jobs.weights_digest(tmp_path / "alone")
+    jobs.assert_each_sample_once(tmp_path / "both", epochs=2)
+
+
+def test_a_signal_saves_on_all_nodes_and_the_next_start_goes_on(nodes, small, tmp_path, ddptrain_bin):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=60))
+    command = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", free_port(),
+               "--run-dir", tmp_path / "run", config]
+    nodes.start(*command)
+    nodes.start(*command)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    nodes.until(lambda: metrics.exists() and metrics.read_text().count('"step"') > 20, "some steps")
+    nodes.agents[0].send_signal(signal.SIGTERM)
+    assert nodes.wait() == [85, 85], nodes.all_text()
+    assert (tmp_path / "run" / "checkpoints" / "latest").exists()
+
+
+def test_one_node_is_lost_and_another_comes_and_every_sample_is_used_once(nodes, small, tmp_path, ddptrain_bin):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=30))
+    command = ["--nnodes", "1:2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", free_port(),
+               "--rdzv-conf", "last_call_timeout=0.5", "--run-dir", tmp_path / "run", config]
+    nodes.start(*command)
+    nodes.until_said(0, "coordinates the job")
+    nodes.start(*command)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    nodes.until(lambda: metrics.exists() and metrics.read_text().count('"event":"step"') > 25, "some steps of two")
+    nodes.agents[1].kill()
+    nodes.until_said(0, r"1 node, 1 worker")
+    nodes.start(*command)
+    nodes.until(lambda: len(re.findall(r"2 nodes, 2 workers", nodes.text(0))) == 2, "the third node in a round")
+    assert [nodes.agents[0].wait(PATIENCE), nodes.agents[2].wait(PATIENCE)] == [0, 0], nodes.all_text()
+    jobs.assert_each_sample_once(tmp_path / "run", epochs=30)

@@ -358,7 +358,8 @@ void NodeShell::accepted(std::shared_ptr<Connection> connection) {
   if (failed_ || finish_ || !node_) return connection->close();
   const LinkId link = next_accepted_++;
   connection->set_frame_limit(kMaxFirstFrameBytes);
-  if (own_address_.empty()) own_address_ = text_of(connection->local());
+  const auto local = unmapped(connection->local()).address();
+  if (own_address_.empty() || !local.is_loopback()) own_address_ = local.to_string();
   connections_[link] = connection;
   feed(node_event::LinkOpened{link, {}});
   start(link, connection);

@@ -277,6 +277,19 @@ def test_the_coordinator_is_lost_and_the_two_others_go_on(nodes, script, tmp_pat
     assert sorted(int(said(tmp_path, r)[2]) for r in range(2)) == [2, 2]
 
 
+def test_an_agent_that_is_stopped_leaves_no_worker_beside_the_next_round(nodes, script, tmp_path):
+    job = script(f'{LINE}; [ $WORLD_SIZE = 1 ] && exit 0; echo $$ > $OUT/pid-$RANK; sleep 1000 & wait')
+    common = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "heartbeat_timeout=2"]
+    nodes.start(*common, "--node-rank", "0", job)
+    nodes.start(*common, "--node-rank", "1", job)
+    pid = int(nodes.until(lambda: (tmp_path / "out" / "pid-1").exists() and (tmp_path / "out" / "pid-1").read_text(), "rank 1"))
+    nodes.agents[1].send_signal(signal.SIGSTOP)
+    nodes.until_said(0, "1 node, 1 worker")
+    assert not lives(pid)
+    assert nodes.agents[0].wait(PATIENCE) == 0, nodes.all_text()
+    nodes.agents[1].send_signal(signal.SIGCONT)
+
+
 def test_reports_and_events_name_the_nodes(nodes, script, tmp_path):
     job = script("exit 3")
     common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--json"]

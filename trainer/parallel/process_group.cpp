@@ -79,6 +79,12 @@ std::vector<GlooDevice> gloo_devices(const WorkerEnvironment& environment) {
       rest.remove_prefix(comma + 1);
     }
   }
+  // The agent knows at which address the other nodes' agents reach this one. Loopback: they are all on this machine.
+  if (const char* known = std::getenv("DDPRUN_NODE_ADDRESS"); known && *known) {
+    const std::string address(known);
+    if (address.starts_with("127.") || address == "::1") return {loopback_device()};
+    return {ProcessGroupGloo::createDeviceForHostname(address)};
+  }
   // The hostname, PyTorch's choice, often resolves to 127.0.1.1 (Debian) or to nothing; the route to the master is what works.
   if (!environment.master_addr.empty()) {
     const std::string address = address_towards(environment.master_addr, environment.master_port);

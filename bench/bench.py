@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("what", nargs="*", metavar="what", help="launch, training, checkpoint; all when none is named")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of the training benchmark: the cases with this in their name")
     parser.add_argument("--docs", action="store_true", help="write the newest tables of every benchmark to docs/benchmarks.md")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of ddprun and ddptrain")
     arguments = parser.parse_args()
@@ -49,6 +50,7 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"there is no benchmark '{name}'; there are {', '.join(SUITES)}")
 
+    training_bench.CASES[:] = [case for case in training_bench.CASES if arguments.only in case[0]]
     tools = measure.Tools.find(arguments.bin)
     machine = describe_machine()
     results = {"machine": machine, "quick": arguments.quick, "tables": []}

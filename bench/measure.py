@@ -141,10 +141,12 @@ def progress(text: str) -> None:
 
 
 def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
-    """The newest table of each title, those of earlier runs too, each with the machine and the kind of run it comes from."""
+    """The newest values of each row of each table, those of earlier runs too, with the machine and the kind of run of the newest."""
     kept = {t["title"]: t for t in json.loads(path.read_text(encoding="utf-8"))} if path.exists() else {}
     for table in results["tables"]:
-        kept[table["title"]] = {**table, "machine": results["machine"], "quick": results["quick"]}
+        rows = {r["name"]: r for r in kept.get(table["title"], {"rows": []})["rows"]}
+        rows.update({r["name"]: r for r in table["rows"]})
+        kept[table["title"]] = {**table, "rows": list(rows.values()), "machine": results["machine"], "quick": results["quick"]}
     path.write_text(json.dumps(list(kept.values()), indent=1) + "\n", encoding="utf-8")
     return list(kept.values())
 

@@ -4,6 +4,7 @@ $DDPTRAIN_BIN. Tests that need what a machine lacks are skipped with a reason, a
 import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
@@ -13,6 +14,10 @@ BUILD = pathlib.Path(os.environ.get("DDPRUN_BUILD_DIR", ROOT / "build"))
 
 
 def pytest_configure(config):
+    # Whoever started us with nohup or in the background ignores signals that the tests send, and so would everything we start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     # Also registered in pytest.ini; that file is not read when pytest is started elsewhere.
     for line in ("needs_torch_python: compares with Python's PyTorch or starts torchrun; needs the whole wheel",
                  "long: takes more than a minute", "gpu: needs a GPU"):

@@ -13,7 +13,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kLengthBytes = 4;             // before a text, a byte string or a list
 constexpr std::uint8_t kFirstOfCoordinator = 0x80;  // types of the two directions differ: a reflected frame is refused
 
 template <class T>
@@ -44,7 +44,7 @@ constexpr std::size_t list_limit() {
 
 class Writer {
  public:
-  explicit Writer(std::uint8_t type) : out_(kLengthBytes, '\0') { out_.push_back(static_cast<char>(type)); }
+  explicit Writer(std::uint8_t type) { out_.push_back(static_cast<char>(type)); }
 
   template <class T>
   void operator()(const char* field, const T& value) {
@@ -82,8 +82,6 @@ class Writer {
 
   std::string frame() {
     check_size("frame", out_.size(), kMaxFrameBytes);
-    const std::size_t length = out_.size() - kLengthBytes;
-    for (std::size_t i = 0; i < kLengthBytes; ++i) out_[i] = static_cast<char>((length >> (8 * i)) & 0xff);
     return std::move(out_);
   }
 
@@ -220,36 +218,6 @@ FromMember decode_from_member(std::string_view frame) {
 }
 FromCoordinator decode_from_coordinator(std::string_view frame) {
   return decode_any<FromCoordinator>(frame, kFirstOfCoordinator);
-}
-
-void FrameDecoder::feed(std::span<const std::byte> bytes) {
-  // What was handed out goes first. Moving the rest only when it is the smaller part keeps the cost of a byte constant.
-  if (consumed_ == buffer_.size()) {
-    constexpr std::size_t kKeptCapacity = 16u << 10;
-    if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // after one large value, give the memory back
-    buffer_.clear();
-    consumed_ = 0;
-  } else if (consumed_ > buffer_.size() / 2) {
-    buffer_.erase(0, consumed_);
-    consumed_ = 0;
-  }
-  buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-std::optional<std::string_view> FrameDecoder::next() {
-  const std::string_view rest = std::string_view(buffer_).substr(consumed_);
-  if (rest.size() < kLengthBytes) return std::nullopt;
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    length |= static_cast<std::size_t>(static_cast<unsigned char>(rest[i])) << (8 * i);
-  }
-  if (length == 0 || length > limit_ - kLengthBytes) {
-    throw ProtocolError("a frame says it has " + std::to_string(length) + " bytes, from 1 to " +
-                        std::to_string(limit_ - kLengthBytes) + " are allowed");
-  }
-  if (rest.size() - kLengthBytes < length) return std::nullopt;
-  consumed_ += kLengthBytes + length;
-  return rest.substr(kLengthBytes, length);
 }
 
 }  // namespace ddprun::rendezvous

@@ -32,7 +32,6 @@ constexpr milliseconds kPatience{3500};
 constexpr milliseconds kLookForOldJob{10000};
 constexpr milliseconds kFarewell{1000};
 constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest store values
-constexpr std::size_t kLengthBytes = 4;             // of codec.hpp's frames; the transport has its own
 
 Now now() {
   timespec time{};
@@ -408,10 +407,10 @@ void NodeShell::close_link(LinkId link) {
   connection->finish();
 }
 
-void NodeShell::send(LinkId link, std::string frame) {
+void NodeShell::send(LinkId link, std::string_view frame) {
   const auto found = connections_.find(link);
   if (found == connections_.end()) return;
-  found->second->send(std::string_view(frame).substr(kLengthBytes));
+  found->second->send(frame);
 }
 
 // ---- the end ----

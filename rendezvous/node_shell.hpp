@@ -96,7 +96,7 @@ class NodeShell {
   void heard(LinkId link, std::string_view frame);
   void closed(LinkId link);
   void close_link(LinkId link);
-  void send(LinkId link, std::string frame);
+  void send(LinkId link, std::string_view frame);
   void finish(node_action::Finish action);
   void say_finished();
   void arm();

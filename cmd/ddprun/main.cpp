@@ -283,6 +283,7 @@ void open_missing_standard_streams() {
 int main(int argc, char** argv) {
   ddprun::open_missing_standard_streams();
   ::signal(SIGPIPE, SIG_IGN);  // a console that goes away must not end a job
+  ::signal(SIGCHLD, SIG_DFL);  // a caller that ignores it would have the kernel reap our workers and keep how they ended
   using namespace ddprun;
   const CalledAs called_as = name_called_by(argc > 0 ? argv[0] : "");
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);

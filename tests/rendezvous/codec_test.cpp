@@ -3,21 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "common/channel/codec.hpp"
-
 #include <limits>
 #include <random>
 
 namespace ddprun::rendezvous {
 namespace {
-
-std::string body_of(const std::string& frame) {
-  return frame.substr(4);
-}
-
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
 
 Hello some_hello() {
   Hello hello;
@@ -60,7 +50,7 @@ Release some_release() {
 
 TEST(RendezvousCodec, AHelloComesOutAsItWentIn) {
   const Hello sent = some_hello();
-  const FromMember decoded = decode_from_member(body_of(encode(FromMember{sent})));
+  const FromMember decoded = decode_from_member(encode(FromMember{sent}));
   const Hello& got = std::get<Hello>(decoded);
   EXPECT_EQ(got.node, sent.node);
   EXPECT_EQ(got.incarnation, sent.incarnation);
@@ -80,7 +70,7 @@ TEST(RendezvousCodec, AHelloComesOutAsItWentIn) {
 
 TEST(RendezvousCodec, AReleaseComesOutAsItWentIn) {
   const Release sent = some_release();
-  const FromCoordinator decoded = decode_from_coordinator(body_of(encode(FromCoordinator{sent})));
+  const FromCoordinator decoded = decode_from_coordinator(encode(FromCoordinator{sent}));
   const Release& got = std::get<Release>(decoded);
   EXPECT_EQ(got.id, sent.id);
   EXPECT_EQ(got.previous, sent.previous);
@@ -97,11 +87,11 @@ template <class Variant>
 void expect_stable(const Variant& message) {
   const std::string frame = encode(message);
   if constexpr (std::is_same_v<Variant, FromMember>) {
-    const FromMember again = decode_from_member(body_of(frame));
+    const FromMember again = decode_from_member(frame);
     EXPECT_EQ(again.index(), message.index());
     EXPECT_EQ(encode(again), frame);
   } else {
-    const FromCoordinator again = decode_from_coordinator(body_of(frame));
+    const FromCoordinator again = decode_from_coordinator(frame);
     EXPECT_EQ(again.index(), message.index());
     EXPECT_EQ(encode(again), frame);
   }
@@ -140,22 +130,22 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
 TEST(RendezvousCodec, OtherVersionsAreUnderstoodAsFarAsTheyCanBe) {
   Hello hello = some_hello();
   hello.protocol = 77;
-  std::string body = body_of(encode(FromMember{hello}));
+  std::string body = encode(FromMember{hello});
   body += "whatever a later version has";
   EXPECT_EQ(std::get<Hello>(decode_from_member(body)).protocol, 77);
 
   const Refused refused{.protocol = 77, .reason = Refusal::kVersion, .text = "this is 77, you are 1"};
-  body = body_of(encode(FromCoordinator{refused})) + "more";
+  body = encode(FromCoordinator{refused}) + "more";
   EXPECT_EQ(std::get<Refused>(decode_from_coordinator(body)).text, refused.text);
 }
 
 TEST(RendezvousCodec, AFrameReflectedToItsSenderIsRefused) {
-  EXPECT_THROW(decode_from_coordinator(body_of(encode(FromMember{some_hello()}))), ProtocolError);
-  EXPECT_THROW(decode_from_member(body_of(encode(FromCoordinator{some_release()}))), ProtocolError);
+  EXPECT_THROW(decode_from_coordinator(encode(FromMember{some_hello()})), ProtocolError);
+  EXPECT_THROW(decode_from_member(encode(FromCoordinator{some_release()})), ProtocolError);
 }
 
 TEST(RendezvousCodec, EveryTruncationIsRefused) {
-  const std::string body = body_of(encode(FromMember{some_hello()}));
+  const std::string body = encode(FromMember{some_hello()});
   for (std::size_t length = 0; length < body.size(); ++length) {
     EXPECT_THROW(decode_from_member(std::string_view(body).substr(0, length)), ProtocolError) << length;
   }
@@ -173,11 +163,11 @@ TEST(RendezvousCodec, LimitsHoldWhenEncoding) {
 
   // Texts for people are cut, between characters.
   const Leave leave{std::string(kMaxTextBytes - 1, 'a') + "ä"};
-  EXPECT_EQ(std::get<Leave>(decode_from_member(body_of(encode(FromMember{leave})))).why, std::string(kMaxTextBytes - 1, 'a'));
+  EXPECT_EQ(std::get<Leave>(decode_from_member(encode(FromMember{leave}))).why, std::string(kMaxTextBytes - 1, 'a'));
 }
 
 TEST(RendezvousCodec, ALengthThatPromisesMoreThanThereIsAllocatesNothing) {
-  std::string body = body_of(encode(FromMember{StoreAsk{}}));
+  std::string body = encode(FromMember{StoreAsk{}});
   // The number of keys stands behind round (16), rank (4), id (8) and op (1), after the type.
   const std::size_t keys = 1 + 16 + 4 + 8 + 1;
   body[keys] = '\xff';
@@ -194,48 +184,16 @@ TEST(RendezvousCodec, AReleaseHasAConstantSize) {
   EXPECT_LT(small, 1000u);
 }
 
-TEST(FrameDecoder, HandsOutFramesHoweverTheyArrive) {
-  const std::string stream =
-      encode(FromMember{some_hello()}) + encode(FromMember{Ready{{1, 2}, 3}}) + encode(FromMember{Done{{1, 2}}});
-  for (std::size_t piece = 1; piece < stream.size(); piece += 7) {
-    FrameDecoder decoder;
-    std::vector<std::size_t> kinds;
-    for (std::size_t at = 0; at < stream.size(); at += piece) {
-      decoder.feed(bytes_of(stream.substr(at, piece)));
-      while (const auto frame = decoder.next()) kinds.push_back(decode_from_member(*frame).index());
-    }
-    EXPECT_EQ(kinds, (std::vector<std::size_t>{0, 1, 3})) << piece;
-  }
-}
-
-TEST(FrameDecoder, AFrameOverTheLimitIsRefusedAtItsLength) {
-  FrameDecoder decoder;
-  const std::string four("\x00\x00\x01\x01", 4);
-  decoder.feed(bytes_of(four));
-  EXPECT_THROW(decoder.next(), ProtocolError);
-
-  FrameDecoder later;
-  later.set_limit(kMaxFrameBytes);
-  later.feed(bytes_of(four));
-  EXPECT_FALSE(later.next().has_value());  // 16 MiB are allowed now, and none is there yet
-  EXPECT_LT(later.held_bytes(), 100u);
-
-  FrameDecoder empty;
-  const std::string zero(4, '\0');
-  empty.feed(bytes_of(zero));
-  EXPECT_THROW(empty.next(), ProtocolError);
-}
-
 TEST(RendezvousCodec, RandomChangesNeverDoMoreThanThrow) {
   std::mt19937 random(1);
-  std::vector<std::string> seeds{body_of(encode(FromMember{some_hello()})), body_of(encode(FromMember{StoreAsk{}}))};
+  std::vector<std::string> seeds{encode(FromMember{some_hello()}), encode(FromMember{StoreAsk{}})};
   for (int i = 0; i < 20000; ++i) {
     std::string body = seeds[static_cast<std::size_t>(i) % seeds.size()];
     for (int change = 0; change < 3; ++change) body[random() % body.size()] = static_cast<char>(random());
     try {
       const FromMember message = decode_from_member(body);
       if (const auto* hello = std::get_if<Hello>(&message); hello == nullptr || hello->protocol == kProtocolVersion) {
-        EXPECT_EQ(decode_from_member(body_of(encode(message))).index(), message.index());
+        EXPECT_EQ(decode_from_member(encode(message)).index(), message.index());
       }
     } catch (const ProtocolError&) {
     }

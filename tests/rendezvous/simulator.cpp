@@ -617,11 +617,11 @@ void World::arrive(int link_index, int direction, Packet packet) {
     agent.links.erase(id);
     deliver(index, node_event::LinkClosed{id});
   } else if (auto* from_member = std::get_if<FromMember>(&packet)) {
-    if (through_codec_) *from_member = decode_from_member(std::string_view(encode(*from_member)).substr(4));
+    if (through_codec_) *from_member = decode_from_member(encode(*from_member));
     deliver(index, node_event::FromDialler{id, std::move(*from_member)});
   } else {
     auto& message = std::get<FromCoordinator>(packet);
-    if (through_codec_) message = decode_from_coordinator(std::string_view(encode(message)).substr(4));
+    if (through_codec_) message = decode_from_coordinator(encode(message));
     deliver(index, node_event::FromListener{id, std::move(message)});
   }
 }

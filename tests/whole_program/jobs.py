@@ -63,6 +63,25 @@ def run(command: list, timeout: float = 120, cwd: pathlib.Path | None = None, **
                           capture_output=True, text=True, timeout=timeout, check=False)
 
 
+_started: list[subprocess.Popen] = []
+
+
+def start(command: list, text: bool = True, **env: str) -> subprocess.Popen:
+    """A job that goes on beside the test, its output in pipes. It does not outlive the test, however that ends."""
+    process = subprocess.Popen([str(c) for c in command], env=clean_environment(**env), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=text)
+    _started.append(process)
+    return process
+
+
+def end_started() -> None:
+    """Kills what start() started and still runs; an agent's workers go with it. conftest.py calls this after each test."""
+    while _started:
+        with _started.pop() as process:
+            if process.poll() is None:
+                process.kill()
+
+
 def weights_digest(run_dir: pathlib.Path) -> str:
     """Of the newest checkpoint's model and optimizer, tensor data and header alike."""
     newest = (run_dir / "checkpoints" / "latest").resolve(strict=True)

@@ -117,13 +117,13 @@ def test_a_folder_that_is_no_run_directory(ddprun_bin, data, tmp_path):
 
 def test_a_run_directory_in_use(ddprun_bin, data, tmp_path):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=10000))
-    command = [str(ddprun_bin), "--json", "--nproc-per-node", "1", "--run-dir", str(tmp_path / "run"), str(config)]
-    with subprocess.Popen(command, env=jobs.clean_environment(), stdout=subprocess.PIPE, text=True) as running:
-        next(line for line in running.stdout if '"progress"' in line)
-        refused(jobs.run(command), str(tmp_path / "run"), str(running.pid))
-        running.terminate()
-        running.stdout.read()
-        assert running.wait(timeout=60) == 85
+    command = [ddprun_bin, "--json", "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config]
+    running = jobs.start(command)
+    next(line for line in running.stdout if '"progress"' in line)
+    refused(jobs.run(command), str(tmp_path / "run"), str(running.pid))
+    running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 85
 
 
 @pytest.fixture

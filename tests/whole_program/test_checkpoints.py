@@ -185,13 +185,12 @@ def test_kills_at_any_moment_of_a_run_that_always_saves(ddprun_bin, data, tmp_pa
     print(f"DDPRUN_TEST_SEED={seed}")
     choose = random.Random(seed)
     file = jobs.write_config(tmp_path / "train.json", config)
-    command = [str(ddprun_bin), "--json", "--nproc-per-node", "2", "--max-restarts", "0", "--run-dir", str(tmp_path / "run"), str(file)]
+    command = [ddprun_bin, "--json", "--nproc-per-node", 2, "--max-restarts", 0, "--run-dir", tmp_path / "run", file]
     newest = 0
     for _ in range(kills):
-        with subprocess.Popen(command, env=jobs.clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True) as job:
-            kill_rank_0_at(job, choose.randrange(8, 60))
-            job.communicate(timeout=60)
+        job = jobs.start(command)
+        kill_rank_0_at(job, choose.randrange(8, 60))
+        job.communicate(timeout=60)
         assert not list((tmp_path / "run" / "checkpoints").glob("*.bad"))
         steps = steps_there(tmp_path / "run")
         assert not steps or steps[-1] >= newest

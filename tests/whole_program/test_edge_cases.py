@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import jobs
 import pytest
@@ -73,23 +74,27 @@ def test_an_empty_program_is_none(ddprun_bin):
 
 
 def test_without_a_guardian_the_job_ends_and_its_report_says_why(ddprun_bin, config, run_dir):
-    agent = subprocess.Popen([ddprun_bin, "--nproc-per-node", "2", "--run-dir", run_dir, config, "epochs=100000"],
-                             env=jobs.clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        for line in agent.stdout:
-            if "step" in line:
-                break
-        everyone = jobs.children(agent.pid)
-        guardian = next(pid for pid in everyone if pathlib.Path(f"/proc/{pid}/exe").resolve() == ddprun_bin)
-        os.kill(guardian, signal.SIGKILL)
-        _, errors = agent.communicate(timeout=30)
-    finally:
-        agent.kill()
+    agent = jobs.start([ddprun_bin, "--nproc-per-node", "2", "--run-dir", run_dir, config, "epochs=100000"])
+    for line in agent.stdout:
+        if "step" in line:
+            break
+    everyone = jobs.children(agent.pid)
+    guardian = next(pid for pid in everyone if pathlib.Path(f"/proc/{pid}/exe").resolve() == ddprun_bin)
+    os.kill(guardian, signal.SIGKILL)
+    _, errors = agent.communicate(timeout=30)
     assert agent.returncode == 89
     assert errors.count("the guardian process of this job") == 1
     assert not [pid for pid in everyone if pathlib.Path(f"/proc/{pid}").exists()]
     exit_of_report = jobs.report(run_dir)["exit"]
     assert exit_of_report["code"] == 89 and "guardian" in exit_of_report["why"]
+
+
+def test_a_caller_that_ignores_its_children_still_hears_how_they_ended(ddprun_bin):
+    """An ignored SIGCHLD is inherited; the kernel then reaps children, and nobody could wait for them."""
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    job = jobs.start([sys.executable, "-c", ignoring, ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", "exit 7"])
+    job.communicate(timeout=20)
+    assert job.returncode == 7
 
 
 def test_too_few_descriptors_are_reported(ddprun_bin, config, run_dir):
@@ -116,22 +121,20 @@ def test_a_run_that_reached_max_steps_names_what_limits_it(ddprun_bin, config, r
 def test_a_slow_reader_gets_all_that_a_script_printed(ddprun_bin):
     """Nothing else keeps a script's output: the workers wait for the reader, as they would without ddprun."""
     size = 8 * 600_000  # a page holds whole lines, so that no line waits for a writer that the scheduler has forgotten
-    command = [str(ddprun_bin), "--nproc-per-node", "2", "--no-python", "sh", "-c", f"yes abcdefg | head -c {size}"]
-    with subprocess.Popen(command, env=jobs.clean_environment(), stdout=subprocess.PIPE) as job:
-        fd = os.pidfd_open(job.pid)
-        assert not select.select([fd], [], [], 0.5)[0]  # nobody reads: it waits
-        os.close(fd)
-        output = job.stdout.read()
-        assert job.wait(timeout=30) == 0
+    job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", f"yes abcdefg | head -c {size}"], text=False)
+    fd = os.pidfd_open(job.pid)
+    assert not select.select([fd], [], [], 0.5)[0]  # nobody reads: it waits
+    os.close(fd)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 0
     assert len(output) == 2 * size
     assert set(output.split(b"\n")) <= {b"abcdefg", b""}
 
 
 def test_an_interrupt_ends_a_job_whose_output_nobody_reads(ddprun_bin):
-    command = [str(ddprun_bin), "--no-python", "sh", "-c", "yes abcdefgh | head -c 30000000"]
-    with subprocess.Popen(command, env=jobs.clean_environment(), stdout=subprocess.PIPE) as job:
-        fd = os.pidfd_open(job.pid)
-        assert not select.select([fd], [], [], 0.3)[0]
-        job.send_signal(signal.SIGINT)
-        assert select.select([fd], [], [], 10)[0]
-        os.close(fd)
+    job = jobs.start([ddprun_bin, "--no-python", "sh", "-c", "yes abcdefgh | head -c 30000000"])
+    fd = os.pidfd_open(job.pid)
+    assert not select.select([fd], [], [], 0.3)[0]
+    job.send_signal(signal.SIGINT)
+    assert select.select([fd], [], [], 10)[0]
+    os.close(fd)

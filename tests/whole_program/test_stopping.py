@@ -5,7 +5,6 @@ import os
 import pathlib
 import select
 import signal
-import subprocess
 
 import jobs
 import pytest
@@ -20,8 +19,7 @@ class Job:
     """A running agent whose JSON console tells when things happen."""
 
     def __init__(self, command: list, **env: str):
-        self.process = subprocess.Popen([str(c) for c in command], env=jobs.clean_environment(**env), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = jobs.start(command, **env)
         self.lines: list[str] = []
 
     def wait_for(self, wanted) -> str:

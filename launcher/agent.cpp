@@ -70,27 +70,30 @@ int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   return next;
 }
 
-// The signals this program handles, blocked and ready to be read from a descriptor; as they were before at the end. SIGPIPE is
-// ignored meanwhile: a closed console is no reason to end a job.
+// The signals this program handles, blocked and ready to be read from a descriptor; as they were before at the end. Workers
+// inherit what the caller ignores but for these, as from torchrun. SIGPIPE is ignored meanwhile: a closed console is no reason
+// to end a job. SIGCHLD must not be: the kernel would keep no exit codes.
 class BlockedSignals {
  public:
   explicit BlockedSignals(const std::vector<int>& handled) {
     sigemptyset(&set_);
+    std::vector<int> ours;
     for (const int signal : handled) {
       // Under nohup a lost terminal is not to end the job.
       struct sigaction current {};
-      const bool nohup = signal == SIGHUP && ::sigaction(SIGHUP, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
-      if (!nohup) sigaddset(&set_, signal);
+      if (signal == SIGHUP && ::sigaction(SIGHUP, nullptr, &current) == 0 && current.sa_handler == SIG_IGN) continue;
+      sigaddset(&set_, signal);
+      ours.push_back(signal);
     }
     sigaddset(&set_, SIGUSR1);
     sigaddset(&set_, SIGUSR2);
     ::sigprocmask(SIG_BLOCK, &set_, &mask_before_);
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    ::sigaction(SIGPIPE, &ignore, &pipe_before_);
+    for (const int signal : ours) dispose(signal, SIG_DFL);
+    dispose(SIGPIPE, SIG_IGN);
+    dispose(SIGCHLD, SIG_DFL);
   }
   ~BlockedSignals() {
-    ::sigaction(SIGPIPE, &pipe_before_, nullptr);
+    for (auto each = before_.rbegin(); each != before_.rend(); ++each) ::sigaction(each->first, &each->second, nullptr);
     ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
   BlockedSignals(const BlockedSignals&) = delete;
@@ -103,9 +106,16 @@ class BlockedSignals {
   }
 
  private:
+  void dispose(int signal, void (*disposition)(int)) {
+    struct sigaction action {};
+    action.sa_handler = disposition;
+    struct sigaction before {};
+    if (::sigaction(signal, &action, &before) == 0) before_.emplace_back(signal, before);  // not for KILL and STOP
+  }
+
   sigset_t set_{};
   sigset_t mask_before_{};
-  struct sigaction pipe_before_ {};
+  std::vector<std::pair<int, struct sigaction>> before_;
 };
 
 // A descriptor that closes itself unless it is given away.

@@ -94,10 +94,12 @@ struct Child {
   }
 };
 
+// What the agent's caller ignores stays ignored, as for any program; exec itself drops handlers. Two are the exceptions that
+// Python's subprocess, and so torchrun, makes: programs expect to die of them.
 void reset_signals() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
-  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &action, nullptr);  // fails for KILL and STOP only
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::sigaction(signal, &action, nullptr);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

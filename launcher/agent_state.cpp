@@ -473,7 +473,10 @@ void AgentState::end_round_of_member() {
   const auto saved = [](const Worker& w) {
     return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
   };
-  if (std::all_of(workers_.begin(), workers_.end(), left_well)) {
+  // A script that ends well because it was told to stop has not done its work, and whether it saved is not known.
+  const bool stopped = !settings_.workers_have_channel &&
+                       std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.asked_to_stop; });
+  if (!stopped && std::all_of(workers_.begin(), workers_.end(), left_well)) {
     act(agent_action::ReportRoundOver{How::kDone});
     return;
   }

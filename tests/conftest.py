@@ -63,10 +63,10 @@ def ddprun(ddprun_bin) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def torchrun():
-    """The real torchrun, imported once in a process of its own (whole_program/contract.py)."""
-    import contract
+    """The real torchrun, imported once in a process of its own (whole_program/contract_launchers.py)."""
+    import contract_launchers
 
-    launcher = contract.Torchrun()
+    launcher = contract_launchers.Torchrun()
     yield launcher
     launcher.close()
 

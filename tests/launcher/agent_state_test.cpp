@@ -591,6 +591,17 @@ TEST_F(AgentStateTest, AMemberThatMayRunNoLongerKills) {
   EXPECT_EQ(on(StopOrdered{true, "no coordinator", {}}), Lines{"signal 0,1 9"});
 }
 
+TEST_F(AgentStateTest, AScriptThatEndsWellWhenToldToStopHasNotDoneItsWork) {
+  member();
+  released(0);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"signal 0,1 15", "timer kill 20000"}));
+  exits(0, 0);
+  EXPECT_EQ(exits(1, 0), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});
+  EXPECT_EQ(on(JobEnded{143, "stopped"}), Lines{"finish 143"});
+}
+
 TEST_F(AgentStateTest, NodesAgreeOnTheStepAtWhichAllSave) {
   member(true);
   released(0);

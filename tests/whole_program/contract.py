@@ -1,26 +1,21 @@
 """Runs one case under torchrun and under ddprun and says where they differ: what the workers saw, the signals they got, exit code,
-their lines on stdout and stderr, the files in the log folder. test_torchrun_contract.py has the cases and the intended differences."""
+their lines on stdout and stderr, the files in the log folder. test_torchrun_contract.py has the cases of one machine,
+test_torchrun_nodes.py those of several, contract_differences.py the intended differences."""
 
 import dataclasses
 import json
 import os
 import pathlib
-import queue
 import re
-import select
 import shutil
-import signal
 import socket
-import subprocess
 import sys
-import threading
-from collections.abc import Callable
 
-import jobs
+from contract_launchers import Launcher
+from contract_meeting import Meeting
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROBE = HERE / "reference" / "probe.py"
-SERVER = HERE / "reference" / "torchrun_server.py"
 DEADLINE = 60  # seconds for one run; a run takes half a second
 
 
@@ -36,11 +31,15 @@ class Case:
     send: tuple[str, ...] = ()  # signals for the launcher when all workers are up, one after the other was received
     find: tuple[str, ...] = ()  # expressions that the launcher's output has or has not
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # written into the working directory
+    nodes: tuple[str, ...] = ("",)  # the options of one agent each; they come before `arguments`
+    node_environment: tuple[dict[str, str], ...] = ()  # beside `environment`
+    ignored: tuple[str, ...] = ()  # signals that the launcher's caller ignores
+    blocked: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
 class Seen:
-    """What one launcher made of a case, ready to be compared."""
+    """What one agent of a launcher made of a case, ready to be compared."""
 
     exit: int
     workers: dict[str, dict]
@@ -70,191 +69,62 @@ class Seen:
         return flat
 
 
-class Meeting:
-    """The socket where probes say what they see. Workers of one attempt go on when all of them have come. Then the launcher is sent the
-    case's signals, each when all workers have told of the one before."""
-
-    def __init__(self, name: str, expected: int, send: tuple[str, ...]) -> None:
-        self.workers: dict[str, dict] = {}
-        self.signals: dict[str, list[str]] = {}
-        self._expected, self._waiting = expected, {}
-        self._send, self._sent, self._pid = send, 0, queue.SimpleQueue()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind("\0" + name)
-        self._listener.listen(64)
-        self._wake, self._ended = os.pipe()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def launcher_is(self, pid: int) -> None:
-        self._pid.put(pid)
-
-    def close(self) -> None:
-        os.close(self._ended)
-        self._thread.join()
-        self._listener.close()
-        os.close(self._wake)
-
-    def _serve(self) -> None:
-        unfinished: dict[socket.socket, bytes] = {}
-        while True:
-            ready, _, _ = select.select([self._wake, self._listener, *unfinished], [], [])
-            if self._listener in ready:
-                unfinished[self._listener.accept()[0]] = b""
-            for link in [link for link in ready if link in unfinished]:
-                try:
-                    data = link.recv(1 << 16)
-                except ConnectionResetError:  # it ended without reading our answer; what it said comes with the next recv
-                    continue
-                *lines, rest = (unfinished.pop(link) + data).split(b"\n")
-                for line in lines:
-                    self._heard(json.loads(line), link)
-                if data:
-                    unfinished[link] = rest
-                else:
-                    link.close()
-            if self._wake in ready and len(ready) == 1:
-                for link in unfinished:
-                    link.close()
-                return
-
-    def _heard(self, message: dict, link: socket.socket) -> None:
-        who = message["who"]
-        if "signal" in message:
-            self.signals.setdefault(who, []).append(message["signal"])
-            self._send_next()
-            return
-        self.workers[who] = message["seen"]
-        together = self._waiting.setdefault(who.partition(".")[2], [])
-        together.append(link)
-        if len(together) == int(message["seen"]["environment"]["WORLD_SIZE"]):
-            for each in together:
-                each.sendall(b"!")
-            self._send_next()
-
-    def _send_next(self) -> None:
-        told_of = sum(map(len, self.signals.values()))
-        if self._sent < len(self._send) and len(self.workers) == self._expected and told_of == self._sent * self._expected:
-            pid = self._pid.get(timeout=DEADLINE)
-            self._pid.put(pid)
-            self._sent += 1
-            os.kill(pid, getattr(signal, self._send[self._sent - 1]))
-
-
-class Launcher:
-    """start() says the pid, wait() the exit code. An order has arguments, environment, cwd, stdout and stderr (files that exist)."""
-
-    def start(self, order: dict) -> int:
-        raise NotImplementedError
-
-    def wait(self) -> int:
-        raise NotImplementedError
-
-    def run(self, order: dict, seconds: float, started: Callable[[int], None] = lambda pid: None) -> int:
-        """The exit code. A run that takes longer than `seconds` is killed, all its processes with it, and fails the test."""
-        pid = self.start(order)
-        late = threading.Timer(seconds, kill_all, [pid])
-        late.start()
-        try:
-            started(pid)
-            code = self.wait()
-        finally:
-            in_time = late.is_alive()
-            late.cancel()
-        said = "\n".join(pathlib.Path(order[name]).read_text(errors="replace") for name in ("stdout", "stderr"))
-        assert in_time, f"{type(self).__name__} was not done in {seconds} s:\n{said}"
-        return code
-
-
-class Torchrun(Launcher):
-    """torchrun_server.py and the case that it runs."""
-
-    def __init__(self) -> None:
-        environment = jobs.clean_environment()
-        environment.pop("OMP_NUM_THREADS")
-        self._server = subprocess.Popen([sys.executable, SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-                                        env=environment)
-        self.options = json.loads(self._server.stdout.readline())
-
-    def start(self, order: dict) -> int:
-        print(json.dumps(order), file=self._server.stdin)
-        return json.loads(self._server.stdout.readline())
-
-    def wait(self) -> int:
-        return json.loads(self._server.stdout.readline())
-
-    def close(self) -> None:
-        self._server.stdin.close()
-        self._server.stdout.close()
-        self._server.wait(timeout=30)
-
-
-class Ddprun(Launcher):
-    def __init__(self, program: pathlib.Path) -> None:
-        self._program = program
-        self._running: subprocess.Popen | None = None
-
-    def start(self, order: dict) -> int:
-        with open(order["stdout"], "ab") as out, open(order["stderr"], "ab") as err:
-            self._running = subprocess.Popen([str(self._program), *order["arguments"]], env=order["environment"], cwd=order["cwd"],
-                                             stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        return self._running.pid
-
-    def wait(self) -> int:
-        return self._running.wait()
-
-
-def observe(launcher: Launcher, case: Case, folder: pathlib.Path, port: int) -> Seen:
-    """Runs the case in `folder`, which is made anew: both launchers get the very same paths."""
+def observe(launcher: Launcher, case: Case, folder: pathlib.Path, port: int) -> list[Seen]:
+    """Runs the case in `folder`, which is made anew: both launchers get the very same paths. Returns what each node saw."""
     shutil.rmtree(folder, ignore_errors=True)
-    work, temporary, logs = folder / "work", folder / "tmp", folder / "logs"
+    meeting_name = f"ddprun-contract-{os.getpid()}"
+    places = [folder / f"node-{number}" if len(case.nodes) > 1 else folder for number in range(len(case.nodes))]
+    orders = [order_for(case, number, place, port, meeting_name) for number, place in enumerate(places)]
+    meeting = Meeting(meeting_name, len(orders), case.workers, case.send)
+    try:
+        codes = launcher.run_nodes(orders, DEADLINE, meeting.launchers_are)
+    finally:
+        meeting.close()
+    return [seen_of(case, place, port, *result) for place, *result in zip(places, codes, meeting.workers, meeting.signals, strict=True)]
+
+
+def tokens(folder: pathlib.Path, port: int) -> dict[str, object]:
+    return {"@script": PROBE, "@program": folder / "program", "@python": folder / "python", "@module": "probe", "@port": port, "@dir": folder,
+            "@logs": folder / "logs"}
+
+
+def filled(text: str, places: dict[str, object]) -> str:
+    for token, value in places.items():
+        text = text.replace(token, str(value))
+    return text
+
+
+def order_for(case: Case, number: int, folder: pathlib.Path, port: int, meeting_name: str) -> dict:
+    work, temporary = folder / "work", folder / "tmp"
     for each in (work, temporary):
         each.mkdir(parents=True)
-    program = folder / "program"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u "{PROBE}" "$@"\n', encoding="utf-8")
-    program.chmod(0o755)
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -X utf8 "$@"\n', encoding="utf-8")
-    python.chmod(0o755)
+    for name, command in (("program", f'"{sys.executable}" -u "{PROBE}"'), ("python", f'"{sys.executable}" -X utf8')):
+        (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        (folder / name).chmod(0o755)
     for name, content in case.files.items():
         (work / name).write_text(content, encoding="utf-8")
     (folder / "stdout").touch()
     (folder / "stderr").touch()
-
-    places = {"@script": PROBE, "@program": program, "@python": python, "@module": "probe", "@port": port, "@dir": folder, "@logs": logs}
-
-    def filled(text: str) -> str:
-        for token, value in places.items():
-            text = text.replace(token, str(value))
-        return text
-
-    arguments = case.arguments.split() if isinstance(case.arguments, str) else case.arguments
+    places = tokens(folder, port)
+    arguments = [*case.nodes[number].split(), *(case.arguments.split() if isinstance(case.arguments, str) else case.arguments)]
     environment = {name: os.environ[name] for name in ("HOME", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
     environment |= {"TMPDIR": str(temporary), "PYTHONPATH": str(PROBE.parent), "PYTHONDONTWRITEBYTECODE": "1",
-                    "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
-                    "PROBE_SOCKET": f"ddprun-contract-{os.getpid()}", "PROBE_DO": json.dumps(case.do)}
-    for name, value in case.environment.items():
-        environment[name] = filled(value)
-    meeting = Meeting(environment["PROBE_SOCKET"], case.workers, case.send)
-    order = {"arguments": [filled(each) for each in arguments], "environment": environment, "cwd": str(work),
-             "stdout": str(folder / "stdout"), "stderr": str(folder / "stderr")}
-    try:
-        code = launcher.run(order, DEADLINE, meeting.launcher_is)
-    finally:
-        meeting.close()
+                    "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", "XDG_STATE_HOME": str(folder / "state"),
+                    "PROBE_SOCKET": meeting_name, "PROBE_NODE": str(number), "PROBE_DO": json.dumps(case.do)}
+    own = case.node_environment[number] if case.node_environment else {}
+    environment |= {name: filled(value, places) for name, value in (case.environment | own).items()}
+    return {"arguments": [filled(each, places) for each in arguments], "environment": environment, "cwd": str(work),
+            "stdout": str(folder / "stdout"), "stderr": str(folder / "stderr"), "ignored": case.ignored, "blocked": case.blocked}
+
+
+def seen_of(case: Case, folder: pathlib.Path, port: int, code: int, workers: dict, signals: dict) -> Seen:
     out, err = ((folder / name).read_bytes().decode("utf-8", "backslashreplace") for name in ("stdout", "stderr"))
-    return Seen(exit=code, workers={who: normalised(seen) for who, seen in sorted(meeting.workers.items())},
-                signals=dict(sorted(meeting.signals.items())), out=told(out), err=told(err), logs=tree(logs), temporary=tree(temporary),
+    work = folder / "work"
+    return Seen(exit=code, workers={who: normalised(seen) for who, seen in sorted(workers.items())},
+                signals=dict(sorted(signals.items())), out=told(out), err=told(err), logs=tree(folder / "logs"), temporary=tree(folder / "tmp"),
                 left=sorted(str(p.relative_to(work)) for p in work.rglob("*") if p.name not in case.files),
-                found={pattern: bool(re.search(filled(pattern), out + err, re.MULTILINE)) for pattern in case.find}, output=out + err)
-
-
-def kill_all(pid: int) -> None:
-    for each in [pid, *jobs.children(pid)]:
-        try:
-            os.kill(each, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+                found={pattern: bool(re.search(filled(pattern, tokens(folder, port)), out + err, re.MULTILINE)) for pattern in case.find},
+                output=out + err)
 
 
 def told(text: str) -> list[str]:

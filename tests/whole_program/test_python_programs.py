@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 import contract
+import contract_launchers
 import jobs
 import pytest
 
@@ -34,7 +35,7 @@ def run(launcher, folder: pathlib.Path, program: str, *options: str, arguments: 
 
 def under_both(torchrun, ddprun_bin, folder: pathlib.Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> dict:
     theirs = run(torchrun, folder / "torchrun", program, *options, arguments=arguments)
-    ours = run(contract.Ddprun(ddprun_bin), folder / "ddprun", program, *options, arguments=arguments)
+    ours = run(contract_launchers.Ddprun(ddprun_bin), folder / "ddprun", program, *options, arguments=arguments)
     assert ours == theirs
     return ours
 
@@ -67,7 +68,7 @@ def test_distributed_data_parallel_and_checkpoints(torchrun, ddprun_bin, tmp_pat
 
 def test_a_restart_continues_from_the_scripts_own_snapshot(torchrun, ddprun_bin, tmp_path):
     undisturbed = run(torchrun, tmp_path / "torchrun", "snapshot.py", "--standalone")
-    ddprun = contract.Ddprun(ddprun_bin)
+    ddprun = contract_launchers.Ddprun(ddprun_bin)
     disturbed = run(ddprun, tmp_path / "ddprun", "snapshot.py", "--standalone", "--max-restarts", "3", arguments=("--fail", "2:0,4:1"))
     for rank in range(2):
         file = tmp_path / "ddprun" / "results" / f"attempts-{rank}.jsonl"

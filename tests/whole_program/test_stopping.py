@@ -200,3 +200,13 @@ def test_one_node_opens_no_port_beyond_gloo_on_loopback(ddprun_bin, data, tmp_pa
         assert set(listeners_of(pid)) <= loopback
     job.process.send_signal(signal.SIGTERM)
     assert job.end() == 85
+
+
+def test_under_nohup_a_job_outlives_its_terminal(ddprun_bin, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    job = Job(["nohup", ddprun_bin, "--standalone", "--no-python", "sh", "-c", f"kill -HUP $$$$; echo up; read word < {gate}"])
+    job.wait_for(lambda line: "up" in line)
+    job.process.send_signal(signal.SIGHUP)
+    gate.write_text("on\n")
+    assert job.end() == 0, job.text()

@@ -1,64 +1,22 @@
 """The drop-in promise: every option and variable of torchrun, run under the real torchrun of this Python's torch and under ddprun, with no
-difference that is not in the table DIFFERENCES. docs/torchrun.md tells users the same."""
+difference that is not in the table of contract_differences.py. docs/torchrun.md tells users the same."""
 
-import dataclasses
 import os
 import pathlib
-import re
 
 import contract
+import contract_differences
 import pytest
 from contract import Case
 
 pytestmark = pytest.mark.needs_torch_python
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """An intended improvement. All are regular expressions that match the whole: the value's name, torchrun's value and ddprun's."""
-
-    name: str
-    theirs: str
-    ours: str
-    why: str
-    cases: str = ".*"
-
-
-ANEW = "c10d.*|standalone.*|.*: standalone, module|rdzv-conf in quotes"  # cases whose address and port are the launcher's choice
-EMPTY = ".*an empty folder"
-
-DIFFERENCES = [
-    Difference(r"workers/.*/environment/TORCHELASTIC_USE_AGENT_STORE", "True", "False",
-               "rank 0 hosts the store at MASTER_PORT: an agent that is no process of PyTorch's has none to share"),
-    Difference(r"workers/.*/environment/MASTER_ADDR", ".*", "127.0.0.1", "on one machine no name has to be resolved", ANEW),
-    Difference(r"workers/.*/environment/MASTER_PORT", r"\d+", r"\d+", "a free port, another in each run", ANEW),
-    Difference("exit", "1", "2", "a command line that cannot be obeyed is a usage error, whichever part of it"),
-    Difference("exit", "1", r"[3-9]|1[2-4]\d", "the failed worker's own exit code, 128+N for a signal"),
-    Difference(r"(temporary|logs)/.*report\.json", "<nothing>", "a report", "each run leaves a report where its logs are"),
-    Difference("temporary/.*", EMPTY, "<nothing>", "a temporary log folder without logs is removed after success and usage errors"),
-    Difference("out", ".*\N{REPLACEMENT CHARACTER}.*", r".*xff.*xfe.*", "teed bytes that are no UTF-8 stay as they are", "tee of odd bytes"),
-    Difference("workers/.*/python", ".*spawn_main.*", ".*'-u'.*", "an interpreter of its own, not a fork of the launcher's", ".*run-path.*"),
-    Difference("workers/.*/leads", ".*", r"\['session', 'group'\]", "each worker has a session of its own, here as well", ".*run-path.*"),
-    Difference("exit|workers/.*", "2|<nothing>", ".*", "options end at the script: its arguments are never taken for abbreviations",
-               "script arguments that start like options"),
-    Difference("workers/.*/(argv|python)", ".*'--', 'x', '--'.*", ".*'--', '--', 'x', '--'.*", "a -- after the script is the script's",
-               "-- after the script only"),
-    Difference("exit|workers/.*", "1|<nothing>", ".*", "quotes round the whole configuration work under static as well",
-               "rdzv-conf in quotes, static"),
-    Difference("exit|workers/.*", "1|<nothing>", ".*", "an endpoint's port may be left out", "static endpoint without a port"),
-    Difference("exit|workers/.*", "1|<nothing>", ".*", "an empty variable is as good as none", "a flag's variable that is empty"),
-    Difference("workers/.*/environment/ROLE_NAME", "", "default", "an empty variable is as good as none, here too", "an empty variable"),
-    Difference("exit|workers/.*", "1|<nothing>", ".*", "names a Python class, which has no effect", "logs.specs"),
-]
-
 ARGUMENTS = ["-x", "--nnodes", "3", "--", "--standalone", "--nproc_per_node=9", "", " ", "a b", "*", "~", "'", '"', "\\", "\n", "é", "--",
              "$local_rank", "${local_rank}", "x${local_rank}y$local_rank/", "$local_rankx", "$$", "$$$$", "$$local_rank", "$", "$5",
              "${x}", "${", "$ {local_rank}", "@", "#", "%d", "--local-rank=$local_rank"]
 EVERY_STREAM = {"*": ["say out", "cry err"]}
 TWO_LINES = {"0": ["say apple of 0", "say pear of 0", "cry apple, of 0"], "1": ["say apple of 1", "say fig of 1", "cry pear of 1"]}
-
-
-PORT_TAKEN = r"EADDRINUSE|address already in use|master port \d+ is "
 
 
 def gpus() -> bool:
@@ -241,59 +199,27 @@ CASES = [
     # Signals
     *[Case(f"{name} to the launcher", S2 + " --max-restarts 1 @script", do={"*": ["wait"]}, send=(name,), workers=2)
       for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")],
+    Case("nohup", S2 + " @script", workers=2, ignored=("SIGHUP",)),
+    Case("signals that the caller ignores", "--master-port @port @script", ignored=("SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGTSTP",
+         "SIGALRM", "SIGWINCH")),
+    Case("ignored signals that are not handled", "--signals-to-handle SIGTERM --master-port @port @script",
+         ignored=("SIGINT", "SIGQUIT", "SIGHUP")),
+    Case("a caller that ignores SIGPIPE", ["--no-python", *STATIC, "sh", "-c", "BEFORE=$$(grep SigIgn /proc/self/status) exec @program"],
+         ignored=("SIGPIPE", "SIGXFSZ")),
+    Case("a caller that ignores SIGCHLD", "--master-port @port @script", ignored=("SIGCHLD",)),
+    Case("signals that the caller blocks", "--master-port @port @script", blocked=("SIGTERM", "SIGUSR1", "SIGALRM")),
+    Case("ignored SIGINT to the launcher", S2 + " @script", do={"*": ["wait"]}, send=("SIGINT",), workers=2, ignored=("SIGINT", "SIGQUIT")),
     Case("signals to handle", S2 + " --signals-to-handle SIGUSR2,SIGTERM @script", do={"*": ["wait"]}, send=("SIGUSR2",), workers=2),
 ]
 
 
-used: set[Difference] = set()
 done: set[str] = set()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_same_as_torchrun(torchrun, ddprun_bin, tmp_path, case):
-    theirs, ours = on_a_free_port(torchrun, contract.Ddprun(ddprun_bin), case, tmp_path / "case")
-    assert len(theirs.workers) == case.workers, f"torchrun had other workers than this case expects:\n{theirs.output}"
-    left = differences(case, theirs.flat(), ours.flat())
+    contract_differences.compare(torchrun, ddprun_bin, case, tmp_path / "case")
     done.add(case.name)
-    assert not left, "\n".join(left) + f"\n--- torchrun:\n{theirs.output}\n--- ddprun:\n{ours.output}"
-
-
-def on_a_free_port(torchrun: contract.Launcher, ddprun: contract.Launcher, case: Case, folder: pathlib.Path) -> list[contract.Seen]:
-    """Both runs. A free port is only free until somebody else takes it: then both are run again, on another."""
-    for last in (False, False, False, True):
-        port = 29500 if case.name in ("defaults", "static endpoint without a port") else contract.free_port()
-        if not contract.can_be_bound(port):
-            pytest.skip(f"port {port} is taken by somebody else")
-        seen = []
-        for launcher in (torchrun, ddprun):
-            seen.append(contract.observe(launcher, case, folder, port))
-            if not last and re.search(PORT_TAKEN, seen[-1].output):
-                break
-        else:
-            return seen
-    raise AssertionError("not reached")
-
-
-def workers_of(flat: dict[str, object]) -> set[str]:
-    return {name.split("/")[1] for name in flat if name.startswith("workers/")}
-
-
-def differences(case: Case, theirs: dict[str, object], ours: dict[str, object]) -> list[str]:
-    left = []
-    only_one = {f"workers/{who}" for who in workers_of(theirs) ^ workers_of(ours)}
-    theirs, ours = ({name: value for name, value in flat.items() if not any(name.startswith(who + "/") for who in only_one)}
-                    | {who: "a worker" for who in only_one if who.removeprefix("workers/") in workers_of(flat)} for flat in (theirs, ours))
-    for name in sorted({*theirs, *ours}):
-        their, our = str(theirs.get(name, "<nothing>")), str(ours.get(name, "<nothing>"))
-        if their == our:
-            continue
-        allowed = [d for d in DIFFERENCES if re.fullmatch(d.name, name) and re.fullmatch(d.theirs, their, re.DOTALL)
-                   and re.fullmatch(d.ours, our, re.DOTALL) and re.fullmatch(d.cases, case.name)]
-        used.update(allowed)
-        if not allowed:
-            left.append(f"{name}: torchrun {their}, ddprun {our}")
-    return left
-
 
 
 def test_every_option_and_variable_has_a_case(torchrun):
@@ -308,4 +234,4 @@ def test_every_option_and_variable_has_a_case(torchrun):
 def test_every_intended_difference_is_still_there():
     if done != {case.name for case in CASES}:
         pytest.skip("only counts after the whole table")
-    assert [difference.why for difference in DIFFERENCES if difference not in used] == []
+    assert [each.why for each in contract_differences.DIFFERENCES if each not in contract_differences.used and not each.nodes] == []

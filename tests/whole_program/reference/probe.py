@@ -1,6 +1,6 @@
 """A worker that tells what it sees. test_torchrun_contract.py starts it under torchrun and under ddprun; it connects to the test's socket
-($PROBE_SOCKET, an abstract name), sends its environment, arguments and the like as one JSON line, goes on when the test has heard from
-all workers, and then does what $PROBE_DO asks of its rank: say, fail, wait for a signal."""
+($PROBE_SOCKET, an abstract name), is told its attempt, sends its environment, arguments and the like as one JSON line, goes on when the
+test has heard from all workers, and then does what $PROBE_DO asks of its rank: say, fail, wait for a signal."""
 
 import json
 import os
@@ -47,19 +47,24 @@ def write_whole(fd: int, data: bytes) -> None:
 
 
 def main() -> None:
-    rank, attempt = os.environ["RANK"], os.environ.get("TORCHELASTIC_RESTART_COUNT", "?")
-    actions = actions_of(rank, attempt)
+    node, rank = os.environ["PROBE_NODE"], os.environ["RANK"]
     link = socket.socket(socket.AF_UNIX)
     link.connect("\0" + os.environ["PROBE_SOCKET"])
 
     def tell(message: dict) -> None:
-        link.sendall(json.dumps({"who": f"{rank}.{attempt}", **message}).encode() + b"\n")
+        link.sendall(json.dumps({"node": node, **message}).encode() + b"\n")
+
+    # Agents of torchrun on several nodes do not agree in TORCHELASTIC_RESTART_COUNT.
+    tell({"place": f"{rank} {os.environ['TORCHELASTIC_RUN_ID']}"})
+    attempt = link.makefile("rb", buffering=0).readline().decode().strip()
+    who = f"{rank}.{attempt}"
+    actions = actions_of(rank, attempt)
 
     seen = what_i_see()
     stays = "stay" in actions
 
     def received(number: int, _frame) -> None:
-        tell({"signal": signal.Signals(number).name})
+        tell({"who": who, "signal": signal.Signals(number).name})
         if not stays:
             os._exit(0)
 
@@ -70,7 +75,7 @@ def main() -> None:
         signal.set_wakeup_fd(wake)
         for name in FORWARDED:
             signal.signal(getattr(signal, name), received)
-    tell({"seen": seen})
+    tell({"who": who, "seen": seen})
     link.recv(1)  # all workers have said what they see
 
     for action in actions:

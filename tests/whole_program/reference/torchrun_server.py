@@ -1,7 +1,7 @@
 """The real torchrun, many times in one process. contract.py starts this once; it imports torch.distributed.run (2.5 s of CPU), then forks
-for every line of JSON on its standard input and calls torchrun's own main() in the child, with the line's arguments, environment, folder
-and output files. Nothing of torchrun is replaced: its import is shared, and a child ends without tearing down Python's modules (0.5 s of CPU).
-It answers each line with the child's pid, then its status."""
+for every order on its standard input and calls torchrun's own main() in the child, with the order's arguments, environment, folder, output
+files and signals. Nothing of torchrun is replaced: its import is shared, and a child ends without tearing down Python's modules (0.5 s of
+CPU). A line of JSON has the orders of all agents of a job; it is answered with their pids, then with their statuses."""
 
 import atexit
 import gc
@@ -11,6 +11,7 @@ import sys
 import threading
 
 import torch.distributed.run
+from caller_signals import take_signals
 from torch.distributed.argparse_util import check_env, env
 
 
@@ -23,6 +24,7 @@ def become(order: dict) -> list[str]:
         opened = os.open(path, flags)
         os.dup2(opened, fd)
         os.close(opened)
+    take_signals(order)
     sys.argv = ["torchrun", *order["arguments"]]
     return order["arguments"]
 
@@ -57,14 +59,16 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # or each child's first collection copies all of torch's objects
     for line in orders:
-        pid = os.fork()
-        if pid == 0:
-            arguments = become(json.loads(line))
-            os.close(orders.fileno())
-            os.close(answers.fileno())
-            run_and_end(arguments)
-        print(json.dumps(pid), file=answers)
-        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])), file=answers)
+        agents = []
+        for order in json.loads(line):
+            agents.append(os.fork())
+            if agents[-1] == 0:
+                arguments = become(order)
+                os.close(orders.fileno())
+                os.close(answers.fileno())
+                run_and_end(arguments)
+        print(json.dumps(agents), file=answers)
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in agents]), file=answers)
 
 
 if __name__ == "__main__":

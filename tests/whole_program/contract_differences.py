@@ -1,0 +1,121 @@
+"""The intended differences between torchrun and ddprun, and the comparison of one case under both that allows no other. docs/torchrun.md
+tells users the same. test_torchrun_contract.py and test_torchrun_nodes.py have the cases."""
+
+import dataclasses
+import pathlib
+import re
+
+import contract
+import pytest
+from contract import Case
+from contract_launchers import Ddprun, Launcher
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """An intended improvement. All are regular expressions that match the whole: the value's name, torchrun's value and ddprun's."""
+
+    name: str
+    theirs: str
+    ours: str
+    why: str
+    cases: str = ".*"
+    nodes: bool = False  # seen in test_torchrun_nodes.py only
+
+
+ANEW = "c10d.*|standalone.*|.*: standalone, module|rdzv-conf in quotes"  # cases whose address and port are the launcher's choice
+EMPTY = ".*an empty folder"
+
+DIFFERENCES = [
+    Difference(r"workers/.*/environment/TORCHELASTIC_USE_AGENT_STORE", "True", "False",
+               "rank 0 hosts the store at MASTER_PORT: an agent that is no process of PyTorch's has none to share"),
+    Difference(r"workers/.*/environment/MASTER_ADDR", ".*", "127.0.0.1", "on one machine no name has to be resolved", ANEW),
+    Difference(r"workers/.*/environment/MASTER_PORT", r"\d+", r"\d+", "a free port, another in each run", ANEW),
+    Difference("exit", "1", "2", "a command line that cannot be obeyed is a usage error, whichever part of it"),
+    Difference("exit", "1", r"[3-9]|1[2-4]\d", "the failed worker's own exit code, 128+N for a signal"),
+    Difference(r"(temporary|logs)/.*report\.json", "<nothing>", "a report", "each run leaves a report where its logs are"),
+    Difference("temporary/.*", EMPTY, "<nothing>", "a temporary log folder without logs is removed after success and usage errors"),
+    Difference("out", ".*\N{REPLACEMENT CHARACTER}.*", r".*xff.*xfe.*", "teed bytes that are no UTF-8 stay as they are", "tee of odd bytes"),
+    Difference("workers/.*/python", ".*spawn_main.*", ".*'-u'.*", "an interpreter of its own, not a fork of the launcher's", ".*run-path.*"),
+    Difference("workers/.*/leads", ".*", r"\['session', 'group'\]", "each worker has a session of its own, here as well", ".*run-path.*"),
+    Difference("exit|workers/.*", "2|<nothing>", ".*", "options end at the script: its arguments are never taken for abbreviations",
+               "script arguments that start like options"),
+    Difference("workers/.*/(argv|python)", ".*'--', 'x', '--'.*", ".*'--', '--', 'x', '--'.*", "a -- after the script is the script's",
+               "-- after the script only"),
+    Difference("exit|workers/.*", "1|<nothing>", ".*", "quotes round the whole configuration work under static as well",
+               "rdzv-conf in quotes, static"),
+    Difference("exit|workers/.*", "1|<nothing>", ".*", "an endpoint's port may be left out", "static endpoint without a port"),
+    Difference("exit|workers/.*", "1|<nothing>", ".*", "an empty variable is as good as none", "a flag's variable that is empty"),
+    Difference("workers/.*/environment/ROLE_NAME", "", "default", "an empty variable is as good as none, here too", "an empty variable"),
+    Difference("workers/.*/ignored", "[0-9a-f]{15}0", "[0-9a-f]{15}1", "what nohup protects stays protected, its workers too", "nohup"),
+    Difference("workers/.*/ignored", ".*1....", ".*0....", "an ignored SIGCHLD would lose the exit codes of all children", ".*SIGCHLD"),
+    Difference("workers/.*/blocked", ".*", "0{16}", "a worker that blocks SIGTERM could not be stopped", ".*caller blocks"),
+    Difference("workers/.*/environment/TORCHELASTIC_RESTART_COUNT", "0", "1", "restarts are counted once for the whole job", "c10d: a restart",
+               nodes=True),
+    Difference("logs/.*attempt_[01]/.*|workers/.*/TORCHELASTIC_ERROR_FILE", ".*", ".*", "each attempt has its folder on every node; torchrun's "
+               "healthy node writes over its first one", "c10d: a restart", nodes=True),
+    Difference("exit|workers/.*", "1|<nothing>", ".*", "names a Python class, which has no effect", "logs.specs"),
+]
+
+PORT_TAKEN = r"EADDRINUSE|address already in use|master port \d+ is "
+used: set[Difference] = set()
+
+
+def compare(torchrun: Launcher, ddprun_bin: pathlib.Path, case: Case, folder: pathlib.Path) -> None:
+    theirs, ours = on_a_free_port(torchrun, Ddprun(ddprun_bin), case, folder)
+    output = "".join(f"\n--- {name}, node {number}:\n{seen.output}" for name, nodes in (("torchrun", theirs), ("ddprun", ours))
+                     for number, seen in enumerate(nodes))
+    assert sum(len(seen.workers) for seen in theirs) == case.workers, f"torchrun had other workers than this case expects:{output}"
+    left = [f"node {number}: {line}" for number, (their, our) in enumerate(zip(theirs, ours, strict=True))
+            for line in differences(case, their.flat(), our.flat())]
+    left += [f"{name}: workers of one attempt have several masters: {found}" for name, nodes in (("torchrun", theirs), ("ddprun", ours))
+             for found in masters(nodes) if len(found) > 1]
+    assert not left, "\n".join(left) + output
+
+
+def masters(nodes: list[contract.Seen]) -> list[set[str]]:
+    """MASTER_ADDR and MASTER_PORT of all workers of one attempt."""
+    found: dict[str, set[str]] = {}
+    for seen in nodes:
+        for who, worker in seen.workers.items():
+            environment = worker["environment"]
+            found.setdefault(f"{environment['TORCHELASTIC_RUN_ID']} {who.partition('.')[2]}", set()).add(
+                f"{environment['MASTER_ADDR']}:{environment['MASTER_PORT']}")
+    return list(found.values())
+
+
+def on_a_free_port(torchrun: Launcher, ddprun: Launcher, case: Case, folder: pathlib.Path) -> list[list[contract.Seen]]:
+    """Both runs. A free port is only free until somebody else takes it: then both are run again, on another."""
+    for last in (False, False, False, True):
+        port = 29500 if case.name in ("defaults", "static endpoint without a port") else contract.free_port()
+        if not contract.can_be_bound(port):
+            pytest.skip(f"port {port} is taken by somebody else")
+        seen = []
+        for launcher in (torchrun, ddprun):
+            seen.append(contract.observe(launcher, case, folder, port))
+            if not last and any(re.search(PORT_TAKEN, node.output) for node in seen[-1]):
+                break
+        else:
+            return seen
+    raise AssertionError("not reached")
+
+
+def workers_of(flat: dict[str, object]) -> set[str]:
+    return {name.split("/")[1] for name in flat if name.startswith("workers/")}
+
+
+def differences(case: Case, theirs: dict[str, object], ours: dict[str, object]) -> list[str]:
+    left = []
+    only_one = {f"workers/{who}" for who in workers_of(theirs) ^ workers_of(ours)}
+    theirs, ours = ({name: value for name, value in flat.items() if not any(name.startswith(who + "/") for who in only_one)}
+                    | {who: "a worker" for who in only_one if who.removeprefix("workers/") in workers_of(flat)} for flat in (theirs, ours))
+    for name in sorted({*theirs, *ours}):
+        their, our = str(theirs.get(name, "<nothing>")), str(ours.get(name, "<nothing>"))
+        if their == our:
+            continue
+        allowed = [d for d in DIFFERENCES if re.fullmatch(d.name, name) and re.fullmatch(d.theirs, their, re.DOTALL)
+                   and re.fullmatch(d.ours, our, re.DOTALL) and re.fullmatch(d.cases, case.name)]
+        used.update(allowed)
+        if not allowed:
+            left.append(f"{name}: torchrun {their}, ddprun {our}")
+    return left

@@ -1,0 +1,100 @@
+"""The socket where the probes (reference/probe.py) of one run say what they see, and where they wait for each other. contract.py opens one
+for each run of a case."""
+
+import json
+import os
+import queue
+import select
+import signal
+import socket
+import threading
+
+PATIENCE = 60  # seconds for the launchers' pids
+
+
+class Meeting:
+    """A worker that comes is told its attempt: how often its place was filled before. Workers of one attempt go on when all of them have
+    come. Then the launchers are sent the case's signals, each when all workers have told of the one before."""
+
+    def __init__(self, name: str, nodes: int, expected: int, send: tuple[str, ...]) -> None:
+        self.workers: list[dict[str, dict]] = [{} for _ in range(nodes)]  # by node, then by rank.attempt
+        self.signals: list[dict[str, list[str]]] = [{} for _ in range(nodes)]
+        self._attempts: dict[tuple[int, str], int] = {}
+        self._expected, self._waiting = expected, {}
+        self._send, self._sent, self._pids = send, 0, queue.SimpleQueue()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind("\0" + name)
+        self._listener.listen(64)
+        self._wake, self._ended = os.pipe()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def launchers_are(self, pids: list[int]) -> None:
+        self._pids.put(pids)
+
+    def close(self) -> None:
+        os.close(self._ended)
+        self._thread.join()
+        self._listener.close()
+        os.close(self._wake)
+
+    def _serve(self) -> None:
+        unfinished: dict[socket.socket, bytes] = {}
+        while True:
+            ready, _, _ = select.select([self._wake, self._listener, *unfinished], [], [])
+            if self._listener in ready:
+                unfinished[self._listener.accept()[0]] = b""
+            for link in [link for link in ready if link in unfinished]:
+                try:
+                    data = link.recv(1 << 16)
+                except ConnectionResetError:  # it ended without reading our answer; what it said comes with the next recv
+                    continue
+                *lines, rest = (unfinished.pop(link) + data).split(b"\n")
+                for line in lines:
+                    self._heard(json.loads(line), link)
+                if data:
+                    unfinished[link] = rest
+                else:
+                    link.close()
+            if self._wake in ready and len(ready) == 1:
+                for link in unfinished:
+                    link.close()
+                return
+
+    def _heard(self, message: dict, link: socket.socket) -> None:
+        node = int(message["node"])
+        if "place" in message:
+            place = (node, message["place"])
+            self._attempts[place] = self._attempts.get(place, -1) + 1
+            self._tell(link, b"%d\n" % self._attempts[place])
+            return
+        who = message["who"]
+        if "signal" in message:
+            self.signals[node].setdefault(who, []).append(message["signal"])
+            self._send_next()
+            return
+        self.workers[node][who] = message["seen"]
+        environment = message["seen"]["environment"]
+        together = self._waiting.setdefault((environment["TORCHELASTIC_RUN_ID"], who.partition(".")[2]), [])
+        together.append(link)
+        if len(together) == int(environment["WORLD_SIZE"]):
+            for each in together:
+                self._tell(each, b"!")
+            self._send_next()
+
+    @staticmethod
+    def _tell(link: socket.socket, what: bytes) -> None:
+        try:
+            link.sendall(what)
+        except (BrokenPipeError, ConnectionResetError):  # stopped by its launcher meanwhile
+            pass
+
+    def _send_next(self) -> None:
+        told_of = sum(len(told) for node in self.signals for told in node.values())
+        come = sum(map(len, self.workers))
+        if self._sent < len(self._send) and come == self._expected and told_of == self._sent * self._expected:
+            pids = self._pids.get(timeout=PATIENCE)
+            self._pids.put(pids)
+            self._sent += 1
+            for pid in pids:
+                os.kill(pid, getattr(signal, self._send[self._sent - 1]))

@@ -402,6 +402,7 @@ void Agent::on_notice(const guardian::Notice& notice) {
       } else {
         const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
         agent_event::WorkerExited ended{notice.worker, notice.pid, status, notice.time_ns};
+        ended.memory = judge_memory(notice.memory, status);
         if (const auto file = output_.error_file(notice.worker); !status.ok() && !file.empty()) {
           ended.error_file = read_error_file(file);
         }

@@ -83,6 +83,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.status = event.status;
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
+  ended.memory = event.memory;
   emit(WorkerEnded{global(event.rank), event.pid, event.status, ended.asked_to_stop, event.time_ns});
   worker_gone(event.rank);
 }
@@ -687,6 +688,12 @@ Failure AgentState::failure_of(int rank) const {
   } else if (settings_.workers_have_channel && failure.cause == Cause::kExitCode && worker.status) {
     if (worker.status->code == static_cast<int>(ExitCode::kBadCheckpoint)) failure.cause = Cause::kCheckpoint;
     if (worker.status->code == static_cast<int>(ExitCode::kDiverged)) failure.cause = Cause::kDiverged;
+  }
+  if (!worker.memory.evidence.empty()) failure.evidence.push_back("memory: " + worker.memory.evidence);
+  if (!worker.killed && worker.memory.proof != OomVerdict::Proof::kNone) {
+    const bool proven = worker.memory.proof == OomVerdict::Proof::kProven;
+    failure.cause = proven ? Cause::kHostOutOfMemory : Cause::kSuspectedOutOfMemory;
+    failure.message = worker.memory.message;
   }
   if (blame(worker) == 3) failure.cause = Cause::kStopped;
   return failure;

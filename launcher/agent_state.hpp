@@ -18,6 +18,7 @@
 
 #include "common/channel/message.hpp"
 #include "launcher/error_file.hpp"
+#include "launcher/oom_verdict.hpp"
 #include "launcher/restart_policy.hpp"
 #include "launcher/run_event.hpp"
 #include "launcher/stop_agreement.hpp"
@@ -52,6 +53,7 @@ struct WorkerExited {
   ExitStatus status;
   std::int64_t time_ns = 0;
   std::optional<ErrorFile> error_file{};  // what it left behind when it ended badly
+  OomVerdict memory{};
 };
 // The worker's program could not be executed, or no process could be made for it.
 struct SpawnFailed {
@@ -200,6 +202,7 @@ class AgentState {
     std::int64_t step = -1;
     std::optional<channel::WorkerError> error;  // fatal, typed
     std::optional<ErrorFile> error_file;
+    OomVerdict memory;
     std::optional<ExitStatus> status;
     std::optional<std::string> spawn_error;
     std::optional<std::string> timer_expired;

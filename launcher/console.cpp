@@ -199,6 +199,7 @@ void Console::tell_failure(const Failure& failure) {
     const bool said_above = !failure.message.empty() && line.find(failure.message) != std::string::npos;
     if (!said_above) writer_.line(Stream::kStderr, "    | " + line);
   }
+  for (const std::string& line : failure.evidence) writer_.line(Stream::kStderr, "    " + line);
   if (!failure.log_path.empty()) complain("its log is " + failure.log_path);
 }
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -23,13 +24,17 @@
 #include <ctime>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <system_error>
 
+#include "launcher/cgroup_folders.hpp"
 #include "launcher/guardian_protocol.hpp"
 #include "launcher/guardian_report.hpp"
 #include "launcher/guardian_sweep.hpp"
+#include "launcher/memory_evidence.hpp"
 #include "launcher/spawn.hpp"
+#include "launcher/worker_cgroups.hpp"
 
 namespace ddprun::guardian {
 namespace {
@@ -38,6 +43,15 @@ std::int64_t realtime_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+// How long after the start of a round its workers get cgroups (worker_cgroups.hpp has the reason).
+constexpr std::int64_t kPlacingAfterNs = 200'000'000;
+
+std::int64_t monotonic_us() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
 }
 
 // Workers' descriptors 0..3 are placed by dup2 in the child; nothing of the guardian may be in their way.
@@ -54,18 +68,23 @@ class Guardian {
   explicit Guardian(const GuardianSettings& settings);
   void run();
   bool agent_said_farewell() const { return farewell_; }
+  WorkerCgroups& cgroups() { return cgroups_; }
 
  private:
   struct Worker {
     pid_t pid = 0;
     int pidfd = -1;
+    std::int64_t started_us = 0;
+    bool killed = false;  // the agent asked for SIGKILL
   };
 
   void watch(int fd, std::uint32_t events) const;
   void receive_requests();
   void handle(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count);
   void spawn(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count);
-  void signal(const Request& request) const;
+  void signal(const Request& request);
+  void place_workers();
+  MemoryEvidence memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const;
   void set_deadline(std::int64_t deadline_ns);
   void end_of_grant();
   void begin_sweep(bool patient);
@@ -83,6 +102,11 @@ class Guardian {
   int signals_ = -1;
   int deadline_ = -1;     // a timer; made when first asked for
   bool overdue_ = false;  // it has fired: nothing may run
+  int placing_ = -1;      // a timer
+  bool placing_is_set_ = false;
+  const CgroupFolders folders_ = cgroups_of_this_process();
+  WorkerCgroups cgroups_{folders_};
+  MemoryWatch memory_{folders_};
   int error_pipe_[2] = {-1, -1};
   std::map<int, Worker> workers_;  // alive or not reaped, by number
   std::map<int, int> worker_of_pidfd_;
@@ -108,9 +132,12 @@ Guardian::Guardian(const GuardianSettings& settings) : socket_(move_up(settings.
     throw std::system_error(errno, std::generic_category(), "setting up the guardian");
   }
   for (int& fd : error_pipe_) fd = move_up(fd);
+  placing_ = move_up(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   ::fcntl(socket_, F_SETFL, O_NONBLOCK);
   watch(socket_, EPOLLIN);
   watch(signals_, EPOLLIN);
+  if (placing_ >= 0) watch(placing_, EPOLLIN);
+  memory_.begin();
 }
 
 void Guardian::watch(int fd, std::uint32_t events) const {
@@ -136,6 +163,8 @@ void Guardian::run() {
         orphans = true;
       } else if (fd == deadline_) {
         end_of_grant();
+      } else if (fd == placing_) {
+        place_workers();
       } else if (const auto found = worker_of_pidfd_.find(fd); found != worker_of_pidfd_.end()) {
         reap_worker(found->second);
       }
@@ -207,6 +236,7 @@ void Guardian::spawn(const Request& request, const std::array<int, kMaxDescripto
   try {
     const SpawnDescriptors descriptors{fds[1], fds[2], fd_count > 3 ? fds[3] : -1};
     Worker worker;
+    worker.started_us = monotonic_us();
     worker.pid = spawn_worker(request.worker, unpack(fds[0]), descriptors, error_pipe_[1], open_files_);
     notice.pid = worker.pid;
     notice.time_ns = realtime_ns();
@@ -218,6 +248,10 @@ void Guardian::spawn(const Request& request, const std::array<int, kMaxDescripto
       worker_of_pidfd_[worker.pidfd] = request.worker;
       watch(worker.pidfd, EPOLLIN);
     }
+    if (!placing_is_set_ && placing_ >= 0) {
+      const itimerspec after{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kPlacingAfterNs}};
+      placing_is_set_ = ::timerfd_settime(placing_, 0, &after, nullptr) == 0;
+    }
   } catch (const std::system_error& error) {
     notice.kind = Notice::Kind::kNotStarted;
     notice.error = error.code().value();
@@ -226,11 +260,21 @@ void Guardian::spawn(const Request& request, const std::array<int, kMaxDescripto
   }
 }
 
+void Guardian::place_workers() {
+  std::uint64_t ignored = 0;
+  if (::read(placing_, &ignored, sizeof ignored) <= 0) return;
+  placing_is_set_ = false;
+  for (const auto& [number, worker] : workers_) {
+    if (cgroups_.folder_of(number).empty() && !cgroups_.place(number, worker.pid)) return;
+  }
+}
+
 // The worker is not reaped, so its number is its own. Before its setsid() it has no group yet.
-void Guardian::signal(const Request& request) const {
+void Guardian::signal(const Request& request) {
   const auto found = workers_.find(request.worker);
   if (found == workers_.end()) return;
   const pid_t pid = found->second.pid;
+  if (request.signal == SIGKILL) found->second.killed = true;
   const auto send = [pid](int number) {
     if (::kill(-pid, number) != 0 && errno == ESRCH) ::kill(pid, number);
   };
@@ -265,6 +309,7 @@ void Guardian::end_of_grant() {
 
 void Guardian::begin_sweep(bool patient) {
   sweeping_ = patient ? Sweeping::kPatiently : Sweeping::kKilling;
+  if (!patient) cgroups_.kill();
   if (patient) {
     for (const pid_t pid : children_of_this_process()) {
       if (!groups_.contains(group_of(pid))) ::kill(pid, SIGTERM);
@@ -282,6 +327,8 @@ void Guardian::continue_sweep() {
   }
   sweeping_ = Sweeping::kNo;
   groups_.clear();
+  cgroups_.end_round();
+  memory_.begin();
   tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
 }
 
@@ -294,7 +341,8 @@ void Guardian::reap_worker(int number) {
   const auto found = workers_.find(number);
   if (found == workers_.end()) return;
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(found->second.pid), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
+  rusage usage{};  // the library's waitid() does not hand it out
+  if (::syscall(SYS_waitid, P_PID, found->second.pid, &info, WEXITED | WNOHANG, &usage) != 0 || info.si_pid == 0) return;
   read_spawn_errors();
   Notice notice{.kind = Notice::Kind::kExited, .worker = number, .pid = found->second.pid, .time_ns = realtime_ns()};
   if (info.si_code == CLD_EXITED) {
@@ -303,6 +351,7 @@ void Guardian::reap_worker(int number) {
     notice.signal = info.si_status;
     notice.core_dumped = info.si_code == CLD_DUMPED ? 1 : 0;
   }
+  if (info.si_status != 0 && !found->second.killed) notice.memory = memory_of(number, found->second, info, usage);
   if (const auto error = spawn_errors_.find(number); error != spawn_errors_.end()) {
     notice.error = error->second.error;
     notice.stage = static_cast<std::int32_t>(error->second.stage);
@@ -314,6 +363,16 @@ void Guardian::reap_worker(int number) {
   }
   workers_.erase(found);
   tell(notice);
+}
+
+// The log is long: it is read only when the kernel has killed something, and for what no count has settled.
+MemoryEvidence Guardian::memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const {
+  MemoryEvidence evidence = memory_.take(cgroups_.folder_of(number), cgroups_.kills_before(number));
+  evidence.worker_peak = static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+  const bool by_sigkill = info.si_code != CLD_EXITED && info.si_status == SIGKILL;
+  const bool unsettled = evidence.machine_kills != 0 && evidence.worker_kills <= 0;
+  if (by_sigkill && unsettled && kernel_log_names(worker.pid, worker.started_us)) evidence.in_kernel_log = 1;
+  return evidence;
 }
 
 void Guardian::reap_orphans() {
@@ -367,18 +426,19 @@ void guardian_main(const GuardianSettings& settings) {
   ::setsid();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::prctl(PR_SET_NAME, "ddprun-guardian");
-  bool farewell = false;
+  std::optional<Guardian> guardian;
   try {
-    Guardian guardian(settings);
-    guardian.run();
-    farewell = guardian.agent_said_farewell();
+    guardian.emplace(settings);
+    guardian->run();
   } catch (const std::exception&) {
     // Without its loop the guardian can only end what it has: the agent sees the closed socket and says so.
   }
   // It may last, when one of them cannot be killed: nobody is to wait for our end of the console meanwhile.
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::close(fd);
+  if (guardian) guardian->cgroups().kill();
   kill_children_until_none_is_left();
-  if (!farewell && !settings.report.empty()) complete_report(settings.report);
+  if (guardian) guardian->cgroups().remove();
+  if (!(guardian && guardian->agent_said_farewell()) && !settings.report.empty()) complete_report(settings.report);
   ::_exit(0);
 }
 

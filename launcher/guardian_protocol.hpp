@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "launcher/memory_evidence.hpp"
+
 namespace ddprun::guardian {
 
 struct Request {
@@ -33,6 +35,7 @@ struct Notice {
   std::int32_t error = 0;    // errno of fork, exec or what came before it; 0: the program ran
   std::int32_t stage = 0;    // SpawnError::Stage
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
+  MemoryEvidence memory{};   // of a worker that ended badly and was not killed by the agent
 };
 
 inline constexpr int kMaxDescriptors = 4;

@@ -32,8 +32,8 @@ std::optional<std::string> read_small_file(const char* path) {
   return text;
 }
 
-std::optional<std::vector<pid_t>> children_from_list() {
-  const auto text = read_small_file("/proc/thread-self/children");
+std::optional<std::vector<pid_t>> children_from_list(const std::string& file) {
+  const auto text = read_small_file(file.c_str());
   if (!text) return std::nullopt;
   std::vector<pid_t> children;
   const char* at = text->c_str();
@@ -71,8 +71,25 @@ std::vector<pid_t> children_from_scan() {
 }  // namespace
 
 std::vector<pid_t> children_of_this_process() {
-  if (auto children = children_from_list()) return std::move(*children);
+  if (auto children = children_from_list("/proc/thread-self/children")) return std::move(*children);
   return children_from_scan();
+}
+
+// Each thread has a list of the children that it made.
+std::vector<pid_t> descendants_of(pid_t pid) {
+  std::vector<pid_t> found;
+  for (std::size_t next = 0; next <= found.size(); ++next) {
+    const std::string threads = "/proc/" + std::to_string(next == 0 ? pid : found[next - 1]) + "/task/";
+    DIR* folder = ::opendir(threads.c_str());
+    if (folder == nullptr) continue;
+    while (const dirent* entry = ::readdir(folder)) {
+      if (entry->d_name[0] == '.') continue;
+      const auto children = children_from_list(threads + entry->d_name + "/children");
+      if (children) found.insert(found.end(), children->begin(), children->end());
+    }
+    ::closedir(folder);
+  }
+  return found;
 }
 
 pid_t group_of(pid_t pid) {

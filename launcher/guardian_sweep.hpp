@@ -13,6 +13,9 @@ namespace ddprun::guardian {
 // The direct children of this process, zombies included. It must have one thread.
 std::vector<pid_t> children_of_this_process();
 
+// Everything below a process that is alive, nearest first; without what has left it for another parent.
+std::vector<pid_t> descendants_of(pid_t pid);
+
 // Process group of a process; -1 when it is gone.
 pid_t group_of(pid_t pid);
 

@@ -14,7 +14,7 @@ using rendezvous::FailureCause;
 
 constexpr std::size_t kRemembered = 12;  // the longest pause is reached before; each takes at most 80 of the 1024 bytes
 
-static_assert(static_cast<int>(FailureCause::kStuck) == static_cast<int>(Cause::kStuck) &&
+static_assert(static_cast<int>(FailureCause::kHang) == static_cast<int>(kLastCause) &&
               static_cast<int>(FailureCause::kSpawn) == static_cast<int>(Cause::kSpawn));
 
 FailedRound record_of(const rendezvous::FailureReport& report) {
@@ -37,7 +37,7 @@ std::vector<FailedRound> recall(const std::string& memory) {
     if (!one.is_array() || one.size() != 7) continue;
     std::array<std::int64_t, 7> values{};
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = one[i].is_number_integer() ? one[i].get<std::int64_t>() : 0;
-    if (values[0] < 0 || values[0] > static_cast<int>(Cause::kStuck)) continue;
+    if (values[0] < 0 || values[0] > static_cast<int>(kLastCause)) continue;
     FailedRound round;
     round.cause = static_cast<Cause>(values[0]);
     round.rank = static_cast<int>(values[1]);

@@ -125,6 +125,7 @@ Json failure_json(const Failure& failure) {
   if (failure.step >= 0) object["step"] = failure.step;
   object["time_ns"] = failure.time_ns;
   if (!failure.log_path.empty()) object["log"] = failure.log_path;
+  if (!failure.evidence.empty()) object["evidence"] = failure.evidence;
   if (!failure.stderr_tail.empty()) object["stderr_tail"] = failure.stderr_tail;
   return object;
 }

@@ -66,6 +66,7 @@ std::string failure_text(const Json& failure, const std::string& indent) {
   }
   if (whole_stack.empty())
     for (const Json& tail : at(failure, "stderr_tail")) line += indent + "  | " + text_of(tail) + "\n";
+  for (const Json& evidence : at(failure, "evidence")) line += indent + "  " + text_of(evidence) + "\n";
   if (!text_of(at(failure, "error_file")).empty())
     line += indent + "  error file: " + text_of(at(failure, "error_file")) + "\n";
   if (!text_of(at(failure, "log")).empty()) line += indent + "  log: " + text_of(at(failure, "log")) + "\n";

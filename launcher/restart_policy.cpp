@@ -38,6 +38,9 @@ const char* why_hopeless(Cause cause) {
     case Cause::kLostPeer:
     case Cause::kStopped:
     case Cause::kTimerExpired:
+    case Cause::kHostOutOfMemory:
+    case Cause::kSuspectedOutOfMemory:
+    case Cause::kHang:
       return nullptr;
   }
   return nullptr;

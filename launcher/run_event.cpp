@@ -39,6 +39,12 @@ const char* name_of(Cause cause) {
       return "timer_expired";
     case Cause::kStuck:
       return "uninterruptible";
+    case Cause::kHostOutOfMemory:
+      return "host_out_of_memory";
+    case Cause::kSuspectedOutOfMemory:
+      return "host_out_of_memory_suspected";
+    case Cause::kHang:
+      return "hang";
   }
   return "unknown";
 }

@@ -37,8 +37,13 @@ enum class Cause {
   kSpawn,
   kStopped,
   kTimerExpired,
-  kStuck
+  kStuck,
+  kHostOutOfMemory,       // the kernel killed it, as its own counters say
+  kSuspectedOutOfMemory,  // SIGKILL from nowhere while memory was short
+  kHang,
 };
+inline constexpr Cause kLastCause = Cause::kHang;
+
 const char* name_of(Cause cause);
 
 // Why a round failed: the first cause, with its evidence.
@@ -53,6 +58,7 @@ struct Failure {
   std::string call_stack;                // Python's, of the error file
   std::string error_file;                // its path; empty when there is none
   std::vector<std::string> stderr_tail;  // last lines, at most 20 of at most 1 KiB
+  std::vector<std::string> evidence{};   // lines: memory's numbers, a hanging rank's stack
   std::string log_path;                  // of stderr.log; empty when stderr is in no file
   std::int64_t step = -1;                // last reported by the rank; -1: none
   std::int64_t time_ns = 0;

@@ -106,7 +106,10 @@ enum class FailureCause : std::uint8_t {
   kSpawn,
   kStopped,
   kTimerExpired,
-  kStuck
+  kStuck,
+  kHostOutOfMemory,
+  kSuspectedOutOfMemory,
+  kHang
 };
 
 // A worker failed: the evidence that the restart policy judges. Steps are -1 where there are none.

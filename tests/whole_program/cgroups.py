@@ -1,0 +1,61 @@
+"""A cgroup with a memory limit that a test starts a job in, on machines where one can be made (version 1's memory tree or a
+delegated version 2); on others the test is skipped with the reason."""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+
+def own_folders() -> tuple[pathlib.Path | None, pathlib.Path | None]:
+    """Of this process: in version 1's memory tree, in version 2."""
+    mounts = {}
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        before, after = line.split(" - ")
+        kind, _, options = after.split(" ")[:3]
+        if kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(",")):
+            mounts[kind] = pathlib.Path(before.split(" ")[4])
+    memory = unified = None
+    for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(",") and "cgroup" in mounts:
+            memory = mounts["cgroup"] / path.lstrip("/")
+        elif not controllers and "cgroup2" in mounts:
+            unified = mounts["cgroup2"] / path.lstrip("/")
+    return memory, unified
+
+
+@contextlib.contextmanager
+def limited(limit_bytes: int):
+    """The folder of a new cgroup with that limit; gone afterwards, and with it everything that was left below it: a test that
+    leaves something fails."""
+    memory, unified = own_folders()
+    name = f"ddprun-test-{os.getpid()}"
+    if memory is not None and os.access(memory, os.W_OK):
+        folder, file = memory / name, "memory.limit_in_bytes"
+    elif unified is not None and os.access(unified, os.W_OK) and "memory" in (unified / "cgroup.subtree_control").read_text():
+        folder, file = unified / name, "memory.max"
+    else:
+        pytest.skip("no cgroup with a memory limit can be made here")
+    folder.mkdir()
+    try:
+        (folder / file).write_text(str(limit_bytes))
+        yield folder
+        left = [str(below) for below in folder.iterdir() if below.is_dir()]
+        assert not left, f"left behind: {left}"
+    finally:
+        for below in folder.iterdir():
+            if below.is_dir():
+                for inner in below.iterdir():
+                    if inner.is_dir():
+                        inner.rmdir()
+                below.rmdir()
+        folder.rmdir()
+
+
+def start_in(folder: pathlib.Path, command: list, **options) -> subprocess.Popen:
+    """The command as a process that is in that cgroup from its start."""
+    script = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+    return subprocess.Popen(["/bin/sh", "-c", script, str(folder), *[str(word) for word in command]], **options)

@@ -163,15 +163,19 @@ void AgentState::hear(int rank, const channel::WorkerError& message) {
   if (!speaker.error) speaker.error = message;
 }
 
+// Schedulers repeat SIGTERM (Slurm at a time limit), and saving must go on. Only a person who presses Ctrl-C again means "now".
 void AgentState::handle(const agent_event::SignalArrived& event) {
-  const bool second = stop_signal_ != 0;
-  emit(StopRequested{event.signal, second, now_.realtime_ns});
-  if (second) {
-    if (phase_ == Phase::kSweeping) {
-      sweep();
-    } else if (member() && phase_ == Phase::kIdle) {  // nobody answers the first
+  const bool from_person = event.signal == SIGINT || event.signal == SIGQUIT;
+  const bool insists = from_person && ++signals_by_person_ >= 2;
+  const bool again = stop_signal_ != 0;
+  using Effect = StopRequested::Effect;
+  emit(StopRequested{event.signal, insists ? Effect::kKills : again ? Effect::kNothingNew : Effect::kStops, now_.realtime_ns});
+  if (again) {
+    if (member() && phase_ == Phase::kIdle) {  // nobody answers the first
       finish(128 + event.signal, "stopped by " + signal_name(event.signal));
-    } else {
+    } else if (insists && phase_ == Phase::kSweeping) {
+      sweep();
+    } else if (insists) {
       kill_all();
     }
     return;

@@ -295,6 +295,7 @@ class AgentState {
   std::optional<std::int64_t> agreed_step_;
   std::string reason_;           // of the current stop, for the workers
   int stop_signal_ = 0;          // the first that reached the agent
+  int signals_by_person_ = 0;    // from the keyboard: SIGINT, SIGQUIT
   bool save_asked_ = false;      // by that signal
   bool left_by_itself_ = false;  // a worker exited kPreempted unasked
   bool patient_sweep_ = false;

@@ -25,6 +25,19 @@ std::string counted(std::int64_t number, const char* one) {
   return format_count(number) + " " + one + (number == 1 ? "" : "s");
 }
 
+const char* effect_of(const StopRequested& event) {
+  switch (event.effect) {
+    case StopRequested::Effect::kKills:
+      return " again: killing the workers";
+    case StopRequested::Effect::kNothingNew:
+      return " again: the workers are being stopped; Ctrl-C twice kills them";
+    case StopRequested::Effect::kStops:
+      return event.signal == SIGINT ? ": stopping the workers; once more kills them"
+                                    : ": stopping the workers; Ctrl-C twice kills them";
+  }
+  return "";
+}
+
 }  // namespace
 
 Console::Console(const Plan& plan, ConsoleFacts facts, ConsoleWriter& writer)
@@ -235,9 +248,8 @@ void Console::see(const RoundFailed& event) {
 void Console::see(const StopRequested& event) {
   writer_.set_bar("");
   if (plan_.verbosity < 0) return;
-  complain(signal_name(event.signal) +
-           (event.second ? " again: killing the workers" : ": stopping the workers; once more kills them"));
-  if (train() || event.second) return;
+  complain(signal_name(event.signal) + effect_of(event));
+  if (train() || event.effect != StopRequested::Effect::kStops) return;
   // Perhaps why it hung.
   Failure stop;
   stop.time_ns = event.time_ns;

@@ -43,7 +43,7 @@ constexpr std::array kOptions{
     TorchrunRow{"logs-specs", kNoEffect, "names a Python class"},
     TorchrunRow{"numa-binding", kBetter, "works without GPUs as well; `--dry-run` shows the CPUs"},
     TorchrunRow{"signals-to-handle", kSame, "SIGUSR1 and SIGUSR2 that are not in the list are forwarded and stop nothing"},
-    TorchrunRow{"shutdown-timeout", kBetter, "since torchrun 2.15; fractions and 0 are fine; a second signal kills at once"},
+    TorchrunRow{"shutdown-timeout", kBetter, "since torchrun 2.15; fractions and 0 are fine; a second Ctrl-C kills at once"},
     TorchrunRow{"virtual-local-rank", kSame, "`HIP_VISIBLE_DEVICES` as well, where it is set"},
     TorchrunRow{"print-completion", kSame, "since torchrun 2.15"},
     TorchrunRow{"help", kSame, ""},

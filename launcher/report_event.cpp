@@ -193,7 +193,8 @@ std::string event_json_line(const RunEvent& event) {
                                 {"time_ns", e.time_ns},
                                 {"signal", e.signal},
                                 {"signal_name", signal_name(e.signal)},
-                                {"second", e.second}});
+                                {"second", e.effect != StopRequested::Effect::kStops},
+                                {"kills", e.effect == StopRequested::Effect::kKills}});
           },
           [](const RunEnded& e) {
             return line_of(Json{{"event", "run_ended"},

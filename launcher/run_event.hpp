@@ -109,11 +109,12 @@ struct RoundFailed {
   std::string why;  // "restart 1 of 3", "budget of 3 spent", "usage errors are not restarted"
   std::int64_t time_ns;
 };
+// A signal to the agent.
 struct StopRequested {
   int signal;
-  bool second;
+  enum class Effect { kStops, kNothingNew, kKills } effect;
   std::int64_t time_ns;
-};  // a signal to the agent
+};
 struct RunEnded {
   int exit_code;
   std::string why;

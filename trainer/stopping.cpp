@@ -1,10 +1,12 @@
 #include "trainer/stopping.hpp"
 
+#include <c10/util/Exception.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,7 +17,15 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::chrono::seconds kAgreementTimeout{10};
-constexpr std::chrono::milliseconds kAgreementPoll{10};
+constexpr std::string_view kNobodyAsks = "-";
+
+std::vector<std::uint8_t> bytes_of(std::string_view text) {
+  return {text.begin(), text.end()};
+}
+
+std::string text_of(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
 
 void leave_without_saving(int signal, const char* why) {
   std::fprintf(stderr, "ddptrain: leaving without saving: %s\n", why);
@@ -67,8 +77,15 @@ void StoppingByAgent::on_signal(int signal) {
   channel_->send(channel::SignalReceived{.signal = signal});
 }
 
+// The agreement may be waiting for ranks that are done as well.
 StoppingByStore::~StoppingByStore() {
-  if (agreement_.joinable()) agreement_.request_stop();
+  if (!agreement_.joinable()) return;
+  over_ = true;
+  try {
+    store_->set(target_key(rank_), bytes_of(kNobodyAsks));
+  } catch (const std::exception&) {  // the store has ended: so has the waiting
+  }
+  agreement_.join();
 }
 
 void StoppingByStore::attach(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int generation) {
@@ -94,30 +111,33 @@ void StoppingByStore::on_signal(int signal) {
     gate_.stop_at(started);
     return;
   }
-  agreement_ = std::jthread([this, started, signal](const std::stop_token& ended) {
-    try {
-      const std::string number = std::to_string(started);
-      store_->set(prefix_ + std::to_string(rank_), std::vector<std::uint8_t>(number.begin(), number.end()));
-      std::vector<std::string> keys;
-      for (int rank = 0; rank < world_; ++rank) keys.push_back(prefix_ + std::to_string(rank));
-      // Not wait(): it would keep the store's connection from the main thread, which may still need it.
-      const auto deadline = std::chrono::steady_clock::now() + kAgreementTimeout;
-      while (!store_->check(keys)) {
-        if (ended.stop_requested()) return;
-        if (std::chrono::steady_clock::now() > deadline)
-          leave_without_saving(signal, "not every rank got the signal within 10 s");
-        std::this_thread::sleep_for(kAgreementPoll);
-      }
+  agreement_ = std::thread([this, started, signal] { agree(started, signal); });
+}
+
+std::string StoppingByStore::target_key(int rank) const {
+  return prefix_ + "target/" + std::to_string(rank);
+}
+
+// The last rank to get here tells each one the largest number; a key for each, since one that is done takes back its own.
+void StoppingByStore::agree(std::int64_t started, int signal) {
+  try {
+    // A connection of its own: waiting would keep the shared one from the main thread, which may still need it.
+    const auto store = store_->clone();
+    store->set(prefix_ + std::to_string(rank_), bytes_of(std::to_string(started)));
+    if (store->add(prefix_ + "arrived", 1) == world_) {
       std::int64_t target = started;
-      for (const std::string& key : keys) {
-        const std::vector<std::uint8_t> value = store_->get(key);
-        target = std::max<std::int64_t>(target, std::stoll(std::string(value.begin(), value.end())));
-      }
-      gate_.stop_at(target);
-    } catch (const std::exception&) {
-      if (!ended.stop_requested()) leave_without_saving(signal, "the store with which the ranks agree where to stop is gone");
+      for (int rank = 0; rank < world_; ++rank)
+        target = std::max<std::int64_t>(target, std::stoll(text_of(store->get(prefix_ + std::to_string(rank)))));
+      for (int rank = 0; rank < world_; ++rank) store->set(target_key(rank), bytes_of(std::to_string(target)));
     }
-  });
+    store->wait({target_key(rank_)}, kAgreementTimeout);
+    const std::string target = text_of(store->get(target_key(rank_)));
+    if (target != kNobodyAsks) gate_.stop_at(std::stoll(target));
+  } catch (const c10::DistStoreError&) {
+    if (!over_) leave_without_saving(signal, "not every rank got the signal within 10 s");
+  } catch (const std::exception&) {
+    if (!over_) leave_without_saving(signal, "the store with which the ranks agree where to stop is gone");
+  }
 }
 
 }  // namespace ddprun::trainer

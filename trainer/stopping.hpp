@@ -6,6 +6,8 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -54,6 +56,9 @@ class StoppingByStore : public Stopping {
   void on_signal(int signal) override;
 
  private:
+  void agree(std::int64_t started, int signal);
+  std::string target_key(int rank) const;
+
   StopGate& gate_;
   std::mutex mutex_;
   bool attached_ = false;
@@ -62,7 +67,8 @@ class StoppingByStore : public Stopping {
   int rank_ = 0;
   int world_ = 1;
   std::string prefix_;
-  std::jthread agreement_;
+  std::atomic<bool> over_ = false;
+  std::thread agreement_;
 };
 
 }  // namespace ddprun::trainer

@@ -361,6 +361,26 @@ TEST_F(AgentStateTest, ASecondSignalKillsNow) {
   EXPECT_EQ(swept(), Lines{"finish 130"});
 }
 
+TEST_F(AgentStateTest, OnlyAPersonWhoRepeatsItMeansNow) {
+  job(2, false);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});  // Slurm at a time limit
+  EXPECT_EQ(on(SignalArrived{SIGHUP}), Lines{});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
+}
+
+TEST_F(AgentStateTest, ARepeatedSigtermLeavesSavingAlone) {
+  job(2, true, 3);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});
+  says(0, channel::StopReady{4});
+  EXPECT_EQ(says(1, channel::StopReady{5}), Lines{"tell 0,1 stop-at 5"});
+  exits(0, 85);
+  exits(1, 85);
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
 TEST_F(AgentStateTest, ASecondSignalDuringAPatientSweepKillsTheRest) {
   job(1, false);
   on(SignalArrived{SIGINT});
@@ -502,7 +522,7 @@ TEST(AgentState, EndsUnderAnyOrderOfEvents) {
           }
           break;
         case 2:
-          if (random() % 20 == 0) feed(SignalArrived{SIGTERM});
+          if (random() % 20 == 0) feed(SignalArrived{random() % 2 == 0 ? SIGTERM : SIGINT});
           break;
         case 3:
           if (has_channel) feed(WorkerSaid{rank, channel::StopReady{static_cast<std::int64_t>(random() % 100)}});

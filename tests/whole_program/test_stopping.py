@@ -1,5 +1,6 @@
 """Signals to the agent, and its death: exit codes, saved state, and nothing left behind."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -104,6 +105,48 @@ def test_after_being_preempted_the_next_start_has_the_same_numbers(ddprun_bin, d
     assert done.returncode == 0, done.stderr
     assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "calm")
     assert jobs.losses(tmp_path / "run") == jobs.losses(tmp_path / "calm")
+
+
+def test_a_time_limit_of_slurm_saves(ddprun_bin, data, tmp_path):
+    """TERM, CONT and TERM again, to every process of the step at once."""
+    job = long_job(ddprun_bin, tmp_path, data, "--signals-to-handle", "SIGTERM,SIGUSR1")
+    job.wait_for(training)
+    everyone = [job.process.pid, *jobs.children(job.process.pid)]
+    for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGTERM):
+        for pid in everyone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+    assert job.end() == 85, job.text()
+    saved = (tmp_path / "run" / "checkpoints" / "latest").resolve().name
+    # The same by the signal that sbatch --signal=USR1 sends to the job's own process.
+    again = long_job(ddprun_bin, tmp_path, data, "--signals-to-handle", "SIGTERM,SIGUSR1")
+    again.wait_for(training)
+    again.process.send_signal(signal.SIGUSR1)
+    assert again.end() == 85, again.text()
+    assert (tmp_path / "run" / "checkpoints" / "latest").resolve().name > saved
+
+
+def test_a_repeated_sigterm_lets_a_script_finish_saving(ddprun_bin, tmp_path):
+    gate, saved = tmp_path / "gate", tmp_path / "saved"
+    os.mkfifo(gate)
+    (tmp_path / "worker.py").write_text("import signal, sys\n"
+                                        "def save(*_):\n"
+                                        "    print('saving', flush=True)\n"
+                                        f"    open({str(gate)!r}).read()\n"
+                                        f"    open({str(saved)!r}, 'w').write('all')\n"
+                                        "    sys.exit(0)\n"
+                                        "signal.signal(signal.SIGTERM, save)\n"
+                                        "print('ready', flush=True)\n"
+                                        "signal.pause()\n")
+    job = Job([ddprun_bin, tmp_path / "worker.py"])
+    job.wait_for(lambda line: "ready" in line)
+    job.process.send_signal(signal.SIGTERM)
+    job.wait_for(lambda line: "saving" in line)
+    job.process.send_signal(signal.SIGTERM)
+    assert any("SIGTERM again" in line for line in job.process.stderr)
+    gate.write_text("on\n")
+    assert job.end() == 143, job.text()
+    assert saved.read_text() == "all"
 
 
 def test_a_killed_agent_leaves_nothing_behind(ddprun_bin, data, tmp_path):

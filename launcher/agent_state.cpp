@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/exit_code.hpp"
+#include "common/signal_name.hpp"
 
 namespace ddprun {
 namespace {
@@ -34,11 +35,6 @@ Cause cause_of(ErrorKind kind) {
       return Cause::kCheckpoint;
   }
   return Cause::kException;
-}
-
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
 // Of the whole time to stop, what is kept for stopping workers that could not save.

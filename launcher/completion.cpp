@@ -28,7 +28,7 @@ std::string choices(const OptionSpec& option) {
 }
 
 // 'it'\''s'
-std::string quoted(std::string_view text) {
+std::string bash_word(std::string_view text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
@@ -47,7 +47,7 @@ std::string for_bash(const std::string& program) {
     const std::string name = "--" + std::string(option.name);
     if (takes_folder(option)) folders += (folders.empty() ? "" : "|") + name;
     if (const std::string words = choices(option); !words.empty()) {
-      cases += "    " + name + ") COMPREPLY=($(compgen -W " + quoted(words) + " -- \"$current\")); return ;;\n";
+      cases += "    " + name + ") COMPREPLY=($(compgen -W " + bash_word(words) + " -- \"$current\")); return ;;\n";
     }
   }
   if (!folders.empty()) cases += "    " + folders + ") COMPREPLY=($(compgen -d -- \"$current\")); return ;;\n";
@@ -57,7 +57,7 @@ std::string for_bash(const std::string& program) {
          "  COMPREPLY=()\n" +                                                                                           //
          "  case \"$previous\" in\n" + cases + "  esac\n" +                                                             //
          "  if [[ $current == -* ]]; then\n" +                                                                          //
-         "    COMPREPLY=($(compgen -W " + quoted(long_names(options)) + " -- \"$current\"))\n" +                        //
+         "    COMPREPLY=($(compgen -W " + bash_word(long_names(options)) + " -- \"$current\"))\n" +                     //
          "  fi\n}\n" +                                                                                                  //
          "complete -o default -F _" + program + "_complete " + program + "\n";
 }
@@ -73,7 +73,7 @@ std::string for_zsh(const std::string& program) {
     if (option.kind == OptionSpec::Kind::kValue) {
       spec += ": :" + (!words.empty() ? "(" + words + ")" : takes_folder(option) ? std::string("_files -/") : std::string());
     }
-    text += " \\\n    " + quoted(spec);
+    text += " \\\n    " + bash_word(spec);
   }
   return text + " \\\n    '*: :_files'\n}\ncompdef _" + program + " " + program + "\n";
 }

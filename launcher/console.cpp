@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "common/signal_name.hpp"
 #include "launcher/console_failures.hpp"
 #include "launcher/console_nodes.hpp"
 #include "launcher/report_event.hpp"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "common/signal_name.hpp"
 #include "launcher/progress.hpp"
 #include "launcher/report_event.hpp"
 

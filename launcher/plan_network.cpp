@@ -9,7 +9,6 @@
 namespace ddprun {
 namespace {
 
-constexpr int kStaticPort = 29500;
 constexpr int kMeetingPort = 29400;  // of a train.json's agents, whose workers need no port that is known before
 
 std::string new_uuid() {

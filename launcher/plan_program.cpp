@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path absolute_in(const fs::path& cwd, const fs::path& file) {
+fs::path found_in(const fs::path& cwd, const fs::path& file) {
   return file.is_absolute() ? file : (cwd / file).lexically_normal();
 }
 
@@ -84,7 +84,7 @@ Plan::Kind kind_of(const ProgramChoice& choice, const fs::path& cwd) {
   if (choice.no_python) return Plan::Kind::kProgram;
   if (first.ends_with(".json")) return Plan::Kind::kTrain;
   if (choice.called_as == CalledAs::kTorchrun) return Plan::Kind::kPython;
-  const fs::path file = absolute_in(cwd, first);
+  const fs::path file = found_in(cwd, first);
   std::error_code ignored;
   const bool executable = fs::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0;
   if (!first.ends_with(".py") && executable && starts_like_a_program(file)) return Plan::Kind::kProgram;
@@ -97,7 +97,7 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
   const std::string& first = choice.positional.front();
   std::vector<std::string> command;
   if (kind == Plan::Kind::kProgram) {
-    fs::path program = absolute_in(cwd, first);
+    fs::path program = found_in(cwd, first);
     if (choice.no_python && first.find('/') == std::string::npos) {
       const auto found = machine.on_path(first);
       if (!found) throw UsageError("program " + first + " is not on PATH; a file in this folder is ./" + first);
@@ -106,7 +106,7 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
     require_executable(program, first);
     command = {program.string()};
   } else {
-    if (kind == Plan::Kind::kPython && ::access(absolute_in(cwd, first).c_str(), R_OK) != 0) {
+    if (kind == Plan::Kind::kPython && ::access(found_in(cwd, first).c_str(), R_OK) != 0) {
       const std::string why = std::strerror(errno);
       const std::string hint = first.find('/') == std::string::npos && machine.on_path(first)
                                    ? ". A program on PATH is started with --no-python"

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kMostNodes = 100'000;
 constexpr int kC10dPort = 29400;
-constexpr int kStaticPort = 29500;
 constexpr double kLongestSeconds = 1e7;
 
 constexpr std::array<std::string_view, 12> kConfKeys{"join_timeout",

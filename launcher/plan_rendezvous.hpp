@@ -11,6 +11,9 @@
 
 namespace ddprun {
 
+// torchrun's --master-port where none is given.
+inline constexpr int kStaticPort = 29500;
+
 struct RendezvousChoice {
   RendezvousPlan plan;
   bool endpoint_given = false;        // --rdzv-endpoint counts: given, and not --standalone

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "common/atomic_file.hpp"
+#include "common/signal_name.hpp"
 #include "common/version.hpp"
 #include "launcher/console_nodes.hpp"
 #include "launcher/report_event.hpp"

@@ -4,17 +4,14 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "common/overloaded.hpp"
+#include "common/signal_name.hpp"
 #include "launcher/console_nodes.hpp"
 
 namespace ddprun {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <class... Visitors>
-struct Overloaded : Visitors... {
-  using Visitors::operator()...;
-};
 
 std::string line_of(const Json& object) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -100,11 +97,6 @@ Json spoken(const channel::FromWorker& message) {
 }
 
 }  // namespace
-
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
-}
 
 void add_status(Json& object, const ExitStatus& status) {
   if (status.signal == 0) {

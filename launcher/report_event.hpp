@@ -25,7 +25,4 @@ nlohmann::ordered_json failure_json(const Failure& failure);
 // "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL"; "core_dumped" when it was.
 void add_status(nlohmann::ordered_json& object, const ExitStatus& status);
 
-// "SIGKILL"; "signal 99" for one without a name.
-std::string signal_name(int signal);
-
 }  // namespace ddprun

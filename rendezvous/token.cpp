@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kVariable = "DDPRUN_TOKEN";
 constexpr std::size_t kRandomBytes = 32;
 constexpr double kNeededBits = 128;
-constexpr std::size_t kMostBytes = 4096;
+constexpr std::size_t kLongestTokenText = 4096;
 constexpr const char* kHowToMake = "make one with: ddprun token --new FILE";
 
 bool is_hex(char c) {
@@ -65,7 +65,8 @@ bool is_pattern(std::string_view text) {
 
 std::string weakness(std::string_view text) {
   if (text.empty()) return "is empty";
-  if (text.size() > kMostBytes) return "is longer than " + std::to_string(kMostBytes) + " bytes; it seems to be another file";
+  if (text.size() > kLongestTokenText)
+    return "is longer than " + std::to_string(kLongestTokenText) + " bytes; it seems to be another file";
   if (std::any_of(text.begin(), text.end(), [](char c) { return c <= ' ' || c > '~'; })) {
     return "is not one line of printable characters without spaces";
   }

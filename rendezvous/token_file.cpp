@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostBytes = 8192;
+constexpr std::size_t kLargestTokenFile = 8192;
 // On a network file system another node's file makes no event here.
 constexpr std::chrono::milliseconds kFirstLook{50};
 constexpr std::chrono::milliseconds kLongestPause{500};
@@ -57,13 +57,13 @@ void check_permissions(int fd, const fs::path& file) {
 
 std::string read_all(int fd, const fs::path& file) {
   std::string text;
-  text.reserve(kMostBytes + 1);  // no copies of it are left behind by growing
+  text.reserve(kLargestTokenFile + 1);  // no copies of it are left behind by growing
   std::array<char, 512> part{};
   for (;;) {
     const ssize_t count = ::read(fd, part.data(), part.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw TokenError("cannot read the token file " + file.string() + ": " + std::strerror(errno));
-    if (count == 0 || text.size() > kMostBytes) break;
+    if (count == 0 || text.size() > kLargestTokenFile) break;
     text.append(part.data(), static_cast<std::size_t>(count));
   }
   ::explicit_bzero(part.data(), part.size());

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/overloaded.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -240,11 +242,6 @@ bool is_name(const std::string& text) {
   return !text.empty() && text.size() <= 100 && is_alnum(text[0]) &&
          std::all_of(text.begin(), text.end(), [&](char c) { return is_alnum(c) || c == '.' || c == '-'; });
 }
-
-template <class... Fs>
-struct Overloaded : Fs... {
-  using Fs::operator()...;
-};
 
 }  // namespace
 

@@ -6,39 +6,35 @@
 #include <utility>
 
 #include "common/config/keys.hpp"
+#include "common/overloaded.hpp"
 
 namespace ddprun {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-template <class... Fs>
-struct Overloaded : Fs... {
-  using Fs::operator()...;
-};
-
-Json names_json(const std::vector<std::string_view>& names) {
-  Json out = Json::array();
+OrderedJson names_json(const std::vector<std::string_view>& names) {
+  OrderedJson out = OrderedJson::array();
   for (const std::string_view name : names) out.push_back(name);
   return out;
 }
 
-Json kind_schema(const Kind& kind) {
-  return std::visit(Overloaded{[](const BoolKind&) -> Json {
+OrderedJson kind_schema(const Kind& kind) {
+  return std::visit(Overloaded{[](const BoolKind&) -> OrderedJson {
                                  return {{"type", "boolean"}};
                                },
-                               [](const IntegerKind& k) -> Json {
+                               [](const IntegerKind& k) -> OrderedJson {
                                  return {{"type", "integer"}, {"minimum", k.min}, {"maximum", k.max}};
                                },
                                [](const NumberKind& k) {
-                                 Json out;
-                                 out["type"] = k.nullable ? Json{"number", "null"} : Json("number");
+                                 OrderedJson out;
+                                 out["type"] = k.nullable ? OrderedJson{"number", "null"} : OrderedJson("number");
                                  if (std::isfinite(k.min)) out[k.above_min ? "exclusiveMinimum" : "minimum"] = k.min;
                                  if (std::isfinite(k.max)) out[k.below_max ? "exclusiveMaximum" : "maximum"] = k.max;
                                  return out;
                                },
                                [](const TextKind& k) {
-                                 Json out{{"type", "string"}};
+                                 OrderedJson out{{"type", "string"}};
                                  if (k.name_only) {
                                    out["pattern"] = kNamePattern;
                                  } else if (!k.may_be_empty) {
@@ -46,16 +42,16 @@ Json kind_schema(const Kind& kind) {
                                  }
                                  return out;
                                },
-                               [](const NameKind& k) -> Json {
+                               [](const NameKind& k) -> OrderedJson {
                                  return {{"enum", names_json(k.names)}};
                                },
-                               [](const IntegerListKind& k) -> Json {
+                               [](const IntegerListKind& k) -> OrderedJson {
                                  return {{"type", "array"},
                                          {"items", {{"type", "integer"}, {"minimum", k.min}, {"maximum", k.max}}},
                                          {"minItems", 1},
                                          {"maxItems", kMaxList}};
                                },
-                               [](const NumberPairKind& k) -> Json {
+                               [](const NumberPairKind& k) -> OrderedJson {
                                  return {{"type", "array"},
                                          {"items", {{"type", "number"}, {"minimum", k.min}, {"exclusiveMaximum", k.max}}},
                                          {"minItems", 2},
@@ -74,8 +70,8 @@ bool has_one_default(const Key& key) {
   return !key.required && key.default_text.empty();
 }
 
-Json key_schema(const Key& key) {
-  Json out;
+OrderedJson key_schema(const Key& key) {
+  OrderedJson out;
   out["description"] = key.doc + (key.of_types.empty() ? "" : " Only for type " + types_text(key) + ".") +
                        (key.default_text.empty() ? "" : " Default: " + key.default_text + ".");
   out.update(kind_schema(key.kind));
@@ -85,8 +81,8 @@ Json key_schema(const Key& key) {
 }
 
 // "momentum" may stand only beside a type that has it. A type that is the default needn't be written.
-Json type_condition(const Key& key) {
-  Json out{{"properties", {{"type", {{"enum", names_json(key.of_types)}}}}}};
+OrderedJson type_condition(const Key& key) {
+  OrderedJson out{{"properties", {{"type", {{"enum", names_json(key.of_types)}}}}}};
   if (!applies(key, TrainConfig{})) out["required"] = {"type"};
   return out;
 }
@@ -99,10 +95,10 @@ std::string leaf_of(const std::string& section) {
   return section.substr(section.rfind('.') + 1);
 }
 
-Json section_schema(const Section& section) {
-  Json out{{"description", section.doc}, {"type", "object"}, {"additionalProperties", false}};
-  Json required = Json::array(), conditions = Json::object();
-  Json& properties = out["properties"] = Json::object();
+OrderedJson section_schema(const Section& section) {
+  OrderedJson out{{"description", section.doc}, {"type", "object"}, {"additionalProperties", false}};
+  OrderedJson required = OrderedJson::array(), conditions = OrderedJson::object();
+  OrderedJson& properties = out["properties"] = OrderedJson::object();
   if (section.name.empty()) properties["$schema"] = {{"type", "string"}, {"description", "For editors; ignored."}};
   for (const Key& key : config_keys()) {
     if (key.section != section.name) continue;
@@ -134,7 +130,7 @@ std::string key_row(const Key& key) {
 }  // namespace
 
 std::string config_schema_json() {
-  Json out{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "train.json of ddprun"}};
+  OrderedJson out{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "train.json of ddprun"}};
   out.update(section_schema(config_sections().front()));
   return out.dump(2) + "\n";
 }

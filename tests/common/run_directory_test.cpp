@@ -36,8 +36,8 @@ RunState opened(const std::filesystem::path& root, const TrainConfig& config = c
   return state;
 }
 
-std::string refusal(const std::filesystem::path& root, const TrainConfig& config = config_with(),
-                    FreshStart fresh = FreshStart::kNo) {
+std::string refused_folder(const std::filesystem::path& root, const TrainConfig& config = config_with(),
+                           FreshStart fresh = FreshStart::kNo) {
   try {
     opened(root, config, fresh);
   } catch (const UsageError& error) {
@@ -98,7 +98,7 @@ TEST(RunDirectory, UsersMayAddTheirNotes) {
 TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
   const TemporaryFolder folder;
   opened(folder / "a");
-  EXPECT_EQ(refusal(folder / "a", config_with({"optimizer.lr=0.5", "seed=7", "epochs=9"})),
+  EXPECT_EQ(refused_folder(folder / "a", config_with({"optimizer.lr=0.5", "seed=7", "epochs=9"})),
             "run directory " + (folder / "a").string() +
                 " belongs to another config:\n"
                 "  /seed: 0 there, 7 now\n"
@@ -197,8 +197,8 @@ TEST(RunDirectory, ALiveRunIsNamedAndNeverRenamed) {
   const std::string expected = "run directory " + (folder / "a").string() + " is in use by a live run (process " +
                                std::to_string(::getpid()) + " on " + holder.at("host").get<std::string>() + ", since " +
                                holder.at("started").get<std::string>() + "): wait for it, stop it, or choose another --run-dir";
-  EXPECT_EQ(refusal(folder / "a"), expected);
-  EXPECT_EQ(refusal(folder / "a", config_with(), FreshStart::kRename), expected);
+  EXPECT_EQ(refused_folder(folder / "a"), expected);
+  EXPECT_EQ(refused_folder(folder / "a", config_with(), FreshStart::kRename), expected);
   EXPECT_FALSE(std::filesystem::exists(folder / "a.1"));
   ::close(running.lock_fd);
   EXPECT_TRUE(opened(folder / "a").resumed);
@@ -210,7 +210,7 @@ TEST(RunDirectory, AHolderThatHasNotWrittenItsNameYet) {
   write_text(folder / "a/lock", "{\"ho");
   const int other = ::open((folder / "a/lock").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
-  EXPECT_EQ(refusal(folder / "a"),
+  EXPECT_EQ(refused_folder(folder / "a"),
             "run directory " + (folder / "a").string() +
                 " is in use by a live run (another process): wait for it, stop it, or choose another --run-dir");
   ::close(other);
@@ -238,18 +238,18 @@ TEST(RunDirectory, FoldersWithOtherFilesAreRefusedUntouched) {
   for (const char* name : {"thesis.txt", "b", "c", "d", "e"}) write_text(folder / "home" / name, "precious");
   const std::string expected = (folder / "home").string() +
                                " is not a run directory, it holds other files (b, c, d and 2 more): choose another --run-dir";
-  EXPECT_EQ(refusal(folder / "home"), expected);
-  EXPECT_EQ(refusal(folder / "home", config_with(), FreshStart::kRename), expected);
+  EXPECT_EQ(refused_folder(folder / "home"), expected);
+  EXPECT_EQ(refused_folder(folder / "home", config_with(), FreshStart::kRename), expected);
   EXPECT_FALSE(std::filesystem::exists(folder / "home/lock"));
   write_text(folder / "home/config.json", "{}");
-  EXPECT_EQ(refusal(folder / "home", config_with(), FreshStart::kRename), expected) << "another program's config.json";
+  EXPECT_EQ(refused_folder(folder / "home", config_with(), FreshStart::kRename), expected) << "another program's config.json";
 }
 
 TEST(RunDirectory, ResultsWithoutAConfigAreRefusedAndFreshKeepsThem) {
   const TemporaryFolder folder;
   write_text(folder / "a/checkpoints/x", "");
   EXPECT_EQ(
-      refusal(folder / "a"),
+      refused_folder(folder / "a"),
       "run directory " + (folder / "a").string() +
           " has checkpoints but no config.json, so it can't be told whether this config continues it: use --fresh to keep it "
           "under another name and begin anew, or choose another --run-dir");
@@ -260,7 +260,7 @@ TEST(RunDirectory, AConfigThatCannotBeReadIsRefusedAndFreshKeepsIt) {
   const TemporaryFolder folder;
   opened(folder / "a");
   write_text(folder / "a/config.json", "{");
-  const std::string message = refusal(folder / "a");
+  const std::string message = refused_folder(folder / "a");
   EXPECT_TRUE(
       message.starts_with("run directory " + (folder / "a").string() + " has a config.json that can't be read: use --fresh"))
       << message;
@@ -279,15 +279,15 @@ TEST(RunDirectory, WhatAKilledBeginningLeavesIsNoObstacle) {
 TEST(RunDirectory, AFileInTheWay) {
   const TemporaryFolder folder;
   write_text(folder / "a", "x");
-  EXPECT_EQ(refusal(folder / "a"),
+  EXPECT_EQ(refused_folder(folder / "a"),
             "run directory " + (folder / "a").string() + " is a file, expected a folder: choose another --run-dir");
-  EXPECT_EQ(refusal(folder / "a/b"), "can't make run directory " + (folder / "a/b").string() +
-                                         ": Not a directory; mend that or choose another --run-dir");
+  EXPECT_EQ(refused_folder(folder / "a/b"), "can't make run directory " + (folder / "a/b").string() +
+                                                ": Not a directory; mend that or choose another --run-dir");
 }
 
 // /proc takes no new folders from anyone, root included.
 TEST(RunDirectory, AFolderThatTakesNoFiles) {
-  const std::string message = refusal("/proc/ddprun-run");
+  const std::string message = refused_folder("/proc/ddprun-run");
   EXPECT_TRUE(message.starts_with("can't make run directory /proc/ddprun-run: ")) << message;
   EXPECT_TRUE(message.ends_with("; mend that or choose another --run-dir")) << message;
 }

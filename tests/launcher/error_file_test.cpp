@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kErrorFileSecond = 1'000'000'000;
 
 class ErrorFileTest : public testing::Test {
  protected:
@@ -33,7 +33,7 @@ TEST_F(ErrorFileTest, TheObjectForm) {
   ASSERT_TRUE(file);
   EXPECT_EQ(file->message, "ValueError: x");
   EXPECT_EQ(file->call_stack, "Traceback\n");
-  EXPECT_EQ(file->timestamp_ns, 12 * kSecond);
+  EXPECT_EQ(file->timestamp_ns, 12 * kErrorFileSecond);
   EXPECT_TRUE(file->whole_seconds);
 }
 
@@ -41,7 +41,7 @@ TEST_F(ErrorFileTest, TheFlatForm) {
   const auto file = parse_error_file(R"({"message":"flat","timestamp":10.5})");
   ASSERT_TRUE(file);
   EXPECT_EQ(file->message, "flat");
-  EXPECT_EQ(file->timestamp_ns, 10 * kSecond + kSecond / 2);
+  EXPECT_EQ(file->timestamp_ns, 10 * kErrorFileSecond + kErrorFileSecond / 2);
   EXPECT_FALSE(file->whole_seconds);
 }
 
@@ -63,16 +63,16 @@ TEST_F(ErrorFileTest, NothingElseIsOne) {
 }
 
 TEST_F(ErrorFileTest, TheFractionOfASecondIsTheFilesOwn) {
-  ErrorFile file{.timestamp_ns = 10 * kSecond, .whole_seconds = true};
-  file.written_ns = 10 * kSecond + 700;
-  EXPECT_EQ(time_of_failure(file, 20 * kSecond), 10 * kSecond + 700);
-  file.written_ns = 99 * kSecond;  // copied later, or a made-up timestamp: within that second all the same
-  EXPECT_EQ(time_of_failure(file, 20 * kSecond), 11 * kSecond - 1);
-  EXPECT_EQ(time_of_failure(file, 10 * kSecond + 5), 10 * kSecond + 5);  // never after its end
+  ErrorFile file{.timestamp_ns = 10 * kErrorFileSecond, .whole_seconds = true};
+  file.written_ns = 10 * kErrorFileSecond + 700;
+  EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond + 700);
+  file.written_ns = 99 * kErrorFileSecond;  // copied later, or a made-up timestamp: within that second all the same
+  EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 11 * kErrorFileSecond - 1);
+  EXPECT_EQ(time_of_failure(file, 10 * kErrorFileSecond + 5), 10 * kErrorFileSecond + 5);  // never after its end
   file.whole_seconds = false;
-  EXPECT_EQ(time_of_failure(file, 20 * kSecond), 10 * kSecond);
+  EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 10 * kErrorFileSecond);
   file.timestamp_ns.reset();
-  EXPECT_EQ(time_of_failure(file, 20 * kSecond), 20 * kSecond);
+  EXPECT_EQ(time_of_failure(file, 20 * kErrorFileSecond), 20 * kErrorFileSecond);
 }
 
 TEST_F(ErrorFileTest, AFileThatIsReadKnowsWhenItWasWritten) {

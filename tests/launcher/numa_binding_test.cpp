@@ -31,7 +31,7 @@ Sets bound(const Topology& topology, Plan::Numa mode, int workers) {
   return texts;
 }
 
-std::string refusal(const Topology& topology, Plan::Numa mode, int workers) {
+std::string refused_binding(const Topology& topology, Plan::Numa mode, int workers) {
   try {
     bind_workers(topology, mode, workers);
   } catch (const UsageError& error) {
@@ -67,7 +67,7 @@ TEST(NumaBinding, ExclusiveCountsGpusWithoutAWorker) {
 TEST(NumaBinding, ExclusiveNeedsACoreForEach) {
   Topology topology = big_machine();
   topology.gpu_nodes = {0, 0, 0, 0, 0};
-  const std::string why = refusal(topology, Plan::Numa::kExclusive, 5);
+  const std::string why = refused_binding(topology, Plan::Numa::kExclusive, 5);
   EXPECT_NE(why.find("NUMA node 0"), std::string::npos) << why;
   EXPECT_NE(why.find("4 cores"), std::string::npos) << why;
   EXPECT_NE(why.find("5 workers or GPUs"), std::string::npos) << why;
@@ -93,7 +93,7 @@ TEST(NumaBinding, OnlyAllowedCpusCount) {
   EXPECT_EQ(bound(topology, Plan::Numa::kNode, 2), (Sets{"1-3", "8-9"}));
   EXPECT_EQ(bound(topology, Plan::Numa::kSocket, 1), (Sets{"1-7"}));
   topology.gpu_nodes = {3};
-  EXPECT_NE(refusal(topology, Plan::Numa::kNode, 1).find("NUMA node 3"), std::string::npos);
+  EXPECT_NE(refused_binding(topology, Plan::Numa::kNode, 1).find("NUMA node 3"), std::string::npos);
 }
 
 TEST(NumaBinding, ACoreKeepsItsPlaceWhenItsFirstThreadIsNotOurs) {
@@ -109,7 +109,7 @@ TEST(NumaBinding, WithoutGpusTheNodesAreTakenInTurnSocketBySocket) {
   EXPECT_EQ(bound(topology, Plan::Numa::kSocket, 2), (Sets{"0-7,16-23", "8-15,24-31"}));
   EXPECT_EQ(bound(topology, Plan::Numa::kExclusive, 5),
             (Sets{"0-1,16-17", "8-11,24-27", "4-7,20-23", "12-15,28-31", "2-3,18-19"}));
-  EXPECT_NE(refusal(topology, Plan::Numa::kExclusive, 17).find("4 cores"), std::string::npos);
+  EXPECT_NE(refused_binding(topology, Plan::Numa::kExclusive, 17).find("4 cores"), std::string::npos);
 }
 
 TEST(NumaBinding, NodesWithoutCpusOfOursAreLeftOut) {
@@ -117,15 +117,15 @@ TEST(NumaBinding, NodesWithoutCpusOfOursAreLeftOut) {
   for (auto& cpu : topology.cpus) cpu.allowed = cpu.node == 2;
   EXPECT_EQ(bound(topology, Plan::Numa::kNode, 2), (Sets{"8-11,24-27", "8-11,24-27"}));
   for (auto& cpu : topology.cpus) cpu.allowed = false;
-  EXPECT_NE(refusal(topology, Plan::Numa::kNode, 1), "none");
+  EXPECT_NE(refused_binding(topology, Plan::Numa::kNode, 1), "none");
 }
 
 TEST(NumaBinding, MoreWorkersThanGpusIsAnError) {
   Topology topology = big_machine();
   topology.gpu_nodes = {0};
-  EXPECT_NE(refusal(topology, Plan::Numa::kNode, 2).find("2 workers have 1 GPU"), std::string::npos);
+  EXPECT_NE(refused_binding(topology, Plan::Numa::kNode, 2).find("2 workers have 1 GPU"), std::string::npos);
   topology.gpu_nodes = {-1};
-  EXPECT_NE(refusal(topology, Plan::Numa::kNode, 1).find("NUMA node of GPU 0"), std::string::npos);
+  EXPECT_NE(refused_binding(topology, Plan::Numa::kNode, 1).find("NUMA node of GPU 0"), std::string::npos);
 }
 
 TEST(CpuList, IsShort) {

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-FailedRound crash(int code = 1) {
+FailedRound crashed_round(int code = 1) {
   FailedRound round;
   round.rank = 0;
   round.status.code = code;
@@ -18,7 +18,7 @@ FailedRound crash(int code = 1) {
 }
 
 FailedRound crash_at(std::int64_t step, std::int64_t resumed_from, std::int64_t newest) {
-  FailedRound round = crash();
+  FailedRound round = crashed_round();
   round.step = step;
   round.resumed_from = resumed_from;
   round.newest_checkpoint = newest;
@@ -35,12 +35,12 @@ milliseconds delay_of(const RestartDecision& decision) {
 }
 
 TEST(RestartPolicy, WithoutABudgetTheWorkersCodeIsPassedOn) {
-  const FailedRound round = crash(7);
+  const FailedRound round = crashed_round(7);
   EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 0})), 7);
 }
 
 TEST(RestartPolicy, ASignalIs128PlusItsNumber) {
-  FailedRound round = crash();
+  FailedRound round = crashed_round();
   round.cause = Cause::kSignal;
   round.status = {.code = 0, .signal = 9};
   EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 0})), 137);
@@ -74,12 +74,12 @@ TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
 
 TEST(RestartPolicy, CausesThatNoRestartMends) {
   for (const Cause cause : {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint}) {
-    FailedRound round = crash(2);
+    FailedRound round = crashed_round(2);
     round.cause = cause;
     EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), 2) << name_of(cause);
   }
   for (const Cause cause : {Cause::kExitCode, Cause::kSignal, Cause::kException, Cause::kOutOfMemory, Cause::kLostPeer}) {
-    FailedRound round = crash(2);
+    FailedRound round = crashed_round(2);
     round.cause = cause;
     EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), -1) << name_of(cause);
   }
@@ -98,7 +98,7 @@ TEST(RestartPolicy, TheSameFailureTwiceAtOneStepIsNoProgress) {
 }
 
 TEST(RestartPolicy, AProgramWithoutStepsGetsAllItsRestarts) {
-  const std::vector<FailedRound> history{crash(), crash(), crash()};
+  const std::vector<FailedRound> history{crashed_round(), crashed_round(), crashed_round()};
   EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 4})), -1);
 }
 
@@ -106,13 +106,13 @@ TEST(RestartPolicy, OnlyRepeatedInstantCrashesPause) {
   std::vector<FailedRound> history;
   const std::vector<int> expected_ms{0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000, 30000, 30000, 30000};
   for (const int expected : expected_ms) {
-    history.push_back(crash());
+    history.push_back(crashed_round());
     history.back().lasted = milliseconds(10);
     EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), expected);
   }
-  history.push_back(crash());  // one that lasted
+  history.push_back(crashed_round());  // one that lasted
   EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
-  history.push_back(crash());
+  history.push_back(crashed_round());
   history.back().lasted = milliseconds(10);
   EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
 }

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kReportSecond = 1'000'000'000;
 
 class ReportTest : public testing::Test {
  protected:
@@ -37,10 +37,10 @@ class ReportTest : public testing::Test {
 
   // Two workers from `begin` on (seconds); they run one second later.
   static void start_round(Report& report, int round, int restarts, std::int64_t begin) {
-    report.on(RoundStarted{round, restarts, 2, begin * kSecond});
-    for (int rank = 0; rank < 2; ++rank) report.on(WorkerStarted{rank, rank, 100 * (round + 1) + rank, begin * kSecond});
-    report.on(WorkerSpoke{0, channel::PhaseChange{channel::Phase::kStarting, 0, 0}, begin * kSecond});
-    report.on(WorkerSpoke{0, channel::PhaseChange{channel::Phase::kRunning, 0, 0}, (begin + 1) * kSecond});
+    report.on(RoundStarted{round, restarts, 2, begin * kReportSecond});
+    for (int rank = 0; rank < 2; ++rank) report.on(WorkerStarted{rank, rank, 100 * (round + 1) + rank, begin * kReportSecond});
+    report.on(WorkerSpoke{0, channel::PhaseChange{channel::Phase::kStarting, 0, 0}, begin * kReportSecond});
+    report.on(WorkerSpoke{0, channel::PhaseChange{channel::Phase::kRunning, 0, 0}, (begin + 1) * kReportSecond});
   }
 
   static Failure killed(int rank, std::int64_t pid, std::int64_t second) {
@@ -51,7 +51,7 @@ class ReportTest : public testing::Test {
     failure.status = ExitStatus{0, SIGKILL, false};
     failure.stderr_tail = {"last words", std::string("not UTF-8: \xff")};
     failure.step = 41;
-    failure.time_ns = second * kSecond;
+    failure.time_ns = second * kReportSecond;
     return failure;
   }
 
@@ -60,7 +60,7 @@ class ReportTest : public testing::Test {
 
 TEST_F(ReportTest, AnUnfinishedRunHasNoExit) {
   Report report = open();
-  report.on(RunStarted{10 * kSecond, 2});
+  report.on(RunStarted{10 * kReportSecond, 2});
   start_round(report, 0, 0, 10);
   EXPECT_TRUE(on_disk()["exit"].is_null());
   EXPECT_EQ(on_disk()["rounds"].size(), 1u);
@@ -68,18 +68,18 @@ TEST_F(ReportTest, AnUnfinishedRunHasNoExit) {
 
 TEST_F(ReportTest, ARestartIsTwoRoundsWithCauseAndDecision) {
   Report report = open();
-  report.on(RunStarted{10 * kSecond, 2});
+  report.on(RunStarted{10 * kReportSecond, 2});
   start_round(report, 0, 0, 10);
-  report.on(WorkerEnded{1, 101, ExitStatus{0, SIGKILL, false}, false, 20 * kSecond});
-  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 21 * kSecond});
+  report.on(WorkerEnded{1, 101, ExitStatus{0, SIGKILL, false}, false, 20 * kReportSecond});
+  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 21 * kReportSecond});
   EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["signal_name"], "SIGKILL");
   start_round(report, 1, 1, 21);
-  report.on(
-      WorkerSpoke{0, channel::EvalResult{.step = 60, .epoch = 2, .loss = 0.25, .accuracy = 0.9, .samples = 200}, 30 * kSecond});
+  report.on(WorkerSpoke{0, channel::EvalResult{.step = 60, .epoch = 2, .loss = 0.25, .accuracy = 0.9, .samples = 200},
+                        30 * kReportSecond});
   report.on(WorkerSpoke{0, channel::CheckpointPublished{.step = 60, .path = "/c", .pause_s = 0.5, .save_s = 1, .bytes = 7},
-                        30 * kSecond});
-  report.on(WorkerSpoke{0, channel::Progress{.step = 60, .steps_total = 60}, 30 * kSecond});
-  report.on(RunEnded{0, "done", 1, 32 * kSecond});
+                        30 * kReportSecond});
+  report.on(WorkerSpoke{0, channel::Progress{.step = 60, .steps_total = 60}, 30 * kReportSecond});
+  report.on(RunEnded{0, "done", 1, 32 * kReportSecond});
 
   const Json document = on_disk();
   EXPECT_EQ(document["rounds"].size(), 2u);
@@ -100,17 +100,17 @@ TEST_F(ReportTest, ARestartIsTwoRoundsWithCauseAndDecision) {
 TEST_F(ReportTest, TheNextInvocationGoesOn) {
   {
     Report first = open();
-    first.on(RunStarted{10 * kSecond, 2});
+    first.on(RunStarted{10 * kReportSecond, 2});
     start_round(first, 0, 0, 10);
-    first.on(RoundFailed{0, killed(0, 100, 20), {}, RoundFailed::Decision::kGiveUp, "budget of 0 spent", 20 * kSecond});
-    first.on(RunEnded{137, "rank 0 failed", 0, 21 * kSecond});
+    first.on(RoundFailed{0, killed(0, 100, 20), {}, RoundFailed::Decision::kGiveUp, "budget of 0 spent", 20 * kReportSecond});
+    first.on(RunEnded{137, "rank 0 failed", 0, 21 * kReportSecond});
   }
   Report second = open();
   EXPECT_EQ(second.warning(), "");
-  second.on(RunStarted{50 * kSecond, 2});
+  second.on(RunStarted{50 * kReportSecond, 2});
   start_round(second, 1, 0, 50);
   EXPECT_TRUE(on_disk()["exit"].is_null());
-  second.on(RunEnded{0, "done", 0, 60 * kSecond});
+  second.on(RunEnded{0, "done", 0, 60 * kReportSecond});
   const Json document = on_disk();
   ASSERT_EQ(document["invocations"].size(), 2u);
   EXPECT_EQ(document["invocations"][0]["exit"]["code"], 137);
@@ -123,13 +123,13 @@ TEST_F(ReportTest, TheNextInvocationGoesOn) {
 TEST_F(ReportTest, AnAgentThatEndedWithoutAWordIsReportedByTheNext) {
   {
     Report killed = open();
-    killed.on(RunStarted{10 * kSecond, 2});
+    killed.on(RunStarted{10 * kReportSecond, 2});
     start_round(killed, 0, 0, 10);
   }
   Report next = open();
   EXPECT_NE(next.warning().find("unfinished report"), std::string::npos);
-  next.on(RunStarted{20 * kSecond, 2});
-  next.on(RunEnded{0, "done", 0, 21 * kSecond});
+  next.on(RunStarted{20 * kReportSecond, 2});
+  next.on(RunEnded{0, "done", 0, 21 * kReportSecond});
   EXPECT_TRUE(on_disk()["invocations"][0]["exit"]["code"].is_null());
   EXPECT_NE(on_disk()["invocations"][0]["exit"]["why"].get<std::string>().find("killed"), std::string::npos);
 }
@@ -143,10 +143,10 @@ TEST_F(ReportTest, ADamagedReportIsKeptAside) {
 
 TEST_F(ReportTest, PeopleReadTheFirstCauseAndTheEnd) {
   Report report = open();
-  report.on(RunStarted{10 * kSecond, 2});
+  report.on(RunStarted{10 * kReportSecond, 2});
   start_round(report, 0, 0, 10);
-  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kSecond});
-  report.on(RunEnded{137, "rank 1 failed: signal 9 (SIGKILL)", 3, 21 * kSecond});
+  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kReportSecond});
+  report.on(RunEnded{137, "rank 1 failed: signal 9 (SIGKILL)", 3, 21 * kReportSecond});
   const std::string text = render_report(report.text(), "report.json");
   for (const char* part :
        {"small  /runs/small", "exit code 137: rank 1 failed", "first cause  rank 1 (pid 101): signal 9 (SIGKILL) at step 41",
@@ -157,14 +157,14 @@ TEST_F(ReportTest, PeopleReadTheFirstCauseAndTheEnd) {
 
 TEST_F(ReportTest, WhoLeftEarlyAndWhatPythonSaidAreKept) {
   Report report = open();
-  report.on(RunStarted{10 * kSecond, 2});
+  report.on(RunStarted{10 * kReportSecond, 2});
   start_round(report, 0, 0, 10);
-  report.on(WorkerEnded{0, 100, {}, false, 15 * kSecond});
+  report.on(WorkerEnded{0, 100, {}, false, 15 * kReportSecond});
   Failure failure = killed(1, 101, 20);
   failure.call_stack = "Traceback:\n  a call\n";
   failure.error_file = "/logs/error.json";
-  report.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kSecond});
-  report.on(RunEnded{137, "x", 3, 21 * kSecond});
+  report.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kReportSecond});
+  report.on(RunEnded{137, "x", 3, 21 * kReportSecond});
   const Json round = on_disk()["rounds"][0];
   EXPECT_EQ(round["left_early"], Json{0});
   EXPECT_EQ(round["first_cause"]["call_stack"], "Traceback:\n  a call\n");

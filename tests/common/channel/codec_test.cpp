@@ -40,7 +40,7 @@ std::string frame(const std::string& json, const std::string& blob = "") {
   return out + json + blob;
 }
 
-std::string refusal(const std::string& bytes) {
+std::string refused_bytes(const std::string& bytes) {
   Decoder decoder;
   decoder.feed(bytes_of(bytes));
   try {
@@ -211,29 +211,31 @@ TEST(Codec, BytesMayComeInAnyPieces) {
 }
 
 TEST(Codec, LimitsAreCheckedBeforeTheBytesCome) {
-  EXPECT_EQ(refusal("\xff\xff\xff\xff"), "a frame says it has 4294967295 bytes, from 4 to 17825788 are allowed");
-  EXPECT_EQ(refusal(std::string(4, '\0')), "a frame says it has 0 bytes, from 4 to 17825788 are allowed");
-  EXPECT_EQ(refusal(std::string("\x08\0\0\0\x05\0\0\0", 8)), "a frame of 8 bytes says its JSON has 5");
+  EXPECT_EQ(refused_bytes("\xff\xff\xff\xff"), "a frame says it has 4294967295 bytes, from 4 to 17825788 are allowed");
+  EXPECT_EQ(refused_bytes(std::string(4, '\0')), "a frame says it has 0 bytes, from 4 to 17825788 are allowed");
+  EXPECT_EQ(refused_bytes(std::string("\x08\0\0\0\x05\0\0\0", 8)), "a frame of 8 bytes says its JSON has 5");
 }
 
 TEST(Codec, WhatIsNotAMessageIsRefused) {
-  EXPECT_EQ(refusal(frame("")), "a frame's JSON is not an object");
-  EXPECT_EQ(refusal(frame("[1]")), "a frame's JSON is not an object");
-  EXPECT_EQ(refusal(frame("{}")), "a message has no type");
-  EXPECT_EQ(refusal(frame(R"({"type":"dance"})")), "a message of type 'dance', which is not known here");
-  EXPECT_EQ(refusal(frame(R"({"type":"stop"})")), "a message of type 'stop', which is not known here")
+  EXPECT_EQ(refused_bytes(frame("")), "a frame's JSON is not an object");
+  EXPECT_EQ(refused_bytes(frame("[1]")), "a frame's JSON is not an object");
+  EXPECT_EQ(refused_bytes(frame("{}")), "a message has no type");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"dance"})")), "a message of type 'dance', which is not known here");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"stop"})")), "a message of type 'stop', which is not known here")
       << "an agent's message from a worker";
-  EXPECT_EQ(refusal(frame(R"({"type":"signal"})")), "field 'signal' is missing");
-  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":"9"})")), "field 'signal': expected an integer in range, found string");
-  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":4294967296})")),
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"signal"})")), "field 'signal' is missing");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"signal","signal":"9"})")),
+            "field 'signal': expected an integer in range, found string");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"signal","signal":4294967296})")),
             "field 'signal': expected an integer in range, found number");
-  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":1.5})")), "field 'signal': expected an integer in range, found number");
-  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":9,"more":1})")), "a message has fields that are not known");
-  EXPECT_EQ(refusal(frame(R"({"type":"signal","signal":9})", "x")), "1 bytes are left over behind the message");
-  EXPECT_EQ(refusal(frame(R"({"type":"phase","phase":"x","step":0,"epoch":0})")),
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"signal","signal":1.5})")),
+            "field 'signal': expected an integer in range, found number");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"signal","signal":9,"more":1})")), "a message has fields that are not known");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"signal","signal":9})", "x")), "1 bytes are left over behind the message");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"phase","phase":"x","step":0,"epoch":0})")),
             "field 'phase' has a value that is not known");
   const std::string store = R"({"type":"store","id":1,"op":"set","keys":[1],"value":9,"expected":0,"amount":0,"timeout_ms":0})";
-  EXPECT_EQ(refusal(frame(store, "kv")), "field 'value' should have 9 bytes, the frame has 1 left");
+  EXPECT_EQ(refused_bytes(frame(store, "kv")), "field 'value' should have 9 bytes, the frame has 1 left");
 }
 
 // Random damage is a message, an incomplete frame or a ProtocolError; never a crash. DDPRUN_TEST_SEED repeats a run.

@@ -16,7 +16,7 @@ TrainConfig parsed(const std::string& text, const Overrides& overrides = {}) {
 }
 
 // Of a config in which nothing else is wrong.
-std::string refusal(const std::string& text, const Overrides& overrides = {}) {
+std::string refused_config(const std::string& text, const Overrides& overrides = {}) {
   try {
     parsed(text, overrides);
   } catch (const UsageError& error) {
@@ -25,7 +25,7 @@ std::string refusal(const std::string& text, const Overrides& overrides = {}) {
   return "no error";
 }
 std::string refusal_of_keys(const std::string& keys, const Overrides& overrides = {}) {
-  return refusal("{\"data\": {\"dir\": \"d\"},\n" + keys + "}", overrides);
+  return refused_config("{\"data\": {\"dir\": \"d\"},\n" + keys + "}", overrides);
 }
 std::string refusal_of_override(const std::string& override_text) {
   return refusal_of_keys("\"epochs\": 3", {override_text});
@@ -99,9 +99,9 @@ TEST(ParseConfig, WrongTypes) {
       refusal_of_keys("\"name\": {}"),
       "train.json:2:9: expected a name of letters, digits, '.', '_' and '-', beginning with a letter, digit or '_', found "
       "an object (/name)");
-  EXPECT_EQ(refusal("{\"data\": {\"dir\": \"\"}}"),
+  EXPECT_EQ(refused_config("{\"data\": {\"dir\": \"\"}}"),
             "train.json:1:18: expected a string that is not empty, found \"\" (/data/dir)");
-  EXPECT_EQ(refusal("[1]"), "train.json:1:1: expected an object in braces, found [1]");
+  EXPECT_EQ(refused_config("[1]"), "train.json:1:1: expected an object in braces, found [1]");
 }
 
 TEST(ParseConfig, ValuesOutOfRange) {
@@ -162,18 +162,18 @@ TEST(ParseConfig, RulesBetweenKeys) {
             "train.json:2:39: expected at most batch_size, which is 64, found 128 (/micro_batch_size)");
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"sgd\", \"nesterov\": true}"),
             "train.json:2:42: nesterov needs a momentum above 0, found 0 (/optimizer/nesterov)");
-  EXPECT_EQ(refusal("{\"data\": {\"dir\": \"d\", \"mean\": 0.5}}"),
+  EXPECT_EQ(refused_config("{\"data\": {\"dir\": \"d\", \"mean\": 0.5}}"),
             "train.json:1:23: expected 'std' as well as 'mean', or neither (/data/mean)");
-  EXPECT_EQ(refusal("{\"data\": {\"dir\": \"d\", \"std\": 0.5, \"mean\": null}}"),
+  EXPECT_EQ(refused_config("{\"data\": {\"dir\": \"d\", \"std\": 0.5, \"mean\": null}}"),
             "train.json:1:23: expected 'mean' as well as 'std', or neither (/data/std)");
 }
 
 TEST(ParseConfig, MissingKeys) {
-  EXPECT_EQ(refusal("{}"),
+  EXPECT_EQ(refused_config("{}"),
             "train.json:1:1: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)");
-  EXPECT_EQ(refusal("{\n \"data\": {}}"),
+  EXPECT_EQ(refused_config("{\n \"data\": {}}"),
             "train.json:2:2: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)");
-  EXPECT_EQ(refusal("{\"data\": 1}"), "train.json:1:10: expected an object in braces, found 1 (/data)");
+  EXPECT_EQ(refused_config("{\"data\": 1}"), "train.json:1:10: expected an object in braces, found 1 (/data)");
 }
 
 TEST(ParseConfig, DuplicateKeysAndSyntax) {
@@ -184,7 +184,7 @@ TEST(ParseConfig, DuplicateKeysAndSyntax) {
 }
 
 TEST(ParseConfig, AllErrorsAreReportedTogetherInTheOrderOfTheFile) {
-  EXPECT_EQ(refusal("{\n\"epoch\": 3,\n\"batch_size\": 0,\n\"optimizer\": {\"lr\": -1}}", {"seed=x"}),
+  EXPECT_EQ(refused_config("{\n\"epoch\": 3,\n\"batch_size\": 0,\n\"optimizer\": {\"lr\": -1}}", {"seed=x"}),
             "5 errors in the config:\n"
             "  train.json:1:1: key 'data.dir' is missing: Folder of the data files, relative to the config file. (/data/dir)\n"
             "  train.json:2:1: unknown key 'epoch' (/epoch). Did you mean 'epochs'?\n"
@@ -196,7 +196,7 @@ TEST(ParseConfig, AllErrorsAreReportedTogetherInTheOrderOfTheFile) {
 TEST(ParseConfig, ManyErrorsAreCounted) {
   std::string text = "{\"data\": {\"dir\": \"d\"}";
   for (int i = 0; i < 60; ++i) text += ", \"unknown" + std::to_string(i) + "\": 1";
-  const std::string message = refusal(text + "}");
+  const std::string message = refused_config(text + "}");
   EXPECT_TRUE(message.starts_with("60 errors in the config:\n")) << message;
   EXPECT_TRUE(message.ends_with("\n  and 10 more")) << message;
 }

@@ -42,30 +42,31 @@ def main() -> int:
     parser.add_argument("what", nargs="*", metavar="what", help="launch, training, checkpoint; all when none is named")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="of the training benchmark: the cases with this in their name")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of the training and launch benchmarks: the tables and rows with this in their name")
     parser.add_argument("--docs", action="store_true", help="write the newest tables of every benchmark to docs/benchmarks.md")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of ddprun and ddptrain")
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results", help="folder of the figures")
     arguments = parser.parse_args()
     for name in arguments.what:
         if name not in SUITES:
             parser.error(f"there is no benchmark '{name}'; there are {', '.join(SUITES)}")
 
-    training_bench.CASES[:] = [case for case in training_bench.CASES if arguments.only in case[0]]
     tools = measure.Tools.find(arguments.bin)
+    how = measure.How(arguments.quick, 1 if arguments.quick else arguments.repeats, arguments.only)
     machine = describe_machine()
     results = {"machine": machine, "quick": arguments.quick, "tables": []}
     for name in arguments.what or SUITES:
         print(f"== {name}", flush=True)
-        for table in SUITES[name](tools, arguments.quick, 1 if arguments.quick else arguments.repeats):
+        for table in SUITES[name](tools, how):
             results["tables"].append(table.as_dict())
             print(table.as_markdown(), flush=True)
 
-    folder = ROOT / "bench" / "results"
+    folder = arguments.results
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     path = folder / f"{'-'.join(arguments.what) or 'all'}-{stamp}.json"
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {path.relative_to(ROOT)}")
+    print(f"written: {path}")
     newest = measure.keep_newest(folder / "newest.json", results)
     if arguments.docs:
         measure.write_docs(ROOT / "docs" / "benchmarks.md", newest)

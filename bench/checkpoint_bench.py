@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 
-from measure import Row, Series, Table, Tools, environment, progress, timed
+from measure import How, Row, Series, Table, Tools, environment, progress, timed
 from training_bench import DATA, HERE, read_steps
 
 HIDDEN = [6000, 6000]
@@ -63,14 +63,14 @@ def peer_stalls(folder: pathlib.Path, how: str, steps: int, every: int) -> list[
     return [e["pause_s"] * 1000 for e in checkpoints(out, -1)]
 
 
-def run(tools: Tools, quick: bool, repeats: int) -> list[Table]:
-    every, saves = 25, 3 if quick else 6
+def run(tools: Tools, how: How) -> list[Table]:
+    every, saves = 25, 3 if how.quick else 6
     steps = every * saves + 1
     stalls, plain, asynchronous, writing, raw, saving, calm = [], [], [], [], [], [], []
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)
-        for i in range(repeats):
-            progress(f"stalls: {i + 1} of {repeats}")
+        for i in range(how.repeats):
+            progress(f"stalls: {i + 1} of {how.repeats}")
             events = checkpoints(train(tools, folder, "stall", steps, every), steps)
             stalls += [e["pause_s"] * 1000 for e in events]
             writing += [e["bytes"] / 1e6 / e["save_s"] for e in events]
@@ -79,8 +79,8 @@ def run(tools: Tools, quick: bool, repeats: int) -> list[Table]:
             raw += [dd_mb_per_s(folder, megabytes) for _ in range(2)]
             asynchronous += peer_stalls(folder, "async_save", steps, every)
             plain += peer_stalls(folder, "torch.save", steps, every)
-            progress(f"speed: {i + 1} of {repeats}")
-            steps_of_speed = 2 * EVERY + 20 if quick else 4 * EVERY + 20
+            progress(f"speed: {i + 1} of {how.repeats}")
+            steps_of_speed = 2 * EVERY + 20 if how.quick else 4 * EVERY + 20
             for every_steps, values in ((EVERY, saving), (0, calm)):
                 values.append(speed(train(tools, folder, "speed", steps_of_speed, every_steps)))
                 shutil.rmtree(folder / "speed")

@@ -1,71 +1,116 @@
-"""The launchers alone: --help, no-op jobs, memory of the agent, and the time from a worker's failure to its replacement's start."""
+"""ddprun against torchrun: starting, failures, stops and mistakes. The table "Behaviour to beat" of torchrun's contract, row by row, both
+launchers in turns. launch_figures.py measures, launch_sights.py looks; run() is called by bench.py."""
 
+import dataclasses
 import pathlib
 import tempfile
+from collections.abc import Callable
 
-from measure import Row, Series, Table, Tools, environment, peak_memory_mb, progress, timed
-
-# Each worker notes when it started; rank 1 of the first round notes the time and kills itself, the others sleep until stopped.
-# bash's EPOCHREALTIME needs no further process, so the clock is read as near to the start as a shell can.
-FAILING_WORKER = """#!/bin/bash
-echo "start $TORCHELASTIC_RESTART_COUNT $RANK $EPOCHREALTIME" >> "$NOTES"
-if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then
-  if [ "$RANK" = 1 ]; then
-    while [ "$(grep -c 'start 0' "$NOTES")" -lt "$WORLD_SIZE" ]; do read -r -t 0.05 _ <> <(:); done
-    echo "fail 0 1 $EPOCHREALTIME" >> "$NOTES"
-    kill -9 $$
-  fi
-  exec sleep 60
-fi
-"""
+import launch_figures as figures
+import launch_sights as sights
+from agents import NotHere, Side, TooLate
+from measure import How, Row, Series, Table, Tools, progress
 
 
-def failure_to_replacement(launch: list[str], folder: pathlib.Path, number: int) -> float:
-    """Milliseconds from just before rank 1 kills itself to the first line of the last worker of the next round."""
-    notes = folder / f"notes-{number}"
-    script = folder / "worker.sh"
-    script.write_text(FAILING_WORKER, encoding="utf-8")
-    script.chmod(0o755)
-    timed([*launch, str(script)], env=environment(NOTES=str(notes)))
-    lines = [line.split() for line in notes.read_text(encoding="utf-8").splitlines()]
-    failed = next(float(f[3]) for f in lines if f[0] == "fail")
-    started = max(float(f[3]) for f in lines if f[0] == "start" and f[1] == "1")
-    return (started - failed) * 1000
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    name: str
+    unit: str
+    measure: Callable[[Side], float]
+    at_most: float
+    factor: float | None = None
+    ours_each: int = 1  # runs of ours for one of the peer's
+    most: int = 99      # runs of the peer, where it takes half a minute
 
 
-def run(tools: Tools, _quick: bool, repeats: int) -> list[Table]:
-    ours_repeats, peer_repeats = 10 * repeats, repeats
-    rows = []
+@dataclasses.dataclass(frozen=True)
+class Sight:
+    name: str
+    measure: Callable[[Side], str]
+    wanted: str
+    ours_each: int = 1
+    most: int = 2
 
-    def compare(name: str, ours: list[str], peer: list[str], **bars) -> None:
-        progress(name)
-        a, b = [], []
-        for _ in range(peer_repeats):  # interleaved: a block of ours, then one of the slow peer
-            a += [timed(ours) * 1000 for _ in range(ours_repeats // peer_repeats)]
-            b.append(timed(peer) * 1000)
-        rows.append(Row(name, "ms", Series(a), Series(b), **bars))
 
-    compare("`--help`", [tools.ddprun, "--help"], [*tools.torchrun, "--help"], at_most=10, factor=100)
-    for n in (1, 2, 8):
-        flags = ["--nproc-per-node", str(n), "--no-python", "true"]
-        compare(f"no-op job, {n} worker{'s' if n > 1 else ''}", [tools.ddprun, *flags], [*tools.torchrun, *flags],
-                at_most=10, factor=100)
+STARTING = [
+    Figure("`--help`", "ms", figures.show_help, 10, 100, ours_each=10),
+    *[Figure(f"no-op job, {n} worker{'s' if n > 1 else ''}", "ms", figures.nothing_to_do(n), 10, 100, ours_each=10) for n in (1, 2, 8)],
+    Figure("64 workers up", "ms", figures.many_workers, 100, ours_each=3),
+    Figure("two agents, 2:2, to the last worker's first line", "ms", figures.two_agents, 100, ours_each=3),
+    Figure("one agent, 1:2, to its worker's first line (the last call)", "s", figures.one_agent_of_two, 2.2, most=2),
+    Figure("peak memory of the agent, 2 workers", "MB", figures.memory, 10),
+]
 
-    progress("worker failure to replacement")
-    with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
-        folder = pathlib.Path(name)
-        flags = ["--nproc-per-node", "2", "--max-restarts", "1", "--no-python"]
-        a, b = [], []
-        for i in range(peer_repeats):
-            a += [failure_to_replacement([tools.ddprun, *flags], folder, i * 100 + j) for j in range(4)]
-            b.append(failure_to_replacement([*tools.torchrun, *flags], folder, i * 100 + 50))
-        rows.append(Row("worker failure to the last replacement's first line, 2 workers", "ms", Series(a), Series(b), at_most=10))
+FAILURES = [
+    Figure("worker failure to the last replacement's first line, 2 workers", "ms", figures.replaced_on_one_node, 10, ours_each=4),
+    Figure("worker failure to the last replacement's first line, two nodes", "ms", figures.replaced_on_two_nodes, 100, ours_each=3),
+    Figure("a node is lost under 1:2, to the next round", "ms", figures.node_lost, 5000),
+    Figure("the coordinator of three nodes is lost, to the next round", "ms", figures.coordinator_lost, 10000),
+    Figure("the agent is SIGKILLed, until its workers are gone", "ms", figures.agent_killed, 1000),
+    Figure("workers ignore SIGTERM; `--shutdown-timeout 1` (torchrun 2.11 has none)", "s", figures.sigterm_ignored, 1.2, most=2),
+    Figure("Ctrl-C twice within 0.3 s, until workers that ignore it are gone", "s", figures.second_interrupt, 0.5, most=2),
+    Figure("a program that is not there, until it is said", "ms", figures.missing_program, 10, ours_each=4),
+    Figure("a wrong run id, until it is said", "s", figures.wrong_run_id, 5, most=2),
+    Figure("a port that answers nothing, until it is said", "s", figures.silent_port, 5, most=2),
+]
 
-    progress("memory of the agent")
-    a, b = [], []
-    for _ in range(repeats):
-        flags = ["--nproc-per-node", "2", "--no-python", "sleep"]
-        a.append(peak_memory_mb([tools.ddprun, *flags, "1"], 0.7))
-        b.append(peak_memory_mb([*tools.torchrun, *flags, "6"], 5.0))
-    rows.append(Row("peak memory of the agent, 2 workers", "MB", Series(a), Series(b), at_most=10))
-    return [Table("Launching", "torchrun", rows)]
+SIGHTS = [
+    Sight("words about a program that is not there", sights.missing_program_lines, "1 line"),
+    Sight("exit code after a worker's `exit 7`", sights.exit_code, "7"),
+    Sight("`TORCHELASTIC_RESTART_COUNT` on two nodes after a restart", sights.restart_counts, "1 and 1"),
+    Sight("two nodes fail in turns, `--max-restarts 2`", sights.budget, "2 restarts"),
+    Sight("root cause when rank 1 fails 30 ms before rank 0", sights.root_cause, "rank 1"),
+    Sight("rank 0 had ended well when rank 1 fails", sights.left_early, "said"),
+    Sight("the kernel kills a worker for memory", sights.out_of_memory, "out of memory"),
+    Sight("800 lines of 6,000 bytes by four workers", sights.torn_lines, "none torn"),
+    Sight("a second node comes late, 1:2", sights.late_node, "is absorbed"),
+    Sight("1,000 idle connections at the endpoint", sights.idle_connections, "the job starts"),
+    Sight("the second job at an endpoint when the first one ends", sights.two_jobs, "goes on to its end"),
+    Sight("a stranger at the endpoint", sights.stranger, "gets nothing"),
+    Sight("two hosts whose own names are 127.0.1.1", sights.names_of_loopback, "works"),
+]
+
+TABLES = [("Launching", STARTING), ("Failures, stops and mistakes", FAILURES), ("What is seen when things go wrong", SIGHTS)]
+
+
+def one_run(tools: Tools, ours: bool, row: Figure | Sight) -> float | str:
+    with tempfile.TemporaryDirectory(prefix="ddprun-bench-", ignore_cleanup_errors=True) as name:
+        with Side([tools.ddprun] if ours else tools.torchrun, ours, pathlib.Path(name)) as side:
+            try:
+                return row.measure(side)
+            except TooLate as late:
+                return str(late)
+
+
+def of_all_runs(results: list[float | str], unit: str) -> Series | str:
+    """Figures, or what was seen, each once."""
+    if not any(isinstance(each, str) for each in results):
+        return Series(results)
+    return " or ".join(dict.fromkeys(each if isinstance(each, str) else f"{each:.0f} {unit}" for each in results))
+
+
+def side_by_side(tools: Tools, row: Figure | Sight, repeats: int) -> Row:
+    ours, peers = [], []
+    for _ in range(min(repeats, row.most)):
+        ours += [one_run(tools, True, row) for _ in range(row.ours_each)]
+        peers.append(one_run(tools, False, row))
+    if isinstance(row, Sight):
+        return Row(row.name, "", of_all_runs(ours, ""), of_all_runs(peers, ""), wanted=row.wanted)
+    return Row(row.name, row.unit, of_all_runs(ours, row.unit), of_all_runs(peers, row.unit), at_most=row.at_most, factor=row.factor)
+
+
+def run(tools: Tools, how: How) -> list[Table]:
+    tables = []
+    for title, wanted in TABLES:
+        rows = []
+        for row in wanted:
+            if how.only not in f"{title}: {row.name}":
+                continue
+            progress(row.name)
+            try:
+                rows.append(side_by_side(tools, row, how.repeats))
+            except NotHere as reason:
+                progress(f"left out: {reason}")
+        if rows:
+            tables.append(Table(title, "torchrun", rows))
+    return tables

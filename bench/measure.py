@@ -31,6 +31,13 @@ class Tools:
         return Tools(str(folder / "ddprun"), str(folder / "ddptrain"), torchrun, sys.executable)
 
 
+@dataclasses.dataclass(frozen=True)
+class How:
+    quick: bool    # fewer steps: to see that it works, not to quote
+    repeats: int   # of each pair of programs
+    only: str      # tables and rows with this in their name
+
+
 def environment(**more: str) -> dict:
     """One intra-op thread a worker on both sides, and the quiet variants of what both would print."""
     kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")}
@@ -81,23 +88,28 @@ class Series:
 
 @dataclasses.dataclass
 class Row:
+    """Ours and the peer's figures; or, as text, what was seen instead."""
+
     name: str
     unit: str
-    ours: Series
-    peer: Series | None
+    ours: Series | str
+    peer: Series | str | None
     larger_is_better: bool = False
     at_most: float | None = None   # bar on our median
     factor: float | None = None    # bar on how many times better than the peer
+    wanted: str = ""               # what is to be seen, where there is no figure
 
     @property
     def times_better(self) -> float | None:
-        if self.peer is None:
+        if not isinstance(self.ours, Series) or not isinstance(self.peer, Series):
             return None
         a, b = self.ours.median, self.peer.median
         return a / b if self.larger_is_better else b / a
 
     @property
     def met(self) -> bool | None:
+        if isinstance(self.ours, str):
+            return self.ours == self.wanted
         if self.at_most is None and self.factor is None:
             return None
         good = True
@@ -108,7 +120,7 @@ class Row:
         return good
 
     def bar(self) -> str:
-        parts = []
+        parts = [self.wanted] if self.wanted else []
         if self.at_most is not None:
             parts.append(f"at most {self.at_most:g} {self.unit}")
         if self.factor is not None:
@@ -124,16 +136,28 @@ class Table:
 
     def as_dict(self) -> dict:
         return {"title": self.title, "peer": self.peer, "rows": [
-            {"name": r.name, "unit": r.unit, "ours": r.ours.values, "peer": r.peer.values if r.peer else None,
-             "times_better": r.times_better, "bar": r.bar(), "met": r.met} for r in self.rows]}
+            {"name": r.name, "unit": r.unit, "ours": values(r.ours), "peer": values(r.peer), "times_better": r.times_better,
+             "bar": r.bar(), "met": r.met} for r in self.rows]}
 
     def as_markdown(self) -> str:
-        lines = [f"### {self.title}", "", f"| | ddprun | {self.peer} | times better | bar | met |", "|---|---|---|---|---|---|"]
-        for r in self.rows:
-            better = f"{r.times_better:.1f}" if r.times_better is not None else ""
-            met = {True: "yes", False: "**no**", None: ""}[r.met]
-            lines.append(f"| {r.name} | {r.ours.text(r.unit)} | {r.peer.text(r.unit) if r.peer else ''} | {better} | {r.bar()} | {met} |")
-        return "\n".join(lines) + "\n"
+        return "\n".join([f"### {self.title}", "", *markdown(self.as_dict())]) + "\n"
+
+
+def values(side: Series | str | None) -> list[float] | str | None:
+    return side.values if isinstance(side, Series) else side
+
+
+def markdown(table: dict) -> list[str]:
+    """The lines of a table that as_dict() made."""
+    def cell(side: list[float] | str | None, unit: str) -> str:
+        return Series(side).text(unit) if isinstance(side, list) else side or ""
+
+    lines = [f"| | ddprun | {table['peer']} | times better | bar | met |", "|---|---|---|---|---|---|"]
+    for r in table["rows"]:
+        better = f"{r['times_better']:.1f}" if r["times_better"] is not None else ""
+        met = {True: "yes", False: "**no**", None: ""}[r["met"]]
+        lines.append(f"| {r['name']} | {cell(r['ours'], r['unit'])} | {cell(r['peer'], r['unit'])} | {better} | {r['bar']} | {met} |")
+    return lines
 
 
 def progress(text: str) -> None:
@@ -154,19 +178,15 @@ def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
 def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
     text = ["# Benchmarks", "",
             "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
-            "sides. A figure is the median, with the smallest and largest value of all repeats in brackets.", ""]
+            "sides. A figure is the median, with the smallest and largest value of all repeats in brackets; where there is none to compare, the",
+            "row says what was seen.", ""]
     for table in tables:
         machine = table["machine"]
         text += [f"## {table['title']}", "",
                  f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']},"
                  f" torch {machine['torch']}, {machine['date']}." +
                  (" Made with `--quick`: one run of the peer for each row, so a figure here is an indication." if table["quick"] else ""), "",
-                 f"| | ddprun | {table['peer']} | times better | bar | met |", "|---|---|---|---|---|---|"]
-        for r in table["rows"]:
-            series, peer = Series(r["ours"]), Series(r["peer"]) if r["peer"] else None
-            better = f"{r['times_better']:.1f}" if r["times_better"] is not None else ""
-            met = {True: "yes", False: "**no**", None: ""}[r["met"]]
-            text.append(f"| {r['name']} | {series.text(r['unit'])} | {peer.text(r['unit']) if peer else ''} | {better} | {r['bar']} | {met} |")
+                 *markdown(table)]
         text.append("")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(text), encoding="utf-8")

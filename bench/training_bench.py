@@ -9,7 +9,7 @@ import pathlib
 import tempfile
 import time
 
-from measure import Row, Series, Table, Tools, environment, progress, timed
+from measure import How, Row, Series, Table, Tools, environment, progress, timed
 
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = "/usr/share/datasets/fashion-mnist"
@@ -45,12 +45,14 @@ def one_run(command: list[str], metrics: pathlib.Path, batch: int, every: int) -
     return first, (s1 - s0) * batch / ((t1 - t0) / 1e9)
 
 
-def run(tools: Tools, quick: bool, repeats: int) -> list[Table]:
+def run(tools: Tools, how: How) -> list[Table]:
     starts, speeds = [], []
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)
         for model, per_worker_batch, steps, every, factor_one, factor_two in CASES:
-            if quick:
+            if how.only not in model:
+                continue
+            if how.quick:
                 steps, every = max(steps // 4, 6 * every // 4), max(1, every // 4)
             for workers, factor in ((1, factor_one), (2, factor_two)):
                 batch = per_worker_batch * workers
@@ -58,8 +60,8 @@ def run(tools: Tools, quick: bool, repeats: int) -> list[Table]:
                 config.write_text(json.dumps(settings(model, batch, steps, every)), encoding="utf-8")
                 label = f"{model}, batch {per_worker_batch} a worker, {workers} worker{'s' if workers > 1 else ''}"
                 ours_first, ours_speed, peer_first, peer_speed = [], [], [], []
-                for i in range(repeats):
-                    progress(f"{label}: {i + 1} of {repeats}")
+                for i in range(how.repeats):
+                    progress(f"{label}: {i + 1} of {how.repeats}")
                     run_dir = folder / f"run-{model}-{batch}-{workers}-{i}"
                     first, speed = one_run([tools.ddprun, "-q", "--nproc-per-node", str(workers), "--run-dir", str(run_dir), str(config)],
                                            run_dir / "metrics.jsonl", batch, every)

@@ -1,0 +1,192 @@
+"""What launch_bench.py measures: each function takes one launcher's Side, runs a small job under it and returns one figure, in the unit
+that its row names."""
+
+import os
+import signal
+import socket
+import time
+
+from agents import Side, TooLate, c10d, free_port, lives
+from measure import peak_memory_mb, timed
+
+WAIT = "exec sleep 300"
+IGNORE = "trap '' TERM INT"
+SEEN_FOR = 10.0  # seconds that are enough to see that nothing comes
+
+# Rank 1 of the first attempt fails when all are up; the others sleep until they are stopped.
+FAILS_ONCE = """if [ -e "$NOTES.failed" ]; then exit 0; fi
+if [ "$RANK" = 1 ]; then
+  while [ "$(grep -c start "$NOTES")" -lt "$WORLD_SIZE" ]; do read -r -t 0.01 _ <> <(:); done
+  : > "$NOTES.failed"
+  echo "fail $EPOCHREALTIME" >> "$NOTES"
+  kill -9 $$
+fi
+exec sleep 60"""
+
+
+def milliseconds(begin: float, end: float) -> float:
+    return (end - begin) * 1000
+
+
+def any_worker_lives(side: Side) -> bool:
+    return any(lives(int(line[4])) for line in side.lines())
+
+
+# ---- starting ----
+
+
+def show_help(side: Side) -> float:
+    return timed([*side.launcher, "--help"], env=side.environment) * 1000
+
+
+def nothing_to_do(workers: int):
+    def measure(side: Side) -> float:
+        return timed([*side.launcher, "--nproc-per-node", str(workers), "--no-python", "true"], env=side.environment) * 1000
+
+    return measure
+
+
+def many_workers(side: Side) -> float:
+    """64 shells that each write one line. bash would be the larger part."""
+    for name in ("up", "gate"):
+        os.mkfifo(side.folder / name)
+    up = os.open(side.folder / "up", os.O_RDWR)
+    begin = time.time()
+    side.start("--nproc-per-node", "64", "--no-python", "/bin/sh", "-c", 'echo > up; read -r word < gate')
+    arrived = 0
+    while arrived < 64:
+        arrived += len(os.read(up, 64))
+    end = time.time()
+    os.close(up)
+    side.agents[0].terminate()
+    side.ended()
+    return milliseconds(begin, end)
+
+
+def two_agents(side: Side) -> float:
+    port, script, begin = free_port(), side.script("exit 0"), time.time()
+    for _ in range(2):
+        side.start(*c10d("2:2", port), script)
+    return milliseconds(begin, side.until_started(2))
+
+
+def one_agent_of_two(side: Side) -> float:
+    script, begin = side.script("exit 0"), time.time()
+    side.start(*c10d("1:2", free_port()), script)
+    return side.until_started(1) - begin
+
+
+def missing_program(side: Side) -> float:
+    begin = time.time()
+    side.start("--no-python", "/no/such/program")
+    return milliseconds(begin, side.ended())
+
+
+def memory(side: Side) -> float:
+    command = [*side.launcher, "--nproc-per-node", "2", "--no-python", "sleep"]
+    return peak_memory_mb([*command, "1"], 0.7) if side.ours else peak_memory_mb([*command, "6"], 5.0)
+
+
+# ---- failures ----
+
+
+def failed_and_replaced(side: Side, agents: list[list[str]]) -> tuple[float, list[str]]:
+    """Milliseconds from just before a worker kills itself to the first line of its last successor, and the successors' restart counts."""
+    script = side.script(FAILS_ONCE)
+    for options in agents:
+        side.start("--max-restarts", "1", *options, script)
+    side.until_started(5, 30)  # two workers, one that says it fails, two again
+    again = side.lines()[2:]
+    return milliseconds(float(side.lines("fail")[0][1]), max(float(line[2]) for line in again)), sorted(line[3] for line in again)
+
+
+def replaced_on_one_node(side: Side) -> float:
+    return failed_and_replaced(side, [["--nproc-per-node", "2", "--no-python"]])[0]
+
+
+def replaced_on_two_nodes(side: Side) -> float:
+    return failed_and_replaced(side, [c10d("2", free_port())] * 2)[0]
+
+
+def agent_killed(side: Side) -> float:
+    agent = side.start("--nproc-per-node", "2", "--no-python", side.script(WAIT))
+    side.until_started(2)
+    begin = time.time()
+    agent.kill()
+    return milliseconds(begin, side.until(lambda: not any_worker_lives(side), SEEN_FOR, "workers still there"))
+
+
+def node_lost(side: Side) -> float:
+    """From the SIGKILL of an agent that does not coordinate to the next round of the other one."""
+    port, script = free_port(), side.script('[ "$WORLD_SIZE" = 1 ] && exit 0\nexec sleep 60')
+    side.start(*c10d("1:2", port), script)
+    time.sleep(0.2)  # so that the first one is the coordinator, or torchrun's store
+    other = side.start(*c10d("1:2", port), script)
+    side.until_started(2)
+    begin = time.time()
+    other.kill()
+    return milliseconds(begin, side.until_started(3, SEEN_FOR))
+
+
+def coordinator_lost(side: Side) -> float:
+    """From the SIGKILL of the agent that all met at to the last worker of the next round."""
+    port, script = free_port(), side.script('[ "$WORLD_SIZE" = 2 ] && exit 0\nexec sleep 60')
+    for number in range(3):
+        side.start(*c10d("2:3", port), script)
+        if number == 0:
+            time.sleep(0.2)
+    side.until_started(3)
+    begin = time.time()
+    side.agents[0].kill()
+    try:
+        return milliseconds(begin, side.until_started(5, SEEN_FOR))
+    except TooLate:
+        if all(agent.poll() is not None for agent in side.agents):
+            raise TooLate("every agent dies") from None
+        raise
+
+
+# ---- stopping ----
+
+
+def sigterm_ignored(side: Side) -> float:
+    options = ["--shutdown-timeout", "1"] if side.ours else []  # torchrun has it from 2.15 on
+    side.start(*options, "--nproc-per-node", "2", "--no-python", side.script(WAIT, before=IGNORE))
+    side.until_started(2)
+    begin = time.time()
+    side.agents[0].terminate()
+    return side.ended() - begin
+
+
+def second_interrupt(side: Side) -> float:
+    side.start("--nproc-per-node", "2", "--no-python", side.script(WAIT, before=IGNORE))
+    side.until_started(2)
+    begin = time.time()
+    side.agents[0].send_signal(signal.SIGINT)
+    time.sleep(0.3)  # as fast as a person presses it again
+    side.agents[0].send_signal(signal.SIGINT)
+    side.ended()
+    return side.until(lambda: not any_worker_lives(side), 40, "workers still there") - begin
+
+
+# ---- mistakes ----
+
+
+def refused(side: Side, agent: int, what: str, begin: float) -> float:
+    """Until that agent has said why it cannot take part."""
+    return side.until(lambda: what in side.output(agent), SEEN_FOR, "nothing said") - begin
+
+
+def wrong_run_id(side: Side) -> float:
+    node = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--no-python", "--node-rank"]
+    script, begin = side.script(WAIT), time.time()
+    side.start("--rdzv-id", "a", *node, "0", script)
+    side.start("--rdzv-id", "b", *node, "1", script)
+    return refused(side, 1, "run id", begin)
+
+
+def silent_port(side: Side) -> float:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begin = time.time()
+        side.start(*c10d("2", silent.getsockname()[1]), side.script(WAIT))
+        return refused(side, 0, "says nothing", begin)

@@ -1,10 +1,11 @@
 """The peer: DistributedDataParallel as PyTorch's documentation recommends it (DistributedSampler, DataLoader, DDP wrapper), reading the
 same settings as ddptrain. The data set is decoded and normalised once before training, which favours this side.
 
-usage: torchrun ... python_ddp.py SETTINGS.json METRICS.jsonl [--save-every N CHECKPOINT]
+usage: torchrun ... python_ddp.py SETTINGS.json METRICS.jsonl [SAVE_EVERY CHECKPOINT]
 """
 
 import gzip
+import itertools
 import json
 import os
 import sys
@@ -88,9 +89,15 @@ def main():
     loss_of = nn.CrossEntropyLoss()
     metrics = open(sys.argv[2], "a", encoding="utf-8") if rank == 0 else None
     step, every, last = 0, settings["log"]["every_steps"], settings["max_steps"]
-    for epoch in range(settings["epochs"]):
+    if checkpoint and os.path.exists(checkpoint):  # started again after a failure
+        saved = torch.load(checkpoint)
+        model.module.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        step = saved["step"]
+    done = step % len(loader)  # of the epoch
+    for epoch in range(step // len(loader), settings["epochs"]):
         sampler.set_epoch(epoch)
-        for images, labels in loader:
+        for images, labels in itertools.islice(loader, done, None):
             optimizer.zero_grad()
             loss = loss_of(model(images), labels)
             loss.backward()
@@ -111,6 +118,7 @@ def main():
             if step == last:
                 dist.destroy_process_group()
                 return
+        done = 0
 
 
 main()

@@ -203,6 +203,7 @@ class Agent {
   void wait_for_output(int rank, Stream stream);
   void listen(int rank, Stream stream);
   bool read_output(int rank, Stream stream);
+  void drain_output(int rank);
   void end_output(int rank, Stream stream);
   void round_may_be_over();
   void end_round();
@@ -210,6 +211,7 @@ class Agent {
 
   // actions out
   void carry_out(const agent_action::StartRound& action);
+  void carry_out(const agent_action::StartWorker& action);
   void carry_out(const agent_action::Tell& action);
   void carry_out(const agent_action::SendSignal& action);
   void carry_out(const agent_action::Sweep& action);
@@ -241,7 +243,7 @@ class Agent {
   ConsoleWriter console_;
   WorkerOutput output_;
   std::vector<std::unique_ptr<RunObserver>> observers_;
-  std::array<steady_timer, 3> timers_;
+  std::array<steady_timer, 5> timers_;
   steady_timer pipe_timer_;
   StoreServer store_;
   AgentState state_;
@@ -272,7 +274,7 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
       signals_(io_, signals.descriptor()),
       console_(io_, STDOUT_FILENO, STDERR_FILENO),
       output_(io_, console_, output_settings(plan, files)),
-      timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_)},
+      timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_)},
       pipe_timer_(io_),
       store_(io_,
              [this](int rank, const channel::StoreReply& reply) {
@@ -283,7 +285,8 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
               .workers_have_channel = plan.kind == Plan::Kind::kTrain,
               .first_round = first_round_in(files.log_root, files.layout),
               .shutdown_timeout = plan.shutdown_timeout,
-              .restarts = {plan.max_restarts, plan.refill_by_progress}}),
+              .restarts = {plan.max_restarts, plan.refill_by_progress},
+              .regroup_limit = plan.regroup_limit}),
       inherited_environment_(environment_of_this_process()),
       chunk_(64 << 10),
       stuck_timer_(io_),
@@ -396,6 +399,7 @@ void Agent::on_notice(const guardian::Notice& notice) {
       Worker& worker = workers_[static_cast<std::size_t>(notice.worker)];
       worker.pid = 0;
       if (worker.channel) worker.channel->drain();  // its last words come before its end
+      if (train()) drain_output(notice.worker);
       store_.forget(notice.worker);
       if (notice.error != 0) {
         failed_to_start(static_cast<SpawnError::Stage>(notice.stage));
@@ -508,6 +512,19 @@ bool Agent::read_output(int rank, Stream stream) {
   return false;
 }
 
+// What a worker that has ended had printed: it may be evidence, and its successor has pipes of its own. Not for ever, since a
+// child of it may go on.
+void Agent::drain_output(int rank) {
+  constexpr int kMostChunks = 64;
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    const auto& pipe = workers_[static_cast<std::size_t>(rank)].pipes[static_cast<std::size_t>(stream)];
+    int unread = 0;
+    for (int i = 0; i < kMostChunks && pipe && ::ioctl(pipe->native_handle(), FIONREAD, &unread) == 0 && unread > 0; ++i) {
+      read_output(rank, stream);
+    }
+  }
+}
+
 void Agent::end_output(int rank, Stream stream) {
   auto& pipe = workers_[static_cast<std::size_t>(rank)].pipes[static_cast<std::size_t>(stream)];
   if (!pipe) return;
@@ -562,6 +579,18 @@ void Agent::carry_out(const agent_action::StartRound& action) {
   for (const RankAssignment& rank : ranks) start_worker(rank, action.restart_count);
   if (stuck_) stuck_->clear();
   look_for_stuck_workers();
+}
+
+void Agent::carry_out(const agent_action::StartWorker& action) {
+  restart_count_ = action.restart_count;
+  Worker& worker = workers_[static_cast<std::size_t>(action.rank)];
+  end_output(action.rank, Stream::kStdout);
+  end_output(action.rank, Stream::kStderr);
+  if (worker.channel) worker.channel->close();
+  worker = Worker{};
+  const auto ranks = ranks_here();
+  output_.begin_successor(action.rank, {action.round, action.restart_count, ranks});
+  start_worker(ranks[static_cast<std::size_t>(action.rank)], action.restart_count);
 }
 
 void Agent::take_master_port() {

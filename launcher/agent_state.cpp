@@ -101,6 +101,8 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
         using Message = std::decay_t<decltype(message)>;
         if constexpr (std::is_same_v<Message, channel::Hello>) {
           speaker.said_hello = true;
+        } else if constexpr (std::is_same_v<Message, channel::Regroupable>) {
+          regroupable_ = true;
         } else if constexpr (std::is_same_v<Message, channel::PhaseChange>) {
           speaker.step = std::max(speaker.step, message.step);
           speaker.says_done = message.phase == channel::Phase::kDone;
@@ -113,7 +115,8 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
         } else if constexpr (std::is_same_v<Message, channel::CheckpointPublished>) {
           newest_checkpoint_ = std::max(newest_checkpoint_, message.step);
         } else if constexpr (std::is_same_v<Message, channel::SignalReceived> || std::is_same_v<Message, channel::StopReady> ||
-                             std::is_same_v<Message, channel::WorkerError>) {
+                             std::is_same_v<Message, channel::WorkerError> || std::is_same_v<Message, channel::RegroupReady> ||
+                             std::is_same_v<Message, channel::Regrouped>) {
           hear(event.rank, message);
         }
       },
@@ -184,7 +187,11 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   switch (phase_) {
     case Phase::kRunning:
       reason_ = signal_name(event.signal);
-      stop_by_signal(event.signal);
+      if (regroup_ && settings_.shutdown_timeout.count() > 0) {  // then all of them can save
+        act(agent_action::SetTimer{AgentTimer::kRegroup, settings_.shutdown_timeout / 2});
+      } else {
+        stop_by_signal(event.signal);
+      }
       return;
     case Phase::kPausing:
       act(agent_action::CancelTimer{AgentTimer::kPause});
@@ -239,6 +246,12 @@ void AgentState::handle(const agent_event::TimerFired& event) {
       return;
     case AgentTimer::kPause:
       if (phase_ == Phase::kPausing) start_round();
+      return;
+    case AgentTimer::kRegroup:
+      if (regroup_) give_up_regroup("the workers did not come together again in time");
+      return;
+    case AgentTimer::kReplace:
+      start_successors();
       return;
   }
 }
@@ -318,6 +331,7 @@ void AgentState::start_round() {
   ++round_;
   workers_.assign(static_cast<std::size_t>(settings_.world_size), Worker{});
   for (Worker& worker : workers_) worker.live = true;
+  fell_back_ = false;
   round_started_ = now_;
   first_failure_ns_.reset();
   resumed_from_ = newest_checkpoint_;
@@ -345,7 +359,9 @@ void AgentState::worker_gone(int rank) {
   if (phase_ == Phase::kRunning && failed(gone)) {
     left_by_itself_ =
         settings_.workers_have_channel && gone.status && gone.status->signal == 0 && gone.status->code == kPreempted;
-    stop_for_failure(rank);
+    if (!replace(rank)) stop_for_failure(rank);
+  } else if (phase_ == Phase::kRunning && regroup_) {
+    give_up_regroup("rank " + std::to_string(global(rank)) + " has ended");  // the others would wait for it in vain
   } else if (phase_ == Phase::kSaving && agreement_) {
     const bool saved = gone.status && gone.status->signal == 0 && (gone.status->code == 0 || gone.status->code == kPreempted);
     if (saved) {
@@ -428,6 +444,7 @@ void AgentState::tell_step(std::int64_t step) {
 
 void AgentState::stop_now(int signal, milliseconds grace) {
   phase_ = Phase::kStopping;
+  leave_regroup();
   const auto ranks = live_ranks();
   for (int rank : ranks) ask_to_stop(worker(rank));
   if (grace.count() == 0) {
@@ -442,6 +459,7 @@ void AgentState::stop_now(int signal, milliseconds grace) {
 void AgentState::kill_all() {
   if (phase_ == Phase::kRunning || phase_ == Phase::kSaving) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
+    leave_regroup();
     phase_ = Phase::kStopping;
   }
   const auto ranks = live_ranks();
@@ -571,6 +589,10 @@ FailedRound AgentState::record_of(const Failure& first) const {
 }
 
 void AgentState::end_failed_round() {
+  if (fell_back_) {  // that failure is counted and told
+    start_round();
+    return;
+  }
   RoundFailed event = judge_round();
   history_.push_back(record_of(event.first));
   const RestartDecision decision = decide_restart(history_, settings_.restarts);

@@ -5,13 +5,18 @@
 // An agent of a job on many machines is a member: it does not decide when a round starts, whether a failed one is tried again
 // or when the job ends, but reports and obeys (rendezvous/member.hpp; launcher/job_link.cpp connects the two).
 //
+// When one of several workers with a channel is lost, the others may stay: the next round then has their processes, and only
+// the lost one is started anew (regroup.hpp, agent_regroup.cpp).
+//
 // A round goes  starting/running -> [stopping | saving] -> sweeping -> over; then the job ends, or the next round starts, maybe
 // after a pause. "Sweeping" is when every worker has ended and what they left behind is killed.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -19,6 +24,7 @@
 #include "common/channel/message.hpp"
 #include "launcher/error_file.hpp"
 #include "launcher/oom_verdict.hpp"
+#include "launcher/regroup.hpp"
 #include "launcher/restart_policy.hpp"
 #include "launcher/run_event.hpp"
 #include "launcher/stop_agreement.hpp"
@@ -32,6 +38,9 @@ struct AgentSettings {
   int first_round = 0;  // rounds are counted on over the invocations of a run directory
   std::chrono::milliseconds shutdown_timeout{30000};
   RestartLimits restarts{};
+  // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. Longer than this, or
+  // than twice the round's own start, it must not take. Workers with a channel only, and not of a member.
+  std::chrono::milliseconds regroup_limit{0};
 };
 
 struct Instant {
@@ -40,9 +49,11 @@ struct Instant {
 };
 
 enum class AgentTimer {
-  kSave,   // saving has taken too long: stop without it
-  kKill,   // stopping has taken too long: SIGKILL
-  kPause,  // before the next round
+  kSave,     // saving has taken too long: stop without it
+  kKill,     // stopping has taken too long: SIGKILL
+  kPause,    // before the next round
+  kRegroup,  // regrouping has taken too long: stop and start anew
+  kReplace,  // before the lost workers' successors start
 };
 
 namespace agent_event {
@@ -129,6 +140,12 @@ struct StartRound {
   int round = 0;
   int restart_count = 0;  // of this invocation
 };
+// In the place of a lost worker, beside those that stay.
+struct StartWorker {
+  int rank = 0;
+  int round = 0;
+  int restart_count = 0;
+};
 struct Tell {  // over the channel; ranks that have none or are gone are skipped
   std::vector<int> ranks;
   channel::FromAgent message;
@@ -177,9 +194,10 @@ struct Finish {
 }  // namespace agent_action
 
 using AgentAction =
-    std::variant<agent_action::StartRound, agent_action::Tell, agent_action::SendSignal, agent_action::Sweep,
-                 agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit, agent_action::ReportFailure,
-                 agent_action::ReportRoundOver, agent_action::ReportSignal, agent_action::ReportSteps, agent_action::Finish>;
+    std::variant<agent_action::StartRound, agent_action::StartWorker, agent_action::Tell, agent_action::SendSignal,
+                 agent_action::Sweep, agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit,
+                 agent_action::ReportFailure, agent_action::ReportRoundOver, agent_action::ReportSignal,
+                 agent_action::ReportSteps, agent_action::Finish>;
 
 class AgentState {
  public:
@@ -229,10 +247,17 @@ class AgentState {
   void hear(int rank, const channel::SignalReceived& message);
   void hear(int rank, const channel::StopReady& message);
   void hear(int rank, const channel::WorkerError& message);
+  void hear(int rank, const channel::RegroupReady& message);
+  void hear(int rank, const channel::Regrouped& message);
 
   void start_round();
   void worker_gone(int rank);
   void stop_for_failure(int rank);
+  bool replace(int rank);
+  void expect_anew(int rank);
+  void start_successors();
+  void leave_regroup();
+  void give_up_regroup(const std::string& why);
   void begin_saving();
   void announce_agreed_step();
   void tell_step(std::int64_t step);
@@ -290,6 +315,12 @@ class AgentState {
   int nodes_ = 1;
   std::optional<Failure> reported_;     // of this round
   std::optional<RoundFailed> verdict_;  // of the last round, waiting for what the coordinator decides
+
+  bool regroupable_ = false;                          // the workers say that they can
+  std::chrono::steady_clock::duration came_up_in_{};  // the newest round that began with new workers
+  std::optional<Regroup> regroup_;                    // under way
+  std::set<int> successors_;                          // to be started
+  bool fell_back_ = false;                            // it came to nothing: the round that follows is that loss's restart
 
   std::optional<StopAgreement> agreement_;
   std::optional<std::int64_t> agreed_step_;

@@ -1,6 +1,7 @@
 // See console.hpp.
 #include "launcher/console.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "common/signal_name.hpp"
@@ -19,6 +20,15 @@ template <class... Values>
 std::string printed(const char* format, Values... values) {
   char text[128];
   std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+// "rank 0", "ranks 0, 2 and 30 more"
+std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
   return text;
 }
 
@@ -78,6 +88,7 @@ void Console::see(const RunStarted& event) {
 }
 
 void Console::see(const RoundStarted& event) {
+  if (event.regroup) return say(2, printed("round %d, restart count %d, regrouping", event.round, event.restart_count));
   pids_.clear();
   left_.clear();
   figures_ = {};
@@ -244,6 +255,20 @@ void Console::see(const RoundFailed& event) {
     complain(consequence_line(failure));
   }
   complain(event.why);
+}
+
+void Console::see(const Regrouped& event) {
+  std::string text;
+  if (event.kept.empty()) {
+    text = "no worker was left that held the training state: going on from step " + format_count(event.step);
+  } else {
+    text = ranks_text(event.kept) + " kept step " + format_count(event.step);
+  }
+  say(0, text + "; " + ranks_text(event.replaced) + " replaced in " + printed("%.2f s", event.seconds));
+}
+
+void Console::see(const RegroupFailed& event) {
+  complain("the workers could not regroup (" + event.why + "): starting all of them again from the newest checkpoint");
 }
 
 void Console::see(const StopRequested& event) {

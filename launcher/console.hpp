@@ -33,6 +33,8 @@ class Console : public RunObserver {
   void see(const WorkerSpoke& event);
   void see(const WorkerEnded& event);
   void see(const RoundFailed& event);
+  void see(const Regrouped& event);
+  void see(const RegroupFailed& event);
   void see(const StopRequested& event);
   void see(const RunEnded& event);
 

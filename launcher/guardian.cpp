@@ -352,6 +352,7 @@ void Guardian::reap_worker(int number) {
     notice.core_dumped = info.si_code == CLD_DUMPED ? 1 : 0;
   }
   if (info.si_status != 0 && !found->second.killed) notice.memory = memory_of(number, found->second, info, usage);
+  cgroups_.forget(number);
   if (const auto error = spawn_errors_.find(number); error != spawn_errors_.end()) {
     notice.error = error->second.error;
     notice.stage = static_cast<std::int32_t>(error->second.stage);

@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMostWorkers = 4096;
 constexpr int kDefaultRestarts = 3;
+constexpr std::chrono::seconds kRegroupLimit{60};  // a new worker on a busy machine
 
 // What a train.json's run has its own ways for.
 constexpr std::array<std::string_view, 6> kOnlyForScripts{"redirects",
@@ -62,6 +63,7 @@ class Planner {
     choose_program();
     choose_workers();
     choose_restarts();
+    choose_recovery();
     choose_stopping();
     choose_folders();
     choose_output();
@@ -169,6 +171,13 @@ class Planner {
     }
     keep("max_restarts", std::to_string(plan_.max_restarts) + (plan_.refill_by_progress ? ", refilled by progress" : ""),
          source);
+  }
+
+  void choose_recovery() {
+    const Setting& setting = *settings_.find("recovery");
+    if (!train()) return;
+    if (setting.value == "live") plan_.regroup_limit = kRegroupLimit;
+    keep("recovery", setting.value, setting.source);
   }
 
   void choose_stopping() {

@@ -62,6 +62,7 @@ struct Plan {
   int max_restarts = 0;
   bool refill_by_progress = false;  // DECISIONS.md 1
   std::chrono::milliseconds shutdown_timeout{30000};
+  std::chrono::milliseconds regroup_limit{0};  // kTrain: a lost worker is replaced beside the others within it; 0: never
   std::vector<int> signals_to_handle;
 
   bool json = false;  // console speaks JSON lines

@@ -165,6 +165,7 @@ struct Report::Impl {
                                       {"world_size", event.world_size},
                                       {"nodes", event.nodes},
                                       {"group_rank", event.group_rank},
+                                      {"regroup", nullptr},
                                       {"started_ns", event.time_ns},
                                       {"ended_ns", nullptr},
                                       {"workers", Json::array()},
@@ -246,8 +247,27 @@ struct Report::Impl {
                         worker.value("ended_ns", event.first.time_ns) < event.first.time_ns;
       if (left) failed["left_early"].push_back(worker["rank"]);
     }
-    failed["decision"] = event.decision == RoundFailed::Decision::kRestart ? "restart" : "give_up";
+    failed["decision"] = name_of(event.decision);
     failed["why"] = event.why;
+    write();
+  }
+
+  void add(const Regrouped& event) {
+    if (!has_round()) return;
+    round()["regroup"] = Json{{"step", event.step},
+                              {"kept", event.kept},
+                              {"replaced", event.replaced},
+                              {"seconds", event.seconds},
+                              {"time_ns", event.time_ns}};
+    write();
+  }
+
+  void add(const RegroupFailed& event) {
+    if (!has_round()) return;
+    round()["regroup"] = Json{{"failed", event.why}, {"time_ns", event.time_ns}};
+    round()["ended_ns"] = event.time_ns;
+    round()["decision"] = "restart";
+    round()["why"] = "the workers could not regroup: " + event.why;
     write();
   }
 

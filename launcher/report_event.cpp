@@ -140,7 +140,8 @@ std::string event_json_line(const RunEvent& event) {
                                 {"restart_count", e.restart_count},
                                 {"world_size", e.world_size},
                                 {"group_rank", e.group_rank},
-                                {"nodes", e.nodes}});
+                                {"nodes", e.nodes},
+                                {"regroup", e.regroup}});
           },
           [](const NodesChanged& e) {
             Json object{
@@ -176,9 +177,21 @@ std::string event_json_line(const RunEvent& event) {
                 {"event", "round_failed"}, {"time_ns", e.time_ns}, {"round", e.round}, {"first_cause", failure_json(e.first)}};
             object["consequences"] = Json::array();
             for (const Failure& failure : e.consequences) object["consequences"].push_back(failure_json(failure));
-            object["decision"] = e.decision == RoundFailed::Decision::kRestart ? "restart" : "give_up";
+            object["decision"] = name_of(e.decision);
             object["why"] = e.why;
             return line_of(object);
+          },
+          [](const Regrouped& e) {
+            return line_of(Json{{"event", "regrouped"},
+                                {"time_ns", e.time_ns},
+                                {"round", e.round},
+                                {"step", e.step},
+                                {"kept", e.kept},
+                                {"replaced", e.replaced},
+                                {"seconds", e.seconds}});
+          },
+          [](const RegroupFailed& e) {
+            return line_of(Json{{"event", "regroup_failed"}, {"time_ns", e.time_ns}, {"round", e.round}, {"why", e.why}});
           },
           [](const StopRequested& e) {
             return line_of(Json{{"event", "stop_requested"},

@@ -13,6 +13,18 @@ std::string describe(const ExitStatus& status) {
   return text;
 }
 
+const char* name_of(RoundFailed::Decision decision) {
+  switch (decision) {
+    case RoundFailed::Decision::kRestart:
+      return "restart";
+    case RoundFailed::Decision::kRegroup:
+      return "regroup";
+    case RoundFailed::Decision::kGiveUp:
+      return "give_up";
+  }
+  return "unknown";
+}
+
 const char* name_of(Cause cause) {
   switch (cause) {
     case Cause::kExitCode:

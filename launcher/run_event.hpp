@@ -76,6 +76,7 @@ struct RoundStarted {
   int workers_here = 0;  // on this node; 0: all of them
   int group_rank = 0;
   int nodes = 1;
+  bool regroup = false;  // only lost workers are started, the others stay
 };
 // Of a job on many machines: who is here, who has gone, who leads.
 struct NodesChanged {
@@ -105,8 +106,24 @@ struct RoundFailed {
   int round;
   Failure first;
   std::vector<Failure> consequences;
-  enum class Decision { kRestart, kGiveUp } decision;
+  enum class Decision { kRestart, kRegroup, kGiveUp } decision;
   std::string why;  // "restart 1 of 3", "budget of 3 spent", "usage errors are not restarted"
+  std::int64_t time_ns;
+};
+const char* name_of(RoundFailed::Decision decision);  // "restart", "regroup", "give_up"
+// After a loss that was answered with kRegroup: all workers of the new round are together and go on.
+struct Regrouped {
+  int round;
+  std::vector<int> kept;      // ranks whose state survived; empty: the newest checkpoint is what they go on from
+  std::vector<int> replaced;  // ranks with a new process
+  std::int64_t step;          // finished
+  double seconds;             // from the loss
+  std::int64_t time_ns;
+};
+// It did not come to that; the job starts anew from its newest checkpoint.
+struct RegroupFailed {
+  int round;
+  std::string why;
   std::int64_t time_ns;
 };
 // A signal to the agent.
@@ -123,7 +140,7 @@ struct RunEnded {
 };
 
 using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed,
-                              StopRequested, RunEnded>;
+                              Regrouped, RegroupFailed, StopRequested, RunEnded>;
 
 class RunObserver {
  public:

@@ -28,6 +28,8 @@ class WorkerCgroups {
   std::int64_t kills_before(int worker) const;  // its out-of-memory count when it was placed
   // SIGKILL to everything in any of them.
   void kill() const;
+  // It has ended; its successor is placed for itself.
+  void forget(int worker) { placed_.erase(worker); }
   void end_round() { placed_.clear(); }
   // Removes all folders; call when nothing lives in them.
   void remove();

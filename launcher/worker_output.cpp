@@ -88,6 +88,20 @@ struct WorkerOutput::Impl {
 
   // ---- files ----
 
+  // Of a worker that is about to start. `folder` is the round's, empty without files.
+  void renew(Source& s, const OutputRound& starting, const fs::path& folder) const {
+    const auto place = static_cast<std::size_t>(s.worker);
+    s.who = place < starting.ranks.size() ? starting.ranks[place] : RankAssignment{.rank = s.worker, .local_rank = s.worker};
+    s.prefix = settings.script ? line_prefix(settings.script->prefix_template, s.who, host_name())
+                               : "[rank " + std::to_string(s.who.rank) + "] ";
+    s.folder = folder.empty() ? fs::path() : worker_folder(folder, settings.layout, s.who.rank, s.who.local_rank);
+    s.splitter = {};
+    s.copied = {};
+    s.by_itself = false;
+    s.head = Source::Head::kNone;
+    s.tail.clear();
+  }
+
   void close_logs() {
     for (Source& s : sources) close_log(s);
     for (FilteredCopy& each : copies) each.close();
@@ -280,19 +294,20 @@ void WorkerOutput::begin_round(const OutputRound& round) {
       files ? round_folder(settings.log_root, settings.layout, round.round, round.restart_count) : fs::path();
   impl_->repeated = files && folder == impl_->round;
   impl_->round = folder;
-  for (Impl::Source& s : impl_->sources) {
-    const auto place = static_cast<std::size_t>(s.worker);
-    s.who = place < round.ranks.size() ? round.ranks[place] : RankAssignment{.rank = s.worker, .local_rank = s.worker};
-    s.prefix = settings.script ? line_prefix(settings.script->prefix_template, s.who, host_name())
-                               : "[rank " + std::to_string(s.who.rank) + "] ";
-    s.folder = files ? worker_folder(folder, settings.layout, s.who.rank, s.who.local_rank) : fs::path();
-    s.splitter = {};
-    s.copied = {};
-    s.by_itself = false;
-    s.head = Impl::Source::Head::kNone;
-    s.tail.clear();
-  }
+  for (Impl::Source& s : impl_->sources) impl_->renew(s, round, folder);
   if (files) impl_->open_logs();
+}
+
+void WorkerOutput::begin_successor(int worker, const OutputRound& round) {
+  const WorkerOutputSettings& settings = impl_->settings;
+  const fs::path folder = settings.log_root.empty()
+                              ? fs::path()
+                              : round_folder(settings.log_root, settings.layout, round.round, round.restart_count);
+  if (!folder.empty()) impl_->complain(folder, make_folder(folder));
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    impl_->close_log(impl_->source(worker, stream));
+    impl_->renew(impl_->source(worker, stream), round, folder);
+  }
 }
 
 void WorkerOutput::begin_worker(int worker) {

@@ -50,6 +50,8 @@ class WorkerOutput {
   void begin_round(const OutputRound& round);
   // Before the worker starts: makes its folder, where its error file will be, and its log files.
   void begin_worker(int worker);
+  // The worker is started anew while the others of an earlier round go on: its files are those of the new round.
+  void begin_successor(int worker, const OutputRound& round);
   // What the worker is to write to by itself, the caller's to close; -1: a pipe, whose bytes are to come here.
   int take_descriptor(int worker, Stream stream);
   void bytes(int worker, Stream stream, std::span<const char> data);

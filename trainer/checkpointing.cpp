@@ -61,6 +61,7 @@ void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
 }
 
 bool Checkpointing::due(std::int64_t step) const {
+  if (step == current_.step) return false;  // asked again after a regroup
   const CheckpointConfig& config = setting_.config;
   if (config.every_steps > 0 && step % config.every_steps == 0) return true;
   if (config.keep_best > 0 && evaluated_step_ == step) return true;

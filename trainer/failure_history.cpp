@@ -17,8 +17,8 @@ FailureHistory read_failure_history(std::istream& metrics) {
     if (!record.contains("time_ns") || !record["time_ns"].is_number_integer()) continue;
     const auto& event = record["event"].get_ref<const std::string&>();
     const auto time = record["time_ns"].get<std::int64_t>();
-    const bool begins = event == "restart" || event == "resume";
-    if (event == "restart" || (event == "resume" && !ended)) ++history.failures;
+    const bool begins = event == "restart" || event == "resume" || event == "regroup";
+    if (event == "restart" || event == "regroup" || (event == "resume" && !ended)) ++history.failures;
     if (!begins && before && time > *before) history.seconds += static_cast<double>(time - *before) / 1e9;
     before = time;
     ended = event == "end";

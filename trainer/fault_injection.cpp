@@ -14,8 +14,8 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view word) {
   throw UsageError("DDPTRAIN_FAULT: '" + std::string(word) +
-                   "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang [rank=N|all] [step=N] [restart=N] "
-                   "[phase=step|backward|optimizer|saving|evaluating|exit]");
+                   "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang [rank=N|all] [step=N] [restart=N|any] "
+                   "[phase=joining|step|backward|optimizer|saving|evaluating|exit]");
 }
 
 template <typename Integer>
@@ -27,6 +27,7 @@ Integer number(std::string_view word, std::string_view digits) {
 }
 
 FaultPhase phase_named(std::string_view word, std::string_view name) {
+  if (name == "joining") return FaultPhase::kJoining;
   if (name == "step") return FaultPhase::kStep;
   if (name == "backward") return FaultPhase::kBackward;
   if (name == "optimizer") return FaultPhase::kOptimizer;
@@ -66,7 +67,7 @@ void read_setting(Fault& fault, std::string_view word) {
   } else if (key == "step") {
     fault.step = number<std::int64_t>(word, value);
   } else if (key == "restart") {
-    fault.restart = number<int>(word, value);
+    fault.restart = value == "any" ? std::nullopt : std::optional<int>(number<int>(word, value));
   } else if (key == "phase") {
     fault.phase = phase_named(word, value);
   } else {
@@ -98,7 +99,7 @@ Fault parse_fault(std::string_view specification) {
 }
 
 Faults::Faults(const Fault& fault, int rank, int restart) {
-  if (restart == fault.restart && (!fault.rank || *fault.rank == rank)) fault_ = fault;
+  if ((!fault.restart || *fault.restart == restart) && (!fault.rank || *fault.rank == rank)) fault_ = fault;
 }
 
 void Faults::strike() const {

@@ -1,12 +1,12 @@
 // Faults on order, for tests: DDPTRAIN_FAULT makes one rank die, fail or hang at an exact point of a run. The specification is
 //
-//     KIND [rank=N|all] [step=N] [restart=N] [phase=PHASE]
+//     KIND [rank=N|all] [step=N] [restart=N|any] [phase=PHASE]
 //
 // KIND: kill (SIGKILL to itself), segv, exit=CODE, oom (as an allocator that refuses), nan (the step's loss is not a number),
 // hang. `step` counts finished steps when it happens (default 0), `rank` is 0 by default, and it happens only in the process
-// whose TORCHELASTIC_RESTART_COUNT is `restart` (default 0). PHASE: step (default; at the start of that step), backward (in the
-// middle of its backward pass), optimizer (before its update), saving (in the middle of writing the first checkpoint of at
-// least that step), evaluating, exit (at the very end).
+// whose TORCHELASTIC_RESTART_COUNT is `restart` (default 0). PHASE: joining (before the group is made), step (default; at the
+// start of that step), backward (in the middle of its backward pass), optimizer (before its update), saving (in the middle of
+// writing the first checkpoint of at least that step), evaluating, exit (at the very end).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 namespace ddprun::trainer {
 
 enum class FaultKind { kKill, kSegv, kExit, kOom, kNan, kHang };
-enum class FaultPhase { kStep, kBackward, kOptimizer, kSaving, kEvaluating, kExit };
+enum class FaultPhase { kJoining, kStep, kBackward, kOptimizer, kSaving, kEvaluating, kExit };
 
 struct Fault {
   FaultKind kind = FaultKind::kKill;
   int exit_code = 1;
   std::optional<int> rank = 0;  // nullopt: all
   std::int64_t step = 0;
-  int restart = 0;
+  std::optional<int> restart = 0;  // nullopt: any
   FaultPhase phase = FaultPhase::kStep;
 };
 

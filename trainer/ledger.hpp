@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -14,6 +15,9 @@ namespace ddprun::trainer {
 // Works on a full disk; a file that can't be cut is told to `on_trouble`.
 void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
                 const std::function<void(const std::string&)>& on_trouble);
+
+// The newest step in this rank's file; nothing where there is none.
+std::optional<std::int64_t> newest_in_ledger(const std::filesystem::path& folder, int rank);
 
 class Ledger {
  public:

@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstring>
 #include <utility>
@@ -63,6 +64,41 @@ std::string Peers::from_rank_0(const std::string& text) const {
   broadcast(*group_, shared);
   if (!device_.is_cpu()) own.copy_(shared);
   return result;
+}
+
+std::vector<std::int64_t> Peers::from_all(std::int64_t value) const {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(world_), 0);
+  values[static_cast<std::size_t>(rank_)] = value;
+  if (world_ == 1) return values;
+  at::Tensor own = at::from_blob(values.data(), {world_}, at::kLong);
+  at::Tensor shared = own.to(device_);
+  all_reduce(*group_, shared, c10d::ReduceOp::SUM);
+  if (!device_.is_cpu()) own.copy_(shared);
+  return values;
+}
+
+void Peers::send(const at::Tensor& tensor, int to) const {
+  std::vector<at::Tensor> tensors{tensor};
+  group_->send(tensors, to, /*tag=*/0)->wait();
+}
+
+void Peers::receive(at::Tensor tensor, int from) const {
+  std::vector<at::Tensor> tensors{std::move(tensor)};
+  group_->recv(tensors, from, /*tag=*/0)->wait();
+}
+
+void Peers::send(const std::string& text, int to) const {
+  send(at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong), to);
+  std::string copy = text;
+  if (!copy.empty()) send(at::from_blob(copy.data(), {static_cast<std::int64_t>(copy.size())}, at::kByte), to);
+}
+
+std::string Peers::receive_text(int from) const {
+  const at::Tensor size = at::zeros({1}, at::kLong);
+  receive(size, from);
+  std::string text(static_cast<std::size_t>(size.item<std::int64_t>()), '\0');
+  if (!text.empty()) receive(at::from_blob(text.data(), {static_cast<std::int64_t>(text.size())}, at::kByte), from);
+  return text;
 }
 
 }  // namespace ddprun::trainer

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace ddprun::trainer {
 
@@ -26,6 +27,13 @@ class Peers {
   std::int64_t largest(std::int64_t value) const { return -smallest(-value); }
   // Everybody returns rank 0's text.
   std::string from_rank_0(const std::string& text) const;
+  // Every rank's value, in the order of ranks.
+  std::vector<std::int64_t> from_all(std::int64_t value) const;
+  // Between two ranks: what the one sends the other receives, in the same order. Tensors on the CPU, contiguous.
+  void send(const std::string& text, int to) const;
+  std::string receive_text(int from) const;
+  void send(const at::Tensor& tensor, int to) const;
+  void receive(at::Tensor tensor, int from) const;
   // Returns when every rank is here.
   void meet() const { smallest(0); }
 

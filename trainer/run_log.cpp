@@ -25,6 +25,7 @@ std::int64_t realtime_ns() {
 
 void RunLog::open(const RunLayout& layout, const TrainConfig& config, const RunLength& length, std::int64_t resume_step) {
   length_ = length;
+  opened_ = true;
   if (rank_ != 0) return;
   const auto on_trouble = [this](const std::string& trouble) {
     std::fprintf(stderr, "ddptrain: rank 0: %s; training goes on\n", trouble.c_str());
@@ -41,6 +42,17 @@ void RunLog::resumed(Again again, std::int64_t step, int world, const std::strin
   fields["checkpoint"] = checkpoint;
   metrics_->write(again == Again::kRestart ? "restart" : "resume", fields);
   say("resumed at step %lld from %s", static_cast<long long>(step), checkpoint.c_str());
+}
+
+void RunLog::regrouped(std::int64_t step, int world, const std::vector<int>& replaced) {
+  if (rank_ != 0) return;
+  metrics_->write("regroup", {{"step", step}, {"world_size", world}, {"replaced", replaced}});
+}
+
+void RunLog::catch_up(const std::optional<StepFigures>& figures, const std::optional<StepEvaluation>& evaluation) {
+  if (rank_ != 0) return;
+  if (figures && metrics_->newest("step") < figures->step) step(figures->step, figures->loss, figures->lr);
+  if (evaluation && metrics_->newest("eval") < evaluation->step) this->evaluation(evaluation->step, evaluation->result);
 }
 
 void RunLog::start_clock(std::int64_t step) {

@@ -17,6 +17,7 @@
 #include "trainer/metrics/metrics_log.hpp"
 #include "trainer/run_length.hpp"
 #include "trainer/status.hpp"
+#include "trainer/training_state.hpp"
 
 namespace ddprun::trainer {
 
@@ -30,6 +31,11 @@ class RunLog {
   // The run goes on from a checkpoint: in a new invocation, or in the same one after a failure.
   enum class Again { kResume, kRestart };
   void resumed(Again again, std::int64_t step, int world, const std::string& checkpoint);
+  // The run goes on with the state of those that outlived the loss of others; `replaced`: ranks that are new processes.
+  void regrouped(std::int64_t step, int world, const std::vector<int>& replaced);
+  // Writes what the other ranks know of the newest step and evaluation, unless it is written.
+  void catch_up(const std::optional<StepFigures>& figures, const std::optional<StepEvaluation>& evaluation);
+  bool is_open() const { return opened_; }
   // Training begins: speed is measured from here.
   void start_clock(std::int64_t step);
   // Something that is no training took that long: it doesn't count for the speed.
@@ -59,6 +65,7 @@ class RunLog {
 
   Status& status_;
   int rank_;
+  bool opened_ = false;
   RunLength length_;
   std::unique_ptr<MetricsLog> metrics_;  // rank 0
   std::unique_ptr<EventFile> events_;    // rank 0, when asked for

@@ -99,6 +99,7 @@ void train_step(TrainingState& state, Workspace& work) {
   const Share share = work.loader->next();
   const bool logs = logs_after(work.length, config, state.step + 1);
 
+  begin_step(state);
   seed_step(work, state.step);
   work.faults.at(FaultPhase::kStep, state.step);
   arm_backward_fault(state, work);
@@ -109,9 +110,11 @@ void train_step(TrainingState& state, Workspace& work) {
   work.faults.at(FaultPhase::kOptimizer, state.step);
   const double lr = config.optimizer.lr *
                     learning_rate_factor(config.schedule, state.step, work.length.steps_per_epoch, work.length.total_steps);
+  begin_update(state);
   state.optimizer->step(lr);
-
-  ++state.step;
+  end_step(state);
+  if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
+  if (logs) state.figures = StepFigures{state.step, loss, lr};
   work.status.reach(state.step, work.length.epoch_of(state.step));
   if (work.ledger) work.ledger->write(state.step, share.epoch, share.position, share.samples);
   if (logs) {
@@ -127,6 +130,7 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   work.faults.at(FaultPhase::kEvaluating, state.step);
   const Evaluation result =
       evaluate(*state.model, work.test_set, work.normalization, work.config.eval_batch_size, work.device, work.peers);
+  state.evaluation = StepEvaluation{state.step, result};
   work.log.evaluation(state.step, result);
   if (work.checkpointing) work.checkpointing->evaluated(state.step, result);
   work.log.stood_still(std::chrono::steady_clock::now() - begin);
@@ -134,7 +138,16 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
 }
 
 void save(const TrainingState& state, Workspace& work, Checkpointing::Need need) {
-  work.checkpointing->save(state, work.config, work.length, work.parallel->bucket_order(), work.peers.world(), need);
+  work.checkpointing->save(state, work.config, work.length, state.bucket_order, work.peers.world(), need);
+}
+
+// Evaluation comes first: a checkpoint of this step says that its evaluation is in the log.
+void follow_step(TrainingState& state, Workspace& work) {
+  const bool evaluated = state.evaluation && state.evaluation->step == state.step;
+  if (evaluates_after(work.length, work.config, state.step) && !evaluated) evaluate_and_log(state, work);
+  if (work.checkpointing && state.step < work.length.total_steps && work.checkpointing->due(state.step)) {
+    save(state, work, Checkpointing::Need::kUseful);
+  }
 }
 
 // Rank 0 saves; nobody leaves before that is published.
@@ -146,23 +159,22 @@ void save_last(const TrainingState& state, Workspace& work) {
 }  // namespace
 
 Outcome train(TrainingState& state, Workspace& work) {
-  const std::int64_t started_from = state.step;
   work.status.reach(state.step, work.length.epoch_of(state.step));
   work.status.enter(channel::Phase::kRunning);
   work.log.start_clock(state.step);
+  if (work.regrouped && state.step > state.started_from) {
+    work.log.catch_up(state.figures, state.evaluation);
+    follow_step(state, work);
+  }
 
   while (state.step < work.length.total_steps) {
     if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
-      if (state.step > started_from) save_last(state, work);  // else what it stands on is what it was started from
+      if (state.step > state.started_from) save_last(state, work);  // else what it stands on is what it was started from
       return Outcome::kPreempted;
     }
     train_step(state, work);
     if (work.checkpointing) work.checkpointing->report_finished();
-    // Evaluation comes first: a checkpoint of this step says that its evaluation is in the log.
-    if (evaluates_after(work.length, work.config, state.step)) evaluate_and_log(state, work);
-    if (work.checkpointing && state.step < work.length.total_steps && work.checkpointing->due(state.step)) {
-      save(state, work, Checkpointing::Need::kUseful);
-    }
+    follow_step(state, work);
   }
   save_last(state, work);
   return Outcome::kDone;

@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 #include <unordered_map>
+#include <utility>
 
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
@@ -83,7 +84,38 @@ void restore(TrainingState& state, const CheckpointState& saved, const RunLength
   copy_weights(state, saved.model, source.string(), /*buffers_too=*/true);
   state.optimizer->load_state(saved.optimizer);
   state.step = saved.step;
+  state.started_from = saved.step;
   state.bucket_order = saved.bucket_order;
+}
+
+void begin_step(TrainingState& state) {
+  const at::NoGradGuard no_gradients;
+  state.stage = TrainingState::Stage::kExchanging;
+  if (state.buffers_before.size() != state.buffers.size()) {
+    state.buffers_before.clear();
+    for (const NamedTensor& buffer : state.buffers) state.buffers_before.push_back(buffer.tensor.detach().clone());
+    return;
+  }
+  for (std::size_t i = 0; i < state.buffers.size(); ++i) state.buffers_before[i].copy_(state.buffers[i].tensor);
+}
+
+void begin_update(TrainingState& state) {
+  state.stage = TrainingState::Stage::kUpdating;
+}
+
+void end_step(TrainingState& state) {
+  ++state.step;
+  state.stage = TrainingState::Stage::kBetweenSteps;
+}
+
+bool undo_step(TrainingState& state) {
+  using Stage = TrainingState::Stage;
+  if (state.model) state.model->train();  // an evaluation may be what failed
+  const Stage stage = std::exchange(state.stage, Stage::kBetweenSteps);
+  if (stage != Stage::kExchanging) return stage == Stage::kBetweenSteps;
+  const at::NoGradGuard no_gradients;
+  for (std::size_t i = 0; i < state.buffers.size(); ++i) state.buffers[i].tensor.detach().copy_(state.buffers_before[i]);
+  return true;
 }
 
 CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,

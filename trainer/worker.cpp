@@ -4,6 +4,7 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@
 #include "common/run_directory.hpp"
 #include "common/run_lock.hpp"
 #include "common/version.hpp"
+#include "trainer/data/sampler.hpp"
 #include "trainer/failure.hpp"
 #include "trainer/failure_history.hpp"
 #include "trainer/kept_history.hpp"
@@ -27,9 +29,11 @@
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/environment.hpp"
 #include "trainer/parallel/process_group.hpp"
+#include "trainer/recovery.hpp"
 #include "trainer/resume.hpp"
 #include "trainer/run_claim.hpp"
 #include "trainer/signals.hpp"
+#include "trainer/state_sharing.hpp"
 #include "trainer/stopping.hpp"
 #include "trainer/train.hpp"
 
@@ -81,12 +85,15 @@ class Worker {
   int fail(const std::exception_ptr& error);
 
  private:
+  int run_in_group();
+  void leave_group();
   void connect_agent();
   void read_config();
   void join_peers();
   bool claim_directory();
   void prepare_state();
   void prepare_workspace();
+  void open_ledger();
   void keep_history();
   Checkpointing::Setting checkpoint_setting() const;
   int finish(Outcome outcome);
@@ -101,17 +108,22 @@ class Worker {
   StopGate gate_;
   Status status_;
   std::unique_ptr<Stopping> stopping_;
+  std::unique_ptr<Recovery> recovery_;  // with an agent
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<SignalWatch> signals_;
   std::future<Data> data_coming_;
   Data data_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  int generation_ = 0;  // of the group
   std::optional<Peers> peers_;
   std::optional<RunLog> log_;
   RunClaim directory_;
   RunLength length_;
   TrainingState state_;
+  bool state_is_whole_ = false;  // it is that after state_.step steps
+  bool state_is_survivors_ = false;
+  std::unique_ptr<Checkpointing> checkpointing_;  // between two workspaces
   std::unique_ptr<Workspace> work_;
 };
 
@@ -119,10 +131,23 @@ int Worker::run() {
   environment_ = read_environment();
   connect_agent();
   read_config();
+  if (recovery_ && group_can_be_broken(*device_, environment_)) agent_->send(channel::Regroupable{});
   data_coming_ =
       std::async(std::launch::async, [this] { return load_data(config_.data); });  // beside LibTorch's and the group's start
+  while (true) {
+    try {
+      return run_in_group();
+    } catch (...) {
+      if (!recovery_ || !recovery_->survives(std::current_exception())) throw;
+    }
+    leave_group();
+  }
+}
+
+// From the making of a group to the end of the run, or to the loss of a peer.
+int Worker::run_in_group() {
   join_peers();
-  data_ = data_coming_.get();
+  if (data_coming_.valid()) data_ = data_coming_.get();
   if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
   prepare_state();
   prepare_workspace();
@@ -130,18 +155,32 @@ int Worker::run() {
   return finish(outcome);
 }
 
+// What the state needs no more goes; a checkpoint that is being written is none of the group's business.
+void Worker::leave_group() {
+  if (!undo_step(state_)) state_is_whole_ = false;
+  if (work_) checkpointing_ = std::move(work_->checkpointing);
+  work_.reset();
+  peers_.reset();
+  group_.reset();
+  store_.reset();
+}
+
 void Worker::connect_agent() {
   if (environment_.channel_fd < 0) {
     stopping_ = std::make_unique<StoppingByStore>(gate_);
   } else {
     auto by_agent = std::make_unique<StoppingByAgent>(gate_);
+    recovery_ = std::make_unique<Recovery>(environment_.restart_count);
     channel::Hello hello;
     hello.version = torch_and_version();
     hello.pid = ::getpid();
     agent_ = std::make_unique<AgentChannel>(
-        environment_.channel_fd, hello,
-        [stop = by_agent.get()](const channel::FromAgent& message) { stop->on_message(message); });
+        environment_.channel_fd, hello, [stop = by_agent.get(), recovery = recovery_.get()](const channel::FromAgent& message) {
+          stop->on_message(message);
+          recovery->on_message(message);
+        });
     by_agent->attach(*agent_);
+    recovery_->attach(*agent_);
     stopping_ = std::move(by_agent);
     status_.attach(agent_.get());
   }
@@ -166,13 +205,16 @@ void Worker::read_config() {
 void Worker::join_peers() {
   status_.enter(channel::Phase::kJoining);
   const int world = environment_.world_size;
+  generation_ = recovery_ ? recovery_->begin_group(state_is_whole_ ? state_.step : -1) : environment_.restart_count;
+  faults_.at(FaultPhase::kJoining, state_.step);
   if (world > 1) {
     const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp.timeout_s * 1000));
-    store_ = make_store(environment_, agent_.get(), timeout);
-    group_ = make_process_group(environment_, store_, *device_, environment_.restart_count, timeout);
+    store_ = make_store(environment_, agent_.get(), timeout, generation_);
+    if (agent_) meet_in_store(environment_, store_, generation_, timeout);
+    group_ = make_process_group(environment_, store_, *device_, generation_, timeout);
   }
   peers_.emplace(group_, environment_.rank, world, *device_);
-  log_.emplace(status_, environment_.rank);
+  if (!log_) log_.emplace(status_, environment_.rank);
   if (auto* by_store = dynamic_cast<StoppingByStore*>(stopping_.get())) {
     by_store->attach(store_, environment_.rank, world, environment_.restart_count);
   }
@@ -201,10 +243,19 @@ bool Worker::claim_directory() {
 void Worker::prepare_state() {
   length_ = run_length(config_, data_.train.size());
   const auto& images = data_.train.images;
-  state_ =
-      new_training_state(config_, {.channels = images.size(1), .height = images.size(2), .width = images.size(3)}, *device_);
+  if (!state_is_whole_) {
+    state_ =
+        new_training_state(config_, {.channels = images.size(1), .height = images.size(2), .width = images.size(3)}, *device_);
+  }
+  const Sharing sharing = recovery_ ? share_state(state_, state_is_whole_, *peers_) : Sharing{};
+  state_is_survivors_ = sharing.somebody_had_it;
+  if (state_is_survivors_) {
+    if (!log_->is_open()) log_->open(directory_.layout, config_, length_, state_.step);
+    log_->regrouped(state_.step, peers_->world(), sharing.without);
+    return;
+  }
 
-  const auto from = choose_resume(options_, environment_.restart_count, directory_.layout.checkpoints(), *peers_, warn());
+  const auto from = choose_resume(options_, generation_, directory_.layout.checkpoints(), *peers_, warn());
   std::string differences;
   if (from) {
     const CheckpointState saved = load_checkpoint(from->path);
@@ -214,13 +265,14 @@ void Worker::prepare_state() {
   if (!from) keep_history();
   log_->open(directory_.layout, config_, length_, state_.step);
   if (from) {
-    log_->resumed(environment_.restart_count > 0 ? RunLog::Again::kRestart : RunLog::Again::kResume, state_.step,
-                  peers_->world(), from->path.string());
+    log_->resumed(generation_ > 0 ? RunLog::Again::kRestart : RunLog::Again::kResume, state_.step, peers_->world(),
+                  from->path.string());
   }
   if (!differences.empty() && peers_->rank() == 0) {
     std::fprintf(stderr, "ddptrain: the numbers agree with those of the run so far to rounding, not to the bit: %s\n",
                  differences.c_str());
   }
+  state_is_whole_ = true;
 }
 
 // Whoever removed the checkpoints of a run may not have meant its figures.
@@ -254,7 +306,9 @@ void Worker::prepare_workspace() {
                             .status = status_,
                             .log = *log_,
                             .gate = gate_,
-                            .peers = *peers_});
+                            .peers = *peers_,
+                            .checkpointing = std::move(checkpointing_),
+                            .regrouped = state_is_survivors_});
   work_->loader = std::make_unique<Loader>(data_.train, data_.normalization,
                                            LoaderOptions{.batch_size = config_.batch_size,
                                                          .micro_batch_size = config_.micro_batch_size,
@@ -268,20 +322,37 @@ void Worker::prepare_workspace() {
   for (const NamedTensor& parameter : state_.parameters) work_->clipped.push_back(parameter.tensor);
   work_->parallel = std::make_unique<DataParallel>(state_.parameters, state_.buffers, group_, config_.ddp, state_.bucket_order);
   if (peers_->rank() == 0) {
-    work_->checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(), faults_, *log_, status_);
-    work_->checkpointing->begin();
+    if (!work_->checkpointing) {
+      work_->checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(), faults_, *log_, status_);
+      work_->checkpointing->begin();
+      if (state_.evaluation) work_->checkpointing->evaluated(state_.evaluation->step, state_.evaluation->result);
+    }
     if (config_.data.ledger) cut_ledger(directory_.layout.ledger(), state_.step, ledger_warn());
   }
-  if (!config_.data.ledger) return;
+  if (config_.data.ledger) open_ledger();
+  if (agent_) agent_->send(channel::Regrouped{.generation = generation_, .step = state_.step});
+}
+
+void Worker::open_ledger() {
   peers_->meet();  // nobody writes before rank 0 has cut
-  work_->ledger = std::make_unique<Ledger>(directory_.layout.ledger(), environment_.rank, ledger_warn());
+  const auto folder = directory_.layout.ledger();
+  const std::int64_t newest = newest_in_ledger(folder, environment_.rank).value_or(state_.started_from);
+  work_->ledger = std::make_unique<Ledger>(folder, environment_.rank, ledger_warn());
+  if (!state_is_survivors_) return;
+  // The newest step is finished on a rank that outlived this one, or was ahead of it; its line may be missing.
+  for (std::int64_t step = newest; step < state_.step; ++step) {
+    const std::int64_t position = length_.position_of(step);
+    const std::int64_t size = std::min(length_.batch_size, length_.samples_per_epoch - position);
+    work_->ledger->write(step + 1, length_.epoch_of(step), position,
+                         share_of_batch(epoch_order(length_.samples_per_epoch, config_.seed, length_.epoch_of(step)), position,
+                                        size, environment_.world_size, environment_.rank));
+  }
 }
 
 Checkpointing::Setting Worker::checkpoint_setting() const {
-  Checkpointing::Setting setting{
-      .folder = directory_.layout.checkpoints(),
-      .config = config_.checkpoint,
-      .generation = {.term = read_run_term(directory_.layout.root), .restart = environment_.restart_count}};
+  Checkpointing::Setting setting{.folder = directory_.layout.checkpoints(),
+                                 .config = config_.checkpoint,
+                                 .generation = {.term = read_run_term(directory_.layout.root), .restart = generation_}};
   if (device_->is_cuda()) {
     setting.source = {.on_device = true, .synchronize = [device = device_->index()] { cuda_module()->synchronize(device); }};
   }
@@ -327,6 +398,7 @@ int Worker::fail(const std::exception_ptr& error) {
   }
   // A checkpoint that is being written is worth more than the time it takes; whoever wants us gone sooner says so.
   if (work_ && work_->checkpointing) work_->checkpointing->settle();
+  if (checkpointing_) checkpointing_->settle();
   return failure.exit_code;
 }
 

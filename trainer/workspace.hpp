@@ -40,6 +40,8 @@ struct Workspace {
   std::unique_ptr<Loader> loader{};
   std::unique_ptr<Ledger> ledger{};                // when asked for
   std::unique_ptr<Checkpointing> checkpointing{};  // rank 0
+  // The state comes from survivors of a loss: what belongs to its last step may not be done.
+  bool regrouped = false;
 };
 
 }  // namespace ddprun::trainer

@@ -55,6 +55,12 @@ inline constexpr std::string_view kTypeName<SignalReceived> = "signal";
 template <>
 inline constexpr std::string_view kTypeName<StopReady> = "stop_ready";
 template <>
+inline constexpr std::string_view kTypeName<Regroupable> = "regroupable";
+template <>
+inline constexpr std::string_view kTypeName<RegroupReady> = "regroup_ready";
+template <>
+inline constexpr std::string_view kTypeName<Regrouped> = "regrouped";
+template <>
 inline constexpr std::string_view kTypeName<StoreRequest> = "store";
 template <>
 inline constexpr std::string_view kTypeName<Stop> = "stop";
@@ -62,6 +68,8 @@ template <>
 inline constexpr std::string_view kTypeName<StopAt> = "stop_at";
 template <>
 inline constexpr std::string_view kTypeName<Carry> = "carry";
+template <>
+inline constexpr std::string_view kTypeName<Regroup> = "regroup";
 template <>
 inline constexpr std::string_view kTypeName<StoreReply> = "store_reply";
 
@@ -113,6 +121,12 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("signal", m.signal);
   } else if constexpr (std::is_same_v<M, StopReady>) {
     visit("started", m.started);
+  } else if constexpr (std::is_same_v<M, RegroupReady> || std::is_same_v<M, Regrouped>) {
+    visit("generation", m.generation);
+    visit("step", m.step);
+  } else if constexpr (std::is_same_v<M, Regroup>) {
+    visit("generation", m.generation);
+  } else if constexpr (std::is_same_v<M, Regroupable>) {
   } else if constexpr (std::is_same_v<M, StoreRequest>) {
     visit("id", m.id);
     visit("op", m.op);

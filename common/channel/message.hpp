@@ -94,6 +94,23 @@ struct StopReady {
   std::int64_t started = 0;
 };
 
+// Before the first group: this worker can leave a group when it is ordered to (Gloo's; NCCL's it cannot). One worker's word
+// holds for all of them, since they have one config. Without it no regroup is ordered.
+struct Regroupable {};
+
+// Answer to Regroup: this worker has left the old group. `step` counts the finished steps of the state that it holds; -1: it
+// holds none.
+struct RegroupReady {
+  int generation = 0;
+  std::int64_t step = -1;
+};
+
+// All ranks of that generation are together and hold the state after `step` steps: training begins, or goes on.
+struct Regrouped {
+  int generation = 0;
+  std::int64_t step = 0;
+};
+
 // c10d::Store operations. Keys are at most 4 KiB, values at most 16 MiB. Binary values travel behind the JSON of the frame.
 struct StoreRequest {
   enum class Op { kSet, kGet, kTryGet, kWait, kAdd, kCompareSet, kDelete, kCheck, kNumKeys };
@@ -107,7 +124,7 @@ struct StoreRequest {
 };
 
 using FromWorker = std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived,
-                                StopReady, StoreRequest>;
+                                StopReady, Regroupable, RegroupReady, Regrouped, StoreRequest>;
 
 // ---- agent to worker ----
 
@@ -130,6 +147,12 @@ struct Carry {
   int signal = 0;
 };
 
+// A worker was lost and another one takes its place: leave the group at once, whatever it is doing, answer with RegroupReady
+// and make the group of that generation, on store keys of its own (process_group.hpp). A newer one replaces an older one.
+struct Regroup {
+  int generation = 0;  // the restart count with which the new worker is started
+};
+
 struct StoreReply {
   enum class Status { kOk, kTimeout, kNotFound, kError };
   std::uint64_t id = 0;
@@ -139,6 +162,6 @@ struct StoreReply {
   std::string message{};    // kError
 };
 
-using FromAgent = std::variant<Stop, StopAt, Carry, StoreReply>;
+using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, StoreReply>;
 
 }  // namespace ddprun::channel

@@ -33,13 +33,14 @@ struct Render {
   std::string operator()(const agent_action::StartRound& a) const {
     return "start " + std::to_string(a.round) + " restarts " + std::to_string(a.restart_count);
   }
+  std::string operator()(const agent_action::StartWorker& a) const { return "start worker " + std::to_string(a.rank); }
   std::string operator()(const agent_action::Tell& a) const { return "tell " + joined(a.ranks) + " " + text_of(a.message); }
   std::string operator()(const agent_action::SendSignal& a) const {
     return "signal " + joined(a.ranks) + " " + std::to_string(a.signal);
   }
   std::string operator()(const agent_action::Sweep& a) const { return a.patient ? "sweep patiently" : "sweep"; }
   std::string operator()(const agent_action::SetTimer& a) const {
-    const char* names[] = {"save", "kill", "pause"};
+    const char* names[] = {"save", "kill", "pause", "regroup", "replace"};
     return std::string("timer ") + names[static_cast<int>(a.timer)] + " " + std::to_string(a.after.count());
   }
   std::string operator()(const agent_action::CancelTimer&) const { return ""; }

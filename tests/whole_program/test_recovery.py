@@ -1,4 +1,4 @@
-"""A worker dies at some point of a run: the job resumes and ends with exactly the bits of a run that was left alone."""
+"""A worker dies at some point of a run: the job starts all of them anew from the newest checkpoint and ends with exactly the bits of a run that was left alone."""
 
 import pathlib
 
@@ -16,7 +16,8 @@ def data(tmp_path_factory) -> pathlib.Path:
 def train(ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, fault: str = "", **changes):
     folder.mkdir(exist_ok=True)
     config = jobs.write_config(folder / "train.json", jobs.config(dataset, **changes))
-    done = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", folder / "run", config], DDPTRAIN_FAULT=fault)
+    command = [ddprun, "--recovery", "checkpoint", "--nproc-per-node", workers, "--run-dir", folder / "run", config]
+    done = jobs.run(command, DDPTRAIN_FAULT=fault)
     return done, folder / "run"
 
 

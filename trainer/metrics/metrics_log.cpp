@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -20,14 +21,25 @@ namespace ddprun::trainer {
 namespace {
 
 namespace fs = std::filesystem;
+using NewestSteps = std::map<std::string, std::int64_t, std::less<>>;
+
+void note(NewestSteps& newest, const std::string& event, std::int64_t step) {
+  const auto [found, added] = newest.emplace(event, step);
+  if (!added) found->second = std::max(found->second, step);
+}
 
 // A whole line's record is of this run's past as far as it is kept: not past the resume point, and a record at all (a machine
 // that lost power can leave a line of zeros).
-bool is_kept(std::string_view line, std::int64_t resume_step) {
+bool is_kept(std::string_view line, std::int64_t resume_step, NewestSteps& newest) {
   const auto record = nlohmann::json::parse(line, nullptr, false);
   if (!record.is_object()) return false;
   const auto step = record.find("step");
-  return step == record.end() || !step->is_number_integer() || step->get<std::int64_t>() <= resume_step;
+  if (step == record.end() || !step->is_number_integer()) return true;
+  if (step->get<std::int64_t>() > resume_step) return false;
+  if (const auto event = record.find("event"); event != record.end() && event->is_string()) {
+    note(newest, event->get<std::string>(), step->get<std::int64_t>());
+  }
+  return true;
 }
 
 struct Kept {
@@ -35,13 +47,13 @@ struct Kept {
   bool is_prefix = true;  // they are the file's beginning: nothing was dropped before any of them
 };
 
-Kept kept_part(const std::string& text, std::int64_t resume_step) {
+Kept kept_part(const std::string& text, std::int64_t resume_step, NewestSteps& newest) {
   Kept kept;
   bool dropped = false;
   std::size_t begin = 0;
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string_view line(text.data() + begin, end - begin);
-    if (!is_kept(line, resume_step)) {
+    if (!is_kept(line, resume_step, newest)) {
       dropped = true;
       continue;
     }
@@ -52,7 +64,7 @@ Kept kept_part(const std::string& text, std::int64_t resume_step) {
 }
 
 // Throws std::system_error naming the file.
-void cut_file(const fs::path& file, std::int64_t resume_step) {
+void cut_file(const fs::path& file, std::int64_t resume_step, NewestSteps& newest) {
   if (!fs::is_regular_file(file)) return;
   std::string text;
   {
@@ -62,7 +74,7 @@ void cut_file(const fs::path& file, std::int64_t resume_step) {
     content << in.rdbuf();
     text = std::move(content).str();
   }
-  const Kept kept = kept_part(text, resume_step);
+  const Kept kept = kept_part(text, resume_step, newest);
   if (kept.text.size() == text.size()) return;
   if (!kept.is_prefix) {
     write_file_atomically(file, kept.text);
@@ -80,7 +92,7 @@ MetricsLog::MetricsLog(const fs::path& file, std::int64_t resume_step, std::func
     : file_(file), on_trouble_(std::move(on_trouble)) {
   try {
     if (!file.parent_path().empty()) fs::create_directories(file.parent_path());
-    cut_file(file, resume_step);
+    cut_file(file, resume_step, newest_);
   } catch (const std::system_error& error) {
     trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step) + " may appear twice");
   }
@@ -92,12 +104,20 @@ MetricsLog::~MetricsLog() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+std::int64_t MetricsLog::newest(const std::string& event) const {
+  const auto found = newest_.find(event);
+  return found == newest_.end() ? -1 : found->second;
+}
+
 void MetricsLog::write(const std::string& event, const nlohmann::ordered_json& fields) {
   if (fd_ < 0) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   nlohmann::ordered_json record = {{"event", event},
                                    {"time_ns", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()}};
   record.update(fields);
+  if (const auto step = record.find("step"); step != record.end() && step->is_number_integer()) {
+    note(newest_, event, step->get<std::int64_t>());
+  }
   const std::string line = record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 
   ssize_t put = 0;

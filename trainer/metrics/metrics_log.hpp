@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,6 +24,8 @@ class MetricsLog {
 
   // Adds "event" and "time_ns" (CLOCK_REALTIME) in front and writes the line.
   void write(const std::string& event, const nlohmann::ordered_json& fields);
+  // The largest "step" of the records of this event that are in the file; -1: there are none.
+  std::int64_t newest(const std::string& event) const;
 
  private:
   void trouble(const std::string& what);
@@ -30,6 +33,7 @@ class MetricsLog {
 
   std::filesystem::path file_;
   int fd_ = -1;
+  std::map<std::string, std::int64_t, std::less<>> newest_;
   bool troubled_ = false;
   std::function<void(const std::string&)> on_trouble_;
 };

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -20,6 +21,7 @@
 namespace ddprun::trainer {
 namespace {
 
+constexpr const char* kSuperseded = "the group is being made anew: a peer was lost";
 constexpr const char* kGone = "the ddprun agent closed the worker channel";
 
 }  // namespace
@@ -65,6 +67,8 @@ struct AgentChannel::Impl {
     auto* reply = std::get_if<channel::StoreReply>(&message);
     if (!reply) {
       if (on_message) on_message(message);
+      // Whoever is thrown out by this must find that the order is known.
+      if (const auto* regroup = std::get_if<channel::Regroup>(&message)) drop_requests_before(regroup->generation);
       return;
     }
     std::promise<channel::StoreReply> waiting;
@@ -72,28 +76,47 @@ struct AgentChannel::Impl {
       const std::lock_guard lock(requests_mutex);
       const auto found = requests.find(reply->id);
       if (found == requests.end()) return;
-      waiting = std::move(found->second);
+      waiting = std::move(found->second.answer);
       requests.erase(found);
     }
     waiting.set_value(std::move(*reply));
   }
 
+  // Who waits for the keys of a group that will not be completed would wait in vain.
+  void drop_requests_before(int generation) {
+    const std::lock_guard lock(requests_mutex);
+    newest_generation = std::max(newest_generation, generation);
+    for (auto entry = requests.begin(); entry != requests.end();) {
+      if (entry->second.generation >= newest_generation) {
+        ++entry;
+        continue;
+      }
+      entry->second.answer.set_exception(std::make_exception_ptr(std::runtime_error(kSuperseded)));
+      entry = requests.erase(entry);
+    }
+  }
+
   void lose(const std::string& reason) {
-    std::unordered_map<std::uint64_t, std::promise<channel::StoreReply>> orphans;
+    std::unordered_map<std::uint64_t, Request> orphans;
     {
       const std::lock_guard lock(requests_mutex);
       connected = false;
       lost_because = reason;
       orphans.swap(requests);
     }
-    for (auto& [id, promise] : orphans) promise.set_exception(std::make_exception_ptr(std::runtime_error(reason)));
+    for (auto& [id, request] : orphans) request.answer.set_exception(std::make_exception_ptr(std::runtime_error(reason)));
   }
 
   const int fd;
   const Handler on_message;
   std::mutex write_mutex;
   std::mutex requests_mutex;
-  std::unordered_map<std::uint64_t, std::promise<channel::StoreReply>> requests;
+  struct Request {
+    int generation = 0;
+    std::promise<channel::StoreReply> answer;
+  };
+  std::unordered_map<std::uint64_t, Request> requests;
+  int newest_generation = 0;
   std::uint64_t last_id = 0;
   std::string lost_because = kGone;
   std::atomic<bool> connected = true;
@@ -121,14 +144,17 @@ void AgentChannel::send(const channel::FromWorker& message) noexcept {
   }
 }
 
-channel::StoreReply AgentChannel::request(channel::StoreRequest request) {
+channel::StoreReply AgentChannel::request(channel::StoreRequest request, int generation) {
   std::future<channel::StoreReply> answer;
   std::uint64_t id = 0;
   {
     const std::lock_guard lock(impl_->requests_mutex);
     if (!impl_->connected) throw std::runtime_error(impl_->lost_because);
+    if (generation < impl_->newest_generation) throw std::runtime_error(kSuperseded);
     id = request.id = ++impl_->last_id;
-    answer = impl_->requests[id].get_future();
+    Impl::Request& waiting = impl_->requests[id];
+    waiting.generation = generation;
+    answer = waiting.answer.get_future();
   }
   const auto forget = [&] {
     const std::lock_guard lock(impl_->requests_mutex);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <memory>
 
 #include "common/channel/message.hpp"
@@ -13,7 +14,7 @@ namespace ddprun::trainer {
 class AgentChannel {
  public:
   using Handler =
-      std::function<void(const channel::FromAgent&)>;  // Stop, StopAt, Carry; called on the reader thread, must not block
+      std::function<void(const channel::FromAgent&)>;  // all but StoreReply; called on the reader thread, must not block
 
   // Takes over the descriptor (sets CLOEXEC, closes it at the end) and sends Hello.
   AgentChannel(int fd, channel::Hello hello, Handler on_message);
@@ -23,8 +24,9 @@ class AgentChannel {
 
   void send(const channel::FromWorker& message) noexcept;
   // Fills in the id, sends, waits for the answer. Thread-safe, several at once. Throws std::runtime_error when the agent is
-  // gone.
-  channel::StoreReply request(channel::StoreRequest request);
+  // gone, and as soon as it orders a regroup whose generation is newer than that of the group the request is for.
+  channel::StoreReply request(channel::StoreRequest request, int generation = kAnyGeneration);
+  static constexpr int kAnyGeneration = std::numeric_limits<int>::max();
   bool connected() const noexcept;
 
  private:

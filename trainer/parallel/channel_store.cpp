@@ -37,17 +37,17 @@ channel::StoreRequest request_for(Op op, std::vector<std::string> keys) {
 
 }  // namespace
 
-ChannelStore::ChannelStore(AgentChannel& channel, std::chrono::milliseconds timeout)
-    : c10d::Store(timeout), channel_(channel) {}
+ChannelStore::ChannelStore(AgentChannel& channel, std::chrono::milliseconds timeout, int generation)
+    : c10d::Store(timeout), channel_(channel), generation_(generation) {}
 
 c10::intrusive_ptr<c10d::Store> ChannelStore::clone() {
-  return c10::make_intrusive<ChannelStore>(channel_, timeout_);
+  return c10::make_intrusive<ChannelStore>(channel_, timeout_, generation_);
 }
 
 channel::StoreReply ChannelStore::ask(channel::StoreRequest request) {
   const std::string keys = joined(request.keys);
   const std::int64_t timeout = request.timeout_ms;
-  channel::StoreReply reply = channel_.request(std::move(request));
+  channel::StoreReply reply = channel_.request(std::move(request), generation_);
   if (reply.status == Status::kTimeout) {
     C10_THROW_ERROR(DistStoreError, "wait timeout after " + std::to_string(timeout) + "ms, keys: " + keys);
   }

@@ -10,7 +10,8 @@ namespace ddprun::trainer {
 
 class ChannelStore final : public c10d::Store {
  public:
-  ChannelStore(AgentChannel& channel, std::chrono::milliseconds timeout);
+  // `generation`: of the group that it is for. Whoever waits in it is told when a newer one is ordered.
+  ChannelStore(AgentChannel& channel, std::chrono::milliseconds timeout, int generation = AgentChannel::kAnyGeneration);
 
   using c10d::Store::compareSet;
   using c10d::Store::set;
@@ -32,6 +33,7 @@ class ChannelStore final : public c10d::Store {
   channel::StoreReply ask(channel::StoreRequest request);
 
   AgentChannel& channel_;
+  int generation_;
 };
 
 }  // namespace ddprun::trainer

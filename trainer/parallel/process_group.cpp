@@ -143,14 +143,27 @@ c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environm
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment, AgentChannel* channel,
-                                           std::chrono::milliseconds timeout) {
+                                           std::chrono::milliseconds timeout, int generation) {
   if (environment.world_size == 1) {
     auto store = c10::make_intrusive<c10d::HashStore>();
     store->setTimeout(timeout);
     return store;
   }
-  if (channel && channel->connected()) return c10::make_intrusive<ChannelStore>(*channel, timeout);
+  if (channel && channel->connected()) return c10::make_intrusive<ChannelStore>(*channel, timeout, generation);
   return make_tcp_store(environment, timeout);
+}
+
+void meet_in_store(const WorkerEnvironment& environment, const c10::intrusive_ptr<c10d::Store>& store, int generation,
+                   std::chrono::milliseconds timeout) {
+  c10d::PrefixStore here("here/" + std::to_string(generation), store);
+  std::vector<std::string> everybody;
+  for (int rank = 0; rank < environment.world_size; ++rank) everybody.push_back(std::to_string(rank));
+  here.set(everybody[static_cast<std::size_t>(environment.rank)], std::vector<std::uint8_t>{1});
+  here.wait(everybody, timeout);
+}
+
+bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment) {
+  return device.is_cpu() || shares_gpu(environment);
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
@@ -168,7 +181,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
   if (device.is_cuda()) {
     CudaModule* const cuda = cuda_module();
     if (!cuda) throw InternalError("a group for " + device.str() + " was asked for before the CUDA module was opened");
-    if (shares_gpu(environment)) {
+    if (group_can_be_broken(device, environment)) {
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::GLOO, gloo);
     } else {
       let_survivors_live();

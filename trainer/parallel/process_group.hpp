@@ -15,9 +15,16 @@
 namespace ddprun::trainer {
 
 // The base store of this process; `channel` may be null. Throws UsageError when MASTER_ADDR or MASTER_PORT is missing or can't
-// be used.
+// be used. `generation` as below: over a channel, waiting ends when the agent orders a newer one.
 c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment, AgentChannel* channel,
-                                           std::chrono::milliseconds timeout);
+                                           std::chrono::milliseconds timeout, int generation = AgentChannel::kAnyGeneration);
+
+// Returns when all ranks of this generation are here. Gloo waits for them as well, but can't be told to give up.
+void meet_in_store(const WorkerEnvironment& environment, const c10::intrusive_ptr<c10d::Store>& store, int generation,
+                   std::chrono::milliseconds timeout);
+
+// Another thread can end what this device's group waits for (group_breaker.hpp): true of Gloo, not of NCCL.
+bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment);
 
 // A group over all ranks. `generation` keeps its keys apart from those of groups made before on the same store (the restart
 // count).

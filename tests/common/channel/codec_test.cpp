@@ -94,6 +94,13 @@ TEST(Codec, WorkerMessagesSurvive) {
   EXPECT_EQ(saved.pause_s, 0.001);
   EXPECT_EQ(through_worker_channel(SignalReceived{15}).signal, 15);
   EXPECT_EQ(through_worker_channel(StopReady{99}).started, 99);
+  through_worker_channel(Regroupable{});
+  const RegroupReady ready = through_worker_channel(RegroupReady{.generation = 3, .step = -1});
+  EXPECT_EQ(ready.generation, 3);
+  EXPECT_EQ(ready.step, -1);
+  const Regrouped regrouped = through_worker_channel(Regrouped{.generation = 3, .step = 120});
+  EXPECT_EQ(regrouped.generation, 3);
+  EXPECT_EQ(regrouped.step, 120);
 }
 
 TEST(Codec, AgentMessagesSurvive) {
@@ -103,6 +110,7 @@ TEST(Codec, AgentMessagesSurvive) {
   EXPECT_EQ(stop.reason, "SIGTERM");
   EXPECT_EQ(through_agent_channel(StopAt{1000}).step, 1000);
   EXPECT_EQ(through_agent_channel(Carry{10}).signal, 10);
+  EXPECT_EQ(through_agent_channel(Regroup{.generation = 4}).generation, 4);
   const StoreReply reply = through_agent_channel(StoreReply{~0ull, StoreReply::Status::kError, "", -3, "no such key"});
   EXPECT_EQ(reply.id, ~0ull);
   EXPECT_EQ(reply.status, StoreReply::Status::kError);

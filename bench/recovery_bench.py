@@ -1,0 +1,121 @@
+"""A worker of two is killed with SIGKILL: how long until the next new step is finished, and how many steps are made again.
+
+ddptrain under ddprun, with survivors that keep their state and with all workers started anew from a checkpoint, against Python
+DistributedDataParallel under torchrun, which loads its newest checkpoint (every 50 steps on both sides). torchrun's default is a
+store that workers share with their agent; without it recovery is more dependable there, so both are shown.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+from measure import How, Row, Series, Table, Tools, environment, progress
+from training_bench import settings
+
+HERE = pathlib.Path(__file__).resolve().parent
+SAVE_EVERY = 50
+KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # steps: half an interval behind a checkpoint
+GIVE_UP_S = 60
+
+
+def steps_in(file: pathlib.Path) -> list[tuple[int, int]]:
+    if not file.exists():
+        return []
+    lines = file.read_bytes().split(b"\n")[:-1]
+    events = [json.loads(line) for line in lines if b'"step"' in line]
+    return [(e["step"], e["time_ns"]) for e in events if e["event"] == "step"]
+
+
+def worker_of_rank(rank: int, run: str) -> int:
+    """The pid of the process that was started with this rank and names `run` in its command line."""
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if f"RANK={rank}".encode() in variables and run.encode() in command:
+            return int(entry.name)
+    raise RuntimeError(f"no worker of rank {rank}")
+
+
+def wait_for_step(metrics: pathlib.Path, step: int, process: subprocess.Popen) -> bool:
+    deadline = time.monotonic() + GIVE_UP_S
+    while time.monotonic() < deadline and process.poll() is None:
+        steps = steps_in(metrics)
+        if steps and steps[-1][0] >= step:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict) -> tuple[float, int] | None:
+    """(seconds from the kill to the first new step, steps made again); None when the job did not recover."""
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        if not wait_for_step(metrics, KILL_AFTER, process):
+            raise RuntimeError(f"{' '.join(command)} does not train")
+        killed_ns = time.time_ns()
+        os.kill(worker_of_rank(1, run), signal.SIGKILL)
+        time.sleep(0.05)  # what was under way when it was killed is written
+        before = [(s, t) for s, t in steps_in(metrics) if t < killed_ns + 50_000_000]
+        newest = before[-1][0]
+        if not wait_for_step(metrics, newest + 2, process):
+            return None
+        after = [(s, t) for s, t in steps_in(metrics) if t > before[-1][1]]
+        first_new = min(t for s, t in after if s > newest)
+        again = {s for s, t in after if s <= newest}
+        # ddptrain cuts from its records what it makes again: what is missing of the steps before the kill was made again.
+        restarts = [json.loads(line) for line in metrics.read_bytes().split(b"\n")[:-1] if b'"restart"' in line]
+        made_again = newest - restarts[-1]["step"] if restarts else len(again)
+        return (first_new - killed_ns) / 1e9, made_again
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def run(tools: Tools, how: How) -> list[Table]:
+    found: dict[str, list[tuple[float, int] | None]] = {}
+    with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
+        folder = pathlib.Path(name)
+        config = folder / "train.json"
+        content = settings("mlp", 128, 1_000_000, 1) | {"epochs": 10_000, "checkpoint": {"every_steps": SAVE_EVERY}}
+        config.write_text(json.dumps(content), encoding="utf-8")
+        peer = {"default store": {}, "store not shared": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}}
+        for repeat in range(how.repeats):
+            for recovery in ("live", "checkpoint"):
+                run_dir = folder / f"{recovery}-{repeat}"
+                command = [tools.ddprun, "-q", "--nproc-per-node", "2", "--recovery", recovery, "--run-dir", str(run_dir), str(config)]
+                found.setdefault(recovery, []).append(one_run(command, run_dir / "metrics.jsonl", str(run_dir), environment()))
+                progress(f"{recovery}: {found[recovery][-1]}")
+            for label, variables in peer.items():
+                mark = folder / f"{label.replace(' ', '-')}-{repeat}"
+                script = [str(HERE / "python_ddp.py"), str(config), f"{mark}.jsonl", str(SAVE_EVERY), f"{mark}.pt"]
+                command = [*tools.torchrun, "--standalone", "--nproc-per-node", "2", "--max-restarts", "3", *script]
+                found.setdefault(label, []).append(one_run(command, pathlib.Path(f"{mark}.jsonl"), f"{mark}.jsonl", environment(**variables)))
+                progress(f"torchrun, {label}: {found[label][-1]}")
+
+    def series(which: str, index: int) -> Series | str:
+        values = [float(one[index]) for one in found[which] if one]
+        return Series(values) if values else "did not recover"
+
+    def recovered(which: str) -> str:
+        return f"{sum(1 for one in found[which] if one)} of {len(found[which])}"
+
+    rows = []
+    for ours, name, bar in (("live", "state kept", 1.0), ("checkpoint", "all started anew", None)):
+        for label in peer:
+            rows.append(Row(f"{name}; {label}", "s", series(ours, 0), series(label, 0), at_most=bar))
+            rows.append(Row(f"{name}; {label}: recovered", "", recovered(ours), recovered(label), wanted=f"{how.repeats} of {how.repeats}"))
+        rows.append(Row(f"{name}: steps made again", "steps", series(ours, 1), series("store not shared", 1), at_most=0 if ours == "live" else None))
+    return [Table("From SIGKILL of a worker of two to the next new step", "torchrun + Python DDP, a checkpoint every 50 steps", rows)]

@@ -1,0 +1,137 @@
+// The part of AgentState (agent_state.hpp) that answers a lost worker without ending the round of the others. The same policy
+// as for a restart says whether and when; regroup.hpp keeps the books.
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "launcher/agent_state.hpp"
+
+namespace ddprun {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr milliseconds kGraceAfterRegroup{5000};  // for those that did not follow: most of them hang
+
+// What no new worker in the old place mends. The policy knows others.
+bool needs_all_anew(Cause cause) {
+  return cause == Cause::kOutOfMemory || cause == Cause::kHostOutOfMemory || cause == Cause::kStuck;
+}
+
+}  // namespace
+
+// True when the lost worker is being replaced; false: the round has to end.
+bool AgentState::replace(int rank) {
+  if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel || member()) return false;
+  if (!regroupable_ || stop_signal_ != 0 || left_by_itself_) return false;
+  std::set<int> alive;
+  for (const int other : live_ranks()) alive.insert(other);
+  for (const int coming : successors_) alive.erase(coming);
+  const bool all_others = static_cast<int>(alive.size() + successors_.size()) == settings_.world_size - 1;
+  if (alive.empty() || !all_others) return false;
+
+  if (regroup_ && regroup_->also_lost(rank)) {
+    expect_anew(rank);
+    first_failure_ns_.reset();
+    const bool waits = !successors_.empty();  // for the pause before the first one's start
+    successors_.insert(rank);
+    if (!waits) start_successors();
+    return true;
+  }
+
+  RoundFailed event = judge_round();
+  if (needs_all_anew(event.first.cause)) return false;
+  FailedRound record = record_of(event.first);
+  for (const Worker& other : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, other.step);
+  history_.push_back(record);
+  const RestartDecision decision = decide_restart(history_, settings_.restarts);
+  if (std::holds_alternative<GiveUp>(decision)) {
+    history_.pop_back();  // the round's end judges it once more, with all that is known then
+    return false;
+  }
+  const Restart& restart = std::get<Restart>(decision);
+  // Survivors that get on show that it is no crash loop, however fast the losses follow each other.
+  const milliseconds pause = made_progress(record) ? milliseconds{0} : restart.delay;
+
+  ++restarts_;
+  ++round_;
+  regroup_.emplace(restarts_, rank, alive, now_.steady);
+  agent_action::Tell order{.ranks = {alive.begin(), alive.end()}, .message = channel::Regroup{.generation = restarts_}};
+  act(std::move(order));
+  event.decision = RoundFailed::Decision::kRegroup;
+  event.why = restart.why + ": the others keep their state";
+  if (pause.count() > 0) event.why += " in " + std::to_string(pause.count()) + " ms";
+  emit(std::move(event));
+  emit(RoundStarted{.round = round_,
+                    .restart_count = restarts_,
+                    .world_size = job_world_size_,
+                    .time_ns = now_.realtime_ns,
+                    .workers_here = settings_.world_size,
+                    .regroup = true});
+  expect_anew(rank);
+  round_started_ = now_;
+  first_failure_ns_.reset();
+  resumed_from_ = record.newest_checkpoint;
+  successors_.insert(rank);
+  const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // much data may have to be loaded
+  act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first) + pause});
+  if (pause.count() > 0) {
+    act(agent_action::SetTimer{AgentTimer::kReplace, pause});
+  } else {
+    start_successors();
+  }
+  return true;
+}
+
+void AgentState::expect_anew(int rank) {
+  worker(rank) = Worker{};
+  worker(rank).live = true;
+}
+
+void AgentState::start_successors() {
+  if (!regroup_) return;
+  for (const int rank : std::exchange(successors_, {})) act(agent_action::StartWorker{rank, round_, restarts_});
+}
+
+void AgentState::hear(int rank, const channel::RegroupReady& message) {
+  if (!regroup_) return;
+  regroup_->ready(rank, message.generation, message.step);
+  worker(rank).step = std::max(worker(rank).step, message.step);
+  if (message.generation == regroup_->generation()) resumed_from_ = std::max(resumed_from_, message.step);
+}
+
+void AgentState::hear(int rank, const channel::Regrouped& message) {
+  worker(rank).step = std::max(worker(rank).step, message.step);
+  if (!regroup_) came_up_in_ = now_.steady - round_started_.steady;
+  if (!regroup_ || !regroup_->joined(rank, message.generation, message.step, settings_.world_size)) return;
+  const std::set<int>& replaced = regroup_->replaced();
+  emit(Regrouped{.round = round_,
+                 .kept = regroup_->keepers(),
+                 .replaced = {replaced.begin(), replaced.end()},
+                 .step = regroup_->step(),
+                 .seconds = std::chrono::duration<double>(now_.steady - regroup_->begun()).count(),
+                 .time_ns = now_.realtime_ns});
+  resumed_from_ = std::max(resumed_from_, regroup_->step());
+  leave_regroup();
+  if (stop_signal_ != 0) stop_by_signal(stop_signal_);
+}
+
+void AgentState::leave_regroup() {
+  if (!regroup_) return;
+  regroup_.reset();
+  for (const int rank : std::exchange(successors_, {})) worker(rank).live = false;  // never started
+  act(agent_action::CancelTimer{AgentTimer::kRegroup});
+  act(agent_action::CancelTimer{AgentTimer::kReplace});
+}
+
+// Back to what a failure means without all this: everybody is stopped, and the next round begins with the newest checkpoint.
+void AgentState::give_up_regroup(const std::string& why) {
+  leave_regroup();
+  fell_back_ = true;
+  reason_ = why;
+  emit(RegroupFailed{round_, why, now_.realtime_ns});
+  if (!live_ranks().empty()) stop_now(SIGTERM, std::min(settings_.shutdown_timeout, kGraceAfterRegroup));
+}
+
+}  // namespace ddprun

@@ -1,0 +1,70 @@
+// One regroup: a worker was lost, the others keep their processes and their state, another one is started in its place, and the
+// group is made anew. This is the bookkeeping of who has answered; agent_regroup.cpp asks it what a further loss means and when
+// everybody is together. Pure, and of one node: ranks are local.
+//
+//     lost -> the others are told, a new worker starts -> each says that it has left the old group, and what state it holds
+//          -> all meet under the new generation -> each says that it goes on
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace ddprun {
+
+class Regroup {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `lost` of `world` workers is gone, `alive` were there before it and stay.
+  Regroup(int generation, int lost, std::set<int> alive, Clock::time_point begun)
+      : generation_(generation), replaced_{lost}, awaited_(std::move(alive)), begun_(begun) {}
+
+  int generation() const { return generation_; }
+  Clock::time_point begun() const { return begun_; }
+
+  // Another one is gone. One that had not answered yet was struck by the same blow: it is replaced as well, and nobody needs to
+  // hear of it. Any other may be in the new group already, so that there must be yet another one: false.
+  bool also_lost(int rank) {
+    if (awaited_.erase(rank) == 0) return false;
+    replaced_.insert(rank);
+    return true;
+  }
+
+  // RegroupReady: the rank has left the old group and holds the state after that many steps (-1: none).
+  void ready(int rank, int generation, std::int64_t step) {
+    if (generation == generation_ && awaited_.erase(rank) > 0) kept_[rank] = step;
+  }
+  // Regrouped: the rank is in the new group. True when all of `world` are.
+  bool joined(int rank, int generation, std::int64_t step, int world) {
+    if (generation != generation_) return false;
+    joined_.insert(rank);
+    step_ = step;
+    return static_cast<int>(joined_.size()) == world;
+  }
+
+  // Those that go on with a new process.
+  const std::set<int>& replaced() const { return replaced_; }
+  // Those that held state; the step of the most advanced is where all go on from.
+  std::vector<int> keepers() const {
+    std::vector<int> ranks;
+    for (const auto& [rank, step] : kept_) {
+      if (step >= 0) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+  std::int64_t step() const { return step_; }
+
+ private:
+  int generation_;
+  std::set<int> replaced_;
+  std::set<int> awaited_;             // told, and not answered yet
+  std::map<int, std::int64_t> kept_;  // answered, with what they hold
+  std::set<int> joined_;
+  std::int64_t step_ = -1;
+  Clock::time_point begun_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,303 @@
+"""Workers are lost while the others keep their state: the run ends with exactly the bits, figures and samples of one that was left
+alone, and no finished step is made again. The long form kills 200 workers."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import threading
+import time
+
+import jobs
+import pytest
+
+EPOCHS = 100  # of 20 steps
+LIMIT_S = 1.0  # from a kill to the next finished step, on a machine with nothing else to do
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+class Job:
+    """A running ddprun, of which the workers' pids are known. Ends with everything it started."""
+
+    def __init__(self, ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, *, recovery="live", env=None, **changes):
+        folder.mkdir(exist_ok=True)
+        self.run_dir = folder / "run"
+        self.config = jobs.config(dataset, **{"epochs": EPOCHS, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
+        config = jobs.write_config(folder / "train.json", self.config)
+        command = [ddprun, "--json", "--recovery", recovery, "--nproc-per-node", workers, "--max-restarts", 100000, "--run-dir", self.run_dir, config]
+        self.process = subprocess.Popen([str(c) for c in command], env=jobs.clean_environment(**(env or {})), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.events, self.pids, self.step, self.coming_up = [], {}, -1, True
+        self.regrouping = False
+        self._changed = threading.Condition()
+        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
+        self.errors = ""
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            event = json.loads(line)
+            with self._changed:
+                self.events.append(event)
+                if event["event"] == "worker_started":
+                    self.pids[event["rank"]] = event["pid"]
+                elif event["event"] in ("progress", "phase") and event.get("rank") == 0:
+                    self.step = max(self.step, event["step"])
+                    self.coming_up = self.coming_up and (self.regrouping or event.get("phase") != "running")
+                elif event["event"] in ("round_started", "regrouped"):
+                    self.coming_up = event["event"] == "round_started"
+                    self.regrouping = event.get("regroup", False)
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _read_errors(self):
+        self.errors = self.process.stderr.read()
+
+    def wait_until(self, condition, timeout=60):
+        with self._changed:
+            assert self._changed.wait_for(lambda: condition(self) or self.process.poll() is not None, timeout), "nothing happened"
+
+    def kill(self, rank: int, number=signal.SIGKILL):
+        try:
+            os.kill(self.pids[rank], number)
+        except ProcessLookupError:
+            pass
+
+    def of(self, event: str) -> list[dict]:
+        return [e for e in self.events if e["event"] == event]
+
+    def finish(self, timeout=120) -> int:
+        try:
+            self.process.wait(timeout)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            for reader in self._readers:
+                reader.join()
+        return self.process.returncode
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.finish()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ddprun_bin, data, tmp_path_factory):
+    """Runs of each world size that nothing happened to."""
+    runs = {}
+
+    def of(workers: int, **changes) -> pathlib.Path:
+        key = (workers, json.dumps(changes, sort_keys=True))
+        if key not in runs:
+            with Job(ddprun_bin, tmp_path_factory.mktemp("calm"), data, workers, **changes) as job:
+                assert job.finish() == 0, job.errors
+            runs[key] = job.run_dir
+        return runs[key]
+
+    return of
+
+
+def assert_same_run(job: Job, calm: pathlib.Path) -> None:
+    assert jobs.weights_digest(job.run_dir) == jobs.weights_digest(calm)
+    assert jobs.losses(job.run_dir) == jobs.losses(calm)
+    evaluations = {run: [(e["step"], e["loss"], e["accuracy"]) for e in jobs.metrics(run, "eval")] for run in (job.run_dir, calm)}
+    assert evaluations[job.run_dir] == evaluations[calm]
+    jobs.assert_each_sample_once(job.run_dir, job.config["epochs"])
+
+
+def assert_nothing_lost(job: Job) -> None:
+    """Where state was left, training went on from the newest step that anybody had reported."""
+    reached, lost = -1, []
+    for event in job.events:
+        if event["event"] in ("progress", "phase"):
+            reached = max(reached, event["step"])
+        elif event["event"] == "regrouped":
+            if event["kept"] and event["step"] < reached - (0 if len(event["kept"]) > 1 else 1):
+                lost.append((event, reached))
+            reached = event["step"]
+        elif event["event"] in ("round_started",) and not event["regroup"]:
+            reached = -1
+    assert not lost
+
+
+def seconds_to_next_step(job: Job) -> list[float]:
+    """From each loss that state outlived to the end of the next step, whoever finished it, by the clock of the machine."""
+    steps = sorted((e["time_ns"], e["step"]) for e in jobs.metrics(job.run_dir, "step"))
+    found = []
+    for number, event in enumerate(job.events):
+        if event["event"] != "regrouped" or not event["kept"]:
+            continue
+        failed = next(e for e in reversed(job.events[:number]) if e["event"] == "round_failed")
+        after = [t for t, step in steps if step > event["step"] and t > event["time_ns"] - 1e9]
+        if after:
+            found.append((min(after) - failed["first_cause"]["time_ns"]) / 1e9)
+    return found
+
+
+def kill_at_random(job: Job, workers: int, kills: int, seed: int) -> int:
+    chance = random.Random(seed)
+    done = 0
+    job.wait_until(lambda j: len(j.pids) == workers)
+    while done < kills and job.process.poll() is None:
+        # Mostly in the middle of training, at times while a successor is still starting.
+        if chance.random() < 0.75:
+            job.wait_until(lambda j: not j.coming_up or j.of("run_ended"))
+        time.sleep(chance.uniform(0, 0.4))
+        rank = chance.randrange(workers)
+        before = job.pids[rank]
+        job.kill(rank)
+        done += 1
+        job.wait_until(lambda j: j.pids[rank] != before or j.of("run_ended"))
+    return done
+
+
+def check_random_kills(ddprun, data, folder, undisturbed, workers: int, kills: int, seed: int) -> list[float]:
+    print(f"seed {seed}, {workers} workers")
+    with Job(ddprun, folder, data, workers) as job:
+        done = kill_at_random(job, workers, kills, seed)
+        assert job.finish() == 0, job.errors
+    assert done >= kills / 2, "the run was too short for the kills"
+    assert_same_run(job, undisturbed(workers))
+    assert_nothing_lost(job)
+    assert all(e["event"] != "regroup_failed" for e in job.events)
+    times = seconds_to_next_step(job)
+    assert times, "no loss was outlived"
+    print(f"{done} kills, {len(times)} outlived; seconds to the next step: median {statistics.median(times):.2f}, most {max(times):.2f}")
+    return times
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed, workers):
+    seed = int(os.environ.get("DDPRUN_SEED", random.randrange(1 << 30)))
+    check_random_kills(ddprun_bin, data, tmp_path / "job", undisturbed, workers, 10, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_hundred_workers_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed, workers):
+    seed = int(os.environ.get("DDPRUN_SEED", random.randrange(1 << 30)))
+    times = []
+    for run in range(10):
+        times += check_random_kills(ddprun_bin, data, tmp_path / str(run), undisturbed, workers, 10, seed + run)
+    assert statistics.median(times) <= LIMIT_S
+
+
+@pytest.mark.parametrize("workers,fault,kept", [
+    (2, "kill rank=1 phase=joining", []),              # nobody has a state yet
+    (2, "kill rank=1 step=0", [0]),
+    (2, "kill rank=0 step=11", [1]),                   # who writes metrics and checkpoints
+    (2, "kill rank=1 step=25 phase=backward", [0]),
+    (2, "kill rank=0 step=25 phase=optimizer", [1]),   # the other has finished this step
+    (2, "kill rank=0 step=70 phase=saving", [1]),      # inside the writing of a checkpoint
+    (2, "kill rank=0 step=20 phase=evaluating", [1]),
+    (2, "kill rank=1 step=20 phase=evaluating", [0]),
+    (2, "kill rank=1 step=80 phase=exit", [0]),
+    (2, "segv rank=1 step=9", [0]),
+    (2, "exit=3 rank=0 step=9", [1]),
+    (3, "kill rank=2 step=0 phase=backward", [0, 1]),  # before the order of the buckets is known
+    (3, "kill rank=2 step=17 phase=backward", [0, 1]),
+    (3, "kill rank=0 step=1 phase=optimizer", [1, 2]),
+])
+def test_a_worker_is_lost_in_each_phase(ddprun_bin, data, tmp_path, undisturbed, workers, fault, kept):
+    short = {"epochs": 4}
+    with Job(ddprun_bin, tmp_path / "job", data, workers, env={"DDPTRAIN_FAULT": fault}, **short) as job:
+        assert job.finish() == 0, job.errors
+    assert_same_run(job, undisturbed(workers, **short))
+    regrouped = job.of("regrouped")
+    assert [e["kept"] for e in regrouped] == [kept], job.errors
+    assert jobs.metrics(job.run_dir, "restart") == []
+    rounds = jobs.report(job.run_dir)["rounds"]
+    assert [r["decision"] for r in rounds] == ["regroup", "end"]
+    assert rounds[1]["regroup"]["kept"] == kept
+    assert len(rounds[1]["workers"]) == 1  # only the lost one was started
+
+
+@pytest.mark.parametrize("model", [{"type": "cnn"}, {"type": "resnet18"}])
+def test_models_with_convolutions_and_batch_norm_go_on_to_the_same_bits(ddprun_bin, data, tmp_path, undisturbed, model):
+    short = {"model": model, "data": {"train_samples": 48, "test_samples": 20, "ledger": False}, "batch_size": 8, "epochs": 1,
+             "optimizer": {"type": "sgd", "lr": 0.01, "momentum": 0.9}}
+    calm = undisturbed(2, **short)
+    for fault in ("kill rank=1 step=3 phase=backward", "kill rank=0 step=3 phase=optimizer"):
+        with Job(ddprun_bin, tmp_path / fault.replace(" ", "-"), data, 2, env={"DDPTRAIN_FAULT": fault}, **short) as job:
+            assert job.finish() == 0, job.errors
+        assert jobs.weights_digest(job.run_dir) == jobs.weights_digest(calm)
+        assert len(job.of("regrouped")) == 1
+
+
+def test_all_workers_lost_at_once_go_on_from_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
+    with Job(ddprun_bin, tmp_path / "job", data, 3) as job:
+        job.wait_until(lambda j: j.step > 200)
+        job.process.send_signal(signal.SIGSTOP)  # so that it learns of all of them together
+        for rank in range(3):
+            job.kill(rank)
+        job.process.send_signal(signal.SIGCONT)
+        assert job.finish() == 0, job.errors
+    assert_same_run(job, undisturbed(3))
+    assert job.of("run_ended")[0]["restarts_used"] == 1  # one failure, one restart
+    assert len(jobs.metrics(job.run_dir, "restart")) == 1
+
+
+def test_the_successor_is_killed_while_it_starts(ddprun_bin, data, tmp_path, undisturbed):
+    with Job(ddprun_bin, tmp_path / "job", data, 2) as job:
+        job.wait_until(lambda j: j.step > 200)
+        for _ in range(2):
+            before = job.pids[1]
+            job.kill(1)
+            job.wait_until(lambda j: j.pids[1] != before)  # and before it has loaded anything
+        before = job.pids[1]
+        job.kill(1)
+        job.wait_until(lambda j: j.pids[1] != before)
+        assert job.finish() == 0, job.errors
+    assert_same_run(job, undisturbed(2))
+    assert_nothing_lost(job)
+    assert [e["kept"] for e in job.of("regrouped")] == [[0]]
+    assert jobs.metrics(job.run_dir, "restart") == []
+
+
+def test_a_stop_that_comes_while_workers_regroup_saves_what_was_kept(ddprun_bin, data, tmp_path, undisturbed):
+    with Job(ddprun_bin, tmp_path / "job", data, 2) as job:
+        job.wait_until(lambda j: j.step > 200)
+        before = job.pids[1]
+        job.kill(1)
+        job.wait_until(lambda j: j.pids[1] != before)
+        job.process.send_signal(signal.SIGTERM)
+        assert job.finish() == 85, job.errors
+    assert job.of("regrouped")
+    newest = int((job.run_dir / "checkpoints" / "latest").resolve().name.removeprefix("step-"))
+    assert newest >= job.of("regrouped")[0]["step"]
+    with Job(ddprun_bin, tmp_path / "job", data, 2) as job:
+        assert job.finish() == 0, job.errors
+    assert_same_run(job, undisturbed(2))
+
+
+def test_recovery_by_checkpoint_starts_all_anew(ddprun_bin, data, tmp_path, undisturbed):
+    short = {"epochs": 4, "checkpoint": {"every_steps": 7, "keep": 3}}
+    with Job(ddprun_bin, tmp_path / "job", data, 2, recovery="checkpoint", env={"DDPTRAIN_FAULT": "kill rank=1 step=11"},
+             **short) as job:
+        assert job.finish() == 0, job.errors
+    assert_same_run(job, undisturbed(2, **short))
+    rounds = jobs.report(job.run_dir)["rounds"]
+    assert [(r["decision"], len(r["workers"]), r["regroup"]) for r in rounds] == [("restart", 2, None), ("end", 2, None)]
+
+
+def test_a_worker_that_fails_at_one_step_again_and_again_ends_the_job(ddprun_bin, data, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
+    fault = "exit=7 rank=1 step=16 restart=any"
+    command = [ddprun_bin, "--recovery", "live", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config]
+    done = jobs.run(command, DDPTRAIN_FAULT=fault)
+    assert done.returncode == 83, done.stdout + done.stderr
+    assert "step 16" in done.stderr

@@ -1,0 +1,22 @@
+// State from those who have it to those who don't, after a regroup: the most advanced of the survivors send theirs to a rank
+// that has just been started, and to one that is a step behind. A state after k steps is the same on every rank that has it, so
+// there is nothing to reconcile but who is how far. worker.cpp calls it on every new group, the first included.
+#pragma once
+
+#include <vector>
+
+#include "trainer/peers.hpp"
+#include "trainer/training_state.hpp"
+
+namespace ddprun::trainer {
+
+struct Sharing {
+  bool somebody_had_it = false;  // false: nothing was touched; the state has to come from a checkpoint or be made
+  std::vector<int> without;      // ranks that had none
+};
+
+// Collective. `whole`: this rank's state is that after state.step steps; set to false while it is being received, so that an
+// exception leaves the truth behind.
+Sharing share_state(TrainingState& state, bool& whole, const Peers& peers);
+
+}  // namespace ddprun::trainer

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "common/error.hpp"
+#include "common/host_name.hpp"
 
 namespace ddprun {
 namespace {
@@ -35,12 +36,6 @@ struct Holder {
   std::string started;
   std::int64_t term = 0;  // how often the directory was taken, this time included
 };
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 std::string now_as_text() {
   const std::time_t now = std::time(nullptr);

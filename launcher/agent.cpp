@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <ctime>
 #include <deque>
 #include <map>
 #include <system_error>
@@ -21,6 +20,8 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "common/error.hpp"
+#include "common/host_name.hpp"
+#include "common/realtime.hpp"
 #include "launcher/agent_state.hpp"
 #include "launcher/argument_template.hpp"
 #include "launcher/console_writer.hpp"
@@ -48,9 +49,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPipeGrace{200};
 
 Instant now() {
-  timespec time{};
-  ::clock_gettime(CLOCK_REALTIME, &time);
-  return {std::chrono::steady_clock::now(), static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec};
+  return {std::chrono::steady_clock::now(), realtime_ns()};
 }
 
 // Rounds are counted on over the invocations of a run directory: one more than the newest logs/round-NNN.
@@ -144,12 +143,6 @@ WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files) 
     settings.kept = files.log_root.empty() ? KeptFiles::kNone : kept_files(plan);
   }
   return settings;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 struct Ends {

@@ -73,7 +73,7 @@ std::optional<CgroupFolder> folder_in(const std::optional<Mount>& mount, std::st
   return CgroupFolder{below.empty() ? root : root / below, root};
 }
 
-std::string text_of(const char* file) {
+std::string whole_text_of(const char* file) {
   std::ifstream in(file);
   std::ostringstream text;
   text << in.rdbuf();
@@ -104,7 +104,7 @@ CgroupFolders find_cgroups(std::string_view cgroup, std::string_view mountinfo) 
 }
 
 CgroupFolders cgroups_of_this_process() {
-  return find_cgroups(text_of("/proc/self/cgroup"), text_of("/proc/self/mountinfo"));
+  return find_cgroups(whole_text_of("/proc/self/cgroup"), whole_text_of("/proc/self/mountinfo"));
 }
 
 }  // namespace ddprun

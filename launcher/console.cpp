@@ -7,6 +7,7 @@
 #include "common/signal_name.hpp"
 #include "launcher/console_failures.hpp"
 #include "launcher/console_nodes.hpp"
+#include "launcher/printed.hpp"
 #include "launcher/report_event.hpp"
 #include "launcher/worker_output_route.hpp"
 
@@ -15,13 +16,6 @@ namespace {
 
 constexpr std::int64_t kBarEveryNs = 100'000'000;
 constexpr std::int64_t kLineEveryNs = 2'000'000'000;
-
-template <class... Values>
-std::string printed(const char* format, Values... values) {
-  char text[128];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 // "rank 0", "ranks 0, 2 and 30 more"
 std::string ranks_text(const std::vector<int>& ranks) {

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-const char* name_of(Plan::Kind kind) {
+const char* name_of_kind(Plan::Kind kind) {
   switch (kind) {
     case Plan::Kind::kTrain:
       return "train";
@@ -93,7 +93,8 @@ std::string dry_run_text(const Plan& plan, const VariableList& environment) {
 
 std::string dry_run_json(const Plan& plan, const VariableList& environment) {
   using Json = nlohmann::ordered_json;
-  Json document{{"event", "plan"}, {"kind", name_of(plan.kind)}, {"title", plan.title}, {"command", command_of_rank_0(plan)}};
+  Json document{
+      {"event", "plan"}, {"kind", name_of_kind(plan.kind)}, {"title", plan.title}, {"command", command_of_rank_0(plan)}};
   document["environment"] = Json::object();
   for (const auto& [name, value] : environment) document["environment"][name] = value;
   document["values"] = Json::object();

@@ -24,7 +24,7 @@ constexpr std::size_t kMaxStackBytes = 64 << 10;
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kLastSecond = 9'000'000'000;  // of a time that fits into nanoseconds
 
-const Json& at(const Json& object, const char* key) {
+const Json& member_of(const Json& object, const char* key) {
   static const Json nothing;
   const auto found = object.is_object() ? object.find(key) : object.end();
   return object.is_object() && found != object.end() ? *found : nothing;
@@ -79,20 +79,20 @@ std::int64_t nanoseconds(const timespec& time) {
 
 std::optional<ErrorFile> parse_error_file(std::string_view content) {
   const Json json = Json::parse(content, nullptr, false);
-  const Json& message = at(json, "message");
+  const Json& message = member_of(json, "message");
   ErrorFile file;
   if (message.is_object()) {
-    const Json& inner = at(message, "message");
+    const Json& inner = member_of(message, "message");
     if (!inner.is_string()) return std::nullopt;
     file.message = inner.get<std::string>().substr(0, kMaxMessageBytes);
-    const Json& extra = at(message, "extraInfo");
-    if (at(extra, "py_callstack").is_string()) {
-      file.call_stack = last_part(at(extra, "py_callstack").get<std::string>(), kMaxStackBytes);
+    const Json& extra = member_of(message, "extraInfo");
+    if (member_of(extra, "py_callstack").is_string()) {
+      file.call_stack = last_part(member_of(extra, "py_callstack").get<std::string>(), kMaxStackBytes);
     }
-    take_timestamp(at(extra, "timestamp"), file);
+    take_timestamp(member_of(extra, "timestamp"), file);
   } else if (message.is_string()) {
     file.message = message.get<std::string>().substr(0, kMaxMessageBytes);
-    take_timestamp(at(json, "timestamp"), file);
+    take_timestamp(member_of(json, "timestamp"), file);
   } else {
     return std::nullopt;
   }
@@ -125,7 +125,7 @@ bool copy_error_file(const std::filesystem::path& from, const std::filesystem::p
   if (!content) return false;
   Json json = Json::parse(*content, nullptr, false);
   if (!json.is_object()) return false;
-  if (exit_code != 0 && at(json, "message").is_object()) json["message"]["errorCode"] = exit_code;
+  if (exit_code != 0 && member_of(json, "message").is_object()) json["message"]["errorCode"] = exit_code;
   const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
   const int fd = ::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) return false;

@@ -28,6 +28,7 @@
 #include <set>
 #include <system_error>
 
+#include "common/realtime.hpp"
 #include "launcher/cgroup_folders.hpp"
 #include "launcher/guardian_protocol.hpp"
 #include "launcher/guardian_report.hpp"
@@ -38,12 +39,6 @@
 
 namespace ddprun::guardian {
 namespace {
-
-std::int64_t realtime_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
 
 // How long after the start of a round its workers get cgroups (worker_cgroups.hpp has the reason).
 constexpr std::int64_t kPlacingAfterNs = 200'000'000;

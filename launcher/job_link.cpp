@@ -1,9 +1,9 @@
 // Implementation of job_link.hpp: translation, one function a message.
 #include "launcher/job_link.hpp"
 
-#include <ctime>
 #include <utility>
 
+#include "common/realtime.hpp"
 #include "launcher/job_judge.hpp"
 #include "launcher/own_address.hpp"
 
@@ -13,12 +13,6 @@ namespace {
 using rendezvous::Notice;
 namespace member_event = rendezvous::member_event;
 namespace member_action = rendezvous::member_action;
-
-std::int64_t realtime_ns() {
-  timespec time{};
-  ::clock_gettime(CLOCK_REALTIME, &time);
-  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
 
 std::string to_text(const rendezvous::Address& address) {
   const bool bare_ipv6 = address.host.find(':') != std::string::npos;

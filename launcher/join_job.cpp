@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr const char* kUsage = "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]";
-constexpr const char* kHelp =
+constexpr const char* kJoinUsage = "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]";
+constexpr const char* kJoinHelp =
     "Takes part in the job that is coordinated at HOST:PORT, which that node's console shows. The program, its arguments and\n"
     "options come from there; the token must be the same (ddprun token).\n"
     "Options of this node: --token-file, --local-addr, --nproc-per-node, --run-dir, --role, --json, -q, -v.\n";
@@ -61,7 +61,7 @@ Endpoint parse_endpoint(const std::string& text) {
   std::string host = text.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   if (!port || *port < 1 || *port > 65535 || host.empty()) {
-    throw UsageError("join: expected HOST:PORT, as the coordinator's console shows it, but got '" + text + "'; " + kUsage);
+    throw UsageError("join: expected HOST:PORT, as the coordinator's console shows it, but got '" + text + "'; " + kJoinUsage);
   }
   return {host, static_cast<std::uint16_t>(*port)};
 }
@@ -167,8 +167,8 @@ JoinedJob fetch_job(std::span<const std::string> args, const Environment& enviro
   std::vector<std::string> words(args.begin(), args.end());
   if (!words.empty() && !words.front().starts_with("-")) std::rotate(words.begin(), words.begin() + 1, words.end());
   const Arguments own = parse_arguments(words, environment);
-  if (own.settings.flag("help")) throw UsageError(std::string(kUsage) + "\n" + kHelp);
-  if (own.positional.size() != 1) throw UsageError(kUsage);
+  if (own.settings.flag("help")) throw UsageError(std::string(kJoinUsage) + "\n" + kJoinHelp);
+  if (own.positional.size() != 1) throw UsageError(kJoinUsage);
   const Endpoint endpoint = parse_endpoint(own.positional.front());
 
   const std::string local = own.settings.text("local-addr");

@@ -1,9 +1,9 @@
 // Implementation of network_start.hpp.
 #include "launcher/network_start.hpp"
 
-#include <unistd.h>
 
 #include "common/error.hpp"
+#include "common/host_name.hpp"
 #include "launcher/job_judge.hpp"
 #include "launcher/own_address.hpp"
 #include "rendezvous/token.hpp"
@@ -12,12 +12,6 @@ namespace ddprun {
 namespace {
 
 using rendezvous::NodeShellSettings;
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 std::string local_address_of(const RendezvousPlan& plan) {
   if (plan.local_addr.empty()) return "";

@@ -27,7 +27,7 @@ std::string numbers(const MemoryEvidence& e) {
   return text;
 }
 
-std::string counted(const MemoryEvidence& e) {
+std::string kills_counted(const MemoryEvidence& e) {
   std::string text;
   if (e.worker_kills >= 0) append(text, std::to_string(e.worker_kills) + " in the worker's cgroup");
   if (e.job_kills >= 0) append(text, std::to_string(e.job_kills) + " in the job's cgroup");
@@ -61,7 +61,7 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
   OomVerdict verdict;
   if (e.taken == 0 || !(died_of_sigkill(status) || e.worker_kills > 0)) return verdict;
   verdict.evidence = numbers(e);
-  if (const std::string kills = counted(e); !kills.empty()) append(verdict.evidence, kills);
+  if (const std::string kills = kills_counted(e); !kills.empty()) append(verdict.evidence, kills);
   if (e.in_kernel_log != 0) append(verdict.evidence, "named in the kernel's log");
   const std::string figures = numbers(e);
   const std::string tail = figures.empty() ? "" : "; " + figures;

@@ -81,7 +81,7 @@ const char* word_of(Standing standing) {
   return "";
 }
 
-std::string row(std::string name, std::string standing, std::string_view why, std::size_t name_width) {
+std::string table_row(std::string name, std::string standing, std::string_view why, std::size_t name_width) {
   name.resize(std::max(name.size(), name_width), ' ');
   standing.resize(std::max<std::size_t>(standing.size(), 9), ' ');
   return "| " + name + " | " + standing + " | " + std::string(why) + (why.empty() ? "|\n" : " |\n");
@@ -96,9 +96,9 @@ std::string table(std::string_view title, std::span<const TorchrunRow> rows, std
   };
   std::size_t width = 0;
   for (const TorchrunRow& entry : rows) width = std::max(width, shown(entry).size());
-  std::string text = row(std::string(title), "ddprun", "why, or what differs", width);
+  std::string text = table_row(std::string(title), "ddprun", "why, or what differs", width);
   text += "|" + std::string(width + 2, '-') + "|-----------|---|\n";
-  for (const TorchrunRow& entry : rows) text += row(shown(entry), word_of(entry.standing), entry.why, width);
+  for (const TorchrunRow& entry : rows) text += table_row(shown(entry), word_of(entry.standing), entry.why, width);
   return text;
 }
 

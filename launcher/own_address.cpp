@@ -23,7 +23,7 @@ AddressList resolve(const std::string& host) {
   return {found, &::freeaddrinfo};
 }
 
-std::string number_of(const addrinfo& one) {
+std::string numeric_form_of(const addrinfo& one) {
   std::array<char, NI_MAXHOST> text{};
   if (::getnameinfo(one.ai_addr, one.ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
   return text.data();
@@ -45,7 +45,7 @@ bool is_own_address(const std::string& host) {
 
 std::string numeric_address(const std::string& host) {
   const AddressList list = resolve(host);
-  return list ? number_of(*list) : "";
+  return list ? numeric_form_of(*list) : "";
 }
 
 bool is_loopback(const std::string& host) {

@@ -23,7 +23,7 @@ std::vector<std::string> split_at_commas(std::string_view list) {
   return entries;
 }
 
-std::string without_spaces_around(const std::string& text) {
+std::string stripped(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n\v\f");
   if (first == std::string::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r\n\v\f") - first + 1);
@@ -70,7 +70,7 @@ std::vector<WorkerPlace::Variable> only_device_of(
                        std::to_string(devices.size()) + (devices.size() == 1 ? " device" : " devices") +
                        ", none for local rank " + std::to_string(local_rank) + ": start fewer workers or name more devices");
     }
-    variables.push_back({std::string(name), without_spaces_around(devices[static_cast<std::size_t>(local_rank)])});
+    variables.push_back({std::string(name), stripped(devices[static_cast<std::size_t>(local_rank)])});
   }
   if (variables.empty()) variables.push_back({"CUDA_VISIBLE_DEVICES", std::to_string(local_rank)});
   return variables;

@@ -3,19 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "launcher/printed.hpp"
 
 namespace ddprun {
-namespace {
-
-template <class... Values>
-std::string printed(const char* format, Values... values) {
-  char text[96];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::string format_duration(double seconds) {
   if (!(seconds > 0)) return "0.0 s";

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "common/atomic_file.hpp"
+#include "common/host_name.hpp"
 #include "common/signal_name.hpp"
 #include "common/version.hpp"
 #include "launcher/console_nodes.hpp"
@@ -150,7 +151,7 @@ struct Report::Impl {
     document["invocations"].push_back(Json{{"number", invocation_number() + 1},
                                            {"started_ns", event.time_ns},
                                            {"ended_ns", nullptr},
-                                           {"host", host()},
+                                           {"host", host_name()},
                                            {"pid", ::getpid()},
                                            {"world_size", event.world_size},
                                            {"command", facts.command},
@@ -295,12 +296,6 @@ struct Report::Impl {
     } catch (const std::exception&) {
       write();  // a full disk must not change how the job ends
     }
-  }
-
-  static std::string host() {
-    char name[256] = {};
-    ::gethostname(name, sizeof name - 1);
-    return name;
   }
 };
 

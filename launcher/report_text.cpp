@@ -27,7 +27,7 @@ double number_of(const Json& value) {
   return value.is_number() ? value.get<double>() : 0;
 }
 
-std::string local_time(const Json& nanoseconds) {
+std::string date_and_time(const Json& nanoseconds) {
   if (!nanoseconds.is_number()) return "?";
   const std::time_t seconds = static_cast<std::time_t>(nanoseconds.get<std::int64_t>() / 1'000'000'000);
   std::tm parts{};
@@ -81,8 +81,9 @@ std::string exit_text(const Json& exit) {
 }
 
 std::string round_text(const Json& round) {
-  std::string text = "  round " + std::to_string(integer_of(at(round, "round"))) + "  " + local_time(at(round, "started_ns")) +
-                     "  " + std::to_string(integer_of(at(round, "world_size"))) + " workers";
+  std::string text = "  round " + std::to_string(integer_of(at(round, "round"))) + "  " +
+                     date_and_time(at(round, "started_ns")) + "  " + std::to_string(integer_of(at(round, "world_size"))) +
+                     " workers";
   if (!span_of(round).empty()) text += ", " + span_of(round);
   text += "\n";
   if (at(round, "first_cause").is_object()) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/error.hpp"
+#include "common/host_name.hpp"
 #include "common/run_directory.hpp"
 #include "common/run_lock.hpp"
 #include "launcher/worker_output_files.hpp"
@@ -110,9 +111,7 @@ ScriptFolders make_script_folders(const Plan& plan,
 }
 
 fs::path report_of_other_node(const fs::path& run_dir) {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  return run_dir / "logs" / ("report-" + std::string(host) + "-" + std::to_string(::getpid()) + ".json");
+  return run_dir / "logs" / ("report-" + host_name() + "-" + std::to_string(::getpid()) + ".json");
 }
 
 void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code) {

@@ -62,7 +62,7 @@ std::vector<unsigned long> mask_of(const std::vector<int>& cpus) {
   return mask;
 }
 
-std::string text_of(const std::vector<int>& numbers) {
+std::string text_of_numbers(const std::vector<int>& numbers) {
   std::string text;
   for (const int number : numbers) (text += std::to_string(number)) += ' ';
   return text;
@@ -181,7 +181,7 @@ std::string describe(const SpawnError& error, const std::string& program) {
 }
 
 int pack(const SpawnRequest& request) {
-  std::string bytes = std::to_string(request.arguments.size()) + '\0' + text_of(request.cpus) + '\0';
+  std::string bytes = std::to_string(request.arguments.size()) + '\0' + text_of_numbers(request.cpus) + '\0';
   for (const std::string& argument : request.arguments) (bytes += argument) += '\0';
   for (const std::string& variable : request.environment) (bytes += variable) += '\0';
   const int fd = ::memfd_create("worker", MFD_CLOEXEC);

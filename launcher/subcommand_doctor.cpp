@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string row(const char* subject, const std::string& found) {
+std::string finding(const char* subject, const std::string& found) {
   std::string line = subject;
   line.resize(14, ' ');
   return line + found + "\n";
@@ -176,15 +176,15 @@ int examine_machine(std::span<const std::string> args) {
     return 0;
   }
   if (!args.empty()) throw UsageError("'" + args[0] + "' is one too many; usage: ddprun doctor");
-  std::string text = row("ddprun", kVersion);
-  text += row("ddptrain", trainer());
-  text += row("python", python());
-  text += row("CPUs", cpus());
-  text += row("GPUs", gpus());
-  text += row("cgroups", cgroups());
-  text += row("limits", limits());
-  text += row("/dev/shm", space("/dev/shm"));
-  text += row("dataset", dataset());
+  std::string text = finding("ddprun", kVersion);
+  text += finding("ddptrain", trainer());
+  text += finding("python", python());
+  text += finding("CPUs", cpus());
+  text += finding("GPUs", gpus());
+  text += finding("cgroups", cgroups());
+  text += finding("limits", limits());
+  text += finding("/dev/shm", space("/dev/shm"));
+  text += finding("dataset", dataset());
   print(text);
   return 0;
 }

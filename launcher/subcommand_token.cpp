@@ -12,8 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage = "usage: ddprun token [--run-dir DIR | --token-file FILE | --new FILE] [--show]";
-constexpr const char* kHelp =
+constexpr const char* kTokenUsage = "usage: ddprun token [--run-dir DIR | --token-file FILE | --new FILE] [--show]";
+constexpr const char* kTokenHelp =
     "Says where the token is that a job on several machines would use here, and makes one where none is.\n"
     "  --run-dir DIR      the job's run directory\n"
     "  --token-file FILE  this file\n"
@@ -41,14 +41,14 @@ Request parse(std::span<const std::string> args) {
       request.show = true;
     } else if (name == "--run-dir" || name == "--token-file" || name == "--new") {
       std::string value = equals != std::string::npos ? args[i].substr(equals + 1) : i + 1 < args.size() ? args[++i] : "";
-      if (value.empty()) throw UsageError(name + " needs a path; " + kUsage);
+      if (value.empty()) throw UsageError(name + " needs a path; " + kTokenUsage);
       (name == "--run-dir" ? request.run_dir : name == "--new" ? request.new_file : request.token_file) = std::move(value);
       ++places;
     } else {
-      throw UsageError("'" + args[i] + "' is one too many; " + kUsage);
+      throw UsageError("'" + args[i] + "' is one too many; " + kTokenUsage);
     }
   }
-  if (places > 1) throw UsageError(std::string("only one of --run-dir, --token-file and --new can be given; ") + kUsage);
+  if (places > 1) throw UsageError(std::string("only one of --run-dir, --token-file and --new can be given; ") + kTokenUsage);
   return request;
 }
 
@@ -65,7 +65,7 @@ FoundToken make_new(const fs::path& file) {
 int show_token(std::span<const std::string> args) {
   const Request request = parse(args);
   if (request.help) {
-    print(std::string(kUsage) + "\n" + kHelp);
+    print(std::string(kTokenUsage) + "\n" + kTokenHelp);
     return 0;
   }
   TokenSources sources;

@@ -16,7 +16,7 @@ namespace {
 // What a worker never inherits: secrets, which it may print, and what is another worker's.
 constexpr std::array<std::string_view, 3> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL", "DDPRUN_NODE_ADDRESS"};
 
-std::string_view name_of(std::string_view variable) {
+std::string_view variable_name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));
 }
 
@@ -34,7 +34,7 @@ std::string names_of(const std::vector<int>& signals) {
 std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings) {
   std::map<std::string_view, std::string_view> old;
   for (const std::string_view variable : inherited) {
-    const auto name = name_of(variable);
+    const auto name = variable_name_of(variable);
     if (name.size() < variable.size()) old.emplace(name, variable.substr(name.size() + 1));
   }
   const auto inherited_value = [&](std::string_view name) {
@@ -84,7 +84,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   std::vector<std::string> environment;
   environment.reserve(inherited.size() + ours.size());
   for (const std::string& variable : inherited) {
-    if (!replaced.contains(name_of(variable))) environment.push_back(variable);
+    if (!replaced.contains(variable_name_of(variable))) environment.push_back(variable);
   }
   for (const auto& [name, value] : ours) environment.push_back(std::string(name) + "=" + value);
   return environment;

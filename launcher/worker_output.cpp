@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "common/host_name.hpp"
 #include "launcher/console_writer.hpp"
 #include "launcher/last_lines.hpp"
 #include "launcher/line_splitter.hpp"
@@ -26,12 +27,6 @@ using Shown = OutputRoute::Shown;
 
 constexpr auto kUnfinishedFor = std::chrono::milliseconds(100);
 constexpr std::array<int, 6> kColours{36, 32, 35, 33, 34, 96};
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 template <class Do>
 void for_each_line(std::string_view text, Do act) {

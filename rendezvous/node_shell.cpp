@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -15,7 +14,9 @@
 #include <boost/asio/ip/address.hpp>
 
 #include "common/error.hpp"
+#include "common/realtime.hpp"
 #include "rendezvous/codec.hpp"
+#include "rendezvous/hex.hpp"
 #include "rendezvous/transport_handover.hpp"
 
 namespace ddprun::rendezvous {
@@ -34,9 +35,7 @@ constexpr milliseconds kFarewell{1000};
 constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest store values
 
 Now now() {
-  timespec time{};
-  ::clock_gettime(CLOCK_REALTIME, &time);
-  return {std::chrono::steady_clock::now(), static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec};
+  return {std::chrono::steady_clock::now(), realtime_ns()};
 }
 
 TransportLimits limits() {
@@ -51,16 +50,6 @@ TlsCredentials credentials(const NodeShellSettings& settings, std::string_view r
           .run_id = run_id,
           .protocol_version = static_cast<std::uint8_t>(kProtocolVersion),
           .instance = instance};
-}
-
-std::string to_hex(std::string_view bytes) {
-  std::string text;
-  for (const char c : bytes) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    text += kDigits[static_cast<unsigned char>(c) >> 4];
-    text += kDigits[static_cast<unsigned char>(c) & 15];
-  }
-  return text;
 }
 
 // The address that leads to the world. Connecting a datagram socket sends nothing: it only asks for the route.
@@ -98,7 +87,7 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
   std::copy(digest.begin(), digest.end(), settings_.node.member.run.begin());
   const auto name =
       tls_module().digest_of(settings_.run_id + "\n" + settings_.meet_host + "\n" + std::to_string(settings_.meet_port));
-  record_file_ = RecordFile::claim(record_folder(), to_hex({reinterpret_cast<const char*>(name.data()), name.size()}));
+  record_file_ = RecordFile::claim(record_folder(), to_hex(name));
   if (record_file_) remembered_ = record_file_->read();
 }
 

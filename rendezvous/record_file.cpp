@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/host_name.hpp"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -143,9 +145,7 @@ fs::path record_folder() {
     if (!home.is_absolute()) return {};
     state = home / ".local" / "state";
   }
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);  // the home may be shared
-  return state / "ddprun" / "nodes" / (host[0] == '\0' ? "host" : host);
+  return state / "ddprun" / "nodes" / host_name();  // the home may be shared
 }
 
 }  // namespace ddprun::rendezvous

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLargestTokenFile = 8192;
 // On a network file system another node's file makes no event here.
 constexpr std::chrono::milliseconds kFirstLook{50};
-constexpr std::chrono::milliseconds kLongestPause{500};
+constexpr std::chrono::milliseconds kLongestRetryPause{500};
 
 class Descriptor {
  public:
@@ -153,7 +153,7 @@ bool wait_for_token_file(const fs::path& file, std::chrono::milliseconds patienc
     pollfd poll_for{events.get(), POLLIN, 0};
     const int ready = ::poll(&poll_for, 1, static_cast<int>(std::min(left, pause).count()) + 1);
     if (ready > 0) drain(events.get());
-    pause = std::min(2 * pause, kLongestPause);
+    pause = std::min(2 * pause, kLongestRetryPause);
   }
 }
 

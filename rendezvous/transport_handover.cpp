@@ -17,6 +17,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "common/error.hpp"
+#include "rendezvous/hex.hpp"
 
 namespace ddprun {
 namespace {
@@ -39,16 +40,6 @@ Address abstract(std::uint16_t port, const std::string& who) {
   name.copy(address.name.sun_path + 1, sizeof address.name.sun_path - 1);
   address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
-}
-
-std::string to_hex(const RunDigest& run) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : run) {
-    text.push_back(kDigits[byte >> 4U]);
-    text.push_back(kDigits[byte & 0xfU]);
-  }
-  return text;
 }
 
 int unix_socket() {

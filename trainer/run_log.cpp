@@ -2,10 +2,11 @@
 
 #include <cstdarg>
 #include <cstdio>
-#include <ctime>
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "common/realtime.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -14,12 +15,6 @@ using nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds kHeartbeat{50};
 constexpr std::chrono::seconds kSayAtMostEvery{1};
-
-std::int64_t realtime_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
 
 }  // namespace
 

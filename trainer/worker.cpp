@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <exception>
 #include <future>
 #include <memory>
@@ -18,6 +17,7 @@
 
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
+#include "common/realtime.hpp"
 #include "common/run_directory.hpp"
 #include "common/run_lock.hpp"
 #include "common/version.hpp"
@@ -42,12 +42,6 @@ namespace {
 
 std::string torch_and_version() {
   return std::string(kVersion) + " (LibTorch " + TORCH_VERSION + ")";
-}
-
-std::int64_t realtime_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
 // Activations are tens of megabytes that live for one batch. By default glibc gives each back to the kernel, which zeroes it

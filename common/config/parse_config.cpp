@@ -51,7 +51,7 @@ std::string joined(const std::string& section, const std::string& name) {
 }
 
 // What may stand in a section.
-std::vector<std::string_view> names_in(const std::string& section) {
+std::vector<std::string_view> keys_and_sections_in(const std::string& section) {
   std::vector<std::string_view> out;
   for (const Key& key : config_keys()) {
     if (key.section == section) out.push_back(key.name);
@@ -74,7 +74,7 @@ std::string suggestion(const std::string& section, const std::string& name) {
     if (key.name == name) elsewhere.push_back(key.dotted());
   }
   if (elsewhere.size() == 1) return " Did you mean '" + elsewhere.front() + "'?";
-  return did_you_mean(name, names_in(section));
+  return did_you_mean(name, keys_and_sections_in(section));
 }
 
 class ConfigReader {

@@ -34,7 +34,7 @@ class Listener {
   int port_ = 0;
 };
 
-std::string error_of(int port) {
+std::string port_error_of(int port) {
   try {
     const HeldPort held = HeldPort::exactly(port);
   } catch (const UsageError& error) {
@@ -45,7 +45,7 @@ std::string error_of(int port) {
 
 TEST(HeldPort, APortInUseIsNamedWithAWayOut) {
   const Listener other;
-  EXPECT_EQ(error_of(other.port()),
+  EXPECT_EQ(port_error_of(other.port()),
             "master port " + std::to_string(other.port()) +
                 " is in use by another program; --master-port takes another one, and --master-port 0 or "
                 "--standalone a free one");
@@ -56,9 +56,9 @@ TEST(HeldPort, APortHeldByAnotherDdprunIsRefusedAndFreeAfterwards) {
   {
     const HeldPort first = HeldPort::any();
     port = first.port();
-    EXPECT_NE(error_of(port).find("is held by another ddprun on this machine; --master-port"), std::string::npos);
+    EXPECT_NE(port_error_of(port).find("is held by another ddprun on this machine; --master-port"), std::string::npos);
   }
-  EXPECT_EQ(error_of(port), "no error");
+  EXPECT_EQ(port_error_of(port), "no error");
 }
 
 TEST(HeldPort, WorkersCanListenOnIt) {

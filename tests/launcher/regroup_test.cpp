@@ -45,7 +45,7 @@ TEST(Regroup, WhoHoldsNoStateKeepsNone) {
   EXPECT_TRUE(regroup.keepers().empty());
 }
 
-std::string text_of(const AgentAction& action) {
+std::string text_of_regroup(const AgentAction& action) {
   const auto joined = [](const std::vector<int>& ranks) {
     std::string text;
     for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
@@ -96,7 +96,7 @@ class RegroupingAgent : public testing::Test {
       if (const auto* emit = std::get_if<agent_action::Emit>(&action)) events_.push_back(emit->event);
       if (const auto* timer = std::get_if<agent_action::SetTimer>(&action)) timers_[timer->timer] = timer->after;
       if (const auto* timer = std::get_if<agent_action::CancelTimer>(&action)) timers_.erase(timer->timer);
-      if (const std::string line = text_of(action); !line.empty()) lines.push_back(line);
+      if (const std::string line = text_of_regroup(action); !line.empty()) lines.push_back(line);
     }
     return lines;
   }

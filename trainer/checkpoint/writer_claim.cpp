@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cerrno>
-#include <ctime>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -14,6 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/atomic_file.hpp"
+#include "common/host_name.hpp"
+#include "common/realtime.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 
 namespace ddprun::trainer {
@@ -24,20 +25,11 @@ using nlohmann::json;
 
 constexpr std::string_view kHalfClaim = "..writer.tmp-";  // as write_file_atomically names it
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 // Nobody else's, ever: the time tells apart processes of one number.
 std::string claim_text(const WriterClaim::Generation& generation) {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  const std::int64_t time_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
   return json{{"host", host_name()},
               {"pid", ::getpid()},
-              {"time_ns", time_ns},
+              {"time_ns", realtime_ns()},
               {"term", generation.term},
               {"restart", generation.restart}}
              .dump(-1, ' ', false, json::error_handler_t::replace) +

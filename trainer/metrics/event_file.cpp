@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -13,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/host_name.hpp"
 #include "trainer/metrics/event_record.hpp"
 
 namespace ddprun::trainer {
@@ -40,11 +40,6 @@ std::int64_t next_seconds(const fs::path& folder) {
     seconds = std::max<std::int64_t>(seconds, found + 1);
   }
   return seconds;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "localhost";
 }
 
 fs::path new_name(const fs::path& folder) {

@@ -1,0 +1,11 @@
+// This machine's name, as gethostname(2) says it. Called by whoever writes it into environments, files or the rendezvous.
+#pragma once
+
+#include <string>
+
+namespace ddprun {
+
+// Never empty: "localhost" where the machine has none. Any thread.
+std::string host_name();
+
+}  // namespace ddprun

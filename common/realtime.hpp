@@ -1,0 +1,16 @@
+// The wall clock in the one unit that reports and the ledger of failures use. Called on both sides of the worker channel.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace ddprun {
+
+// Nanoseconds since 1970 (CLOCK_REALTIME).
+inline std::int64_t realtime_ns() {
+  timespec time{};
+  ::clock_gettime(CLOCK_REALTIME, &time);
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,21 @@
+// Bytes as lower-case hexadecimal text. Called where digests and ids become names.
+#pragma once
+
+#include <string>
+
+namespace ddprun {
+
+// A range of one-byte values: two digits a byte.
+template <class Bytes>
+std::string to_hex(const Bytes& bytes) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  for (const auto byte : bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    text += kDigits[value >> 4];
+    text += kDigits[value & 15];
+  }
+  return text;
+}
+
+}  // namespace ddprun

@@ -21,7 +21,8 @@ std::string name_of(const Hello& hello) {
 
 bool makes_sense(const Config& config) {
   return config.nodes >= 0 && config.nodes <= kMaxNodes && config.rank >= -1 && config.rank < std::max(config.nodes, 1) &&
-         config.id.term <= kLargestTerm && config.id.round >= -1 && config.id.round <= kLargestRound;
+         config.id.term <= kLargestTerm && config.born <= config.id.term && config.id.round >= -1 &&
+         config.id.round <= kLargestRound;
 }
 
 bool makes_sense(const Standing& standing) {
@@ -43,9 +44,19 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
   previous_ = authority.known.previous;
   if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
   last_round_ = std::max(current_.id.round, previous_.id.round);
+  if (current_.exists()) {  // quorum.hpp: inherited rounds are released again
+    if (authority.roster.origin == current_.origin()) {
+      for (std::size_t rank = 0; rank < authority.roster.nodes.size(); ++rank) {
+        inherited_ranks_.emplace(authority.roster.nodes[rank], static_cast<std::int32_t>(rank));
+      }
+    }
+    if (settings_.rules.inherited_rounds_are_renewed) current_.id.term = term_;
+    committed_ = false;
+  }
   installed_current_ = Tally(current_.nodes);
   installed_previous_ = Tally(previous_.nodes);
   release_.id = current_.id;
+  release_.born = current_.born;
   release_.nodes = current_.nodes;
   release_.budget = budget_;
   stays_until_ = now_.steady + part_of(settings_.lease, settings_.rules.authority);
@@ -93,14 +104,17 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   if (!acceptable(link, hello) || phase_ == Phase::kSteppedDown || !make_place(link, hello)) return;
 
   strangers_.erase(link);
-  auto [found, is_new] = peers_.try_emplace(hello.node);
-  Peer& peer = found->second;
-  if (is_new) {  // its ranks as it remembers them; otherwise this coordinator knows them
-    for (const Config& remembered : {hello.standing.current, hello.standing.previous}) {
-      if (!remembered.exists()) continue;
-      if (remembered.id == current_.id) peer.rank = remembered.rank;
-      if (remembered.id == previous_.id) peer.previous_rank = remembered.rank;
+  Peer& peer = peers_[hello.node];
+  // Its ranks as it remembers them. One that is known stays: another hello may be from before it had heard of the round.
+  for (const Config& remembered : {hello.standing.current, hello.standing.previous}) {
+    if (!remembered.exists()) continue;
+    if (remembered.origin() == current_.origin()) peer.rank = std::max(peer.rank, remembered.rank);
+    if (previous_.exists() && remembered.origin() == previous_.origin()) {
+      peer.previous_rank = std::max(peer.previous_rank, remembered.rank);
     }
+  }
+  if (const auto inherited = inherited_ranks_.find(hello.node); inherited != inherited_ranks_.end()) {
+    peer.rank = inherited->second;
   }
   peer.hello = hello;
   peer.link = link;
@@ -147,16 +161,36 @@ bool Coordinator::acceptable(LinkId link, const Hello& hello) {
     return refuse(Refusal::kSetAside, "it was lost too often and is set aside for " + std::to_string(wait.count()) + " ms",
                   wait.count());
   }
+  if (hello.coordinates) {
+    receive_visit(link, hello);
+    return false;
+  }
   // Who knows a round of a later coordinator, or a round where we know none, knows more than we do.
   const RoundId& known = hello.standing.current.id;
   const bool knows_more = hello.standing.current.exists() && (known.term > term_ || (!current_.exists() && !elected_));
   const bool promised_more = hello.standing.promised_term > term_ && current_.exists();
-  if (promised_more || knows_more || (hello.coordinates && hello.standing.promised_term > term_)) {
-    act(coordinator_action::StepDown{name_of(hello) + " knows of a later round"});
+  if (promised_more || knows_more) {
+    act(coordinator_action::StepDown{
+        .why = name_of(hello) + " knows of a later round", .term = hello.standing.promised_term, .leader = {}});
     phase_ = Phase::kSteppedDown;
     return false;
   }
   return true;
+}
+
+// Two coordinators, of which the later term is right; but one that never had a round yields to any that has.
+void Coordinator::receive_visit(LinkId link, const Hello& hello) {
+  const bool never_began = !current_.exists() && hello.standing.current.exists();
+  if (hello.standing.promised_term > term_ || never_began) {
+    act(coordinator_action::StepDown{
+        .why = name_of(hello) + " coordinates a later term", .term = hello.standing.promised_term, .leader = hello.listens});
+    phase_ = Phase::kSteppedDown;
+    return;
+  }
+  const auto self = peers_.find(settings_.self);
+  const Address here = self == peers_.end() ? Address{} : self->second.hello.listens;
+  act(coordinator_action::Send{link, Redirect{.term = term_, .coordinator = here}});
+  close(link);
 }
 
 // One place for each identity and each wanted rank.
@@ -204,6 +238,13 @@ void Coordinator::welcome(Peer& peer) {
                      .lease_ms = settings_.lease.count(),
                      .job = peer.hello.wants_job ? settings_.job : std::string()});
   say(Notice::Kind::kJoined, name_of(peer.hello), std::ssize(by_age_), settings_.max_nodes);
+  const Standing& told = peer.hello.standing;
+  if (previous_.exists() && told.current.origin() == current_.origin() && !told.previous.exists()) {
+    forget_previous();  // the membership was known to be committed before this coordinator was
+  }
+  if (peer.hello.node == settings_.self && release_.coordinator.address.port == 0) {
+    release_.coordinator = {.group_rank = peer.rank, .node = settings_.self, .address = peer.hello.listens};
+  }
   if (current_.exists()) {  // everybody must know of it before it can count as committed
     if (peer.hello.standing.current.id == current_.id) {
       note_installed(peer);
@@ -243,7 +284,7 @@ void Coordinator::hear(Peer& peer, const Ping& message) {
                   .stamp = stamp_of(now_.steady),
                   .realtime_ns = now_.realtime_ns,
                   .grant_ns = grant.count(),
-                  .committed = previous_.exists() ? RoundId{} : current_.id});
+                  .committed = committed_ ? current_.id : RoundId{}});
 }
 
 void Coordinator::hear(Peer& peer, const StoreAsk& message) {
@@ -377,6 +418,10 @@ void Coordinator::set_ready(Peer& peer, bool ready) {
   if (peer.ready == ready) return;
   peer.ready = ready;
   ready_ += ready ? 1 : -1;
+}
+
+bool Coordinator::knows(const Address& address) const {
+  return std::any_of(by_age_.begin(), by_age_.end(), [&](const NodeId& id) { return peers_.at(id).hello.listens == address; });
 }
 
 Coordinator::Peer* Coordinator::peer_of(LinkId link) {

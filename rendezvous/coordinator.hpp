@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "rendezvous/link.hpp"
+#include "rendezvous/member.hpp"
 #include "rendezvous/message.hpp"
 #include "rendezvous/quorum.hpp"
 #include "rendezvous/rules.hpp"
@@ -64,7 +65,8 @@ struct CoordinatorSettings {
 struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
-  Standing known{};  // newest round among the electors, with the ranks of this node in it
+  Standing known{};  // newest round among the electors
+  Roster roster{};   // if this node released that round
 };
 
 namespace coordinator_event {
@@ -102,12 +104,19 @@ struct Say {
 // It leads no more: close all links. Its own member looks for the next coordinator.
 struct StepDown {
   std::string why{};
+  std::uint64_t term = 0;  // that somebody has promised; 0: not known
+  Address leader{};        // where another coordinator is, if known
+};
+// To be written before any of the messages that follow is sent.
+struct KeepRoster {
+  Roster roster{};
 };
 // Everybody knows that the job is over, or was given the time to.
 struct Finished {};
 }  // namespace coordinator_action
-using CoordinatorAction = std::variant<coordinator_action::Send, coordinator_action::Close, coordinator_action::ServeStore,
-                                       coordinator_action::Say, coordinator_action::StepDown, coordinator_action::Finished>;
+using CoordinatorAction =
+    std::variant<coordinator_action::Send, coordinator_action::Close, coordinator_action::ServeStore, coordinator_action::Say,
+                 coordinator_action::StepDown, coordinator_action::KeepRoster, coordinator_action::Finished>;
 
 class Coordinator {
  public:
@@ -122,6 +131,8 @@ class Coordinator {
   std::string waits_for() const;
   std::uint64_t term() const { return term_; }
   RoundId round() const { return current_.id; }
+  // Whether a node with that address is here.
+  bool knows(const Address& address) const;
 
  private:
   enum class Phase { kGathering, kRunning, kEnding, kPausing, kSaving, kOver, kSteppedDown };
@@ -155,6 +166,7 @@ class Coordinator {
   // coordinator.cpp: who is here
   void greet(LinkId link, const Hello& hello);
   bool acceptable(LinkId link, const Hello& hello);
+  void receive_visit(LinkId link, const Hello& hello);
   bool make_place(LinkId link, const Hello& hello);
   void welcome(Peer& peer);
   void hear(Peer& peer, const Hello&) { close_and_lose(peer, "said hello twice"); }
@@ -182,6 +194,8 @@ class Coordinator {
   Release release_for(const Peer& peer) const;
   void note_installed(Peer& peer);
   void check_committed();
+  void forget_previous();
+  void keep_roster(const std::vector<Peer*>& by_rank);
   void end_round(OverReason reason, const std::string& why);
   void check_ended();
   void judge();
@@ -217,6 +231,8 @@ class Coordinator {
   std::int64_t last_round_ = -1;
   Config current_;   // rank: this node's
   Config previous_;  // exists until current_ is committed
+  bool committed_ = true;
+  std::unordered_map<NodeId, std::int32_t, HashId> inherited_ranks_;  // of a round that this node released in an earlier term
   Tally installed_current_;
   Tally installed_previous_;
   Budget budget_;

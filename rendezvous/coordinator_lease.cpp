@@ -50,7 +50,8 @@ void Coordinator::check_authority() {
   if (!current_.exists() || phase_ == Phase::kOver || !settings_.rules.grants_need_majority) return;
   if (authority_end() > now_.steady || stays_until_ > now_.steady) return;
   phase_ = Phase::kSteppedDown;
-  act(coordinator_action::StepDown{"less than a majority of the " + std::to_string(current_.nodes) + " nodes answers"});
+  act(coordinator_action::StepDown{
+      .why = "less than a majority of the " + std::to_string(current_.nodes) + " nodes answers", .term = 0, .leader = {}});
 }
 
 }  // namespace ddprun::rendezvous

@@ -25,7 +25,7 @@ void Coordinator::gather(milliseconds call) {
 // Called whenever who is here and ready may have changed.
 void Coordinator::consider() {
   if (phase_ == Phase::kRunning) {
-    if (seated_ < settings_.max_nodes && spares_ready() > 0 && done_ == 0 && !previous_.exists()) {
+    if (seated_ < settings_.max_nodes && spares_ready() > 0 && done_ == 0 && committed_) {
       if (!absorb_at_) absorb_at_ = now_.steady + settings_.last_call;
     } else {
       absorb_at_.reset();
@@ -33,8 +33,8 @@ void Coordinator::consider() {
     return;
   }
   if (phase_ != Phase::kGathering) return;
-  // A change of the membership on top of one that is not known to everybody yet would take three majorities.
-  if (previous_.exists()) return;
+  // A change of the membership on top of one that is not known to a majority yet would take three majorities.
+  if (!committed_ && settings_.rules.commit_before_change) return;
   const auto self = peers_.find(settings_.self);
   if (self == peers_.end() || !here(self->second) || !self->second.ready) return;
   if (!awaited_.empty() && settings_.rules.wait_for_ready) return;
@@ -61,7 +61,7 @@ std::string Coordinator::waits_for() const {
   if (phase_ == Phase::kOver || phase_ == Phase::kSteppedDown) return "nothing";
   if (!awaited_.empty()) return std::to_string(awaited_.size()) + " nodes that stop their workers";
   if (phase_ == Phase::kEnding) return "a decision";
-  if (previous_.exists()) return "a majority to know the last round";
+  if (!committed_) return "a majority to know the last round";
   if (self == peers_.end() || !here(self->second) || !self->second.ready) return "this node";
   return "nodes: " + std::to_string(ready_) + " of at least " + std::to_string(settings_.min_nodes);
 }
@@ -88,7 +88,7 @@ void Coordinator::form() {
   const Placement placement = place(candidates, settings_.max_nodes, settings_.rules);
 
   previous_ = current_;
-  current_ = Config{.id = {term_, ++last_round_}, .nodes = static_cast<std::int32_t>(placement.seats.size())};
+  current_ = Config{.id = {term_, ++last_round_}, .born = term_, .nodes = static_cast<std::int32_t>(placement.seats.size())};
   installed_current_ = Tally(current_.nodes);
   installed_previous_ = Tally(previous_.nodes);
   for (auto& [id, peer] : peers_) {
@@ -98,6 +98,8 @@ void Coordinator::form() {
     peer.done = false;
     if (peer.departed) installed_previous_.add(peer.previous_rank);  // it does not vote any more
   }
+  committed_ = false;
+  inherited_ranks_.clear();
   authority_begins_ = now_.steady;
   authority_counted_.reset();
   phase_ = Phase::kRunning;
@@ -121,6 +123,7 @@ void Coordinator::release(const std::vector<Peer*>& by_rank, const Placement& pl
   round_nodes_.clear();
   release_ = Release{};
   release_.id = current_.id;
+  release_.born = current_.born;
   release_.nodes = current_.nodes;
   release_.world_size = placement.world_size;
   release_.budget = budget_;
@@ -142,6 +145,7 @@ void Coordinator::release(const std::vector<Peer*>& by_rank, const Placement& pl
     release_.master.host = settings_.master_addr.empty() ? first.hello.listens.host : settings_.master_addr;
     release_.master.port = settings_.master_port != 0 ? settings_.master_port : first.master_port;
   }
+  keep_roster(by_rank);
   // In the order of group ranks: successors know before the others, which need them if this node dies just now.
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     if (by_rank[rank] == nullptr) continue;
@@ -157,6 +161,14 @@ void Coordinator::release(const std::vector<Peer*>& by_rank, const Placement& pl
     if (peer.rank < 0 && here(peer)) send(peer, release_for(peer));
   }
   say(Notice::Kind::kReleased, "round " + std::to_string(current_.id.round), current_.nodes, settings_.max_nodes);
+}
+
+void Coordinator::keep_roster(const std::vector<Peer*>& by_rank) {
+  if (!settings_.rules.coordinator_remembers_members) return;
+  coordinator_action::KeepRoster keep;
+  keep.roster.origin = current_.origin();
+  for (const Peer* peer : by_rank) keep.roster.nodes.push_back(peer == nullptr ? NodeId{} : peer->hello.node);
+  act(std::move(keep));
 }
 
 Release Coordinator::release_for(const Peer& peer) const {
@@ -178,13 +190,19 @@ void Coordinator::note_installed(Peer& peer) {
 }
 
 void Coordinator::check_committed() {
-  if (!previous_.exists()) return;
+  if (committed_) return;
   if (!installed_current_.enough(settings_.rules) || !installed_previous_.enough(settings_.rules)) return;
-  previous_ = Config{};
-  authority_counted_.reset();
-  for (auto& [id, peer] : peers_) peer.previous_rank = -1;
+  committed_ = true;
+  forget_previous();
   std::erase_if(peers_, [](const auto& entry) { return !entry.second.link && entry.second.rank < 0; });
   consider();
+}
+
+void Coordinator::forget_previous() {
+  previous_ = Config{};
+  installed_previous_ = Tally();
+  authority_counted_.reset();
+  for (auto& [id, peer] : peers_) peer.previous_rank = -1;
 }
 
 // ---- how a round ends ----

@@ -38,6 +38,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("round", m.round);
   } else if constexpr (std::is_same_v<M, Config>) {
     visit("id", m.id);
+    visit("born", m.born);
     visit("nodes", m.nodes);
     visit("rank", m.rank);
   } else if constexpr (std::is_same_v<M, Budget>) {
@@ -135,6 +136,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("address", m.address);
   } else if constexpr (std::is_same_v<M, Release>) {
     visit("id", m.id);
+    visit("born", m.born);
     visit("start", m.start);
     visit("group_rank", m.group_rank);
     visit("nodes", m.nodes);
@@ -171,7 +173,6 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, VoteRequest>) {
     visit("term", m.term);
     visit("candidate", m.candidate);
-    visit("installed", m.installed);
     visit("stamp", m.stamp);
   } else {
     static_assert(std::is_same_v<M, StoreAnswer>);

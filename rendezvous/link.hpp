@@ -22,6 +22,7 @@ struct Now {
 using LinkId = std::uint64_t;
 inline constexpr LinkId kSelfLink = 0;
 inline constexpr LinkId kDialled = LinkId{1} << 63;
+inline constexpr LinkId kVisit = LinkId{1} << 62;  // dialled by its coordinator, to tell where it is
 
 inline constexpr nanoseconds part_of(nanoseconds lease, double part) {
   return nanoseconds(static_cast<std::int64_t>(static_cast<double>(lease.count()) * part));

@@ -109,6 +109,7 @@ void Member::hear(LinkId link, const Welcome& message) {
     record_.standing.promised_term = message.term;
     remember();
   }
+  also_try(leader_->address);  // to be found again before its first release came
   if (!message.job.empty()) act(member_action::GotJob{message.job});
   say(Notice::Kind::kFollowing, "joined");
   ping();
@@ -134,14 +135,23 @@ void Member::hear(LinkId link, const Refused& message) {
 
 void Member::hear(LinkId link, const Redirect& message) {
   Target* from = target_of(link);
-  if (phase_ != Phase::kLooking || from == nullptr || message.term < record_.standing.promised_term) return;
+  if (phase_ != Phase::kLooking || from == nullptr) return;
+  if (message.term < record_.standing.promised_term) return;
   from->link = 0;
   from->open = false;
   from->next_try = now_.steady + lease_ / 5;
   act(member_action::Close{link});
-  if (message.coordinator == settings_.listens) return;
+  also_try(message.coordinator);
+}
+
+void Member::also_try(const Address& address) {
+  if (address.port == 0 || address == settings_.listens) return;
+  std::erase(hints_, address);
+  hints_.push_back(address);
+  if (hints_.size() > kSuccessors) hints_.pop_front();
+  if (phase_ != Phase::kLooking) return;
   for (Target& target : targets_) {
-    if (target.address == message.coordinator) {
+    if (target.address == address) {
       if (target.link == 0) target.next_try = std::min(target.next_try, now_.steady);
       return;
     }
@@ -149,21 +159,22 @@ void Member::hear(LinkId link, const Redirect& message) {
   if (targets_.size() >= kMostTargets) {
     std::erase_if(targets_, [](const Target& target) { return !target.lasting && target.link == 0; });
   }
-  if (targets_.size() < kMostTargets) targets_.push_back(Target{.address = message.coordinator, .lasting = false});
+  if (targets_.size() < kMostTargets) targets_.push_back(Target{.address = address, .lasting = false});
 }
 
 void Member::hear(LinkId link, const Release& message) {
   if (!leads(link) || message.nodes < 1 ||
-      (message.id <= record_.standing.current.id && settings_.rules.stale_releases_refused)) {
+      message.id <= record_.standing.current.id) {  // no coordinator that has authority says that
     return;
   }
   const bool starts = message.start && message.group_rank >= 0;
   if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // it was not asked whether it is ready
-  record_.standing.current = Config{.id = message.id, .nodes = message.nodes, .rank = message.group_rank};
+  record_.standing.current = Config{.id = message.id, .born = message.born, .nodes = message.nodes, .rank = message.group_rank};
   record_.standing.previous = message.previous;
   record_.standing.budget = message.budget;
   record_.coordinator = message.coordinator;
-  record_.successors = message.successors;
+  // An inherited round names none: those who were named before are still in it.
+  if (message.start || !message.successors.empty()) record_.successors = message.successors;
   remember();
   pending_start_.reset();
   if (starts) {
@@ -179,7 +190,7 @@ void Member::hear(LinkId link, const Pong& message) {
   if (!leads(link) || message.echo <= 0 || message.echo > stamp_of(now_.steady)) return;
   const bool first = leader_stamp_ == 0;
   leader_stamp_ = std::max(leader_stamp_, message.stamp);
-  const Time asked = settings_.rules.grant_counts_from_ping ? time_of(message.echo) : now_.steady;
+  const Time asked = time_of(message.echo);  // the answer may have been on its way for long
   const nanoseconds grant = std::clamp(nanoseconds(message.grant_ns), nanoseconds{0}, lease_);
   const bool renews = grant_is_leaders_ || !has_workers();  // what an earlier coordinator granted ends when it said
   if (renews && (asked + grant > granted_until_ || !grant_is_leaders_)) {
@@ -247,8 +258,14 @@ Time Member::may_vote_at() const {
   return promised_ ? last_contact_ + part_of(lease_, settings_.rules.vote_after) : Time{};
 }
 
+Time Member::may_stand_at() const {
+  if (!voted_at_) return may_vote_at();
+  return std::max(may_vote_at(), *voted_at_ + part_of(lease_, settings_.rules.voter_stands_back));
+}
+
 void Member::hear(LinkId link, const VoteRequest& message) {
   if (leader_) return;
+  if (Target* target = target_of(link)) target->dialled = now_.steady;  // it is there, and counts on this node
   if (now_.steady < may_vote_at()) {
     waiting_votes_.insert_or_assign(link, message);
   } else {
@@ -259,15 +276,16 @@ void Member::hear(LinkId link, const VoteRequest& message) {
 void Member::vote(LinkId link, const VoteRequest& request) {
   const std::uint64_t promised = record_.standing.promised_term;
   const bool in_term = request.term > promised || (request.term == promised && !settings_.rules.one_vote_a_term);
-  const bool knows_enough = request.installed >= record_.standing.current.id || !settings_.rules.newer_round_refuses_vote;
-  // A vote is no promise to keep still: only who follows a coordinator and answers it makes that one. So a split vote costs
-  // nothing but another try.
-  if (in_term && knows_enough) {
+  // What this node knows the candidate has from its hello, and counts it so (succession.cpp): nothing but the term matters
+  // here. A vote is no promise to keep still: only who follows a coordinator and answers it makes that one. So a split vote
+  // costs nothing but another try.
+  if (in_term) {
     record_.standing.promised_term = request.term;
+    voted_at_ = now_.steady;
     remember();
   }
-  const std::uint64_t says = in_term && !knows_enough ? 0 : record_.standing.promised_term;
   // A term that was promised before, perhaps to another candidate, is no vote for this one.
+  const std::uint64_t says = record_.standing.promised_term;
   const std::uint64_t answer = !in_term && says == request.term ? request.term + 1 : says;
   act(member_action::Send{link, Vote{.term = request.term, .promised_term = answer, .echo = request.stamp}});
 }
@@ -280,6 +298,11 @@ bool Member::promise(std::uint64_t term, Now now, std::vector<MemberAction>& act
   record_.standing.promised_term = term;
   actions.emplace_back(member_action::Remember{record_});
   return true;
+}
+
+void Member::keep_roster(Roster roster, std::vector<MemberAction>& actions) {
+  record_.roster = std::move(roster);
+  actions.emplace_back(member_action::Remember{record_});
 }
 
 std::size_t Member::place_in_line() const {
@@ -297,7 +320,9 @@ Address Member::leader_address() const {
 // ---- workers ----
 
 void Member::start_if_granted() {
-  if (!pending_start_ || !grant_is_leaders_ || granted_until_ <= now_.steady) return;
+  // One that is about to end would end before it is renewed where answers are slow.
+  const Time least = now_.steady + part_of(lease_, settings_.rules.start_with);
+  if (!pending_start_ || !grant_is_leaders_ || granted_until_ <= least) return;
   workers_ = Workers::kRunning;
   workers_round_ = pending_start_->id;
   act(member_action::StartWorkers{*std::exchange(pending_start_, std::nullopt), granted_until_});
@@ -396,6 +421,21 @@ void Member::set_targets() {
     for (const Successor& successor : record_.successors) add(successor.address);
   }
   for (const Address& endpoint : settings_.endpoints) add(endpoint);
+  for (const Address& hint : hints_) {
+    const std::size_t before = targets_.size();
+    add(hint);
+    if (targets_.size() > before) targets_.back().lasting = false;
+  }
+}
+
+std::vector<Address> Member::known_places() const {
+  std::vector<Address> places = settings_.endpoints;
+  if (record_.standing.current.exists()) {
+    places.push_back(record_.coordinator.address);
+    for (const Successor& successor : record_.successors) places.push_back(successor.address);
+  }
+  places.insert(places.end(), hints_.begin(), hints_.end());
+  return places;
 }
 
 void Member::dial_due() {
@@ -420,6 +460,10 @@ void Member::say_hello(LinkId link, const std::string& local_host) {
     act(member_action::Close{link});
     return;
   }
+  act(member_action::Send{link, hello(local_host)});
+}
+
+Hello Member::hello(const std::string& local_host) {
   Hello hello;
   hello.node = settings_.id;
   hello.incarnation = settings_.incarnation;
@@ -436,7 +480,7 @@ void Member::say_hello(LinkId link, const std::string& local_host) {
   hello.workers = workers_;
   hello.workers_round = workers_round_;
   hello.standing = record_.standing;
-  act(member_action::Send{link, std::move(hello)});
+  return hello;
 }
 
 void Member::ping() {

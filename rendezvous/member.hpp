@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -49,12 +50,21 @@ struct MemberSettings {
   Rules rules{};
 };
 
+// Who is in a round, by group rank, as its coordinator remembers it. It alone can say of a node that never heard of the round
+// that it is part of it, so it can lead on when it comes back, whoever its release had reached.
+struct Roster {
+  RoundId origin{};  // Config::origin()
+  std::vector<NodeId> nodes{};
+  bool operator==(const Roster&) const = default;
+};
+
 // What must survive a restart of the agent under the same identity, for as long as the machine is up: without it the node must
 // take a new identity. Small and rare: once a round and once a vote. It must be written before what follows it is sent.
 struct Record {
   Standing standing{};
   Successor coordinator{};
   std::vector<Successor> successors{};
+  Roster roster{};  // of the newest round that this node released
 };
 
 namespace member_event {
@@ -175,6 +185,16 @@ class Member {
   // 0: first in line, when the coordinator is lost.
   std::size_t place_in_line() const;
   Time may_vote_at() const;
+  // For itself, before others: not while somebody whom it voted for may win.
+  Time may_stand_at() const;
+  const Roster& roster() const { return record_.roster; }
+  // Before the release goes out.
+  void keep_roster(Roster roster, std::vector<MemberAction>& actions);
+  // Somebody may be there who leads, or knows who does.
+  void also_try(const Address& address);
+  // Where nodes may be that look for a coordinator.
+  std::vector<Address> known_places() const;
+  Hello hello(const std::string& local_host);
   // The vote for itself; false if it has promised that term already.
   bool promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions);
 
@@ -236,6 +256,7 @@ class Member {
   Phase phase_ = Phase::kLooking;
   Record record_;
   std::vector<Target> targets_;
+  std::deque<Address> hints_;  // newest last
   std::uint64_t next_link_ = 1;
   std::uint64_t hellos_ = 0;
   Time looking_since_{};
@@ -243,8 +264,9 @@ class Member {
 
   std::optional<Leader> leader_;
   nanoseconds lease_;
-  Time last_contact_{};    // with a coordinator
-  bool promised_ = false;  // whether last_contact_ holds it back from voting
+  Time last_contact_{};           // with a coordinator
+  bool promised_ = false;         // whether last_contact_ holds it back from voting
+  std::optional<Time> voted_at_;  // for another one
   std::int64_t leader_stamp_ = 0;
   Time next_ping_{};
   Time granted_until_{};

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -38,12 +39,15 @@ struct RoundId {
   auto operator<=>(const RoundId&) const = default;
 };
 
-// One agreed membership as one of its nodes remembers it: enough to say what a majority of it is.
+// One agreed membership as one of its nodes remembers it: enough to say what a majority of it is. A successor that inherits a
+// round releases it again, the same nodes with the same ranks, under its own term: quorum.hpp says why.
 struct Config {
   RoundId id{};
+  std::uint64_t born = 0;  // the term in which it was released first
   std::int32_t nodes = 0;  // 0: there is none
   std::int32_t rank = -1;  // this node's group rank in it; -1: it is not part of it (a spare)
   bool exists() const { return nodes > 0; }
+  RoundId origin() const { return {born, id.round}; }  // equal for the same membership
   bool operator==(const Config&) const = default;
 };
 
@@ -81,10 +85,11 @@ struct Hello {
   Address listens{};              // where successors would be dialled: the connected socket's address
   std::uint16_t master_port = 0;  // held for the next round, should this node be group rank 0
   bool wants_job = false;         // ddprun join: has address and token only
-  bool coordinates = false;       // an elected coordinator that visits the job's first address
+  bool coordinates = false;       // a coordinator that visits an address where nodes may be that don't know it
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // of those that are still running or stopping
   Standing standing{};
+  std::pair<std::uint64_t, std::uint64_t> said() const { return {incarnation, attempt}; }  // orders the hellos of a node
 };
 
 // The workers of that round are gone, with all they started; the node can take part in the next one.
@@ -211,7 +216,7 @@ struct Refused {
   std::int64_t retry_after_ms = 0;  // kSetAside
 };
 
-// Not here: the coordinator is there.
+// Not here: the coordinator is there. A coordinator that visits is told of a later term than its own.
 struct Redirect {
   std::uint64_t term = 0;
   Address coordinator{};
@@ -227,7 +232,8 @@ struct Successor {
 // A round: who the receiver is in it. group_rank -1: it is a spare and only learns who leads.
 struct Release {
   RoundId id{};
-  bool start = true;  // false: the round is over or not the receiver's; it is only to be remembered
+  std::uint64_t born = 0;  // see Config
+  bool start = true;       // false: the round is over or not the receiver's; it is only to be remembered
   std::int32_t group_rank = -1;
   std::int32_t nodes = 0;
   Config previous{};             // the round that this one replaces, with the receiver's rank in it
@@ -280,7 +286,6 @@ struct Pong {
 struct VoteRequest {
   std::uint64_t term = 0;
   NodeId candidate{};
-  RoundId installed{};  // the newest round that the candidate knows
   std::int64_t stamp = 0;
 };
 

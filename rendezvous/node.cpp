@@ -2,6 +2,7 @@
 // coordinator.
 #include "rendezvous/node.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/exit_code.hpp"
@@ -32,6 +33,7 @@ std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
   run_inside();
   consider_candidacy();
   run_inside();
+  visit();
   if (finish_ && !coordinator_ && !finished_) {
     finished_ = true;
     act(*finish_);
@@ -47,6 +49,7 @@ std::optional<Time> Node::next_deadline() const {
   };
   if (coordinator_) {
     consider(coordinator_->next_deadline());
+    if (!places_.empty()) consider(next_visit_);
   } else if (member_.looking()) {
     consider(succession_.next_attempt(candidate()));
   }
@@ -56,7 +59,7 @@ std::optional<Time> Node::next_deadline() const {
 // ---- events ----
 
 void Node::handle(const node_event::Begin&) {
-  if (settings_.leads_first && !member_.standing().current.exists()) {
+  if (settings_.leads_first && !member_.standing().current.exists() && member_.roster().nodes.empty()) {
     const std::uint64_t term = member_.standing().promised_term + 1;
     std::vector<MemberAction> actions;
     if (member_.promise(term, now_, actions)) {
@@ -68,6 +71,13 @@ void Node::handle(const node_event::Begin&) {
 }
 
 void Node::handle(const node_event::LinkOpened& event) {
+  if ((event.link & kVisit) != 0) {
+    if (!visits_.contains(event.link)) return;
+    Hello hello = member_.hello(event.local_host);
+    hello.coordinates = true;
+    act(node_action::ToListener{event.link, std::move(hello)});
+    return;
+  }
   if ((event.link & kDialled) != 0) {
     inside_.push_back(ToMember{member_event::Opened{event.link, event.local_host}});
     return;
@@ -77,6 +87,7 @@ void Node::handle(const node_event::LinkOpened& event) {
 }
 
 void Node::handle(const node_event::LinkClosed& event) {
+  if (visits_.erase(event.link) > 0) return;
   if ((event.link & kDialled) != 0) {
     inside_.push_back(ToMember{member_event::Closed{event.link}});
     return;
@@ -98,6 +109,7 @@ void Node::handle(const node_event::FromDialler& event) {
 }
 
 void Node::handle(const node_event::FromListener& event) {
+  if ((event.link & kVisit) != 0) return hear_visited(event.link, event.message);
   inside_.push_back(ToMember{member_event::Heard{event.link, event.message}});
 }
 
@@ -180,6 +192,12 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
             act(member_action::Say{std::move(concrete.notice)});
           } else if constexpr (std::is_same_v<Action, coordinator_action::StepDown>) {
             step_down(concrete.why);
+            succession_.note_term(concrete.term);
+            member_.also_try(concrete.leader);
+          } else if constexpr (std::is_same_v<Action, coordinator_action::KeepRoster>) {
+            std::vector<MemberAction> kept;
+            member_.keep_roster(std::move(concrete.roster), kept);
+            carry_out(std::move(kept));
           } else {
             static_assert(std::is_same_v<Action, coordinator_action::Finished>);
             step_down("the job is over");
@@ -206,6 +224,18 @@ void Node::greet(LinkId link, const Hello& hello) {
     drop(link);
   } else if (member_.following()) {
     redirect(link);
+  } else if (hello.coordinates) {
+    const std::uint64_t promised = member_.standing().promised_term;
+    if (hello.standing.promised_term < promised) {  // it can't be followed before it is elected for a later term
+      act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
+    } else {
+      member_.also_try(hello.listens);
+      inside_.push_back(ToMember{member_event::Tick{}});
+      for (const auto& [other, elector] : succession_.electors()) {
+        act(node_action::ToDialler{other, Redirect{.term = hello.standing.promised_term, .coordinator = hello.listens}});
+      }
+    }
+    drop(link);
   } else {
     succession_.add(link, hello);
     if (succession_.election()) act(node_action::ToDialler{link, succession_.request_for(candidate())});
@@ -226,8 +256,9 @@ Succession::Candidate Node::candidate() const {
   return {.id = settings_.member.id,
           .standing = member_.standing(),
           .place_in_line = member_.place_in_line(),
-          .may_vote_at = member_.may_vote_at(),
-          .lease = settings_.coordinator.lease};
+          .may_stand_at = member_.may_stand_at(),
+          .lease = settings_.coordinator.lease,
+          .roster = &member_.roster()};
 }
 
 void Node::consider_candidacy() {
@@ -241,13 +272,43 @@ void Node::consider_candidacy() {
     }
   }
   if (const auto won = succession_.won(candidate())) {
-    lead(Authority{.term = won->promised_term, .elected = true, .known = *won});
+    lead(Authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()});
   }
 }
 
 // ---- leading ----
 
+// Nodes that were away while this one was elected don't know its address; they look where they met before.
+void Node::visit() {
+  if (!coordinator_ || places_.empty() || next_visit_ > now_.steady) return;
+  next_visit_ = now_.steady + settings_.coordinator.lease;
+  for (const LinkId link : std::exchange(visits_, {})) act(node_action::CloseLink{link});
+  for (const Address& place : places_) {
+    if (coordinator_->knows(place)) continue;
+    const LinkId link = kDialled | kVisit | next_visit_link_++;
+    visits_.insert(link);
+    act(member_action::Dial{link, place});
+  }
+}
+
+void Node::hear_visited(LinkId link, const FromCoordinator& message) {
+  if (visits_.erase(link) == 0) return;
+  act(node_action::CloseLink{link});
+  const auto* redirect = std::get_if<Redirect>(&message);
+  if (!coordinator_ || redirect == nullptr || redirect->term <= coordinator_->term()) return;
+  step_down("a later term is known elsewhere");
+  succession_.note_term(redirect->term);
+  member_.also_try(redirect->coordinator);
+}
+
 void Node::lead(const Authority& authority) {
+  places_.clear();
+  const auto places = settings_.member.rules.coordinators_visit ? member_.known_places() : std::vector<Address>();
+  for (const Address& place : places) {
+    const bool known = std::find(places_.begin(), places_.end(), place) != places_.end();
+    if (place.port != 0 && place != settings_.member.listens && !known) places_.push_back(place);
+  }
+  next_visit_ = now_.steady + settings_.coordinator.lease / 5;
   coordinator_.emplace(settings_.coordinator, authority, now_);
   act(member_action::Say{Notice{.kind = Notice::Kind::kLeading, .text = "term " + std::to_string(authority.term)}});
   const auto electors = succession_.electors();
@@ -263,6 +324,7 @@ void Node::lead(const Authority& authority) {
 
 void Node::step_down(const std::string& why) {
   coordinator_.reset();
+  for (const LinkId link : std::exchange(visits_, {})) act(node_action::CloseLink{link});
   std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });
   act(member_action::Say{Notice{.kind = Notice::Kind::kLooking, .text = why}});
   while (!accepted_.empty()) drop(*accepted_.begin());

@@ -116,6 +116,8 @@ class Node {
   void redirect(LinkId link);
   Succession::Candidate candidate() const;
   void drop(LinkId link);
+  void visit();
+  void hear_visited(LinkId link, const FromCoordinator& message);
   template <class Action>
   void act(Action action) {
     actions_.emplace_back(std::move(action));
@@ -129,6 +131,10 @@ class Node {
   Succession succession_;
   std::optional<Coordinator> coordinator_;
   std::set<LinkId> accepted_;
+  std::vector<Address> places_;  // known when it began to lead
+  std::set<LinkId> visits_;
+  LinkId next_visit_link_ = 1;
+  Time next_visit_{};
   std::optional<node_action::Finish> finish_;  // said once the coordinator, if it is here, has told everybody
   bool finished_ = false;
 };

@@ -3,8 +3,17 @@
 //
 // Note: two rounds until committed. A release is a change of what a majority is, and the coordinator may die while some nodes
 // have it and others do not. So a round counts as *committed* once a majority of it and a majority of the round before have
-// installed it; until then, leading takes a majority of both. Nodes that installed it don't vote for a candidate that doesn't
-// know it, so the older round's majority is out of reach from then on. (The idea is Raft's joint consensus.)
+// installed it; until then, leading takes a majority of both. What a voter knows counts for its candidate, so nobody who is
+// elected with the vote of a node that installed it can overlook it. (The idea is Raft's joint consensus.)
+//
+// Note: inherited rounds are released again. A successor may inherit a round that is not committed, while another one, of a
+// term in between, had given that round up. Counting who installed the old release could then commit what somebody else has
+// replaced (figure 8 of the Raft paper). So it releases the round again under its own term, with the same nodes and ranks, and
+// counts who installed that.
+//
+// Note: a member list at the coordinator. A release names few nodes, so a node that it never reached does not know that it is
+// part of the round, and if its coordinator dies just then too few may know. The coordinator remembers all of them (Roster)
+// before the release goes out; when it is back, it can count them.
 #pragma once
 
 #include <cstdint>

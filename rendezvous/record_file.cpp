@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int kMostAgents = 64;  // of one job on one host
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 std::string boot_id() {
   std::string id;
@@ -28,12 +28,13 @@ std::string boot_id() {
 }
 
 Json to_json(const Config& config) {
-  return Json{config.id.term, config.id.round, config.nodes, config.rank};
+  return Json{config.id.term, config.id.round, config.born, config.nodes, config.rank};
 }
 Config config_of(const Json& json) {
   return {.id = {json.at(0).get<std::uint64_t>(), json.at(1).get<std::int64_t>()},
-          .nodes = json.at(2).get<std::int32_t>(),
-          .rank = json.at(3).get<std::int32_t>()};
+          .born = json.at(2).get<std::uint64_t>(),
+          .nodes = json.at(3).get<std::int32_t>(),
+          .rank = json.at(4).get<std::int32_t>()};
 }
 
 Json to_json(const Successor& node) {
@@ -59,7 +60,10 @@ Json to_json(const RememberedNode& node) {
               {"restarts_used", standing.budget.used},
               {"memory", std::vector<std::uint8_t>(standing.budget.memory.begin(), standing.budget.memory.end())},
               {"coordinator", to_json(node.record.coordinator)},
-              {"successors", successors}};
+              {"successors", successors},
+              {"roster", Json{{"term", node.record.roster.origin.term},
+                              {"round", node.record.roster.origin.round},
+                              {"nodes", node.record.roster.nodes}}}};
 }
 
 RememberedNode node_of(const Json& json) {
@@ -75,6 +79,9 @@ RememberedNode node_of(const Json& json) {
   standing.budget.memory.assign(memory.begin(), memory.end());
   node.record.coordinator = successor_of(json.at("coordinator"));
   for (const Json& one : json.at("successors")) node.record.successors.push_back(successor_of(one));
+  const Json& roster = json.at("roster");
+  node.record.roster = {.origin = {roster.at("term").get<std::uint64_t>(), roster.at("round").get<std::int64_t>()},
+                        .nodes = roster.at("nodes").get<std::vector<NodeId>>()};
   return node;
 }
 

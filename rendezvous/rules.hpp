@@ -16,11 +16,14 @@ struct Rules {
   // Workers may run for that long after the newest ping that the coordinator answered. Less than give_up, by more than the
   // drift: a silent member's workers are gone when the others go on without it.
   double grant = 0.8;
-  double give_up = 1.0;  // a member that is silent for that long is lost
+  double start_with = 0.3;  // workers start only with that much of a grant left
+  double give_up = 1.0;     // a member that is silent for that long is lost
   // The coordinator's authority ends that long after it asked the newest question that a majority has answered.
   double authority = 1.0;
-  double vote_after = 1.25;            // nobody votes for another coordinator before its own one was silent for that long
-  bool grant_counts_from_ping = true;  // not from the answer's arrival, which may be late
+  double vote_after = 1.25;  // nobody votes for another coordinator before its own one was silent for that long
+  // Who voted for another candidate gives it two round trips to win before it stands itself: as a Raft server that grants its
+  // vote begins its election timeout anew. Otherwise nodes with slow links overtake each winner with a later term.
+  double voter_stands_back = 0.4;
   bool grant_ends_workers = true;
   bool grants_need_majority = true;
 
@@ -28,11 +31,13 @@ struct Rules {
   bool majority_needed = true;
   bool half_needs_rank_0 = true;  // exactly half of the nodes is enough only with the lowest-ranked node among them
   bool one_vote_a_term = true;
-  bool newer_round_refuses_vote = true;  // who knows a newer round than the candidate does not vote for it
   bool both_rounds_until_committed = true;
+  bool commit_before_change = true;          // the next round waits until a majority knows the last one
+  bool inherited_rounds_are_renewed = true;  // a successor releases the round that it inherits again
+  bool coordinator_remembers_members = true;
+  bool coordinators_visit = true;  // where nodes may be that don't know them
 
   // ---- rounds ----
-  bool stale_releases_refused = true;
   bool wait_for_ready = true;    // the next round is not released before the last one's workers are gone
   bool holes_are_filled = true;  // group ranks are 0..n-1
   bool budget_is_inherited = true;

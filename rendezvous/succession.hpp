@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "rendezvous/link.hpp"
+#include "rendezvous/member.hpp"
 #include "rendezvous/message.hpp"
 #include "rendezvous/rules.hpp"
 
@@ -33,8 +34,9 @@ class Succession {
     NodeId id{};
     Standing standing{};
     std::size_t place_in_line = 0;
-    Time may_vote_at{};
+    Time may_stand_at{};
     nanoseconds lease{};
+    const Roster* roster = nullptr;  // of the newest round that it released
   };
 
   explicit Succession(Rules rules) : rules_(rules) {}
@@ -54,9 +56,12 @@ class Succession {
   // What the election gives, if it was won: the term as promised_term, and the rounds that a majority stands for.
   std::optional<Standing> won(const Candidate& self) const;
   const std::optional<Election>& election() const { return election_; }
+  // A term that somebody has: the next election is for a later one.
+  void note_term(std::uint64_t term);
 
  private:
   const Standing& newest(const Candidate& self) const;
+  bool known_committed(const Candidate& self, const Config& round) const;
   std::optional<Standing> basis(const Candidate& self, bool voters_only) const;
 
   Rules rules_;
@@ -64,6 +69,7 @@ class Succession {
   std::optional<Election> election_;
   std::uint64_t highest_term_ = 0;  // heard of
   Time not_before_{};
+  int failed_ = 0;  // elections, one after the other
 };
 
 }  // namespace ddprun::rendezvous

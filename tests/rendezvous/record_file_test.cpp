@@ -17,10 +17,11 @@ RememberedNode some_node() {
   RememberedNode node;
   node.id.fill(7);
   node.record.standing.promised_term = 3;
-  node.record.standing.current = {.id = {3, 9}, .nodes = 4, .rank = 2};
+  node.record.standing.current = {.id = {3, 9}, .born = 2, .nodes = 4, .rank = 2};
   node.record.standing.budget = {.restart_count = 2, .used = 1, .memory = std::string("a\0\xff", 3)};
   node.record.coordinator = {.group_rank = 0, .node = {}, .address = {"10.0.0.1", 29400}};
   node.record.successors = {{.group_rank = 1, .node = {}, .address = {"::1", 7}}};
+  node.record.roster = {.origin = {2, 9}, .nodes = {{1}, {2}}};
   return node;
 }
 
@@ -36,6 +37,7 @@ TEST(RecordFile, KeepsEverything) {
   EXPECT_EQ(back->record.standing, some_node().record.standing);
   EXPECT_EQ(back->record.coordinator, some_node().record.coordinator);
   EXPECT_EQ(back->record.successors, some_node().record.successors);
+  EXPECT_EQ(back->record.roster, some_node().record.roster);
   file->forget();
   EXPECT_FALSE(file->read());
 }

@@ -34,13 +34,19 @@ std::string story_of(Scenario scenario) {
   return text;
 }
 
-// The first seed below `seeds` that breaks something.
-std::optional<std::uint64_t> first_failing_seed(std::uint64_t seeds, const Rules& rules, unsigned threads) {
-  std::atomic<std::uint64_t> next{0};
-  std::atomic<std::uint64_t> failing{seeds};
+// What must not be, or an end that did not come in time; empty when all is well.
+std::string wrong_with(const Scenario& scenario) {
+  const Result result = simulate(scenario);
+  return result.violation.empty() ? result.stuck : result.violation;
+}
+
+// The first seed from `from` to below `end` that breaks something.
+std::optional<std::uint64_t> first_failing_seed(std::uint64_t from, std::uint64_t end, const Rules& rules, unsigned threads) {
+  std::atomic<std::uint64_t> next{from};
+  std::atomic<std::uint64_t> failing{end};
   const auto work = [&] {
     for (std::uint64_t seed = next++; seed < failing.load(); seed = next++) {
-      if (simulate({.seed = seed, .rules = rules}).violation.empty()) continue;
+      if (wrong_with({.seed = seed, .rules = rules}).empty()) continue;
       std::uint64_t before = failing.load();
       while (seed < before && !failing.compare_exchange_weak(before, seed)) {
       }
@@ -50,39 +56,18 @@ std::optional<std::uint64_t> first_failing_seed(std::uint64_t seeds, const Rules
   for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
   work();
   others.clear();
-  return failing < seeds ? std::optional(failing.load()) : std::nullopt;
+  return failing < end ? std::optional(failing.load()) : std::nullopt;
 }
 
-int stuck_seeds(std::uint64_t seeds, const Rules& rules, std::string& names) {
-  int stuck = 0;
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    if (simulate({.seed = seed, .rules = rules}).stuck.empty()) continue;
-    ++stuck;
-    names += " " + std::to_string(seed);
-  }
-  return stuck;
-}
-
-TEST(Simulation, WhateverTheSeedChoosesWhatMustNeverBeIsNot) {
+TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
   if (const char* one = std::getenv("DDPRUN_SIMULATION_SEED")) {
     std::cout << story_of({.seed = std::strtoull(one, nullptr, 10)});
     return;
   }
   const std::uint64_t seeds = is_long() ? kLongSeeds : kOrdinarySeeds;
   const unsigned threads = is_long() ? std::max(1u, std::thread::hardware_concurrency()) : 1;
-  const auto failing = first_failing_seed(seeds, Rules{}, threads);
+  const auto failing = first_failing_seed(0, seeds, Rules{}, threads);
   ASSERT_FALSE(failing.has_value()) << story_of({.seed = *failing});
-}
-
-// Known and open: in a few seeds of a thousand the nodes do not find each other again, for example when the coordinator was
-// elected by nodes whose addresses the others never learned, and does not call at the job's first address. The bound keeps it
-// from growing; the aim is none. docs/rendezvous.md says the same.
-TEST(Simulation, NearlyAllJobsEndInTimeAfterTheLastFault) {
-  const std::uint64_t seeds = std::min<std::uint64_t>(kOrdinarySeeds, 1000);
-  std::string names;
-  const int stuck = stuck_seeds(seeds, Rules{}, names);
-  std::cout << stuck << " of " << seeds << " seeds are stuck:" << names << "\n";
-  EXPECT_LE(stuck, 10);
 }
 
 TEST(Simulation, ASeedIsAlwaysTheSameStory) {
@@ -93,15 +78,12 @@ TEST(Simulation, TheFaultsReachWhatTheyShould) {
   std::int64_t successions = 0;
   std::int64_t rounds = 0;
   std::set<int> ends;
-  int stuck = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Result result = simulate({.seed = seed});
-    stuck += result.nobody_may_lead ? 1 : 0;
     successions += result.successions;
     rounds += result.rounds;
     ends.insert(result.exit_code);
   }
-  EXPECT_LE(stuck, 4);         // a release that dies with its coordinator is rare even here
   EXPECT_GT(successions, 60);  // some beyond the first coordinator of each job
   EXPECT_GT(rounds, 120);
   EXPECT_TRUE(ends.contains(0));
@@ -123,6 +105,7 @@ TEST(Simulation, AThousandAgentsCostAThousandTimesOne) {
 struct Mutation {
   const char* name;
   std::function<void(Rules&)> apply;
+  std::uint64_t from = 0;  // where the seeds begin that are tried, for a rule that few of them need
 };
 
 class EveryRule : public testing::TestWithParam<Mutation> {};
@@ -133,20 +116,11 @@ TEST_P(EveryRule, IsNeeded) {
 #endif
   Rules broken;
   GetParam().apply(broken);
-  const auto failing = first_failing_seed(kSeedsForMutations, broken, 1);
-  if (failing) {
-    std::cout << "seed " << *failing << ": " << simulate({.seed = *failing, .rules = broken}).violation << "\n";
-    return;
-  }
-  // Nothing forbidden happens, but jobs no longer end: at ten times the rate that the unbroken rules are allowed.
-  std::string names;
-  const int stuck = stuck_seeds(200, broken, names);
-  std::cout << stuck << " of 200 seeds are stuck\n";
-  EXPECT_GE(stuck, 20) << "the simulator does not notice";
+  const auto failing = first_failing_seed(GetParam().from, GetParam().from + kSeedsForMutations, broken, 1);
+  ASSERT_TRUE(failing.has_value()) << "the simulator does not notice";
+  std::cout << "seed " << *failing << ": " << wrong_with({.seed = *failing, .rules = broken}) << "\n";
 }
 
-// Not shown to be needed, and so not here: grant_counts_from_ping, newer_round_refuses_vote, stale_releases_refused and
-// later_process_replaces. Without one of them 6,000 seeds run as with it.
 INSTANTIATE_TEST_SUITE_P(
     Mutations, EveryRule,
     testing::Values(Mutation{"VotesWaitForTheLease", [](Rules& r) { r.vote_after = 0.2; }},
@@ -160,6 +134,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"HolesAreFilled", [](Rules& r) { r.holes_are_filled = false; }},
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
+                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
+                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 77000},
+                    Mutation{"CoordinatorsRememberMembers", [](Rules& r) { r.coordinator_remembers_members = false; }},
+                    Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }, 15000},
+                    Mutation{"LaterProcessesReplace", [](Rules& r) { r.later_process_replaces = false; }},
                     Mutation{"FewSuccessorsAreNamed", [](Rules& r) { r.successors_named = 1000000; }}),
     [](const auto& mutation) { return std::string(mutation.param.name); });
 

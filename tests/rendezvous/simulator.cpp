@@ -16,7 +16,7 @@ using Nanos = std::int64_t;  // of true time, since the simulation began
 constexpr Nanos kMs = 1'000'000;
 constexpr Nanos kSecond = 1000 * kMs;
 constexpr Nanos kNever = INT64_MAX;
-constexpr Nanos kRecovery = 150 * kSecond;  // from the end of the faults to the end of the job
+constexpr Nanos kRecovery = 120 * kSecond;  // from the end of the faults to the end of the job
 constexpr std::size_t kLargestRelease = 2048;
 constexpr std::int64_t kMostEvents = 400000;
 
@@ -75,18 +75,31 @@ struct Round {
   int coordinator = -1;
   std::uint32_t leadership = 0;
   std::map<std::int32_t, int> members;  // group rank -> agent
+  std::map<std::int32_t, std::uint32_t> lives;
   std::map<std::int32_t, std::int32_t> offsets;
   std::set<int> training;
   bool full = false;  // all trained at once
 };
 
 struct Event {
-  enum class Kind { kTimer, kPump, kConnect, kTimeout, kFault, kWorkersFail, kWorkersEnd, kWorkersDone, kStart, kRecover };
+  enum class Kind {
+    kTimer,
+    kPump,
+    kConnect,
+    kTimeout,
+    kFault,
+    kPowerLoss,
+    kWorkersFail,
+    kWorkersEnd,
+    kWorkersDone,
+    kStart,
+    kRecover
+  };
   Nanos time = 0;
   std::uint64_t order = 0;
   Kind kind{};
   int a = 0;
-  int b = 0;
+  std::int64_t b = 0;  // a direction, a link
   std::uint32_t life = 0;
   std::uint32_t job = 0;
   bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
@@ -124,7 +137,7 @@ class World {
 
   void build();
   NodeSettings settings_for(int index) const;
-  void schedule(Nanos time, Event::Kind kind, int a, int b = 0, std::uint32_t life = 0, std::uint32_t job = 0) {
+  void schedule(Nanos time, Event::Kind kind, int a, std::int64_t b = 0, std::uint32_t life = 0, std::uint32_t job = 0) {
     events_.push({time, next_order_++, kind, a, b, life, job});
   }
   void handle(const Event& event);
@@ -141,6 +154,10 @@ class World {
   void pump_later(int link_index, int direction, Nanos at);
   void arrive(int link_index, int direction, Packet packet);
   Nanos latency(int from, int to);
+  struct Slow {
+    Nanos until = 0;
+    Nanos extra = 0;
+  };
   Nanos& blocked(int from, int to) {
     return blocked_[static_cast<std::size_t>(from) * agents_.size() + static_cast<std::size_t>(to)];
   }
@@ -153,10 +170,10 @@ class World {
   }
 
   void fault();
+  void kill(int victim, bool silent);
   void recover();
-  bool nobody_may_lead() const;
 
-  void note_release(int index, const Release& release, int coordinator);
+  void note_release(int index, std::uint32_t life, const Release& release, int coordinator);
   void check_training(int index);
   void check_coordinator(int index);
   void check_message(const FromCoordinator& message);
@@ -172,6 +189,33 @@ class World {
     std::snprintf(stamp, sizeof(stamp), "%10.4f s  ", static_cast<double>(time_) / 1e9);
     result_.story.push_back(stamp + line);
   }
+  // What elections and rounds rest on.
+  template <class Any>
+  void tell_message(int from, int to, const Any& any) {
+    if (!scenario_.tell) return;
+    const std::string who = name(from) + " to " + name(to) + ": ";
+    if constexpr (std::is_same_v<Any, FromMember>) {
+      if (const auto* hello = std::get_if<Hello>(&any)) tell(who + "hello " + describe(hello->standing));
+      if (const auto* vote = std::get_if<Vote>(&any)) {
+        tell(who + (vote->given() ? "votes in term " : "no vote in term ") + std::to_string(vote->term));
+      }
+    } else {
+      if (const auto* release = std::get_if<Release>(&any)) {
+        tell(who + "release " + name(release->id) + " as " + std::to_string(release->group_rank) + " of " +
+             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start"));
+      }
+      if (const auto* request = std::get_if<VoteRequest>(&any))
+        tell(who + "vote for me in term " + std::to_string(request->term));
+    }
+  }
+  static std::string describe(const Config& config) {
+    return name(config.id) + (config.born == config.id.term ? "" : " of term " + std::to_string(config.born)) + " as " +
+           std::to_string(config.rank) + " of " + std::to_string(config.nodes);
+  }
+  static std::string describe(const Standing& standing) {
+    return "promised " + std::to_string(standing.promised_term) + ", knows " + describe(standing.current) + ", before " +
+           describe(standing.previous);
+  }
   static std::string name(const RoundId& id) { return std::to_string(id.term) + "/" + std::to_string(id.round); }
   static std::string name(int agent) { return "agent " + std::to_string(agent); }
 
@@ -183,6 +227,7 @@ class World {
   std::vector<Agent> agents_;
   std::vector<Link> links_;
   std::vector<Nanos> blocked_;
+  std::map<std::pair<int, int>, Slow> slow_;  // from, to
   Result result_;
 
   std::int32_t min_nodes_ = 1;
@@ -280,21 +325,15 @@ Result World::run() {
     time_ = event.time;
     const bool anybody = std::any_of(agents_.begin(), agents_.end(), [](const Agent& agent) { return agent.node != nullptr; });
     if (job_over_ && !anybody) break;
-    if (time_ > faults_end_ + kRecovery) {
+    // Who was cut off when the job ended waits for it a while longer.
+    if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
       if (leaving_happens_) break;  // those who left for good may have been needed for a majority
-      if (nobody_may_lead()) {
-        result_.nobody_may_lead = true;
-        break;
-      }
       for (std::size_t i = 0; i < agents_.size(); ++i) {
         if (!agents_[i].node) continue;
         const Standing& standing = agents_[i].node->member().standing();
         const Coordinator* coordinator = agents_[i].node->coordinator();
-        tell(name(static_cast<int>(i)) + " promised " + std::to_string(standing.promised_term) + ", knows " +
-             name(standing.current.id) + " as " + std::to_string(standing.current.rank) + " of " +
-             std::to_string(standing.current.nodes) + ", before " + name(standing.previous.id) + " as " +
-             std::to_string(standing.previous.rank) + " of " + std::to_string(standing.previous.nodes) +
-             (agents_[i].training ? ", trains" : "") + (agents_[i].node->member().looking() ? ", looks" : "") +
+        tell(name(static_cast<int>(i)) + " " + describe(standing) + (agents_[i].training ? ", trains" : "") +
+             (agents_[i].node->member().looking() ? ", looks" : "") +
              (coordinator != nullptr ? ", leads and waits for " + coordinator->waits_for() : std::string()));
       }
       result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";
@@ -312,13 +351,16 @@ Result World::run() {
 void World::handle(const Event& event) {
   switch (event.kind) {
     case Event::Kind::kPump:
-      return pump(event.a, event.b);
+      return pump(event.a, static_cast<int>(event.b));
     case Event::Kind::kConnect:
       return connect(event.a);
     case Event::Kind::kFault:
       return fault();
     case Event::Kind::kRecover:
       return recover();
+    case Event::Kind::kPowerLoss:
+      if (event.life == agents_[static_cast<std::size_t>(event.a)].life && !recovering_) kill(event.a, /*silent=*/true);
+      return;
     case Event::Kind::kStart:
       if (!agents_[static_cast<std::size_t>(event.a)].node && event.life == agents_[static_cast<std::size_t>(event.a)].life) {
         start(event.a);
@@ -441,13 +483,20 @@ void World::carry_out(int index, NodeAction& any) {
           if (const auto* release = std::get_if<Release>(&action.message);
               release && release->start && release->group_rank >= 0) {
             const auto link = agent.links.find(action.link);
-            if (link != agent.links.end()) note_release(links_[static_cast<std::size_t>(link->second)].end[0], *release, index);
+            if (link != agent.links.end()) {
+              const Link& to = links_[static_cast<std::size_t>(link->second)];
+              note_release(to.end[0], to.life[0], *release, index);
+            }
           }
           const auto link = agent.links.find(action.link);
-          if (link != agent.links.end()) send(link->second, 1, std::move(action.message));
+          if (link == agent.links.end()) return;
+          tell_message(index, links_[static_cast<std::size_t>(link->second)].end[0], action.message);
+          send(link->second, 1, std::move(action.message));
         } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {
           const auto link = agent.links.find(action.link);
-          if (link != agent.links.end()) send(link->second, 0, std::move(action.message));
+          if (link == agent.links.end()) return;
+          tell_message(index, links_[static_cast<std::size_t>(link->second)].end[1], action.message);
+          send(link->second, 0, std::move(action.message));
         } else if constexpr (std::is_same_v<Action, node_action::CloseLink>) {
           const auto found = agent.links.find(action.link);
           if (found == agent.links.end()) return;
@@ -497,28 +546,12 @@ void World::carry_out(int index, NodeAction& any) {
       any);
 }
 
-// The coordinator died with its release on the way, so that fewer than a majority ever heard which node they are in the newest
-// round, and yet it can't be shown that no majority did. Then nobody may lead: docs/rendezvous.md says what is to be done.
-bool World::nobody_may_lead() const {
-  Config newest;
-  for (const Agent& agent : agents_) {
-    if (agent.record && agent.record->standing.current.id > newest.id) newest = agent.record->standing.current;
-    if (agent.node && agent.node->coordinator() != nullptr) return false;
-  }
-  Tally tally(newest.nodes);
-  for (const Agent& agent : agents_) {
-    if (!agent.record) continue;
-    for (const Config& known : {agent.record->standing.current, agent.record->standing.previous}) {
-      if (known.exists() && known.id == newest.id) tally.add(known.rank);
-    }
-  }
-  return newest.exists() && !tally.enough();
-}
-
 // ---- the network ----
 
 Nanos World::latency(int from, int to) {
-  return between(100'000, jitter_) + agents_[static_cast<std::size_t>(from)].extra_latency +
+  const auto slow = slow_.find({from, to});
+  const Nanos extra = slow != slow_.end() && slow->second.until > time_ ? slow->second.extra : 0;
+  return extra + between(100'000, jitter_) + agents_[static_cast<std::size_t>(from)].extra_latency +
          agents_[static_cast<std::size_t>(to)].extra_latency;
 }
 
@@ -546,7 +579,7 @@ void World::connect(int link_index) {
     const Nanos wait = cut || !to.powered ? 2 * kSecond : latency(link.end[1], link.end[0]);
     from.links.erase(link.id[0]);
     link.open[0] = link.open[1] = false;
-    schedule(time_ + wait, Event::Kind::kTimeout, link.end[0], static_cast<int>(link.id[0] & ~kDialled), from.life);
+    schedule(time_ + wait, Event::Kind::kTimeout, link.end[0], static_cast<std::int64_t>(link.id[0] & ~kDialled), from.life);
     return;
   }
   link.life[1] = to.life;
@@ -634,7 +667,7 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
        std::to_string(action.release.group_rank) + " of " + std::to_string(action.release.nodes) + ", restart " +
        std::to_string(action.release.budget.restart_count));
   if (agent.training) violate(name(index) + " starts workers while it has some");
-  if (agent.node->coordinator() != nullptr) note_release(index, action.release, index);
+  if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
   agent.training = true;
   agent.ending = false;
   agent.round = action.release.id;
@@ -672,21 +705,17 @@ void World::workers_gone(Agent& agent, int index) {
 
 void World::fault() {
   if (job_over_) return;
-  const int victim = chance(40) ? coordinator_now() : some_agent();
+  const int kind = static_cast<int>(between(0, 99));
+  const bool late_answers = kind >= 70 && kind < 76;
+  const int victim = late_answers || chance(40) ? coordinator_now() : some_agent();
   Agent& agent = agents_[static_cast<std::size_t>(victim)];
   const auto block = [&](int from, int to, Nanos until) {
     if (from != to && !blocked_.empty()) blocked(from, to) = std::max(blocked(from, to), until);
   };
-  const int kind = static_cast<int>(between(0, 99));
   if (kind < 25) {
     if (!agent.node) return;
     const bool silent = chance(50);
-    tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
-    end_process(victim, silent);
-    if (chance(85)) {
-      const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
-      schedule(time_ + back, Event::Kind::kStart, victim, 0, agent.life);
-    }
+    kill(victim, silent);
   } else if (kind < 40) {
     if (!agent.node) return;
     agent.frozen_until = std::max(agent.frozen_until, time_) +
@@ -709,7 +738,7 @@ void World::fault() {
     }
     tell("partition" + std::string(both_ways ? "" : ", one way, from") + ":" + side + " for " +
          std::to_string((until - time_) / kMs) + " ms");
-  } else if (kind < 72) {  // one node's cable, or what it sends, or what it gets
+  } else if (kind < 70) {  // one node's cable, or what it sends, or what it gets
     const Nanos until = time_ + between(100 * kMs, 16 * kSecond);
     const int way = static_cast<int>(between(0, 2));
     for (int i = 0; i < std::ssize(agents_); ++i) {
@@ -721,6 +750,14 @@ void World::fault() {
           : way == 1 ? " hears nothing for "
                      : " is not heard for ") +
          std::to_string((until - time_) / kMs) + " ms");
+  } else if (late_answers) {  // answers come late, and then it is gone
+    const int other = some_agent();
+    if (!agent.node || other == victim) return;
+    const Nanos until = time_ + between(2 * kSecond, 9 * kSecond);
+    slow_[{victim, other}] = {.until = until, .extra = between(2 * kSecond, 4 * kSecond)};
+    tell("what " + name(victim) + " says to " + name(other) + " is late by " +
+         std::to_string(slow_[{victim, other}].extra / kMs) + " ms for " + std::to_string((until - time_) / kMs) + " ms");
+    if (chance(80)) schedule(until, Event::Kind::kPowerLoss, victim, 0, agent.life);
   } else if (kind < 84) {  // connections are reset, and each side sees it for itself
     tell("connections of " + name(victim) + " are reset");
     const auto links = agent.links;
@@ -740,14 +777,26 @@ void World::fault() {
   }
 }
 
+void World::kill(int victim, bool silent) {
+  tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
+  end_process(victim, silent);
+  if (!chance(85)) return;
+  const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
+  schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
+}
+
 // No more faults: networks heal, whoever is away comes back, and workers finish by and by.
 void World::recover() {
   tell("all faults are over");
   recovering_ = true;
   std::fill(blocked_.begin(), blocked_.end(), 0);
+  slow_.clear();
+  // What remains slow has round trips of at most a fifth of the lease: docs/rendezvous.md promises no more.
+  jitter_ = std::min(jitter_, 100 * kMs);
   for (int i = 0; i < std::ssize(agents_); ++i) {
     Agent& agent = agents_[static_cast<std::size_t>(i)];
     agent.frozen_until = std::min(agent.frozen_until, time_);
+    agent.extra_latency = std::min(agent.extra_latency, 200 * kMs);
     if (!agent.node) {
       schedule(time_ + between(0, 2 * kSecond), Event::Kind::kStart, i, 0, agent.life);
     } else if (agent.training) {
@@ -782,7 +831,7 @@ void World::check_coordinator(int index) {
 }
 
 // Every node hears the same of a round, each rank is given once, and they are contiguous.
-void World::note_release(int index, const Release& release, int coordinator) {
+void World::note_release(int index, std::uint32_t life, const Release& release, int coordinator) {
   Round& round = rounds_[release.id];
   if (round.coordinator < 0) {
     released_.push_back(release.id);
@@ -811,11 +860,12 @@ void World::note_release(int index, const Release& release, int coordinator) {
   const auto [member, is_new] = round.members.try_emplace(release.group_rank, index);
   if (!is_new && member->second != index) violate("round " + name(release.id) + " gives a rank twice");
   round.offsets[release.group_rank] = release.rank_offset;
+  round.lives[release.group_rank] = life;
   if (std::ssize(round.members) != release.nodes || !is_new) return;
   std::int32_t next = 0;
-  std::set<int> seen;
+  std::set<std::pair<int, std::uint32_t>> seen;  // a process that is gone and its successor may both be in it for a moment
   for (const auto& [rank, agent] : round.members) {
-    if (!seen.insert(agent).second) violate(name(agent) + " is twice in round " + name(release.id));
+    if (!seen.emplace(agent, round.lives[rank]).second) violate(name(agent) + " is twice in round " + name(release.id));
     if (round.offsets[rank] != next) violate("ranks of round " + name(release.id) + " are not contiguous");
     next += agents_[static_cast<std::size_t>(agent)].local_world_size;
   }

@@ -34,8 +34,7 @@ struct Result {
   std::int64_t events = 0;
   std::int64_t rounds = 0;
   std::int64_t successions = 0;
-  int exit_code = -1;            // of the job
-  bool nobody_may_lead = false;  // the known limit, see simulator.cpp
+  int exit_code = -1;  // of the job
   std::size_t largest_message = 0;
   std::size_t messages = 0;
 };

@@ -1,0 +1,268 @@
+// A crowd of agents for one coordinator: N real members (rendezvous/member.hpp) over real connections in one process, and the
+// coordinator, a whole agent's rendezvous (node_shell.hpp), in another. bench/rendezvous_bench.py runs it. Prints, as JSON, how
+// long it takes until everybody is released into a round, how long after a failure into the next one, and what the coordinator
+// pays for each agent.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+
+#include "rendezvous/codec.hpp"
+#include "rendezvous/node_shell.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr const char* kToken = "a token for a crowd on one machine";
+constexpr const char* kRun = "crowd";
+constexpr int kHandshakesAtOnce = 256;
+constexpr std::chrono::seconds kPatience{120};
+
+double ms_since(Time begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// In its own process; says the port through `out`. Its own member counts as one agent more.
+[[noreturn]] void coordinate(int agents, int out) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::unsetenv("HOME");  // it is to be remembered nowhere
+  ::unsetenv("XDG_STATE_HOME");
+  boost::asio::io_context io;
+  NodeShellSettings settings;
+  settings.token = kToken;
+  settings.run_id = kRun;
+  settings.meet_host = "127.0.0.1";
+  settings.lead = NodeShellSettings::Lead::kYes;
+  settings.closing = NodeShellSettings::MeetPort::kStays;
+  settings.node.coordinator.min_nodes = settings.node.coordinator.max_nodes = agents + 1;
+  settings.node.coordinator.judge = [](const FailureReport&, const Budget& before) {
+    return Verdict{.restart = true, .exit_code = 1, .why = "", .delay = {}, .after = before};
+  };
+  std::unique_ptr<NodeShell> shell;
+  shell = std::make_unique<NodeShell>(
+      io, std::move(settings),
+      [&](const ShellEvent& event) {
+        if (std::holds_alternative<member_action::StopWorkers>(event)) shell->local(member_event::WorkersEnded{});
+      },
+      [](const std::string& line) { std::fprintf(stderr, "coordinator: %s\n", line.c_str()); });
+  const std::uint16_t port = shell->meeting_point().port;
+  if (::write(out, &port, sizeof port) != sizeof port) std::_Exit(1);
+  shell->begin();
+  io.run();
+  std::_Exit(0);
+}
+
+class Crowd {
+ public:
+  Crowd(int agents, std::uint16_t port, pid_t coordinator);
+  void run() { io_.run(); }
+
+ private:
+  struct Agent {
+    Agent(boost::asio::io_context& io, MemberSettings settings, Now now)
+        : member(std::move(settings), std::nullopt, now), timer(io) {}
+    Member member;
+    boost::asio::steady_timer timer;
+    std::map<LinkId, std::shared_ptr<Connection>> connections;
+  };
+
+  static Now now() { return {std::chrono::steady_clock::now(), 0}; }
+  void feed(Agent& agent, const MemberEvent& event);
+  void carry_out(Agent& agent, MemberAction& action);
+  void arm(Agent& agent);
+  void begin_agents();
+  void dial(Agent& agent, LinkId link);
+  void dialled(Agent& agent, LinkId link, const ConnectResult& result);
+  void started();
+  double coordinator_kb() const;
+
+  boost::asio::io_context io_;
+  Transport transport_;
+  std::uint16_t port_;
+  pid_t coordinator_;
+  std::vector<std::unique_ptr<Agent>> agents_;
+  std::size_t begun_ = 0;
+  int dialling_ = 0;
+  std::size_t started_ = 0;
+  int rounds_ = 0;
+  double empty_kb_ = 0;
+  double joined_ms_ = 0;
+  Time began_{};
+  boost::asio::steady_timer deadline_;
+};
+
+Crowd::Crowd(int agents, std::uint16_t port, pid_t coordinator)
+    : transport_(io_, {.token = kToken, .run_id = kRun, .protocol_version = kProtocolVersion, .instance = new_instance_id()}),
+      port_(port),
+      coordinator_(coordinator),
+      deadline_(io_) {
+  deadline_.expires_after(kPatience);
+  deadline_.async_wait([this](const boost::system::error_code&) {
+    std::fprintf(stderr, "crowd: %zu of %zu agents started within %lld s\n", started_, agents_.size(),
+                 static_cast<long long>(kPatience.count()));
+    ::kill(coordinator_, SIGKILL);
+    std::_Exit(1);
+  });
+  empty_kb_ = coordinator_kb();
+  began_ = now().steady;
+  for (int i = 0; i < agents; ++i) {
+    MemberSettings settings;
+    settings.id = new_instance_id();
+    settings.incarnation = 1;
+    std::copy(transport_.run().begin(), transport_.run().end(), settings.run.begin());
+    settings.hostname = "crowd" + std::to_string(i);
+    settings.endpoints = {{"127.0.0.1", port}};
+    settings.join_timeout = kPatience;
+    agents_.push_back(std::make_unique<Agent>(io_, std::move(settings), now()));
+  }
+  begin_agents();
+}
+
+// One that began and had to wait for its turn would dial again after a lease.
+void Crowd::begin_agents() {
+  while (begun_ < agents_.size() && dialling_ < kHandshakesAtOnce) feed(*agents_[begun_++], member_event::Tick{});
+}
+
+void Crowd::feed(Agent& agent, const MemberEvent& event) {
+  for (MemberAction& action : agent.member.on(event, now())) carry_out(agent, action);
+  arm(agent);
+}
+
+void Crowd::carry_out(Agent& agent, MemberAction& action) {
+  if (const auto* target = std::get_if<member_action::Dial>(&action)) {
+    dial(agent, target->link);
+  } else if (const auto* send = std::get_if<member_action::Send>(&action)) {
+    if (const auto found = agent.connections.find(send->link); found != agent.connections.end()) {
+      found->second->send(encode(send->message));
+    }
+  } else if (const auto* close = std::get_if<member_action::Close>(&action)) {
+    if (const auto found = agent.connections.find(close->link); found != agent.connections.end()) {
+      found->second->close();
+      agent.connections.erase(found);
+    }
+  } else if (std::holds_alternative<member_action::StartWorkers>(action)) {
+    started();
+  } else if (std::holds_alternative<member_action::StopWorkers>(action)) {
+    boost::asio::post(io_, [this, &agent] { feed(agent, member_event::WorkersEnded{}); });
+  }
+}
+
+void Crowd::arm(Agent& agent) {
+  const auto next = agent.member.next_deadline();
+  agent.timer.cancel();
+  if (!next) return;
+  agent.timer.expires_at(*next);
+  agent.timer.async_wait([this, &agent](const boost::system::error_code& error) {
+    if (!error) feed(agent, member_event::Tick{});
+  });
+}
+
+void Crowd::dial(Agent& agent, LinkId link) {
+  ++dialling_;
+  ConnectOptions options;
+  options.host = "127.0.0.1";
+  options.port = port_;
+  boost::asio::co_spawn(io_, transport_.connect(std::move(options)),
+                        [this, &agent, link](const std::exception_ptr& error, const ConnectResult& result) {
+                          if (error) std::rethrow_exception(error);
+                          --dialling_;
+                          dialled(agent, link, result);
+                          begin_agents();
+                        });
+}
+
+void Crowd::dialled(Agent& agent, LinkId link, const ConnectResult& result) {
+  if (!result.connection) {
+    std::fprintf(stderr, "crowd: %s\n", result.failure.message.c_str());
+    return feed(agent, member_event::Closed{link});
+  }
+  agent.connections[link] = result.connection;
+  result.connection->start({[this, &agent, link](std::string_view frame) {
+                              feed(agent, member_event::Heard{link, decode_from_coordinator(frame)});
+                            },
+                            [this, &agent, link](const Closed&) {
+                              if (agent.connections.erase(link) > 0) feed(agent, member_event::Closed{link});
+                            }});
+  feed(agent, member_event::Opened{link, "127.0.0.1"});
+}
+
+void Crowd::started() {
+  if (++started_ < agents_.size()) return;
+  started_ = 0;
+  const double took = ms_since(began_);
+  if (rounds_++ == 0) {
+    joined_ms_ = took;
+    // Somebody's worker fails, and everybody starts anew.
+    boost::asio::post(io_, [this] {
+      began_ = now().steady;
+      feed(*agents_.back(), member_event::WorkersFailed{});
+      feed(*agents_.back(), member_event::WorkersEnded{});
+    });
+    return;
+  }
+  const double kb = (coordinator_kb() - empty_kb_) / static_cast<double>(agents_.size());
+  std::printf("{\"agents\": %zu, \"joined_ms\": %.1f, \"restarted_ms\": %.1f, \"coordinator_kb_per_agent\": %.1f}\n",
+              agents_.size(), joined_ms_, took, kb);
+  std::fflush(stdout);
+  ::kill(coordinator_, SIGKILL);
+  ::waitpid(coordinator_, nullptr, 0);
+  std::_Exit(0);
+}
+
+double Crowd::coordinator_kb() const {
+  std::ifstream statm("/proc/" + std::to_string(coordinator_) + "/statm");
+  long total = 0, resident = 0;
+  statm >> total >> resident;
+  return static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 1024;
+}
+
+int main_of_crowd(int agents) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_max < static_cast<rlim_t>(agents) + 600) {
+    std::fprintf(stderr, "crowd: %d agents need as many open files; the limit is %llu\n", agents,
+                 static_cast<unsigned long long>(files.rlim_max));
+    return 2;
+  }
+  int ends[2];
+  if (::pipe(ends) != 0) return 1;
+  const pid_t coordinator = ::fork();
+  if (coordinator == 0) coordinate(agents, ends[1]);
+  ::close(ends[1]);
+  std::uint16_t port = 0;
+  if (coordinator < 0 || ::read(ends[0], &port, sizeof port) != sizeof port) {
+    std::fprintf(stderr, "crowd: the coordinator did not start\n");
+    return 1;
+  }
+  Crowd crowd(agents, port, coordinator);
+  crowd.run();
+  return 1;
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
+
+int main(int count, char** arguments) {
+  int agents = 0;
+  if (count != 2 || std::from_chars(arguments[1], arguments[1] + std::strlen(arguments[1]), agents).ec != std::errc() ||
+      agents < 1) {
+    std::fprintf(stderr, "usage: rendezvous_crowd AGENTS\n");
+    return 2;
+  }
+  return ddprun::rendezvous::main_of_crowd(agents);
+}

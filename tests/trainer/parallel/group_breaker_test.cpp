@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tests/trainer/parallel/ranks.hpp"
@@ -59,10 +60,17 @@ TEST(GroupBreaker, LeavesTheAgentsChannelAlone) {
 
 TEST(ChannelStore, OfAnOlderGroupStopsWaitingWhenARegroupIsOrdered) {
   FakeAgent agent;
-  AgentChannel channel(agent.connect(), channel::Hello{}, nullptr);
+  std::atomic<bool> told = false;
+  AgentChannel channel(agent.connect(), channel::Hello{}, [&](const channel::FromAgent&) {
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // whoever is thrown out first would overtake
+    told = true;
+  });
   ChannelStore old_group(channel, kTestTimeout, 0);
   ChannelStore new_group(channel, kTestTimeout, 1);
-  std::thread waiter([&] { EXPECT_THROW(old_group.wait({"key of a rank that is lost"}), std::runtime_error); });
+  std::thread waiter([&] {
+    EXPECT_THROW(old_group.wait({"key of a rank that is lost"}), std::runtime_error);
+    EXPECT_TRUE(told);  // else it would take itself for the failed one
+  });
   agent.say(channel::Regroup{.generation = 1});
   waiter.join();
   EXPECT_THROW(old_group.set("more", Bytes{1}), std::runtime_error);  // and does not begin again

@@ -65,14 +65,14 @@ class Side:
         return self
 
     def __exit__(self, *_unused) -> None:
-        for agent in self.agents:
-            agent.kill()
-            agent.wait()
-        for line in self.lines():  # torchrun's workers outlive it
+        groups = [agent.pid for agent in self.agents] + [int(line[4]) for line in self.lines()]  # torchrun's workers outlive it
+        for group in groups:
             try:
-                os.killpg(int(line[4]), signal.SIGKILL)
+                os.killpg(group, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 pass
+        for agent in self.agents:
+            agent.wait()
 
     def script(self, body: str, before: str = "") -> str:
         """A worker that notes its start behind `before`: who reads the note knows that this was done."""
@@ -84,7 +84,8 @@ class Side:
     def start(self, *arguments: str, prefix: tuple[str, ...] = (), **keywords) -> subprocess.Popen:
         with open(self.folder / f"output-{len(self.agents)}", "wb") as output:
             self.agents.append(subprocess.Popen([*prefix, *self.launcher, *arguments], env=self.environment, cwd=self.folder,
-                                                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **keywords))
+                                                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                                start_new_session=True, **keywords))
         return self.agents[-1]
 
     def output(self, agent: int = 0) -> str:

@@ -593,7 +593,7 @@ void Agent::take_master_port() {
     master_addr_ = job_->master_address();
     master_port_number_ = job_->release().master.port;
   } else {
-    master_port_.emplace(plan_.master_port == 0 ? HeldPort::any() : HeldPort::exactly(plan_.master_port));
+    master_port_.emplace(HeldPort::of(plan_.master_port, plan_.master_port_need));
     master_addr_ = plan_.master_addr;
     master_port_number_ = master_port_->port();
   }

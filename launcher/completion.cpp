@@ -51,9 +51,12 @@ std::string for_bash(const std::string& program) {
     }
   }
   if (!folders.empty()) cases += "    " + folders + ") COMPREPLY=($(compgen -d -- \"$current\")); return ;;\n";
+  // Bash takes --option=word apart at the equals sign.
   return "# bash completion of " + program + "; in ~/.bashrc: eval \"$(" + program + " --print-completion bash)\"\n" +  //
          "_" + program + "_complete() {\n" +                                                                            //
          "  local current=\"${COMP_WORDS[COMP_CWORD]}\" previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n" +                   //
+         "  [[ $current == = ]] && current=\n" +                                                                        //
+         "  [[ $previous == = ]] && previous=\"${COMP_WORDS[COMP_CWORD-2]}\"\n" +                                       //
          "  COMPREPLY=()\n" +                                                                                           //
          "  case \"$previous\" in\n" + cases + "  esac\n" +                                                             //
          "  if [[ $current == -* ]]; then\n" +                                                                          //
@@ -85,7 +88,8 @@ std::string for_tcsh(const std::string& program) {
     names += (names.empty() ? "" : " ") + std::string(option.name);
     if (takes_folder(option)) text += " 'n/--" + std::string(option.name) + "/d/'";
     if (const std::string words = choices(option); !words.empty()) {
-      text += " 'n/--" + std::string(option.name) + "/(" + words + ")/'";
+      text +=
+          " 'n/--" + std::string(option.name) + "/(" + words + ")/' 'c/--" + std::string(option.name) + "=/(" + words + ")/'";
     }
   }
   return "# tcsh completion of " + program + ": put it into a file that ~/.tcshrc sources\n" + text + " 'c/--/(" + names +

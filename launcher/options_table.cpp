@@ -70,7 +70,7 @@ constexpr std::array kTable{
                Group::kNodes,
                "PORT",
                "",
-               "port of rank 0 (script: 29500; config: a free one)",
+               "port of rank 0 (script: 29500, or a free one where that is taken; config: a free one)",
                {},
                Type::kWhole},
     OptionSpec{"local-addr", 0, Kind::kValue, Group::kNodes, "HOST", "", "address of this machine", {}},

@@ -38,14 +38,16 @@ constexpr std::array kOptions{
     TorchrunRow{"log-line-prefix-template", kSame, "since torchrun 2.15; wins over the variable"},
     TorchrunRow{"node-rank", kSame, "counts under `static` only"},
     TorchrunRow{"master-addr", kSame, "passed on as typed; counts under `static` only"},
-    TorchrunRow{"master-port", kBetter, "0 takes a free port; a taken one is one line at once; counts under `static` only"},
+    TorchrunRow{"master-port", kBetter,
+                "0 takes a free port; one that is named and taken is one line at once, 29500 by default gives way to a free "
+                "one; counts under `static` only"},
     TorchrunRow{"local-addr", kSame, "`MASTER_ADDR` under `c10d` and `--standalone`, 127.0.0.1 unless given"},
     TorchrunRow{"logs-specs", kNoEffect, "names a Python class"},
     TorchrunRow{"numa-binding", kBetter, "works without GPUs as well; `--dry-run` shows the CPUs"},
     TorchrunRow{"signals-to-handle", kSame, "SIGUSR1 and SIGUSR2 that are not in the list are forwarded and stop nothing"},
     TorchrunRow{"shutdown-timeout", kBetter, "since torchrun 2.15; fractions and 0 are fine; a second Ctrl-C kills at once"},
-    TorchrunRow{"virtual-local-rank", kSame, "`HIP_VISIBLE_DEVICES` as well, where it is set"},
-    TorchrunRow{"print-completion", kSame, "since torchrun 2.15"},
+    TorchrunRow{"virtual-local-rank", kSame, "`HIP_VISIBLE_DEVICES` comes first, as since torchrun 2.15"},
+    TorchrunRow{"print-completion", kBetter, "since torchrun 2.15, where it needs a package"},
     TorchrunRow{"help", kSame, ""},
 };
 

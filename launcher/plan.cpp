@@ -313,6 +313,7 @@ class Planner {
     if (settings_.given("rdzv-conf")) keep_option("rdzv-conf", *settings_.find("rdzv-conf"));
     plan_.master_addr = network.master_addr;
     plan_.master_port = network.master_port;
+    plan_.master_port_need = network.master_port_need;
     plan_.run_id = network.run_id;
     if (const std::string file = settings_.text("token-file"); !file.empty()) {
       plan_.token_file = absolute_in(cwd_, file);

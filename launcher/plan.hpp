@@ -59,6 +59,7 @@ struct Plan {
   RendezvousPlan rendezvous;         // of agents on many machines; with max_nodes 1 there is nobody to meet
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  // 0: a free one, new in every round
+  PortNeed master_port_need = PortNeed::kExactly;
   int max_restarts = 0;
   bool refill_by_progress = false;  // DECISIONS.md 1
   std::chrono::milliseconds shutdown_timeout{30000};

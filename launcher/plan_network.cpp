@@ -41,6 +41,7 @@ void choose_static_master(const Settings& settings, bool endpoint_given, bool tr
   } else {
     network.master_port = train ? 0 : kStaticPort;
     network.port_source = "default";
+    if (!network.rendezvous.many()) network.master_port_need = PortNeed::kIfFree;  // nobody else has to know it
   }
   network.rendezvous.host = network.master_addr;
   network.rendezvous.port = network.master_port;

@@ -14,6 +14,7 @@ struct Network {
   RendezvousPlan rendezvous;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  // 0: a free one, new in every round
+  PortNeed master_port_need = PortNeed::kExactly;
   std::string run_id;
   std::string master_source, port_source, run_id_source;
   std::vector<std::string> notes;

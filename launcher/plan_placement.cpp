@@ -60,19 +60,20 @@ void bind_to_cpus(Plan& plan, const Machine& machine) {
 
 std::vector<WorkerPlace::Variable> only_device_of(
     int local_rank, const std::function<std::optional<std::string>(std::string_view)>& environment) {
-  std::vector<WorkerPlace::Variable> variables;
-  for (const std::string_view name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
-    const auto visible = environment(name);
-    if (!visible) continue;
-    const std::vector<std::string> devices = split_at_commas(*visible);
-    if (static_cast<std::size_t>(local_rank) >= devices.size()) {
-      throw UsageError("--virtual-local-rank: " + std::string(name) + "=" + *visible + " names " +
-                       std::to_string(devices.size()) + (devices.size() == 1 ? " device" : " devices") +
-                       ", none for local rank " + std::to_string(local_rank) + ": start fewer workers or name more devices");
-    }
-    variables.push_back({std::string(name), stripped(devices[static_cast<std::size_t>(local_rank)])});
+  const std::string cuda = "CUDA_VISIBLE_DEVICES", hip = "HIP_VISIBLE_DEVICES";
+  const bool from_hip = !environment(hip).value_or("").empty();
+  const std::string& source = from_hip ? hip : cuda;
+  const auto visible = environment(source);
+  if (!visible) return {{cuda, std::to_string(local_rank)}};
+  const std::vector<std::string> devices = split_at_commas(*visible);
+  if (static_cast<std::size_t>(local_rank) >= devices.size()) {
+    throw UsageError("--virtual-local-rank: " + source + "=" + *visible + " names " + std::to_string(devices.size()) +
+                     (devices.size() == 1 ? " device" : " devices") + ", none for local rank " + std::to_string(local_rank) +
+                     ": start fewer workers or name more devices");
   }
-  if (variables.empty()) variables.push_back({"CUDA_VISIBLE_DEVICES", std::to_string(local_rank)});
+  const std::string device = stripped(devices[static_cast<std::size_t>(local_rank)]);
+  std::vector<WorkerPlace::Variable> variables{{cuda, device}};
+  if (from_hip) variables.push_back({hip, device});
   return variables;
 }
 

@@ -14,9 +14,10 @@ namespace ddprun {
 
 struct Machine;
 
-// With --virtual-local-rank: the variables by which this worker sees only its own device, torchrun's rule. An entry of each of
-// CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES that is set, without spaces; when neither is, the local rank as CUDA's. Throws
-// UsageError when there are fewer entries than workers. Pure.
+// With --virtual-local-rank: the variables by which this worker sees only its own device, torchrun 2.15's rule: its entry of
+// HIP_VISIBLE_DEVICES when that names any, else of CUDA_VISIBLE_DEVICES, without spaces; when neither is set, the local rank.
+// Told as CUDA_VISIBLE_DEVICES, and as HIP_VISIBLE_DEVICES too when the entry is from there. Throws UsageError when there are
+// fewer entries than workers. Pure.
 std::vector<WorkerPlace::Variable> only_device_of(
     int local_rank, const std::function<std::optional<std::string>(std::string_view)>& environment);
 

@@ -110,6 +110,16 @@ HeldPort HeldPort::exactly(int port) {
   return {fd, name_fd, port};
 }
 
+HeldPort HeldPort::of(int port, PortNeed need) {
+  if (port == 0) return any();
+  if (need == PortNeed::kExactly) return exactly(port);
+  try {
+    return exactly(port);
+  } catch (const UsageError&) {
+    return any();
+  }
+}
+
 HeldPort::HeldPort(HeldPort&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), name_fd_(std::exchange(other.name_fd_, -1)), port_(other.port_) {}
 

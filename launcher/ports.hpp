@@ -6,6 +6,8 @@
 // holder.
 #pragma once
 
+#include "launcher/rendezvous_plan.hpp"
+
 namespace ddprun {
 
 class HeldPort {
@@ -14,6 +16,8 @@ class HeldPort {
   static HeldPort any();
   // That port. Throws UsageError when another program listens on it or another ddprun holds it.
   static HeldPort exactly(int port);
+  // What a plan asks for; 0 is any.
+  static HeldPort of(int port, PortNeed need);
 
   HeldPort(HeldPort&& other) noexcept;
   HeldPort& operator=(HeldPort&& other) noexcept;

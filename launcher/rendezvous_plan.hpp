@@ -8,6 +8,9 @@
 
 namespace ddprun {
 
+// Of MASTER_PORT: one that somebody named is that one or none; a default is given up for a free one when it is taken.
+enum class PortNeed { kExactly, kIfFree };
+
 struct RendezvousPlan {
   enum class Backend { kStatic, kC10d };
   Backend backend = Backend::kStatic;

@@ -190,7 +190,8 @@ TEST_F(ScriptConsoleTest, ASignalIsSaidAsTorchrunSaysIt) {
   first_.message = first_.call_stack = first_.error_file = "";
   const std::string said = fail();
   EXPECT_NE(
-      said.find("  exitcode  : -11 (pid: 12)\n  error_file: <N/A>\n  traceback : Signal 11 (SIGSEGV) received by PID 12\n"),
+      said.find(
+          "  exitcode  : -11 (pid: 12) (SIGSEGV)\n  error_file: <N/A>\n  traceback : Signal 11 (SIGSEGV) received by PID 12\n"),
       std::string::npos)
       << said;
 }

@@ -250,9 +250,12 @@ TEST_F(Placement, VirtualLocalRankGivesEachWorkerItsDevice) {
   place();
   EXPECT_EQ(plan_.places[0].only_device, (Variables{{"CUDA_VISIBLE_DEVICES", "5"}}));
   EXPECT_EQ(plan_.places[1].only_device, (Variables{{"CUDA_VISIBLE_DEVICES", "GPU-ab"}}));
-  environment_ = {{"HIP_VISIBLE_DEVICES", "3,2"}};
+  environment_ = {{"HIP_VISIBLE_DEVICES", "3,2"}, {"CUDA_VISIBLE_DEVICES", "7"}};
   place();
-  EXPECT_EQ(plan_.places[1].only_device, (Variables{{"HIP_VISIBLE_DEVICES", "2"}}));
+  EXPECT_EQ(plan_.places[1].only_device, (Variables{{"CUDA_VISIBLE_DEVICES", "2"}, {"HIP_VISIBLE_DEVICES", "2"}}));
+  environment_ = {{"HIP_VISIBLE_DEVICES", ""}, {"CUDA_VISIBLE_DEVICES", "7,6"}};
+  place();
+  EXPECT_EQ(plan_.places[1].only_device, (Variables{{"CUDA_VISIBLE_DEVICES", "6"}}));
 }
 
 TEST_F(Placement, TooFewDevicesIsAnError) {

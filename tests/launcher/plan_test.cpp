@@ -111,6 +111,7 @@ TEST_F(PlanTest, AScriptGetsAnInterpreterAndTorchrunsDefaults) {
   EXPECT_EQ(p.max_restarts, 0);
   EXPECT_FALSE(p.refill_by_progress);
   EXPECT_EQ(p.master_port, 29500);
+  EXPECT_EQ(p.master_port_need, PortNeed::kIfFree);
   EXPECT_EQ(p.run_id, "none");
   EXPECT_TRUE(p.run_dir.empty());
 }
@@ -227,6 +228,8 @@ TEST_F(PlanTest, CountsOfNodes) {
 
 TEST_F(PlanTest, AddressesAreTorchruns) {
   EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port, 1234);
+  EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port_need, PortNeed::kExactly);
+  EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "train.py"}).master_port_need, PortNeed::kExactly);  // others go there
   const Plan endpoint = plan({"--master-port", "1234", "--rdzv-endpoint", "host:77", "train.py"});
   EXPECT_EQ(endpoint.master_port, 77);  // the endpoint beats --master-port under static
   EXPECT_EQ(endpoint.master_addr, "host");

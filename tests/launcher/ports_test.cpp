@@ -61,6 +61,14 @@ TEST(HeldPort, APortHeldByAnotherDdprunIsRefusedAndFreeAfterwards) {
   EXPECT_EQ(port_error_of(port), "no error");
 }
 
+TEST(HeldPort, ADefaultGivesWayToAFreePortWhenItIsTaken) {
+  const Listener other;
+  EXPECT_NE(HeldPort::of(other.port(), PortNeed::kIfFree).port(), other.port());
+  EXPECT_THROW(HeldPort::of(other.port(), PortNeed::kExactly), UsageError);
+  const int free = HeldPort::any().port();
+  EXPECT_EQ(HeldPort::of(free, PortNeed::kIfFree).port(), free);
+}
+
 TEST(HeldPort, WorkersCanListenOnIt) {
   const HeldPort held = HeldPort::any();
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -35,6 +35,7 @@ class Case:
     node_environment: tuple[dict[str, str], ...] = ()  # beside `environment`
     ignored: tuple[str, ...] = ()  # signals that the launcher's caller ignores
     blocked: tuple[str, ...] = ()
+    since: str = ""  # an option; a torchrun without it is too old for this case
 
 
 @dataclasses.dataclass

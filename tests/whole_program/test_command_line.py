@@ -206,28 +206,6 @@ def test_unknown_rdzv_keys_are_a_warning(ddprun_bin, run, script):
     assert run([ddprun_bin, "-q", *job]).stderr == ""
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_completion_names_every_option(ddprun_bin, run, shell):
-    done = run([ddprun_bin, "--print-completion", shell])
-    assert done.returncode == 0
-    options = set(re.findall(r"--[a-z][a-z-]+", run([ddprun_bin, "--help"]).stdout)) - {"--lr"}
-    for option in options:
-        assert re.search(rf"(--|[( ]){option[2:]}\b", done.stdout), option
-
-
-def test_bash_completes(ddprun_bin, run):
-    script = run([ddprun_bin, "--print-completion", "bash"]).stdout
-
-    def complete(*words):
-        line = f'{script}\nCOMP_WORDS=(ddprun {" ".join(words)})\nCOMP_CWORD={len(words)}\n_ddprun_complete\necho "${{COMPREPLY[@]}}"'
-        return run(["bash", "-c", line]).stdout.split()
-
-    assert complete("--max") == ["--max-restarts"]
-    assert complete("--numa-binding", "s") == ["socket"]
-    assert complete("--nproc-per-node", "''") == ["auto", "cpu", "gpu", "xpu"]
-    assert complete("train") == []
-
-
 def test_dry_run_says_where_values_come_from(ddprun_bin, run, script):
     done = run([ddprun_bin, "--dry-run", "--json", "--nproc-per-node", "2", script, "a b"], DDPRUN_MAX_RESTARTS="4", PET_ROLE="trainer")
     assert done.returncode == 0, done.stderr

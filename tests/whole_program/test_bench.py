@@ -1,0 +1,72 @@
+"""The benchmark programs work: a few of their rows under both launchers, each run once. Figures are not judged here."""
+
+import importlib
+import json
+import pathlib
+import sys
+
+import jobs
+import pytest
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    return lambda name: importlib.import_module(name)
+
+
+@pytest.mark.needs_torch_python
+def test_the_launch_benchmark_as_a_program(ddprun_bin, tmp_path):
+    done = jobs.run([sys.executable, BENCH / "bench.py", "launch", "--quick", "--bin", ddprun_bin.parent, "--results", tmp_path,
+                     "--only", "program that is not there, until"])
+    assert done.stdout.count("bar missed") == done.returncode, done.stdout + done.stderr  # a slow machine misses its bar
+    (table,) = json.loads((tmp_path / "newest.json").read_text(encoding="utf-8"))
+    assert table["title"] == "Failures, stops and mistakes"
+    (row,) = table["rows"]
+    assert len(row["ours"]) == 4 and len(row["peer"]) == 1 and row["times_better"] > 1
+
+
+@pytest.mark.needs_torch_python
+def test_what_is_seen_of_both_launchers(ddprun_bin, bench):
+    launch, measure = bench("launch_bench"), bench("measure")
+    tools = measure.Tools.find(ddprun_bin.parent)
+    ((row,),) = [table.rows for table in launch.run(tools, measure.How(quick=True, repeats=1, only="exit 7"))]
+    assert (row.ours, row.peer, row.met) == ("7", "1", True)
+
+
+def test_rows_that_are_no_figures_are_told_apart(bench):
+    launch, measure = bench("launch_bench"), bench("measure")
+    assert launch.of_all_runs([1.0, 2.0], "s") == measure.Series([1.0, 2.0])
+    assert launch.of_all_runs(["gone", 2.0, "gone"], "s") == "gone or 2 s"
+    figure = measure.Row("row", "s", measure.Series([3.0]), "nothing said in 10 s", at_most=2)
+    assert figure.met is False and figure.times_better is None
+    assert measure.Row("row", "", "7", "1", wanted="7").met is True
+    assert measure.Row("row", "s", "not up in 10 s", measure.Series([1.0]), at_most=2).met is False
+    table = measure.Table("Title", "peer", [figure]).as_markdown()
+    assert "| row | 3.00 s (3.00-3.00) | nothing said in 10 s |  | at most 2 s | **no** |" in table
+
+
+def test_no_row_stands_in_two_tables_by_one_name(bench):
+    launch = bench("launch_bench")
+    names = [row.name for _, rows in launch.TABLES for row in rows]
+    assert len(names) == len(set(names))
+
+
+def test_a_side_ends_what_it_started(bench, ddprun_bin, tmp_path):
+    agents = bench("agents")
+    with agents.Side([str(ddprun_bin)], True, tmp_path) as side:
+        side.start("--nproc-per-node", "2", "--no-python", side.script("exec sleep 300"))
+        side.until_started(2)
+        workers = [int(line[4]) for line in side.lines()]
+        assert all(agents.lives(pid) for pid in workers)
+    side.until(lambda: not any(agents.lives(pid) for pid in workers), 20, "not gone")  # a killed process takes a moment to end
+
+
+def test_what_does_not_come_is_said(bench, ddprun_bin, tmp_path):
+    agents = bench("agents")
+    with agents.Side([str(ddprun_bin)], True, tmp_path) as side:
+        side.start("--no-python", "sleep", "300")
+        with pytest.raises(agents.TooLate, match=r"not ended in 0\.05 s"):
+            side.ended(0, 0.05)

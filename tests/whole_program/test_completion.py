@@ -1,0 +1,87 @@
+"""--print-completion in the shells themselves: what is typed is completed when TAB is pressed. zsh and tcsh only where they are installed."""
+
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import time
+
+import pytest
+
+PATIENCE = 20  # seconds
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_names_every_option(ddprun_bin, run, shell):
+    done = run([ddprun_bin, "--print-completion", shell])
+    assert done.returncode == 0
+    options = set(re.findall(r"--[a-z][a-z-]+", run([ddprun_bin, "--help"]).stdout)) - {"--lr"}
+    for option in options:
+        assert re.search(rf"(--|[( ]){option[2:]}\b", done.stdout), option
+
+
+def test_bash_completes(ddprun_bin, run):
+    script = run([ddprun_bin, "--print-completion", "bash"]).stdout
+
+    def complete(*words):
+        line = f'{script}\nCOMP_WORDS=(ddprun {" ".join(words)})\nCOMP_CWORD={len(words)}\n_ddprun_complete\necho "${{COMPREPLY[@]}}"'
+        return run(["bash", "-c", line]).stdout.split()
+
+    assert complete("--max") == ["--max-restarts"]
+    assert complete("--numa-binding", "s") == ["socket"]
+    assert complete("--numa-binding", "=", "s") == ["socket"]
+    assert complete("--nproc-per-node", "''") == ["auto", "cpu", "gpu", "xpu"]
+    assert complete("--nproc-per-node", "=") == ["auto", "cpu", "gpu", "xpu"]
+    assert complete("train") == []
+
+
+class Shell:
+    """An interactive shell on a terminal of its own."""
+
+    def __init__(self, argv: list[str], folder: str):
+        self._said = b""
+        self._pid, self._terminal = pty.fork()
+        if self._pid == 0:
+            os.chdir(folder)
+            os.execvpe(argv[0], argv, {"PATH": os.environ["PATH"], "HOME": folder, "TERM": "vt100"})
+
+    def type(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def until(self, wanted: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while wanted.encode() not in self._said:
+            assert select.select([self._terminal], [], [], max(0, end - time.monotonic()))[0], f"no '{wanted}' in {self._said!r}"
+            self._said += os.read(self._terminal, 4096)
+        self._said = b""
+
+    def close(self) -> None:
+        os.close(self._terminal)
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+
+
+SHELLS = {"zsh": ["zsh", "-f", "-i"], "tcsh": ["tcsh", "-f"]}
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_a_real_shell_completes(ddprun_bin, run, tmp_path, name):
+    if not shutil.which(name):
+        pytest.skip(f"{name} is not installed")
+    (tmp_path / "completion").write_text(run([ddprun_bin, "--print-completion", name]).stdout, encoding="utf-8")
+    shell = Shell(SHELLS[name], str(tmp_path))
+    try:
+        if name == "zsh":
+            shell.type("autoload -Uz compinit && compinit -D -u\n")
+        shell.type("source ./completion\necho rea''dy\n")
+        shell.until("ready\r\n")
+        shell.type("ddprun --max-r\t")
+        shell.until("--max-restarts")
+        shell.type("3 --numa-binding=so\t")
+        shell.until("--numa-binding=socket")
+        shell.type(" --log-line-prefix-t\t")
+        shell.until("--log-line-prefix-template")
+    finally:
+        shell.close()

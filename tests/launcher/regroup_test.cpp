@@ -325,13 +325,21 @@ TEST_F(RegroupingAgent, WhatNoNewWorkerMendsStopsAll) {
 }
 
 TEST_F(RegroupingAgent, AMemberOfAJobOnManyMachinesAndScriptsDoNot) {
-  state_.emplace(AgentSettings{.world_size = 2,
-                               .workers_have_channel = false,
-                               .shutdown_timeout = milliseconds(20000),
-                               .restarts = {.max_restarts = 3},
-                               .regroup_limit = milliseconds(60000)});
-  on(Begin{});
-  EXPECT_EQ(dies(1), (Lines{"signal 0 15"}));
+  using Mode = AgentSettings::Mode;
+  for (const Mode mode : {Mode::kAlone, Mode::kMember}) {
+    state_.emplace(AgentSettings{.world_size = 2,
+                                 .mode = mode,
+                                 .workers_have_channel = mode == Mode::kMember,
+                                 .shutdown_timeout = milliseconds(20000),
+                                 .restarts = {.max_restarts = 3},
+                                 .regroup_limit = milliseconds(60000)});
+    on(Begin{});
+    if (mode == Mode::kMember) on(RoundReleased{.round = 1, .world_size = 4, .nodes = 2});
+    says(0, channel::Regroupable{});
+    const Lines lines = dies(1);
+    ASSERT_FALSE(lines.empty());
+    EXPECT_EQ(lines.back(), "signal 0 15");
+  }
 }
 
 // Any order of losses, answers, timers and signals ends the job, with nobody waited for in vain.

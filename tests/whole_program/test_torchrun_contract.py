@@ -189,7 +189,7 @@ CASES = [
          find=(r"^@script FAILED$", r"^Root Cause", r"^  rank      : 1 \(local_rank: 1\)$", r"^  exitcode  : 3 \(pid: \d+\) ?$",
                r"^  error_file: <N/A>$", r"^  host      : ", r"^  time      : \d{4}-\d\d-\d\d_")),
     Case("a signal", S2 + " --log-dir @logs @script", do={"0": ["wait"], "1": ["kill SIGSEGV"]}, workers=2,
-         find=(r"^  exitcode  : -11 \(pid: \d+\)(?: \(SIGSEGV\))?$", r"Signal 11 \(SIGSEGV\) received by PID \d+")),
+         find=(r"^  exitcode  : -11 \(pid: \d+\) *(?:\(SIGSEGV\))?$", r"Signal 11 \(SIGSEGV\) received by PID \d+")),
     Case("an exception", "--master-port @port --log-dir @logs -r 2 @script", do={"*": ["raise oh"]}, find=("^  exitcode  : 1 ",)),
     Case("both fail", S2 + " @script", do={"*": ["exit 4"]}, workers=2, find=("^  exitcode  : 4 ",)),
     Case("exit 0 of all", S2 + " @script", do={"*": ["exit 0"]}, workers=2, find=("FAILED",)),

@@ -330,11 +330,12 @@ void Worker::prepare_workspace() {
 void Worker::open_ledger() {
   peers_->meet();  // nobody writes before rank 0 has cut
   const auto folder = directory_.layout.ledger();
-  const std::int64_t newest = newest_in_ledger(folder, environment_.rank).value_or(state_.started_from);
+  // Before anything is added, and only where it counts: what lies there may be long, or never end (a link to /dev/full).
+  const auto newest = state_is_survivors_ ? newest_in_ledger(folder, environment_.rank) : std::nullopt;
   work_->ledger = std::make_unique<Ledger>(folder, environment_.rank, ledger_warn());
   if (!state_is_survivors_) return;
   // The newest step is finished on a rank that outlived this one, or was ahead of it; its line may be missing.
-  for (std::int64_t step = newest; step < state_.step; ++step) {
+  for (std::int64_t step = newest.value_or(state_.started_from); step < state_.step; ++step) {
     const std::int64_t position = length_.position_of(step);
     const std::int64_t size = std::min(length_.batch_size, length_.samples_per_epoch - position);
     work_->ledger->write(step + 1, length_.epoch_of(step), position,

@@ -1,7 +1,6 @@
 // Implementation of network_start.hpp.
 #include "launcher/network_start.hpp"
 
-
 #include "common/error.hpp"
 #include "common/host_name.hpp"
 #include "launcher/job_judge.hpp"

@@ -14,9 +14,9 @@
 namespace ddprun::test {
 namespace {
 
-constexpr std::string_view kToken = "5f0c6c1e9a47b83d20d1e4f7a95b3c68f21d0e7b4a8896c35d1f2e0b7a4c9d83";
+constexpr std::string_view kTlsToken = "5f0c6c1e9a47b83d20d1e4f7a95b3c68f21d0e7b4a8896c35d1f2e0b7a4c9d83";
 
-std::unique_ptr<TlsKeys> keys(std::string_view token = kToken, std::string_view run_id = "job", std::uint8_t version = 1) {
+std::unique_ptr<TlsKeys> keys(std::string_view token = kTlsToken, std::string_view run_id = "job", std::uint8_t version = 1) {
   return derive_keys({token, run_id, version, new_instance_id()});
 }
 
@@ -99,8 +99,8 @@ TEST_P(Mismatches, AreKnownToBothEnds) {
 
 INSTANTIATE_TEST_SUITE_P(Tls, Mismatches,
                          testing::Values(Mismatch{"another", "job", 1, TlsFailure::kWrongToken},
-                                         Mismatch{kToken.data(), "other", 1, TlsFailure::kWrongRunId},
-                                         Mismatch{kToken.data(), "job", kMaxProtocolVersion, TlsFailure::kWrongVersion},
+                                         Mismatch{kTlsToken.data(), "other", 1, TlsFailure::kWrongRunId},
+                                         Mismatch{kTlsToken.data(), "job", kMaxProtocolVersion, TlsFailure::kWrongVersion},
                                          // Both wrong: what nobody can mend by trying tokens is said first.
                                          Mismatch{"another", "other", 1, TlsFailure::kWrongRunId}));
 
@@ -162,8 +162,8 @@ TEST(Tls, ClearTextIsNamed) {
 }
 
 TEST(Tls, BadProtocolVersionsAreRefusedHere) {
-  EXPECT_THROW(keys(kToken, "job", 0), InternalError);
-  EXPECT_THROW(keys(kToken, "job", kMaxProtocolVersion + 1), InternalError);
+  EXPECT_THROW(keys(kTlsToken, "job", 0), InternalError);
+  EXPECT_THROW(keys(kTlsToken, "job", kMaxProtocolVersion + 1), InternalError);
 }
 
 // An attacker with all of OpenSSL, but without the token.

@@ -14,13 +14,14 @@ OVERLOADS = {"to_json", "from_json"}  # found by their argument's type
 
 
 def declared_at(file):
+    """Names and lines; of a header, what it defines for all."""
     anonymous = False
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if line == "namespace {":
             anonymous = True
         elif line.startswith("}  // namespace"):
             anonymous = False
-        elif anonymous and (found := DECLARED.match(line)):
+        elif (anonymous or line.startswith("inline ")) and (found := DECLARED.match(line)):
             yield found[1], number
 
 
@@ -30,7 +31,7 @@ def test_files_that_are_compiled_together_declare_no_name_twice(room):
     called instead of the first. And a function that is there twice belongs in a header of its own."""
     places = collections.defaultdict(dict)
     modules = {"topology", "tls_openssl"}  # libraries of their own
-    for file in sorted((ROOT / room).rglob("*.cpp")):
+    for file in sorted((ROOT / room).rglob("*.[ch]pp")):
         if modules.isdisjoint(part for part in file.parts):
             for name, line in declared_at(file):
                 places[name].setdefault(file.relative_to(ROOT), line)

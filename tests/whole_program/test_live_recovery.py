@@ -180,6 +180,7 @@ def check_random_kills(ddprun, data, folder, undisturbed, workers: int, kills: i
     return times
 
 
+@pytest.mark.long  # once in some dozens of regroups nobody comes together and the job falls back to a restart (CONTRIBUTING.md)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed, workers):
     seed = int(os.environ.get("DDPRUN_SEED", random.randrange(1 << 30)))

@@ -78,11 +78,7 @@ void RunLog::step(std::int64_t step, double loss, double lr) {
   const std::int64_t epoch = epoch_of(step);
   metrics_->write(
       "step", {{"epoch", epoch}, {"step", step}, {"loss", loss}, {"lr", lr}, {"samples", samples}, {"samples_per_s", speed}});
-  if (events_) {
-    events_->scalar("train/loss", step, loss);
-    events_->scalar("train/lr", step, lr);
-    events_->scalar("train/samples_per_s", step, speed);
-  }
+  if (events_) events_->scalars(step, {{"train/loss", loss}, {"train/lr", lr}, {"train/samples_per_s", speed}});
   if (now - last_said_ >= kSayAtMostEvery || step == 1 || step == length_.total_steps) {
     last_said_ = now;
     say("epoch %lld/%lld  step %lld/%lld  loss %.4f  lr %.3g  %.0f samples/s", static_cast<long long>(epoch + 1),
@@ -105,11 +101,7 @@ void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
   metrics_->write(
       "eval",
       {{"epoch", epoch}, {"step", step}, {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}});
-  if (events_) {
-    events_->scalar("eval/loss", step, result.loss);
-    events_->scalar("eval/accuracy", step, result.accuracy);
-    events_->flush();
-  }
+  if (events_) events_->scalars(step, {{"eval/loss", result.loss}, {"eval/accuracy", result.accuracy}});
   if (status_.agent() != nullptr) {
     status_.agent()->send(channel::EvalResult{
         .step = step, .epoch = epoch, .loss = result.loss, .accuracy = result.accuracy, .samples = result.samples});
@@ -129,7 +121,6 @@ void RunLog::tell_agent_of_checkpoint(std::int64_t step, const std::string& path
 void RunLog::checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s, double save_s) {
   if (rank_ != 0 || !metrics_) return;
   metrics_->write("checkpoint", {{"step", step}, {"path", path}, {"bytes", bytes}, {"pause_s", pause_s}, {"save_s", save_s}});
-  if (events_) events_->flush();
 }
 
 void RunLog::checkpoint_interval(std::int64_t step, double seconds, double save_s, double mtbf_s, std::int64_t failures) {
@@ -148,7 +139,6 @@ void RunLog::checkpoint_interval(std::int64_t step, double seconds, double save_
 void RunLog::end(std::int64_t step, const std::string& how) {
   if (rank_ != 0) return;
   metrics_->write("end", {{"step", step}, {"epoch", epoch_of(step)}, {"samples", length_.samples_after(step)}, {"how", how}});
-  if (events_) events_->flush();
   say("%s at step %lld/%lld", how.c_str(), static_cast<long long>(step), static_cast<long long>(length_.total_steps));
 }
 

@@ -21,8 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-constexpr std::size_t kBufferBytes = 16 << 10;
-constexpr std::chrono::seconds kBufferTime{1};
 
 double wall_time_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -56,14 +54,12 @@ struct EventFile::Impl {
   std::function<void(const std::string&)> on_trouble;
   bool troubled = false;
   std::string buffer;
-  std::chrono::steady_clock::time_point flushed = std::chrono::steady_clock::now();
 
   void trouble(const std::string& what) {
     if (!std::exchange(troubled, true) && on_trouble) on_trouble(what);
   }
 
   void write_out() {
-    flushed = std::chrono::steady_clock::now();
     // After a failed write the file may end in half a record, and readers stop there: nothing more would be seen.
     std::string_view rest = fd >= 0 && !troubled ? std::string_view(buffer) : std::string_view();
     while (!rest.empty()) {
@@ -102,17 +98,13 @@ EventFile::EventFile(const fs::path& folder, std::int64_t resume_step, std::func
 }
 
 EventFile::~EventFile() {
-  impl_->write_out();
   if (impl_->fd >= 0) ::close(impl_->fd);
 }
 
-void EventFile::scalar(const std::string& tag, std::int64_t step, double value) {
-  impl_->buffer += tfrecord(scalar_event(wall_time_s(), step, tag, static_cast<float>(value)));
-  const bool late = std::chrono::steady_clock::now() - impl_->flushed >= kBufferTime;
-  if (late || impl_->buffer.size() >= kBufferBytes) impl_->write_out();
-}
-
-void EventFile::flush() {
+void EventFile::scalars(std::int64_t step, std::initializer_list<Scalar> figures) {
+  for (const Scalar& figure : figures) {
+    impl_->buffer += tfrecord(scalar_event(wall_time_s(), step, figure.tag, static_cast<float>(figure.value)));
+  }
   impl_->write_out();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -16,13 +17,17 @@ class EventFile {
   // Makes <folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>, whose name sorts behind all that are there, since that is
   // the order TensorBoard reads in. A write that fails is told once to `on_trouble` and then ignored.
   EventFile(const std::filesystem::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
-  ~EventFile();  // flushes
+  ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // Kept in memory for at most a second of calls or some KiB.
-  void scalar(const std::string& tag, std::int64_t step, double value);
-  void flush();
+  struct Scalar {
+    std::string tag;
+    double value;
+  };
+  // In the file when this returns, by one write: a checkpoint may be published next, and what comes before it is not done again
+  // when the process is killed.
+  void scalars(std::int64_t step, std::initializer_list<Scalar> figures);
 
  private:
   struct Impl;

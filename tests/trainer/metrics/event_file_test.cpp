@@ -106,8 +106,7 @@ TEST(EventFile, BeginsWithVersionAndStartAndHasTheScalars) {
   TemporaryFolder folder;
   {
     EventFile file(folder / "tensorboard", 400, {});
-    file.scalar("train/loss", 410, 0.5);
-    file.scalar("train/lr", 410, 0.25);
+    file.scalars(410, {{"train/loss", 0.5}, {"train/lr", 0.25}});
   }
   const std::vector<fs::path> files = files_in(folder / "tensorboard");
   ASSERT_EQ(files.size(), 1U);
@@ -134,17 +133,15 @@ TEST(EventFile, OpenedLaterSortsBehindTheEarlierOnes) {
   write_text(folder / "events.out.tfevents.9000000000.other-host.9.9", "");  // of a clock that was ahead
   for (int opened = 0; opened < 3; ++opened) {
     EventFile file(folder.path(), opened, {});
-    file.flush();
     EXPECT_EQ(events_of(files_in(folder.path()).back()).at(1).step, opened == 0 ? 0 : opened + 1);
   }
   EXPECT_EQ(files_in(folder.path()).size(), 4U);
 }
 
-TEST(EventFile, IsWholeAfterAFlush) {
+TEST(EventFile, HoldsTheFiguresAtOnce) {
   TemporaryFolder folder;
   EventFile file(folder.path(), 0, {});
-  file.scalar("a", 1, 1);
-  file.flush();
+  file.scalars(1, {{"a", 1}});
   EXPECT_EQ(events_of(files_in(folder.path()).at(0)).size(), 3U);
 }
 
@@ -158,13 +155,11 @@ TEST(EventFile, TellsAFullDiskOnceAndStopsNothing) {
   const rlimit limit{100, before.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &limit);
   for (int step = 1; step < 4; ++step) {
-    file.scalar("a", step, 1);
-    file.flush();
+    file.scalars(step, {{"a", 1}});
   }
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  file.scalar("a", 5, 1);
-  file.flush();
+  file.scalars(5, {{"a", 1}});
 
   EXPECT_EQ(told.size(), 1U);
   EXPECT_EQ(fs::file_size(files_in(folder.path()).at(0)), 100U);  // nothing behind the torn record, where readers stop
@@ -175,8 +170,7 @@ TEST(EventFile, InAFolderThatCantBeMadeIsToldOnceAndStopsNothing) {
   write_text(folder / "tensorboard", "a file where a folder should be");
   std::vector<std::string> told;
   EventFile file(folder / "tensorboard", 0, [&](const std::string& text) { told.push_back(text); });
-  file.scalar("a", 1, 1);
-  file.flush();
+  file.scalars(1, {{"a", 1}});
   EXPECT_EQ(told.size(), 1U);
 }
 

@@ -43,10 +43,12 @@ CASES = {
     "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
     "cnn-2": Case({"type": "cnn"}, 2, batch_size=32),
     # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
-    "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12),
-    "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12),
+    "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12, steps=50),
+    "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
 }
 LONG_CASES = {
+    "resnet18-200-steps-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12),
+    "resnet18-200-steps-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12),
     "resnet18-full-size-1": Case({"type": "resnet18"}, 1, batch_size=8),
     "resnet18-full-size-2": Case({"type": "resnet18"}, 2, batch_size=8),
     "cnn-adamw-2": Case({"type": "cnn"}, 2, optimizer={"type": "adamw", "lr": 0.001}),

@@ -1,3 +1,4 @@
+// Implementation of host_name.hpp.
 #include "common/host_name.hpp"
 
 #include <unistd.h>

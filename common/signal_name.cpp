@@ -1,3 +1,4 @@
+// Implementation of signal_name.hpp.
 #include "common/signal_name.hpp"
 
 #include <cstring>

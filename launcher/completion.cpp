@@ -5,6 +5,7 @@
 
 #include "launcher/options_table.hpp"
 #include "launcher/options_torchrun.hpp"
+#include "launcher/shell_quoted.hpp"
 
 namespace ddprun {
 namespace {
@@ -27,13 +28,6 @@ std::string choices(const OptionSpec& option) {
   return text;
 }
 
-// 'it'\''s'
-std::string bash_word(std::string_view text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
-
 std::string long_names(const std::vector<OptionSpec>& options) {
   std::string names;
   for (const OptionSpec& option : options) names += (names.empty() ? "--" : " --") + std::string(option.name);
@@ -47,7 +41,7 @@ std::string for_bash(const std::string& program) {
     const std::string name = "--" + std::string(option.name);
     if (takes_folder(option)) folders += (folders.empty() ? "" : "|") + name;
     if (const std::string words = choices(option); !words.empty()) {
-      cases += "    " + name + ") COMPREPLY=($(compgen -W " + bash_word(words) + " -- \"$current\")); return ;;\n";
+      cases += "    " + name + ") COMPREPLY=($(compgen -W " + shell_quoted(words) + " -- \"$current\")); return ;;\n";
     }
   }
   if (!folders.empty()) cases += "    " + folders + ") COMPREPLY=($(compgen -d -- \"$current\")); return ;;\n";
@@ -60,7 +54,7 @@ std::string for_bash(const std::string& program) {
          "  COMPREPLY=()\n" +                                                                                           //
          "  case \"$previous\" in\n" + cases + "  esac\n" +                                                             //
          "  if [[ $current == -* ]]; then\n" +                                                                          //
-         "    COMPREPLY=($(compgen -W " + bash_word(long_names(options)) + " -- \"$current\"))\n" +                     //
+         "    COMPREPLY=($(compgen -W " + shell_quoted(long_names(options)) + " -- \"$current\"))\n" +                  //
          "  fi\n}\n" +                                                                                                  //
          "complete -o default -F _" + program + "_complete " + program + "\n";
 }
@@ -76,7 +70,7 @@ std::string for_zsh(const std::string& program) {
     if (option.kind == OptionSpec::Kind::kValue) {
       spec += ": :" + (!words.empty() ? "(" + words + ")" : takes_folder(option) ? std::string("_files -/") : std::string());
     }
-    text += " \\\n    " + bash_word(spec);
+    text += " \\\n    " + shell_quoted(spec);
   }
   return text + " \\\n    '*: :_files'\n}\ncompdef _" + program + " " + program + "\n";
 }

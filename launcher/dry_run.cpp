@@ -1,10 +1,10 @@
 // See dry_run.hpp.
 #include "launcher/dry_run.hpp"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "launcher/argument_template.hpp"
+#include "launcher/shell_quoted.hpp"
 #include "launcher/worker_environment.hpp"
 #include "rendezvous/ranks.hpp"
 
@@ -31,17 +31,6 @@ std::vector<std::string> command_of_rank_0(const Plan& plan) {
 }
 
 }  // namespace
-
-std::string shell_quoted(const std::string& argument) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
-  };
-  if (!argument.empty() && std::all_of(argument.begin(), argument.end(), plain)) return argument;
-  std::string quoted = "'";
-  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
 
 VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::string>& inherited) {
   const NodeShare here{.role = plan.role, .local_world_size = plan.nproc_per_node};

@@ -19,7 +19,4 @@ VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::stri
 std::string dry_run_text(const Plan& plan, const VariableList& environment);
 std::string dry_run_json(const Plan& plan, const VariableList& environment);
 
-// One argument as a shell would need it typed: quoted when it has to be. Pure.
-std::string shell_quoted(const std::string& argument);
-
 }  // namespace ddprun

@@ -1,3 +1,4 @@
+// Implementation of recovery.hpp: orders come on the channel's thread, groups are made and lost on the training thread.
 #include "trainer/recovery.hpp"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Implementation of state_sharing.hpp: who has how much, then point to point, the small part as JSON and the tensors as they
+// are.
 #include "trainer/state_sharing.hpp"
 
 #include <ATen/core/grad_mode.h>

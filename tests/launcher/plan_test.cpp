@@ -14,6 +14,7 @@
 #include "launcher/options.hpp"
 #include "launcher/plan_output.hpp"
 #include "launcher/plan_rendezvous.hpp"
+#include "launcher/shell_quoted.hpp"
 #include "launcher/torchrun_name.hpp"
 
 namespace ddprun {

@@ -51,8 +51,7 @@ bool AgentState::replace(int rank) {
     return false;
   }
   const Restart& restart = std::get<Restart>(decision);
-  // Survivors that get on show that it is no crash loop, however fast the losses follow each other.
-  const milliseconds pause = made_progress(record) ? milliseconds{0} : restart.delay;
+  const milliseconds pause = restart.delay;
 
   ++restarts_;
   ++round_;

@@ -66,9 +66,10 @@ int restarts_used(std::span<const FailedRound> history, const RestartLimits& lim
 }
 
 std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history) {
-  const auto last_long =
-      std::find_if(history.rbegin(), history.rend(), [](const FailedRound& r) { return r.lasted >= kInstantCrash; });
-  const auto instant_crashes = last_long - history.rbegin();
+  const auto last_good = std::find_if(history.rbegin(), history.rend(), [](const FailedRound& round) {
+    return round.lasted >= kInstantCrash || made_progress(round);
+  });
+  const auto instant_crashes = last_good - history.rbegin();
   if (instant_crashes <= 1) return {};
   const auto doublings = std::min<std::ptrdiff_t>(instant_crashes - 2, 10);
   return std::min(kFirstPause * (1 << doublings), kLongestPause);

@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/parallel/group_breaker.hpp"
+
 namespace ddprun::trainer {
 namespace {
 
-// NCCL needs the tensors on its device; for Gloo `to` copies nothing.
+// NCCL needs the tensors on its device.
 void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::RedOpType operation) {
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
@@ -32,16 +34,20 @@ void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor) {
 
 }  // namespace
 
-Peers::Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device)
-    : group_(std::move(group)), rank_(rank), world_(world), device_(device) {}
+Peers::Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device, GroupBreaker* breaker)
+    : group_(std::move(group)), rank_(rank), world_(world), device_(device), breaker_(breaker) {}
+
+at::Tensor Peers::copy_of(const at::Tensor& values) const {
+  return values.to(device_, values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
 
 void Peers::sum(std::span<double> values) const {
   if (world_ == 1) return;
   const auto count = static_cast<std::int64_t>(values.size());
   at::Tensor own = at::from_blob(values.data(), {count}, at::kDouble);
-  at::Tensor shared = own.to(device_);
+  at::Tensor shared = copy_of(own);
   all_reduce(*group_, shared, c10d::ReduceOp::SUM);
-  if (!device_.is_cpu()) own.copy_(shared);
+  own.copy_(shared);
 }
 
 std::int64_t Peers::smallest(std::int64_t value) const {
@@ -60,9 +66,9 @@ std::string Peers::from_rank_0(const std::string& text) const {
   if (result.empty()) return result;
   if (rank_ == 0) result = text;
   at::Tensor own = at::from_blob(result.data(), {static_cast<std::int64_t>(result.size())}, at::kByte);
-  at::Tensor shared = own.to(device_);
+  at::Tensor shared = copy_of(own);
   broadcast(*group_, shared);
-  if (!device_.is_cpu()) own.copy_(shared);
+  own.copy_(shared);
   return result;
 }
 
@@ -71,20 +77,28 @@ std::vector<std::int64_t> Peers::from_all(std::int64_t value) const {
   values[static_cast<std::size_t>(rank_)] = value;
   if (world_ == 1) return values;
   at::Tensor own = at::from_blob(values.data(), {world_}, at::kLong);
-  at::Tensor shared = own.to(device_);
+  at::Tensor shared = copy_of(own);
   all_reduce(*group_, shared, c10d::ReduceOp::SUM);
-  if (!device_.is_cpu()) own.copy_(shared);
+  own.copy_(shared);
   return values;
+}
+
+void Peers::wait(const c10::intrusive_ptr<c10d::Work>& message) const {
+  if (breaker_ != nullptr) {
+    breaker_->wait(message);
+  } else {
+    message->wait();
+  }
 }
 
 void Peers::send(const at::Tensor& tensor, int to) const {
   std::vector<at::Tensor> tensors{tensor};
-  group_->send(tensors, to, /*tag=*/0)->wait();
+  wait(group_->send(tensors, to, /*tag=*/0));
 }
 
 void Peers::receive(at::Tensor tensor, int from) const {
   std::vector<at::Tensor> tensors{std::move(tensor)};
-  group_->recv(tensors, from, /*tag=*/0)->wait();
+  wait(group_->recv(tensors, from, /*tag=*/0));
 }
 
 void Peers::send(const std::string& text, int to) const {

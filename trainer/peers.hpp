@@ -13,10 +13,12 @@
 
 namespace ddprun::trainer {
 
+class GroupBreaker;
+
 class Peers {
  public:
-  // `group` may be null in a world of one.
-  Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device);
+  // `group` may be null in a world of one. `breaker`: of the group, where it can be broken.
+  Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device, GroupBreaker* breaker = nullptr);
 
   int rank() const { return rank_; }
   int world() const { return world_; }
@@ -38,10 +40,15 @@ class Peers {
   void meet() const { smallest(0); }
 
  private:
+  void wait(const c10::intrusive_ptr<c10d::Work>& message) const;
+  // Memory of its own: a group that breaks may leave a collective behind that still uses it.
+  at::Tensor copy_of(const at::Tensor& values) const;
+
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int rank_;
   int world_;
   c10::Device device_;
+  GroupBreaker* breaker_;
 };
 
 }  // namespace ddprun::trainer

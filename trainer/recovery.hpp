@@ -19,8 +19,8 @@ class AgentChannel;
 
 class Recovery {
  public:
-  // `generation`: of this process' first group, the restart count that it was started with.
-  explicit Recovery(int generation) : started_with_(generation), newest_(generation) {}
+  // `generation`: of this process' first group, the restart count that it was started with. `world`: the size of the groups.
+  Recovery(int generation, int world) : breaker_(world), started_with_(generation), newest_(generation) {}
 
   // On the reader thread; orders may come before attach().
   void on_message(const channel::FromAgent& message);
@@ -29,6 +29,8 @@ class Recovery {
   // The group to be made now; the one before must be gone. `step`: of the state held here, -1: none. It is reported when the
   // group was ordered; one that this process was started for needs no word.
   int begin_group(std::int64_t step);
+
+  GroupBreaker& breaker() { return breaker_; }
 
   // What ended the group: true when a newer one is ordered, or a peer was lost and the order comes. False: the error is this
   // worker's own, or nobody has said anything for a while, or the agent is gone.

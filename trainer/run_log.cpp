@@ -53,6 +53,7 @@ void RunLog::catch_up(const std::optional<StepFigures>& figures, const std::opti
 void RunLog::start_clock(std::int64_t step) {
   interval_begin_ = Clock::now();
   interval_samples_ = length_.samples_after(step);
+  last_sent_ = {};
 }
 
 void RunLog::step(std::int64_t step, double loss, double lr) {

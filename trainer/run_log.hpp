@@ -36,7 +36,7 @@ class RunLog {
   // Writes what the other ranks know of the newest step and evaluation, unless it is written.
   void catch_up(const std::optional<StepFigures>& figures, const std::optional<StepEvaluation>& evaluation);
   bool is_open() const { return opened_; }
-  // Training begins: speed is measured from here.
+  // Training begins: speed is measured from here. The first step is told the agent at once, which so knows that one was made.
   void start_clock(std::int64_t step);
   // Something that is no training took that long: it doesn't count for the speed.
   void stood_still(std::chrono::nanoseconds pause) { interval_begin_ += pause; }

@@ -44,6 +44,9 @@ std::string torch_and_version() {
   return std::string(kVersion) + " (LibTorch " + TORCH_VERSION + ")";
 }
 
+// The one who replaces the lost worker needs this time to start anyway.
+constexpr std::chrono::milliseconds kPatienceWithCollectives{250};
+
 // Activations are tens of megabytes that live for one batch. By default glibc gives each back to the kernel, which zeroes it
 // again for the next batch: a third of an evaluation's time. Kept, the peak stays the same.
 void keep_freed_memory() {
@@ -77,6 +80,8 @@ class Worker {
   int run();
   // Reports the error to the agent and on stderr. Returns the exit code.
   int fail(const std::exception_ptr& error);
+  // Threads are left that use LibTorch: this process must not take it apart.
+  bool left_groups_behind() const { return groups_left_behind_; }
 
  private:
   int run_in_group();
@@ -110,6 +115,7 @@ class Worker {
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   int generation_ = 0;  // of the group
+  bool groups_left_behind_ = false;
   std::optional<Peers> peers_;
   std::optional<RunLog> log_;
   RunClaim directory_;
@@ -155,6 +161,11 @@ void Worker::leave_group() {
   if (work_) checkpointing_ = std::move(work_->checkpointing);
   work_.reset();
   peers_.reset();
+  if (group_ && !recovery_->breaker().collectives().all_ended(kPatienceWithCollectives)) {
+    // Gloo's thread waits in a collective that was cut off, maybe for half an hour, and the group's end would wait for it.
+    [[maybe_unused]] c10d::ProcessGroup* const left_behind = group_.release();
+    groups_left_behind_ = true;
+  }
   group_.reset();
   store_.reset();
 }
@@ -164,7 +175,7 @@ void Worker::connect_agent() {
     stopping_ = std::make_unique<StoppingByStore>(gate_);
   } else {
     auto by_agent = std::make_unique<StoppingByAgent>(gate_);
-    recovery_ = std::make_unique<Recovery>(environment_.restart_count);
+    recovery_ = std::make_unique<Recovery>(environment_.restart_count, environment_.world_size);
     channel::Hello hello;
     hello.version = torch_and_version();
     hello.pid = ::getpid();
@@ -199,15 +210,16 @@ void Worker::read_config() {
 void Worker::join_peers() {
   status_.enter(channel::Phase::kJoining);
   const int world = environment_.world_size;
+  GroupBreaker* const breaker = recovery_ ? &recovery_->breaker() : nullptr;
   generation_ = recovery_ ? recovery_->begin_group(state_is_whole_ ? state_.step : -1) : environment_.restart_count;
   faults_.at(FaultPhase::kJoining, state_.step);
   if (world > 1) {
     const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp.timeout_s * 1000));
     store_ = make_store(environment_, agent_.get(), timeout, generation_);
     if (agent_) meet_in_store(environment_, store_, generation_, timeout);
-    group_ = make_process_group(environment_, store_, *device_, generation_, timeout);
+    group_ = make_process_group(environment_, store_, *device_, generation_, timeout, breaker);
   }
-  peers_.emplace(group_, environment_.rank, world, *device_);
+  peers_.emplace(group_, environment_.rank, world, *device_, breaker);
   if (!log_) log_.emplace(status_, environment_.rank);
   if (auto* by_store = dynamic_cast<StoppingByStore*>(stopping_.get())) {
     by_store->attach(store_, environment_.rank, world, environment_.restart_count);
@@ -314,7 +326,9 @@ void Worker::prepare_workspace() {
                                                          .pin_memory = device_->is_cuda()},
                                            state_.step, length_.total_steps);
   for (const NamedTensor& parameter : state_.parameters) work_->clipped.push_back(parameter.tensor);
-  work_->parallel = std::make_unique<DataParallel>(state_.parameters, state_.buffers, group_, config_.ddp, state_.bucket_order);
+  const auto state = state_is_survivors_ ? DataParallel::State::kEqual : DataParallel::State::kRank0s;
+  work_->parallel =
+      std::make_unique<DataParallel>(state_.parameters, state_.buffers, group_, config_.ddp, state_.bucket_order, state);
   if (peers_->rank() == 0) {
     if (!work_->checkpointing) {
       work_->checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(), faults_, *log_, status_);
@@ -408,7 +422,11 @@ int run_worker(const Options& options) {
   keep_freed_memory();
   auto worker = std::make_unique<Worker>(options);
   try {
-    return worker->run();  // and then in order
+    const int exit_code = worker->run();
+    const bool end_at_once = worker->left_groups_behind();
+    worker.reset();  // in order
+    if (end_at_once) leave_now(exit_code);
+    return exit_code;
   } catch (...) {
     leave_now(worker->fail(std::current_exception()));
   }

@@ -117,5 +117,19 @@ TEST(RestartPolicy, OnlyRepeatedInstantCrashesPause) {
   EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
 }
 
+TEST(RestartPolicy, ARoundThatGotOnIsNoInstantCrash) {
+  std::vector<FailedRound> history;
+  for (int i = 0; i < 9; ++i) {
+    history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
+    history.back().lasted = milliseconds(600);
+    EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
+  }
+  for (const int expected : {0, 500}) {  // these two did not
+    history.push_back(crash_at(901 + expected, 900, 900));
+    history.back().lasted = milliseconds(100);
+    EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), expected);
+  }
+}
+
 }  // namespace
 }  // namespace ddprun

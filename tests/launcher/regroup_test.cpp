@@ -302,6 +302,18 @@ TEST_F(RegroupingAgent, ASecondSignalKillsAlsoThoseThatRegroup) {
   EXPECT_EQ(dies(1), Lines{"sweep"});
 }
 
+// Ten losses a fraction of a second apart are no crash loop when steps are made between them: the next one, before any step, is
+// replaced at once.
+TEST_F(RegroupingAgent, LossesBetweenWhichStepsAreMadeCauseNoPause) {
+  job(2, 100);
+  for (int generation = 1; generation <= 10; ++generation) {
+    runs(0, 10 * generation);
+    EXPECT_EQ(dies(1).size(), 2U) << generation;
+    completes(generation, 10 * generation, 1);
+  }
+  EXPECT_EQ(dies(0), (Lines{"regroup 1 as 11", "start 0 restarts 11"}));
+}
+
 TEST_F(RegroupingAgent, ASuccessorThatWasNeverStartedIsNotWaitedFor) {
   job(2);
   dies(1);

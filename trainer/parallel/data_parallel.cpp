@@ -256,7 +256,8 @@ void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder
 }
 
 DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
-                           c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets)
+                           c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets,
+                           State from)
     : impl_(std::make_unique<Impl>()) {
   impl_->group = std::move(group);
   impl_->find_unused = config.find_unused_parameters && !config.static_graph;
@@ -278,10 +279,12 @@ DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<Name
   Agreement agreement(*impl_->group, impl_->parameters[0].device());
   verify_same_model(parameters, buffers, agreement);
   c10d::verify_params_across_processes(impl_->group, impl_->parameters, {});  // memory layouts too
-  std::vector<at::Tensor> state;
-  for (const auto& parameter : impl_->parameters) state.push_back(parameter.detach());
-  state.insert(state.end(), impl_->buffers.begin(), impl_->buffers.end());
-  c10d::broadcast_coalesced(impl_->group, state, kBroadcastBytes);
+  if (from == State::kRank0s) {
+    std::vector<at::Tensor> state;
+    for (const auto& parameter : impl_->parameters) state.push_back(parameter.detach());
+    state.insert(state.end(), impl_->buffers.begin(), impl_->buffers.end());
+    c10d::broadcast_coalesced(impl_->group, state, kBroadcastBytes);
+  }
   impl_->make_reducer(config, buckets);
 }
 

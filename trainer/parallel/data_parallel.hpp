@@ -24,11 +24,13 @@ using BucketOrder = std::vector<std::vector<std::int64_t>>;  // indices of param
 
 class DataParallel {
  public:
-  // Verifies that all ranks have the same parameters, broadcasts rank 0's parameters and buffers, and makes the Reducer with
-  // `buckets` when given (a checkpoint's: DECISIONS.md 19), else by size. Parameters that don't require gradients are left out;
-  // shared ones count once.
+  // What all start from: rank 0's parameters and buffers, which are broadcast, or what they hold, which is known to be equal.
+  enum class State { kRank0s, kEqual };
+  // Verifies that all ranks have the same parameters, and makes the Reducer with `buckets` when given (a checkpoint's:
+  // DECISIONS.md 19), else by size. Parameters that don't require gradients are left out; shared ones count once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
-               c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {});
+               c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {},
+               State state = State::kRank0s);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;

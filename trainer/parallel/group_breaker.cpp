@@ -4,14 +4,31 @@
 // shutdown() on a descriptor that Gloo will close itself is safe from any thread: it ends the connection, not the descriptor. A
 // number that has been closed and given to something else meanwhile is either no socket or one of the next group, which does
 // not exist while the group is broken. With a channel to the agent, workers have no TCP connections but their groups'.
+//
+// Note [A connection that never comes]
+// Of two ranks one connects and the other waits at its listener. If the first one dies before it has, Gloo waits for five times
+// the group's timeout; it also forgets a connection that ends before the first bytes were read, so that two ranks that both
+// live may wait for ever. There is nothing to shut down then. So the breaker makes the connections that may be waited for
+// itself: to this process' own listeners, each with the eight bytes that say which one it is (a number below the size of the
+// group; Gloo's transport/tcp/listener.cc), and ends them at once. One more than Gloo waits for is closed by it.
+//
+// Note [An operation that is cut off]
+// When a connection ends in the middle of an operation, Gloo tells those who wait for others that had not begun, but not for
+// this one (Pair::signalException knows nothing of what is being read or written just then). It would be waited for until the
+// group's timeout. A message between two ranks can be aborted. A collective can't; whoever waits for it is let go, and Gloo's
+// thread is left behind with the whole group (worker.cpp).
 #include "trainer/parallel/group_breaker.hpp"
 
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
 
+#include <bit>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 
@@ -20,6 +37,12 @@ namespace {
 
 // While a thread is making connections nothing tells when the next one is there.
 constexpr std::chrono::milliseconds kLookAgain{5};
+// Of these looks the first, second, fourth, eighth ... also answer for the lost: it may happen just before Gloo listens, and
+// what is answered may be shut down before it is read.
+constexpr unsigned kSeldom = 64;
+// By then whatever ends because its connections did has ended.
+constexpr unsigned kLooksUntilLetGo = 5;
+constexpr timeval kPatienceWithOurselves{.tv_sec = 0, .tv_usec = 50'000};
 
 template <class Value>
 Value option_of(int fd, int option, Value otherwise) {
@@ -28,32 +51,76 @@ Value option_of(int fd, int option, Value otherwise) {
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : otherwise;
 }
 
-bool is_tcp_connection(int fd) {
-  const int domain = option_of(fd, SO_DOMAIN, -1);
-  return (domain == AF_INET || domain == AF_INET6) && option_of(fd, SO_TYPE, -1) == SOCK_STREAM &&
-         option_of(fd, SO_ACCEPTCONN, 1) == 0;
-}
+enum class TcpSocket { kConnection, kListener };
 
-void for_each_tcp_connection(const std::function<void(int fd, std::uint64_t cookie)>& act) {
+void for_each_tcp(TcpSocket kind, const std::function<void(int fd, std::uint64_t cookie)>& act) {
+  const auto is_one = [kind](int fd) {
+    const int domain = option_of(fd, SO_DOMAIN, -1);
+    return (domain == AF_INET || domain == AF_INET6) && option_of(fd, SO_TYPE, -1) == SOCK_STREAM &&
+           option_of(fd, SO_ACCEPTCONN, -1) == (kind == TcpSocket::kListener ? 1 : 0);
+  };
   std::error_code gone;
   for (std::filesystem::directory_iterator entry("/proc/self/fd", gone), end; !gone && entry != end; entry.increment(gone)) {
     const std::string name = entry->path().filename().string();
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
-    if (fd >= 0 && is_tcp_connection(fd)) act(fd, option_of<std::uint64_t>(fd, SO_COOKIE, 0));
+    if (fd >= 0 && is_one(fd)) act(fd, option_of<std::uint64_t>(fd, SO_COOKIE, 0));
   }
+}
+
+// A connection to `address` that says it is number `sequence`, and ends.
+void connect_and_end(const sockaddr_storage& address, socklen_t length, std::int64_t sequence) {
+  const int fd = ::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return;
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatienceWithOurselves, sizeof kPatienceWithOurselves);  // of connect() too
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+    [[maybe_unused]] const ssize_t sent = ::send(fd, &sequence, sizeof sequence, MSG_NOSIGNAL);  // the next look tries again
+  }
+  ::close(fd);
 }
 
 }  // namespace
 
-GroupBreaker::GroupBreaker() {
-  for_each_tcp_connection([this](int, std::uint64_t cookie) { others_.insert(cookie); });
+GroupBreaker::GroupBreaker(int world) : world_(world) {
+  for (const TcpSocket kind : {TcpSocket::kConnection, TcpSocket::kListener}) {
+    for_each_tcp(kind, [this](int, std::uint64_t cookie) { others_.insert(cookie); });
+  }
 }
 
 void GroupBreaker::shut_connections() const {
-  for_each_tcp_connection([this](int fd, std::uint64_t cookie) {
+  for_each_tcp(TcpSocket::kConnection, [this](int fd, std::uint64_t cookie) {
     if (!others_.contains(cookie)) ::shutdown(fd, SHUT_RDWR);
   });
+}
+
+void GroupBreaker::answer_for_the_lost() const {
+  for_each_tcp(TcpSocket::kListener, [this](int fd, std::uint64_t cookie) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (others_.contains(cookie) || ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return;
+    for (int sequence = 0; sequence < world_; ++sequence) connect_and_end(address, length, sequence);
+  });
+}
+
+void GroupBreaker::abort_messages() {
+  const std::lock_guard lock(messages_mutex_);
+  for (const auto& message : messages_) message->abort();
+}
+
+void GroupBreaker::wait(const c10::intrusive_ptr<c10d::Work>& message) {
+  struct Listed {
+    GroupBreaker& breaker;
+    const c10::intrusive_ptr<c10d::Work>& message;
+    Listed(GroupBreaker& owner, const c10::intrusive_ptr<c10d::Work>& one) : breaker(owner), message(one) {
+      const std::lock_guard lock(breaker.messages_mutex_);
+      breaker.messages_.insert(message);
+    }
+    ~Listed() {
+      const std::lock_guard lock(breaker.messages_mutex_);
+      breaker.messages_.erase(message);
+    }
+  } const listed(*this, message);
+  if (!message->wait()) throw std::runtime_error("Connection closed by peer: the group is being made anew");
 }
 
 void GroupBreaker::break_group() {
@@ -61,7 +128,13 @@ void GroupBreaker::break_group() {
   shut_connections();
   thread_ = std::jthread([this](const std::stop_token& mended) {
     std::unique_lock lock(mutex_);
-    while (!mended_.wait_for(lock, mended, kLookAgain, [] { return false; }) && !mended.stop_requested()) shut_connections();
+    unsigned looks = 0;
+    do {
+      shut_connections();
+      abort_messages();
+      if (++looks >= kLooksUntilLetGo) collectives_.let_go();
+      if (std::has_single_bit(looks) || looks % kSeldom == 0) answer_for_the_lost();
+    } while (!mended_.wait_for(lock, mended, kLookAgain, [] { return false; }) && !mended.stop_requested());
   });
 }
 

@@ -1,7 +1,9 @@
 // Breaks the group that this process is in, from another thread than the one that waits in it: every collective, also between
-// two ranks that both live, fails at once with "Connection closed by peer". Gloo has no abort of its own; it takes a closed
-// connection for a lost peer. recovery.hpp calls it when the agent orders a regroup.
+// two ranks that both live, fails at once with "Connection closed by peer", and so does the making of a group. Gloo has no
+// abort of its own; it takes a closed connection for a lost peer. recovery.hpp calls it when the agent orders a regroup.
 #pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <condition_variable>
 #include <cstdint>
@@ -9,12 +11,14 @@
 #include <set>
 #include <thread>
 
+#include "trainer/parallel/breakable_works.hpp"
+
 namespace ddprun::trainer {
 
 class GroupBreaker {
  public:
-  // The sockets that are there now are nobody's business: made before the first group.
-  GroupBreaker();
+  // The sockets that are there now are nobody's business: made before the first group. `world`: size of the groups.
+  explicit GroupBreaker(int world);
   ~GroupBreaker() { mend(); }
   GroupBreaker(const GroupBreaker&) = delete;
   GroupBreaker& operator=(const GroupBreaker&) = delete;
@@ -24,12 +28,23 @@ class GroupBreaker {
   // The old group is gone; the next may be made.
   void mend();
 
+  // Waits for a message between two ranks; a broken group ends this as well. Throws what is taken for a lost peer.
+  void wait(const c10::intrusive_ptr<c10d::Work>& message);
+  // The collectives of the group, each of which is to be guarded.
+  BreakableWorks& collectives() { return collectives_; }
+
  private:
   void shut_connections() const;
+  void answer_for_the_lost() const;
+  void abort_messages();
 
+  const int world_;
   std::set<std::uint64_t> others_;  // cookies
   std::mutex mutex_;
   std::condition_variable_any mended_;
+  std::mutex messages_mutex_;
+  std::set<c10::intrusive_ptr<c10d::Work>> messages_;
+  BreakableWorks collectives_;
   std::jthread thread_;
 };
 

@@ -21,6 +21,7 @@
 #include "common/error.hpp"
 #include "trainer/parallel/channel_store.hpp"
 #include "trainer/parallel/device.hpp"
+#include "trainer/parallel/group_breaker.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -93,11 +94,40 @@ std::vector<GlooDevice> gloo_devices(const WorkerEnvironment& environment) {
   return {ProcessGroupGloo::createDefaultDevice()};
 }
 
+// Gloo whose collectives the breaker can end; those on a GPU have to be waited for as they are.
+class BreakableGloo final : public ProcessGroupGloo {
+ public:
+  BreakableGloo(GroupBreaker& breaker, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                c10::intrusive_ptr<Options> options)
+      : ProcessGroupGloo(store, rank, size, std::move(options)), breaker_(breaker) {}
+
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
+    return guarded(tensors, ProcessGroupGloo::broadcast(tensors, options));
+  }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+    return guarded(tensors, ProcessGroupGloo::allreduce(tensors, options));
+  }
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options) override {
+    return guarded(inputs, ProcessGroupGloo::allgather(outputs, inputs, options));
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> guarded(const std::vector<at::Tensor>& tensors, c10::intrusive_ptr<c10d::Work> work) {
+    return tensors.front().is_cpu() ? breaker_.collectives().guard(work) : work;
+  }
+
+  GroupBreaker& breaker_;
+};
+
 c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environment,
-                                               const c10::intrusive_ptr<c10d::Store>& store,
-                                               std::chrono::milliseconds timeout) {
+                                               const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout,
+                                               GroupBreaker* breaker) {
   auto options = ProcessGroupGloo::Options::create(timeout);
   options->devices = gloo_devices(environment);
+  if (breaker != nullptr) {
+    return c10::make_intrusive<BreakableGloo>(*breaker, store, environment.rank, environment.world_size, std::move(options));
+  }
   return c10::make_intrusive<ProcessGroupGloo>(store, environment.rank, environment.world_size, std::move(options));
 }
 
@@ -168,14 +198,15 @@ bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environmen
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
-                                                          int generation, std::chrono::milliseconds timeout) {
+                                                          int generation, std::chrono::milliseconds timeout,
+                                                          GroupBreaker* breaker) {
   const std::string name = "ddptrain/" + std::to_string(generation);
   const auto keys = c10::make_intrusive<c10d::PrefixStore>(name, store);
   keys->setTimeout(timeout);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(keys, environment.rank, environment.world_size);
   // CPU tensors (counts, losses, agreements) always have Gloo beside NCCL; CUDA tensors too where workers share a GPU.
   const c10::intrusive_ptr<c10d::Backend> gloo =
-      make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), timeout);
+      make_gloo(environment, c10::make_intrusive<c10d::PrefixStore>("gloo", keys), timeout, breaker);
   group->setBackend(c10::kCPU, c10d::ProcessGroup::GLOO, gloo);
   group->setDefaultBackend(c10d::ProcessGroup::GLOO);
   if (device.is_cuda()) {

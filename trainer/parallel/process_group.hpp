@@ -14,6 +14,8 @@
 
 namespace ddprun::trainer {
 
+class GroupBreaker;
+
 // The base store of this process; `channel` may be null. Throws UsageError when MASTER_ADDR or MASTER_PORT is missing or can't
 // be used. `generation` as below: over a channel, waiting ends when the agent orders a newer one.
 c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment, AgentChannel* channel,
@@ -27,10 +29,11 @@ void meet_in_store(const WorkerEnvironment& environment, const c10::intrusive_pt
 bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment);
 
 // A group over all ranks. `generation` keeps its keys apart from those of groups made before on the same store (the restart
-// count).
+// count). `breaker`: can end it, where that is possible.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
-                                                          int generation, std::chrono::milliseconds timeout);
+                                                          int generation, std::chrono::milliseconds timeout,
+                                                          GroupBreaker* breaker = nullptr);
 
 // True when an exception of a collective says that a peer is gone ("Connection closed by peer", "Connection reset by peer",
 // ...).

@@ -1,11 +1,15 @@
-// A group is broken while a rank waits in it for another one that lives, and the next group works.
+// A group is broken while a rank waits in it for another one that lives, or while it is being made with one that never
+// connects, and the next group works.
 #include "trainer/parallel/group_breaker.hpp"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <atomic>
+#include <future>
 #include <thread>
+#include <tuple>
 
 #include "tests/trainer/parallel/ranks.hpp"
 #include "trainer/parallel/channel_store.hpp"
@@ -15,6 +19,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
+[[maybe_unused]] const auto kBefore = ::signal(SIGPIPE, SIG_IGN);  // as ddptrain does: broken pipes are what this is about
+
 void expect_sum_of_two(const Rank& rank) {
   std::vector<at::Tensor> tensors{at::full({10}, rank.environment.rank + 1.0)};
   rank.group->allreduce(tensors)->wait();
@@ -22,7 +28,7 @@ void expect_sum_of_two(const Rank& rank) {
 }
 
 TEST(GroupBreaker, ThrowsARankOutOfACollectiveThatItsPeerNeverEnters) {
-  GroupBreaker breaker;
+  GroupBreaker breaker(2);
   const auto rank = as_rank_of(2);
   if (!rank) return;
   expect_sum_of_two(*rank);
@@ -47,9 +53,119 @@ TEST(GroupBreaker, ThrowsARankOutOfACollectiveThatItsPeerNeverEnters) {
   expect_sum_of_two(*rank);
 }
 
+// A store in which a rank says where it is, and ends before it connects to anybody.
+class StoreOfOneWhoEnds final : public c10d::HashStore {
+ public:
+  explicit StoreOfOneWhoEnds(c10::intrusive_ptr<c10d::Store> all) : all_(std::move(all)) {}
+  void set(const std::string& key, const Bytes& value) override {
+    all_->set(key, value);
+    throw std::runtime_error("ended");
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> all_;
+};
+
+WorkerEnvironment rank_of_two(int rank) {
+  WorkerEnvironment environment;
+  environment.rank = environment.local_rank = rank;
+  environment.world_size = environment.local_world_size = 2;
+  return environment;
+}
+
+// What the making of a group ended with: "" when it succeeded.
+std::string made_group(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation) {
+  try {
+    make_process_group(rank_of_two(rank), store, c10::kCPU, generation, kTestTimeout);
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// A group may also have been made: with a connection that has ended.
+testing::AssertionResult ended_at_once(const std::string& how) {
+  if (how.find("imeout") == std::string::npos && how.find("imed out waiting") == std::string::npos)
+    return testing::AssertionSuccess();
+  return testing::AssertionFailure() << how;
+}
+
+// Whether a rank connects or waits to be connected to depends on its port, so it is tried often.
+TEST(GroupBreaker, EndsTheWaitForARankThatDiedBeforeItConnected) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  for (int generation = 0; generation < 10; ++generation) {
+    EXPECT_NE(made_group(1, c10::make_intrusive<StoreOfOneWhoEnds>(store), generation), "");
+    GroupBreaker breaker(2);
+    auto survivor = std::async(std::launch::async, made_group, 0, store, generation);
+    breaker.break_group();
+    EXPECT_TRUE(ended_at_once(survivor.get()));
+  }
+}
+
+TEST(GroupBreaker, EndsTheMakingOfAGroupOfRanksThatBothLive) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::atomic<int> connecting = 0;
+  for (int generation = 0; generation < 30; ++generation) {
+    GroupBreaker breaker(2);
+    const auto make = [&](int rank) {
+      ++connecting;
+      return made_group(rank, store, generation);
+    };
+    auto first = std::async(std::launch::async, make, 0);
+    auto second = std::async(std::launch::async, make, 1);
+    while (connecting < 2 * (generation + 1)) std::this_thread::yield();
+    for (int i = 0; i < 20 * generation; ++i) std::this_thread::yield();  // now earlier, now later
+    breaker.break_group();
+    EXPECT_TRUE(ended_at_once(first.get()));
+    EXPECT_TRUE(ended_at_once(second.get()));
+  }
+}
+
+enum class Message { kSum, kOneWay };
+
+// What the exchange of a large message ended with: "" when it was finished before the group broke.
+std::string exchanged(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation, Message message,
+                      std::atomic<int>& begun, GroupBreaker& breaker) {
+  auto group = make_process_group(rank_of_two(rank), store, c10::kCPU, generation, kTestTimeout, &breaker);
+  std::vector<at::Tensor> tensors{at::full({1 << 22}, 1.0)};
+  std::string ended;
+  ++begun;
+  try {
+    if (message == Message::kSum) {
+      for (int i = 0; i < 100; ++i) group->allreduce(tensors)->wait();
+    } else if (rank == 0) {
+      breaker.wait(group->send(tensors, 1, 0));
+    } else {
+      breaker.wait(group->recv(tensors, 0, 0));
+    }
+  } catch (const std::exception& error) {
+    ended = error.what();
+  }
+  if (!breaker.collectives().all_ended(std::chrono::milliseconds(50))) std::ignore = group.release();  // it would be waited for
+  return ended;
+}
+
+TEST(GroupBreaker, EndsAnExchangeInTheMiddleOfAMessage) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  for (int generation = 0; generation < 20; ++generation) {
+    GroupBreaker breaker(2);
+    std::atomic<int> begun = 0;
+    const Message message = generation % 2 == 0 ? Message::kSum : Message::kOneWay;
+    const auto rank = [&](int which) {
+      return std::async(std::launch::async, exchanged, which, store, generation, message, std::ref(begun), std::ref(breaker));
+    };
+    auto first = rank(0), second = rank(1);
+    while (begun < 2) std::this_thread::yield();
+    for (int i = 0; i < 100 * generation; ++i) std::this_thread::yield();  // now earlier, now later
+    breaker.break_group();
+    EXPECT_TRUE(ended_at_once(first.get())) << generation;
+    EXPECT_TRUE(ended_at_once(second.get())) << generation;
+  }
+}
+
 TEST(GroupBreaker, LeavesTheAgentsChannelAlone) {
   FakeAgent agent;
-  GroupBreaker breaker;
+  GroupBreaker breaker(2);
   AgentChannel channel(agent.connect(), channel::Hello{}, nullptr);
   breaker.break_group();
   ChannelStore store(channel, kTestTimeout);

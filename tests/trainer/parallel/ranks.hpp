@@ -39,6 +39,7 @@ struct Rank {
 };
 
 inline std::unique_ptr<Rank> join_as_rank() {
+  ::signal(SIGPIPE, SIG_IGN);  // as ddptrain does
   auto rank = std::make_unique<Rank>();
   rank->environment = read_environment();
   if (rank->environment.channel_fd >= 0) {

@@ -1,0 +1,92 @@
+// See breakable_works.hpp.
+#include "trainer/parallel/breakable_works.hpp"
+
+#include <ATen/core/ivalue_inl.h>
+#include <c10/util/Exception.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace ddprun::trainer {
+namespace {
+
+using c10::ivalue::Future;
+
+class GuardedWork final : public c10d::Work {
+ public:
+  explicit GuardedWork(c10::intrusive_ptr<Future> future) : future_(std::move(future)) {}
+
+  bool isCompleted() override { return future_->completed(); }
+  bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
+  std::exception_ptr exception() const override { return future_->hasError() ? future_->exception_ptr() : nullptr; }
+  bool wait(std::chrono::milliseconds timeout) override {
+    TORCH_CHECK(timeout == kNoTimeout, "a wait for a collective of a group that can be broken has no timeout of its own");
+    future_->waitAndThrow();
+    return true;
+  }
+  c10::intrusive_ptr<Future> getFuture() override { return future_; }
+
+ private:
+  const c10::intrusive_ptr<Future> future_;
+};
+
+}  // namespace
+
+struct BreakableWorks::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Of those whose inner Work has not ended: what their waiters wait for; null once they were let go.
+  std::set<std::shared_ptr<c10::intrusive_ptr<Future>>> waited_for;
+};
+
+BreakableWorks::BreakableWorks() : state_(std::make_shared<State>()) {}
+
+c10::intrusive_ptr<c10d::Work> BreakableWorks::guard(const c10::intrusive_ptr<c10d::Work>& inner) {
+  const auto ends = inner->getFuture();
+  auto outer = c10::make_intrusive<Future>(ends->elementType());
+  const auto entry = std::make_shared<c10::intrusive_ptr<Future>>(outer);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->waited_for.insert(entry);
+  }
+  ends->addCallback([state = state_, entry](Future& ended) {
+    c10::intrusive_ptr<Future> waited;
+    {
+      const std::lock_guard lock(state->mutex);
+      waited = std::move(*entry);
+      state->waited_for.erase(entry);
+    }
+    state->changed.notify_all();
+    if (!waited) return;
+    if (ended.hasError()) {
+      waited->setError(ended.exception_ptr());
+    } else {
+      waited->markCompleted(ended.value());
+    }
+  });
+  return c10::make_intrusive<GuardedWork>(std::move(outer));
+}
+
+void BreakableWorks::let_go() {
+  std::vector<c10::intrusive_ptr<Future>> futures;
+  {
+    const std::lock_guard lock(state_->mutex);
+    for (const auto& entry : state_->waited_for) {
+      if (*entry) futures.push_back(std::move(*entry));
+    }
+  }
+  for (const auto& future : futures) {
+    future->setError(std::make_exception_ptr(std::runtime_error("Connection closed by peer: the group is being made anew")));
+  }
+}
+
+bool BreakableWorks::all_ended(std::chrono::milliseconds patience) {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_for(lock, patience, [this] { return state_->waited_for.empty(); });
+}
+
+}  // namespace ddprun::trainer

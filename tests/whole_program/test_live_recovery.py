@@ -164,7 +164,8 @@ def kill_at_random(job: Job, workers: int, kills: int, seed: int) -> int:
             job.wait_until(lambda j: not j.coming_up or j.of("run_ended"))
         time.sleep(chance.uniform(0, 0.4))
         rank = chance.randrange(workers)
-        if rank == last and job.step == reached:
+        begun_at = max([reached] + [e["step"] for e in job.of("regrouped")])
+        if rank == last and (job.coming_up or job.step <= begun_at):
             rank = (rank + 1) % workers  # the same failure at the same step twice ends a job
         last, reached = rank, job.step
         before = job.pids[rank]

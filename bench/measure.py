@@ -104,7 +104,8 @@ class Row:
         if not isinstance(self.ours, Series) or not isinstance(self.peer, Series):
             return None
         a, b = self.ours.median, self.peer.median
-        return a / b if self.larger_is_better else b / a
+        over, under = (a, b) if self.larger_is_better else (b, a)
+        return over / under if under else None  # none was lost, none was made again
 
     @property
     def met(self) -> bool | None:

@@ -76,7 +76,7 @@ def make_dataset(data):
 
 def main():
     settings = json.load(open(sys.argv[1], encoding="utf-8"))
-    save_every, checkpoint = (int(sys.argv[4]), sys.argv[5]) if len(sys.argv) > 3 else (0, None)
+    save_every, checkpoint = (int(sys.argv[3]), sys.argv[4]) if len(sys.argv) > 3 else (0, None)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)

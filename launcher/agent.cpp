@@ -35,6 +35,7 @@
 #include "launcher/worker_channel.hpp"
 #include "launcher/worker_environment.hpp"
 #include "launcher/worker_output.hpp"
+#include "launcher/worker_output_files.hpp"
 #include "rendezvous/ranks.hpp"
 
 namespace ddprun {
@@ -719,6 +720,9 @@ void Agent::add_evidence(Failure& failure) const {
   if (failure.cause == Cause::kSpawn) return;
   failure.stderr_tail = output_.stderr_tail(failure.local_rank);
   failure.log_path = output_.stderr_log(failure.local_rank).string();
+  const auto shown = static_cast<std::int64_t>(failure.stderr_tail.size());
+  const std::int64_t lines = shown > 0 ? line_count(failure.log_path) : 0;
+  if (lines >= shown && shown > 0) failure.log_line = lines - shown + 1;
 }
 
 // Whoever started us may have asked for an error file, as we ask our workers.

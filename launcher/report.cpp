@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "common/version.hpp"
 #include "launcher/console_nodes.hpp"
 #include "launcher/report_event.hpp"
+#include "launcher/time_account.hpp"
 
 namespace ddprun {
 namespace {
@@ -71,8 +73,12 @@ fs::path free_name(const fs::path& file) {
   }
 }
 
-double seconds(std::int64_t nanoseconds) {
-  return static_cast<double>(nanoseconds) / 1e9;
+double number_at(const Json& object, const char* key) {
+  return object.contains(key) && object[key].is_number() ? object[key].get<double>() : 0;
+}
+
+std::int64_t integer_at(const Json& object, const char* key) {
+  return object.contains(key) && object[key].is_number_integer() ? object[key].get<std::int64_t>() : 0;
 }
 
 }  // namespace
@@ -83,13 +89,7 @@ struct Report::Impl {
   std::string warning;
   Json document;
   std::int64_t restarts_before = 0;
-  std::size_t workers_here = 0;
-
-  // Where the time goes: "start" until the first round runs, "training" while it runs, "restart" from a failure until it runs
-  // again.
-  enum class Clock { kStart, kTraining, kRestart } clock = Clock::kStart;
-  std::int64_t clock_since = 0;
-  bool speaks = false;  // some worker uses the channel, so its phases tell when it runs
+  TimeAccount account;
 
   void open() {
     document = Json{{"version", kReportVersion}, {"ddprun", kVersion}, {"title", facts.title}};
@@ -114,7 +114,11 @@ struct Report::Impl {
       document["checkpoints"] = Json{{"published", 0}, {"pause_s", 0.0}, {"latest", nullptr}};
     if (!document.contains("last_step")) document["last_step"] = nullptr;
     if (!document.contains("evaluation")) document["evaluation"] = nullptr;
-    if (!document.contains("time")) document["time"] = Json{{"start_s", 0.0}, {"training_s", 0.0}, {"restart_s", 0.0}};
+    if (!document.contains("time")) document["time"] = Json::object();
+    account = TimeAccount(earlier_seconds());
+    if (!document["time"].contains("lost_s")) document["time"]["lost_s"] = 0.0;
+    if (!document.contains("failures") || !document["failures"].is_object()) document["failures"] = Json::object();
+    if (!document.contains("steps_lost")) document["steps_lost"] = 0;
     restarts_before = document.contains("restarts") ? document["restarts"].value("used", std::int64_t{0}) : 0;
     document["restarts"] =
         Json{{"used", restarts_before}, {"budget", facts.restart_budget}, {"refilled_by_progress", facts.refilled_by_progress}};
@@ -135,17 +139,18 @@ struct Report::Impl {
   bool has_round() { return !document["rounds"].empty() && round().value("invocation", -1) == invocation_number(); }
   int invocation_number() const { return static_cast<int>(document["invocations"].size()) - 1; }
 
-  void write() const { replace_file(file, dumped(document)); }
-
-  void count_time(Clock next, std::int64_t now_ns) {
-    static constexpr const char* kNames[] = {"start_s", "training_s", "restart_s"};
-    if (clock_since != 0 && now_ns > clock_since) {
-      Json& sum = document["time"][kNames[static_cast<int>(clock)]];
-      sum = (sum.is_number() ? sum.get<double>() : 0.0) + seconds(now_ns - clock_since);
-    }
-    clock = next;
-    clock_since = now_ns;
+  TimeAccount::Seconds earlier_seconds() const {
+    TimeAccount::Seconds seconds{};
+    for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = number_at(document["time"], TimeAccount::kNames[i]);
+    return seconds;
   }
+
+  std::string whole() {
+    for (std::size_t i = 0; i < account.seconds().size(); ++i) document["time"][TimeAccount::kNames[i]] = account.seconds()[i];
+    return dumped(document);
+  }
+
+  void write() { replace_file(file, whole()); }
 
   void add(const RunStarted& event) {
     document["invocations"].push_back(Json{{"number", invocation_number() + 1},
@@ -156,7 +161,6 @@ struct Report::Impl {
                                            {"world_size", event.world_size},
                                            {"command", facts.command},
                                            {"exit", nullptr}});
-    clock_since = event.time_ns;
   }
 
   void add(const RoundStarted& event) {
@@ -174,9 +178,23 @@ struct Report::Impl {
                                       {"consequences", Json::array()},
                                       {"decision", nullptr},
                                       {"why", nullptr}});
-    workers_here = static_cast<std::size_t>(event.workers_here > 0 ? event.workers_here : event.world_size);
+    leave_out_old_rounds();
     document["restarts"]["used"] = restarts_before + event.restart_count;
     write();
+  }
+
+  // Of a job that fails again and again, the first rounds and the last are kept; all failures are counted by cause.
+  static constexpr std::size_t kFirstRounds = 20, kLastRounds = 80;
+  void leave_out_old_rounds() {
+    Json& rounds = document["rounds"];
+    if (rounds.size() <= kFirstRounds + kLastRounds) return;
+    rounds.erase(rounds.begin() + kFirstRounds);
+    document["rounds_left_out"] = integer_at(document, "rounds_left_out") + 1;
+  }
+
+  void count_failure(const Failure& first) {
+    Json& failures = document["failures"];
+    failures[name_of(first.cause)] = integer_at(failures, name_of(first.cause)) + 1;
   }
 
   // At most this many are kept: a node may come and go for days.
@@ -191,19 +209,11 @@ struct Report::Impl {
   void add(const WorkerStarted& event) {
     if (!has_round()) return;
     round()["workers"].push_back(Json{{"rank", event.rank}, {"pid", event.pid}, {"started_ns", event.time_ns}});
-    // A worker that never speaks runs from its start.
-    if (!speaks && round()["workers"].size() == workers_here) count_time(Clock::kTraining, event.time_ns);
   }
 
   void add(const WorkerSpoke& event) {
-    if (!speaks) {
-      speaks = true;
-      if (clock == Clock::kTraining && has_round()) restore_start_clock();
-    }
-    if (const auto* phase = std::get_if<channel::PhaseChange>(&event.message)) {
-      if (phase->phase == channel::Phase::kRunning && clock != Clock::kTraining) count_time(Clock::kTraining, event.time_ns);
-    } else if (const auto* progress = std::get_if<channel::Progress>(&event.message)) {
-      if (clock != Clock::kTraining) count_time(Clock::kTraining, event.time_ns);
+    note_where_it_began();
+    if (const auto* progress = std::get_if<channel::Progress>(&event.message)) {
       if (event.rank == 0) document["last_step"] = progress->step;
     } else if (const auto* evaluation = std::get_if<channel::EvalResult>(&event.message)) {
       document["evaluation"] = Json{{"step", evaluation->step},
@@ -220,9 +230,34 @@ struct Report::Impl {
     }
   }
 
-  // The first word over the channel shows that the workers had only been started, not running, when their processes were there.
-  void restore_start_clock() {
-    clock = document["rounds"].size() > 0 && round()["restart_count"] != 0 ? Clock::kRestart : Clock::kStart;
+  void note_where_it_began() {
+    const std::int64_t from = account.round().from_step;
+    if (from < 0 || !has_round() || round().contains("from_step")) return;
+    round()["from_step"] = from;
+    count_lost_steps(from);
+  }
+
+  // What the last round that ran had done beyond the step at which this one goes on is done again.
+  void count_lost_steps(std::int64_t goes_on_at) {
+    Json& rounds = document["rounds"];
+    const auto ran = std::find_if(rounds.rbegin() + 1, rounds.rend(),
+                                  [](const Json& one) { return one.is_object() && one.contains("reached_step"); });
+    if (ran == rounds.rend() || ran->contains("steps_lost")) return;
+    Json& before = *ran;
+    const std::int64_t reached = integer_at(before, "reached_step");
+    const std::int64_t lost = std::max<std::int64_t>(0, reached - goes_on_at);
+    before["steps_lost"] = lost;
+    document["steps_lost"] = integer_at(document, "steps_lost") + lost;
+    const std::int64_t done = reached - integer_at(before, "from_step");
+    if (done <= 0) return;
+    const double share = std::min(1.0, static_cast<double>(lost) / static_cast<double>(done));
+    document["time"]["lost_s"] = number_at(document["time"], "lost_s") + number_at(before, "trained_s") * share;
+  }
+
+  void close_round() {
+    if (account.round().from_step < 0) return;
+    round()["reached_step"] = account.round().reached_step;
+    round()["trained_s"] = account.round().trained_s;
   }
 
   void add(const WorkerEnded& event) {
@@ -236,8 +271,9 @@ struct Report::Impl {
   }
 
   void add(const RoundFailed& event) {
-    count_time(Clock::kRestart, event.first.time_ns > clock_since ? event.first.time_ns : event.time_ns);
+    count_failure(event.first);
     if (!has_round()) return;
+    close_round();
     Json& failed = round();
     failed["ended_ns"] = event.time_ns;
     failed["first_cause"] = failure_json(event.first);
@@ -265,6 +301,7 @@ struct Report::Impl {
 
   void add(const RegroupFailed& event) {
     if (!has_round()) return;
+    close_round();
     round()["regroup"] = Json{{"failed", event.why}, {"time_ns", event.time_ns}};
     round()["ended_ns"] = event.time_ns;
     round()["decision"] = "restart";
@@ -278,8 +315,8 @@ struct Report::Impl {
   }
 
   void add(const RunEnded& event) {
-    count_time(clock, event.time_ns);
     if (has_round() && round()["ended_ns"].is_null()) {
+      close_round();
       round()["ended_ns"] = event.time_ns;
       round()["decision"] = "end";
       round()["why"] = event.why;
@@ -292,7 +329,7 @@ struct Report::Impl {
     document["exit"] = exit;
     if (!facts.synced) return write();
     try {
-      write_file_atomically(file, dumped(document));
+      write_file_atomically(file, whole());
     } catch (const std::exception&) {
       write();  // a full disk must not change how the job ends
     }
@@ -309,6 +346,7 @@ Report::~Report() = default;
 
 void Report::on(const RunEvent& event) {
   if (!std::holds_alternative<RunStarted>(event) && impl_->document["invocations"].empty()) return;
+  impl_->account.on(event);
   std::visit([this](const auto& e) { impl_->add(e); }, event);
 }
 
@@ -317,7 +355,7 @@ const std::string& Report::warning() const {
 }
 
 std::string Report::text() const {
-  return dumped(impl_->document);
+  return impl_->whole();
 }
 
 }  // namespace ddprun

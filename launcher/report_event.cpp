@@ -116,7 +116,9 @@ Json failure_json(const Failure& failure) {
   if (!failure.error_file.empty()) object["error_file"] = failure.error_file;
   if (failure.step >= 0) object["step"] = failure.step;
   object["time_ns"] = failure.time_ns;
+  if (!failure.host.empty()) object["host"] = failure.host;
   if (!failure.log_path.empty()) object["log"] = failure.log_path;
+  if (failure.log_line > 0) object["log_line"] = failure.log_line;
   if (!failure.evidence.empty()) object["evidence"] = failure.evidence;
   if (!failure.stderr_tail.empty()) object["stderr_tail"] = failure.stderr_tail;
   return object;

@@ -18,8 +18,8 @@ std::string event_json_line(const RunEvent& event);
 // {"event":"output","rank":1,"stream":"stderr","line":"..."} and '\n'.
 std::string output_json_line(int rank, Stream stream, std::string_view line);
 
-// {"rank","pid","exit_code"|"signal","signal_name","cause","message","call_stack","error_file","step","time_ns","log",
-// "stderr_tail"}
+// {"rank","pid","exit_code"|"signal","signal_name","cause","message","call_stack","error_file","step","time_ns","host","log",
+// "log_line","evidence","stderr_tail"}
 nlohmann::ordered_json failure_json(const Failure& failure);
 
 // "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL"; "core_dumped" when it was.

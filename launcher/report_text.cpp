@@ -1,20 +1,21 @@
 // A report.json as people read it: `ddprun report FOLDER`. Values that are missing or of another type are left out, never an
 // error: the report may be of another version.
+#include <algorithm>
+#include <cmath>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "common/error.hpp"
 #include "launcher/progress.hpp"
 #include "launcher/report.hpp"
+#include "launcher/report_figures.hpp"
 
 namespace ddprun {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = ReportJson;
 
 const Json& at(const Json& object, const char* key) {
-  static const Json nothing;
-  return object.is_object() && object.contains(key) ? object[key] : nothing;
+  return report_value(object, key);
 }
 
 std::string text_of(const Json& value) {
@@ -52,7 +53,8 @@ std::string status_of(const Json& object) {
 std::string failure_text(const Json& failure, const std::string& indent) {
   std::string line = "rank " + std::to_string(integer_of(at(failure, "rank"), -1));
   if (integer_of(at(failure, "pid")) > 0) line += " (pid " + std::to_string(integer_of(at(failure, "pid"))) + ")";
-  line += ": " + (status_of(failure).empty() ? text_of(at(failure, "cause")) : status_of(failure));
+  const bool hangs = text_of(at(failure, "cause")) == "hang";
+  line += ": " + (status_of(failure).empty() || hangs ? text_of(at(failure, "cause")) : status_of(failure));
   if (at(failure, "step").is_number()) line += " at step " + format_count(integer_of(at(failure, "step")));
   if (!text_of(at(failure, "message")).empty()) line += ": " + text_of(at(failure, "message"));
   line += "\n";
@@ -69,7 +71,10 @@ std::string failure_text(const Json& failure, const std::string& indent) {
   for (const Json& evidence : at(failure, "evidence")) line += indent + "  " + text_of(evidence) + "\n";
   if (!text_of(at(failure, "error_file")).empty())
     line += indent + "  error file: " + text_of(at(failure, "error_file")) + "\n";
-  if (!text_of(at(failure, "log")).empty()) line += indent + "  log: " + text_of(at(failure, "log")) + "\n";
+  if (!text_of(at(failure, "log")).empty()) {
+    const std::int64_t number = integer_of(at(failure, "log_line"));
+    line += indent + "  log: " + text_of(at(failure, "log")) + (number > 0 ? ":" + std::to_string(number) : "") + "\n";
+  }
   return line;
 }
 
@@ -78,6 +83,52 @@ std::string exit_text(const Json& exit) {
   const std::string code =
       at(exit, "code").is_number() ? "exit code " + std::to_string(integer_of(at(exit, "code"))) : "no exit code";
   return code + (text_of(at(exit, "why")).empty() ? "" : ": " + text_of(at(exit, "why")));
+}
+
+std::string counted_steps(std::int64_t steps) {
+  return format_count(steps) + (steps == 1 ? " step" : " steps");
+}
+
+std::string counts_text(const std::vector<std::pair<std::string, std::int64_t>>& counts) {
+  std::string text;
+  for (const auto& [name, count] : counts) text += (text.empty() ? "" : ", ") + name + " (" + format_count(count) + ")";
+  return text;
+}
+
+// Rounds on a line of 60 characters: "=" while one runs, "X" where one failed.
+std::string time_line(const std::vector<RoundSpan>& rounds) {
+  constexpr std::int64_t kWide = 60;
+  std::int64_t begin = rounds.front().begin_ns, end = begin;
+  for (const RoundSpan& round : rounds) end = std::max(end, round.end_ns);
+  if (end <= begin) return {};
+  const auto column = [&](std::int64_t ns) {
+    const double share = static_cast<double>(ns - begin) / static_cast<double>(end - begin);
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(std::llround(share * kWide), 0, kWide - 1));
+  };
+  std::string line(kWide, ' ');
+  for (const RoundSpan& round : rounds)
+    for (std::size_t i = column(round.begin_ns); i <= column(round.end_ns); ++i) line[i] = '=';
+  for (const RoundSpan& round : rounds)
+    if (round.failed) line[column(round.end_ns)] = 'X';
+  return "[" + line + "]";
+}
+
+std::string figures_text(const ReportFigures& figures) {
+  std::string text;
+  if (figures.failures > 0) {
+    text += "  failures     " + counts_text(figures.causes) + "; first " + counts_text(figures.ranks) + "\n";
+  }
+  if (figures.steps_lost > 0)
+    text += "  steps lost   " + format_count(figures.steps_lost) + ", " + format_duration(figures.lost_s) + " of training\n";
+  std::string parts;
+  for (const auto& [name, seconds] : figures.time) parts += (parts.empty() ? "" : ", ") + format_duration(seconds) + " " + name;
+  if (!parts.empty()) text += "  time         " + parts + "\n";
+  if (const std::string share = goodput_of(figures); !share.empty())
+    text += "  goodput      " + share + " of " + format_duration(figures.total_s) + "\n";
+  if (figures.rounds.size() > 1) {
+    if (const std::string line = time_line(figures.rounds); !line.empty()) text += "  time line    " + line + "\n";
+  }
+  return text;
 }
 
 std::string round_text(const Json& round) {
@@ -95,6 +146,8 @@ std::string round_text(const Json& round) {
     for (const Json& rank : left) text += " " + std::to_string(integer_of(rank, -1));
     text += ": exit code 0 while others went on\n";
   }
+  if (integer_of(at(round, "steps_lost")) > 0)
+    text += "    lost         " + counted_steps(integer_of(at(round, "steps_lost"))) + ", done again\n";
   if (!text_of(at(round, "decision")).empty()) {
     const std::string why = text_of(at(round, "why"));
     text += "    decision     " + (text_of(at(round, "decision")) == "give_up" ? "give up" : text_of(at(round, "decision"))) +
@@ -128,10 +181,7 @@ std::string render_report(std::string_view text, const std::string& name) {
   out += "  restarts     " + std::to_string(integer_of(at(restarts, "used"))) + " used, budget " +
          std::to_string(integer_of(at(restarts, "budget"))) +
          (at(restarts, "refilled_by_progress") == true ? ", refilled by progress" : "") + "\n";
-  const Json& time = at(report, "time");
-  out += "  time         " + format_duration(number_of(at(time, "training_s"))) + " running, " +
-         format_duration(number_of(at(time, "start_s"))) + " starting, " + format_duration(number_of(at(time, "restart_s"))) +
-         " lost to restarts\n";
+  out += figures_text(figures_of(report));
 
   int shown = -1;
   for (const Json& round : at(report, "rounds")) {

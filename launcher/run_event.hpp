@@ -60,6 +60,7 @@ struct Failure {
   std::vector<std::string> stderr_tail;  // last lines, at most 20 of at most 1 KiB
   std::vector<std::string> evidence{};   // lines: memory's numbers, a hanging rank's stack
   std::string log_path;                  // of stderr.log; empty when stderr is in no file
+  std::int64_t log_line = 0;             // of stderr_tail's first line in it, from 1; 0: not known
   std::int64_t step = -1;                // last reported by the rank; -1: none
   std::int64_t time_ns = 0;
 };

@@ -9,11 +9,14 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <system_error>
 
+#include "common/atomic_file.hpp"
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
 #include "common/run_directory.hpp"
 #include "launcher/report.hpp"
+#include "launcher/report_html.hpp"
 
 namespace ddprun {
 
@@ -71,18 +74,22 @@ std::filesystem::path report_in(const std::filesystem::path& folder) {
 }
 
 int show_report(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun report FOLDER [--json]";
-  std::string folder;
+  constexpr const char* kUsage = "usage: ddprun report FOLDER [--json] [--html FILE]";
+  std::string folder, page;
   bool json = false;
-  for (const std::string& word : args) {
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const std::string& word = args[i];
     if (word == "--help" || word == "-h") {
       print(std::string(kUsage) +
             "\nTells what happened in a run: rounds, failures with their evidence, and how it ended. FOLDER is "
-            "its run directory,\nthe folder of its logs, or what --log-dir named: then of the newest run there.\n");
+            "its run directory,\nthe folder of its logs, or what --log-dir named: then of the newest run there.\n"
+            "--html writes it, with the curves of metrics.jsonl, as one page that needs nothing else.\n");
       return 0;
     }
     if (word == "--json") {
       json = true;
+    } else if (word == "--html" && page.empty() && i + 1 < args.size()) {
+      page = args[++i];
     } else if (word.starts_with("-") || !folder.empty()) {
       throw UsageError("'" + word + "' is one too many; " + kUsage);
     } else {
@@ -98,6 +105,18 @@ int show_report(std::span<const std::string> args) {
                      ". Name the run directory or the log folder of a job that was started");
   std::ostringstream text;
   text << in.rdbuf();
+  if (!page.empty()) {
+    const std::filesystem::path curves = RunLayout{file.parent_path()}.metrics();
+    std::ifstream metrics;  // a script has none
+    std::error_code none;
+    if (std::filesystem::is_regular_file(curves, none)) metrics.open(curves);
+    try {
+      write_file_atomically(page, report_page(text.str(), metrics, file.string()));
+    } catch (const std::system_error& error) {
+      throw UsageError("cannot write " + page + ": " + error.what());
+    }
+    return 0;
+  }
   const std::string rendered = render_report(text.str(), file.string());  // also checks it
   print(json ? text.str() : rendered);
   return 0;

@@ -24,6 +24,19 @@ std::string numbered(const char* format, int number) {
   return text;
 }
 
+std::string bytes_of_file(int fd, off_t begin, off_t end) {
+  std::string text(static_cast<std::size_t>(std::max<off_t>(0, end - begin)), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = ::pread(fd, text.data() + done, text.size() - done, begin + static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  text.resize(done);
+  return text;
+}
+
 }  // namespace
 
 fs::path round_folder(const fs::path& root, LogLayout layout, int round, int restart_count) {
@@ -60,21 +73,23 @@ int write_log(int fd, std::string_view data) {
   return 0;
 }
 
+std::int64_t line_count(const fs::path& file) {
+  constexpr off_t kMost = 1 << 20;
+  const int fd = file.empty() ? -1 : ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return 0;
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  const std::string text = size > 0 && size <= kMost ? bytes_of_file(fd, 0, size) : std::string();
+  ::close(fd);
+  return std::count(text.begin(), text.end(), '\n') + (!text.empty() && text.back() != '\n' ? 1 : 0);
+}
+
 std::vector<std::string> last_lines_of(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return {};
   const off_t size = ::lseek(fd, 0, SEEK_END);
   const off_t begin = std::max<off_t>(0, size - kTailBytes);
-  std::string text(static_cast<std::size_t>(std::max<off_t>(0, size - begin)), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = ::pread(fd, text.data() + done, text.size() - done, begin + static_cast<off_t>(done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    done += static_cast<std::size_t>(count);
-  }
+  const std::string text = bytes_of_file(fd, begin, size);
   ::close(fd);
-  text.resize(done);
   std::string_view rest = text;
   if (begin > 0) rest.remove_prefix(std::min(rest.size(), rest.find('\n') + 1));  // 0 when a line is longer than that
   LastLines last;

@@ -2,6 +2,7 @@
 // read, and the copies of teed lines that --duplicate-*-filters ask for. Used by worker_output.cpp.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@ int write_log(int fd, std::string_view data);
 
 // The last lines of a file that a worker wrote by itself; see last_lines.hpp. Empty when it can't be read.
 std::vector<std::string> last_lines_of(const std::filesystem::path& file);
+
+// How many lines are in the file, a torn last one included; 0 when it is too large to be read while a restart waits.
+std::int64_t line_count(const std::filesystem::path& file);
 
 // Lines with one of the filters in them, prefixed, in one file for all workers of a round.
 class FilteredCopy {

@@ -1,5 +1,6 @@
 // report.json continues over rounds and invocations, and says what happened in words.
 #include "launcher/report.hpp"
+#include "launcher/report_html.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -175,6 +176,93 @@ TEST_F(ReportTest, WhoLeftEarlyAndWhatPythonSaidAreKept) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
   }
   EXPECT_EQ(text.find("last words"), std::string::npos);
+}
+
+// Round 0 runs steps 0 to 41 in ten seconds, saves for two and evaluates for one; round 1 goes on at step 31.
+TEST_F(ReportTest, TimeAndStepsAreAccountedFor) {
+  using channel::Phase;
+  Report report = open();
+  report.on(RunStarted{8 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  const auto says = [&](Phase phase, std::int64_t step, std::int64_t second) {
+    report.on(WorkerSpoke{0, channel::PhaseChange{phase, step, 0}, second * kReportSecond});
+  };
+  says(Phase::kSaving, 31, 18);
+  report.on(WorkerSpoke{1, channel::PhaseChange{Phase::kRunning, 31, 0}, 19 * kReportSecond});  // only waits for rank 0
+  says(Phase::kEvaluating, 31, 20);
+  says(Phase::kRunning, 31, 21);
+  report.on(WorkerSpoke{0, channel::Progress{.step = 40, .steps_total = 60}, 23 * kReportSecond});
+  report.on(RoundFailed{0, killed(1, 101, 24), {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 25 * kReportSecond});
+  report.on(RoundStarted{1, 1, 2, 25 * kReportSecond});
+  report.on(WorkerStarted{0, 0, 200, 25 * kReportSecond});
+  says(Phase::kRunning, 31, 26);
+  report.on(RunEnded{0, "done", 1, 30 * kReportSecond});
+
+  const Json document = on_disk();
+  EXPECT_DOUBLE_EQ(document["time"]["waiting_s"], 2);
+  EXPECT_DOUBLE_EQ(document["time"]["start_s"], 1);
+  EXPECT_DOUBLE_EQ(document["time"]["checkpoint_s"], 2);
+  EXPECT_DOUBLE_EQ(document["time"]["evaluation_s"], 1);
+  EXPECT_DOUBLE_EQ(document["time"]["training_s"], 7 + 3 + 4);
+  EXPECT_DOUBLE_EQ(document["time"]["restart_s"], 2);
+  EXPECT_EQ(document["rounds"][0]["reached_step"], 41);
+  EXPECT_EQ(document["rounds"][0]["steps_lost"], 10);
+  EXPECT_EQ(document["steps_lost"], 10);
+  EXPECT_DOUBLE_EQ(document["time"]["lost_s"], 10.0 * 10 / 41);
+  const std::string text = render_report(report.text(), "report.json");
+  for (const char* part : {"failures     signal (1); first rank 1 (1)\n", "steps lost   10, 2.4 s of training",
+                           "goodput      57.1 % of 22 s", "14 s training, 1.0 s evaluating, 2.0 s checkpoints, 1.0 s starting",
+                           "time line    [=", "lost         10 steps, done again"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
+TEST_F(ReportTest, AThousandRoundsLeaveASmallReport) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  for (int round = 0; round < 1000; ++round) {
+    report.on(RoundStarted{round, round, 2, (10 + round) * kReportSecond});
+    report.on(
+        RoundFailed{round, killed(1, 101, 20), {}, RoundFailed::Decision::kRestart, "again", (11 + round) * kReportSecond});
+  }
+  const Json document = on_disk();
+  ASSERT_EQ(document["rounds"].size(), 100u);
+  EXPECT_EQ(document["rounds"][19]["round"], 19);
+  EXPECT_EQ(document["rounds"][20]["round"], 920);
+  EXPECT_EQ(document["rounds_left_out"], 900);
+  EXPECT_EQ(document["failures"], (Json{{"signal", 1000}}));
+  EXPECT_NE(render_report(report.text(), "x").find("failures     signal (1,000); first"), std::string::npos);
+}
+
+TEST_F(ReportTest, APageHoldsEverythingAndNothingThatActs) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  Failure failure = killed(1, 101, 20);
+  failure.message = "<script>alert(1)</script> & more";
+  failure.evidence = {"state T"};
+  failure.log_path = "/logs/stderr.log";
+  failure.log_line = 17;
+  report.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kReportSecond});
+  report.on(RunEnded{137, "rank 1 failed", 3, 21 * kReportSecond});
+  std::istringstream metrics(
+      "{\"event\":\"step\",\"step\":1,\"loss\":2.5,\"samples_per_s\":10}\n{\"event\":\"restart\",\"step\":1}\n"
+      "{\"event\":\"step\",\"step\":2,\"loss\":1.5,\"samples_per_s\":11}\nhalf a li");
+  const std::string page = report_page(report.text(), metrics, "report.json");
+  for (const char* part : {"<details class=\"failed\">", "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more", "state T",
+                           "/logs/stderr.log:17", "<polyline", "class=\"restart\"", "exit code 137: rank 1 failed"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  for (const char* part : {"<script", "http", "src=", "href="}) EXPECT_EQ(page.find(part), std::string::npos) << part;
+}
+
+TEST(ReportPage, ALongCurveIsThinned) {
+  std::stringstream metrics;
+  for (int i = 0; i < 20000; ++i) metrics << R"({"event":"step","step":)" << i << R"(,"loss":)" << i % 7 << "}\n";
+  EXPECT_LT(report_page(R"({"rounds": []})", metrics, "x").size(), 60000U);
+  std::istringstream none;
+  EXPECT_THROW(report_page("[]", none, "x"), UsageError);
+  EXPECT_NO_THROW(report_page(R"({"rounds": [{}, 3, "x"], "exit": 3, "time": []})", none, "x"));
 }
 
 TEST(RenderReport, RefusesWhatIsNone) {

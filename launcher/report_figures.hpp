@@ -1,0 +1,47 @@
+// What a report.json amounts to, for its readers (report_text.cpp, report_html.cpp): where the time went, what failed how
+// often, the rounds on one time line. Pure. Values that are missing or of another type count as nothing: the report may be of
+// another version.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ddprun {
+
+using ReportJson = nlohmann::ordered_json;
+
+// The value at that key; null when there is none.
+const ReportJson& report_value(const ReportJson& object, const char* key);
+std::string report_text_at(const ReportJson& object, const char* key);  // empty: no text
+std::int64_t report_integer_at(const ReportJson& object, const char* key, std::int64_t otherwise = 0);
+double report_number_at(const ReportJson& object, const char* key);
+
+struct RoundSpan {
+  const ReportJson* round = nullptr;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  bool failed = false;
+};
+
+struct ReportFigures {
+  // Name and seconds, in the order in which they are told; those that are nothing are left out.
+  std::vector<std::pair<std::string, double>> time;
+  double total_s = 0;
+  double useful_s = 0;  // training and evaluations, without steps that were done again
+  double lost_s = 0;
+  std::int64_t steps_lost = 0;
+  std::int64_t failures = 0;
+  std::vector<std::pair<std::string, std::int64_t>> causes;  // most frequent first
+  std::vector<std::pair<std::string, std::int64_t>> ranks;   // "rank 3 on b": which failed first, most frequent first
+  std::vector<RoundSpan> rounds;                             // in order; pointers into the report
+};
+
+ReportFigures figures_of(const ReportJson& report);
+
+// Of the time that was counted, the share that was useful: "93.1 %". Empty when nothing was counted.
+std::string goodput_of(const ReportFigures& figures);
+
+}  // namespace ddprun

@@ -279,7 +279,7 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
               .workers_have_channel = plan.kind == Plan::Kind::kTrain,
               .first_round = first_round_in(files.log_root, files.layout),
               .shutdown_timeout = plan.shutdown_timeout,
-              .restarts = {plan.max_restarts, plan.refill_by_progress},
+              .restarts = {plan.max_restarts, plan.refill_by_progress, plan.restart_rules},
               .regroup_limit = plan.regroup_limit}),
       inherited_environment_(environment_of_this_process()),
       chunk_(64 << 10),

@@ -44,7 +44,7 @@ rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings se
     rendezvous::FailureReport report = first;
     report.newest_checkpoint = std::max(report.newest_checkpoint, newest_checkpoint_);
     report.resumed_from = std::max(report.resumed_from, resumed_from_);
-    return judge(report, before, {plan_.max_restarts, plan_.refill_by_progress});
+    return judge(report, before, {plan_.max_restarts, plan_.refill_by_progress, plan_.restart_rules});
   };
   return settings;
 }

@@ -37,6 +37,8 @@ constexpr std::array kTable{
                "after a loss, ddptrain's others keep their state, or all start anew",
                {},
                Type::kWord},
+    OptionSpec{
+        "restart-policy", 0, Kind::kValue, Group::kWorkers, "FILE", "", "budgets by cause, pauses: docs/failures.md", {}},
     OptionSpec{"shutdown-timeout", 0, Kind::kValue, Group::kWorkers, "SECONDS", "30",
                "from SIGTERM to SIGKILL when workers are stopped", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", Type::kDecimal},
     OptionSpec{"signals-to-handle", 0, Kind::kValue, Group::kWorkers, "LIST", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",

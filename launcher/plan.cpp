@@ -20,6 +20,7 @@
 #include "launcher/plan_output.hpp"
 #include "launcher/plan_placement.hpp"
 #include "launcher/plan_program.hpp"
+#include "launcher/restart_policy_file.hpp"
 
 namespace ddprun {
 namespace {
@@ -168,6 +169,17 @@ class Planner {
       plan_.max_restarts = kDefaultRestarts;
       plan_.refill_by_progress = true;
       if (setting != nullptr) source = setting->source;
+    }
+    if (const Setting* policy = settings_.find("restart-policy")) {
+      const RestartPolicyFile file = load_restart_policy(absolute_in(cwd_, policy->value));
+      if (setting == nullptr && file.max_restarts) {
+        plan_.max_restarts = *file.max_restarts;
+        plan_.refill_by_progress = file.refill_by_progress.value_or(false);
+        source = policy->value;
+      }
+      plan_.restart_rules = file.rules;
+      const std::string rules = describe(file.rules);
+      keep("restart_policy", rules.empty() ? "the usual one" : rules, policy->value);
     }
     keep("max_restarts", std::to_string(plan_.max_restarts) + (plan_.refill_by_progress ? ", refilled by progress" : ""),
          source);

@@ -13,6 +13,7 @@
 #include "common/config/train_config.hpp"
 #include "launcher/output_plan.hpp"
 #include "launcher/rendezvous_plan.hpp"
+#include "launcher/restart_policy.hpp"
 
 namespace ddprun {
 
@@ -62,6 +63,7 @@ struct Plan {
   PortNeed master_port_need = PortNeed::kExactly;
   int max_restarts = 0;
   bool refill_by_progress = false;  // DECISIONS.md 1
+  RestartRules restart_rules;       // of --restart-policy
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds regroup_limit{0};  // kTrain: a lost worker is replaced beside the others within it; 0: never
   std::vector<int> signals_to_handle;

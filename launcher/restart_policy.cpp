@@ -2,6 +2,7 @@
 #include "launcher/restart_policy.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 
 #include "common/exit_code.hpp"
@@ -9,13 +10,10 @@
 namespace ddprun {
 namespace {
 
-constexpr std::chrono::seconds kInstantCrash{1};
-constexpr std::chrono::milliseconds kFirstPause{500};
-constexpr std::chrono::milliseconds kLongestPause{30000};
-
 // The first cause's own code where a worker's exit is the cause (DECISIONS.md 4).
 int exit_code_of(const FailedRound& round) {
-  const int code = round.status.as_exit_code();
+  // A worker that hung ended by our own SIGKILL.
+  const int code = round.cause == Cause::kHang ? 0 : round.status.as_exit_code();
   return code != 0 ? code : static_cast<int>(ExitCode::kBudgetSpent);
 }
 
@@ -46,33 +44,49 @@ const char* why_hopeless(Cause cause) {
   return nullptr;
 }
 
-// The same failure twice in a row at the same step, the second round without a checkpoint of its own.
-bool is_stuck(std::span<const FailedRound> history) {
-  if (history.size() < 2) return false;
-  const FailedRound& before = history[history.size() - 2];
-  const FailedRound& last = history.back();
-  return last.step >= 0 && last.step == before.step && last.cause == before.cause && last.rank == before.rank &&
-         last.status.code == before.status.code && last.status.signal == before.status.signal && !made_progress(last);
+bool same_failure(const FailedRound& a, const FailedRound& b) {
+  return a.step >= 0 && a.step == b.step && a.cause == b.cause && a.rank == b.rank && a.status.code == b.status.code &&
+         a.status.signal == b.status.signal;
 }
 
-int restarts_used(std::span<const FailedRound> history, const RestartLimits& limits) {
-  int used = 0;
+// The same failure in so many rounds in a row at the same step, all but the first without a checkpoint of their own.
+bool is_stuck(std::span<const FailedRound> history, int rounds) {
+  if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
+  const auto last = history.last(static_cast<std::size_t>(rounds));
+  for (std::size_t i = 1; i < last.size(); ++i)
+    if (!same_failure(last[i - 1], last[i]) || made_progress(last[i])) return false;
+  return true;
+}
+
+RestartsUsed restarts_used(std::span<const FailedRound> history, const RestartLimits& limits) {
+  RestartsUsed used;
   for (const FailedRound& round : history.first(history.size() - 1)) {
-    if (limits.refill_by_progress && made_progress(round)) used = 0;
-    ++used;
+    if (limits.refill_by_progress && made_progress(round)) used = {};
+    ++used.all;
+    if (round.cause == history.back().cause) ++used.for_cause;
   }
-  if (limits.refill_by_progress && made_progress(history.back())) used = 0;
+  if (limits.refill_by_progress && made_progress(history.back())) used = {};
   return used;
 }
 
-std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history) {
-  const auto last_good = std::find_if(history.rbegin(), history.rend(), [](const FailedRound& round) {
-    return round.lasted >= kInstantCrash || made_progress(round);
+std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history, const RestartRules& rules) {
+  const auto last_good = std::find_if(history.rbegin(), history.rend(), [&rules](const FailedRound& round) {
+    return round.lasted >= rules.instant || made_progress(round);
   });
   const auto instant_crashes = last_good - history.rbegin();
   if (instant_crashes <= 1) return {};
-  const auto doublings = std::min<std::ptrdiff_t>(instant_crashes - 2, 10);
-  return std::min(kFirstPause * (1 << doublings), kLongestPause);
+  const auto doublings = std::min<std::ptrdiff_t>(instant_crashes - 2, 20);
+  return std::min(rules.first_pause * (1 << doublings), rules.longest_pause);
+}
+
+std::string counted_restarts(int number) {
+  return std::to_string(number) + (number == 1 ? " restart" : " restarts");
+}
+
+std::string pause_text(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(time.count()) / 1000);
+  return text;
 }
 
 }  // namespace
@@ -81,27 +95,65 @@ bool made_progress(const FailedRound& round) {
   return round.newest_checkpoint > round.resumed_from;
 }
 
+bool may_be_restarted(Cause cause) {
+  switch (cause) {
+    case Cause::kUsage:
+    case Cause::kSpawn:
+    case Cause::kStuck:
+    case Cause::kStopped:
+      return false;
+    default:
+      return true;
+  }
+}
+
+std::string describe(const RestartRules& rules) {
+  const RestartRules usual{};
+  std::string text;
+  const auto add = [&text](const std::string& rule) { text += (text.empty() ? "" : ", ") + rule; };
+  for (std::size_t i = 0; i < kCauses; ++i)
+    if (rules.of_cause[i]) add(name_of(static_cast<Cause>(i)) + std::string(": ") + counted_restarts(*rules.of_cause[i]));
+  if (rules.same_failure_rounds != usual.same_failure_rounds)
+    add("same failure: " + (rules.same_failure_rounds == 0 ? "any number" : std::to_string(rules.same_failure_rounds)) +
+        " of rounds");
+  if (rules.instant != usual.instant) add("crashes within " + pause_text(rules.instant) + " are instant");
+  if (rules.first_pause != usual.first_pause || rules.longest_pause != usual.longest_pause)
+    add("pause " + pause_text(rules.first_pause) + " to " + pause_text(rules.longest_pause));
+  return text;
+}
+
 RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits) {
   return decide_restart(history, limits, restarts_used(history, limits));
 }
 
-RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, int used) {
+RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, const RestartsUsed& used) {
   const FailedRound& last = history.back();
-  if (const char* why = why_hopeless(last.cause)) return GiveUp{exit_code_of(last), why};
+  const RestartRules& rules = limits.rules;
+  const std::optional<int> for_cause = rules.of_cause[static_cast<std::size_t>(last.cause)];
+  const char* hopeless = why_hopeless(last.cause);
+  if (hopeless != nullptr && (!for_cause || !may_be_restarted(last.cause))) return GiveUp{exit_code_of(last), hopeless};
 
   const std::string budget = std::to_string(limits.max_restarts);
-  if (used >= limits.max_restarts) {
+  if (used.all >= limits.max_restarts) {
     if (limits.max_restarts == 0) return GiveUp{exit_code_of(last), "no restarts allowed (--max-restarts 0)"};
     return GiveUp{exit_code_of(last),
                   "budget of " + budget + (limits.max_restarts == 1 ? " restart spent" : " restarts spent")};
   }
 
-  if (is_stuck(history)) {
-    return GiveUp{static_cast<int>(ExitCode::kNoProgress),
-                  "the same failure at step " + std::to_string(last.step) + " in two rounds without progress"};
+  if (for_cause && used.for_cause >= *for_cause) {
+    const std::string cause = std::string("failures of cause ") + name_of(last.cause);
+    return GiveUp{exit_code_of(last), *for_cause == 0 ? cause + " are not restarted (--restart-policy)"
+                                                      : "the " + counted_restarts(*for_cause) + " allowed for " + cause +
+                                                            (*for_cause == 1 ? " is spent" : " are spent")};
   }
 
-  return Restart{pause_before_next(history), "restart " + std::to_string(used + 1) + " of " + budget};
+  if (is_stuck(history, rules.same_failure_rounds)) {
+    const std::string rounds = rules.same_failure_rounds == 2 ? "two" : std::to_string(rules.same_failure_rounds);
+    return GiveUp{static_cast<int>(ExitCode::kNoProgress),
+                  "the same failure at step " + std::to_string(last.step) + " in " + rounds + " rounds without progress"};
+  }
+
+  return Restart{pause_before_next(history, rules), "restart " + std::to_string(used.all + 1) + " of " + budget};
 }
 
 }  // namespace ddprun

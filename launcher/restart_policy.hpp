@@ -3,8 +3,10 @@
 // without progress (DECISIONS.md 2) and the pause before the next try.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -13,9 +15,27 @@
 
 namespace ddprun {
 
+inline constexpr std::size_t kCauses = static_cast<std::size_t>(kLastCause) + 1;
+
+inline constexpr int kMostSameFailures = 9;
+
+// What --restart-policy can change (restart_policy_file.hpp).
+struct RestartRules {
+  // Of the job's restarts, how many may be for that cause since the budget was last full; nothing: what the cause has by
+  // itself, all of them or none.
+  std::array<std::optional<int>, kCauses> of_cause{};
+  // So many rounds with the same failure at the same step and without progress end the job, kMostSameFailures at most; 0: none.
+  int same_failure_rounds = 2;
+  // Crashes within `instant` of their round's start are followed by a pause from the second on, doubled each time.
+  std::chrono::milliseconds instant{1000};
+  std::chrono::milliseconds first_pause{500};
+  std::chrono::milliseconds longest_pause{30000};
+};
+
 struct RestartLimits {
   int max_restarts = 0;
   bool refill_by_progress = false;  // a checkpoint newer than the one the round began with gives the whole budget back
+  RestartRules rules{};
 };
 
 // One failed round as the policy sees it. Steps are -1 where there are none.
@@ -43,8 +63,19 @@ using RestartDecision = std::variant<Restart, GiveUp>;
 
 // `history`: the failed rounds in order, at least one; the decision is about the last.
 RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits);
-// The same where only the last rounds are known, and `used` restarts were counted since the budget was last full.
-RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, int used);
+// Restarts since the budget was last full, without the one that is asked for.
+struct RestartsUsed {
+  int all = 0;
+  int for_cause = 0;  // that of the last round
+};
+// The same where only the last rounds are known, at least rules.same_failure_rounds of them.
+RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, const RestartsUsed& used);
+
+// Whether a restart can help against such a failure at all, if only when the policy's file asks for it.
+bool may_be_restarted(Cause cause);
+
+// For people: what is different from the default. Empty when nothing is.
+std::string describe(const RestartRules& rules);
 
 // It published a checkpoint newer than the one it began with.
 bool made_progress(const FailedRound& round);

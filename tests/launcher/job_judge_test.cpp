@@ -52,6 +52,33 @@ TEST(JobJudge, RemembersThatTheSameStepFailedBefore) {
   EXPECT_TRUE(judge(crash(1, 41), after, limits).restart);
 }
 
+TEST(JobJudge, RemembersCausesAndWhetherRoundsMadeProgress) {
+  RestartLimits limits{.max_restarts = 50};
+  limits.rules.same_failure_rounds = 3;
+  FailureReport report = crash(1, 40);
+  report.resumed_from = report.newest_checkpoint = 30;
+  const Budget twice = judge(report, judge(report, {}, limits).after, limits).after;
+  EXPECT_EQ(judge(report, twice, limits).exit_code, 83);
+  limits.rules.same_failure_rounds = 0;
+  limits.rules.of_cause[static_cast<std::size_t>(Cause::kExitCode)] = 2;
+  EXPECT_FALSE(judge(report, twice, limits).restart);
+  limits.rules.of_cause[static_cast<std::size_t>(Cause::kExitCode)] = 3;
+  EXPECT_TRUE(judge(report, twice, limits).restart);
+}
+
+TEST(JobJudge, ABudgetOfACauseHoldsBeyondTheRoundsThatAreRemembered) {
+  RestartLimits limits{.max_restarts = 1000};
+  limits.rules.same_failure_rounds = 0;
+  limits.rules.of_cause[static_cast<std::size_t>(Cause::kExitCode)] = 40;
+  Budget budget;
+  for (int round = 0; round < 40; ++round) {
+    const auto verdict = judge(crash(1, round), budget, limits);
+    ASSERT_TRUE(verdict.restart) << round << ": " << verdict.why;
+    budget = verdict.after;
+  }
+  EXPECT_FALSE(judge(crash(1, 40), budget, limits).restart);
+}
+
 TEST(JobJudge, MemoryStaysSmall) {
   const RestartLimits limits{.max_restarts = 1000};
   Budget budget;
@@ -69,7 +96,8 @@ TEST(JobJudge, MemoryStaysSmall) {
 
 TEST(JobJudge, GarbageInMemoryIsNothing) {
   Budget budget;
-  for (const char* memory : {"", "x", "[[1,2]]", "[[99,0,0,0,0,0,0]]", "{}"}) {
+  for (const char* memory : {"", "x", "[[1,2]]", "{}", R"({"restarts":5,"rounds":7})",
+                             R"({"restarts":["x"],"rounds":[[1,2],[99,0,0,0,0,0,0,0]]})"}) {
     budget.memory = memory;
     EXPECT_TRUE(judge(crash(1), budget, {.max_restarts = 1}).restart) << memory;
   }

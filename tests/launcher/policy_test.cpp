@@ -1,7 +1,10 @@
 // The restart policy, case by case.
 #include "launcher/restart_policy.hpp"
+#include "launcher/restart_policy_file.hpp"
 
 #include <gtest/gtest.h>
+
+#include "common/error.hpp"
 
 namespace ddprun {
 namespace {
@@ -129,6 +132,93 @@ TEST(RestartPolicy, ARoundThatGotOnIsNoInstantCrash) {
     history.back().lasted = milliseconds(100);
     EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), expected);
   }
+}
+
+// ---- --restart-policy ----
+
+RestartLimits policy_limits(const std::string& text) {
+  const RestartPolicyFile file = parse_restart_policy(text, "policy.json");
+  return {file.max_restarts.value_or(10), file.refill_by_progress.value_or(false), file.rules};
+}
+
+std::string policy_error(const std::string& text) {
+  try {
+    parse_restart_policy(text, "policy.json");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+FailedRound failed_of(Cause cause) {
+  FailedRound round = crashed_round();
+  round.cause = cause;
+  return round;
+}
+
+TEST(RestartPolicyFile, ACauseHasABudgetOfItsOwn) {
+  const RestartLimits limits = policy_limits(R"({"causes": {"hang": 1, "exception": 0}})");
+  std::vector<FailedRound> history{failed_of(Cause::kHang)};
+  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  history.push_back(crashed_round());
+  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  history.push_back(failed_of(Cause::kHang));
+  const RestartDecision third = decide_restart(history, limits);
+  EXPECT_EQ(code_of(third), 82);
+  EXPECT_EQ(std::get<GiveUp>(third).why, "the 1 restart allowed for failures of cause hang is spent");
+  history.push_back(failed_of(Cause::kException));
+  EXPECT_EQ(std::get<GiveUp>(decide_restart(history, limits)).why,
+            "failures of cause exception are not restarted (--restart-policy)");
+}
+
+TEST(RestartPolicyFile, ABudgetOfACauseIsRefilledWithTheJobs) {
+  const RestartLimits limits = policy_limits(R"({"max_restarts": 5, "refill_by_progress": true, "causes": {"exit_code": 1}})");
+  std::vector<FailedRound> history{crash_at(41, 0, 40), crash_at(90, 40, 80)};
+  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  history.push_back(crash_at(95, 80, 80));
+  EXPECT_EQ(code_of(decide_restart(history, limits)), 1);
+}
+
+TEST(RestartPolicyFile, DivergedRunsMayBeRestartedWhenAskedForButWrongConfigsMayNot) {
+  const FailedRound diverged = failed_of(Cause::kDiverged);
+  EXPECT_EQ(code_of(decide_restart(std::span(&diverged, 1), policy_limits(R"({"causes": {"diverged": 1}})"))), -1);
+  EXPECT_EQ(policy_error(R"({"causes": {"usage": 1}})"),
+            "policy.json:1:13: failures of cause 'usage' are never restarted (/causes/usage)");
+}
+
+TEST(RestartPolicyFile, SameFailuresAndPausesAreChosen) {
+  const std::vector<FailedRound> two{crash_at(41, 0, 40), crash_at(41, 40, 40)};
+  EXPECT_EQ(code_of(decide_restart(two, policy_limits(R"({"same_failure_rounds": 3})"))), -1);
+  const std::vector<FailedRound> three{crash_at(41, 0, 40), crash_at(41, 40, 40), crash_at(41, 40, 40)};
+  EXPECT_EQ(code_of(decide_restart(three, policy_limits(R"({"same_failure_rounds": 3})"))), 83);
+  EXPECT_EQ(code_of(decide_restart(three, policy_limits(R"({"same_failure_rounds": 0})"))), -1);
+
+  std::vector<FailedRound> crashes(2, crashed_round());
+  for (FailedRound& round : crashes) round.lasted = seconds(3);
+  EXPECT_EQ(delay_of(decide_restart(crashes, policy_limits(R"({"pause": {"instant_s": 5, "first_s": 0.25}})"))).count(), 250);
+}
+
+TEST(RestartPolicyFile, MistakesAreShownTogetherWithTheirPlaces) {
+  EXPECT_EQ(policy_error("{\n  // ours\n  \"max_restart\": 3,\n  \"same_failure_rounds\": 1\n}"),
+            "2 errors in the restart policy:\n"
+            "  policy.json:3:3: unknown key 'max_restart' (/max_restart). Did you mean 'max_restarts'?\n"
+            "  policy.json:4:26: expected a whole number, 0 (never stop for that) or 2 to 9, found 1 (/same_failure_rounds)");
+  EXPECT_EQ(policy_error(R"({"causes": {"hangs": 1}})"),
+            "policy.json:1:13: unknown key 'hangs' (/causes/hangs). Did you mean 'hang'?");
+  EXPECT_EQ(policy_error(R"({"pause": {"first_s": "1"}})"),
+            "policy.json:1:23: expected seconds from 0, found \"1\" (/pause/first_s)");
+  EXPECT_EQ(policy_error(R"({"max_restarts": -1})"),
+            "policy.json:1:18: expected a whole number from 0, found -1 (/max_restarts)");
+  EXPECT_EQ(policy_error("[]"), "policy.json:1:1: expected an object in braces, found []");
+  EXPECT_NE(policy_error("{"), "no error");
+  EXPECT_NE(policy_error(R"({"same_failure_rounds": 10})"), "no error");
+  EXPECT_NE(policy_error(R"({"max_restarts": 1, "max_restarts": 2})"), "no error");
+}
+
+TEST(RestartPolicyFile, WhatIsUsualIsNotTold) {
+  EXPECT_EQ(describe(policy_limits("{}").rules), "");
+  EXPECT_EQ(describe(policy_limits(R"({"causes": {"hang": 2}, "same_failure_rounds": 0, "pause": {"longest_s": 5}})").rules),
+            "hang: 2 restarts, same failure: any number of rounds, pause 0.5 s to 5 s");
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ def script(tmp_path) -> pathlib.Path:
      "--max-restarts: expected a whole number from 0 to 1000000, but got '-1' (flag --max-restarts)"),
     (["--shutdown-timeout", "soon", "job.sh"],
      "--shutdown-timeout: expected a number, but got 'soon' (flag --shutdown-timeout)"),
+    (["--restart-policy", "none.json", "job.sh"], "--restart-policy: can't read @/none.json: No such file or directory"),
     (["--run-dir", "", "job.sh"], "--run-dir: expected the name of a folder, but got '' (flag --run-dir)"),
     (["-t11", "job.sh"],
      "--tee: expected 0, 1 (stdout), 2 (stderr) or 3 (both), or such by local rank as in 0:1,1:2, but got '11' (flag --tee)"),
@@ -61,9 +62,24 @@ def script(tmp_path) -> pathlib.Path:
     (["report"], "usage: ddprun report FOLDER [--json] [--html FILE]"),
     (["validate"], "usage: ddprun validate TRAIN.json [key.path=value ...]"),
 ])
-def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, message):
+def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, message, tmp_path):
     done = run([ddprun_bin, *args])
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ddprun: {message}\n")
+    expected = message.replace("@", str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ddprun: {expected}\n")
+
+
+def test_a_restart_policy_counts_by_cause_and_is_shown(ddprun_bin, run, tmp_path):
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"max_restarts": 5, /* ours */ "causes": {"exit_code": 1}}')
+    shown = run([ddprun_bin, "--dry-run", "--restart-policy", policy, "--no-python", "false"])
+    assert "exit_code: 1 restart " in shown.stdout
+    done = run([ddprun_bin, "--standalone", "--restart-policy", policy, "--no-python", "false"])
+    assert done.returncode == 1
+    assert "the 1 restart allowed for failures of cause exit_code is spent" in done.stderr
+    policy.write_text('{"causes": {"segfault": 1}}')
+    refused = run([ddprun_bin, "--restart-policy", policy, "--no-python", "true"])
+    assert refused.returncode == 2
+    assert f"{policy}:1:13: unknown key 'segfault' (/causes/segfault)." in refused.stderr
 
 
 def test_a_mistake_in_the_environment_names_the_variable(ddprun_bin, run, script):

@@ -42,9 +42,15 @@ struct Awaited {
 
 enum class WaitEnd { kResult, kDeadline, kCancelled };
 
+// Note: being cancelled
+// A cancellation that comes between two waits, when what was awaited is there but this coroutine has not gone on yet, ends no
+// timer. Asio would throw from the next co_await instead; that is switched off (run_connector), since connections that have
+// been opened must be closed, and each wait looks for itself.
 template <class Result>
 awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::time_point deadline) {
   if (!awaited->result) {
+    const auto state = co_await boost::asio::this_coro::cancellation_state;
+    if (state.cancelled() != boost::asio::cancellation_type::none) co_return WaitEnd::kCancelled;
     awaited->timer.expires_at(deadline);
     const auto [error] = co_await awaited->timer.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
     if (!awaited->result) co_return error ? WaitEnd::kCancelled : WaitEnd::kDeadline;
@@ -263,6 +269,7 @@ class Connector {
 };
 
 awaitable<ConnectResult> run_connector(std::shared_ptr<TransportShared> shared, ConnectOptions options) {
+  co_await boost::asio::this_coro::throw_if_cancelled(false);
   Connector connector(std::move(shared), std::move(options));
   co_return co_await connector.run();
 }

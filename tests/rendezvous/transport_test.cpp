@@ -302,6 +302,32 @@ TEST(Transport, ACancelledCallEndsAtOnce) {
   EXPECT_EQ(failure(*result).kind, Kind::kCancelled);
 }
 
+// Also between two waits, when what was awaited has come but the call has not gone on yet.
+TEST(Transport, ACallMayBeCancelledAtAnyEvent) {
+  bool went_through = false;
+  for (int events = 0; !went_through; ++events) {
+    ASSERT_LT(events, 1000);
+    Net net;
+    Coordinator coordinator(net);
+    const auto agent = net.transport();
+    boost::asio::cancellation_signal stop;
+    std::exception_ptr thrown;
+    std::optional<ConnectResult> result;
+    boost::asio::co_spawn(net.io, agent->connect(to(coordinator.port())),
+                          boost::asio::bind_cancellation_slot(stop.slot(), [&](std::exception_ptr error, ConnectResult r) {
+                            thrown = std::move(error);
+                            result = std::move(r);
+                          }));
+    for (int i = 0; i < events && !result; ++i) ASSERT_EQ(net.io.run_one_for(std::chrono::minutes(1)), 1u);
+    went_through = result.has_value();
+    stop.emit(boost::asio::cancellation_type::terminal);
+    ASSERT_TRUE(net.run_until([&] { return result.has_value(); }));
+    ASSERT_EQ(thrown, nullptr) << "after event " << events;
+    if (result->connection) continue;
+    EXPECT_EQ(result->failure.kind, Kind::kCancelled) << "after event " << events;
+  }
+}
+
 TEST(Transport, ASlowReaderIsClosedAndItsQueueIsBounded) {
   Net net;
   TransportLimits limits;

@@ -217,10 +217,10 @@ TEST_F(ReportTest, TimeAndStepsAreAccountedFor) {
   }
 }
 
-TEST_F(ReportTest, AThousandRoundsLeaveASmallReport) {
+TEST_F(ReportTest, ManyRoundsLeaveASmallReport) {
   Report report = open();
   report.on(RunStarted{10 * kReportSecond, 2});
-  for (int round = 0; round < 1000; ++round) {
+  for (int round = 0; round < 150; ++round) {
     report.on(RoundStarted{round, round, 2, (10 + round) * kReportSecond});
     report.on(
         RoundFailed{round, killed(1, 101, 20), {}, RoundFailed::Decision::kRestart, "again", (11 + round) * kReportSecond});
@@ -228,10 +228,10 @@ TEST_F(ReportTest, AThousandRoundsLeaveASmallReport) {
   const Json document = on_disk();
   ASSERT_EQ(document["rounds"].size(), 100u);
   EXPECT_EQ(document["rounds"][19]["round"], 19);
-  EXPECT_EQ(document["rounds"][20]["round"], 920);
-  EXPECT_EQ(document["rounds_left_out"], 900);
-  EXPECT_EQ(document["failures"], (Json{{"signal", 1000}}));
-  EXPECT_NE(render_report(report.text(), "x").find("failures     signal (1,000); first"), std::string::npos);
+  EXPECT_EQ(document["rounds"][20]["round"], 70);
+  EXPECT_EQ(document["rounds_left_out"], 50);
+  EXPECT_EQ(document["failures"], (Json{{"signal", 150}}));
+  EXPECT_NE(render_report(report.text(), "x").find("failures     signal (150); first"), std::string::npos);
 }
 
 TEST_F(ReportTest, APageHoldsEverythingAndNothingThatActs) {

@@ -94,7 +94,7 @@ def test_a_signal_saves_first_and_asks_to_be_requeued(ddprun_bin, data, tmp_path
 
 
 def test_after_being_preempted_the_next_start_has_the_same_numbers(ddprun_bin, data, tmp_path):
-    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=200))
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=50))
     calm = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", config])
     assert calm.returncode == 0, calm.stderr
     job = Job([ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config])

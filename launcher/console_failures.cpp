@@ -2,9 +2,9 @@
 #include "launcher/console_failures.hpp"
 
 #include <algorithm>
-#include <ctime>
 
 #include "common/signal_name.hpp"
+#include "launcher/local_time.hpp"
 #include "launcher/progress.hpp"
 #include "launcher/report_event.hpp"
 
@@ -13,15 +13,6 @@ namespace {
 
 constexpr std::size_t kWidest = 60;
 constexpr std::size_t kNamedRanks = 8;
-
-std::string local_time(std::int64_t time_ns) {
-  const std::time_t seconds = static_cast<std::time_t>(time_ns / 1'000'000'000);
-  std::tm parts{};
-  ::localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d_%H:%M:%S", &parts);
-  return text;
-}
 
 // What torchrun calls the job: the script as it was typed, the module, or the program's path.
 std::string name_of_job(const Plan& plan) {
@@ -54,7 +45,7 @@ std::string described(const Failure& failure, std::size_t index) {
   const std::string signal = code < 0 ? " (" + signal_name(failure.status->signal) + ")" : "";  // torchrun has it since 2.15
   const std::string local_rank = std::to_string(failure.local_rank >= 0 ? failure.local_rank : failure.rank);
   return "[" + std::to_string(index) + "]:\n" +                                                                     //
-         "  time      : " + local_time(failure.time_ns) + "\n" +                                                    //
+         "  time      : " + local_time(failure.time_ns, '_') + "\n" +                                               //
          "  host      : " + failure.host + "\n" +                                                                   //
          "  rank      : " + std::to_string(failure.rank) + " (local_rank: " + local_rank + ")\n" +                  //
          "  exitcode  : " + std::to_string(code) + " (pid: " + std::to_string(failure.pid) + ")" + signal + "\n" +  //

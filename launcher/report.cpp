@@ -16,13 +16,14 @@
 #include "common/version.hpp"
 #include "launcher/console_nodes.hpp"
 #include "launcher/report_event.hpp"
+#include "launcher/report_figures.hpp"
 #include "launcher/time_account.hpp"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = ReportJson;
 
 constexpr const char* kUnfinished = "the agent ended without a word: killed, out of memory, or the machine went down";
 
@@ -71,14 +72,6 @@ fs::path free_name(const fs::path& file) {
     fs::path name = file.string() + ".bad-" + std::to_string(number);
     if (!fs::exists(name)) return name;
   }
-}
-
-double number_at(const Json& object, const char* key) {
-  return object.contains(key) && object[key].is_number() ? object[key].get<double>() : 0;
-}
-
-std::int64_t integer_at(const Json& object, const char* key) {
-  return object.contains(key) && object[key].is_number_integer() ? object[key].get<std::int64_t>() : 0;
 }
 
 }  // namespace
@@ -141,7 +134,7 @@ struct Report::Impl {
 
   TimeAccount::Seconds earlier_seconds() const {
     TimeAccount::Seconds seconds{};
-    for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = number_at(document["time"], TimeAccount::kNames[i]);
+    for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = report_number_at(document["time"], TimeAccount::kNames[i]);
     return seconds;
   }
 
@@ -189,12 +182,12 @@ struct Report::Impl {
     Json& rounds = document["rounds"];
     if (rounds.size() <= kFirstRounds + kLastRounds) return;
     rounds.erase(rounds.begin() + kFirstRounds);
-    document["rounds_left_out"] = integer_at(document, "rounds_left_out") + 1;
+    document["rounds_left_out"] = report_integer_at(document, "rounds_left_out") + 1;
   }
 
   void count_failure(const Failure& first) {
     Json& failures = document["failures"];
-    failures[name_of(first.cause)] = integer_at(failures, name_of(first.cause)) + 1;
+    failures[name_of(first.cause)] = report_integer_at(failures, name_of(first.cause)) + 1;
   }
 
   // At most this many are kept: a node may come and go for days.
@@ -244,14 +237,14 @@ struct Report::Impl {
                                   [](const Json& one) { return one.is_object() && one.contains("reached_step"); });
     if (ran == rounds.rend() || ran->contains("steps_lost")) return;
     Json& before = *ran;
-    const std::int64_t reached = integer_at(before, "reached_step");
+    const std::int64_t reached = report_integer_at(before, "reached_step");
     const std::int64_t lost = std::max<std::int64_t>(0, reached - goes_on_at);
     before["steps_lost"] = lost;
-    document["steps_lost"] = integer_at(document, "steps_lost") + lost;
-    const std::int64_t done = reached - integer_at(before, "from_step");
+    document["steps_lost"] = report_integer_at(document, "steps_lost") + lost;
+    const std::int64_t done = reached - report_integer_at(before, "from_step");
     if (done <= 0) return;
     const double share = std::min(1.0, static_cast<double>(lost) / static_cast<double>(done));
-    document["time"]["lost_s"] = number_at(document["time"], "lost_s") + number_at(before, "trained_s") * share;
+    document["time"]["lost_s"] = report_number_at(document["time"], "lost_s") + report_number_at(before, "trained_s") * share;
   }
 
   void close_round() {

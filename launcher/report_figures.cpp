@@ -93,6 +93,14 @@ ReportFigures figures_of(const ReportJson& report) {
   return figures;
 }
 
+std::string how_it_ended(const ReportJson& exit) {
+  if (!exit.is_object()) return "still running, or killed before it could say how it ended";
+  const ReportJson& code = report_value(exit, "code");
+  const std::string why = report_text_at(exit, "why");
+  return (code.is_number() ? "exit code " + std::to_string(code.get<std::int64_t>()) : "no exit code") +
+         (why.empty() ? "" : ": " + why);
+}
+
 std::string goodput_of(const ReportFigures& figures) {
   if (!(figures.total_s > 0)) return {};
   char text[32];

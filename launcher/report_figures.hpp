@@ -41,6 +41,9 @@ struct ReportFigures {
 
 ReportFigures figures_of(const ReportJson& report);
 
+// Of the value of "exit".
+std::string how_it_ended(const ReportJson& exit);
+
 // Of the time that was counted, the share that was useful: "93.1 %". Empty when nothing was counted.
 std::string goodput_of(const ReportFigures& figures);
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <limits>
 #include <vector>
 
 #include "common/error.hpp"
+#include "launcher/local_time.hpp"
 #include "launcher/progress.hpp"
 #include "launcher/report_figures.hpp"
 
@@ -57,15 +57,6 @@ std::string escaped(std::string_view text) {
 std::string decimal(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
-
-std::string moment(std::int64_t ns) {
-  const std::time_t seconds = static_cast<std::time_t>(ns / 1'000'000'000);
-  std::tm parts{};
-  ::localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
   return text;
 }
 
@@ -186,8 +177,8 @@ std::string evidence_of(const ReportJson& failure) {
 std::string round_html(const RoundSpan& span) {
   const ReportJson& round = *span.round;
   const std::string number = "round " + std::to_string(report_integer_at(round, "round"));
-  const std::string when = moment(span.begin_ns) + ", " + format_duration(seconds_between(span.begin_ns, span.end_ns)) + ", " +
-                           std::to_string(report_integer_at(round, "world_size")) + " workers";
+  const std::string when = local_time(span.begin_ns) + ", " + format_duration(seconds_between(span.begin_ns, span.end_ns)) +
+                           ", " + std::to_string(report_integer_at(round, "world_size")) + " workers";
   const ReportJson& first = report_value(round, "first_cause");
   std::string html =
       std::string("<details") + (span.failed ? " class=\"failed\"" : "") + "><summary>" + number + " &middot; " + escaped(when);
@@ -219,8 +210,8 @@ std::string time_line_html(const std::vector<RoundSpan>& rounds) {
            std::to_string(report_integer_at(*round.round, "round")) + (cause.empty() ? "" : ": " + escaped(cause)) +
            "</title></rect>\n";
   }
-  return svg + "<text x=\"0\" y=\"36\">" + moment(begin) + "</text><text x=\"" + decimal(kChartWide) +
-         "\" y=\"36\" text-anchor=\"end\">" + moment(end) + "</text>\n</svg>\n";
+  return svg + "<text x=\"0\" y=\"36\">" + local_time(begin) + "</text><text x=\"" + decimal(kChartWide) +
+         "\" y=\"36\" text-anchor=\"end\">" + local_time(end) + "</text>\n</svg>\n";
 }
 
 std::string figure_row(const std::string& name, const std::string& value) {
@@ -261,14 +252,7 @@ std::string report_page(std::string_view text, std::istream& metrics, const std:
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
       escaped(title.empty() ? "ddprun" : title) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
   page += "<h1>" + escaped(title) + "</h1>\n<p class=\"end " + (good ? std::string("good") : "bad") + "\">";
-  if (exit.is_object()) {
-    page += "exit code " +
-            (report_value(exit, "code").is_number() ? std::to_string(report_integer_at(exit, "code")) : "unknown") + ": " +
-            escaped(report_text_at(exit, "why"));
-  } else {
-    page += "still running, or killed before it could say how it ended";
-  }
-  page += "</p>\n" + time_line_html(figures.rounds);
+  page += escaped(how_it_ended(exit)) + "</p>\n" + time_line_html(figures.rounds);
   for (const RoundSpan& span : figures.rounds) page += round_html(span);
   page += figures_table(report, figures);
   const Curves curves = curves_of(metrics);

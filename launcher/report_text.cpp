@@ -2,9 +2,9 @@
 // error: the report may be of another version.
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 
 #include "common/error.hpp"
+#include "launcher/local_time.hpp"
 #include "launcher/progress.hpp"
 #include "launcher/report.hpp"
 #include "launcher/report_figures.hpp"
@@ -30,12 +30,7 @@ double number_of(const Json& value) {
 
 std::string date_and_time(const Json& nanoseconds) {
   if (!nanoseconds.is_number()) return "?";
-  const std::time_t seconds = static_cast<std::time_t>(nanoseconds.get<std::int64_t>() / 1'000'000'000);
-  std::tm parts{};
-  ::localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-  return text;
+  return local_time(nanoseconds.get<std::int64_t>());
 }
 
 std::string span_of(const Json& object) {
@@ -76,13 +71,6 @@ std::string failure_text(const Json& failure, const std::string& indent) {
     line += indent + "  log: " + text_of(at(failure, "log")) + (number > 0 ? ":" + std::to_string(number) : "") + "\n";
   }
   return line;
-}
-
-std::string exit_text(const Json& exit) {
-  if (!exit.is_object()) return "still running, or killed before it could say how it ended";
-  const std::string code =
-      at(exit, "code").is_number() ? "exit code " + std::to_string(integer_of(at(exit, "code"))) : "no exit code";
-  return code + (text_of(at(exit, "why")).empty() ? "" : ": " + text_of(at(exit, "why")));
 }
 
 std::string counted_steps(std::int64_t steps) {
@@ -164,7 +152,7 @@ std::string render_report(std::string_view text, const std::string& name) {
 
   std::string out = text_of(at(report, "title"));
   if (!text_of(at(report, "run_dir")).empty()) out += "  " + text_of(at(report, "run_dir"));
-  out += "\n  ended        " + exit_text(at(report, "exit")) + "\n";
+  out += "\n  ended        " + how_it_ended(at(report, "exit")) + "\n";
   if (at(report, "last_step").is_number()) out += "  last step    " + format_count(integer_of(at(report, "last_step"))) + "\n";
   if (const Json& evaluation = at(report, "evaluation"); evaluation.is_object()) {
     char line[128];
@@ -195,7 +183,8 @@ std::string render_report(std::string_view text, const std::string& name) {
         // The guardian of a killed agent knows the report's own "exit" only.
         const bool newest = static_cast<std::size_t>(number) + 1 == invocations.size();
         const Json& exit = newest && !at(invocation, "exit").is_object() ? at(report, "exit") : at(invocation, "exit");
-        out += "start " + std::to_string(number + 1) + " on " + text_of(at(invocation, "host")) + ", " + exit_text(exit) + "\n";
+        out +=
+            "start " + std::to_string(number + 1) + " on " + text_of(at(invocation, "host")) + ", " + how_it_ended(exit) + "\n";
       }
     }
     out += round_text(round);

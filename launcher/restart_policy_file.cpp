@@ -2,15 +2,12 @@
 #include "launcher/restart_policy_file.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <vector>
 
 #include "common/config/json_positions.hpp"
+#include "common/config/read_config_text.hpp"
 #include "common/error.hpp"
 #include "common/suggest.hpp"
 
@@ -163,14 +160,7 @@ RestartPolicyFile parse_restart_policy(std::string_view text, const std::string&
 }
 
 RestartPolicyFile load_restart_policy(const std::filesystem::path& file) {
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in || in.bad()) {
-    const std::string why = errno != 0 ? std::strerror(errno) : "it cannot be read";
-    throw UsageError("--restart-policy: can't read " + file.string() + ": " + why);
-  }
-  return parse_restart_policy(text, file.string());
+  return parse_restart_policy(read_config_text(file, "restart policy"), file.string());
 }
 
 }  // namespace ddprun

@@ -88,7 +88,8 @@ int show_report(std::span<const std::string> args) {
     }
     if (word == "--json") {
       json = true;
-    } else if (word == "--html" && page.empty() && i + 1 < args.size()) {
+    } else if (word == "--html" && page.empty()) {
+      if (i + 1 == args.size()) throw UsageError(std::string("--html needs the name of a file to write; ") + kUsage);
       page = args[++i];
     } else if (word.starts_with("-") || !folder.empty()) {
       throw UsageError("'" + word + "' is one too many; " + kUsage);

@@ -3,15 +3,13 @@
 #include "common/config/parse_config.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "common/config/json_positions.hpp"
 #include "common/config/keys.hpp"
+#include "common/config/read_config_text.hpp"
 #include "common/error.hpp"
 #include "common/suggest.hpp"
 
@@ -20,7 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMaxConfigBytes = 4u << 20;
 constexpr std::size_t kMaxProblemsShown = 50;
 
 std::string shown(const Json& value) {
@@ -312,23 +309,6 @@ class ConfigReader {
   TrainConfig config_;
 };
 
-std::string read_config_text(const std::filesystem::path& file) {
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error)) throw UsageError(file.string() + " is a folder, expected a config file");
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw UsageError("can't read config " + file.string() + ": " + std::strerror(errno));
-  std::string text(kMaxConfigBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) throw UsageError("can't read config " + file.string() + ": " + std::strerror(errno));
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > kMaxConfigBytes) {
-    throw UsageError("config " + file.string() + " is larger than " + std::to_string(kMaxConfigBytes >> 20) +
-                     " MiB: is it a config file?");
-  }
-  return text;
-}
-
 }  // namespace
 
 TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
@@ -337,7 +317,7 @@ TrainConfig parse_config(std::string_view text, const std::string& name, const s
 }
 
 TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
-  const std::string text = read_config_text(file);
+  const std::string text = read_config_text(file, "config");
   return parse_config(text, file.string(), std::filesystem::absolute(file).parent_path(), overrides);
 }
 

@@ -44,7 +44,8 @@ def script(tmp_path) -> pathlib.Path:
      "--max-restarts: expected a whole number from 0 to 1000000, but got '-1' (flag --max-restarts)"),
     (["--shutdown-timeout", "soon", "job.sh"],
      "--shutdown-timeout: expected a number, but got 'soon' (flag --shutdown-timeout)"),
-    (["--restart-policy", "none.json", "job.sh"], "--restart-policy: can't read @/none.json: No such file or directory"),
+    (["--restart-policy", "none.json", "job.sh"], "can't read restart policy @/none.json: No such file or directory"),
+    (["--restart-policy", ".", "job.sh"], "@ is a folder, expected a restart policy file"),
     (["--run-dir", "", "job.sh"], "--run-dir: expected the name of a folder, but got '' (flag --run-dir)"),
     (["-t11", "job.sh"],
      "--tee: expected 0, 1 (stdout), 2 (stderr) or 3 (both), or such by local rank as in 0:1,1:2, but got '11' (flag --tee)"),
@@ -55,6 +56,7 @@ def script(tmp_path) -> pathlib.Path:
     (["--standalone", "--nnodes", "2", "job.sh"],
      "--standalone is for one machine, but --nnodes is 2 (flag --nnodes); leave one of them out"),
     (["--fresh", "job.sh"], "--fresh (flag --fresh) goes with a train.json: a script's files are its own"),
+    (["report", "run", "--html"], "--html needs the name of a file to write; usage: ddprun report FOLDER [--json] [--html FILE]"),
     (["token", "x"], "'x' is one too many; usage: ddprun token [--run-dir DIR | --token-file FILE | --new FILE] [--show]"),
     (["join", "host"],
      "join: expected HOST:PORT, as the coordinator's console shows it, but got 'host'; "

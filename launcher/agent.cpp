@@ -28,6 +28,7 @@
 #include "launcher/error_file.hpp"
 #include "launcher/file_timer_server.hpp"
 #include "launcher/guardian_link.hpp"
+#include "launcher/hang_inquiry.hpp"
 #include "launcher/job_link.hpp"
 #include "launcher/ports.hpp"
 #include "launcher/store_server.hpp"
@@ -146,6 +147,12 @@ WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files) 
   return settings;
 }
 
+HangSettings hang_settings(const Plan& plan) {
+  return {.limits = plan.hang,
+          .channel = plan.kind == Plan::Kind::kTrain,
+          .python = plan.kind == Plan::Kind::kPython || plan.kind == Plan::Kind::kModule};
+}
+
 struct Ends {
   Descriptor ours;
   Descriptor workers;
@@ -194,6 +201,8 @@ class Agent {
   void on_worker_message(int rank, const channel::FromWorker& message);
   void on_overdue_timer(const TimerRequest& request);
   void look_for_stuck_workers();
+  HangInquiry::Hooks hang_hooks();
+  void watch_for_hangs();
   void wait_for_output(int rank, Stream stream);
   void listen(int rank, Stream stream);
   bool read_output(int rank, Stream stream);
@@ -256,6 +265,7 @@ class Agent {
   std::optional<FileTimerServer> file_timers_;
   std::optional<StuckWatch> stuck_;
   steady_timer stuck_timer_;
+  HangInquiry hang_;
   std::optional<int> exit_code_;
   std::unique_ptr<JobLink> job_;  // on many machines
   // Last: its end waits for the guardian, while everything else still exists.
@@ -284,6 +294,7 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
       inherited_environment_(environment_of_this_process()),
       chunk_(64 << 10),
       stuck_timer_(io_),
+      hang_(io_, hang_settings(plan), hang_hooks()),
       guardian_(
           io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
           [this] { on_guardian_death(); }) {
@@ -392,6 +403,7 @@ void Agent::on_notice(const guardian::Notice& notice) {
     case Kind::kExited: {
       Worker& worker = workers_[static_cast<std::size_t>(notice.worker)];
       worker.pid = 0;
+      hang_.gone(notice.worker);
       if (worker.channel) worker.channel->drain();  // its last words come before its end
       if (train()) drain_output(notice.worker);
       store_.forget(notice.worker);
@@ -432,6 +444,7 @@ void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
   if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
     job_->note_checkpoint(published->step);
   }
+  hang_.heard(rank, message);
   publish(WorkerSpoke{global_rank(rank), message, now().realtime_ns});
   feed(agent_event::WorkerSaid{rank, message});
 }
@@ -468,6 +481,23 @@ void Agent::look_for_stuck_workers() {
   });
 }
 
+HangInquiry::Hooks Agent::hang_hooks() {
+  HangInquiry::Hooks hooks;
+  hooks.matters = [this] { return state_.at_work(); };
+  hooks.subjects = [this] {
+    std::vector<HangInquiry::Subject> running;
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank)
+      if (workers_[rank].pid > 0) running.push_back({static_cast<int>(rank), workers_[rank].pid});
+    return running;
+  };
+  hooks.ask = [this](int rank) {
+    if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(channel::Where{});
+  };
+  if (!train()) hooks.bytes_in_files = [this] { return output_.bytes_past_us(); };
+  hooks.found = [this](std::vector<HangFinding> findings) { feed(agent_event::HangFound{std::move(findings)}); };
+  return hooks;
+}
+
 // Output that no log keeps must not be lost: then the worker waits for the console, as it would without us.
 void Agent::wait_for_output(int rank, Stream stream) {
   if (output_.is_kept(rank, stream) || !console_.is_behind(stream)) {
@@ -498,6 +528,7 @@ bool Agent::read_output(int rank, Stream stream) {
   const ssize_t n = ::read(pipe->native_handle(), chunk_.data(), chunk_.size());
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (n > 0) {
+    hang_.printed(rank);
     output_.bytes(rank, stream, std::span(chunk_).first(static_cast<std::size_t>(n)));
     return true;
   }
@@ -545,6 +576,7 @@ void Agent::round_may_be_over() {
 void Agent::end_round() {
   swept_ = false;
   pipe_timer_.cancel();
+  hang_.end_round();
   close_workers();
   feed(agent_event::RoundSwept{});
 }
@@ -573,6 +605,7 @@ void Agent::carry_out(const agent_action::StartRound& action) {
   for (const RankAssignment& rank : ranks) start_worker(rank, action.restart_count);
   if (stuck_) stuck_->clear();
   look_for_stuck_workers();
+  watch_for_hangs();
 }
 
 void Agent::carry_out(const agent_action::StartWorker& action) {
@@ -585,6 +618,14 @@ void Agent::carry_out(const agent_action::StartWorker& action) {
   const auto ranks = ranks_here();
   output_.begin_successor(action.rank, {action.round, action.restart_count, ranks});
   start_worker(ranks[static_cast<std::size_t>(action.rank)], action.restart_count);
+  watch_for_hangs();
+}
+
+// All of them begin anew, those that kept their state as well: they join the group again.
+void Agent::watch_for_hangs() {
+  hang_.begin_round({.workers = static_cast<int>(workers_.size()),
+                     .rank_offset = global_rank(0),
+                     .many_nodes = job_ && job_->release().nodes > 1});
 }
 
 void Agent::take_master_port() {

@@ -216,6 +216,26 @@ void AgentState::handle(const agent_event::TimerExpired& event) {
   act(agent_action::SendSignal{{event.rank}, event.signal});
 }
 
+// As with a timer: the death of those to blame is the failure. Who left before may be the one that is waited for.
+void AgentState::handle(const agent_event::HangFound& event) {
+  if (phase_ != Phase::kRunning) return;
+  std::vector<int> to_blame;
+  for (const HangFinding& finding : event.findings) {
+    Worker& found = worker(finding.rank);
+    if (!found.live) continue;
+    found.hang_evidence = finding.evidence;
+    if (!finding.blame) continue;
+    found.hangs = finding.blame;
+    to_blame.push_back(finding.rank);
+    for (int rank = 0; rank < settings_.world_size; ++rank) {
+      if (!worker(rank).status) continue;
+      found.hang_evidence.push_back("rank " + std::to_string(global(rank)) +
+                                    " had ended before with exit code 0: perhaps it is waited for");
+    }
+  }
+  if (!to_blame.empty()) act(agent_action::SendSignal{to_blame, SIGKILL});
+}
+
 void AgentState::handle(const agent_event::WorkerStuck& event) {
   Worker& stuck = worker(event.rank);
   const bool round_goes_on = phase_ == Phase::kRunning || phase_ == Phase::kSaving || phase_ == Phase::kStopping;
@@ -599,8 +619,7 @@ void AgentState::end_failed_round() {
 
   if (const auto* give_up = std::get_if<GiveUp>(&decision)) {
     event.why = give_up->why;
-    std::string why = "worker " + std::to_string(event.first.rank) + ": ";
-    why += event.first.status ? describe(*event.first.status) : event.first.message;
+    const std::string why = "worker " + std::to_string(event.first.rank) + ": " + how_it_failed(event.first);
     emit(std::move(event));
     finish(give_up->exit_code, why + "; " + give_up->why);
     return;
@@ -657,6 +676,7 @@ bool AgentState::had_failed_before(const Worker& worker) const {
 
 // The smaller, the likelier the cause; within a class the earlier is the cause.
 int AgentState::blame(const Worker& worker) const {
+  if (worker.hangs) return 0;
   const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
   if (!worker.asked_to_stop && !lost_peer) return 0;
   if (worker.asked_to_stop && !worker.error && had_failed_before(worker)) return 0;
@@ -688,6 +708,12 @@ Failure AgentState::failure_of(int rank) const {
   if (worker.stuck) {
     failure.cause = Cause::kStuck;
     failure.message = *worker.stuck;
+    return failure;
+  }
+  failure.evidence = worker.hang_evidence;
+  if (worker.hangs) {
+    failure.cause = Cause::kHang;
+    failure.message = *worker.hangs;
     return failure;
   }
   if (worker.timer_expired) {

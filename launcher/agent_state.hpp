@@ -23,6 +23,7 @@
 
 #include "common/channel/message.hpp"
 #include "launcher/error_file.hpp"
+#include "launcher/hang_verdict.hpp"
 #include "launcher/oom_verdict.hpp"
 #include "launcher/regroup.hpp"
 #include "launcher/restart_policy.hpp"
@@ -86,6 +87,10 @@ struct TimerExpired {
   int signal = 0;  // the one it asked for
   std::string message;
 };
+// The round makes no progress: who is to blame, and what every worker is at.
+struct HangFound {
+  std::vector<HangFinding> findings;
+};
 // A worker has been in uninterruptible sleep for the allowed time.
 struct WorkerStuck {
   int rank = 0;
@@ -131,9 +136,9 @@ struct JobEnded {
 
 using AgentEvent =
     std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
-                 agent_event::SignalArrived, agent_event::TimerExpired, agent_event::WorkerStuck, agent_event::TimerFired,
-                 agent_event::RoundSwept, agent_event::RoundReleased, agent_event::StopOrdered, agent_event::SaveOrdered,
-                 agent_event::StepAgreed, agent_event::JobEnded>;
+                 agent_event::SignalArrived, agent_event::TimerExpired, agent_event::HangFound, agent_event::WorkerStuck,
+                 agent_event::TimerFired, agent_event::RoundSwept, agent_event::RoundReleased, agent_event::StopOrdered,
+                 agent_event::SaveOrdered, agent_event::StepAgreed, agent_event::JobEnded>;
 
 namespace agent_action {
 struct StartRound {
@@ -206,6 +211,9 @@ class AgentState {
   // Feeds one event; the actions are to be carried out in order. After Finish no event has an effect.
   std::vector<AgentAction> on(const AgentEvent& event, Instant now);
 
+  // Workers are at work and nobody is stopping them: whether it matters that they are silent.
+  bool at_work() const { return phase_ == Phase::kRunning; }
+
  private:
   enum class Phase { kIdle, kRunning, kSaving, kStopping, kSweeping, kPausing, kFinished };
 
@@ -224,7 +232,9 @@ class AgentState {
     std::optional<ExitStatus> status;
     std::optional<std::string> spawn_error;
     std::optional<std::string> timer_expired;
-    std::optional<std::string> stuck;  // nobody waits for it any more
+    std::optional<std::string> hangs;        // why it is to blame
+    std::vector<std::string> hang_evidence;  // also of those that wait for it
+    std::optional<std::string> stuck;        // nobody waits for it any more
     int spawn_errno = 0;
     std::int64_t ended_ns = 0;
   };
@@ -235,6 +245,7 @@ class AgentState {
   void handle(const agent_event::WorkerSaid& event);
   void handle(const agent_event::SignalArrived& event);
   void handle(const agent_event::TimerExpired& event);
+  void handle(const agent_event::HangFound& event);
   void handle(const agent_event::WorkerStuck& event);
   void handle(const agent_event::TimerFired& event);
   void handle(const agent_event::RoundSwept&);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kBarEveryNs = 100'000'000;
 constexpr std::int64_t kLineEveryNs = 2'000'000'000;
+constexpr std::size_t kEvidenceLines = 8;
 
 // "rank 0", "ranks 0, 2 and 30 more"
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -209,16 +210,24 @@ bool Console::was_seen(const Failure& failure) const {
 void Console::tell_failure(const Failure& failure) {
   std::string head = failure.rank >= 0 ? "rank " + std::to_string(failure.rank) : "the job";
   if (failure.pid > 0) head += " (pid " + std::to_string(failure.pid) + ")";
-  head += " failed: ";
-  if (failure.status) head += describe(*failure.status);
-  if (failure.step >= 0) head += " at step " + format_count(failure.step);
-  if (!failure.message.empty()) head += (failure.status ? ": " : "") + failure.message;
+  if (failure.cause == Cause::kHang) {
+    head += " " + failure.message;
+  } else {
+    head += " failed: ";
+    if (failure.status) head += describe(*failure.status);
+    if (failure.step >= 0) head += " at step " + format_count(failure.step);
+    if (!failure.message.empty()) head += (failure.status ? ": " : "") + failure.message;
+  }
   complain(head);
   for (const std::string& line : failure.stderr_tail) {
     const bool said_above = !failure.message.empty() && line.find(failure.message) != std::string::npos;
     if (!said_above) writer_.line(Stream::kStderr, "    | " + line);
   }
-  for (const std::string& line : failure.evidence) writer_.line(Stream::kStderr, "    " + line);
+  const std::size_t shown = plan_.verbosity > 0 ? failure.evidence.size() : std::min(failure.evidence.size(), kEvidenceLines);
+  for (std::size_t i = 0; i < shown; ++i) writer_.line(Stream::kStderr, "    " + failure.evidence[i]);
+  if (const std::size_t left = failure.evidence.size() - shown; left > 0) {
+    writer_.line(Stream::kStderr, "    ... " + counted(static_cast<std::int64_t>(left), "line") + " more in the report");
+  }
   if (!failure.log_path.empty()) complain("its log is " + failure.log_path);
 }
 

@@ -16,6 +16,7 @@
 #include "launcher/options.hpp"
 #include "launcher/options_table.hpp"
 #include "launcher/parse_number.hpp"
+#include "launcher/plan_hang.hpp"
 #include "launcher/plan_network.hpp"
 #include "launcher/plan_output.hpp"
 #include "launcher/plan_placement.hpp"
@@ -205,6 +206,11 @@ class Planner {
       rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
     }
     keep("signals_to_handle", setting.value, setting.source);
+
+    const Setting* hang = settings_.find("hang-timeout");
+    plan_.hang = hang_limits_of(hang, train() ? Workers::kTrainer : Workers::kScript);
+    keep("hang_timeout", train() || !plan_.hang.watch ? describe(plan_.hang) : hang->value + " s without output",
+         hang != nullptr ? hang->source : "default");
   }
 
   static int signal_of(std::string_view name, const Setting& setting) {

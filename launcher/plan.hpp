@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/config/train_config.hpp"
+#include "launcher/hang_watch.hpp"
 #include "launcher/output_plan.hpp"
 #include "launcher/rendezvous_plan.hpp"
 #include "launcher/restart_policy.hpp"
@@ -67,6 +68,7 @@ struct Plan {
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds regroup_limit{0};  // kTrain: a lost worker is replaced beside the others within it; 0: never
   std::vector<int> signals_to_handle;
+  HangLimits hang;
 
   bool json = false;  // console speaks JSON lines
   int verbosity = 0;  // -1 quiet, 0, 1, 2

@@ -25,6 +25,10 @@ const char* name_of(RoundFailed::Decision decision) {
   return "unknown";
 }
 
+std::string how_it_failed(const Failure& failure) {
+  return failure.status && failure.cause != Cause::kHang ? describe(*failure.status) : failure.message;
+}
+
 const char* name_of(Cause cause) {
   switch (cause) {
     case Cause::kExitCode:

@@ -65,6 +65,9 @@ struct Failure {
   std::int64_t time_ns = 0;
 };
 
+// In a few words: the status where that is the cause, else the message.
+std::string how_it_failed(const Failure& failure);
+
 struct RunStarted {
   std::int64_t time_ns;
   int world_size;

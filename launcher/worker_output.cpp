@@ -364,6 +364,16 @@ std::vector<std::string> WorkerOutput::stderr_tail(int worker) const {
   return s.by_itself ? last_lines_of(stderr_log(worker)) : s.tail.lines(s.splitter.rest());
 }
 
+std::uintmax_t WorkerOutput::bytes_past_us() const {
+  std::uintmax_t bytes = 0;
+  for (const Impl::Source& s : impl_->sources) {
+    std::error_code error;
+    const std::uintmax_t size = s.by_itself ? fs::file_size(s.folder / log_name(s.stream), error) : 0;
+    if (!error) bytes += size;
+  }
+  return bytes;
+}
+
 fs::path WorkerOutput::stderr_log(int worker) const {
   const Impl::Source& s = impl_->source(worker, Stream::kStderr);
   return s.folder.empty() || !s.route.file ? fs::path() : s.folder / log_name(Stream::kStderr);

@@ -4,6 +4,7 @@
 // and said, never lost in the files; whoever reads output that is in no file waits for the console (agent.cpp).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -56,6 +57,9 @@ class WorkerOutput {
   int take_descriptor(int worker, Stream stream);
   void bytes(int worker, Stream stream, std::span<const char> data);
   void end_of_stream(int worker, Stream stream);  // flushes an unfinished line
+
+  // In the files that workers of this round write to by themselves, past us.
+  std::uintmax_t bytes_past_us() const;
 
   // Nothing is lost when the console leaves lines out: they are in a file, or nobody wants them.
   bool is_kept(int worker, Stream stream) const;

@@ -14,7 +14,7 @@
 namespace ddprun::trainer {
 
 Evaluation evaluate(Model& model, const Dataset& test, Normalization normalization, std::int64_t batch_size, c10::Device device,
-                    const Peers& peers) {
+                    const Peers& peers, const std::function<void()>& before_sum) {
   const at::NoGradGuard no_gradients;
   model.eval();
   std::array<double, 3> sums{};  // loss, correct answers, samples
@@ -31,6 +31,7 @@ Evaluation evaluate(Model& model, const Dataset& test, Normalization normalizati
     sums[2] += static_cast<double>(last - first);
   }
   model.train();
+  if (before_sum) before_sum();
   peers.sum(sums);
   return {.loss = sums[0] / sums[2], .accuracy = sums[1] / sums[2], .samples = static_cast<std::int64_t>(sums[2])};
 }

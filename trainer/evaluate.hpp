@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/models/model.hpp"
@@ -18,8 +19,8 @@ struct Evaluation {
   std::int64_t samples = 0;
 };
 
-// Leaves the model in training mode.
+// Leaves the model in training mode. `before_sum` is called when this rank is done with its share and waits for the others.
 Evaluation evaluate(Model& model, const Dataset& test, Normalization normalization, std::int64_t batch_size, c10::Device device,
-                    const Peers& peers);
+                    const Peers& peers, const std::function<void()>& before_sum = {});
 
 }  // namespace ddprun::trainer

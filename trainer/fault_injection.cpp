@@ -14,7 +14,7 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view word) {
   throw UsageError("DDPTRAIN_FAULT: '" + std::string(word) +
-                   "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang [rank=N|all] [step=N] [restart=N|any] "
+                   "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang|stop [rank=N|all] [step=N] [restart=N|any] "
                    "[phase=joining|step|backward|optimizer|saving|evaluating|exit]");
 }
 
@@ -48,6 +48,8 @@ void read_kind(Fault& fault, std::string_view word) {
     fault.kind = FaultKind::kNan;
   } else if (word == "hang") {
     fault.kind = FaultKind::kHang;
+  } else if (word == "stop") {
+    fault.kind = FaultKind::kStop;
   } else if (word.starts_with("exit=")) {
     fault.kind = FaultKind::kExit;
     fault.exit_code = number<int>(word, word.substr(5));
@@ -117,6 +119,9 @@ void Faults::strike() const {
       throw std::bad_alloc();
     case FaultKind::kHang:
       while (true) ::pause();
+    case FaultKind::kStop:
+      ::kill(::getpid(), SIGSTOP);
+      break;
     case FaultKind::kNan:
       break;
   }

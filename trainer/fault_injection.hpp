@@ -3,10 +3,11 @@
 //     KIND [rank=N|all] [step=N] [restart=N|any] [phase=PHASE]
 //
 // KIND: kill (SIGKILL to itself), segv, exit=CODE, oom (as an allocator that refuses), nan (the step's loss is not a number),
-// hang. `step` counts finished steps when it happens (default 0), `rank` is 0 by default, and it happens only in the process
-// whose TORCHELASTIC_RESTART_COUNT is `restart` (default 0). PHASE: joining (before the group is made), step (default; at the
-// start of that step), backward (in the middle of its backward pass), optimizer (before its update), saving (in the middle of
-// writing the first checkpoint of at least that step), evaluating, exit (at the very end).
+// hang (of the training thread), stop (SIGSTOP to itself: of the whole process). `step` counts finished steps when it happens
+// (default 0), `rank` is 0 by default, and it happens only in the process whose TORCHELASTIC_RESTART_COUNT is `restart`
+// (default 0). PHASE: joining (before the group is made), step (default; at the start of that step), backward (in the middle of
+// its backward pass), optimizer (before its update), saving (in the middle of writing the first checkpoint of at least that
+// step), evaluating, exit (at the very end).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace ddprun::trainer {
 
-enum class FaultKind { kKill, kSegv, kExit, kOom, kNan, kHang };
+enum class FaultKind { kKill, kSegv, kExit, kOom, kNan, kHang, kStop };
 enum class FaultPhase { kJoining, kStep, kBackward, kOptimizer, kSaving, kEvaluating, kExit };
 
 struct Fault {

@@ -1,6 +1,9 @@
-// Where this worker is (phase, finished steps, epoch): told to the agent at each change, and attached to every error.
+// Where this worker is (phase, stage of a step, finished steps, epoch): told to the agent at each change of phase and whenever
+// it asks, and attached to every error. The training thread writes; the channel's thread may read, since it answers for a
+// training thread that hangs.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "common/channel/message.hpp"
@@ -15,12 +18,19 @@ class Status {
 
   void enter(channel::Phase phase) {
     phase_ = phase;
-    if (agent_ != nullptr) agent_->send(channel::PhaseChange{.phase = phase_, .step = step_, .epoch = epoch_});
+    if (AgentChannel* agent = agent_) agent->send(channel::PhaseChange{.phase = phase, .step = step_, .epoch = epoch_});
   }
+  // Within a step, while running. Not sent.
+  void at(channel::Stage stage) { stage_ = stage; }
   // Finished steps, and the epoch of the next one. Sent with the next change of phase or progress.
   void reach(std::int64_t step, std::int64_t epoch) {
+    stage_ = channel::Stage::kLoading;
     step_ = step;
     epoch_ = epoch;
+  }
+  // Any thread.
+  void tell_position() const {
+    if (AgentChannel* agent = agent_) agent->send(channel::Position{.phase = phase_, .step = step_, .stage = stage_});
   }
 
   channel::Phase phase() const { return phase_; }
@@ -29,10 +39,11 @@ class Status {
   AgentChannel* agent() const { return agent_; }
 
  private:
-  AgentChannel* agent_ = nullptr;
-  channel::Phase phase_ = channel::Phase::kStarting;
-  std::int64_t step_ = 0;
-  std::int64_t epoch_ = 0;
+  std::atomic<AgentChannel*> agent_ = nullptr;
+  std::atomic<channel::Phase> phase_ = channel::Phase::kStarting;
+  std::atomic<channel::Stage> stage_ = channel::Stage::kLoading;
+  std::atomic<std::int64_t> step_ = 0;
+  std::atomic<std::int64_t> epoch_ = 0;
 };
 
 }  // namespace ddprun::trainer

@@ -62,12 +62,14 @@ std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work
     const std::int64_t samples =
         share.own_size == 0 ? 0 : batch.labels.size(0);  // an empty share has a stand-in that weighs nothing
 
+    work.status.at(channel::Stage::kForward);
     work.parallel->before_forward(sync);
     const at::Tensor logits = state.model->forward(on_device(batch.images, work.device));
     work.parallel->before_backward(logits, sync);
     at::Tensor loss = mean_loss(logits, on_device(batch.labels, work.device), work.config.label_smoothing);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work);
+    work.status.at(channel::Stage::kBackward);
     weighted(loss, micro_batch_weight(samples, work.peers.world(), share.global_size)).backward();
     work.parallel->after_backward(sync);
 
@@ -104,9 +106,11 @@ void train_step(TrainingState& state, Workspace& work) {
   work.faults.at(FaultPhase::kStep, state.step);
   arm_backward_fault(state, work);
   const std::optional<double> own_loss = accumulate_gradients(state, work, share, logs);
+  work.status.at(channel::Stage::kLoss);
   const double loss = own_loss ? global_loss(*own_loss, state.step, work.peers) : 0.0;
 
   if (config.clip_grad_norm > 0) clip_grad_norm(work.clipped, config.clip_grad_norm);
+  work.status.at(channel::Stage::kOptimizer);
   work.faults.at(FaultPhase::kOptimizer, state.step);
   const double lr = config.optimizer.lr *
                     learning_rate_factor(config.schedule, state.step, work.length.steps_per_epoch, work.length.total_steps);
@@ -126,14 +130,16 @@ void train_step(TrainingState& state, Workspace& work) {
 
 void evaluate_and_log(TrainingState& state, Workspace& work) {
   const auto begin = std::chrono::steady_clock::now();
+  work.status.at(channel::Stage::kForward);
   work.status.enter(channel::Phase::kEvaluating);
   work.faults.at(FaultPhase::kEvaluating, state.step);
-  const Evaluation result =
-      evaluate(*state.model, work.test_set, work.normalization, work.config.eval_batch_size, work.device, work.peers);
+  const Evaluation result = evaluate(*state.model, work.test_set, work.normalization, work.config.eval_batch_size, work.device,
+                                     work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
   state.evaluation = StepEvaluation{state.step, result};
   work.log.evaluation(state.step, result);
   if (work.checkpointing) work.checkpointing->evaluated(state.step, result);
   work.log.stood_still(std::chrono::steady_clock::now() - begin);
+  work.status.at(channel::Stage::kLoading);
   work.status.enter(channel::Phase::kRunning);
 }
 
@@ -153,6 +159,7 @@ void follow_step(TrainingState& state, Workspace& work) {
 // Rank 0 saves; nobody leaves before that is published.
 void save_last(const TrainingState& state, Workspace& work) {
   if (work.checkpointing) save(state, work, Checkpointing::Need::kRequired);
+  work.status.at(channel::Stage::kMeeting);
   work.peers.meet();
 }
 

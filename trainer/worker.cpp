@@ -1,6 +1,7 @@
 #include "trainer/worker.hpp"
 
 #include <malloc.h>
+#include <sys/prctl.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -180,7 +181,13 @@ void Worker::connect_agent() {
     hello.version = torch_and_version();
     hello.pid = ::getpid();
     agent_ = std::make_unique<AgentChannel>(
-        environment_.channel_fd, hello, [stop = by_agent.get(), recovery = recovery_.get()](const channel::FromAgent& message) {
+        environment_.channel_fd, hello,
+        [this, stop = by_agent.get(), recovery = recovery_.get()](const channel::FromAgent& message) {
+          if (std::holds_alternative<channel::Where>(message)) {
+            // A debugger started by the agent is no ancestor of ours; where only those may look (Yama), this lets it.
+            ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+            status_.tell_position();
+          }
           stop->on_message(message);
           recovery->on_message(message);
         });

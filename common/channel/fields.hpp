@@ -17,6 +17,10 @@ struct NamesOf<Phase> {
   static constexpr std::array<std::string_view, 6> value{"starting", "joining", "running", "saving", "evaluating", "done"};
 };
 template <>
+struct NamesOf<Stage> {
+  static constexpr std::array<std::string_view, 6> value{"loading", "forward", "backward", "loss", "optimizer", "meeting"};
+};
+template <>
 struct NamesOf<ErrorKind> {
   static constexpr std::array<std::string_view, 6> value{"exception", "usage",    "out_of_memory",
                                                          "lost_peer", "diverged", "checkpoint"};
@@ -61,6 +65,8 @@ inline constexpr std::string_view kTypeName<RegroupReady> = "regroup_ready";
 template <>
 inline constexpr std::string_view kTypeName<Regrouped> = "regrouped";
 template <>
+inline constexpr std::string_view kTypeName<Position> = "position";
+template <>
 inline constexpr std::string_view kTypeName<StoreRequest> = "store";
 template <>
 inline constexpr std::string_view kTypeName<Stop> = "stop";
@@ -70,6 +76,8 @@ template <>
 inline constexpr std::string_view kTypeName<Carry> = "carry";
 template <>
 inline constexpr std::string_view kTypeName<Regroup> = "regroup";
+template <>
+inline constexpr std::string_view kTypeName<Where> = "where";
 template <>
 inline constexpr std::string_view kTypeName<StoreReply> = "store_reply";
 
@@ -121,12 +129,16 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("signal", m.signal);
   } else if constexpr (std::is_same_v<M, StopReady>) {
     visit("started", m.started);
+  } else if constexpr (std::is_same_v<M, Position>) {
+    visit("phase", m.phase);
+    visit("step", m.step);
+    visit("stage", m.stage);
   } else if constexpr (std::is_same_v<M, RegroupReady> || std::is_same_v<M, Regrouped>) {
     visit("generation", m.generation);
     visit("step", m.step);
   } else if constexpr (std::is_same_v<M, Regroup>) {
     visit("generation", m.generation);
-  } else if constexpr (std::is_same_v<M, Regroupable>) {
+  } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, Where>) {
   } else if constexpr (std::is_same_v<M, StoreRequest>) {
     visit("id", m.id);
     visit("op", m.op);

@@ -111,6 +111,18 @@ struct Regrouped {
   std::int64_t step = 0;
 };
 
+// Where in a step a running worker is, in the order in which a step goes through it. A worker waits for others in kBackward
+// (gradients), kLoss (of logged steps only) and kMeeting. An evaluation is in kForward, then waits in kLoss.
+enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting };
+
+// Answer to Where, by a thread that runs even when the training thread waits. `stage` means something while running or
+// evaluating.
+struct Position {
+  Phase phase = Phase::kStarting;
+  std::int64_t step = 0;  // finished
+  Stage stage = Stage::kLoading;
+};
+
 // c10d::Store operations. Keys are at most 4 KiB, values at most 16 MiB. Binary values travel behind the JSON of the frame.
 struct StoreRequest {
   enum class Op { kSet, kGet, kTryGet, kWait, kAdd, kCompareSet, kDelete, kCheck, kNumKeys };
@@ -124,7 +136,7 @@ struct StoreRequest {
 };
 
 using FromWorker = std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived,
-                                StopReady, Regroupable, RegroupReady, Regrouped, StoreRequest>;
+                                StopReady, Regroupable, RegroupReady, Regrouped, Position, StoreRequest>;
 
 // ---- agent to worker ----
 
@@ -153,6 +165,9 @@ struct Regroup {
   int generation = 0;  // the restart count with which the new worker is started
 };
 
+// Nothing has been heard of any worker for long: where are you?
+struct Where {};
+
 struct StoreReply {
   enum class Status { kOk, kTimeout, kNotFound, kError };
   std::uint64_t id = 0;
@@ -162,6 +177,6 @@ struct StoreReply {
   std::string message{};    // kError
 };
 
-using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, StoreReply>;
+using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, Where, StoreReply>;
 
 }  // namespace ddprun::channel

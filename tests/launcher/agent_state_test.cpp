@@ -144,6 +144,39 @@ TEST_F(AgentStateTest, AnOverdueTimerKillsItsWorkerAndIsTheCause) {
   EXPECT_EQ(last_failure().first.message, "timer expired: 'step'");
 }
 
+TEST_F(AgentStateTest, AHangingWorkerIsKilledAndIsTheFirstCause) {
+  job(3, true, 3);
+  exits(2, 0);
+  EXPECT_EQ(on(HangFound{{{.rank = 0, .blame = {}, .evidence = {"waits"}},
+                          {.rank = 1, .blame = "hangs: it is stopped", .evidence = {"state T"}}}}),
+            Lines{"signal 1 9"});
+  EXPECT_EQ(dies(1, SIGKILL), (Lines{"tell 0 now", "signal 0 15", "timer kill 20000"}));
+  says(0, error(ErrorKind::kLostPeer, 17));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kHang);
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.message, "hangs: it is stopped");
+  EXPECT_EQ(last_failure().first.evidence,
+            (Lines{"state T", "rank 2 had ended before with exit code 0: perhaps it is waited for"}));
+  EXPECT_EQ(last_failure().consequences.at(0).evidence, Lines{"waits"});
+}
+
+TEST_F(AgentStateTest, AHangWithoutRestartsEndsWithACodeOfItsOwn) {
+  job(2, false);
+  on(HangFound{{{.rank = 0, .blame = "hangs", .evidence = {}}, {.rank = 1, .blame = "hangs", .evidence = {}}}});
+  dies(1, SIGKILL);
+  dies(0, SIGKILL);
+  EXPECT_EQ(swept(), Lines{"finish 82"});
+  EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kHang);
+}
+
+TEST_F(AgentStateTest, AHangThatIsFoundWhileTheJobStopsChangesNothing) {
+  job(2, true);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(HangFound{{{.rank = 0, .blame = "hangs", .evidence = {}}}}), Lines{});
+}
+
 TEST_F(AgentStateTest, AnOverdueTimerOfAWorkerThatIsGoneOrBeingStoppedIsNothing) {
   job(2, false);
   exits(0, 0);

@@ -72,6 +72,10 @@ TEST(Codec, WorkerMessagesSurvive) {
     EXPECT_EQ(change.epoch, 2);
   }
 
+  const Position position = through_worker_channel(Position{Phase::kRunning, 17, Stage::kOptimizer});
+  EXPECT_EQ(position.step, 17);
+  EXPECT_EQ(position.stage, Stage::kOptimizer);
+
   const EvalResult eval = through_worker_channel(EvalResult{400, 2, 0.25, 0.9025, 10000});
   EXPECT_EQ(eval.loss, 0.25);
   EXPECT_EQ(eval.accuracy, 0.9025);
@@ -111,6 +115,7 @@ TEST(Codec, AgentMessagesSurvive) {
   EXPECT_EQ(through_agent_channel(StopAt{1000}).step, 1000);
   EXPECT_EQ(through_agent_channel(Carry{10}).signal, 10);
   EXPECT_EQ(through_agent_channel(Regroup{.generation = 4}).generation, 4);
+  through_agent_channel(Where{});
   const StoreReply reply = through_agent_channel(StoreReply{~0ull, StoreReply::Status::kError, "", -3, "no such key"});
   EXPECT_EQ(reply.id, ~0ull);
   EXPECT_EQ(reply.status, StoreReply::Status::kError);

@@ -1,0 +1,139 @@
+"""Workers that make no progress: found, named with evidence, and the job goes on; slow ones are left alone."""
+
+import json
+import os
+import pathlib
+import sys
+
+import jobs
+import pytest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def calm(ddprun_bin, data, tmp_path_factory) -> pathlib.Path:
+    """An undisturbed run of the same config."""
+    folder = tmp_path_factory.mktemp("calm")
+    done = train(ddprun_bin, folder, data)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def train(ddprun, folder: pathlib.Path, data: pathlib.Path, fault: str = "", *flags, **env: str):
+    config = jobs.write_config(folder / "train.json", jobs.config(data))
+    return jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", folder / "run", *flags, config], DDPTRAIN_FAULT=fault, **env)
+
+
+def fake_stack_tool(folder: pathlib.Path) -> str:
+    """A PATH whose tools for stacks answer at once, whatever this machine has."""
+    folder.mkdir()
+    for name in ("py-spy", "eu-stack"):
+        tool = folder / name
+        tool.write_text('#!/bin/sh\necho "PID $3 - process"\necho "TID $3:"\necho "#0  0x01 waits_here"\n')
+        tool.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("fault,rank,reason", [
+    ("stop rank=1 step=17", 1, "is stopped (SIGSTOP or a debugger); rank 0 waits in the all-reduce of the gradients of step 18"),
+    ("hang rank=0 step=17 phase=optimizer", 0, "is in the optimizer of step 18; rank 1 waits in the all-reduce of the gradients of step 19"),
+    ("hang rank=1 step=20 phase=evaluating", 1, "is in the evaluation after step 20; rank 0 waits in the sum of the evaluation after step 20"),
+    ("hang rank=0 step=10 phase=saving", 0, "in the checkpoint after step 14"),
+])
+def test_a_rank_that_hangs_is_named_and_the_numbers_stay(ddprun_bin, data, calm, tmp_path, fault, rank, reason):
+    config = {"background": False} if "saving" in fault else {}
+    file = jobs.write_config(tmp_path / "train.json", jobs.config(data, checkpoint={"every_steps": 7, "keep": 3, **config}))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", "--hang-timeout", 3, file], DDPTRAIN_FAULT=fault,
+                    PATH=fake_stack_tool(tmp_path / "bin"))
+    assert done.returncode == 0, done.stderr
+    report = jobs.report(tmp_path / "run")
+    first = report["rounds"][0]["first_cause"]
+    assert (first["cause"], first["rank"]) == ("hang", rank)
+    assert reason in first["message"]
+    assert "(limit 3.0 s, --hang-timeout)" in first["message"]
+    assert first["message"] in done.stderr
+    assert any(line.strip() == "#0  0x01 waits_here" for line in first["evidence"]), first["evidence"]
+    assert first["evidence"][0].startswith(f"rank {rank}: ")
+    assert "CPU time" in first["evidence"][0]
+    assert report["restarts"]["used"] == 1
+    assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(calm)
+
+
+def test_a_rank_that_hangs_again_and_again_at_one_step_ends_the_job(ddprun_bin, data, tmp_path):
+    """Without anything learned, by the phase's own limit, and without a tool for stacks."""
+    (tmp_path / "empty").mkdir()
+    done = train(ddprun_bin, tmp_path, data, "hang rank=1 step=3", "--hang-timeout", "step=1", "--max-restarts", 0,
+                 PATH=str(tmp_path / "empty"))
+    assert done.returncode == 82, done.stderr
+    assert "rank 0 waits in the all-reduce of the gradients of step 4" in done.stderr
+    assert jobs.report(tmp_path / "run")["exit"]["code"] == 82
+
+
+def script_job(ddprun, tmp_path, text: str, *flags, workers: int = 2):
+    (tmp_path / "train.py").write_text(text)
+    return jobs.run([ddprun, "--nproc-per-node", workers, "--standalone", *flags, tmp_path / "train.py"], TMPDIR=str(tmp_path),
+                    PYTHON_EXEC=sys.executable, PATH=fake_stack_tool(tmp_path / "bin"))
+
+
+def report_of_script(tmp_path: pathlib.Path) -> dict:
+    return json.loads(next(tmp_path.glob("torchelastic_*/**/report.json")).read_text())
+
+
+def test_a_silent_script_hangs_when_asked_for(ddprun_bin, tmp_path):
+    done = script_job(ddprun_bin, tmp_path, "import os, signal\n"
+                      "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+                      "    print('waiting', flush=True)\n"
+                      "    signal.pause()\n", "--hang-timeout", 1, "--max-restarts", 1)
+    assert done.returncode == 0, done.stderr
+    assert "hangs: no output of any worker for" in done.stderr
+    assert "waits_here" in done.stderr
+    first = report_of_script(tmp_path)["rounds"][0]["first_cause"]
+    assert first["cause"] == "hang"
+    assert "state S (sleeping)" in first["evidence"][0]
+
+
+def test_who_left_early_is_named_with_those_that_wait(ddprun_bin, tmp_path):
+    done = script_job(ddprun_bin, tmp_path, "import os, signal\nif os.environ['RANK'] == '0':\n    signal.pause()\n", "--hang-timeout", 1)
+    assert done.returncode == 82, done.stderr
+    assert "rank 1 had ended before with exit code 0: perhaps it is waited for" in done.stderr
+
+
+def test_one_that_prints_now_and_then_is_left_alone(ddprun_bin, tmp_path):
+    """The sleep is the slow work of the script; only rank 1 prints, and one stream goes to a file without passing ddprun."""
+    done = script_job(ddprun_bin, tmp_path, "import os, sys, time\n"
+                      "for i in range(12):\n"
+                      "    time.sleep(0.3)\n"
+                      "    if os.environ['RANK'] == '1':\n"
+                      "        print('step', i, flush=True, file=sys.stderr if i < 6 else sys.stdout)\n",
+                      "--hang-timeout", 1.5, "--redirects", 2, "--log-dir", tmp_path / "logs")
+    assert done.returncode == 0, done.stderr
+    assert "hangs" not in done.stderr
+
+
+@pytest.mark.needs_torch_python
+def test_a_script_in_which_a_rank_skips_a_collective(ddprun_bin, tmp_path):
+    done = script_job(ddprun_bin, tmp_path, "import signal, torch, torch.distributed as dist\n"
+                      "dist.init_process_group('gloo')\n"
+                      "print('joined', flush=True)\n"
+                      "if dist.get_rank() == 0:\n"
+                      "    dist.all_reduce(torch.ones(3))\n"
+                      "else:\n"
+                      "    signal.pause()\n", "--hang-timeout", 10)
+    assert done.returncode == 82, done.stderr
+    assert "hangs: no output of any worker for 10 s" in done.stderr
+    causes = report_of_script(tmp_path)["rounds"][0]
+    assert causes["first_cause"]["cause"] == "hang"
+    assert any("waits_here" in line for line in causes["consequences"][0]["evidence"])
+
+
+def test_the_limits_are_shown_by_a_dry_run(ddprun_bin, data, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
+    shown = jobs.run([ddprun_bin, "--dry-run", "--hang-timeout", "60,save=300", config], cwd=tmp_path)
+    assert "step 60 s, evaluate 60 s, save 300 s, end 60 s, others learned from the run" in shown.stdout
+    wrong = jobs.run([ddprun_bin, "--hang-timeout", "auto", "--no-python", "true"], cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "--hang-timeout: expected seconds without output of any worker" in wrong.stderr

@@ -18,11 +18,13 @@ import launch_bench
 import measure
 import recovery_bench
 import rendezvous_bench
+import soak_bench
 import training_bench
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"launch": launch_bench.run, "training": training_bench.run, "checkpoint": checkpoint_bench.run,
-          "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run}
+          "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run}
+BY_NAME_ONLY = {"soak"}  # takes an hour
 
 
 def describe_machine() -> dict:
@@ -42,10 +44,12 @@ def describe_machine() -> dict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", metavar="what", help="launch, training, checkpoint, recovery, rendezvous; all when none is named")
+    parser.add_argument("what", nargs="*", metavar="what",
+                        help="launch, training, checkpoint, recovery, rendezvous, soak; all but soak when none is named")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="of the training and launch benchmarks: the tables and rows with this in their name")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the soak's faults (1)")
     parser.add_argument("--docs", action="store_true", help="write the newest tables of every benchmark to docs/benchmarks.md")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of ddprun and ddptrain")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results", help="folder of the figures")
@@ -58,7 +62,8 @@ def main() -> int:
     how = measure.How(arguments.quick, 1 if arguments.quick else arguments.repeats, arguments.only)
     machine = describe_machine()
     results = {"machine": machine, "quick": arguments.quick, "tables": []}
-    for name in arguments.what or SUITES:
+    soak_bench.seed = arguments.seed
+    for name in arguments.what or [name for name in SUITES if name not in BY_NAME_ONLY]:
         print(f"== {name}", flush=True)
         for table in SUITES[name](tools, how):
             results["tables"].append(table.as_dict())

@@ -680,6 +680,7 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
                                                           .only_device = place.only_device,
                                                           .signals_to_handle = plan_.signals_to_handle,
                                                           .node_address = job_ ? job_->own_address() : std::string(),
+                                                          .chaos = plan_.chaos,
                                                           .timer_file = file_timers_ ? file_timers_->path() : std::string()}),
                              .cpus = place.cpus};
   guardian_.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});

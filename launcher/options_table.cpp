@@ -106,6 +106,8 @@ constexpr std::array kTable{
                {}},
     OptionSpec{"help", 'h', Kind::kFlag, Group::kOutput, "", "", "print this", {}},
 
+    OptionSpec{
+        "chaos", 0, Kind::kValue, Group::kSeldom, "FAULTS", "", "rehearse: \"kill rank=1 step=100; hang rank=0 step=200\"", {}},
     OptionSpec{"local-ranks-filter", 0, Kind::kValue, Group::kSeldom, "RANKS", "", "show output of these local ranks only", {}},
     OptionSpec{"duplicate-stdout-filters",
                0,

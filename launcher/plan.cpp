@@ -12,6 +12,7 @@
 
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
+#include "common/fault.hpp"
 #include "launcher/detect.hpp"
 #include "launcher/options.hpp"
 #include "launcher/options_table.hpp"
@@ -207,6 +208,14 @@ class Planner {
     }
     keep("signals_to_handle", setting.value, setting.source);
 
+    if (const Setting* chaos = settings_.find("chaos")) {
+      if (!train())
+        throw UsageError("--chaos (" + chaos->source +
+                         ") goes with a train.json: a script has no steps that ddprun could count");
+      parse_faults(chaos->value, "--chaos");
+      plan_.chaos = chaos->value;
+      keep("chaos", chaos->value, chaos->source);
+    }
     const Setting* hang = settings_.find("hang-timeout");
     plan_.hang = hang_limits_of(hang, train() ? Workers::kTrainer : Workers::kScript);
     keep("hang_timeout", train() || !plan_.hang.watch ? describe(plan_.hang) : hang->value + " s without output",

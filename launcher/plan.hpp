@@ -69,6 +69,7 @@ struct Plan {
   std::chrono::milliseconds regroup_limit{0};  // kTrain: a lost worker is replaced beside the others within it; 0: never
   std::vector<int> signals_to_handle;
   HangLimits hang;
+  std::string chaos;  // faults to rehearse (common/fault.hpp); kTrain only
 
   bool json = false;  // console speaks JSON lines
   int verbosity = 0;  // -1 quiet, 0, 1, 2

@@ -71,6 +71,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (!old.contains("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
   if (settings.channel == ChannelUse::kGiven) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
+    if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     // ddptrain finds its LibTorch there when it is not where it was built with.
     if (const std::string libtorch = inherited_value("LIBTORCH"); !libtorch.empty()) {

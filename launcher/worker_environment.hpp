@@ -26,6 +26,7 @@ struct WorkerSettings {
   std::vector<WorkerPlace::Variable> only_device{};  // --virtual-local-rank: LOCAL_RANK is 0 and these are set
   std::vector<int> signals_to_handle{};              // the agent's, for TORCHELASTIC_SIGNALS_TO_HANDLE
   std::string node_address{};                        // for workers with a channel: where other nodes reach this one
+  std::string chaos{};                               // --chaos, for workers with a channel; empty: none
   std::string timer_file{};                          // TORCHELASTIC_TIMER_FILE; empty: as inherited
 };
 

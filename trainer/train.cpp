@@ -63,6 +63,7 @@ std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work
         share.own_size == 0 ? 0 : batch.labels.size(0);  // an empty share has a stand-in that weighs nothing
 
     work.status.at(channel::Stage::kForward);
+    work.faults.take(state.step, samples);
     work.parallel->before_forward(sync);
     const at::Tensor logits = state.model->forward(on_device(batch.images, work.device));
     work.parallel->before_backward(logits, sync);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -203,6 +204,9 @@ void Worker::connect_agent() {
 void Worker::read_config() {
   if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
     faults_ = Faults(parse_fault(fault), environment_.rank, environment_.restart_count);
+  } else if (const char* rehearsal = std::getenv("DDPTRAIN_CHAOS"); rehearsal != nullptr && *rehearsal != '\0') {
+    faults_ = Faults(parse_faults(rehearsal, "--chaos"), environment_.rank, environment_.restart_count,
+                     std::filesystem::path(options_.run_dir) / "chaos");
   }
   config_ = load_config(options_.config, options_.overrides);
   if (config_.batch_size < environment_.world_size) {

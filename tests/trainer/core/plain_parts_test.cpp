@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "tests/common/temporary_folder.hpp"
 #include "trainer/failure.hpp"
 #include "trainer/fault_injection.hpp"
 #include "trainer/options.hpp"
@@ -126,6 +127,21 @@ TEST(Fault, strikesAtItsStepOrAtTheFirstSaveAfterIt) {
   const Faults in_save(parse_fault("oom step=5 phase=saving"), 0, 0);
   EXPECT_NO_THROW(in_save.at(FaultPhase::kSaving, 4));
   EXPECT_THROW(in_save.at(FaultPhase::kSaving, 7), std::bad_alloc);
+}
+
+TEST(Faults, OfARehearsalEachHappensOnceInARunDirectory) {
+  const test::TemporaryFolder folder;
+  const auto faults = parse_faults("oom rank=1 step=5; kill step=9 rank=all;", "--chaos");
+  ASSERT_EQ(faults.size(), 2U);
+  EXPECT_EQ(faults[0].restart, std::nullopt) << "whichever round comes there";
+  const auto marks = folder.path() / "chaos";
+  EXPECT_THROW(Faults(faults, 1, 3, marks).at(FaultPhase::kStep, 5), std::bad_alloc);
+  EXPECT_NO_THROW(Faults(faults, 1, 4, marks).at(FaultPhase::kStep, 5)) << "the step is done again";
+  EXPECT_TRUE(std::filesystem::exists(marks / "fault-0-rank-1"));
+  EXPECT_TRUE(Faults(faults, 0, 4, marks).due(FaultPhase::kStep, 9));
+  for (const char* bad : {"", ";", "kill; nothing", "kill rank=1 kill step=2"}) {
+    EXPECT_THROW(parse_faults(bad, "--chaos"), UsageError) << bad;
+  }
 }
 
 TEST(Fault, killsAndExits) {

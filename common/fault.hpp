@@ -1,0 +1,41 @@
+// Faults on order: one rank of ddptrain dies, fails or hangs at an exact point of a run. Read by ddptrain (DDPTRAIN_FAULT, for
+// tests) and by ddprun (--chaos, for rehearsals, which hands it on). The specification of one is
+//
+//     KIND [rank=N|all] [step=N] [restart=N|any] [phase=PHASE] [above=SAMPLES]
+//
+// KIND: kill (SIGKILL to itself), segv, exit=CODE, oom (as an allocator that refuses), nan (the step's loss is not a number),
+// hang (of the training thread), stop (SIGSTOP to itself: of the whole process). `step` counts finished steps when it happens
+// (default 0), `rank` is 0 by default, and `restart` names the process whose TORCHELASTIC_RESTART_COUNT it is. PHASE: joining
+// (before the group is made), step (default; at the start of that step), backward (in the middle of its backward pass),
+// optimizer (before its update), saving (in the middle of writing the first checkpoint of at least that step), evaluating, exit
+// (at the very end). Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun {
+
+enum class FaultKind { kKill, kSegv, kExit, kOom, kNan, kHang, kStop };
+enum class FaultPhase { kJoining, kStep, kBackward, kOptimizer, kSaving, kEvaluating, kExit };
+
+struct Fault {
+  FaultKind kind = FaultKind::kKill;
+  int exit_code = 1;
+  std::optional<int> rank = 0;  // nullopt: all
+  std::int64_t step = 0;
+  std::optional<int> restart = 0;  // nullopt: any
+  FaultPhase phase = FaultPhase::kStep;
+  std::optional<std::int64_t> above{};  // kOom: whenever more samples than that go through the model at once, from `step` on
+};
+
+// Throws UsageError that says what was expected. `where` names the setting.
+Fault parse_fault(std::string_view specification, const std::string& where = "DDPTRAIN_FAULT");
+
+// Several, with semicolons between them; each happens in whatever round comes to its step, unless it says `restart`.
+std::vector<Fault> parse_faults(std::string_view specification, const std::string& where);
+
+}  // namespace ddprun

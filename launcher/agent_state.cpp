@@ -600,6 +600,7 @@ FailedRound AgentState::record_of(const Failure& first) const {
   const Worker& culprit = workers_[static_cast<std::size_t>(first.local_rank)];
   record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
   record.step = first.step;
+  if (culprit.error) record.shrink = culprit.error->shrink;
   record.resumed_from = resumed_from_;
   record.newest_checkpoint = newest_checkpoint_;
   record.lasted = first_failure_ns_

@@ -178,6 +178,7 @@ void Console::hear(int rank, const channel::WorkerError& message) {
 }
 
 void Console::hear(int, const channel::CheckpointPublished& message) {
+  newest_checkpoint_ = message.path;
   say(1, "checkpoint of step " + format_count(message.step) +
              printed(" (%.1f MB, training stood still for %.0f ms): ", static_cast<double>(message.bytes) / 1e6,
                      1000 * message.pause_s) +
@@ -251,6 +252,7 @@ void Console::tell_script_failure(const RoundFailed& event) {
 
 void Console::see(const RoundFailed& event) {
   writer_.set_bar("");
+  ++failures_["rank " + std::to_string(event.first.rank) + ": " + name_of(event.first.cause)];
   if (!train()) return tell_script_failure(event);
   tell_failure(event.first);
   for (const Failure& failure : event.consequences) {
@@ -285,6 +287,21 @@ void Console::see(const StopRequested& event) {
   for (const std::string& line : early_leavers(left_, stop)) complain(line);
 }
 
+// What is not in the last failure: those before it, how far training has come, where the next start goes on.
+void Console::tell_where_it_stands() {
+  int failures = 0;
+  std::string causes;
+  for (const auto& [what, count] : failures_) {
+    failures += count;
+    causes += (causes.empty() ? "" : ", ") + what + " (" + std::to_string(count) + ")";
+  }
+  if (failures > 1) complain(counted(failures, "round") + " failed: " + causes);
+  if (figures_.step <= 0) return;
+  const std::string where =
+      "training had come to step " + format_count(figures_.step) + " of " + format_count(figures_.steps_total);
+  complain(where + (newest_checkpoint_.empty() ? "" : "; the next start goes on from " + newest_checkpoint_));
+}
+
 void Console::see(const RunEnded& event) {
   writer_.set_bar("");
   const std::string time = format_duration(static_cast<double>(event.time_ns - started_ns_) / 1e9);
@@ -297,6 +314,7 @@ void Console::see(const RunEnded& event) {
     writer_.line(Stream::kStdout, text + "in " + time + restarts + ", " + plan_.run_dir.string());
     return;
   }
+  if (train()) tell_where_it_stands();
   complain("ended with exit code " + std::to_string(event.exit_code) + (event.why.empty() ? "" : ": " + event.why) + " (" +
            time + restarts + (facts_.report.empty() ? "" : "; report: " + facts_.report.string()) + ")");
 }

@@ -49,6 +49,7 @@ class Console : public RunObserver {
            const std::string& text);       // on stdout for a train.json, on stderr for a script, whose stdout is its own
   void complain(const std::string& text);  // always, on stderr
   void tell_failure(const Failure& failure);
+  void tell_where_it_stands();
   void tell_script_failure(const RoundFailed& event);
   bool was_seen(const Failure& failure) const;  // its stderr, on this console
 
@@ -57,9 +58,11 @@ class Console : public RunObserver {
   ConsoleWriter& writer_;
   bool bar_ = false;
   ProgressMeter meter_;
-  channel::Progress figures_;         // the newest of rank 0, with the figures of the newest logged step
-  std::map<int, std::int64_t> pids_;  // of this round
-  std::map<int, std::int64_t> left_;  // rank -> when it ended well without being asked to, in this round
+  channel::Progress figures_;            // the newest of rank 0, with the figures of the newest logged step
+  std::map<int, std::int64_t> pids_;     // of this round
+  std::map<int, std::int64_t> left_;     // rank -> when it ended well without being asked to, in this round
+  std::map<std::string, int> failures_;  // "rank 1: hang" -> rounds that failed so first
+  std::string newest_checkpoint_;        // of this invocation
   int workers_here_ = 0;
   std::string last_notice_;  // said once, however often it comes
   std::int64_t started_ns_ = 0;

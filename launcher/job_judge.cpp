@@ -21,6 +21,7 @@ constexpr std::size_t kRemembered = kMostSameFailures;
 static_assert(static_cast<int>(FailureCause::kHang) == static_cast<int>(kLastCause) &&
               static_cast<int>(FailureCause::kSpawn) == static_cast<int>(Cause::kSpawn));
 
+// What a worker learned from running out of memory does not come over the network: there its restart counts like any other.
 FailedRound record_of(const rendezvous::FailureReport& report) {
   FailedRound round;
   round.cause = static_cast<Cause>(report.cause);

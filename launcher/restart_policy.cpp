@@ -58,11 +58,15 @@ bool is_stuck(std::span<const FailedRound> history, int rounds) {
   return true;
 }
 
+bool is_free(const FailedRound& round) {
+  return round.cause == Cause::kOutOfMemory && round.shrink == channel::Shrink::kDone;
+}
+
 RestartsUsed restarts_used(std::span<const FailedRound> history, const RestartLimits& limits) {
   RestartsUsed used;
   for (const FailedRound& round : history.first(history.size() - 1)) {
     if (limits.refill_by_progress && made_progress(round)) used = {};
-    ++used.all;
+    if (!is_free(round)) ++used.all;
     if (round.cause == history.back().cause) ++used.for_cause;
   }
   if (limits.refill_by_progress && made_progress(history.back())) used = {};
@@ -132,6 +136,12 @@ RestartDecision decide_restart(std::span<const FailedRound> history, const Resta
   const std::optional<int> for_cause = rules.of_cause[static_cast<std::size_t>(last.cause)];
   const char* hopeless = why_hopeless(last.cause);
   if (hopeless != nullptr && (!for_cause || !may_be_restarted(last.cause))) return GiveUp{exit_code_of(last), hopeless};
+
+  // Halving ends by itself, so it needs no budget; a policy may forbid it.
+  if (last.cause == Cause::kOutOfMemory && last.shrink == channel::Shrink::kNothingLeft)
+    return GiveUp{exit_code_of(last), "out of memory with nothing left to shrink"};
+  if (is_free(last) && for_cause.value_or(1) > 0)
+    return Restart{{}, "the same global batch in smaller pieces, which costs no restart"};
 
   const std::string budget = std::to_string(limits.max_restarts);
   if (used.all >= limits.max_restarts) {

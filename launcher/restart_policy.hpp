@@ -42,11 +42,12 @@ struct RestartLimits {
 struct FailedRound {
   Cause cause = Cause::kExitCode;  // of the first cause
   int rank = -1;
-  ExitStatus status;                    // of the first cause's worker
-  std::int64_t step = -1;               // last one the rank reported; -1: it reports none
-  std::int64_t resumed_from = -1;       // newest checkpoint when the round began
-  std::int64_t newest_checkpoint = -1;  // newest one when it ended
-  std::chrono::nanoseconds lasted{};    // from its start to the first cause
+  ExitStatus status;                                        // of the first cause's worker
+  std::int64_t step = -1;                                   // last one the rank reported; -1: it reports none
+  std::int64_t resumed_from = -1;                           // newest checkpoint when the round began
+  std::int64_t newest_checkpoint = -1;                      // newest one when it ended
+  std::chrono::nanoseconds lasted{};                        // from its start to the first cause
+  channel::Shrink shrink = channel::Shrink::kNothingKnown;  // out of memory: whether the next round needs less
 };
 
 struct Restart {

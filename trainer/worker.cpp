@@ -12,6 +12,7 @@
 #include <exception>
 #include <filesystem>
 #include <future>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -27,6 +28,7 @@
 #include "trainer/failure.hpp"
 #include "trainer/failure_history.hpp"
 #include "trainer/kept_history.hpp"
+#include "trainer/memory_fit.hpp"
 #include "trainer/parallel/agent_channel.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/environment.hpp"
@@ -92,6 +94,8 @@ class Worker {
   void read_config();
   void join_peers();
   bool claim_directory();
+  std::filesystem::path fit_file() const;
+  void take_what_fits();
   void prepare_state();
   void prepare_workspace();
   void open_ledger();
@@ -257,7 +261,29 @@ bool Worker::claim_directory() {
   return false;
 }
 
+std::filesystem::path Worker::fit_file() const {
+  return directory_.layout.root / "memory-fit.json";
+}
+
+// Without a shared disk each node knows what its own ranks have learned; all ranks go by the smallest.
+void Worker::take_what_fits() {
+  constexpr std::int64_t kAnything = std::numeric_limits<std::int64_t>::max();
+  const auto agreed = [this](std::int64_t own) {
+    const std::int64_t smallest = peers_->smallest(own > 0 ? own : kAnything);
+    return smallest == kAnything ? 0 : smallest;
+  };
+  MemoryFit fit = read_fit(fit_file(), fit_key(config_, device_->str()));
+  fit = {agreed(fit.micro_batch_size), agreed(fit.eval_batch_size)};
+  if (fit == MemoryFit{}) return;
+  apply_fit(config_, fit);
+  if (peers_->rank() != 0) return;
+  std::fprintf(stderr, "ddptrain: as learned from running out of memory (%s): micro-batch %lld, evaluation batch %lld\n",
+               fit_file().c_str(), static_cast<long long>(config_.micro_batch_size),
+               static_cast<long long>(config_.eval_batch_size));
+}
+
 void Worker::prepare_state() {
+  take_what_fits();
   length_ = run_length(config_, data_.train.size());
   const auto& images = data_.train.images;
   if (!state_is_whole_) {
@@ -401,6 +427,20 @@ Warn Worker::warn() {
 
 int Worker::fail(const std::exception_ptr& error) {
   Failure failure = classify(error);
+  Shrinking shrinking;
+  if (failure.kind == channel::ErrorKind::kOutOfMemory) {
+    shrinking = shrink_after(status_.phase(), config_, environment_.world_size);
+    failure.message += shrinking.text;
+  }
+  if (shrinking.how == channel::Shrink::kDone) {
+    const std::string key = fit_key(config_, device_->str());
+    // What is not kept would run out again, so that restart has its price.
+    const bool kept = write_fit(fit_file(), key, smaller_fit(shrinking.fit, read_fit(fit_file(), key)));
+    if (!kept) {
+      shrinking.how = channel::Shrink::kNothingKnown;
+      failure.message += " (but " + fit_file().string() + " cannot be written)";
+    }
+  }
   if (failure.kind == channel::ErrorKind::kLostPeer) failure.message += " (after step " + std::to_string(status_.step()) + ")";
   std::fprintf(stderr, "ddptrain: rank %d: %s\n", environment_.rank, failure.message.c_str());
   if (agent_) {
@@ -414,6 +454,7 @@ int Worker::fail(const std::exception_ptr& error) {
     report.bytes_free = failure.bytes_free;
     report.time_ns = realtime_ns();
     report.exit_code = failure.exit_code;
+    report.shrink = shrinking.how;
     agent_->send(report);
   }
   // A checkpoint that is being written is worth more than the time it takes; whoever wants us gone sooner says so.

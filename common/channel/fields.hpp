@@ -17,6 +17,10 @@ struct NamesOf<Phase> {
   static constexpr std::array<std::string_view, 6> value{"starting", "joining", "running", "saving", "evaluating", "done"};
 };
 template <>
+struct NamesOf<Shrink> {
+  static constexpr std::array<std::string_view, 3> value{"unknown", "done", "nothing_left"};
+};
+template <>
 struct NamesOf<Stage> {
   static constexpr std::array<std::string_view, 6> value{"loading", "forward", "backward", "loss", "optimizer", "meeting"};
 };
@@ -119,6 +123,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("time_ns", m.time_ns);
     visit("fatal", m.fatal);
     visit("exit_code", m.exit_code);
+    visit("shrink", m.shrink);
   } else if constexpr (std::is_same_v<M, CheckpointPublished>) {
     visit("step", m.step);
     visit("path", m.path);

@@ -62,6 +62,9 @@ enum class ErrorKind {
   kCheckpoint,   // saving failed (training goes on), or nothing valid to resume from
 };
 
+// After running out of memory: whether the next process will ask for less.
+enum class Shrink { kNothingKnown, kDone, kNothingLeft };
+
 struct WorkerError {
   ErrorKind kind = ErrorKind::kException;
   std::string message{};
@@ -73,6 +76,7 @@ struct WorkerError {
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
   bool fatal = true;         // false: a warning, the worker goes on
   int exit_code = 1;         // what the worker will exit with when fatal
+  Shrink shrink = Shrink::kNothingKnown;
 };
 
 struct CheckpointPublished {

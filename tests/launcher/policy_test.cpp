@@ -134,6 +134,21 @@ TEST(RestartPolicy, ARoundThatGotOnIsNoInstantCrash) {
   }
 }
 
+TEST(RestartPolicy, ShrinkingAfterOutOfMemoryCostsNothing) {
+  FailedRound shrunk = crashed_round(84);
+  shrunk.cause = Cause::kOutOfMemory;
+  shrunk.shrink = channel::Shrink::kDone;
+  std::vector<FailedRound> history{shrunk};
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 0})), -1);
+  history = {shrunk, shrunk, shrunk, crashed_round()};
+  EXPECT_EQ(std::get<Restart>(decide_restart(history, {.max_restarts = 1})).why, "restart 1 of 1");
+  FailedRound smallest = shrunk;
+  smallest.shrink = channel::Shrink::kNothingLeft;
+  const RestartDecision end = decide_restart(std::span(&smallest, 1), {.max_restarts = 3});
+  EXPECT_EQ(code_of(end), 84);
+  EXPECT_EQ(std::get<GiveUp>(end).why, "out of memory with nothing left to shrink");
+}
+
 // ---- --restart-policy ----
 
 RestartLimits policy_limits(const std::string& text) {

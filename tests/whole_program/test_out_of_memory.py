@@ -1,0 +1,55 @@
+"""ddptrain runs out of memory: the same global batch in smaller pieces, learned once, kept for the next start. The allocator's refusal
+is injected where more samples than fit go through the model at once."""
+
+import json
+import pathlib
+
+import jobs
+import pytest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+def train(ddprun, folder: pathlib.Path, data: pathlib.Path, fault: str, *flags, **changes):
+    config = jobs.write_config(folder / "train.json", jobs.config(data, **changes))
+    return jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", folder / "run", *flags, config], DDPTRAIN_FAULT=fault)
+
+
+def test_the_same_batch_goes_through_in_smaller_pieces(ddprun_bin, data, tmp_path):
+    (tmp_path / "calm").mkdir()
+    assert train(ddprun_bin, tmp_path / "calm", data, "").returncode == 0
+    # Rank 1 has room for 5 samples from step 10 on: 16 do not fit, nor do 8.
+    done = train(ddprun_bin, tmp_path, data, "oom rank=1 restart=any step=10 above=5", "--max-restarts", 0)
+    assert done.returncode == 0, done.stderr
+    report = jobs.report(tmp_path / "run")
+    causes = [r["first_cause"] for r in report["rounds"] if r["first_cause"]]
+    assert [(c["cause"], c["rank"]) for c in causes] == [("out_of_memory", 1)] * 2
+    assert "goes on with a micro-batch of 8 samples instead of 16, the global batch stays" in causes[0]["message"]
+    assert "goes on with a micro-batch of 4 samples instead of 8" in causes[1]["message"]
+    assert json.loads((tmp_path / "run" / "memory-fit.json").read_text())["micro_batch_size"] == 4
+    jobs.assert_each_sample_once(tmp_path / "run", 2)
+    ours, theirs = jobs.losses(tmp_path / "run"), jobs.losses(tmp_path / "calm" / "run")
+    assert [step for step, _ in ours] == [step for step, _ in theirs]
+    assert [loss for _, loss in ours] == pytest.approx([loss for _, loss in theirs], rel=2e-4)
+    # The next start begins with what was learned, and does not run out again.
+    again = train(ddprun_bin, tmp_path, data, "oom rank=1 restart=any above=5", "--max-restarts", 0, epochs=3)
+    assert again.returncode == 0, again.stderr
+    assert "as learned from running out of memory" in again.stderr
+    assert len(jobs.report(tmp_path / "run")["rounds"]) == 4
+
+
+def test_one_sample_that_does_not_fit_ends_with_a_code_of_its_own(ddprun_bin, data, tmp_path):
+    done = train(ddprun_bin, tmp_path, data, "oom rank=all restart=any above=0", batch_size=4)
+    assert done.returncode == 84, done.stderr
+    assert "the micro-batch is 1 sample already, so nothing is left to shrink" in done.stderr
+    assert len(jobs.report(tmp_path / "run")["rounds"]) == 2  # 2 samples, 1 sample
+
+
+def test_an_evaluation_that_does_not_fit_shrinks_its_own_batch(ddprun_bin, data, tmp_path):
+    done = train(ddprun_bin, tmp_path, data, "oom rank=0 step=20 phase=evaluating", "--max-restarts", 0, eval_batch_size=100)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "memory-fit.json").read_text()) == {
+        "eval_batch_size": 50, "micro_batch_size": 0, "for": json.loads((tmp_path / "run" / "memory-fit.json").read_text())["for"]}

@@ -32,7 +32,7 @@ def expected_causes(faults: list[str]) -> dict[str, int]:
     return counts
 
 
-def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = 3) -> list[str]:
+def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = 2) -> list[str]:
     """Neither the budget nor a pause stands in the way: the faults come faster than any real ones."""
     policy = folder / "policy.json"
     policy.write_text(json.dumps({"max_restarts": 2 * len(faults), "same_failure_rounds": 0,

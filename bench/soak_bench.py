@@ -1,19 +1,21 @@
-"""The soak: a job of two workers into which faults of all kinds are injected, drawn from a seed, five seconds apart on average; in the
-end its weights are those of the undisturbed run, every fault has been counted and nothing is left. And what the agent itself
-costs: its memory over 1,000 restarts, and its CPU time while workers train.
+"""The soak: jobs of two workers, of one agent and of two, into which faults of all kinds are injected, drawn from a seed, five seconds
+apart on average; in the end their weights are those of the undisturbed run, every fault has been counted and nothing is left. And
+what the agent itself costs: its memory over 1,000 restarts, and its CPU time while workers train.
 
-    ./dev bench soak --seed 7        300 faults, about an hour;  --quick: 20 faults, one second apart
+    ./dev bench soak --seed 7        300 faults for each of two jobs, about two hours
+    ./dev bench soak --seed 7 --faults 30 --only faults       a tenth of it;  --quick: 20 faults, one second apart
 """
 
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
-from measure import How, Row, Series, Table, Tools, environment, progress, timed
+from measure import How, Row, Series, Table, Tools, environment, progress
 from training_bench import DATA
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "whole_program"))
@@ -22,7 +24,8 @@ import rehearsal  # noqa: E402
 
 RESTARTS = 1000
 WATCHED_SECONDS = 20
-seed = 1  # set by bench.py
+seed = 1  # this and the number of faults are set by bench.py
+faults = 300
 
 
 def settings(steps: int) -> dict:
@@ -31,41 +34,34 @@ def settings(steps: int) -> dict:
             "log": {"every_steps": 100, "tensorboard": False}, "checkpoint": {"every_seconds": 2, "keep": 2}}
 
 
-def train(tools: Tools, folder: pathlib.Path, name: str, steps: int, flags: list[str]) -> float:
-    config = folder / f"{name}.json"
-    config.write_text(json.dumps(settings(steps)), encoding="utf-8")
-    return timed([tools.ddprun, "-q", "--nproc-per-node", "2", "--run-dir", str(folder / name), *flags, str(config)],
-                 timeout=6 * 3600, env=environment())
-
-
-def soak(tools: Tools, folder: pathlib.Path, faults_wanted: int, apart: float) -> float:
-    """Percent of the time that was useful."""
-    pilot = 2000
-    train(tools, folder, "pilot", pilot, [])
-    training_s = jobs.report(folder / "pilot")["time"]["training_s"]
-    steps = int(faults_wanted * apart * pilot / training_s)
-    progress(f"{steps} steps at {pilot / training_s:.0f} steps/s, {faults_wanted} faults, seed {seed}")
-    train(tools, folder, "calm", steps, [])
-    faults = rehearsal.draw(seed, count=faults_wanted, steps=steps, workers=2, hangs=faults_wanted // 10)
-    before = rehearsal.things_that_stay(folder)
-    # Whole command lines are limited to 128 KiB an argument; 300 faults are 15.
-    train(tools, folder, "run", steps, rehearsal.flags(folder, faults, hang_timeout=2))
-    report = jobs.report(folder / "run")
-    wrong = []
-    if jobs.weights_digest(folder / "run") != jobs.weights_digest(folder / "calm"):
-        wrong.append("the weights differ from those of the undisturbed run")
-    if report["failures"] != rehearsal.expected_causes(faults) or rehearsal.struck(folder / "run") != len(faults):
-        wrong.append(f"counted {report['failures']}, injected {rehearsal.expected_causes(faults)}")
-    left = {what: now - before[what] for what, now in rehearsal.things_that_stay(folder).items()}
-    left["temporary files"] -= {"run.json"}
-    if any(left.values()):
-        wrong.append(f"left behind: {left}")
-    if wrong:
-        sys.exit(f"soak with seed {seed}: " + "; ".join(wrong))
+def useful_percent(report: dict) -> float:
     parts = {name: value for name, value in report["time"].items() if name != "lost_s"}
     useful = parts["training_s"] + parts["evaluation_s"] - report["time"]["lost_s"]
     progress(f"{report['failures']}, {report['steps_lost']} steps lost; seconds: {parts}")
     return 100 * useful / sum(parts.values())
+
+
+def soak(tools: Tools, place: rehearsal.Place, faults_wanted: int, apart: float) -> list[Row]:
+    """The share of the time that was useful, of a job of one agent and of one of two, each with faults of its own."""
+    pilot = 2000
+    place.train(tools.ddprun, "pilot", settings(pilot), 1, [])
+    speed = pilot / jobs.report(place.folder / "pilot")["time"]["training_s"]
+    steps = int(faults_wanted * apart * speed)
+    progress(f"{steps} steps at {speed:.0f} steps/s, {faults_wanted} faults for each job, seed {seed}")
+    place.train(tools.ddprun, "calm", settings(steps), 1, [], timeout=6 * 3600)
+    rows = []
+    for agents in (1, 2):
+        faults = rehearsal.draw(1000 * agents + seed, count=faults_wanted, steps=steps, workers=2, hangs=faults_wanted // 10)
+        name = f"run-{agents}"
+        # An argument is limited to 128 KiB; 300 faults are 15.
+        text = place.train(tools.ddprun, name, settings(steps), agents, rehearsal.flags(place.folder, faults), timeout=6 * 3600)
+        if wrong := place.what_is_wrong("calm", name, faults):
+            kept = tempfile.mkdtemp(prefix="ddprun-soak-failed-")
+            shutil.copytree(place.folder, kept, dirs_exist_ok=True, symlinks=True)
+            sys.exit(f"{text[-3000:]}\nsoak with seed {seed}, {agents} agents: {'; '.join(wrong)}\nkept in {kept}")
+        rows.append(Row(f"useful share of the time, {faults_wanted} faults {apart:g} s apart, {agents} agent{'s' * (agents > 1)}, seed {seed}",
+                        "%", Series([useful_percent(jobs.report(place.folder / name))]), None, larger_is_better=True))
+    return rows
 
 
 def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float:
@@ -105,13 +101,15 @@ def agent_cpu_percent(tools: Tools, folder: pathlib.Path, watched: float) -> flo
 
 
 def run(tools: Tools, how: How) -> list[Table]:
-    faults, apart = (20, 1.0) if how.quick else (300, 5.0)
+    number, apart = (20, 1.0) if how.quick else (faults, 5.0)
     with tempfile.TemporaryDirectory(prefix="ddprun-soak-") as name:
         folder = pathlib.Path(name)
-        rows = [Row("agent's CPU time while 2 workers train", "%",
-                    Series([agent_cpu_percent(tools, folder, 5 if how.quick else WATCHED_SECONDS)]), None, at_most=0.1),
-                Row(f"agent's memory, growth over {RESTARTS} restarts", "MB", Series([memory_growth_mb(tools, folder, RESTARTS)]), None,
-                    at_most=1),
-                Row(f"useful share of the time, {faults} faults {apart:g} s apart, seed {seed}", "%",
-                    Series([soak(tools, folder, faults, apart)]), None, larger_is_better=True)]
+        rows = []
+        if not how.only or how.only in "agent":
+            rows += [Row("agent's CPU time while 2 workers train", "%",
+                         Series([agent_cpu_percent(tools, folder, 5 if how.quick else WATCHED_SECONDS)]), None, at_most=0.1),
+                     Row(f"agent's memory, growth over {RESTARTS} restarts", "MB", Series([memory_growth_mb(tools, folder, RESTARTS)]), None,
+                         at_most=1)]
+        if not how.only or how.only in "faults":
+            rows += soak(tools, rehearsal.Place(folder), number, apart)
     return [Table("Failures", "", rows)]

@@ -49,7 +49,8 @@ fs::path tidy(const fs::path& root) {
 // What may be there before config.json is: a run that was killed at its very beginning, a token, the logs of scripts.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" ||
-         name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-");
+         name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-") || name.starts_with(".token.tmp-") ||
+         name.starts_with("..token.tmp-");  // another node, which is just making it
 }
 
 bool is_of_a_run(const std::string& name) {

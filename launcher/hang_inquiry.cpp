@@ -155,10 +155,12 @@ void HangInquiry::judge() {
     looks.push_back(suspect.look);
   }
   verdict_ = judge_hang(looks);
-  // When all ranks here wait, the one that they wait for may be on another node, whose agent is about to find it.
+  // When all ranks here wait, the one that they wait for may be on another node, whose agent finds it: after its own limit, and
+  // it takes stacks.
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_look_) {
     second_look_ = true;
-    timer_.expires_after(2 * kAnswerTime);
+    const auto silent = watch_.silence_of(verdict_.culprits.front() - round_.rank_offset, Clock::now()).lasted;
+    timer_.expires_after(std::max(watch_.longest_elsewhere() - silent, HangWatch::Duration{}) + kAnswerTime + kAllStacks);
     timer_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
       if (moved_since()) {

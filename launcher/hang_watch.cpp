@@ -86,6 +86,15 @@ HangWatch::Silence HangWatch::silence_of(int rank, Time now) const {
           .learned = !limits_.given[pace_index(silent.pace)]};
 }
 
+HangWatch::Duration HangWatch::longest_elsewhere() const {
+  Duration longest{};
+  for (const Pace pace : {Pace::kStep, Pace::kEvaluate, Pace::kSave}) {
+    const Duration there = limits_.given[pace_index(pace)] ? limit_of(pace) : std::max(limit_of(pace), kBeforeAnythingIsKnown);
+    longest = std::max(longest, there);
+  }
+  return longest;
+}
+
 HangWatch::Duration HangWatch::limit_of(Pace pace) const {
   if (const auto& given = limits_.given[pace_index(pace)]) return *given;
   const auto& longest = longest_[pace_index(pace)];

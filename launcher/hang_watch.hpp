@@ -57,6 +57,8 @@ class HangWatch {
     bool learned = false;
   };
   Silence silence_of(int rank, Time now) const;
+  // The longest that an agent of another node waits, which may have learned less.
+  Duration longest_elsewhere() const;
 
  private:
   struct Worker {

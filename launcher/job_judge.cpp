@@ -21,7 +21,6 @@ constexpr std::size_t kRemembered = kMostSameFailures;
 static_assert(static_cast<int>(FailureCause::kHang) == static_cast<int>(kLastCause) &&
               static_cast<int>(FailureCause::kSpawn) == static_cast<int>(Cause::kSpawn));
 
-// What a worker learned from running out of memory does not come over the network: there its restart counts like any other.
 FailedRound record_of(const rendezvous::FailureReport& report) {
   FailedRound round;
   round.cause = static_cast<Cause>(report.cause);
@@ -31,6 +30,7 @@ FailedRound record_of(const rendezvous::FailureReport& report) {
   round.resumed_from = report.resumed_from;
   round.newest_checkpoint = report.newest_checkpoint;
   round.lasted = std::chrono::nanoseconds(report.lasted_ns);
+  round.shrink = report.shrink;
   return round;
 }
 
@@ -87,6 +87,7 @@ rendezvous::FailureReport report_of(const Failure& failure, const FailedRound& r
   report.resumed_from = record.resumed_from;
   report.newest_checkpoint = record.newest_checkpoint;
   report.lasted_ns = record.lasted.count();
+  report.shrink = record.shrink;
   report.time_ns = failure.time_ns;
   report.message = failure.message;
   return report;
@@ -134,7 +135,7 @@ rendezvous::Verdict judge(const rendezvous::FailureReport& first, const rendezvo
   verdict.why = restart.why;
   verdict.delay = restart.delay;
   verdict.after = before;
-  verdict.after.used = used + 1;
+  verdict.after.used = used + (is_free(last) ? 0 : 1);
   ++used_for_cause;
   verdict.after.memory = remember(memory);
   return verdict;

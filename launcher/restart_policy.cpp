@@ -58,10 +58,6 @@ bool is_stuck(std::span<const FailedRound> history, int rounds) {
   return true;
 }
 
-bool is_free(const FailedRound& round) {
-  return round.cause == Cause::kOutOfMemory && round.shrink == channel::Shrink::kDone;
-}
-
 RestartsUsed restarts_used(std::span<const FailedRound> history, const RestartLimits& limits) {
   RestartsUsed used;
   for (const FailedRound& round : history.first(history.size() - 1)) {
@@ -97,6 +93,10 @@ std::string pause_text(std::chrono::milliseconds time) {
 
 bool made_progress(const FailedRound& round) {
   return round.newest_checkpoint > round.resumed_from;
+}
+
+bool is_free(const FailedRound& round) {
+  return round.cause == Cause::kOutOfMemory && round.shrink == channel::Shrink::kDone;
 }
 
 bool may_be_restarted(Cause cause) {

@@ -72,6 +72,9 @@ struct RestartsUsed {
 // The same where only the last rounds are known, at least rules.same_failure_rounds of them.
 RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, const RestartsUsed& used);
 
+// The round after it needs less memory: it costs nothing of the budget.
+bool is_free(const FailedRound& round);
+
 // Whether a restart can help against such a failure at all, if only when the policy's file asks for it.
 bool may_be_restarted(Cause cause);
 

@@ -22,6 +22,8 @@ inline constexpr Refusal kLast<Refusal> = Refusal::kOver;
 template <>
 inline constexpr OverReason kLast<OverReason> = OverReason::kMembershipChange;
 template <>
+inline constexpr channel::Shrink kLast<channel::Shrink> = channel::Shrink::kNothingLeft;
+template <>
 inline constexpr channel::StoreRequest::Op kLast<channel::StoreRequest::Op> = channel::StoreRequest::Op::kNumKeys;
 template <>
 inline constexpr channel::StoreReply::Status kLast<channel::StoreReply::Status> = channel::StoreReply::Status::kError;
@@ -84,6 +86,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("lasted_ns", m.lasted_ns);
     visit("time_ns", m.time_ns);
     visit("skew_ns", m.skew_ns);
+    visit("shrink", m.shrink);
     visit.text("message", m.message, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, Done>) {
     visit("round", m.round);

@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -131,6 +131,7 @@ struct FailureReport {
   std::int64_t lasted_ns = 0;
   std::int64_t time_ns = 0;  // CLOCK_REALTIME of the node
   std::int64_t skew_ns = 0;  // the coordinator's clock minus the node's, as far as the node knows
+  channel::Shrink shrink = channel::Shrink::kNothingKnown;  // out of memory: whether the next round needs less
   std::string message{};
   std::int64_t coordinator_time_ns() const {  // wraps instead of overflowing: the numbers may be anybody's
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns) + static_cast<std::uint64_t>(skew_ns));

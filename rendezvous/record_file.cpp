@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -85,6 +86,18 @@ RememberedNode node_of(const Json& json) {
   return node;
 }
 
+fs::path lock_of(const fs::path& file) {
+  return file.string() + ".lock";
+}
+
+// The one who had it before may have removed it between our opening and locking it.
+bool is_still_at(int opened, const fs::path& path) {
+  struct stat ours {
+  }, there{};
+  return ::fstat(opened, &ours) == 0 && ::stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
+         ours.st_dev == there.st_dev;
+}
+
 }  // namespace
 
 std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::string& name) {
@@ -93,12 +106,14 @@ std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::s
   fs::create_directories(folder, error);
   if (error) return std::nullopt;
   fs::permissions(folder, fs::perms::owner_all, error);
-  for (int number = 0; number < kMostAgents; ++number) {
+  for (int number = 0; number < kMostAgents;) {
     fs::path file = folder / (number == 0 ? name : name + "-" + std::to_string(number));
-    const int lock = ::open((file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const int lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock < 0) return std::nullopt;
-    if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return RecordFile(std::move(file), lock);
+    const bool ours = ::flock(lock, LOCK_EX | LOCK_NB) == 0;
+    if (ours && is_still_at(lock, lock_of(file))) return RecordFile(std::move(file), lock);
     ::close(lock);
+    if (!ours) ++number;
   }
   return std::nullopt;
 }
@@ -112,7 +127,10 @@ RecordFile& RecordFile::operator=(RecordFile&& other) noexcept {
 }
 
 RecordFile::~RecordFile() {
-  if (lock_ >= 0) ::close(lock_);
+  if (lock_ < 0) return;
+  std::error_code ignored;
+  if (!fs::exists(file_, ignored)) fs::remove(lock_of(file_), ignored);  // nothing is remembered: nothing stays
+  ::close(lock_);
 }
 
 std::optional<RememberedNode> RecordFile::read() const {

@@ -30,7 +30,7 @@ class RecordFile {
   std::optional<RememberedNode> read() const;
   // Whole or not at all; not synced, since it need not survive the machine. False when it can't be written.
   bool write(const RememberedNode& node) const;
-  // The job is over for this node.
+  // The job is over for this node. The lock's file goes with this object then.
   void forget() const;
 
  private:

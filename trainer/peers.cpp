@@ -51,10 +51,16 @@ void Peers::sum(std::span<double> values) const {
 }
 
 std::int64_t Peers::smallest(std::int64_t value) const {
-  if (world_ == 1) return value;
-  at::Tensor shared = at::full({1}, value, at::TensorOptions(at::kLong).device(device_));
+  smallest_of_each({&value, 1});
+  return value;
+}
+
+void Peers::smallest_of_each(std::span<std::int64_t> values) const {
+  if (world_ == 1) return;
+  at::Tensor own = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kLong);
+  at::Tensor shared = copy_of(own);
   all_reduce(*group_, shared, c10d::ReduceOp::MIN);
-  return shared.item<std::int64_t>();
+  own.copy_(shared);
 }
 
 std::string Peers::from_rank_0(const std::string& text) const {

@@ -26,6 +26,8 @@ class Peers {
   // Replaces each value by its sum over all ranks.
   void sum(std::span<double> values) const;
   std::int64_t smallest(std::int64_t value) const;
+  // Replaces each value by the smallest of all ranks.
+  void smallest_of_each(std::span<std::int64_t> values) const;
   std::int64_t largest(std::int64_t value) const { return -smallest(-value); }
   // Everybody returns rank 0's text.
   std::string from_rank_0(const std::string& text) const;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -268,12 +269,12 @@ std::filesystem::path Worker::fit_file() const {
 // Without a shared disk each node knows what its own ranks have learned; all ranks go by the smallest.
 void Worker::take_what_fits() {
   constexpr std::int64_t kAnything = std::numeric_limits<std::int64_t>::max();
-  const auto agreed = [this](std::int64_t own) {
-    const std::int64_t smallest = peers_->smallest(own > 0 ? own : kAnything);
-    return smallest == kAnything ? 0 : smallest;
-  };
-  MemoryFit fit = read_fit(fit_file(), fit_key(config_, device_->str()));
-  fit = {agreed(fit.micro_batch_size), agreed(fit.eval_batch_size)};
+  const MemoryFit own = read_fit(fit_file(), fit_key(config_, device_->str()));
+  std::array<std::int64_t, 2> sizes{own.micro_batch_size, own.eval_batch_size};
+  for (std::int64_t& size : sizes) size = size > 0 ? size : kAnything;
+  peers_->smallest_of_each(sizes);
+  for (std::int64_t& size : sizes) size = size == kAnything ? 0 : size;
+  const MemoryFit fit{sizes[0], sizes[1]};
   if (fit == MemoryFit{}) return;
   apply_fit(config_, fit);
   if (peers_->rank() != 0) return;

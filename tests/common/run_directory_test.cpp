@@ -272,6 +272,7 @@ TEST(RunDirectory, WhatAKilledBeginningLeavesIsNoObstacle) {
   const TemporaryFolder folder;
   write_text(folder / "a/lock", "");
   write_text(folder / "a/token", "t");
+  write_text(folder / "a/..token.tmp-7.tmp-7-1", "t");
   write_text(folder / "a/.config.json.tmp-1-0", "{");
   EXPECT_FALSE(opened(folder / "a").resumed);
 }

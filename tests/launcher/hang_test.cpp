@@ -101,6 +101,13 @@ TEST_F(HangWatchTest, WhatCouldNotBeHeardIsForgivenAndNotLearned) {
   EXPECT_EQ(deadline_of(watch), seconds(5061));
 }
 
+TEST_F(HangWatchTest, AnotherNodeMayHaveLearnedNothingYet) {
+  HangWatch watch = begun({.watch = true, .given = {}}, 1);
+  watch.stepped(0, at(seconds(1)));
+  EXPECT_EQ(watch.longest_elsewhere(), seconds(600));
+  EXPECT_EQ(begun(all(seconds(2)), 1).longest_elsewhere(), seconds(2)) << "given limits are everybody's";
+}
+
 TEST_F(HangWatchTest, SwitchedOffItNeverEnds) {
   HangWatch watch = begun({}, 2);
   watch.stepped(0, at(seconds(1)));

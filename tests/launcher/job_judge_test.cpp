@@ -79,6 +79,23 @@ TEST(JobJudge, ABudgetOfACauseHoldsBeyondTheRoundsThatAreRemembered) {
   EXPECT_FALSE(judge(crash(1, 40), budget, limits).restart);
 }
 
+TEST(JobJudge, ARestartThatNeedsLessMemoryIsFree) {
+  const RestartLimits limits{.max_restarts = 1};
+  FailureReport report = crash(84, 40);
+  report.cause = rendezvous::FailureCause::kOutOfMemory;
+  report.shrink = channel::Shrink::kDone;
+  Budget budget;
+  for (int round = 0; round < 4; ++round) {  // at the same step, as one that halves until it fits
+    const Verdict verdict = judge(report, budget, limits);
+    ASSERT_TRUE(verdict.restart) << verdict.why;
+    budget = verdict.after;
+  }
+  EXPECT_EQ(budget.used, 0);
+  EXPECT_TRUE(judge(crash(1), budget, limits).restart);
+  report.shrink = channel::Shrink::kNothingLeft;
+  EXPECT_EQ(judge(report, budget, limits).why, "worker 3 on b: exit code 84; out of memory with nothing left to shrink");
+}
+
 TEST(JobJudge, MemoryStaysSmall) {
   const RestartLimits limits{.max_restarts = 1000};
   Budget budget;

@@ -99,6 +99,7 @@ void expect_stable(const Variant& message) {
 
 TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   FailureReport failure;
+  failure.shrink = channel::Shrink::kDone;
   failure.round = {1, 2};
   failure.cause = FailureCause::kStopped;
   failure.signal = 9;

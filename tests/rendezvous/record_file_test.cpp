@@ -63,6 +63,20 @@ TEST(RecordFile, TwoAgentsOfOneJobHaveTwo) {
   EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read());  // who comes back after a crash is who it was
 }
 
+TEST(RecordFile, OnceForgottenNothingStays) {
+  const test::TemporaryFolder folder;
+  auto first = RecordFile::claim(folder.path(), "job");
+  auto second = RecordFile::claim(folder.path(), "job");
+  ASSERT_TRUE(first->write(some_node()));
+  ASSERT_TRUE(second->write(some_node()));
+  first->forget();
+  first.reset();
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "job.lock"));
+  second.reset();
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "job-1"));
+  EXPECT_TRUE(RecordFile::claim(folder.path(), "job"));
+}
+
 TEST(RecordFile, DamageIsNothing) {
   const test::TemporaryFolder folder;
   const auto file = RecordFile::claim(folder.path(), "job");

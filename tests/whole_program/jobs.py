@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import pathlib
+import random
+import socket
 import subprocess
 
 DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -49,6 +51,21 @@ def config(dataset: pathlib.Path, **changes) -> dict:
 def write_config(path: pathlib.Path, content: dict) -> pathlib.Path:
     path.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return path
+
+
+def free_port() -> int:
+    """Free on every address, since agents listen on all of them; and below those that the kernel hands out, which others may get meanwhile."""
+    lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(10000, max(lowest, 20000)), 100):
+        with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as s:
+            if s.family == socket.AF_INET6:
+                s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            try:
+                s.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port")
 
 
 def clean_environment(**more: str) -> dict:

@@ -4,7 +4,6 @@ when a node cannot join. Each job has a token, a state folder and ports of its o
 import json
 import os
 import pathlib
-import random
 import re
 import signal
 import socket
@@ -14,23 +13,9 @@ import time
 import pytest
 
 import jobs
+from jobs import free_port
 
 PATIENCE = 60  # only a failing test waits that long
-
-
-def free_port() -> int:
-    """Free on every address, since agents listen on all of them; and below those that the kernel hands out, which others may get meanwhile."""
-    lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.sample(range(10000, max(lowest, 20000)), 100):
-        with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as s:
-            if s.family == socket.AF_INET6:
-                s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            try:
-                s.bind(("", port))
-            except OSError:
-                continue
-            return port
-    pytest.fail("no free port")
 
 
 def lives(pid: int) -> bool:

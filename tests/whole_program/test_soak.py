@@ -9,26 +9,28 @@ import pytest
 import rehearsal
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_twenty_faults_change_nothing(ddprun_bin, tmp_path, seed):
-    data = jobs.write_small_dataset(tmp_path / "data")
-    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=12))
-    calm = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", config])
-    assert calm.returncode == 0, calm.stderr
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> rehearsal.Place:
+    """With an undisturbed run."""
+    return rehearsal.Place(tmp_path_factory.mktemp("soak"))
 
-    faults = rehearsal.draw(seed, count=20, steps=12 * 20, workers=2, hangs=2)
-    before = rehearsal.things_that_stay(tmp_path)
-    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", *rehearsal.flags(tmp_path, faults), config],
-                    timeout=300, TMPDIR=str(tmp_path))
-    assert done.returncode == 0, f"seed {seed}\n{done.stderr}"
-    assert rehearsal.struck(tmp_path / "run") == len(faults)
-    report = jobs.report(tmp_path / "run")
-    assert sum(report["failures"].values()) == len(faults), report["failures"]
-    assert report["failures"] == rehearsal.expected_causes(faults)
-    assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "calm")
-    assert jobs.losses(tmp_path / "run") == jobs.losses(tmp_path / "calm")
-    jobs.assert_each_sample_once(tmp_path / "run", 12)
-    assert rehearsal.things_that_stay(tmp_path) == before
+
+@pytest.fixture(scope="module")
+def config(ddprun_bin, place) -> dict:
+    config = jobs.config(jobs.write_small_dataset(place.folder / "data"), epochs=12)
+    place.train(ddprun_bin, "calm", config, 1, [])
+    return config
+
+
+@pytest.mark.parametrize("agents,seed,count,hangs", [(1, 1, 20, 2), (2, 2, 6, 1)])
+def test_faults_change_nothing(ddprun_bin, place, config, agents, seed, count, hangs):
+    faults = rehearsal.draw(seed, count, steps=12 * 20, workers=2, hangs=hangs)
+    text = place.train(ddprun_bin, f"run-{agents}", config, agents, rehearsal.flags(place.folder, faults))
+    wrong = place.what_is_wrong("calm", f"run-{agents}", faults)
+    assert not wrong, f"seed {seed}: {'; '.join(wrong)}\n{text}"
+    run = place.folder / f"run-{agents}"
+    assert jobs.losses(run) == jobs.losses(place.folder / "calm")
+    jobs.assert_each_sample_once(run, 12)
 
 
 def test_a_rehearsal_is_checked_before_anything_starts(ddprun_bin, tmp_path):

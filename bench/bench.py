@@ -24,7 +24,7 @@ import training_bench
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"launch": launch_bench.run, "training": training_bench.run, "checkpoint": checkpoint_bench.run,
           "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run}
-BY_NAME_ONLY = {"soak"}  # takes an hour
+BY_NAME_ONLY = {"soak"}  # takes hours
 
 
 def describe_machine() -> dict:
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="of the training and launch benchmarks: the tables and rows with this in their name; of the soak: agent or faults")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the soak's faults (1)")
-    parser.add_argument("--faults", type=int, default=300, metavar="N", help="of the soak, for each of its two jobs (300)")
+    parser.add_argument("--faults", type=int, default=300, metavar="N", help="of the soak, for each of its three jobs (300)")
     parser.add_argument("--docs", action="store_true", help="write the newest tables of every benchmark to docs/benchmarks.md")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of ddprun and ddptrain")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results", help="folder of the figures")

@@ -692,6 +692,14 @@ int AgentState::blame(const Worker& worker) const {
   return 3;
 }
 
+// Ranks go through the steps together: where one has finished a step, every other has finished the one before.
+std::int64_t AgentState::known_step(const Worker& worker) const {
+  std::int64_t newest = worker.step;
+  if (newest < 0) return newest;  // reports none
+  for (const Worker& other : workers_) newest = std::max(newest, other.step - 1);
+  return newest;
+}
+
 Failure AgentState::failure_of(int rank) const {
   const Worker& worker = workers_[static_cast<std::size_t>(rank)];
   Failure failure;
@@ -699,7 +707,7 @@ Failure AgentState::failure_of(int rank) const {
   failure.local_rank = rank;
   failure.pid = worker.pid;
   failure.status = worker.status;
-  failure.step = worker.step;
+  failure.step = known_step(worker);
   failure.time_ns = worker.ended_ns;
   if (worker.spawn_error) {
     failure.cause = Cause::kSpawn;

@@ -294,6 +294,7 @@ class AgentState {
   bool failed(const Worker& worker) const;
   void ask_to_stop(Worker& worker);
   bool had_failed_before(const Worker& worker) const;
+  std::int64_t known_step(const Worker& worker) const;
   int blame(const Worker& worker) const;
   Failure failure_of(int rank) const;
   channel::Stop stop_message(channel::Stop::Mode mode, std::chrono::milliseconds deadline) const;

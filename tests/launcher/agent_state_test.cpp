@@ -162,6 +162,18 @@ TEST_F(AgentStateTest, AHangingWorkerIsKilledAndIsTheFirstCause) {
   EXPECT_EQ(last_failure().consequences.at(0).evidence, Lines{"waits"});
 }
 
+TEST_F(AgentStateTest, WhatOneRankHasFinishedTellsHowFarTheOthersAre) {
+  job(2, true, 3);
+  says(0, channel::Progress{.step = 40});
+  says(1, channel::Progress{.step = 12});  // seldom, since each message costs the agent time
+  dies(1, SIGKILL);
+  dies(0, SIGTERM);
+  swept();
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.step, 39);
+  EXPECT_EQ(last_failure().consequences.at(0).step, 40);
+}
+
 TEST_F(AgentStateTest, AHangWithoutRestartsEndsWithACodeOfItsOwn) {
   job(2, false);
   on(HangFound{{{.rank = 0, .blame = "hangs", .evidence = {}}, {.rank = 1, .blame = "hangs", .evidence = {}}}});

@@ -278,13 +278,35 @@ void Coordinator::hear(Peer& peer, const Ping& message) {
   if (!peer.welcome) return;
   if (message.echo > 0 && message.echo <= stamp_of(now_.steady)) peer.answered = std::max(peer.answered, message.echo);
   if (message.installed == current_.id && current_.exists()) note_installed(peer);
+  answer(peer, message.stamp);
+  if (grant() <= part_of(settings_.lease, settings_.rules.start_with)) {
+    short_answers_.insert_or_assign(peer.hello.node, message.stamp);
+  } else {
+    short_answers_.erase(peer.hello.node);
+    answer_again();
+  }
+}
+
+nanoseconds Coordinator::grant() const {
   const nanoseconds left = settings_.rules.grants_need_majority ? authority_end() - now_.steady : nanoseconds(settings_.lease);
-  const nanoseconds grant = std::clamp(left, nanoseconds{0}, part_of(settings_.lease, settings_.rules.grant));
-  send(peer, Pong{.echo = message.stamp,
+  return std::clamp(left, nanoseconds{0}, part_of(settings_.lease, settings_.rules.grant));
+}
+
+void Coordinator::answer(const Peer& peer, std::int64_t stamp) {
+  send(peer, Pong{.echo = stamp,
                   .stamp = stamp_of(now_.steady),
                   .realtime_ns = now_.realtime_ns,
-                  .grant_ns = grant.count(),
+                  .grant_ns = grant().count(),
                   .committed = committed_ ? current_.id : RoundId{}});
+}
+
+// Who asked before a majority had answered, as the coordinator's own node does, must not wait with its workers until it asks
+// next.
+void Coordinator::answer_again() {
+  for (const auto& [id, stamp] : std::exchange(short_answers_, {})) {
+    const auto found = peers_.find(id);
+    if (found != peers_.end() && found->second.link && found->second.welcome) answer(found->second, stamp);
+  }
 }
 
 void Coordinator::hear(Peer& peer, const StoreAsk& message) {

@@ -178,6 +178,9 @@ class Coordinator {
   void hear(Peer& peer, const Stopped& message);
   void hear(Peer& peer, const Leave& message);
   void hear(Peer& peer, const Ping& message);
+  std::chrono::nanoseconds grant() const;
+  void answer(const Peer& peer, std::int64_t stamp);
+  void answer_again();
   void hear(Peer&, const Vote&) {}  // of the election that it has won already
   void hear(Peer& peer, const StoreAsk& message);
   void close_and_lose(Peer& peer, const std::string& why);
@@ -272,6 +275,7 @@ class Coordinator {
   Time authority_begins_{};  // of the release: who can be asked for a vote as part of that round heard of it after this
   mutable Time authority_end_{};
   mutable std::optional<Time> authority_counted_;  // when authority_end_ was found
+  std::map<NodeId, std::int64_t> short_answers_;   // newest pings that got too little to start workers with
 };
 
 }  // namespace ddprun::rendezvous

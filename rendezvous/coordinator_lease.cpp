@@ -7,9 +7,10 @@
 
 namespace ddprun::rendezvous {
 
-// Counting is a pass over all nodes, so it is done at most fifty times a lease; an older figure is never too large.
+// Counting is a pass over all nodes, so of many it is done at most fifty times a lease; an older figure is never too large.
 Time Coordinator::authority_end() const {
-  const bool fresh = authority_counted_ && *authority_counted_ + settings_.lease / 50 > now_.steady;
+  constexpr std::size_t kMany = 64;
+  const bool fresh = peers_.size() > kMany && authority_counted_ && *authority_counted_ + settings_.lease / 50 > now_.steady;
   if (!fresh || authority_end_ <= now_.steady) {
     authority_counted_ = now_.steady;
     authority_end_ = authority_under(true);

@@ -409,6 +409,15 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   set_targets();
 }
 
+// Without itself: its own address as others see it may be none that it knows as its own.
+std::vector<Successor> Member::others_of_the_record() const {
+  if (!record_.standing.current.exists()) return {};
+  std::vector<Successor> nodes{record_.coordinator};
+  nodes.insert(nodes.end(), record_.successors.begin(), record_.successors.end());
+  std::erase_if(nodes, [&](const Successor& node) { return node.node == settings_.id; });
+  return nodes;
+}
+
 // The coordinator may only have lost the connection, and who restarts is a candidate too: so it is dialled as well.
 void Member::set_targets() {
   targets_.clear();
@@ -416,10 +425,7 @@ void Member::set_targets() {
     const bool known = std::any_of(targets_.begin(), targets_.end(), [&](const Target& t) { return t.address == address; });
     if (address.port != 0 && address != settings_.listens && !known) targets_.push_back(Target{.address = address});
   };
-  if (record_.standing.current.exists()) {
-    add(record_.coordinator.address);
-    for (const Successor& successor : record_.successors) add(successor.address);
-  }
+  for (const Successor& node : others_of_the_record()) add(node.address);
   for (const Address& endpoint : settings_.endpoints) add(endpoint);
   for (const Address& hint : hints_) {
     const std::size_t before = targets_.size();
@@ -430,10 +436,7 @@ void Member::set_targets() {
 
 std::vector<Address> Member::known_places() const {
   std::vector<Address> places = settings_.endpoints;
-  if (record_.standing.current.exists()) {
-    places.push_back(record_.coordinator.address);
-    for (const Successor& successor : record_.successors) places.push_back(successor.address);
-  }
+  for (const Successor& node : others_of_the_record()) places.push_back(node.address);
   places.insert(places.end(), hints_.begin(), hints_.end());
   return places;
 }

@@ -230,6 +230,7 @@ class Member {
   void stop_requested(int signal);
   void tick();
   void look();
+  std::vector<Successor> others_of_the_record() const;
   void set_targets();
   void dial_due();
   void say_hello(LinkId link, const std::string& local_host);

@@ -1,7 +1,11 @@
 """What holds for every whole-program test."""
 
+import pathlib
+
 import jobs
+import node_agents
 import pytest
+from hosts import hosts, make_hosts  # noqa: F401
 
 
 @pytest.fixture(autouse=True)
@@ -9,3 +13,24 @@ def nothing_goes_on():
     """No job outlives its test, not even one that failed half-way."""
     yield
     jobs.end_started()
+
+
+@pytest.fixture
+def nodes(ddprun_bin, tmp_path):
+    nodes = node_agents.Nodes(ddprun_bin, tmp_path)
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture
+def script(tmp_path):
+    """script(body): a program; $OUT is a folder for what it leaves."""
+
+    def write(body: str) -> pathlib.Path:
+        (tmp_path / "out").mkdir(exist_ok=True)
+        path = tmp_path / "job.sh"
+        path.write_text(f"#!/bin/sh\nOUT={tmp_path}/out\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    return write

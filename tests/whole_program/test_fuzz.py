@@ -1,0 +1,20 @@
+"""The fuzzers of tests/fuzz: ten minutes together, over the codec and the state machines of the rendezvous."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SECONDS = os.environ.get("DDPRUN_FUZZ_SECONDS", "200")  # for each of the three
+
+
+@pytest.mark.long
+def test_nothing_that_a_peer_sends_breaks_an_agent():
+    if not shutil.which("clang++"):
+        pytest.skip("needs clang++ for libFuzzer")
+    done = subprocess.run([ROOT / "tests" / "fuzz" / "run.sh", SECONDS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("stat::number_of_executed_units") == 3, done.stdout

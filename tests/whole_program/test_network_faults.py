@@ -22,6 +22,7 @@ while [ ! -e "$OUT/end" ]; do
   read -r -t 0.02 -u 9
 done
 exit 0"""
+FLOOD = pathlib.Path(__file__).resolve().parents[2] / "bench" / "flood.py"
 STRICT = bool(os.environ.get("DDPRUN_LONG_TESTS"))
 
 
@@ -252,26 +253,6 @@ def test_the_address_at_which_the_nodes_meet_and_not_the_first_one(make_hosts, s
     assert {(tmp_path / "out" / f"master-{r}").read_text() for r in range(2)} == {"10.77.0.10\n"}
 
 
-FLOOD = """
-import os, random, socket, sys, time
-address, end = (sys.argv[1], int(sys.argv[2])), time.monotonic() + float(sys.argv[3])
-kept, count = [], 0
-payloads = [b"", b"GET / HTTP/1.1\\r\\n\\r\\n", os.urandom(4096), b"\\x16\\x03\\x01\\xff\\xff" + os.urandom(200)]
-while time.monotonic() < end:
-    try:
-        s = socket.create_connection(address, 1)
-        s.setblocking(False)
-        s.send(payloads[count % len(payloads)])
-        kept.append(s)
-    except OSError:
-        pass
-    count += 1
-    if len(kept) > 500:
-        kept.pop(random.randrange(len(kept))).close()
-print(count)
-"""
-
-
 def test_strangers_do_not_disturb_a_job(traces, script, tmp_path):
     trace = traces(3)
     hosts = trace.hosts
@@ -279,7 +260,7 @@ def test_strangers_do_not_disturb_a_job(traces, script, tmp_path):
     command = elastic(hosts, 2, 2, "--max-restarts", 3, job)
     hosts.start_on(0, *command)
     hosts.until_said(0, "coordinates the job")
-    flood = subprocess.Popen(hosts.on(2, [sys.executable, "-c", FLOOD, hosts.address(0), "29400", "60"]), stdout=subprocess.PIPE)
+    flood = subprocess.Popen(hosts.on(2, [sys.executable, str(FLOOD), hosts.address(0), "29400", "60"]), stdout=subprocess.PIPE)
     try:
         hosts.until(lambda: "refus" in hosts.text(0), "a line about the strangers")
         hosts.start_on(1, *command)

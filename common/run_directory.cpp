@@ -271,8 +271,10 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
 
   // From here on nobody else changes the directory, so what is in it now counts.
   if (fresh == FreshStart::kRename && has_results(names_in(layout.root))) {
-    state.renamed_to = set_aside(layout.root).string();
-    make_directory(layout.root);
+    // A link stays where it is: what it leads to, perhaps on a larger disk, is renamed and made anew.
+    const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;
+    state.renamed_to = set_aside(directory).string();
+    make_directory(directory);
     lock.replace(take_run_lock(layout.root));
   }
   const std::vector<std::string> names = names_in(layout.root);

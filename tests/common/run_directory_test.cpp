@@ -183,6 +183,18 @@ TEST(RunDirectory, FreshRenamesAndNeverDeletes) {
   EXPECT_TRUE(opened(folder / "a", config_with({"seed=2"})).resumed);
 }
 
+TEST(RunDirectory, FreshRenamesWhatALinkLeadsTo) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "disk");
+  std::filesystem::create_directory_symlink(folder / "disk", folder / "link");
+  opened(folder / "link", config_with({"seed=1"}));
+  const RunState again = opened(folder / "link", config_with({"seed=2"}), FreshStart::kRename);
+  EXPECT_EQ(again.renamed_to, std::filesystem::canonical(folder / "disk").string() + ".1");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "disk" / "config.json"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "disk.1" / "config.json"));
+}
+
 TEST(RunDirectory, FreshOfNothingRenamesNothing) {
   const TemporaryFolder folder;
   EXPECT_EQ(opened(folder / "a", config_with(), FreshStart::kRename).renamed_to, "");

@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "common/error.hpp"
@@ -183,6 +184,8 @@ class Agent {
   Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
         const MakeObservers& make_observers, std::optional<NetworkStart> network);
   int run();
+  // After run(): the guardian ends, and this object's end waits for it.
+  void say_farewell() { guardian_.say_farewell(); }
 
  private:
   // What is ours of one worker of the current round.
@@ -718,7 +721,11 @@ void Agent::carry_out(const agent_action::SendSignal& action) {
 }
 
 void Agent::carry_out(const agent_action::Sweep& action) {
-  guardian_.sweep(action.patient);
+  if (!guardian_.nothing_is_left()) return guardian_.sweep(action.patient);
+  boost::asio::post(io_, [this] {
+    swept_ = true;
+    round_may_be_over();
+  });
 }
 
 void Agent::carry_out(const agent_action::SetTimer& action) {
@@ -786,11 +793,14 @@ void Agent::publish(const RunEvent& event) {
 }  // namespace
 
 int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
-              std::optional<NetworkStart> network) {
+              std::optional<NetworkStart> network, const AtEnd& at_end) {
   const BlockedSignals signals(plan.signals_to_handle);
   GuardianProcess guardian = start_guardian(files.lock_fd, files.report);
   Agent agent(plan, files, signals, std::move(guardian), make_observers, std::move(network));
-  return agent.run();
+  const int exit_code = agent.run();
+  agent.say_farewell();
+  if (at_end) at_end(exit_code);
+  return exit_code;
 }
 
 }  // namespace ddprun

@@ -29,10 +29,13 @@ struct AgentFiles {
 using MakeObservers =
     std::function<std::vector<std::unique_ptr<RunObserver>>(boost::asio::io_context& io, ConsoleWriter& console)>;
 
+// Called with the exit code when everything has ended but the guardian, which is about to: what takes time goes on beside that.
+using AtEnd = std::function<void(int exit_code)>;
+
 // Runs the plan to its end and returns the exit code; with `network`, as one node of a job on many machines. Must be called
 // with one thread alive: it forks the guardian first, then makes the io_context, the ConsoleWriter(io, STDOUT_FILENO,
 // STDERR_FILENO), WorkerOutput and the observers.
 int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
-              std::optional<NetworkStart> network = std::nullopt);
+              std::optional<NetworkStart> network = std::nullopt, const AtEnd& at_end = {});
 
 }  // namespace ddprun

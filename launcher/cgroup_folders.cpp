@@ -2,10 +2,10 @@
 #include "launcher/cgroup_folders.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "launcher/kernel_file.hpp"
 
 namespace ddprun {
 namespace {
@@ -50,7 +50,7 @@ struct Mount {
 template <typename Fits>
 std::optional<Mount> find_mount(std::string_view mountinfo, const Fits& fits) {
   for (const std::string_view line : split(mountinfo, '\n')) {
-    const std::size_t dash = line.find(" - ");
+    const std::size_t dash = line.find(" - cgroup");  // of dozens of mounts
     if (dash == std::string_view::npos) continue;
     const auto before = split(line.substr(0, dash), ' ');
     const auto after = split(line.substr(dash + 3), ' ');
@@ -71,13 +71,6 @@ std::optional<CgroupFolder> folder_in(const std::optional<Mount>& mount, std::st
   const fs::path root = mount->point;
   while (below.starts_with('/')) below.erase(0, 1);
   return CgroupFolder{below.empty() ? root : root / below, root};
-}
-
-std::string whole_text_of(const char* file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
 }
 
 }  // namespace
@@ -104,7 +97,8 @@ CgroupFolders find_cgroups(std::string_view cgroup, std::string_view mountinfo) 
 }
 
 CgroupFolders cgroups_of_this_process() {
-  return find_cgroups(whole_text_of("/proc/self/cgroup"), whole_text_of("/proc/self/mountinfo"));
+  return find_cgroups(read_kernel_file("/proc/self/cgroup").value_or(""),
+                      read_kernel_file("/proc/self/mountinfo").value_or(""));
 }
 
 }  // namespace ddprun

@@ -84,6 +84,7 @@ class Guardian {
   void end_of_grant();
   void begin_sweep(bool patient);
   void continue_sweep();
+  void begin_next_round();
   void reap_worker(int worker);
   void reap_orphans();
   void read_spawn_errors();
@@ -109,7 +110,8 @@ class Guardian {
   std::map<int, SpawnError> spawn_errors_;  // of workers that are not reaped yet
   std::deque<Notice> outbox_;
   enum class Sweeping { kNo, kPatiently, kKilling } sweeping_ = Sweeping::kNo;
-  bool writing_ = false;  // waits for room in the socket
+  bool round_is_over_ = false;  // and nothing of it is left
+  bool writing_ = false;        // waits for room in the socket
   bool agent_gone_ = false;
   bool farewell_ = false;
 };
@@ -165,6 +167,8 @@ void Guardian::run() {
       }
     }
     if (orphans) reap_orphans();
+    flush();
+    if (round_is_over_) begin_next_round();
   }
 }
 
@@ -220,6 +224,7 @@ void Guardian::handle(const Request& request, const std::array<int, kMaxDescript
 }
 
 void Guardian::spawn(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count) {
+  if (round_is_over_) begin_next_round();
   Notice notice{.kind = Notice::Kind::kStarted, .worker = request.worker};
   if (fd_count < 3) {  // the kernel dropped descriptors: our table is full
     notice.kind = Notice::Kind::kNotStarted;
@@ -321,10 +326,16 @@ void Guardian::continue_sweep() {
     return;  // the next SIGCHLD brings us back
   }
   sweeping_ = Sweeping::kNo;
+  tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
+  round_is_over_ = true;
+}
+
+// Beside what the agent does meanwhile; its next request is read after this.
+void Guardian::begin_next_round() {
+  round_is_over_ = false;
   groups_.clear();
   cgroups_.end_round();
   memory_.begin();
-  tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
 }
 
 bool Guardian::has_children() const {
@@ -358,6 +369,10 @@ void Guardian::reap_worker(int number) {
     ::close(found->second.pidfd);
   }
   workers_.erase(found);
+  if (workers_.empty() && sweeping_ == Sweeping::kNo && !has_children()) {
+    notice.nothing_is_left = 1;
+    round_is_over_ = true;
+  }
   tell(notice);
 }
 
@@ -398,12 +413,13 @@ void Guardian::read_spawn_errors() {
     spawn_errors_[error.worker] = error;
 }
 
-// Never blocks: a stopped agent must not stop us from reaping, nor a full socket both of us.
+// Goes out when everything at hand is done: woken for each of the workers that it has asked for, the agent would take the CPUs
+// that they start on.
 void Guardian::tell(const Notice& notice) {
   outbox_.push_back(notice);
-  flush();
 }
 
+// Never blocks: a stopped agent must not stop us from reaping, nor a full socket both of us.
 void Guardian::flush() {
   while (!outbox_.empty()) {
     const ssize_t n = ::send(socket_, &outbox_.front(), sizeof(Notice), MSG_NOSIGNAL);

@@ -60,7 +60,8 @@ GuardianLink::GuardianLink(boost::asio::io_context& io, GuardianProcess process,
   wait();
 }
 
-GuardianLink::~GuardianLink() {
+void GuardianLink::say_farewell() {
+  if (!socket_.is_open()) return;
   boost::system::error_code ignored;
   try {
     send({.kind = guardian::Request::Kind::kFarewell}, nullptr, 0);
@@ -68,6 +69,10 @@ GuardianLink::~GuardianLink() {
     // Then it completes the report, which is complete.
   }
   socket_.close(ignored);
+}
+
+GuardianLink::~GuardianLink() {
+  say_farewell();
   if (abandoned_) return;
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -86,6 +91,7 @@ void GuardianLink::spawn(int worker, const SpawnRequest& request, const SpawnDes
     throw;
   }
   ::close(memfd);
+  ++unanswered_spawns_;
 }
 
 void GuardianLink::signal(int worker, int signal) {
@@ -152,6 +158,9 @@ void GuardianLink::receive() {
       on_death_();
       return;
     }
+    using Kind = guardian::Notice::Kind;
+    if (notice.kind == Kind::kStarted || notice.kind == Kind::kNotStarted) --unanswered_spawns_;
+    nothing_is_left_ = notice.nothing_is_left != 0;
     on_notice_(notice);
   }
   wait();

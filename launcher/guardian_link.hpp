@@ -34,7 +34,7 @@ class GuardianLink {
   using OnDeath = std::function<void()>;  // at most once; no notice follows
 
   GuardianLink(boost::asio::io_context& io, GuardianProcess process, OnNotice on_notice, OnDeath on_death);
-  ~GuardianLink();  // closes and waits until everything below the guardian, and it itself, is gone
+  ~GuardianLink();  // says farewell and waits until everything below the guardian, and it itself, is gone
   GuardianLink(const GuardianLink&) = delete;
   GuardianLink& operator=(const GuardianLink&) = delete;
 
@@ -42,6 +42,10 @@ class GuardianLink {
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   void signal(int worker, int signal);
   void sweep(bool patient);
+  // The guardian has no child any more, and none was asked for: there is nothing to sweep.
+  bool nothing_is_left() const { return nothing_is_left_ && unanswered_spawns_ == 0; }
+  // The guardian ends, and whatever is below it. Nothing else may be asked of it from then on.
+  void say_farewell();
   // From then on no worker may run, whatever has become of this agent: stopped, or cut off. Nothing: no such time.
   void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
   // Something below the guardian cannot be killed: its end is not waited for. It stays, and ends when that does.
@@ -57,6 +61,8 @@ class GuardianLink {
   OnNotice on_notice_;
   OnDeath on_death_;
   bool abandoned_ = false;
+  int unanswered_spawns_ = 0;
+  bool nothing_is_left_ = false;  // as far as the guardian has said
 };
 
 }  // namespace ddprun

@@ -32,8 +32,10 @@ struct Notice {
   std::int32_t code = 0;  // kExited
   std::int32_t signal = 0;
   std::int32_t core_dumped = 0;
-  std::int32_t error = 0;    // errno of fork, exec or what came before it; 0: the program ran
-  std::int32_t stage = 0;    // SpawnError::Stage
+  std::int32_t error = 0;  // errno of fork, exec or what came before it; 0: the program ran
+  std::int32_t stage = 0;  // SpawnError::Stage
+  // kExited: nor is anything else below the guardian. Then a sweep has nothing to do.
+  std::int32_t nothing_is_left = 0;
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
   MemoryEvidence memory{};   // of a worker that ended badly and was not killed by the agent
 };

@@ -2,7 +2,6 @@
 #include "launcher/guardian_sweep.hpp"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,26 +13,13 @@
 #include <optional>
 #include <string>
 
+#include "launcher/kernel_file.hpp"
+
 namespace ddprun::guardian {
 namespace {
 
-std::optional<std::string> read_small_file(const char* path) {
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  std::string text;
-  char chunk[4096];
-  for (;;) {
-    const ssize_t n = ::read(fd, chunk, sizeof chunk);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    text.append(chunk, static_cast<std::size_t>(n));
-  }
-  ::close(fd);
-  return text;
-}
-
 std::optional<std::vector<pid_t>> children_from_list(const std::string& file) {
-  const auto text = read_small_file(file.c_str());
+  const auto text = read_kernel_file(file.c_str());
   if (!text) return std::nullopt;
   std::vector<pid_t> children;
   const char* at = text->c_str();
@@ -46,7 +32,7 @@ std::optional<std::vector<pid_t>> children_from_list(const std::string& file) {
 }
 
 pid_t parent_of(pid_t pid) {
-  const auto text = read_small_file(("/proc/" + std::to_string(pid) + "/stat").c_str());
+  const auto text = read_kernel_file(("/proc/" + std::to_string(pid) + "/stat").c_str());
   if (!text) return -1;
   // pid (name, which may hold anything) state ppid ...
   const std::size_t name_end = text->rfind(')');

@@ -6,9 +6,12 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <string_view>
+#include <system_error>
+
+#include "launcher/kernel_file.hpp"
 
 namespace ddprun {
 namespace {
@@ -17,22 +20,22 @@ namespace fs = std::filesystem;
 
 // "name value" or "name: value kB" in a file of such lines.
 std::int64_t value_in(const fs::path& file, std::string_view name) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    if (!std::string_view(line).starts_with(name) || line.size() <= name.size()) continue;
-    const std::size_t value = line.find_first_of("0123456789", name.size());
-    if (line.find_first_not_of(": \t", name.size()) != value || value == std::string::npos) continue;
-    return std::strtoll(line.c_str() + value, nullptr, 10);
+  const std::string text = read_kernel_file(file.c_str()).value_or("");
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    if (at != 0 && text[at - 1] != '\n') continue;
+    const std::size_t value = text.find_first_not_of(": \t", at + name.size());
+    if (value == std::string::npos || text[value] < '0' || text[value] > '9') continue;
+    return std::strtoll(text.c_str() + value, nullptr, 10);
   }
   return -1;
 }
 
 // Version 2 says "max", version 1 a number near the largest: no limit.
 std::int64_t number_in(const fs::path& file) {
-  std::ifstream in(file);
+  const std::string text = read_kernel_file(file.c_str()).value_or("");
   std::int64_t number = -1;
-  if (!(in >> number) || number >= std::int64_t{1} << 60) return -1;
-  return number;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  return parsed.ec != std::errc() || number >= std::int64_t{1} << 60 ? -1 : number;
 }
 
 void find_smallest_limit(const CgroupFolder& tree, fs::path folder, CgroupVersion version, MemoryEvidence& evidence) {

@@ -307,6 +307,11 @@ struct Report::Impl {
     signals.push_back(Json{{"signal", event.signal}, {"signal_name", signal_name(event.signal)}, {"time_ns", event.time_ns}});
   }
 
+  // In the first round of all.
+  bool all_went_well(const RunEnded& event) {
+    return event.exit_code == 0 && document["rounds"].size() == 1 && round()["restart_count"] == 0;
+  }
+
   void add(const RunEnded& event) {
     if (has_round() && round()["ended_ns"].is_null()) {
       close_round();
@@ -320,6 +325,7 @@ struct Report::Impl {
     last["exit"] = exit;
     document["restarts"]["used"] = restarts_before + event.restarts_used;
     document["exit"] = exit;
+    if (facts.kept == ReportFacts::Kept::kUnlessAllGoesWell && all_went_well(event)) return;
     if (!facts.synced) return write();
     try {
       write_file_atomically(file, whole());

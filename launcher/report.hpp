@@ -1,6 +1,6 @@
 // report.json: what happened, in order, over all invocations on a run directory. An observer of the agent's events, made by
 // main(). It is written at the start of each round (with "exit": null, which only an agent that was killed leaves behind),
-// after each failure and at the end.
+// after each failure and at the end, unless it is to be removed then.
 //
 // Note: while the job runs the file is replaced by rename without fsync, since a restart must not wait for a disk; the process
 // can die at any moment and the file is whole. The last one is synced.
@@ -25,6 +25,8 @@ struct ReportFacts {
   int restart_budget = 0;
   bool refilled_by_progress = false;
   bool synced = true;  // the last one to disk; false for a script's, whose folder is a temporary one
+  // Whether it is worth its last write: a temporary folder in which nobody will look for anything is removed.
+  enum class Kept { kAlways, kUnlessAllGoesWell } kept = Kept::kAlways;
 };
 
 class Report : public RunObserver {

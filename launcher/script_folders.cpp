@@ -114,11 +114,15 @@ fs::path report_of_other_node(const fs::path& run_dir) {
   return run_dir / "logs" / ("report-" + host_name() + "-" + std::to_string(::getpid()) + ".json");
 }
 
+bool goes_when_all_goes_well(const ScriptFolders& folders, const Plan& plan) {
+  return !folders.temporary.empty() && !sends_output_to_files(plan.output);
+}
+
 void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code) {
   if (folders.files.lock_fd >= 0) ::close(folders.files.lock_fd);
   std::error_code ignored;
-  const bool restarted = fs::exists(folders.files.log_root / "attempt_1", ignored);
-  if (folders.temporary.empty() || exit_code != 0 || restarted || sends_output_to_files(plan.output)) return;
+  if (exit_code != 0 || !goes_when_all_goes_well(folders, plan)) return;
+  if (fs::exists(folders.files.log_root / "attempt_1", ignored)) return;  // restarted
   if (!remove_known(folders, plan.nproc_per_node)) fs::remove_all(folders.temporary, ignored);
 }
 

@@ -31,8 +31,11 @@ ScriptFolders make_script_folders(const Plan& plan,
 // Where a node that does not own the run directory leaves its report: in its logs.
 std::filesystem::path report_of_other_node(const std::filesystem::path& run_dir);
 
-// A temporary folder in which nobody will look for anything is removed: all went well at the first attempt and no output was
-// sent there. Closes the lock.
+// Of the plan's end: a temporary folder in which nobody will look for anything is removed when all went well at the first
+// attempt, since no output was sent there.
+bool goes_when_all_goes_well(const ScriptFolders& folders, const Plan& plan);
+
+// Removes it when all did. Closes the lock.
 void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code);
 
 }  // namespace ddprun

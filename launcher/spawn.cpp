@@ -21,6 +21,7 @@
 #include <csignal>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 namespace ddprun {
@@ -42,14 +43,6 @@ void write_all(int fd, const std::string& bytes) {
   }
 }
 
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  result.reserve(texts.size() + 1);
-  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
 // A mask for sched_setaffinity, of any number of CPUs.
 std::vector<unsigned long> mask_of(const std::vector<int>& cpus) {
   constexpr std::size_t kBits = 8 * sizeof(unsigned long);
@@ -68,7 +61,7 @@ std::string text_of_numbers(const std::vector<int>& numbers) {
   return text;
 }
 
-std::vector<int> numbers_in(const std::string& text) {
+std::vector<int> numbers_in(std::string_view text) {
   std::vector<int> numbers;
   const char *at = text.data(), *end = text.data() + text.size();
   for (int number = 0; at < end; ++at) {
@@ -182,6 +175,11 @@ std::string describe(const SpawnError& error, const std::string& program) {
 
 int pack(const SpawnRequest& request) {
   std::string bytes = std::to_string(request.arguments.size()) + '\0' + text_of_numbers(request.cpus) + '\0';
+  std::size_t size = bytes.size();
+  for (const auto* list : {&request.arguments, &request.environment}) {
+    for (const std::string& text : *list) size += text.size() + 1;
+  }
+  bytes.reserve(size);
   for (const std::string& argument : request.arguments) (bytes += argument) += '\0';
   for (const std::string& variable : request.environment) (bytes += variable) += '\0';
   const int fd = ::memfd_create("worker", MFD_CLOEXEC);
@@ -195,38 +193,43 @@ int pack(const SpawnRequest& request) {
   return fd;
 }
 
-SpawnRequest unpack(int memfd) {
+UnpackedRequest unpack(int memfd) {
   struct stat status {};
   if (::fstat(memfd, &status) != 0) throw_errno("fstat of a spawn request");
-  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+  UnpackedRequest request;
+  std::vector<char>& bytes = request.bytes;
+  bytes.resize(static_cast<std::size_t>(status.st_size));
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t n = ::pread(memfd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (n <= 0) throw_errno("reading a spawn request");
     done += static_cast<std::size_t>(n);
   }
-  std::vector<std::string> texts;
+  std::vector<char*> texts;
   for (std::size_t begin = 0; begin < bytes.size();) {
-    const std::size_t end = bytes.find('\0', begin);
-    if (end == std::string::npos) throw std::runtime_error("a torn spawn request");
-    texts.push_back(bytes.substr(begin, end - begin));
-    begin = end + 1;
+    const void* const end = std::memchr(bytes.data() + begin, '\0', bytes.size() - begin);
+    if (end == nullptr) throw std::runtime_error("a torn spawn request");
+    texts.push_back(bytes.data() + begin);
+    begin = static_cast<std::size_t>(static_cast<const char*>(end) - bytes.data()) + 1;
   }
   std::size_t count = 0;
-  if (!texts.empty()) std::from_chars(texts[0].data(), texts[0].data() + texts[0].size(), count);
+  if (!texts.empty()) std::from_chars(texts[0], texts[0] + std::strlen(texts[0]), count);
   if (count == 0 || count + 1 >= texts.size()) throw std::runtime_error("a spawn request without a program");
+  request.cpus = numbers_in(texts[1]);
   const auto first = texts.begin() + 2;
   const auto middle = first + static_cast<std::ptrdiff_t>(count);
-  return {{first, middle}, {middle, texts.end()}, numbers_in(texts[1])};
+  request.arguments.assign(first, middle);
+  request.arguments.push_back(nullptr);
+  request.environment.assign(middle, texts.end());
+  request.environment.push_back(nullptr);
+  return request;
 }
 
-pid_t spawn_worker(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
+pid_t spawn_worker(int worker, const UnpackedRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
                    const rlimit& open_files) {
-  const std::vector<char*> arguments = pointers(request.arguments);
-  const std::vector<char*> environment = pointers(request.environment);
   const std::vector<unsigned long> cpus = mask_of(request.cpus);
   const Child child{worker, error_pipe, ::getpid(), cpus};
   const pid_t pid = ::vfork();
-  if (pid == 0) become_worker(child, arguments.data(), environment.data(), descriptors, open_files);
+  if (pid == 0) become_worker(child, request.arguments.data(), request.environment.data(), descriptors, open_files);
   if (pid < 0) throw_errno("vfork");
   return pid;
 }

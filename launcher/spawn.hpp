@@ -39,16 +39,24 @@ struct SpawnError {
 
 std::string describe(const SpawnError& error, const std::string& program);
 
+// The same as exec takes it.
+struct UnpackedRequest {
+  std::vector<char> bytes;         // what the pointers point into
+  std::vector<char*> arguments;    // with a null at the end
+  std::vector<char*> environment;  // the same
+  std::vector<int> cpus;
+};
+
 // A memfd with the request, CLOEXEC. Throws std::system_error.
 int pack(const SpawnRequest& request);
 // Reads it back; does not close it. Throws std::system_error or std::runtime_error for a torn one.
-SpawnRequest unpack(int memfd);
+UnpackedRequest unpack(int memfd);
 
 // Makes a child that becomes the worker: session and group of its own, killed with its parent, no signal blocked, ignored ones
 // as in this process, limits as given, oom_score_adj raised, no descriptor but its own. Returns the pid; errors of the child
 // come as a SpawnError through `error_pipe` before it exits with 127. Throws std::system_error when no process can be made.
 // Call with one thread alive.
-pid_t spawn_worker(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
+pid_t spawn_worker(int worker, const UnpackedRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
                    const rlimit& open_files);
 
 }  // namespace ddprun

@@ -3,10 +3,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
-#include <set>
+#include <optional>
 
 #include "launcher/spawn.hpp"
 
@@ -32,14 +32,13 @@ std::string names_of(const std::vector<int>& signals) {
 }  // namespace
 
 std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings) {
-  std::map<std::string_view, std::string_view> old;
-  for (const std::string_view variable : inherited) {
-    const auto name = variable_name_of(variable);
-    if (name.size() < variable.size()) old.emplace(name, variable.substr(name.size() + 1));
-  }
-  const auto inherited_value = [&](std::string_view name) {
-    const auto found = old.find(name);
-    return found == old.end() ? std::string() : std::string(found->second);
+  const auto inherited_value = [&](std::string_view name) -> std::optional<std::string> {
+    for (const std::string_view variable : inherited) {
+      if (variable.size() > name.size() && variable[name.size()] == '=' && variable.starts_with(name)) {
+        return std::string(variable.substr(name.size() + 1));
+      }
+    }
+    return std::nullopt;
   };
 
   const RankAssignment& ranks = settings.ranks;
@@ -67,27 +66,32 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (!settings.signals_to_handle.empty())
     ours.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(settings.signals_to_handle));
   if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
-  if (!old.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING")) ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
-  if (!old.contains("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
+  if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (!inherited_value("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
   if (settings.channel == ChannelUse::kGiven) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
     if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     // ddptrain finds its LibTorch there when it is not where it was built with.
-    if (const std::string libtorch = inherited_value("LIBTORCH"); !libtorch.empty()) {
-      const std::string paths = inherited_value("LD_LIBRARY_PATH");
+    if (const std::string libtorch = inherited_value("LIBTORCH").value_or(""); !libtorch.empty()) {
+      const std::string paths = inherited_value("LD_LIBRARY_PATH").value_or("");
       ours.emplace_back("LD_LIBRARY_PATH", libtorch + "/lib" + (paths.empty() ? "" : ":" + paths));
     }
   }
 
-  std::set<std::string_view> replaced(kSecrets.begin(), kSecrets.end());
-  for (const auto& [name, value] : ours) replaced.insert(name);
+  std::vector<std::string_view> replaced(kSecrets.begin(), kSecrets.end());
+  for (const auto& [name, value] : ours) replaced.push_back(name);
+  std::sort(replaced.begin(), replaced.end());
   std::vector<std::string> environment;
   environment.reserve(inherited.size() + ours.size());
   for (const std::string& variable : inherited) {
-    if (!replaced.contains(variable_name_of(variable))) environment.push_back(variable);
+    if (!std::binary_search(replaced.begin(), replaced.end(), variable_name_of(variable))) environment.push_back(variable);
   }
-  for (const auto& [name, value] : ours) environment.push_back(std::string(name) + "=" + value);
+  for (const auto& [name, value] : ours) {
+    std::string& variable = environment.emplace_back();
+    variable.reserve(name.size() + 1 + value.size());
+    variable.append(name).append(1, '=').append(value);
+  }
   return environment;
 }
 

@@ -43,7 +43,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std::optional<NetworkStart> network) {
+int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std::optional<NetworkStart> network,
+             ReportFacts::Kept kept = ReportFacts::Kept::kAlways, const AtEnd& at_end = {}) {
   std::unique_ptr<Report> report;
   if (!files.report.empty()) {
     report = std::make_unique<Report>(files.report, ReportFacts{.title = plan.title,
@@ -51,7 +52,8 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
                                                                 .command = plan.command,
                                                                 .restart_budget = plan.max_restarts,
                                                                 .refilled_by_progress = plan.refill_by_progress,
-                                                                .synced = !plan.run_dir.empty()});
+                                                                .synced = !plan.run_dir.empty(),
+                                                                .kept = kept});
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;
@@ -61,7 +63,7 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (report) observers.push_back(std::move(report));
     return observers;
   };
-  return run_agent(plan, files, make_observers, std::move(network));
+  return run_agent(plan, files, make_observers, std::move(network), at_end);
 }
 
 bool has_checkpoints(const Plan& plan) {
@@ -80,9 +82,9 @@ void refuse_to_mix(const Plan& plan) {
       " has checkpoints of an earlier run. --fresh renames the folder and starts over; --run-dir takes another one");
 }
 
-// Before anything is made. The agent takes the port for good when a round begins.
+// Before anything is made, where no other port will do. The agent takes the port for good when a round begins.
 void refuse_a_taken_port(const Plan& plan) {
-  if (plan.master_port != 0) HeldPort::exactly(plan.master_port);
+  if (plan.master_port != 0 && plan.master_port_need == PortNeed::kExactly) HeldPort::exactly(plan.master_port);
 }
 
 using Lead = rendezvous::NodeShellSettings::Lead;
@@ -179,9 +181,10 @@ int run_script(const Plan& plan, const Environment& environment, std::optional<N
   if (network && owner == FolderOwner::kOtherNode) network->shell.lead = Lead::kNo;
   ConsoleFacts facts;
   if (!folders.note.empty()) facts.opening.push_back(folders.note);
-  const int exit_code = run_plan(plan, folders.files, std::move(facts), std::move(network));
-  leave_script_folders(folders, plan, exit_code);
-  return exit_code;
+  using Kept = ReportFacts::Kept;
+  const Kept kept = goes_when_all_goes_well(folders, plan) ? Kept::kUnlessAllGoesWell : Kept::kAlways;
+  return run_plan(plan, folders.files, std::move(facts), std::move(network), kept,
+                  [&](int exit_code) { leave_script_folders(folders, plan, exit_code); });
 }
 
 fs::path current_folder() {

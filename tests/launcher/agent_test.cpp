@@ -215,11 +215,13 @@ class AgentTest : public testing::Test {
     ::dup2(null, STDERR_FILENO);
     int code = 99;
     try {
-      code = run_agent(plan_, files_, [](boost::asio::io_context&, ConsoleWriter&) {
+      const MakeObservers make_observers = [](boost::asio::io_context&, ConsoleWriter&) {
         std::vector<std::unique_ptr<RunObserver>> observers;
         observers.push_back(std::make_unique<LineObserver>());
         return observers;
-      });
+      };
+      code = run_agent(plan_, files_, make_observers, std::nullopt,
+                       [](int exit_code) { note("left with " + std::to_string(exit_code)); });
     } catch (const Error& error) {
       code = static_cast<int>(error.code());
     } catch (const std::exception&) {
@@ -280,11 +282,13 @@ constexpr const char* kDaemon = "setsid sh -c 'trap \"\" TERM INT HUP; echo daem
 TEST_F(AgentTest, AllWorkersSucceed) {
   start("exit 0", 8);
   EXPECT_EQ(exit_code(), 0);
+  EXPECT_EQ(wait_for("left with "), "0");
 }
 
 TEST_F(AgentTest, AWorkersExitCodeIsPassedOn) {
   start("[ $RANK = 1 ] && { echo oops >&2; exit 7; }; sleep 1000", 3);
   EXPECT_EQ(wait_for("failed "), "exit_code rank 1 |oops");
+  EXPECT_EQ(wait_for("left with "), "7");
   EXPECT_EQ(exit_code(), 7);
 }
 

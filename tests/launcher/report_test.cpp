@@ -67,6 +67,20 @@ TEST_F(ReportTest, AnUnfinishedRunHasNoExit) {
   EXPECT_EQ(on_disk()["rounds"].size(), 1u);
 }
 
+TEST_F(ReportTest, OneThatWillBeRemovedIsNotWrittenAtAGoodEnd) {
+  const auto exit_after = [&](int rounds, int exit_code) {
+    fs::remove(file_);
+    Report report(file_, {"small", "", {"true"}, 3, false, false, ReportFacts::Kept::kUnlessAllGoesWell});
+    report.on(RunStarted{10 * kReportSecond, 2});
+    for (int round = 0; round < rounds; ++round) start_round(report, round, round, 10 + 10 * round);
+    report.on(RunEnded{exit_code, "why", rounds - 1, 40 * kReportSecond});
+    return on_disk()["exit"];
+  };
+  EXPECT_TRUE(exit_after(1, 0).is_null());
+  EXPECT_EQ(exit_after(1, 7)["code"], 7);
+  EXPECT_EQ(exit_after(2, 0)["code"], 0);
+}
+
 TEST_F(ReportTest, ARestartIsTwoRoundsWithCauseAndDecision) {
   Report report = open();
   report.on(RunStarted{10 * kReportSecond, 2});

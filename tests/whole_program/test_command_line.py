@@ -224,6 +224,18 @@ def test_unknown_rdzv_keys_are_a_warning(ddprun_bin, run, script):
     assert run([ddprun_bin, "-q", *job]).stderr == ""
 
 
+def test_the_default_master_port_gives_way_when_it_is_taken(ddprun_bin, run):
+    with socket.socket() as held:
+        try:
+            held.bind(("", 29500))
+            held.listen()
+        except OSError:
+            pass  # somebody else has it, which does as well
+        done = run([ddprun_bin, "--no-python", "sh", "-c", "echo $$MASTER_PORT"])
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) not in (0, 29500)
+
+
 def test_dry_run_says_where_values_come_from(ddprun_bin, run, script):
     done = run([ddprun_bin, "--dry-run", "--json", "--nproc-per-node", "2", script, "a b"], DDPRUN_MAX_RESTARTS="4", PET_ROLE="trainer")
     assert done.returncode == 0, done.stderr

@@ -114,9 +114,9 @@ std::string describe(const Position& at) {
     case Stage::kLoading:
       return "the batch" + next;
     case Stage::kForward:
-      return "the forward pass" + next;
+      return "the forward or backward pass" + next;
     case Stage::kBackward:
-      return "the backward pass" + next;
+      return "the all-reduce of the gradients" + next;
     case Stage::kLoss:
       return "the sum of the loss" + next;
     case Stage::kOptimizer:

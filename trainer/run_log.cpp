@@ -15,7 +15,8 @@ using nlohmann::ordered_json;
 
 // Each message wakes the agent, which costs it some 50 us. A round that has just begun is told in detail: that is when it
 // fails.
-constexpr std::chrono::milliseconds kHeartbeat{250};
+constexpr std::chrono::milliseconds kFigures{250};
+constexpr std::chrono::milliseconds kHeartbeat{400};
 constexpr std::chrono::milliseconds kEarlyHeartbeat{50};
 constexpr std::chrono::seconds kEarly{5};
 constexpr std::chrono::seconds kSayAtMostEvery{1};
@@ -69,8 +70,9 @@ void RunLog::step(std::int64_t step, double loss, double lr) {
   interval_begin_ = now;
   interval_samples_ = samples;
 
-  if (rank_ != 0 && now - clock_started_ >= kEarly) return heartbeat(step);
-  if (status_.agent() != nullptr) {
+  const bool early = now - clock_started_ < kEarly;
+  if (rank_ != 0 && !early) return heartbeat(step);
+  if (status_.agent() != nullptr && (early || now - last_figures_ >= kFigures || step == length_.total_steps)) {
     channel::Progress message = progress(step);
     if (rank_ == 0) {
       message.loss = loss;
@@ -78,7 +80,7 @@ void RunLog::step(std::int64_t step, double loss, double lr) {
       message.samples_per_s = speed;
     }
     status_.agent()->send(message);
-    last_sent_ = now;
+    last_sent_ = last_figures_ = now;
   }
   if (rank_ != 0) return;
 

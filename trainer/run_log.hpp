@@ -40,10 +40,10 @@ class RunLog {
   void start_clock(std::int64_t step);
   // Something that is no training took that long: it doesn't count for the speed.
   void stood_still(std::chrono::nanoseconds pause) { interval_begin_ += pause; }
-  // A logged step is finished. `loss` is the mean over its global batch. The agent hears of it from rank 0, and from all ranks
-  // while the round is young.
+  // A logged step is finished. `loss` is the mean over its global batch. The agent hears of all of them while the round is
+  // young, later of rank 0's only, four in a second.
   void step(std::int64_t step, double loss, double lr);
-  // Any other step is finished: at most every 250 ms something is sent, every 50 ms in the first seconds.
+  // Any other step is finished: at most every 400 ms something is sent, every 50 ms in the first seconds.
   void heartbeat(std::int64_t step);
   void evaluation(std::int64_t step, const Evaluation& result);
   // A checkpoint is published: training stood still for `pause_s` and the writing took `save_s`. Two calls, since the agent
@@ -75,6 +75,7 @@ class RunLog {
   std::int64_t interval_samples_ = 0;   // used when it began
   Clock::time_point clock_started_{};
   Clock::time_point last_sent_{};
+  Clock::time_point last_figures_{};
   Clock::time_point last_said_{};
 };
 

@@ -70,7 +70,6 @@ std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work
     at::Tensor loss = mean_loss(logits, on_device(batch.labels, work.device), work.config.label_smoothing);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work);
-    work.status.at(channel::Stage::kBackward);
     weighted(loss, micro_batch_weight(samples, work.peers.world(), share.global_size)).backward();
     work.parallel->after_backward(sync);
 

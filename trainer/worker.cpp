@@ -290,6 +290,8 @@ void Worker::prepare_state() {
   if (!state_is_whole_) {
     state_ =
         new_training_state(config_, {.channels = images.size(1), .height = images.size(2), .width = images.size(3)}, *device_);
+    // The first layer's gradient is the last one: from there on this rank only waits for the others'.
+    state_.parameters.front().tensor.register_hook([this](const at::Tensor&) { status_.at(channel::Stage::kBackward); });
   }
   const Sharing sharing = recovery_ ? share_state(state_, state_is_whole_, *peers_) : Sharing{};
   state_is_survivors_ = sharing.somebody_had_it;

@@ -164,7 +164,7 @@ TEST(JudgeHang, WhenAllWaitAtOnePointItIsAGuess) {
       judge_hang(std::vector<HangLook>{rank_in(2, Stage::kBackward, 9), rank_in(3, Stage::kBackward, 9)});
   EXPECT_EQ(verdict.culprits, std::vector{2});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
-  EXPECT_EQ(verdict.why, "is in the backward pass of step 10, as all ranks here are");
+  EXPECT_EQ(verdict.why, "is in the all-reduce of the gradients of step 10, as all ranks here are");
   // Nobody waits for others in the forward pass.
   EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
             HangVerdict::Certainty::kSure);

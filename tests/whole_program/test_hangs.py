@@ -41,6 +41,7 @@ def fake_stack_tool(folder: pathlib.Path) -> str:
 @pytest.mark.parametrize("fault,rank,reason", [
     ("stop rank=1 step=17", 1, "is stopped (SIGSTOP or a debugger); rank 0 waits in the all-reduce of the gradients of step 18"),
     ("hang rank=0 step=17 phase=optimizer", 0, "is in the optimizer of step 18; rank 1 waits in the all-reduce of the gradients of step 19"),
+    ("hang rank=1 step=17 phase=backward", 1, "is in the forward or backward pass of step 18; rank 0 waits in the all-reduce of the gradients of step 18"),
     ("hang rank=1 step=20 phase=evaluating", 1, "is in the evaluation after step 20; rank 0 waits in the sum of the evaluation after step 20"),
     ("hang rank=0 step=10 phase=saving", 0, "in the checkpoint after step 14"),
 ])
@@ -61,6 +62,16 @@ def test_a_rank_that_hangs_is_named_and_the_numbers_stay(ddprun_bin, data, calm,
     assert "CPU time" in first["evidence"][0]
     assert report["restarts"]["used"] == 1
     assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(calm)
+
+
+def test_a_rank_that_does_not_even_join(ddprun_bin, data, tmp_path):
+    """The limit of the start has to be longer than a start takes on a busy machine."""
+    done = train(ddprun_bin, tmp_path, data, "stop rank=1 phase=joining", "--hang-timeout", "start=10", "--max-restarts", 1,
+                 PATH=fake_stack_tool(tmp_path / "bin"))
+    assert done.returncode == 0, done.stderr
+    first = jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]
+    assert (first["cause"], first["rank"]) == ("hang", 1)
+    assert "rank 0 waits for all ranks to join" in first["message"]
 
 
 def test_a_rank_that_hangs_again_and_again_at_one_step_ends_the_job(ddprun_bin, data, tmp_path):

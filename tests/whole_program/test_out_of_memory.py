@@ -6,6 +6,7 @@ import pathlib
 
 import jobs
 import pytest
+import rehearsal
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,23 @@ def test_the_same_batch_goes_through_in_smaller_pieces(ddprun_bin, data, tmp_pat
     assert again.returncode == 0, again.stderr
     assert "as learned from running out of memory" in again.stderr
     assert len(jobs.report(tmp_path / "run")["rounds"]) == 4
+
+
+@pytest.mark.parametrize("flags", [[], ["--recovery", "live"]])
+def test_all_ranks_run_out_at_once(ddprun_bin, data, tmp_path, flags):
+    done = train(ddprun_bin, tmp_path, data, "oom rank=all restart=any step=10 above=8", "--max-restarts", 0, *flags)
+    assert done.returncode == 0, done.stderr
+    report = jobs.report(tmp_path / "run")
+    assert set(report["failures"]) == {"out_of_memory"}
+    assert json.loads((tmp_path / "run" / "memory-fit.json").read_text())["micro_batch_size"] == 8
+    jobs.assert_each_sample_once(tmp_path / "run", 2)
+
+
+def test_on_two_nodes_it_costs_no_restart_either(ddprun_bin, data, tmp_path):
+    place = rehearsal.Place(tmp_path)
+    place.train(ddprun_bin, "run", jobs.config(data), 2, ["--max-restarts", "0", "--chaos", "oom rank=1 step=10"])
+    assert jobs.report(tmp_path / "run")["failures"] == {"out_of_memory": 1}
+    assert json.loads((tmp_path / "run" / "memory-fit.json").read_text())["micro_batch_size"] == 8
 
 
 def test_one_sample_that_does_not_fit_ends_with_a_code_of_its_own(ddprun_bin, data, tmp_path):

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -18,6 +19,7 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
@@ -52,6 +54,9 @@ std::string torch_and_version() {
 // The one who replaces the lost worker needs this time to start anyway.
 constexpr std::chrono::milliseconds kPatienceWithCollectives{250};
 
+// For another worker to inflate the data set.
+constexpr std::chrono::seconds kPatienceWithInflating{20};
+
 // Activations are tens of megabytes that live for one batch. By default glibc gives each back to the kernel, which zeroes it
 // again for the next batch: a third of an evaluation's time. Kept, the peak stays the same.
 void keep_freed_memory() {
@@ -68,10 +73,10 @@ struct Data {
   Normalization normalization;
 };
 
-Data load_data(const DataConfig& config) {
-  auto test = std::async(std::launch::async, [&] { return load_idx(config, Split::kTest); });
+Data load_data(const DataConfig& config, const InflatedFiles& shared) {
+  auto test = std::async(std::launch::async, [&] { return load_idx(config, Split::kTest, shared); });
   Data data;
-  data.train = load_idx(config, Split::kTrain);
+  data.train = load_idx(config, Split::kTrain, shared);
   data.normalization = normalization_of(config, data.train);
   data.test = test.get();
   return data;
@@ -94,9 +99,11 @@ class Worker {
   void connect_agent();
   void read_config();
   void join_peers();
+  InflatedFiles inflated_files();
   bool claim_directory();
   std::filesystem::path fit_file() const;
   void take_what_fits();
+  void make_state();
   void prepare_state();
   void prepare_workspace();
   void open_ledger();
@@ -139,8 +146,8 @@ int Worker::run() {
   connect_agent();
   read_config();
   if (recovery_ && group_can_be_broken(*device_, environment_)) agent_->send(channel::Regroupable{});
-  data_coming_ =
-      std::async(std::launch::async, [this] { return load_data(config_.data); });  // beside LibTorch's and the group's start
+  // Beside the model's and the group's start.
+  data_coming_ = std::async(std::launch::async, [this] { return load_data(config_.data, inflated_files()); });
   while (true) {
     try {
       return run_in_group();
@@ -153,6 +160,7 @@ int Worker::run() {
 
 // From the making of a group to the end of the run, or to the loss of a peer.
 int Worker::run_in_group() {
+  if (!state_is_whole_) make_state();  // before peers are waited for
   join_peers();
   if (data_coming_.valid()) data_ = data_coming_.get();
   if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
@@ -222,6 +230,34 @@ void Worker::read_config() {
   device_ = choose_device(config_.device, environment_);  // before the first tensor
 }
 
+// Local rank 0 inflates for the workers of this machine, who hear of it through the agent's store. Who can't be reached does
+// not keep them: another process that dies meanwhile, or an older one whose word is still there, only costs the time that they
+// need to do it themselves.
+InflatedFiles Worker::inflated_files() {
+  InflatedFiles files;
+  if (!agent_ || environment_.local_world_size < 2) return files;
+  const auto store = make_store(environment_, agent_.get(), kPatienceWithInflating);
+  const std::string prefix = "inflated/" + std::to_string(environment_.group_rank) + "/";
+  if (environment_.local_rank == 0) {
+    files.offer = [store, prefix](const std::string& file, const std::string& memory) {
+      try {
+        store->set(prefix + file, std::vector<std::uint8_t>(memory.begin(), memory.end()));
+      } catch (const std::exception&) {  // the agent is gone
+      }
+    };
+  } else {
+    files.find = [store, prefix](const std::string& file) -> std::string {
+      try {
+        const std::vector<std::uint8_t> memory = store->get(prefix + file);
+        return {memory.begin(), memory.end()};
+      } catch (const std::exception&) {
+        return {};
+      }
+    };
+  }
+  return files;
+}
+
 // A job of one has no peers and needs neither store nor group.
 void Worker::join_peers() {
   status_.enter(channel::Phase::kJoining);
@@ -283,16 +319,16 @@ void Worker::take_what_fits() {
                static_cast<long long>(config_.eval_batch_size));
 }
 
+void Worker::make_state() {
+  const ImageSize size = image_size_of(config_.data);
+  state_ = new_training_state(config_, {.channels = size.channels, .height = size.height, .width = size.width}, *device_);
+  // The first layer's gradient is the last one: from there on this rank only waits for the others'.
+  state_.parameters.front().tensor.register_hook([this](const at::Tensor&) { status_.at(channel::Stage::kBackward); });
+}
+
 void Worker::prepare_state() {
   take_what_fits();
   length_ = run_length(config_, data_.train.size());
-  const auto& images = data_.train.images;
-  if (!state_is_whole_) {
-    state_ =
-        new_training_state(config_, {.channels = images.size(1), .height = images.size(2), .width = images.size(3)}, *device_);
-    // The first layer's gradient is the last one: from there on this rank only waits for the others'.
-    state_.parameters.front().tensor.register_hook([this](const at::Tensor&) { status_.at(channel::Stage::kBackward); });
-  }
   const Sharing sharing = recovery_ ? share_state(state_, state_is_whole_, *peers_) : Sharing{};
   state_is_survivors_ = sharing.somebody_had_it;
   if (state_is_survivors_) {

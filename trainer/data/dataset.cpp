@@ -60,10 +60,10 @@ Sums sum_pixels(std::span<const std::uint8_t> pixels) {
 
 }  // namespace
 
-Dataset load_idx(const DataConfig& config, Split split) {
+Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& shared) {
   const bool train = split == Split::kTrain;
   const IdxFile labels = read_idx_file(config.dir, train ? config.train_labels : config.test_labels, IdxKind::kLabels);
-  const IdxFile images = read_idx_file(config.dir, train ? config.train_images : config.test_images, IdxKind::kImages);
+  const IdxFile images = read_idx_file(config.dir, train ? config.train_images : config.test_images, IdxKind::kImages, shared);
   const std::int64_t found = images.bytes.size(0);
   if (labels.bytes.size(0) != found) {
     throw UsageError(c10::str("'", images.path.string(), "' has ", found, " images but '", labels.path.string(), "' has ",
@@ -77,6 +77,11 @@ Dataset load_idx(const DataConfig& config, Split split) {
   // A small part of a decompressed file is copied, so that the rest does not stay in memory.
   dataset.images = (samples < found ? kept.clone() : kept).unsqueeze(1);
   return dataset;
+}
+
+ImageSize image_size_of(const DataConfig& config) {
+  const auto dimensions = read_idx_dimensions(config.dir, config.train_images, IdxKind::kImages);
+  return {.channels = 1, .height = dimensions[1], .width = dimensions[2]};
 }
 
 Normalization normalization_of(const DataConfig& config, const Dataset& train) {

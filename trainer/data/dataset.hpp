@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/config/train_config.hpp"
+#include "trainer/data/inflated_files.hpp"
 
 namespace ddprun::trainer {
 
@@ -30,7 +31,16 @@ enum class Split { kTrain, kTest };
 // Throws UsageError: file missing (names both tried paths), not IDX or of another type (names magic found and expected),
 // truncated or too long (bytes expected and found), images and labels of different counts, label out of range (names the
 // sample).
-Dataset load_idx(const DataConfig& config, Split split);
+Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& shared = {});
+
+struct ImageSize {
+  std::int64_t channels = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+};
+
+// Of the training images, from their file's header alone: a model can be made while load_idx still decodes. Throws UsageError.
+ImageSize image_size_of(const DataConfig& config);
 
 // The config's values, or the exact mean and standard deviation of all pixels (by integer sums: the same on every machine).
 Normalization normalization_of(const DataConfig& config, const Dataset& train);

@@ -19,11 +19,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "common/error.hpp"
+#include "trainer/data/shared_memory.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -58,16 +60,10 @@ class Mapping {
       ::close(fd);
       throw UsageError(c10::str("'", path.string(), "' is not a regular file; expected an IDX file. Check data.dir."));
     }
-    size_ = static_cast<std::size_t>(status.st_size);
-    if (size_ > 0) {
-      address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    }
-    const int error = errno;
-    ::close(fd);
-    if (address_ == MAP_FAILED) {
-      throw UsageError(c10::str("can't read '", path.string(), "': ", std::strerror(error), "."));
-    }
+    map(fd, path);
   }
+  // Takes the descriptor over, of a file that is known to be as it should.
+  Mapping(int fd, const fs::path& path) { map(fd, path); }
   ~Mapping() {
     if (address_ != nullptr) {
       ::munmap(address_, size_);
@@ -79,6 +75,19 @@ class Mapping {
   std::span<const std::uint8_t> bytes() const { return {static_cast<const std::uint8_t*>(address_), size_}; }
 
  private:
+  void map(int fd, const fs::path& path) {
+    struct stat status {};
+    size_ = ::fstat(fd, &status) == 0 ? static_cast<std::size_t>(status.st_size) : 0;
+    if (size_ > 0) {
+      address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
+    const int error = errno;
+    ::close(fd);
+    if (address_ == MAP_FAILED) {
+      throw UsageError(c10::str("can't read '", path.string(), "': ", std::strerror(error), "."));
+    }
+  }
+
   void* address_ = nullptr;
   std::size_t size_ = 0;
 };
@@ -190,9 +199,13 @@ Header parse_header(std::span<const std::uint8_t> start, IdxKind kind, const fs:
   return header;
 }
 
+Header plain_header(const Mapping& mapping, IdxKind kind, const fs::path& path) {
+  return parse_header(mapping.bytes().first(std::min(mapping.bytes().size(), kLongestHeader)), kind, path);
+}
+
 at::Tensor map_plain(std::shared_ptr<Mapping> mapping, IdxKind kind, const fs::path& path) {
   const auto bytes = mapping->bytes();
-  const Header header = parse_header(bytes.first(std::min(bytes.size(), kLongestHeader)), kind, path);
+  const Header header = plain_header(*mapping, kind, path);
   const std::uint64_t expected = header.header_bytes + header.data_bytes;
   if (bytes.size() != expected) {
     throw wrong_length(path, bytes.size() < expected ? "truncated" : "too long", expected, std::to_string(bytes.size()));
@@ -202,12 +215,19 @@ at::Tensor map_plain(std::shared_ptr<Mapping> mapping, IdxKind kind, const fs::p
       data, header.dims, [mapping](void*) {}, at::TensorOptions().dtype(at::kByte));
 }
 
+// Where the inflated bytes go.
+using MakeRoom = std::function<at::Tensor(std::int64_t size)>;
+
+at::Tensor own_memory(std::int64_t size) {
+  return at::detail::empty_cpu({size}, at::kByte);
+}
+
 // A sound file of one gzip member that holds exactly what its IDX header announces; an undefined tensor for any other.
-at::Tensor inflate_sound_gzip(std::span<const std::uint8_t> bytes, const Header& header) {
+at::Tensor inflate_sound_gzip(std::span<const std::uint8_t> bytes, const Header& header, const MakeRoom& make_room) {
   const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> inflater(
       ::libdeflate_alloc_decompressor(), &::libdeflate_free_decompressor);
   const auto size = static_cast<std::int64_t>(header.header_bytes + header.data_bytes);
-  const at::Tensor whole = at::detail::empty_cpu({size}, at::kByte);
+  const at::Tensor whole = make_room(size);
   std::size_t consumed = 0;
   const libdeflate_result result =
       inflater == nullptr
@@ -218,19 +238,23 @@ at::Tensor inflate_sound_gzip(std::span<const std::uint8_t> bytes, const Header&
   return whole.slice(0, static_cast<std::int64_t>(header.header_bytes)).view(header.dims);
 }
 
-at::Tensor inflate_gzip(const Mapping& mapping, IdxKind kind, const fs::path& path) {
-  Gunzip gunzip(mapping.bytes(), path);
+Header inflate_header(Gunzip& gunzip, IdxKind kind, const fs::path& path) {
   std::array<std::uint8_t, kLongestHeader> start{};
   // The labels' header is shorter than the images': only what belongs to it is taken, the rest goes straight into the tensor.
   const std::size_t wanted = kind == IdxKind::kLabels ? 8 : 16;
   const std::size_t got = gunzip.read(std::span(start).first(wanted));
-  const Header header = parse_header(std::span(start).first(got), kind, path);
+  return parse_header(std::span(start).first(got), kind, path);
+}
+
+at::Tensor inflate_gzip(const Mapping& mapping, IdxKind kind, const fs::path& path, const MakeRoom& make_room) {
+  Gunzip gunzip(mapping.bytes(), path);
+  const Header header = inflate_header(gunzip, kind, path);
   const std::uint64_t expected = header.header_bytes + header.data_bytes;
   if (expected / kMostInflation > mapping.bytes().size()) {
     throw wrong_length(path, "truncated", expected,
                        c10::str("a gzip file of only ", mapping.bytes().size(), " bytes, which can't hold them"));
   }
-  if (at::Tensor sound = inflate_sound_gzip(mapping.bytes(), header); sound.defined()) return sound;
+  if (at::Tensor sound = inflate_sound_gzip(mapping.bytes(), header, make_room); sound.defined()) return sound;
 
   at::Tensor tensor = at::detail::empty_cpu(header.dims, at::kByte);
   const std::size_t filled = gunzip.read({tensor.mutable_data_ptr<std::uint8_t>(), header.data_bytes});
@@ -262,14 +286,55 @@ fs::path choose_file(const fs::path& dir, const std::string& name) {
                ". Check data.dir; on Debian, the package dataset-fashion-mnist brings /usr/share/datasets/fashion-mnist."));
 }
 
+bool is_gzip(const Mapping& mapping) {
+  const auto bytes = mapping.bytes();
+  return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
+}
+
+// For others to map as well, which are told of it when it is whole, or of nothing.
+at::Tensor inflate_for_all(const Mapping& mapping, IdxKind kind, const fs::path& path, const InflatedFiles& shared) {
+  struct Offer {
+    const InflatedFiles& shared;
+    const std::string file;
+    std::string memory;
+    ~Offer() { shared.offer(file, memory); }
+  } offer{shared, path.filename().string(), ""};
+  std::shared_ptr<SharedMemory> memory;
+  at::Tensor tensor = inflate_gzip(mapping, kind, path, [&](std::int64_t size) {
+    memory = SharedMemory::make(static_cast<std::size_t>(size));
+    if (!memory) return own_memory(size);
+    return at::from_blob(
+        memory->bytes().data(), {size}, [memory](void*) {}, at::TensorOptions().dtype(at::kByte));
+  });
+  const bool is_there = memory && tensor.storage().data() == memory->bytes().data();
+  if (is_there) offer.memory = memory->name();
+  return tensor;
+}
+
+// What another worker of this machine has inflated; null: nothing, or it is gone.
+std::shared_ptr<Mapping> inflated_by_another(const fs::path& path, const InflatedFiles& shared) {
+  const std::string memory = shared.find ? shared.find(path.filename().string()) : "";
+  const int fd = memory.empty() ? -1 : open_shared_memory(memory);
+  return fd < 0 ? nullptr : std::make_shared<Mapping>(fd, path);
+}
+
 }  // namespace
 
-IdxFile read_idx_file(const fs::path& dir, const std::string& name, IdxKind kind) {
+std::vector<std::int64_t> read_idx_dimensions(const fs::path& dir, const std::string& name, IdxKind kind) {
   const fs::path path = choose_file(dir, name);
-  auto mapping = std::make_shared<Mapping>(path);
-  const auto bytes = mapping->bytes();
-  const bool is_gzip = bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
-  return {path, is_gzip ? inflate_gzip(*mapping, kind, path) : map_plain(mapping, kind, path)};
+  const Mapping mapping(path);
+  if (!is_gzip(mapping)) return plain_header(mapping, kind, path).dims;
+  Gunzip gunzip(mapping.bytes(), path);
+  return inflate_header(gunzip, kind, path).dims;
+}
+
+IdxFile read_idx_file(const fs::path& dir, const std::string& name, IdxKind kind, const InflatedFiles& shared) {
+  const fs::path path = choose_file(dir, name);
+  const auto mapping = std::make_shared<Mapping>(path);
+  if (!is_gzip(*mapping)) return {path, map_plain(mapping, kind, path)};
+  if (shared.offer) return {path, inflate_for_all(*mapping, kind, path, shared)};
+  if (const auto inflated = inflated_by_another(path, shared)) return {path, map_plain(inflated, kind, path)};
+  return {path, inflate_gzip(*mapping, kind, path, own_memory)};
 }
 
 }  // namespace ddprun::trainer

@@ -5,8 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "trainer/data/inflated_files.hpp"
 
 namespace ddprun::trainer {
 
@@ -17,8 +21,12 @@ struct IdxFile {
   at::Tensor bytes;            // uint8 [n] or [n, height, width]; of a plain file it is a read-only mapping: never write to it
 };
 
+// The dimensions that the header of that file announces; what follows it is not looked at. Throws UsageError.
+std::vector<std::int64_t> read_idx_dimensions(const std::filesystem::path& dir, const std::string& name, IdxKind kind);
+
 // Reads `dir / name`, or `dir / name.gz` where the first does not exist. Whether it is compressed is told by its content.
-// Throws UsageError.
-IdxFile read_idx_file(const std::filesystem::path& dir, const std::string& name, IdxKind kind);
+// `shared`: where other workers of this machine read the same file. Throws UsageError.
+IdxFile read_idx_file(const std::filesystem::path& dir, const std::string& name, IdxKind kind,
+                      const InflatedFiles& shared = {});
 
 }  // namespace ddprun::trainer

@@ -1,12 +1,13 @@
 // ResNet-18 (He et al. 2016) with the small-image stem: 3x3 convolution of stride 1 and no max-pool. Layout, parameter names,
 // initialisation and even the order of random draws are torchvision's, so the same seed gives the same weights as in Python.
 #include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
 #include <array>
@@ -14,15 +15,32 @@
 #include <string>
 
 #include "trainer/models/architectures.hpp"
+#include "trainer/models/skipped_draws.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 using torch::nn::BatchNorm2d;
-using torch::nn::Conv2d;
 
-Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t stride) {
-  return Conv2d(torch::nn::Conv2dOptions(inputs, outputs, kernel).stride(stride).padding(kernel / 2).bias(false));
+// torch::nn::Conv2d without a bias, but for the weights that it draws at once and that ResNet18 overwrites: only the generator
+// takes note of them. Drawing 11 million numbers in vain takes 60 ms.
+struct Convolution : torch::nn::Module {
+  Convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t step_size)
+      : weight(register_parameter("weight", at::empty({outputs, inputs, kernel, kernel}))),
+        stride(step_size),
+        padding(kernel / 2) {
+    skip_uniform_draws(weight.numel());
+  }
+
+  at::Tensor forward(const at::Tensor& x) { return at::conv2d(x, weight, {}, stride, padding); }
+
+  at::Tensor weight;
+  std::int64_t stride;
+  std::int64_t padding;
+};
+
+std::shared_ptr<Convolution> convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t stride) {
+  return std::make_shared<Convolution>(inputs, outputs, kernel, stride);
 }
 
 // The shortcut of a block that changes shape: 1x1 convolution and batch norm, named 0 and 1 as in torchvision's Sequential.
@@ -32,7 +50,7 @@ struct Downsample : torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) { return bn->forward(conv->forward(x)); }
 
-  Conv2d conv;
+  std::shared_ptr<Convolution> conv;
   BatchNorm2d bn;
 };
 
@@ -57,9 +75,9 @@ struct BasicBlock : torch::nn::Module {
   }
 
   std::shared_ptr<Downsample> downsample;
-  Conv2d conv1;
+  std::shared_ptr<Convolution> conv1;
   BatchNorm2d bn1;
-  Conv2d conv2;
+  std::shared_ptr<Convolution> conv2;
   BatchNorm2d bn2;
 };
 
@@ -88,7 +106,7 @@ class ResNet18 : public Model {
     fc_ = register_module("fc", torch::nn::Linear(inputs, classes));
     for (const auto& module : modules(/*include_self=*/false)) {
       // Batch norm already begins with weight 1 and bias 0.
-      if (auto* conv = module->as<torch::nn::Conv2dImpl>()) {
+      if (auto* conv = module->as<Convolution>()) {
         torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
       }
     }
@@ -104,7 +122,7 @@ class ResNet18 : public Model {
   }
 
  private:
-  Conv2d conv1_;
+  std::shared_ptr<Convolution> conv1_;
   BatchNorm2d bn1_;
   std::array<std::shared_ptr<Layer>, 4> layers_;
   torch::nn::Linear fc_{nullptr};

@@ -17,8 +17,10 @@
 #include <sstream>
 #include <stdexcept>
 #include <unordered_set>
+#include <utility>
 
 #include "common/error.hpp"
+#include "trainer/parallel/state_digest.hpp"
 #include "trainer/parallel/torch_version.hpp"
 
 namespace ddprun::trainer {
@@ -150,6 +152,20 @@ void verify_same_model(const std::vector<NamedTensor>& parameters, const std::ve
   }
 }
 
+// Note [Rank 0's state is sent only where it differs]
+// Ranks that drew from one seed, or read one checkpoint, hold the same bits already. A digest tells in a fraction of the time
+// that sending takes: for 45 MB, 5 ms instead of 100, and no second copy of the state in memory.
+void take_state_of_rank0(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const std::vector<at::Tensor>& state,
+                         Agreement& agreement) {
+  const bool on_cpu = std::all_of(state.begin(), state.end(), [](const at::Tensor& tensor) { return tensor.is_cpu(); });
+  if (on_cpu) {
+    const auto own = state_digest(state);
+    const auto differs = agreement.from_all(agreement.from_rank0(own) == own ? 0 : 1);
+    if (std::all_of(differs.begin(), differs.end(), [](std::int64_t one) { return one == 0; })) return;
+  }
+  c10d::broadcast_coalesced(group, state, kBroadcastBytes);
+}
+
 // Python's first assignment: one bucket when the order of arrival will be known after a step, else by size; reversed, since
 // gradients arrive about in the reverse order of definition.
 Buckets first_buckets(const std::vector<at::Tensor>& parameters, const DdpConfig& config) {
@@ -192,6 +208,7 @@ void check_order(const BucketOrder& order, std::size_t parameters) {
 struct DataParallel::Impl {
   void make_reducer(const DdpConfig& config, const BucketOrder& saved);
   [[noreturn]] void report_missing() const;
+  void rebuild_buckets();
 
   std::vector<std::string> names;
   std::vector<at::Tensor> parameters;
@@ -283,7 +300,7 @@ DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<Name
     std::vector<at::Tensor> state;
     for (const auto& parameter : impl_->parameters) state.push_back(parameter.detach());
     state.insert(state.end(), impl_->buffers.begin(), impl_->buffers.end());
-    c10d::broadcast_coalesced(impl_->group, state, kBroadcastBytes);
+    take_state_of_rank0(impl_->group, state, agreement);
   }
   impl_->make_reducer(config, buckets);
 }
@@ -312,7 +329,7 @@ void DataParallel::before_backward(const at::Tensor& output, bool sync) {
 // Note [Buckets are rebuilt at the end of the first step]
 // Python rebuilds them in the next forward. Gloo's sums depend on an element's place in its bucket, so a checkpoint between the
 // two would have to hold an order that isn't there yet; rebuilt here, it is there as soon as a step is done, and a run that
-// resumes after step 1 goes on as the one that was not interrupted. Gradients that are views move with their buckets.
+// resumes after step 1 goes on as the one that was not interrupted.
 void DataParallel::after_backward(bool sync) {
   Impl& impl = *impl_;
   if (!impl.reducer || !sync) return;
@@ -320,11 +337,20 @@ void DataParallel::after_backward(bool sync) {
   if (!impl.reducer->finished()) impl.report_missing();
   if (impl.first_step) {
     if (impl.static_graph) impl.reducer->assume_reverse_order();
-    const at::NoGradGuard no_grad;
-    impl.reducer->rebuild_buckets();
+    impl.rebuild_buckets();
     impl.first_step = false;
   }
   if (!impl.buffers.empty()) c10d::broadcast_coalesced(impl.group, impl.buffers, kBroadcastBytes);
+}
+
+// The gradients step aside meanwhile: those that are views of the old buckets would be copied into the new ones, although they
+// are used once more and then dropped. They keep the old buckets until then; the new ones take memory when they are filled.
+void DataParallel::Impl::rebuild_buckets() {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  for (auto& parameter : parameters) gradients.push_back(std::exchange(parameter.mutable_grad(), {}));
+  reducer->rebuild_buckets();
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].mutable_grad() = std::move(gradients[i]);
 }
 
 void DataParallel::Impl::report_missing() const {

@@ -24,7 +24,8 @@ using BucketOrder = std::vector<std::vector<std::int64_t>>;  // indices of param
 
 class DataParallel {
  public:
-  // What all start from: rank 0's parameters and buffers, which are broadcast, or what they hold, which is known to be equal.
+  // What all start from: rank 0's parameters and buffers, which are sent where they differ, or what they hold, which is
+  // known to be equal.
   enum class State { kRank0s, kEqual };
   // Verifies that all ranks have the same parameters, and makes the Reducer with `buckets` when given (a checkpoint's:
   // DECISIONS.md 19), else by size. Parameters that don't require gradients are left out; shared ones count once.

@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/error.hpp"
@@ -111,6 +114,51 @@ TEST_F(IdxTest, ReadsGzipFiles) {
   write_images_gz(gzip(images(12)));
   write(config_.train_labels + ".gz", gzip(labels(12)));
   expect_the_images(load(), 12);
+}
+
+TEST_F(IdxTest, MapsWhatAnotherWorkerHasInflated) {
+  write_images_gz(gzip(images(12)));
+  write_labels(labels(12));
+  std::map<std::string, std::string> offered;
+  InflatedFiles one, other;
+  one.offer = [&](const std::string& file, const std::string& memory) { offered[file] = memory; };
+  other.find = [&](const std::string& file) { return offered[file]; };
+  std::optional<Dataset> inflated = load_idx(config_, Split::kTrain, one);
+  expect_the_images(*inflated, 12);
+  ASSERT_NE(offered[config_.train_images + ".gz"], "");
+
+  write_images_gz("\x1f\x8b and nothing sound");
+  const Dataset mapped = load_idx(config_, Split::kTrain, other);
+  inflated.reset();
+  expect_the_images(mapped, 12);
+  // The one who had it is gone: each for itself.
+  EXPECT_THROW(load_idx(config_, Split::kTrain, other), UsageError);
+  offered[config_.train_images + ".gz"] = "1 0 42";
+  write_images_gz(gzip(images(12)));
+  expect_the_images(load_idx(config_, Split::kTrain, other), 12);
+}
+
+TEST_F(IdxTest, OffersNothingOfADamagedFile) {
+  write_images_gz(gzip(images(12)).substr(0, 40));
+  write_labels(labels(12));
+  std::string memory = "not told";
+  InflatedFiles one;
+  one.offer = [&](const std::string&, const std::string& name) { memory = name; };
+  EXPECT_THROW(load_idx(config_, Split::kTrain, one), UsageError);
+  EXPECT_EQ(memory, "");
+}
+
+TEST_F(IdxTest, ReadsTheImagesSizeFromTheHeaderAlone) {
+  // Nothing is there of what the header announces, and no labels.
+  const std::string header = images(12).substr(0, 16);
+  write_images_gz(gzip(header));
+  const ImageSize compressed = image_size_of(config_);
+  EXPECT_EQ(std::tie(compressed.channels, compressed.height, compressed.width), std::make_tuple(1, 2, 3));
+  write_images(header);
+  const ImageSize plain = image_size_of(config_);
+  EXPECT_EQ(std::tie(plain.channels, plain.height, plain.width), std::make_tuple(1, 2, 3));
+  write_images(header.substr(0, 15));
+  EXPECT_THROW(image_size_of(config_), UsageError);
 }
 
 TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {

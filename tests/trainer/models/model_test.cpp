@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/rand.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +16,7 @@
 
 #include "common/error.hpp"
 #include "tests/trainer/models/golden.hpp"
+#include "trainer/models/skipped_draws.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -119,6 +122,26 @@ TEST_P(ModelTest, LeavesTheDefaultGeneratorAsFound) {
   const at::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
   make();
   EXPECT_TRUE(at::detail::getDefaultCPUGenerator().get_state().equal(before));
+}
+
+// The generator's blocks have 624 words: within one, across borders, and from the middle of one.
+TEST(SkippedDraws, LeaveTheGeneratorAsDrawsDo) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Tensor before = generator.get_state();
+  for (const std::int64_t first : {0, 1, 100, 623, 624, 625}) {
+    for (const std::int64_t count : {0, 1, 523, 524, 525, 623, 624, 625, 100'000}) {
+      generator.set_current_seed(3);
+      at::empty({first}).uniform_();
+      at::empty({count}).uniform_();
+      const at::Tensor drawn = generator.get_state(), next = at::rand({1000});
+      generator.set_current_seed(3);
+      at::empty({first}).uniform_();
+      skip_uniform_draws(count);
+      EXPECT_TRUE(generator.get_state().equal(drawn)) << count << " after " << first;
+      EXPECT_TRUE(at::rand({1000}).equal(next)) << count << " after " << first;
+    }
+  }
+  generator.set_state(before);
 }
 
 TEST_P(ModelTest, GivesEveryParameterAGradient) {

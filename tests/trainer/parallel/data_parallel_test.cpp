@@ -86,6 +86,23 @@ TEST(DataParallel, StartsFromRank0sStateAndKeepsItsBuffers) {
   EXPECT_EQ(count.tensor.item<std::int64_t>(), 6);
 }
 
+// The state is 4 parameters and 3 buffers on each of three ranks; `odd` is what the last rank has for the last of the buffers.
+std::int64_t collectives_to_start(const Rank& rank, double odd) {
+  const auto w = parameter("w", at::arange(4, at::kFloat));
+  const NamedTensor mean{"mean", at::full({3}, 10.0)};
+  if (rank.environment.rank == 2) mean.tensor[2] = odd;
+  const std::int64_t before = collectives(rank);
+  const DataParallel parallel({w}, {mean}, rank.group, {});
+  EXPECT_TRUE(mean.tensor.equal(at::full({3}, 10.0)));
+  return collectives(rank) - before;
+}
+
+TEST(DataParallel, SendsTheStateOnlyWhereItDiffers) {
+  const auto rank = as_rank_of(3);
+  if (!rank) return;
+  EXPECT_EQ(collectives_to_start(*rank, 10.5), collectives_to_start(*rank, 10.0) + 1);
+}
+
 TEST(DataParallel, CountsASharedParameterOnce) {
   const auto rank = as_rank_of(2);
   if (!rank) return;

@@ -1,0 +1,23 @@
+// See state_digest.hpp.
+#include "trainer/parallel/state_digest.hpp"
+
+#include <xxhash.h>
+
+#include <memory>
+#include <new>
+
+namespace ddprun::trainer {
+
+std::vector<std::int64_t> state_digest(const std::vector<at::Tensor>& tensors) {
+  const std::unique_ptr<XXH3_state_t, decltype(&::XXH3_freeState)> hash(::XXH3_createState(), &::XXH3_freeState);
+  if (!hash) throw std::bad_alloc();
+  ::XXH3_128bits_reset(hash.get());
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor whole = tensor.contiguous();
+    ::XXH3_128bits_update(hash.get(), whole.const_data_ptr(), whole.nbytes());
+  }
+  const XXH128_hash_t digest = ::XXH3_128bits_digest(hash.get());
+  return {static_cast<std::int64_t>(digest.high64), static_cast<std::int64_t>(digest.low64)};
+}
+
+}  // namespace ddprun::trainer

@@ -45,7 +45,8 @@ TEST(ShrinkAfter, EvaluationHalvesItsOwnBatch) {
 TEST(MemoryFit, IsKeptForTheSameModelAndDevice) {
   const test::TemporaryFolder folder;
   const auto file = folder / "memory-fit.json";
-  const TrainConfig config = config_with(128, 0);
+  TrainConfig config = config_with(128, 0);
+  config.model.type = ModelConfig::Type::kMlp;
   const std::string key = fit_key(config, "cuda:1");
   EXPECT_EQ(key, fit_key(config, "cuda:0")) << "each rank has a device of its own";
   EXPECT_EQ(read_fit(file, key), MemoryFit{});

@@ -58,6 +58,7 @@ def main() -> None:
     if in_flight is not None:
         in_flight.result()
     dist.destroy_process_group()
+    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (CONTRIBUTING.md, notes)
 
 
 main()

@@ -116,8 +116,10 @@ def main():
                 os.replace(checkpoint + ".tmp", checkpoint)
                 metrics.write(json.dumps({"event": "checkpoint", "step": step, "pause_s": time.perf_counter() - begin}) + "\n")
             if step == last:
+                if metrics:
+                    metrics.close()
                 dist.destroy_process_group()
-                return
+                os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (CONTRIBUTING.md, notes)
         done = 0
 
 

@@ -6,6 +6,7 @@ usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/mo
 """
 
 import json
+import os
 import pathlib
 import sys
 
@@ -81,6 +82,7 @@ def main() -> None:
         (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
         safetensors.torch.save_file(network.state_dict(), out / "model.safetensors")
     dist.destroy_process_group()
+    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (CONTRIBUTING.md, notes)
 
 
 main()

@@ -8,7 +8,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from results import leave
+from results import end, leave
 
 TIMEOUT = datetime.timedelta(seconds=60)
 OPERATIONS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG")
@@ -121,3 +121,4 @@ if __name__ == "__main__":
     dist.barrier()
     dist.destroy_process_group()
     leave({"collectives": found, "elastic": dist.is_torchelastic_launched()})
+    end()

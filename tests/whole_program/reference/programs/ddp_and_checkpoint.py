@@ -7,7 +7,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from results import leave
+from results import end, leave
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -59,6 +59,7 @@ def main() -> None:
     leave({"before": before, "after": after, "after loading": again, "weights": sum(p.double().sum().item() for p in model.parameters()),
            "files": sorted(p.name for p in folder.iterdir())})
     dist.destroy_process_group()
+    end()
 
 
 if __name__ == "__main__":

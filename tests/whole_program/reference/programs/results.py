@@ -10,3 +10,10 @@ import sys
 def leave(result: dict) -> None:
     folder = pathlib.Path(sys.argv[1])
     (folder / f"rank-{os.environ['RANK']}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def end() -> None:
+    """Ends this process here: while the interpreter ends, PyTorch's threads of a Gloo group may abort it (CONTRIBUTING.md, notes)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

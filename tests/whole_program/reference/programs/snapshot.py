@@ -8,6 +8,7 @@ import pathlib
 
 import torch
 import torch.distributed as dist
+from results import end
 from torch.nn.parallel import DistributedDataParallel
 
 EPOCHS = 6
@@ -51,6 +52,7 @@ def main() -> None:
             os.replace(snapshot.with_suffix(".new"), snapshot)
     (args.folder / f"rank-{rank}.json").write_text(json.dumps({"losses": losses, "weights": model.weight.tolist()}), encoding="utf-8")
     dist.destroy_process_group()
+    end()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import torch
 from accelerate import Accelerator
-from results import leave
+from results import end, leave
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -24,6 +24,7 @@ def main() -> None:
            "local": accelerator.local_process_index, "type": str(accelerator.distributed_type)})
     accelerator.wait_for_everyone()
     accelerator.end_training()
+    end()
 
 
 if __name__ == "__main__":

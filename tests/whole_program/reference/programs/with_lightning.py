@@ -5,7 +5,7 @@ import warnings
 
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
-from results import leave
+from results import end, leave
 from torch.utils.data import DataLoader, TensorDataset
 
 warnings.filterwarnings("ignore")
@@ -35,6 +35,7 @@ def main() -> None:
     trainer.fit(model, DataLoader(data, batch_size=6, shuffle=True))
     leave({"losses": model.losses, "environment": type(trainer.strategy.cluster_environment).__name__, "processes": trainer.world_size,
            "rank": trainer.global_rank, "local": trainer.local_rank})
+    end()
 
 
 if __name__ == "__main__":

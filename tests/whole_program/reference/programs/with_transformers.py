@@ -3,7 +3,7 @@
 import sys
 
 import torch
-from results import leave
+from results import end, leave
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 
@@ -18,6 +18,7 @@ def main() -> None:
     leave({"log": [{k: entry[k] for k in ("step", "loss", "grad_norm") if k in entry} for entry in trainer.state.log_history],
            "processes": trainer.args.world_size, "local": trainer.args.local_process_index,
            "weights": sum(p.double().sum().item() for p in trainer.model.parameters())})
+    end()
 
 
 if __name__ == "__main__":

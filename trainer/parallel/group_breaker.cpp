@@ -10,7 +10,9 @@
 // the group's timeout; it also forgets a connection that ends before the first bytes were read, so that two ranks that both
 // live may wait for ever. There is nothing to shut down then. So the breaker makes the connections that may be waited for
 // itself: to this process' own listeners, each with the eight bytes that say which one it is (a number below the size of the
-// group; Gloo's transport/tcp/listener.cc), and ends them at once. One more than Gloo waits for is closed by it.
+// group; Gloo's transport/tcp/listener.cc), and ends them at once. One more than Gloo waits for is closed by it. Gloo must find
+// the eight bytes: what is shut down before Gloo's thread gets to it is forgotten, so a connection whose other end has ended is
+// left alone. Gloo reads its end by itself.
 //
 // Note [An operation that is cut off]
 // When a connection ends in the middle of an operation, Gloo tells those who wait for others that had not begun, but not for
@@ -19,6 +21,8 @@
 // thread is left behind with the whole group (worker.cpp).
 #include "trainer/parallel/group_breaker.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -37,8 +41,7 @@ namespace {
 
 // While a thread is making connections nothing tells when the next one is there.
 constexpr std::chrono::milliseconds kLookAgain{5};
-// Of these looks the first, second, fourth, eighth ... also answer for the lost: it may happen just before Gloo listens, and
-// what is answered may be shut down before it is read.
+// Of these looks the first, second, fourth, eighth ... also answer for the lost: it may happen just before Gloo listens.
 constexpr unsigned kSeldom = 64;
 // By then whatever ends because its connections did has ended.
 constexpr unsigned kLooksUntilLetGo = 5;
@@ -49,6 +52,13 @@ Value option_of(int fd, int option, Value otherwise) {
   Value value{};
   socklen_t size = sizeof value;
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : otherwise;
+}
+
+// Whether the other end has ended this connection.
+bool other_end_is_gone(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_state == TCP_CLOSE_WAIT;
 }
 
 enum class TcpSocket { kConnection, kListener };
@@ -89,7 +99,7 @@ GroupBreaker::GroupBreaker(int world) : world_(world) {
 
 void GroupBreaker::shut_connections() const {
   for_each_tcp(TcpSocket::kConnection, [this](int fd, std::uint64_t cookie) {
-    if (!others_.contains(cookie)) ::shutdown(fd, SHUT_RDWR);
+    if (!others_.contains(cookie) && !other_end_is_gone(fd)) ::shutdown(fd, SHUT_RDWR);
   });
 }
 

@@ -10,9 +10,11 @@
 // the group's timeout; it also forgets a connection that ends before the first bytes were read, so that two ranks that both
 // live may wait for ever. There is nothing to shut down then. So the breaker makes the connections that may be waited for
 // itself: to this process' own listeners, each with the eight bytes that say which one it is (a number below the size of the
-// group; Gloo's transport/tcp/listener.cc), and ends them at once. One more than Gloo waits for is closed by it. Gloo must find
-// the eight bytes: what is shut down before Gloo's thread gets to it is forgotten, so a connection whose other end has ended is
-// left alone. Gloo reads its end by itself.
+// group; Gloo's transport/tcp/listener.cc), and ends them at once. One more than Gloo waits for is closed by it.
+//
+// Note [A socket that is nothing yet]
+// shutdown() on a socket without a connection says ENOTCONN and still marks it (Linux, inet_shutdown). When it becomes a
+// listener then, all that it accepts is born shut down: Gloo reads nothing from them, no answer reaches it, and it waits for ever.
 //
 // Note [An operation that is cut off]
 // When a connection ends in the middle of an operation, Gloo tells those who wait for others that had not begun, but not for
@@ -41,7 +43,8 @@ namespace {
 
 // While a thread is making connections nothing tells when the next one is there.
 constexpr std::chrono::milliseconds kLookAgain{5};
-// Of these looks the first, second, fourth, eighth ... also answer for the lost: it may happen just before Gloo listens.
+// Of these looks the first, second, fourth, eighth ... also answer for the lost: it may happen just before Gloo listens, and
+// what is answered may be shut down before it is read.
 constexpr unsigned kSeldom = 64;
 // By then whatever ends because its connections did has ended.
 constexpr unsigned kLooksUntilLetGo = 5;
@@ -54,11 +57,11 @@ Value option_of(int fd, int option, Value otherwise) {
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : otherwise;
 }
 
-// Whether the other end has ended this connection.
-bool other_end_is_gone(int fd) {
+// Whether there is a connection to shut down: not before it is begun, nor after its end.
+bool is_connected(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
-  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_state == TCP_CLOSE_WAIT;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_state != TCP_CLOSE;
 }
 
 enum class TcpSocket { kConnection, kListener };
@@ -99,7 +102,7 @@ GroupBreaker::GroupBreaker(int world) : world_(world) {
 
 void GroupBreaker::shut_connections() const {
   for_each_tcp(TcpSocket::kConnection, [this](int fd, std::uint64_t cookie) {
-    if (!others_.contains(cookie) && !other_end_is_gone(fd)) ::shutdown(fd, SHUT_RDWR);
+    if (!others_.contains(cookie) && is_connected(fd)) ::shutdown(fd, SHUT_RDWR);
   });
 }
 

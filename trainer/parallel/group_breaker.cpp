@@ -14,7 +14,7 @@
 //
 // Note [A socket that is nothing yet]
 // shutdown() on a socket without a connection says ENOTCONN and still marks it (Linux, inet_shutdown). When it becomes a
-// listener then, all that it accepts is born shut down: Gloo reads nothing from them, no answer reaches it, and it waits for ever.
+// listener then, all that it accepts is born shut down: no answer reaches it, and it waits for ever.
 //
 // Note [An operation that is cut off]
 // When a connection ends in the middle of an operation, Gloo tells those who wait for others that had not begun, but not for

@@ -1,10 +1,14 @@
 """Jobs on hosts of their own: network namespaces on a bridge, each with an address and a host name. What only a network shows: which addresses
 nodes tell each other, cables that are pulled, hosts that go silent. Skipped where namespaces cannot be made."""
 
+import collections
+import itertools
+import json
 import pathlib
 import re
 
 import jobs
+import pytest
 from node_agents import LINE, PATIENCE, lives, said
 
 
@@ -23,11 +27,15 @@ def test_a_pulled_cable_costs_a_node_and_nothing_else(hosts, script, tmp_path):
         hosts.start_on(host, "--nnodes", "2:3", "--master-addr", hosts.address(0), "--node-rank", host, "--rdzv-conf",
                        "heartbeat_timeout=2,last_call_timeout=0.5", job)
     hosts.until(lambda: all((tmp_path / "out" / f"rank-{r}-0").exists() for r in range(3)), "three workers")
-    workers = [pid for pid in jobs.children(hosts.agents[2].pid) if b"sleep" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def that_sleep() -> list[int]:
+        return [pid for pid in jobs.children(hosts.agents[2].pid) if b"sleep" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    workers = hosts.until(that_sleep, "the worker's child on the last host")
     hosts.cable(2, "down")
     assert [hosts.agents[n].wait(PATIENCE) for n in (0, 1)] == [0, 0], hosts.all_text()
     assert said(tmp_path, 0)[2] == "2" and said(tmp_path, 0)[9] == "0"
-    assert workers and not any(lives(pid) for pid in workers)  # gone before the others went on
+    assert not any(lives(pid) for pid in workers)  # gone before the others went on
 
 
 def test_the_coordinators_cable_is_pulled(hosts, script, tmp_path):
@@ -50,3 +58,57 @@ def test_training_between_hosts(hosts, tmp_path, ddprun_bin, ddptrain_bin):
                        config)
     assert hosts.wait() == [0, 0], hosts.all_text()
     assert jobs.losses(tmp_path / "both") == jobs.losses(tmp_path / "alone")
+
+
+def kill_agent(hosts, host: int):
+    hosts.agents[host].kill()
+
+
+def pull_cable(hosts, host: int):
+    hosts.cable(host, "down")
+
+
+def world_sizes(run_dir: pathlib.Path) -> list[int]:
+    """Of each step, by the ranks that have it in their ledgers."""
+    ranks = collections.Counter(json.loads(line)["step"] for file in (run_dir / "ledger").glob("rank-*.jsonl")
+                                for line in file.read_text(encoding="utf-8").splitlines())
+    return [ranks[step] for step in sorted(ranks)]
+
+
+@pytest.mark.parametrize(("count", "fault"), [pytest.param(2, kill_agent, marks=pytest.mark.long), (3, pull_cable)])
+def test_a_host_is_lost_another_comes_and_the_losses_are_those_of_these_sizes(make_hosts, tmp_path, ddprun_bin, ddptrain_bin, count, fault):
+    hosts = make_hosts(count + 1)
+    epochs = 40
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=epochs, batch_size=30))
+    run_dir = tmp_path / "run"
+    command = ["--nnodes", f"{count - 1}:{count}", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", hosts.endpoint(0),
+               "--rdzv-conf", "heartbeat_timeout=2,last_call_timeout=0.3", "--run-dir", run_dir, config]
+    for host in range(count):
+        hosts.start_on(host, *command)
+        hosts.until_said(0, "coordinates the job")
+
+    def until_steps_of(world: int, steps: int):
+        hosts.until(lambda: (run_dir / "ledger").exists() and whole_world_sizes().count(world) >= steps, f"{steps} steps of {world}")
+
+    def whole_world_sizes() -> list[int]:
+        try:
+            return world_sizes(run_dir)
+        except json.JSONDecodeError:
+            return []  # a line that is just being written
+
+    until_steps_of(count, 50)
+    fault(hosts, count - 1)
+    until_steps_of(count - 1, 50)
+    hosts.start_on(count, *command)
+    assert [hosts.agents[n].wait(PATIENCE) for n in (*range(count - 1), count)] == [0] * count, hosts.all_text()
+    jobs.assert_each_sample_once(run_dir, epochs)
+
+    sizes = world_sizes(run_dir)
+    assert [size for size, _ in itertools.groupby(sizes)] == [count, count - 1, count]
+    step = 0
+    for size, steps in itertools.groupby(sizes):  # the same on one machine that nothing happens to
+        step += len(list(steps))
+        done = jobs.run([ddprun_bin, "--nproc-per-node", size, "--run-dir", tmp_path / "calm", config, f"max_steps={step}"])
+        assert done.returncode == 0, done.stderr
+    assert jobs.losses(run_dir) == jobs.losses(tmp_path / "calm")
+    assert jobs.weights_digest(run_dir) == jobs.weights_digest(tmp_path / "calm")

@@ -38,6 +38,12 @@ class Traces:
         self.job = script(TRACE)
         self.job.write_text(self.job.read_text().replace("#!/bin/sh", "#!/bin/bash"))
 
+    def start_all(self, command: list):
+        """On each host; host 0 coordinates the job."""
+        for host in range(self.hosts.count):
+            self.hosts.start_on(host, *command)
+            self.hosts.until_said(0, "coordinates the job")
+
     def entries(self) -> list[tuple[float, str, int, int, int]]:
         found = []
         for path in self.out.glob("trace-*"):
@@ -101,10 +107,7 @@ def test_one_side_goes_on_and_the_other_comes_back(traces, name):
     ways, left = PARTITIONS[name]
     trace = traces(4)
     hosts = trace.hosts
-    for host in range(4):
-        hosts.start_on(host, *elastic(hosts, 2, 4, trace.job))
-        if host == 0:
-            hosts.until_said(0, "coordinates the job")
+    trace.start_all(elastic(hosts, 2, 4, trace.job))
     trace.until_world(4, 0)
     cut = time.time()
     hosts.cut(*ways)
@@ -147,10 +150,7 @@ def test_the_others_go_on_in_the_time_of_the_fault_table(traces, fault, host, wi
     trace = traces(3)
     hosts = trace.hosts
     conf = {"conf": "last_call_timeout=0.3"} if STRICT else {}  # the default lease of 5 s
-    for number in range(3):
-        hosts.start_on(number, *elastic(hosts, 2, 3, trace.job, **conf))
-        if number == 0:
-            hosts.until_said(0, "coordinates the job")
+    trace.start_all(elastic(hosts, 2, 3, trace.job, **conf))
     trace.until_world(3, 0)
     begin = time.time()
     fault(hosts, host)
@@ -166,10 +166,7 @@ def test_a_node_that_was_killed_comes_back_and_one_that_flaps_is_set_aside(trace
     trace = traces(3)
     hosts = trace.hosts
     command = elastic(hosts, 2, 3, trace.job)
-    for host in range(3):
-        hosts.start_on(host, *command)
-        if host == 0:
-            hosts.until_said(0, "coordinates the job")
+    trace.start_all(command)
     since = trace.until_world(3, 0)
     for lost in range(4):
         hosts.agents[-1].kill()

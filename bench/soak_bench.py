@@ -3,7 +3,8 @@ apart on average; in the end their weights are those of the undisturbed run, eve
 what the agent itself costs: its memory over 1,000 restarts, and its CPU time while workers train.
 
     ./dev bench soak --seed 7        300 faults for each of three jobs, about three hours
-    ./dev bench soak --seed 7 --faults 30 --only faults       a tenth of it;  --quick: 20 faults, one second apart
+    ./dev bench soak --seed 8 --faults 24 --only "two agents"       a piece of it; its table adds up all pieces so far
+    ./dev bench soak --only agent;  --quick: 20 faults, one second apart
 """
 
 import json
@@ -15,6 +16,7 @@ import tempfile
 import time
 
 from measure import How, Row, Series, Table, Tools, environment, progress
+from soak_pieces import Piece, Pieces
 from training_bench import DATA
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "whole_program"))
@@ -25,8 +27,8 @@ RESTARTS = 1000
 BEGINNING_SECONDS = 6  # of which workers tell more
 WATCHED_SECONDS = 30
 JOBS = (("one agent", 1, []), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
-seed = 1  # this and the number of faults are set by bench.py
-faults = 300
+ONLY_AGENT = "agent"
+seed, faults, apart, results = 1, 300, 5.0, pathlib.Path()  # set by bench.py
 
 
 def settings(steps: int) -> dict:
@@ -35,35 +37,45 @@ def settings(steps: int) -> dict:
             "log": {"every_steps": 100, "tensorboard": False}, "checkpoint": {"every_seconds": 2, "keep": 2}}
 
 
-def useful_percent(report: dict) -> float:
-    parts = {name: value for name, value in report["time"].items() if name != "lost_s"}
-    useful = parts["training_s"] + parts["evaluation_s"] - report["time"]["lost_s"]
-    progress(f"{report['failures']}, {report['steps_lost']} steps lost; seconds: {parts}")
-    return 100 * useful / sum(parts.values())
-
-
-def soak(tools: Tools, place: rehearsal.Place, faults_wanted: int, apart: float) -> list[Row]:
-    """The share of the time that was useful, of each job, with faults of its own."""
+def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:
+    if known := pieces.calm(tools.ddptrain, number, seconds_apart):
+        return known
     pilot = 2000
     place.train(tools.ddprun, "pilot", settings(pilot), 1, [])
     speed = pilot / jobs.report(place.folder / "pilot")["time"]["training_s"]
-    steps = int(faults_wanted * apart * speed)
-    progress(f"{steps} steps at {speed:.0f} steps/s, {faults_wanted} faults for each job, seed {seed}")
+    steps = int(number * seconds_apart * speed)
     place.train(tools.ddprun, "calm", settings(steps), 1, [], timeout=6 * 3600)
-    rows = []
-    for number, (what, agents, more) in enumerate(JOBS):
-        faults = rehearsal.draw(1000 * number + seed, count=faults_wanted, steps=steps, workers=2, hangs=faults_wanted // 10)
-        name = f"run-{number}"
+    run = {"steps": steps, "digest": jobs.weights_digest(place.folder / "calm")}
+    pieces.keep_calm(tools.ddptrain, number, seconds_apart, run)
+    return run
+
+
+def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float, only: str) -> None:
+    """One piece of each job, with faults of its own."""
+    calm = undisturbed(tools, place, pieces, number, seconds_apart)
+    progress(f"{calm['steps']} steps, {number} faults for each job, seed {seed}")
+    for place_in_list, (what, agents, more) in enumerate(JOBS):
+        if only and only not in ("faults", what):
+            continue
+        faults = rehearsal.draw(1000 * place_in_list + seed, count=number, steps=calm["steps"], workers=2, hangs=number // 10)
+        name = f"run-{place_in_list}"
         # An argument is limited to 128 KiB; 300 faults are 15.
-        text = place.train(tools.ddprun, name, settings(steps), agents, [*more, *rehearsal.flags(place.folder, faults)],
-                           timeout=6 * 3600)
-        if wrong := place.what_is_wrong("calm", name, faults):
+        flags = [*more, *rehearsal.flags(place.folder, faults)]
+        try:
+            text = place.train(tools.ddprun, name, settings(calm["steps"]), agents, flags, timeout=6 * 3600)
+            wrong = place.what_is_wrong(calm["digest"], name, faults)
+        except AssertionError as failed:
+            text, wrong = str(failed), ["the job failed"]
+        piece = Piece(what, seed, number, seconds_apart, wrong)
+        if not wrong:
+            report = jobs.report(place.folder / name)
+            piece.causes, piece.seconds, piece.steps_lost = report["failures"], report["time"], report["steps_lost"]
+            progress(f"{what}: {piece}")
+        pieces.add(piece)
+        if wrong:
             kept = tempfile.mkdtemp(prefix="ddprun-soak-failed-")
             shutil.copytree(place.folder, kept, dirs_exist_ok=True, symlinks=True)
             sys.exit(f"{text[-3000:]}\nsoak with seed {seed}, {what}: {'; '.join(wrong)}\nkept in {kept}")
-        rows.append(Row(f"useful share of the time, {faults_wanted} faults {apart:g} s apart, {what}, seed {seed}", "%",
-                        Series([useful_percent(jobs.report(place.folder / name))]), None, larger_is_better=True))
-    return rows
 
 
 def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float:
@@ -104,15 +116,17 @@ def agent_cpu_percent(tools: Tools, folder: pathlib.Path, watched: float) -> flo
 
 
 def run(tools: Tools, how: How) -> list[Table]:
-    number, apart = (20, 1.0) if how.quick else (faults, 5.0)
+    number, seconds_apart = (20, 1.0) if how.quick else (faults, apart)
     with tempfile.TemporaryDirectory(prefix="ddprun-soak-") as name:
         folder = pathlib.Path(name)
         rows = []
-        if not how.only or how.only in "agent":
+        if how.only in ("", ONLY_AGENT):
             rows += [Row("agent's CPU time while 2 workers train", "%",
                          Series([agent_cpu_percent(tools, folder, 5 if how.quick else WATCHED_SECONDS)]), None, at_most=0.1),
                      Row(f"agent's memory, growth over {RESTARTS} restarts", "MB", Series([memory_growth_mb(tools, folder, RESTARTS)]), None,
                          at_most=1)]
-        if not how.only or how.only in "faults":
-            rows += soak(tools, rehearsal.Place(folder), number, apart)
-    return [Table("Failures", "", rows)]
+        if how.only != ONLY_AGENT:
+            pieces = Pieces(results)
+            soak(tools, rehearsal.Place(folder), pieces, number, seconds_apart, how.only)
+            rows += pieces.rows()
+    return [Table("Soak: faults of all kinds in one job", "", rows)]

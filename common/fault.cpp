@@ -38,7 +38,7 @@ class FaultReader {
   [[noreturn]] void refuse(std::string_view word) const {
     throw UsageError(
         where_ + ": '" + std::string(word) +
-        "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang|stop [rank=N|all] [step=N] [restart=N|any] "
+        "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang|loop|stop [rank=N|all] [step=N] [restart=N|any] "
         "[phase=joining|step|backward|optimizer|saving|evaluating|exit] [above=SAMPLES, of oom]");
   }
 
@@ -72,6 +72,8 @@ class FaultReader {
       fault.kind = FaultKind::kNan;
     } else if (word == "hang") {
       fault.kind = FaultKind::kHang;
+    } else if (word == "loop") {
+      fault.kind = FaultKind::kLoop;
     } else if (word == "stop") {
       fault.kind = FaultKind::kStop;
     } else if (word.starts_with("exit=")) {

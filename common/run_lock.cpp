@@ -131,6 +131,10 @@ int take_run_lock(const std::filesystem::path& root) {
   }
 }
 
+bool run_lock_is_in_place(int fd, const std::filesystem::path& root) {
+  return is_still_there(fd, root / "lock");
+}
+
 std::int64_t read_run_term(const std::filesystem::path& root) {
   const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;

@@ -13,6 +13,10 @@ namespace ddprun {
 // waits for it. Throws UsageError naming the holder, or what the system refused.
 int take_run_lock(const std::filesystem::path& root);
 
+// Whether the lock that `fd` holds is still that of this directory: it is not when the directory was removed, renamed or
+// replaced.
+bool run_lock_is_in_place(int fd, const std::filesystem::path& root);
+
 // The present holder's term; 0 where there is no lock file or it says none.
 std::int64_t read_run_term(const std::filesystem::path& root);
 

@@ -32,6 +32,7 @@
 #include "launcher/hang_inquiry.hpp"
 #include "launcher/job_link.hpp"
 #include "launcher/ports.hpp"
+#include "launcher/run_directory_watch.hpp"
 #include "launcher/store_server.hpp"
 #include "launcher/stuck_workers.hpp"
 #include "launcher/worker_channel.hpp"
@@ -159,10 +160,15 @@ struct Ends {
   Descriptor workers;
 };
 
-[[noreturn]] void out_of_descriptors(const char* what, int error) {
-  std::string message = std::string("cannot make a ") + what + " for a worker: " + std::generic_category().message(error);
+// What the system refuses while a round is started ends the job as any other reason does.
+InternalError refused_by_system(const std::string& what, int error) {
+  std::string message = what + ": " + std::generic_category().message(error);
   if (error == EMFILE) message += "; each worker needs 3 descriptors: raise the limit (ulimit -Hn) or start fewer workers";
-  throw InternalError(message);
+  return InternalError(message);
+}
+
+[[noreturn]] void out_of_descriptors(const char* what, int error) {
+  throw refused_by_system(std::string("cannot make a ") + what + " for a worker", error);
 }
 
 Ends output_pipe() {
@@ -269,6 +275,7 @@ class Agent {
   std::optional<StuckWatch> stuck_;
   steady_timer stuck_timer_;
   HangInquiry hang_;
+  std::optional<RunDirectoryWatch> run_directory_;  // where this agent holds its lock
   std::optional<int> exit_code_;
   std::unique_ptr<JobLink> job_;  // on many machines
   // Last: its end waits for the guardian, while everything else still exists.
@@ -316,6 +323,11 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
   }
   const auto stuck_timeout = stuck_timeout_of(environment("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"));
   if (stuck_timeout.count() > 0) stuck_.emplace(stuck_timeout);
+  if (files.lock_fd >= 0) {
+    run_directory_.emplace(io_, plan.run_dir, files.lock_fd, [this] {
+      publish(RunDirectoryRemoved{plan_.run_dir.string(), realtime_ns()});
+    });
+  }
   if (network) join_job(*std::move(network));
 }
 
@@ -598,6 +610,7 @@ void Agent::close_workers() {
 void Agent::carry_out(const agent_action::StartRound& action) {
   ++rounds_;
   restart_count_ = action.restart_count;
+  if (run_directory_) run_directory_->look();
   take_master_port();
   store_.clear();
   const auto ranks = ranks_here();
@@ -686,7 +699,11 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
                                                           .chaos = plan_.chaos,
                                                           .timer_file = file_timers_ ? file_timers_->path() : std::string()}),
                              .cpus = place.cpus};
-  guardian_.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
+  try {
+    guardian_.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
+  } catch (const std::system_error& error) {
+    throw refused_by_system("cannot start a worker", error.code().value());
+  }
 
   const auto read = [&](Stream stream, Ends& ends) {
     if (ends.ours.get() < 0) return;  // the worker writes to a file

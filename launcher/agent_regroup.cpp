@@ -33,7 +33,7 @@ bool AgentState::replace(int rank) {
 
   if (regroup_ && regroup_->also_lost(rank)) {
     expect_anew(rank);
-    first_failure_ns_.reset();
+    first_failure_.reset();
     const bool waits = !successors_.empty();  // for the pause before the first one's start
     successors_.insert(rank);
     if (!waits) start_successors();
@@ -70,7 +70,7 @@ bool AgentState::replace(int rank) {
                     .regroup = true});
   expect_anew(rank);
   round_started_ = now_;
-  first_failure_ns_.reset();
+  first_failure_.reset();
   resumed_from_ = record.newest_checkpoint;
   successors_.insert(rank);
   const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // much data may have to be loaded

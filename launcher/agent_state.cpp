@@ -353,7 +353,7 @@ void AgentState::start_round() {
   for (Worker& worker : workers_) worker.live = true;
   fell_back_ = false;
   round_started_ = now_;
-  first_failure_ns_.reset();
+  first_failure_.reset();
   resumed_from_ = newest_checkpoint_;
   agreement_.reset();
   agreed_step_.reset();
@@ -374,7 +374,7 @@ void AgentState::start_round() {
 void AgentState::worker_gone(int rank) {
   worker(rank).stuck.reset();  // the kernel has let go of it
   const Worker& gone = worker(rank);
-  if (failed(gone) && !gone.asked_to_stop && !first_failure_ns_) first_failure_ns_ = gone.ended_ns;
+  if (failed(gone) && !gone.asked_to_stop && !first_failure_) first_failure_ = now_.steady;
 
   if (phase_ == Phase::kRunning && failed(gone)) {
     left_by_itself_ =
@@ -562,7 +562,7 @@ void AgentState::end_stopped_job() {
                            return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
                          });
   const std::string by = stop_signal_ != 0 ? "stopped by " + signal_name(stop_signal_) : "stopped by its workers";
-  if (phase_ == Phase::kSweeping && first_failure_ns_ && !left_by_itself_) {  // the job was failing when the signal came
+  if (phase_ == Phase::kSweeping && first_failure_ && !left_by_itself_) {  // the job was failing when the signal came
     RoundFailed event = judge_round();
     event.why = by;
     emit(std::move(event));
@@ -603,9 +603,7 @@ FailedRound AgentState::record_of(const Failure& first) const {
   if (culprit.error) record.shrink = culprit.error->shrink;
   record.resumed_from = resumed_from_;
   record.newest_checkpoint = newest_checkpoint_;
-  record.lasted = first_failure_ns_
-                      ? std::chrono::nanoseconds(std::max<std::int64_t>(0, *first_failure_ns_ - round_started_.realtime_ns))
-                      : now_.steady - round_started_.steady;
+  record.lasted = first_failure_.value_or(now_.steady) - round_started_.steady;
   return record;
 }
 

@@ -317,7 +317,7 @@ class AgentState {
   int restarts_ = 0;
   std::vector<Worker> workers_;
   Instant round_started_;
-  std::optional<std::int64_t> first_failure_ns_;
+  std::optional<std::chrono::steady_clock::time_point> first_failure_;  // of this round, when it was heard
   std::int64_t resumed_from_ = -1;
   std::int64_t newest_checkpoint_ = -1;
   std::vector<FailedRound> history_;

@@ -287,6 +287,12 @@ void Console::see(const StopRequested& event) {
   for (const std::string& line : early_leavers(left_, stop)) complain(line);
 }
 
+void Console::see(const RunDirectoryRemoved& event) {
+  complain("the run directory " + event.path +
+           " was removed or renamed while the job runs: the job goes on, and what it writes " +
+           "from now on goes to a new one of that name, which nothing keeps other jobs out of");
+}
+
 // What is not in the last failure: those before it, how far training has come, where the next start goes on.
 void Console::tell_where_it_stands() {
   int failures = 0;

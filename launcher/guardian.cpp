@@ -437,6 +437,8 @@ void Guardian::flush() {
 void guardian_main(const GuardianSettings& settings) {
   ::setsid();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::prctl(PR_SET_PDEATHSIG,
+          SIGCONT);  // somebody may have stopped us when the agent dies; one that died before is a closed socket
   ::prctl(PR_SET_NAME, "ddprun-guardian");
   std::optional<Guardian> guardian;
   try {

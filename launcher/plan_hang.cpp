@@ -11,7 +11,8 @@
 namespace ddprun {
 namespace {
 
-constexpr double kLongestLimit = 1e7;  // seconds
+constexpr double kLongestLimit = 1e7;       // seconds
+constexpr double kShortestOfTrainer = 1.0;  // whose workers tell of their steps every 0.4 s
 
 std::string seconds_text(std::chrono::milliseconds time) {
   char text[32];
@@ -40,6 +41,7 @@ class HangTimeoutReader {
     const std::size_t equals = word.find('=');
     const auto seconds = parse_decimal(equals == std::string_view::npos ? word : word.substr(equals + 1));
     if (!seconds || !(*seconds > 0) || *seconds > kLongestLimit) refuse();
+    if (workers_ == Workers::kTrainer && *seconds < kShortestOfTrainer) refuse();
     const auto time = std::chrono::milliseconds(std::max(1LL, std::llround(*seconds * 1000)));
     if (equals == std::string_view::npos) {
       for (std::size_t i = 0; i < kPaces; ++i)
@@ -52,11 +54,12 @@ class HangTimeoutReader {
   }
 
   [[noreturn]] void refuse() const {
-    ddprun::refuse("hang-timeout", setting_,
-                   workers_ == Workers::kScript
-                       ? "seconds without output of any worker, or off (a script shows nothing else to go by)"
-                       : "auto, off, seconds, or a list of start=, step=, evaluate=, save= and end= with seconds, such as "
-                         "step=60,save=300");
+    ddprun::refuse(
+        "hang-timeout", setting_,
+        workers_ == Workers::kScript
+            ? "seconds without output of any worker, or off (a script shows nothing else to go by)"
+            : "auto, off, seconds (at least 1), or a list of start=, step=, evaluate=, save= and end= with seconds, such as "
+              "step=60,save=300");
   }
 
   const Setting& setting_;

@@ -89,7 +89,8 @@ HeldPort HeldPort::any() {
     if (const int name_fd = name_of_port(port); name_fd >= 0) return {fd, name_fd, port};
     ::close(fd);
   }
-  throw InternalError("no free TCP port for MASTER_PORT: " + std::generic_category().message(errno));
+  const char* advice = errno == EMFILE ? "; raise the limit of descriptors (ulimit -Hn)" : "";
+  throw InternalError("no free TCP port for MASTER_PORT: " + std::generic_category().message(errno) + advice);
 }
 
 HeldPort HeldPort::exactly(int port) {

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "common/atomic_file.hpp"
 #include "common/host_name.hpp"
+#include "common/realtime.hpp"
 #include "common/signal_name.hpp"
 #include "common/version.hpp"
 #include "launcher/console_nodes.hpp"
@@ -24,6 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = ReportJson;
+
+constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // less is the time between two looks at two clocks
 
 constexpr const char* kUnfinished = "the agent ended without a word: killed, out of memory, or the machine went down";
 
@@ -83,6 +88,14 @@ struct Report::Impl {
   Json document;
   std::int64_t restarts_before = 0;
   TimeAccount account;
+  std::chrono::steady_clock::time_point opened = std::chrono::steady_clock::now();
+  std::int64_t opened_ns = realtime_ns();
+
+  std::int64_t clock_was_set_ns() const {
+    const std::chrono::nanoseconds passed = std::chrono::steady_clock::now() - opened;
+    const std::int64_t moved = realtime_ns() - opened_ns - passed.count();
+    return std::abs(moved) < kClockIsSetFrom ? 0 : moved;
+  }
 
   void open() {
     document = Json{{"version", kReportVersion}, {"ddprun", kVersion}, {"title", facts.title}};
@@ -307,6 +320,8 @@ struct Report::Impl {
     signals.push_back(Json{{"signal", event.signal}, {"signal_name", signal_name(event.signal)}, {"time_ns", event.time_ns}});
   }
 
+  void add(const RunDirectoryRemoved& event) { document["invocations"].back()["run_directory_removed_ns"] = event.time_ns; }
+
   // In the first round of all.
   bool all_went_well(const RunEnded& event) {
     return event.exit_code == 0 && document["rounds"].size() == 1 && round()["restart_count"] == 0;
@@ -345,7 +360,7 @@ Report::~Report() = default;
 
 void Report::on(const RunEvent& event) {
   if (!std::holds_alternative<RunStarted>(event) && impl_->document["invocations"].empty()) return;
-  impl_->account.on(event);
+  impl_->account.on(event, impl_->clock_was_set_ns());
   std::visit([this](const auto& e) { impl_->add(e); }, event);
 }
 

@@ -203,6 +203,9 @@ std::string event_json_line(const RunEvent& event) {
                                 {"second", e.effect != StopRequested::Effect::kStops},
                                 {"kills", e.effect == StopRequested::Effect::kKills}});
           },
+          [](const RunDirectoryRemoved& e) {
+            return line_of(Json{{"event", "run_directory_removed"}, {"time_ns", e.time_ns}, {"path", e.path}});
+          },
           [](const RunEnded& e) {
             return line_of(Json{{"event", "run_ended"},
                                 {"time_ns", e.time_ns},

@@ -136,6 +136,11 @@ struct StopRequested {
   enum class Effect { kStops, kNothingNew, kKills } effect;
   std::int64_t time_ns;
 };
+// The run directory is not where it was: removed, renamed or replaced. Once.
+struct RunDirectoryRemoved {
+  std::string path;
+  std::int64_t time_ns;
+};
 struct RunEnded {
   int exit_code;
   std::string why;
@@ -144,7 +149,7 @@ struct RunEnded {
 };
 
 using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed,
-                              Regrouped, RegroupFailed, StopRequested, RunEnded>;
+                              Regrouped, RegroupFailed, StopRequested, RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

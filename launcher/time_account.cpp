@@ -6,11 +6,13 @@
 
 namespace ddprun {
 
-void TimeAccount::on(const RunEvent& event) {
+void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns) {
+  clock_was_set_ns_ = clock_was_set_ns;
   std::visit([this](const auto& e) { add(e); }, event);
 }
 
-void TimeAccount::count(Part next, std::int64_t now_ns) {
+void TimeAccount::count(Part next, std::int64_t time_ns) {
+  const std::int64_t now_ns = time_ns - clock_was_set_ns_;
   if (since_ns_ != 0 && now_ns > since_ns_) {
     const double passed = static_cast<double>(now_ns - since_ns_) / 1e9;
     seconds_[static_cast<std::size_t>(part_)] += passed;
@@ -69,7 +71,7 @@ void TimeAccount::hear(const channel::Progress& progress, const WorkerSpoke& eve
 }
 
 void TimeAccount::add(const RoundFailed& event) {
-  count(Part::kRestart, event.first.time_ns > since_ns_ ? event.first.time_ns : event.time_ns);
+  count(Part::kRestart, event.first.time_ns - clock_was_set_ns_ > since_ns_ ? event.first.time_ns : event.time_ns);
   round_.reached_step = std::max(round_.reached_step, event.first.step);
 }
 

@@ -27,8 +27,9 @@ class TimeAccount {
 
   explicit TimeAccount(const Seconds& earlier = {}) : seconds_(earlier) {}
 
-  // RunEnded counts the time up to it; other events that say nothing about time are passed over.
-  void on(const RunEvent& event);
+  // RunEnded counts the time up to it; other events that say nothing about time are passed over. `clock_was_set_ns`: how far
+  // the wall clock, whose times events have, has been set since the first one.
+  void on(const RunEvent& event, std::int64_t clock_was_set_ns = 0);
 
   const Seconds& seconds() const { return seconds_; }
   const Round& round() const { return round_; }
@@ -49,13 +50,14 @@ class TimeAccount {
   void hear(const Other&, const WorkerSpoke&) {}
 
   bool runs() const { return part_ == Part::kTraining || part_ == Part::kEvaluation || part_ == Part::kCheckpoint; }
-  void count(Part next, std::int64_t now_ns);
+  void count(Part next, std::int64_t time_ns);
 
   Seconds seconds_;
   Round round_;
   Part part_ = Part::kWaiting;
-  std::int64_t since_ns_ = 0;  // 0: before RunStarted
-  bool speaks_ = false;        // some worker uses the channel, so phases tell when it runs
+  std::int64_t since_ns_ = 0;  // as the clock went at first; 0: before RunStarted
+  std::int64_t clock_was_set_ns_ = 0;
+  bool speaks_ = false;  // some worker uses the channel, so phases tell when it runs
   bool first_round_ = true;
   int first_rank_here_ = -1;
   std::size_t started_ = 0;

@@ -5,12 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <new>
 #include <string>
 #include <system_error>
 
 namespace ddprun::trainer {
 namespace {
+
+// A function of its own, so that a stack shows it.
+[[noreturn, gnu::noinline]] void compute_for_ever() {
+  for (volatile std::uint64_t turns = 0;;) turns = turns + 1;
+}
 
 bool is_meant(const Fault& fault, int rank, int restart) {
   return (!fault.restart || *fault.restart == restart) && (!fault.rank || *fault.rank == rank);
@@ -82,6 +88,8 @@ void Faults::strike(const Armed& armed) {
       throw std::bad_alloc();
     case FaultKind::kHang:
       while (true) ::pause();
+    case FaultKind::kLoop:
+      compute_for_ever();
     case FaultKind::kStop:
       ::kill(::getpid(), SIGSTOP);
       break;

@@ -200,7 +200,8 @@ TEST(HangTimeout, SecondsAreForEverythingButTheStart) {
 }
 
 TEST(HangTimeout, AnythingElseIsRefused) {
-  for (const char* text : {"", "0", "-1", "soon", "step", "step=", "steps=3", "1,,2", "nan", "1e9"}) {
+  for (const char* text :
+       {"", "0", "-1", "soon", "step", "step=", "steps=3", "1,,2", "nan", "1e9", "0.9", "step=0.5", "60,save=0.99"}) {
     EXPECT_THROW(hang_limits_from(text), UsageError) << text;
   }
   for (const char* text : {"auto", "step=5", "x"}) EXPECT_THROW(hang_limits_from(text, Workers::kScript), UsageError) << text;

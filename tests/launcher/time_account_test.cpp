@@ -44,6 +44,19 @@ TEST_F(TimeAccountTest, AnotherRanksStepsDoNotEndTheFirstOnesEvaluation) {
   EXPECT_DOUBLE_EQ(std::accumulate(account_.seconds().begin(), account_.seconds().end(), 0.0), 19);
 }
 
+TEST_F(TimeAccountTest, SettingTheClockMakesNoTime) {
+  constexpr std::int64_t kSetBy = 3600;
+  account_.on(RunStarted{.time_ns = 10000 * kAccountSecond, .world_size = 2});
+  start(0, 10002);
+  says(0, Phase::kRunning, 0, 10005);
+  const RunEnded forwards{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = (10009 + kSetBy) * kAccountSecond};
+  account_.on(forwards, kSetBy * kAccountSecond);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 4);
+  const RunEnded back{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = (10020 - kSetBy) * kAccountSecond};
+  account_.on(back, -kSetBy * kAccountSecond);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 15);
+}
+
 TEST_F(TimeAccountTest, WorkersThatNeverSpeakTrainFromTheirStart) {
   account_.on(RunStarted{.time_ns = 1 * kAccountSecond, .world_size = 2});
   start(0, 2);

@@ -113,10 +113,10 @@ class Place:
     def log(self, name: str, number: int) -> pathlib.Path:
         return self.folder / f"{name}-{number}.log"
 
-    def what_is_wrong(self, calm: str, run: str, faults: list[str]) -> list[str]:
-        """After a run with all these faults."""
+    def what_is_wrong(self, calm_digest: str, run: str, faults: list[str]) -> list[str]:
+        """After a run with all these faults; `calm_digest` is that of the undisturbed run's weights."""
         report, wrong = jobs.report(self.folder / run), []
-        if "oom" not in " ".join(faults) and jobs.weights_digest(self.folder / run) != jobs.weights_digest(self.folder / calm):
+        if "oom" not in " ".join(faults) and jobs.weights_digest(self.folder / run) != calm_digest:
             wrong.append("the weights differ from those of the undisturbed run")
         struck = len(list((self.folder / run / "chaos").glob("fault-*")))
         if report["failures"] != expected_causes(faults) or struck != len(faults):

@@ -12,6 +12,7 @@ import subprocess
 
 import jobs
 import pytest
+from disks import small_disk
 
 
 @pytest.fixture(scope="module")
@@ -108,18 +109,6 @@ def test_the_link_to_the_newest_checkpoint_is_not_needed(ddprun_bin, data, tmp_p
     assert longer.returncode == 0, longer.stderr
     assert "going on from step 40" in longer.stdout
     assert latest.resolve(strict=True).name == "step-000000060"
-
-
-@contextlib.contextmanager
-def small_disk(folder: pathlib.Path, size: str):
-    """A tmpfs of its own, where this user may mount one."""
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a tmpfs")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("background", [True, False])

@@ -42,6 +42,7 @@ def fake_stack_tool(folder: pathlib.Path) -> str:
     ("stop rank=1 step=17", 1, "is stopped (SIGSTOP or a debugger); rank 0 waits in the all-reduce of the gradients of step 18"),
     ("hang rank=0 step=17 phase=optimizer", 0, "is in the optimizer of step 18; rank 1 waits in the all-reduce of the gradients of step 19"),
     ("hang rank=1 step=17 phase=backward", 1, "is in the forward or backward pass of step 18; rank 0 waits in the all-reduce of the gradients of step 18"),
+    ("loop rank=1 step=17 phase=backward", 1, "is in the forward or backward pass of step 18; rank 0 waits in the all-reduce of the gradients of step 18"),
     ("hang rank=1 step=20 phase=evaluating", 1, "is in the evaluation after step 20; rank 0 waits in the sum of the evaluation after step 20"),
     ("hang rank=0 step=10 phase=saving", 0, "in the checkpoint after step 14"),
 ])
@@ -60,6 +61,7 @@ def test_a_rank_that_hangs_is_named_and_the_numbers_stay(ddprun_bin, data, calm,
     assert any(line.strip() == "#0  0x01 waits_here" for line in first["evidence"]), first["evidence"]
     assert first["evidence"][0].startswith(f"rank {rank}: ")
     assert "CPU time" in first["evidence"][0]
+    assert ("state R (running)" in first["evidence"][0]) == fault.startswith("loop")
     assert report["restarts"]["used"] == 1
     assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(calm)
 
@@ -105,6 +107,18 @@ def test_a_silent_script_hangs_when_asked_for(ddprun_bin, tmp_path):
     first = report_of_script(tmp_path)["rounds"][0]["first_cause"]
     assert first["cause"] == "hang"
     assert "state S (sleeping)" in first["evidence"][0]
+
+
+def test_an_endless_loop_of_a_script_is_seen_as_one(ddprun_bin, tmp_path):
+    done = script_job(ddprun_bin, tmp_path, "import os, signal\n"
+                      "if os.environ['RANK'] == '1':\n"
+                      "    while True: pass\n"
+                      "signal.pause()\n", "--hang-timeout", 1)
+    assert done.returncode == 82, done.stderr
+    causes = report_of_script(tmp_path)["rounds"][0]
+    evidence = [line for cause in [causes["first_cause"], *causes["consequences"]] for line in cause["evidence"]]
+    assert any(line.startswith("rank 1: state R (running)") for line in evidence), evidence
+    assert any(line.startswith("rank 0: state S (sleeping)") for line in evidence), evidence
 
 
 def test_who_left_early_is_named_with_those_that_wait(ddprun_bin, tmp_path):

@@ -26,7 +26,7 @@ def config(ddprun_bin, place) -> dict:
 def test_faults_change_nothing(ddprun_bin, place, config, agents, seed, count, hangs):
     faults = rehearsal.draw(seed, count, steps=12 * 20, workers=2, hangs=hangs)
     text = place.train(ddprun_bin, f"run-{agents}", config, agents, rehearsal.flags(place.folder, faults))
-    wrong = place.what_is_wrong("calm", f"run-{agents}", faults)
+    wrong = place.what_is_wrong(jobs.weights_digest(place.folder / "calm"), f"run-{agents}", faults)
     assert not wrong, f"seed {seed}: {'; '.join(wrong)}\n{text}"
     run = place.folder / f"run-{agents}"
     assert jobs.losses(run) == jobs.losses(place.folder / "calm")

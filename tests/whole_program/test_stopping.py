@@ -185,6 +185,19 @@ def test_grandchildren_that_hid_are_gone_with_a_killed_agent(ddprun_bin, tmp_pat
     assert wait_gone(below, 1) == []
 
 
+def test_a_stopped_guardian_goes_on_when_its_agent_is_killed(ddprun_bin, data, tmp_path):
+    """Stopped, it would not see the agent's end; the kernel wakes it then."""
+    job = long_job(ddprun_bin, tmp_path, data)
+    job.wait_for(training)
+    below = jobs.children(job.process.pid)
+    guardian = next(pid for pid in below if pathlib.Path(f"/proc/{pid}/exe").resolve() == ddprun_bin)
+    os.kill(guardian, signal.SIGSTOP)
+    job.process.kill()
+    job.process.wait()
+    assert wait_gone(below, 1) == []
+    assert jobs.report(tmp_path / "run")["exit"]["code"] == 137
+
+
 def test_a_second_interrupt_kills_at_once(ddprun_bin, tmp_path):
     (tmp_path / "worker.sh").write_text("#!/bin/bash\ntrap '' INT TERM\necho ready\nwhile :; do read -r -t 60 _ <> <(:); done\n")
     (tmp_path / "worker.sh").chmod(0o755)

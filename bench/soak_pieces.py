@@ -1,0 +1,71 @@
+"""What soaks have shown so far: a soak of many hours is run in pieces of other seeds, each of which is a line in a file beside the
+other results. Used by soak_bench.py; the rows are those of all pieces together, the failed ones too."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+
+from measure import Row, Series
+
+
+@dataclasses.dataclass
+class Piece:
+    """One job with its faults, to its end."""
+
+    job: str
+    seed: int
+    faults: int
+    apart: float  # seconds, at the speed of an undisturbed run
+    wrong: list[str]  # empty: the weights are those of the undisturbed run, all faults were counted and nothing was left
+    causes: dict[str, int] = dataclasses.field(default_factory=dict)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    steps_lost: int = 0
+
+    @property
+    def useful_percent(self) -> float:
+        spent = {name: value for name, value in self.seconds.items() if name != "lost_s"}
+        return 100 * (spent["training_s"] + spent["evaluation_s"] - self.seconds["lost_s"]) / sum(spent.values())
+
+
+class Pieces:
+    def __init__(self, folder: pathlib.Path):
+        self.file = folder / "soak-pieces.jsonl"
+        self.calm_file = folder / "soak-calm.json"
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, piece: Piece) -> None:
+        with self.file.open("a", encoding="utf-8") as f:
+            f.write(json.dumps(dataclasses.asdict(piece)) + "\n")
+
+    def all(self) -> list[Piece]:
+        return [Piece(**json.loads(line)) for line in self.file.read_text(encoding="utf-8").splitlines()] if self.file.exists() else []
+
+    def rows(self) -> list[Row]:
+        rows = []
+        for job in dict.fromkeys(piece.job for piece in self.all()):
+            mine = [piece for piece in self.all() if piece.job == job]
+            injected, good = sum(p.faults for p in mine), sum(p.faults for p in mine if not p.wrong)
+            rows.append(Row(f"{job}: faults after which the weights are those of the undisturbed run, all are counted and nothing is left", "",
+                            f"{good} of {injected}", None, wanted=f"{injected} of {injected}"))
+            for apart in sorted({p.apart for p in mine}, reverse=True):
+                shares = [p.useful_percent for p in mine if p.apart == apart and p.seconds]
+                if shares:
+                    rows.append(Row(f"{job}: useful share of the time, faults {apart:g} s apart", "%", Series(shares), None, larger_is_better=True))
+        return rows
+
+    def calm(self, ddptrain: str, faults: int, apart: float) -> dict | None:
+        """How many steps the undisturbed run of that length had, and the digest of its weights; it is made once."""
+        return self._calm_runs().get(self._key(ddptrain, faults, apart))
+
+    def keep_calm(self, ddptrain: str, faults: int, apart: float, run: dict) -> None:
+        runs = {**self._calm_runs(), self._key(ddptrain, faults, apart): run}
+        self.calm_file.write_text(json.dumps(runs, indent=1), encoding="utf-8")
+
+    def _calm_runs(self) -> dict:
+        return json.loads(self.calm_file.read_text(encoding="utf-8")) if self.calm_file.exists() else {}
+
+    @staticmethod
+    def _key(ddptrain: str, faults: int, apart: float) -> str:
+        digest = hashlib.sha256(pathlib.Path(ddptrain).read_bytes()).hexdigest()[:16]
+        return f"{faults} faults {apart:g} s apart, ddptrain {digest}"

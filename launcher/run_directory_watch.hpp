@@ -1,0 +1,30 @@
+// Whether the run directory is still in its place. The agent (agent.cpp) owns one where it holds a run directory's lock, and
+// asks at the start of each round as well, since a folder on another machine can go without a word. It tells once.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <functional>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+namespace ddprun {
+
+class RunDirectoryWatch {
+ public:
+  // `lock_fd` stays the caller's. Where the kernel does not tell, only look() finds out.
+  RunDirectoryWatch(boost::asio::io_context& io, std::filesystem::path run_dir, int lock_fd, std::function<void()> on_removed);
+  void look();
+
+ private:
+  void wait();
+
+  boost::asio::posix::stream_descriptor events_;
+  std::filesystem::path run_dir_;
+  int lock_fd_;
+  std::function<void()> on_removed_;  // empty: it was told
+  std::array<char, 4096> buffer_{};
+};
+
+}  // namespace ddprun

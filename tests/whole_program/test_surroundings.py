@@ -1,0 +1,236 @@
+"""A machine that fails a job rather than a worker: disks and /dev/shm that are full, readers that leave, floods of output, a run
+directory that is removed, no IPv4, a clock that is set. Training goes on, or one line says what is wrong."""
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import struct
+import subprocess
+
+import jobs
+import pytest
+from disks import small_disk
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def gate(tmp_path) -> pathlib.Path:
+    """Workers that read from it wait until the test writes to it."""
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    return path
+
+
+def until(stream, word: str) -> list[str]:
+    """The lines up to the one with that word in it."""
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if word in line:
+            return lines
+    raise AssertionError(f"{word!r} did not come: {lines}")
+
+
+def own_namespaces(setup: str, command: list, *kinds: str) -> list[str]:
+    """The command as it is run where `setup` was done in namespaces of its own; skips where they cannot be made."""
+    words = ["unshare", *kinds, "sh", "-c", f'{setup} && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"namespaces cannot be made here: {' '.join(kinds)}")
+    return [*words, *[str(word) for word in command]]
+
+
+# ---- disks ----
+
+
+def test_a_full_dev_shm_is_no_hindrance(ddprun_bin, data, tmp_path, run_dir):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=1))
+    fill = "mount -t tmpfs -o size=4k tmpfs /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"
+    done = jobs.run(own_namespaces(fill, [ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config], "-m"))
+    assert done.returncode == 0, done.stderr
+    assert jobs.losses(run_dir)[-1][0] == 20
+
+
+def test_where_log_files_find_no_room_the_console_has_all_and_it_is_said_once(ddprun_bin, tmp_path):
+    line = "y" * 99
+    with small_disk(tmp_path / "disk", "256k") as disk:
+        done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--log-dir", disk, "--tee", 3, "--no-python", "sh", "-c", f"yes {line} | head -n 10000"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(line) == 20000
+    assert done.stderr.count("No space left on device") <= 2, done.stderr  # once for each worker
+    assert "No space left on device" in done.stderr
+
+
+# ---- output ----
+
+
+def test_a_job_goes_on_when_its_reader_leaves(ddprun_bin, data, tmp_path, run_dir):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=20))
+    job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, "-v", config])
+    until(job.stdout, "step")
+    job.stdout.close()
+    job.stderr.close()
+    assert job.wait(60) == 0
+    assert jobs.losses(run_dir)[-1][0] == 400
+    assert jobs.report(run_dir)["exit"]["code"] == 0
+
+
+def test_a_script_goes_on_when_its_reader_leaves(ddprun_bin, tmp_path, gate):
+    job = jobs.start([ddprun_bin, "--no-python", "sh", "-c", f"echo up; read word < {gate}; yes | head -n 500000; touch {tmp_path}/done"])
+    until(job.stdout, "up")
+    job.stdout.close()
+    gate.write_text("on\n")
+    assert job.wait(60) == 0
+    assert (tmp_path / "done").exists()
+
+
+def peak_memory_mb(pid: int) -> float:
+    status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def test_a_gigabyte_of_output_takes_no_memory(ddprun_bin, tmp_path, gate):
+    """Faster than its reader takes it, which is slower still at first: here it only starts to read when all workers print."""
+    half = 512 << 20
+    flood = f"echo up $RANK; yes {'z' * 127} | head -c {half}; echo; echo all $RANK; read word < {gate}"
+    job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--no-python", "sh", "-c", flood], text=False)
+    seen, ended = 0, 0
+    while ended < 2:
+        block = os.read(job.stdout.fileno(), 1 << 20)
+        assert block, job.stderr.read()
+        seen += len(block)
+        ended += block.count(b"all ")
+    memory = peak_memory_mb(job.pid)
+    gate.write_text("on\non\n")
+    rest, _ = job.communicate(timeout=30)
+    assert job.returncode == 0
+    assert seen + len(rest) >= 2 * half
+    assert memory < 16, f"{memory:.1f} MB"
+
+
+# ---- the run directory ----
+
+
+def test_a_run_directory_that_is_removed_is_said_once_and_training_goes_on(ddprun_bin, data, tmp_path, run_dir):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=30, checkpoint={"every_steps": 100}))
+    job = jobs.start([ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", run_dir, config])
+    until(job.stdout, '"progress"')
+    removed = run_dir.rename(tmp_path / "elsewhere")
+    told = json.loads(until(job.stdout, "run_directory_removed")[-1])
+    shutil.rmtree(removed)
+    assert told["path"] == str(run_dir)
+    output, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, output + errors
+    assert "run_directory_removed" not in output
+    assert json.loads((run_dir / "checkpoints" / "latest" / "manifest.json").read_text())["step"] == 600
+    report = jobs.report(run_dir)
+    assert report["exit"]["code"] == 0 and report["invocations"][-1]["run_directory_removed_ns"] > 0
+
+
+def test_a_restart_in_a_run_directory_that_was_removed(ddprun_bin, run_dir, gate):
+    script = f'test $TORCHELASTIC_RESTART_COUNT = 1 || {{ echo up; read word < {gate}; exit 3; }}; echo again'
+    job = jobs.start([ddprun_bin, "--max-restarts", 1, "--run-dir", run_dir, "--no-python", "sh", "-c", script])
+    until(job.stdout, "up")
+    shutil.rmtree(run_dir)
+    said = until(job.stderr, "was removed")[-1]
+    assert f"the run directory {run_dir} was removed or renamed while the job runs: the job goes on" in said
+    gate.write_text("on\n")
+    output, errors = job.communicate(timeout=30)
+    assert job.returncode == 0, errors
+    assert "was removed" not in errors
+    assert "again" in (run_dir / "logs" / "round-001" / "rank-00000" / "stdout.log").read_text()
+
+
+# ---- descriptors ----
+
+
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_descriptors_that_run_out_while_it_runs_are_named(ddprun_bin, run_dir, gate, left):
+    """When the next round is started, of which all are free again: at a port, in a request to the guardian, at a pipe."""
+    job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 3, "--run-dir", run_dir, "--no-python", "sh", "-c",
+                      f"echo up; read word < {gate}; exit 3"])
+    until(job.stdout, "up")
+    until(job.stdout, "up")
+    below = jobs.children(job.pid)
+    in_use = len(list(pathlib.Path(f"/proc/{job.pid}/fd").iterdir()))
+    limit = 3 + left if left == 0 else in_use - 6 + left
+    resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (limit, limit))
+    gate.write_text("on\non\n")
+    _, errors = job.communicate(timeout=30)
+    assert job.returncode == 89, errors
+    assert "Too many open files" in errors and "ulimit" in errors, errors
+    assert not [pid for pid in below if pathlib.Path(f"/proc/{pid}").exists()]
+
+
+# ---- a network without IPv4 ----
+
+NO_IPV4 = "ip link set lo up && ip -4 addr flush dev lo && ip -6 addr show dev lo | grep -q ::1"
+
+
+def test_training_without_ipv4(ddprun_bin, data, tmp_path, run_dir):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=1))
+    done = jobs.run(own_namespaces(NO_IPV4, [ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config], "-n"))
+    assert done.returncode == 0, done.stderr
+    assert jobs.losses(run_dir)[-1][0] == 20
+
+
+# ---- a clock that is set ----
+
+
+class Clock:
+    """The wall clock of the jobs that are started with environment()."""
+
+    def __init__(self, folder: pathlib.Path):
+        compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
+        self.library, self.file = folder / "set_clock.so", folder / "was-set"
+        source = pathlib.Path(__file__).with_name("set_clock.c")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(self.library), str(source)], check=True)
+        self.file.write_bytes(struct.pack("<q", 0))
+
+    def environment(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self.library), "CLOCK_WAS_SET": str(self.file)}
+
+    def set(self, hours: int) -> None:
+        """By so many hours, from now on: in place, since programs have the file mapped."""
+        with self.file.open("r+b") as f:
+            f.write(struct.pack("<q", 3600 * hours))
+
+
+@pytest.fixture
+def clock(tmp_path) -> Clock:
+    return Clock(tmp_path)
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_a_clock_that_is_set_changes_nothing(ddprun_bin, data, tmp_path, clock, agents):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=40, checkpoint={"every_seconds": 1, "every_steps": 0}))
+    command = [ddprun_bin, "--json", "--nproc-per-node", 2 // agents, "--run-dir", tmp_path / "run", "--hang-timeout", 5]
+    if agents > 1:
+        command += ["--nnodes", 2, "--master-addr", "127.0.0.1", "--master-port", jobs.free_port()]
+    started = [jobs.start([*command, config], **clock.environment()) for _ in range(agents)]
+    until(started[0].stdout, '"progress"')
+    for hours in (30, -30, 0):
+        clock.set(hours)
+        until(started[0].stdout, '"progress"')
+    for job in started:
+        output, errors = job.communicate(timeout=120)
+        assert job.returncode == 0, output + errors
+    report = jobs.report(tmp_path / "run")
+    assert len(report["rounds"]) == 1 and report["failures"] == {}
+    assert 0 < sum(seconds for name, seconds in report["time"].items() if name != "lost_s") < 600, report["time"]
+
+
+def test_a_crash_loop_is_slowed_down_although_the_clock_is_set(ddprun_bin, tmp_path, clock, run_dir):
+    """Forwards: the round looks as if it had run for a day."""
+    day = "".join(f"\\{byte:03o}" for byte in struct.pack("<q", 86400))
+    script = f"test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; printf '{day}' | dd of={clock.file} conv=notrunc 2>/dev/null; exit 3"
+    done = jobs.run([ddprun_bin, "--max-restarts", 1, "--run-dir", run_dir, "--no-python", "sh", "-c", script], **clock.environment())
+    assert done.returncode == 0, done.stderr
+    assert clock.file.read_bytes() == struct.pack("<q", 86400)
+    assert "in 500 ms" in jobs.report(run_dir)["rounds"][0]["why"]
+    assert sum(jobs.report(run_dir)["time"].values()) < 600

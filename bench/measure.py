@@ -177,17 +177,20 @@ def keep_newest(path: pathlib.Path, results: dict) -> list[dict]:
 
 
 def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
-    text = ["# Benchmarks", "",
-            "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
-            "sides. A figure is the median, with the smallest and largest value of all repeats in brackets; where there is none to compare, the",
-            "row says what was seen.", ""]
+    """Tables of which there are no results here stay as they are."""
+    head = "\n".join(["# Benchmarks", "",
+                      "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
+                      "sides. A figure is the median, with the smallest and largest value of all repeats in brackets; where there is none to compare, the",
+                      "row says what was seen.", ""])
+    earlier = path.read_text(encoding="utf-8").split("\n## ")[1:] if path.exists() else []
+    sections = {text.split("\n", 1)[0]: text.rstrip("\n") for text in earlier}
     for table in tables:
         machine = table["machine"]
-        text += [f"## {table['title']}", "",
-                 f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']},"
-                 f" torch {machine['torch']}, {machine['date']}." +
-                 (" Made with `--quick`: one run of the peer for each row, so a figure here is an indication." if table["quick"] else ""), "",
-                 *markdown(table)]
-        text.append("")
+        sections[table["title"]] = "\n".join([
+            table["title"], "",
+            f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']},"
+            f" torch {machine['torch']}, {machine['date']}." +
+            (" Made with `--quick`: one run of the peer for each row, so a figure here is an indication." if table["quick"] else ""), "",
+            *markdown(table)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(text), encoding="utf-8")
+    path.write_text("".join([head, *(f"\n## {text}\n" for text in sections.values())]), encoding="utf-8")

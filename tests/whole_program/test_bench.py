@@ -48,6 +48,31 @@ def test_rows_that_are_no_figures_are_told_apart(bench):
     assert "| row | 3.00 s (3.00-3.00) | nothing said in 10 s |  | at most 2 s | **no** |" in table
 
 
+def test_the_docs_keep_tables_that_were_measured_elsewhere(bench, tmp_path):
+    measure = bench("measure")
+    machine = {"cpu": "c", "cores": 2, "kernel": "k", "python": "3", "torch": "2", "date": "today"}
+
+    def table(title: str, value: float) -> dict:
+        row = measure.Row("row", "s", measure.Series([value]), None)
+        return {**measure.Table(title, "", [row]).as_dict(), "machine": machine, "quick": False}
+
+    page = tmp_path / "benchmarks.md"
+    measure.write_docs(page, [table("First", 1.0), table("Second", 2.0)])
+    before = page.read_text(encoding="utf-8")
+    measure.write_docs(page, [table("Second", 3.0)])
+    assert page.read_text(encoding="utf-8") == before.replace("2.00", "3.00")
+
+
+def test_a_soak_adds_up_its_pieces(bench, tmp_path):
+    pieces, seconds = bench("soak_pieces"), {"training_s": 8.0, "evaluation_s": 0.0, "restart_s": 2.0, "lost_s": 1.0}
+    soak = pieces.Pieces(tmp_path)
+    soak.add(pieces.Piece("one agent", 1, 20, 5.0, [], {"signal": 20}, seconds))
+    assert [row.met for row in soak.rows()] == [True, None]
+    soak.add(pieces.Piece("one agent", 2, 30, 5.0, ["the weights differ"]))
+    kept, useful = soak.rows()
+    assert (kept.ours, kept.met, useful.ours.values) == ("20 of 50", False, [70.0])
+
+
 def test_no_row_stands_in_two_tables_by_one_name(bench):
     launch = bench("launch_bench")
     names = [row.name for _, rows in launch.TABLES for row in rows]

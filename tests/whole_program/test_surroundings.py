@@ -8,6 +8,7 @@ import resource
 import shutil
 import struct
 import subprocess
+import sys
 
 import jobs
 import pytest
@@ -226,11 +227,18 @@ def test_a_clock_that_is_set_changes_nothing(ddprun_bin, data, tmp_path, clock, 
 
 
 def test_a_crash_loop_is_slowed_down_although_the_clock_is_set(ddprun_bin, tmp_path, clock, run_dir):
-    """Forwards: the round looks as if it had run for a day."""
-    day = "".join(f"\\{byte:03o}" for byte in struct.pack("<q", 86400))
-    script = f"test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; printf '{day}' | dd of={clock.file} conv=notrunc 2>/dev/null; exit 3"
-    done = jobs.run([ddprun_bin, "--max-restarts", 1, "--run-dir", run_dir, "--no-python", "sh", "-c", script], **clock.environment())
+    """Forwards by a day in each round: as if it had run so long."""
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"max_restarts": 2, "pause": {"instant_s": 600, "first_s": 0.5}}), encoding="utf-8")
+    script = tmp_path / "loop.py"
+    script.write_text("import os, struct, sys\n"
+                      "number = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
+                      "if number == 2: sys.exit(0)\n"
+                      f"with open({str(clock.file)!r}, 'r+b') as f: f.write(struct.pack('<q', 86400 * (number + 1)))\n"
+                      "sys.exit(3)\n", encoding="utf-8")
+    done = jobs.run([ddprun_bin, "--restart-policy", policy, "--run-dir", run_dir, script], PYTHON_EXEC=sys.executable, **clock.environment())
     assert done.returncode == 0, done.stderr
-    assert clock.file.read_bytes() == struct.pack("<q", 86400)
-    assert "in 500 ms" in jobs.report(run_dir)["rounds"][0]["why"]
-    assert sum(jobs.report(run_dir)["time"].values()) < 600
+    report = jobs.report(run_dir)
+    assert report["rounds"][2]["started_ns"] - report["rounds"][0]["started_ns"] > 2 * 86400e9  # the clock was set
+    assert "in 500 ms" in report["rounds"][1]["why"]
+    assert sum(report["time"].values()) < 600

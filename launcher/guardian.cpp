@@ -437,8 +437,8 @@ void Guardian::flush() {
 void guardian_main(const GuardianSettings& settings) {
   ::setsid();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  ::prctl(PR_SET_PDEATHSIG,
-          SIGCONT);  // somebody may have stopped us when the agent dies; one that died before is a closed socket
+  // Somebody may have stopped us when the agent dies. One that died before this is a closed socket.
+  ::prctl(PR_SET_PDEATHSIG, SIGCONT);
   ::prctl(PR_SET_NAME, "ddprun-guardian");
   std::optional<Guardian> guardian;
   try {

@@ -194,7 +194,10 @@ def test_a_stopped_guardian_goes_on_when_its_agent_is_killed(ddprun_bin, data, t
     os.kill(guardian, signal.SIGSTOP)
     job.process.kill()
     job.process.wait()
-    assert wait_gone(below, 1) == []
+    left = wait_gone(below, 1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
     assert jobs.report(tmp_path / "run")["exit"]["code"] == 137
 
 

@@ -22,12 +22,26 @@ def data(tmp_path_factory) -> pathlib.Path:
     return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
+class Gate:
+    """Workers that `read word < GATE` wait until open() lets so many of them on. It is held open here, or what one has not read would
+    be lost when another leaves."""
+
+    def __init__(self, path: pathlib.Path):
+        os.mkfifo(path)
+        self.path, self.fd = path, os.open(path, os.O_RDWR)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def open(self, workers: int) -> None:
+        os.write(self.fd, b"on\n" * workers)
+
+
 @pytest.fixture
-def gate(tmp_path) -> pathlib.Path:
-    """Workers that read from it wait until the test writes to it."""
-    path = tmp_path / "gate"
-    os.mkfifo(path)
-    return path
+def gate(tmp_path):
+    gate = Gate(tmp_path / "gate")
+    yield gate
+    os.close(gate.fd)
 
 
 def until(job: subprocess.Popen, stream, word: str) -> list[str]:
@@ -92,7 +106,7 @@ def test_a_script_goes_on_when_its_reader_leaves(ddprun_bin, tmp_path, gate):
     job = jobs.start([ddprun_bin, "--no-python", "sh", "-c", f"echo up; read word < {gate}; yes | head -n 500000; touch {tmp_path}/done"])
     until(job, job.stdout, "up")
     job.stdout.close()
-    gate.write_text("on\n")
+    gate.open(1)
     assert job.wait(60) == 0
     assert (tmp_path / "done").exists()
 
@@ -117,7 +131,7 @@ def test_a_gigabyte_of_output_takes_no_memory(ddprun_bin, tmp_path, gate):
         seen += len(block)
         ended += block.count(b"all ")
     memory = peak_memory_mb(job.pid)
-    gate.write_text("on\non\n")
+    gate.open(2)
     rest, _ = job.communicate(timeout=30)
     assert job.returncode == 0
     assert seen + len(rest) >= 2 * half
@@ -150,7 +164,7 @@ def test_a_restart_in_a_run_directory_that_was_removed(ddprun_bin, run_dir, gate
     shutil.rmtree(run_dir)
     said = until(job, job.stderr, "was removed")[-1]
     assert f"the run directory {run_dir} was removed or renamed while the job runs: the job goes on" in said
-    gate.write_text("on\n")
+    gate.open(1)
     output, errors = job.communicate(timeout=30)
     assert job.returncode == 0, errors
     assert "was removed" not in errors
@@ -171,7 +185,7 @@ def test_descriptors_that_run_out_while_it_runs_are_named(ddprun_bin, run_dir, g
     in_use = len(list(pathlib.Path(f"/proc/{job.pid}/fd").iterdir()))
     limit = 3 + left if left == 0 else in_use - 6 + left
     resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (limit, limit))
-    gate.write_text("on\non\n")
+    gate.open(2)
     _, errors = job.communicate(timeout=30)
     assert job.returncode == 89, errors
     assert "Too many open files" in errors and "ulimit" in errors, errors

@@ -14,11 +14,6 @@ namespace {
 
 constexpr milliseconds kGraceAfterRegroup{5000};  // for those that did not follow: most of them hang
 
-// What no new worker in the old place mends. The policy knows others.
-bool needs_all_anew(Cause cause) {
-  return cause == Cause::kOutOfMemory || cause == Cause::kHostOutOfMemory || cause == Cause::kStuck;
-}
-
 }  // namespace
 
 // True when the lost worker is being replaced; false: the round has to end.
@@ -41,7 +36,6 @@ bool AgentState::replace(int rank) {
   }
 
   RoundFailed event = judge_round();
-  if (needs_all_anew(event.first.cause)) return false;
   FailedRound record = record_of(event.first);
   for (const Worker& other : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, other.step);
   history_.push_back(record);

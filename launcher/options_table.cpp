@@ -33,8 +33,8 @@ constexpr std::array kTable{
                Kind::kValue,
                Group::kWorkers,
                "live|checkpoint",
-               "checkpoint",
-               "after a loss, ddptrain's others keep their state, or all start anew",
+               "",
+               "after a loss, ddptrain's others keep their state (one machine: live), or all start anew",
                {},
                Type::kWord},
     OptionSpec{

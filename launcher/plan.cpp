@@ -66,11 +66,11 @@ class Planner {
     choose_program();
     choose_workers();
     choose_restarts();
-    choose_recovery();
     choose_stopping();
     choose_folders();
     choose_output();
     choose_network();
+    choose_recovery();
     choose_placement();
     choose_console();
     if (plan_.kind == Plan::Kind::kTrain) choose_trainer();
@@ -188,10 +188,15 @@ class Planner {
   }
 
   void choose_recovery() {
-    const Setting& setting = *settings_.find("recovery");
     if (!train()) return;
-    if (setting.value == "live") plan_.regroup_limit = kRegroupLimit;
-    keep("recovery", setting.value, setting.source);
+    const bool many_machines = plan_.rendezvous.many() || plan_.rendezvous.joins;
+    const bool others_stay = plan_.nproc_per_node > 1 && !many_machines;
+    const Setting* setting = settings_.find("recovery");
+    const bool live = setting != nullptr ? setting->value == "live" : others_stay;
+    if (live) plan_.regroup_limit = kRegroupLimit;
+    if (live && many_machines)
+      plan_.notes.push_back("--recovery live has no effect on many machines: after a loss all workers start anew");
+    keep("recovery", live ? "live" : "checkpoint", setting != nullptr ? setting->source : "default");
   }
 
   void choose_stopping() {

@@ -141,7 +141,8 @@ def assert_nothing_lost(job: Job) -> None:
 
 
 def seconds_to_next_step(job: Job) -> list[float]:
-    """From each loss that state outlived to the end of the next step, whoever finished it, by the clock of the machine."""
+    """From each loss that state outlived to the end of the next step, whoever finished it, by the clock of the machine. One after
+    which another was killed before that step says nothing."""
     steps = sorted((e["time_ns"], e["step"]) for e in jobs.metrics(job.run_dir, "step"))
     found = []
     for number, event in enumerate(job.events):
@@ -149,7 +150,8 @@ def seconds_to_next_step(job: Job) -> list[float]:
             continue
         failed = next(e for e in reversed(job.events[:number]) if e["event"] == "round_failed")
         after = [t for t, step in steps if step > event["step"] and t > event["time_ns"] - 1e9]
-        if after:
+        lost_again = next((e["first_cause"]["time_ns"] for e in job.events[number:] if e["event"] == "round_failed"), None)
+        if after and (lost_again is None or min(after) < lost_again):
             found.append((min(after) - failed["first_cause"]["time_ns"]) / 1e9)
     return found
 

@@ -42,7 +42,19 @@ def test_the_same_batch_goes_through_in_smaller_pieces(ddprun_bin, data, tmp_pat
     assert len(jobs.report(tmp_path / "run")["rounds"]) == 4
 
 
-@pytest.mark.parametrize("flags", [[], ["--recovery", "live"]])
+def test_the_other_keeps_its_state_and_takes_smaller_pieces_with_the_new_one(ddprun_bin, data, tmp_path):
+    done = train(ddprun_bin, tmp_path, data, "oom rank=1 step=13 above=8", "--max-restarts", 0)
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 kept step 13" in done.stdout + done.stderr
+    report = jobs.report(tmp_path / "run")
+    assert [(r["decision"], r["regroup"] and r["regroup"]["kept"]) for r in report["rounds"]] == [("regroup", None), ("end", [0])]
+    assert report["steps_lost"] == 0
+    assert jobs.metrics(tmp_path / "run", "restart") == []
+    assert json.loads((tmp_path / "run" / "memory-fit.json").read_text())["micro_batch_size"] == 8
+    jobs.assert_each_sample_once(tmp_path / "run", 2)
+
+
+@pytest.mark.parametrize("flags", [["--recovery", "checkpoint"], ["--recovery", "live"]])
 def test_all_ranks_run_out_at_once(ddprun_bin, data, tmp_path, flags):
     done = train(ddprun_bin, tmp_path, data, "oom rank=all restart=any step=10 above=8", "--max-restarts", 0, *flags)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,8 @@ def run_dir(ddprun_bin, tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("report")
     data = jobs.write_small_dataset(folder / "data")
     config = jobs.write_config(folder / "train.json", jobs.config(data, checkpoint={"every_steps": 7, "keep": 3, "background": False}))
-    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder / "run", config], DDPTRAIN_FAULT="kill rank=1 step=17")
+    done = jobs.run([ddprun_bin, "--recovery", "checkpoint", "--nproc-per-node", 2, "--run-dir", folder / "run", config],
+                    DDPTRAIN_FAULT="kill rank=1 step=17")
     assert done.returncode == 0, done.stderr
     return folder / "run"
 

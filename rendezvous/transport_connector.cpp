@@ -265,7 +265,8 @@ class Connector {
   ConnectOptions options_;
   Clock::time_point deadline_;
   std::string where_;
-  std::minstd_rand random_{std::random_device{}()};
+  // Not std::random_device, which asks the processor what it is: dear on a virtual machine, for each connection.
+  std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(Clock::now().time_since_epoch().count())};
 };
 
 awaitable<ConnectResult> run_connector(std::shared_ptr<TransportShared> shared, ConnectOptions options) {

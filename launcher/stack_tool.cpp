@@ -17,6 +17,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "launcher/stuck_workers.hpp"
+
 extern char** environ;
 
 namespace ddprun {
@@ -101,6 +103,8 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
 
   void begin(const StackTool& tool, long process, std::chrono::milliseconds at_most) {
     name = tool.name;
+    subject = process;
+    subject_was_stopped = process_state(process) == 'T';
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return finish_later("cannot be started");
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -150,9 +154,12 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
     pipe.close(ignored);
     if (pid <= 0) return;
     ::kill(-pid, SIGKILL);
-    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     pid = -1;
+    // A debugger attaches by SIGSTOP. One that is killed before it has noticed leaves a process that is stopped for good.
+    if (WIFSIGNALED(status) && !subject_was_stopped) ::kill(static_cast<pid_t>(subject), SIGCONT);
   }
 
   stream_descriptor pipe;
@@ -162,6 +169,8 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
   std::string name;
   std::string output;
   pid_t pid = -1;
+  long subject = 0;
+  bool subject_was_stopped = false;
 };
 
 StackRun::StackRun(boost::asio::io_context& io, const StackTool& tool, long pid, std::chrono::milliseconds at_most,

@@ -1,6 +1,13 @@
 // When a round counts as hanging, who is to blame for it, and what --hang-timeout means.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <boost/asio/io_context.hpp>
 
 #include "common/error.hpp"
 #include "launcher/hang_verdict.hpp"
@@ -8,6 +15,8 @@
 #include "launcher/plan_hang.hpp"
 #include "launcher/process_look.hpp"
 #include "launcher/stack_tool.hpp"
+#include "launcher/stuck_workers.hpp"
+#include "tests/common/temporary_folder.hpp"
 
 namespace ddprun {
 namespace {
@@ -234,6 +243,59 @@ TEST(StackTool, GdbReadsNoStartUpFile) {
   const auto command = stack_command({"gdb", "/usr/bin/gdb"}, 4711);
   EXPECT_EQ(command.at(1), "-nx");
   EXPECT_EQ(stack_command({"eu-stack", "/usr/bin/eu-stack"}, 4711).back(), "4711");
+}
+
+// As gdb in one of sixty times when it is killed while it attaches.
+constexpr const char* kDebuggerThatStopsAndDies = "#!/bin/sh\nkill -STOP \"$3\"\nkill -KILL $$\n";
+
+// A process that does nothing, until the end of the test.
+class Idler {
+ public:
+  Idler() : pid_(::fork()) {
+    if (pid_ == 0) {
+      while (true) ::pause();
+    }
+  }
+  ~Idler() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Idler(const Idler&) = delete;
+  Idler& operator=(const Idler&) = delete;
+  void stop() const {
+    ::kill(pid_, SIGSTOP);
+    int status = 0;
+    ::waitpid(pid_, &status, WUNTRACED);
+  }
+  long pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+char state_after_a_dead_debugger(const Idler& idler) {
+  const test::TemporaryFolder folder;
+  const auto tool = folder.path() / "eu-stack";
+  std::ofstream(tool) << kDebuggerThatStopsAndDies;
+  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+  boost::asio::io_context io;
+  std::vector<std::string> frames;
+  const StackRun run(io, {"eu-stack", tool}, idler.pid(), seconds(60),
+                     [&](std::vector<std::string> found) { frames = std::move(found); });
+  io.run();
+  EXPECT_EQ(frames, std::vector<std::string>{"no stack: eu-stack says: "});
+  return process_state(idler.pid());
+}
+
+TEST(StackTool, ADebuggerThatDiesLeavesAProcessThatGoesOn) {
+  const Idler idler;
+  EXPECT_NE(state_after_a_dead_debugger(idler), 'T');
+}
+
+TEST(StackTool, AStoppedProcessStaysStopped) {
+  const Idler idler;
+  idler.stop();
+  EXPECT_EQ(state_after_a_dead_debugger(idler), 'T');
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 // Transport::connect(): resolves, tries every address, shakes hands, and tries again while that can help. What is told in the
 // end is the most telling of the last round of attempts.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -59,6 +63,13 @@ awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::tim
 }
 
 using Endpoints = std::vector<tcp::endpoint>;
+
+// Whether the network lost something of what was sent: then it may be to blame for a silence, not who is called.
+bool packets_were_lost(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && (info.tcpi_total_retrans > 0 || info.tcpi_unacked > 0);
+}
 
 class Connector {
  public:
@@ -219,6 +230,7 @@ class Connector {
   }
 
   awaitable<ConnectResult> shake_hands(tcp::socket socket, std::string address) {
+    const int fd = socket.native_handle();
     const auto connection = std::make_shared<Connection>(shared_, std::move(socket), TlsRole::kClient);
     const auto done = std::make_shared<Awaited<Connection::Handshake>>(shared_->io);
     connection->shake_hands({{}, [done](const Connection::Handshake& result) { done->set(result); }});
@@ -227,8 +239,13 @@ class Connector {
       if (done->result->end == Connection::Handshake::End::kOpen) co_return connection;
       co_return refused(address, *done->result);
     }
+    const bool lossy = packets_were_lost(fd);
     connection->close();
     if (end == WaitEnd::kCancelled) co_return cancelled();
+    if (lossy) {
+      co_return failed(Kind::kUnreachable,
+                       "packets get lost on the way to " + address + ". Check the network between the nodes");
+    }
     co_return failed(Kind::kSilent,
                      address + " accepts connections but says nothing. Is that port ddprun's, and is that node alive?");
   }

@@ -26,7 +26,7 @@ import rehearsal  # noqa: E402
 RESTARTS = 1000
 BEGINNING_SECONDS = 6  # of which workers tell more
 WATCHED_SECONDS = 30
-JOBS = (("one agent", 1, []), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
+JOBS = (("one agent", 1, ["--recovery", "checkpoint"]), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
 ONLY_AGENT = "agent"
 seed, faults, apart, results = 1, 300, 5.0, pathlib.Path()  # set by bench.py
 

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from node_agents import LINE, PATIENCE, lives, said
+from node_agents import LINE, PATIENCE, said
 
 # Writes when it was alive and in which round until $OUT/end is there. Under c10d each round has a MASTER_PORT of its own.
 TRACE = """exec 9<> <(:)

@@ -1,5 +1,5 @@
 """Where the programs in this folder leave what they computed: one JSON file a rank in the folder that is their first argument. Rank 0's
-batches, weights and losses are made from plain seeds, so that two runs can be compared to the bit."""
+batches, weights and losses are made from plain seeds, so that two runs can be compared to the bit. And how they end."""
 
 import json
 import os

@@ -5,6 +5,9 @@
 
 namespace ddprun {
 
+// With its domain, as the resolver knows it; host_name() where it knows none. May ask the network.
+std::string full_host_name();
+
 // Never empty: "localhost" where the machine has none. Any thread.
 std::string host_name();
 

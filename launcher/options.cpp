@@ -140,6 +140,13 @@ bool Settings::given(std::string_view name) const {
   return setting != nullptr && setting->source != "default";
 }
 
+void Settings::adopt(std::string_view name, Setting setting) {
+  const OptionSpec* const option = find_option(name);
+  if (option == nullptr) throw InternalError("there is no option --" + std::string(name));
+  check_type(*option, setting);
+  values_.insert_or_assign(std::string(name), std::move(setting));
+}
+
 std::string Settings::text(std::string_view name) const {
   const Setting* setting = find(name);
   return setting == nullptr ? std::string() : setting->value;
@@ -174,7 +181,7 @@ double Settings::number(std::string_view name, double min, double max) const {
 
 Arguments parse_arguments(std::span<const std::string> args, const Environment& environment) {
   NormalisedArguments normalised = normalise(args);
-  return {Settings(normalised.options, environment), std::move(normalised.positional), CalledAs::kDdprun, {}};
+  return {Settings(normalised.options, environment), std::move(normalised.positional), CalledAs::kDdprun, {}, {}};
 }
 
 }  // namespace ddprun

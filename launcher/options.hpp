@@ -22,7 +22,8 @@ struct Setting {
   std::string source;  // "flag --max-restarts", "environment PET_MAX_RESTARTS", "default"
 };
 
-// First hit wins: flag, DDPRUN_*, PET_*, the option's other variable, the table's default. The last repeat of a flag wins.
+// First hit wins: flag, DDPRUN_*, PET_*, the option's other variable, what was adopted (scheduler.hpp), the table's default.
+// The last repeat of a flag wins.
 class Settings {
  public:
   Settings(std::span<const std::string> normalised_options, const Environment& environment);
@@ -30,6 +31,7 @@ class Settings {
   // Nothing when nobody set it and the table has no default.
   const Setting* find(std::string_view name) const;
   bool given(std::string_view name) const;  // set by anything but the default
+  void adopt(std::string_view name, Setting setting);
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
   // Throw UsageError naming option, source and value.
@@ -48,6 +50,7 @@ struct Arguments {
   std::vector<std::string> positional;
   CalledAs called_as = CalledAs::kDdprun;
   std::filesystem::path called_from;  // the folder that argv[0] names; empty: found on PATH
+  std::vector<std::string> warnings;  // of what was adopted
 };
 
 // `args` without argv[0]. Throws UsageError.

@@ -54,6 +54,7 @@ class Planner {
         positional_(arguments.positional),
         called_as_(arguments.called_as),
         called_from_(arguments.called_from),
+        warnings_(arguments.warnings),
         machine_(machine),
         environment_(environment),
         cwd_(cwd) {}
@@ -63,6 +64,7 @@ class Planner {
       throw UsageError(kNothingToRun);
     }
     plan_.as_torchrun = called_as_ == CalledAs::kTorchrun;
+    plan_.warnings = warnings_;
     choose_program();
     choose_workers();
     choose_restarts();
@@ -341,7 +343,9 @@ class Planner {
     Network network = resolve_network(settings_, train(), plan_.title);
     plan_.rendezvous = std::move(network.rendezvous);
     plan_.warnings.insert(plan_.warnings.end(), network.warnings.begin(), network.warnings.end());
-    if (settings_.given("nnodes")) keep_option("nnodes", *settings_.find("nnodes"));
+    for (const std::string_view option : {"nnodes", "node-rank"}) {
+      if (settings_.given(option)) keep_option(option, *settings_.find(option));
+    }
     if (settings_.given("rdzv-conf")) keep_option("rdzv-conf", *settings_.find("rdzv-conf"));
     plan_.master_addr = network.master_addr;
     plan_.master_port = network.master_port;
@@ -395,6 +399,7 @@ class Planner {
   const std::vector<std::string>& positional_;
   const CalledAs called_as_;
   const fs::path& called_from_;
+  const std::vector<std::string>& warnings_;
   const Machine& machine_;
   const std::function<std::optional<std::string>(std::string_view)>& environment_;
   const fs::path cwd_;

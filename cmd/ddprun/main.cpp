@@ -32,6 +32,7 @@
 #include "launcher/ports.hpp"
 #include "launcher/report.hpp"
 #include "launcher/report_summary.hpp"
+#include "launcher/scheduler.hpp"
 #include "launcher/script_folders.hpp"
 #include "launcher/subcommand.hpp"
 #include "launcher/torchrun_name.hpp"
@@ -307,6 +308,8 @@ int main(int argc, char** argv) {
       ended = 0;
     } else if (arguments->positional.empty()) {
       throw UsageError(kNothingToRun);
+    } else if (called_as == CalledAs::kDdprun) {
+      adopt_scheduler_settings(*arguments, process_environment());
     }
     return 0;
   });

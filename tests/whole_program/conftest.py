@@ -6,6 +6,7 @@ import jobs
 import node_agents
 import pytest
 from hosts import hosts, make_hosts  # noqa: F401
+from slurm import slurm  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/error.hpp"
-#include "trainer/parallel/slurm_lists.hpp"
+#include "common/slurm_lists.hpp"
 
 namespace ddprun::trainer {
 namespace {

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "common/error.hpp"
-#include "trainer/parallel/slurm_lists.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -156,21 +155,6 @@ TEST(Environment, ReadsPmix) {
   EXPECT_EQ(environment.rank, 1);
   EXPECT_EQ(environment.world_size, 2);
   EXPECT_NE(error_of({{"PMIX_RANK", "1"}}).find("WORLD_SIZE is not set although PMIX_RANK is"), std::string::npos);
-}
-
-TEST(SlurmLists, FindTheFirstHost) {
-  EXPECT_EQ(first_slurm_host("n[0-3,7],m01"), "n0");
-  EXPECT_EQ(first_slurm_host("n[007,9]"), "n007");
-  EXPECT_EQ(first_slurm_host("rack[1-2]node[08-11].example"), "rack1node08.example");
-  EXPECT_EQ(first_slurm_host("m01,n[0-3]"), "m01");
-  for (const char* bad : {"", ",n1", "n[", "n[]", "n]1", "n[a-b]"}) EXPECT_THROW(first_slurm_host(bad), UsageError) << bad;
-}
-
-TEST(SlurmLists, ExpandTaskCounts) {
-  EXPECT_EQ(expand_slurm_counts("2(x3),1"), (std::vector<int>{2, 2, 2, 1}));
-  EXPECT_EQ(expand_slurm_counts("4"), (std::vector<int>{4}));
-  for (const char* bad : {"", "2,", "2(x", "2(x0)", "-1", "x", "1(x999999999)"})
-    EXPECT_THROW(expand_slurm_counts(bad), UsageError) << bad;
 }
 
 }  // namespace

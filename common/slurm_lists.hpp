@@ -1,11 +1,12 @@
-// Slurm's compressed lists, read without scontrol (containers lack it). Pure; environment.cpp calls it.
+// Slurm's compressed lists, read without scontrol (containers lack it). Pure. trainer/parallel/environment.cpp and
+// launcher/scheduler.cpp call it.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 // First host of "n[0-3,7],m01" or "rack[1-2]node[08-11]": n0, rack1node08. Throws UsageError when the list is malformed.
 std::string first_slurm_host(std::string_view list);
@@ -13,4 +14,4 @@ std::string first_slurm_host(std::string_view list);
 // Tasks of each node from "2(x3),1": 2, 2, 2, 1. Throws UsageError when it is malformed or has more than 2^20 nodes.
 std::vector<int> expand_slurm_counts(std::string_view text);
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

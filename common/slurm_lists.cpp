@@ -1,16 +1,18 @@
 // See slurm_lists.hpp. Only the first host is ever needed: each bracket's first value up to the first comma outside brackets.
-#include "trainer/parallel/slurm_lists.hpp"
+#include "common/slurm_lists.hpp"
 
 #include <charconv>
 
 #include "common/error.hpp"
 
-namespace ddprun::trainer {
+namespace ddprun {
 namespace {
 
 [[noreturn]] void malformed(std::string_view what, std::string_view text, std::string_view example) {
   throw UsageError("Slurm's " + std::string(what) + " \"" + std::string(text) + "\" can't be read; expected something like \"" +
-                   std::string(example) + "\". Set MASTER_ADDR, RANK, WORLD_SIZE and LOCAL_RANK by hand");
+                   std::string(example) +
+                   "\". Say by hand where the job is: --nnodes, --node-rank and --master-addr for ddprun; MASTER_ADDR, RANK, "
+                   "WORLD_SIZE and LOCAL_RANK for ddptrain");
 }
 
 int read_count(std::string_view number, std::string_view text) {
@@ -66,4 +68,4 @@ std::vector<int> expand_slurm_counts(std::string_view text) {
   }
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -1,0 +1,68 @@
+"""Agents that Slurm starts: no flags about nodes, its signals, its requeueing. On a real cluster of two hosts (slurm.py)."""
+
+import jobs
+import pytest
+
+EPOCHS = 60  # a few seconds: there has to be something left to interrupt
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("config")
+    return jobs.write_config(folder / "train.json", jobs.config(jobs.write_small_dataset(folder / "data"), epochs=EPOCHS))
+
+
+@pytest.fixture(scope="module")
+def alone(config, ddprun_bin, ddptrain_bin, tmp_path_factory):
+    """The same training, undisturbed, by two workers of one machine."""
+    folder = tmp_path_factory.mktemp("alone")
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder / "run", config])
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def batch(slurm, folder, *lines: str) -> str:
+    """Submits the script; its job's number. What it writes goes to folder/batch.out."""
+    (folder / "batch.sh").write_text("#!/bin/sh\n" + "\n".join(lines) + "\n")
+    done = slurm.run("sbatch", "--parsable", "--requeue", "--open-mode=append", "--nodes=2", "--ntasks-per-node=1", "-o", folder / "batch.out",
+                     folder / "batch.sh")
+    assert done.returncode == 0, done.stderr + slurm.logs()
+    return done.stdout.strip()
+
+
+def test_a_step_needs_no_flags(slurm, config, alone, ddprun_bin, tmp_path):
+    done = slurm.run("srun", "--nodes=2", "--ntasks-per-node=1", ddprun_bin, "--run-dir", tmp_path / "run", config)
+    assert done.returncode == 0, done.stdout + done.stderr + slurm.logs()
+    assert jobs.losses(tmp_path / "run") == jobs.losses(alone)
+    assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(alone)
+    assert "node host1 joined" in done.stdout + done.stderr
+
+
+def test_a_preempted_job_is_requeued_and_goes_on(slurm, config, alone, ddprun_bin, tmp_path):
+    """The line of docs/exit-codes.md, and SIGTERM as Slurm sends it to a step."""
+    run = tmp_path / "run"
+    number = batch(slurm, tmp_path, 'echo "start ${SLURM_RESTART_COUNT:-0}"',
+                   f"srun {ddprun_bin} --run-dir {run} {config} " + '|| { [ $? -eq 85 ] && scontrol requeue "$SLURM_JOB_ID"; }')
+    metrics = run / "metrics.jsonl"
+    slurm.hosts.until(lambda: metrics.exists() and metrics.read_bytes().count(b'"step"') > 20, "twenty steps")
+    slurm.run("scancel", "--signal=TERM", f"{number}.0")
+    slurm.until_gone(number)
+    text = (tmp_path / "batch.out").read_text()
+    assert "start 0" in text and "start 1" in text, text
+    assert [start["exit"]["code"] for start in jobs.report(run)["invocations"]] == [85, 0]
+    assert jobs.losses(run) == jobs.losses(alone)
+    assert jobs.weights_digest(run) == jobs.weights_digest(alone)
+
+
+def test_several_agents_on_a_node_are_refused(slurm, config, ddprun_bin, tmp_path):
+    done = slurm.run("srun", "--nodes=2", "--ntasks-per-node=2", ddprun_bin, "--run-dir", tmp_path / "run", config)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "--ntasks-per-node=1" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_script_without_srun_says_so(slurm, ddprun_bin, tmp_path):
+    number = batch(slurm, tmp_path, f"{ddprun_bin} --no-python echo hello from worker '$RANK'")
+    slurm.until_gone(number)
+    text = (tmp_path / "batch.out").read_text()
+    assert "hello from worker" in text and "srun ddprun" in text, text

@@ -176,7 +176,7 @@ void require_space(const fs::path& checkpoints_dir, const CheckpointState& state
 
 FileFacts write_tensors(const fs::path& file, const std::vector<NamedTensor>& tensors, const std::function<void()>& at_half) {
   const SafetensorsPlan plan = plan_safetensors(tensors, {{"format", "pt"}});
-  HashedFileWriter writer(file);
+  HashedFileWriter writer(file, plan.file_bytes());
   std::int64_t written = 0;
   const std::int64_t half = plan.file_bytes() / 2;
   stream_safetensors(plan, tensors, [&](std::string_view bytes) {

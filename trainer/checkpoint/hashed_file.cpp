@@ -13,6 +13,9 @@
 namespace ddprun::trainer {
 namespace {
 
+// Below, a restart finds the file in memory, and the disk's own speed does not show.
+constexpr std::int64_t kDirectFrom = 32 << 20;
+
 [[noreturn]] void fail(const char* what, const std::filesystem::path& file) {
   throw std::system_error(errno, std::generic_category(), std::string("cannot ") + what + " " + file.string());
 }
@@ -75,28 +78,40 @@ FileFacts facts_of_file(const std::filesystem::path& file) {
   return facts;
 }
 
-HashedFileWriter::HashedFileWriter(const std::filesystem::path& file)
+HashedFileWriter::HashedFileWriter(const std::filesystem::path& file, std::int64_t expected_bytes)
     : file_(file), fd_(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
   if (fd_ < 0) fail("make", file_);
   hash_ = std::make_unique<Hash>();
+  if (expected_bytes >= kDirectFrom && DirectWriter::switch_on(fd_)) direct_ = std::make_unique<DirectWriter>(fd_, file_);
 }
 
 HashedFileWriter::~HashedFileWriter() {
+  direct_.reset();  // may still be writing
   if (fd_ >= 0) ::close(fd_);
 }
 
+// In pieces that stay in the processor's cache between checksum and copy; the kernel takes at most 2 GiB at once anyway.
 void HashedFileWriter::write(std::string_view bytes) {
-  // In pieces that stay in the processor's cache between checksum and copy; the kernel takes at most 2 GiB at once anyway.
   constexpr std::size_t kPiece = 1 << 20;
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPiece))) {
+    const std::string_view piece = bytes.substr(0, kPiece);
+    XXH3_128bits_update(hash_->state.get(), piece.data(), piece.size());
+    if (direct_) {
+      direct_->write(piece);
+    } else {
+      write_through_cache(piece);
+    }
+    bytes_ += static_cast<std::int64_t>(piece.size());
+    if (!direct_) begin_writeback();
+  }
+}
+
+void HashedFileWriter::write_through_cache(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t put = ::write(fd_, bytes.data(), std::min(bytes.size(), kPiece));
+    const ssize_t put = ::write(fd_, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) fail("write", file_);
-    const auto count = static_cast<std::size_t>(put);
-    XXH3_128bits_update(hash_->state.get(), bytes.data(), count);
-    bytes_ += put;
-    bytes.remove_prefix(count);
-    begin_writeback();
+    bytes.remove_prefix(static_cast<std::size_t>(put));
   }
 }
 
@@ -109,6 +124,7 @@ void HashedFileWriter::begin_writeback() {
 }
 
 FileFacts HashedFileWriter::finish() {
+  if (direct_) direct_->finish();
   if (::fsync(fd_) != 0) fail("sync", file_);
   const int fd = fd_;
   fd_ = -1;

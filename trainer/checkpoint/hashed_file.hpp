@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "trainer/checkpoint/direct_writer.hpp"
+
 namespace ddprun::trainer {
 
 // Length and checksum, as the manifest has them.
@@ -24,8 +26,9 @@ FileFacts facts_of_file(const std::filesystem::path& file);
 
 class HashedFileWriter {
  public:
-  // Makes the file, which must not exist. All members throw std::system_error naming the path.
-  explicit HashedFileWriter(const std::filesystem::path& file);
+  // Makes the file, which must not exist. `expected_bytes` is about as many as will be written: a large file goes past the page
+  // cache where it can (direct_writer.hpp). All members throw std::system_error naming the path.
+  explicit HashedFileWriter(const std::filesystem::path& file, std::int64_t expected_bytes = 0);
   ~HashedFileWriter();
   HashedFileWriter(const HashedFileWriter&) = delete;
   HashedFileWriter& operator=(const HashedFileWriter&) = delete;
@@ -35,6 +38,7 @@ class HashedFileWriter {
   FileFacts finish();
 
  private:
+  void write_through_cache(std::string_view bytes);
   void begin_writeback();
 
   struct Hash;
@@ -43,6 +47,7 @@ class HashedFileWriter {
   std::int64_t bytes_ = 0;
   std::int64_t handed_to_disk_ = 0;
   std::unique_ptr<Hash> hash_;
+  std::unique_ptr<DirectWriter> direct_;  // of a large file; null: through the page cache
 };
 
 }  // namespace ddprun::trainer

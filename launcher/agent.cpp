@@ -33,9 +33,11 @@
 #include "launcher/job_link.hpp"
 #include "launcher/ports.hpp"
 #include "launcher/run_directory_watch.hpp"
+#include "launcher/standby_processes.hpp"
 #include "launcher/store_server.hpp"
 #include "launcher/stuck_workers.hpp"
 #include "launcher/worker_channel.hpp"
+#include "launcher/worker_ends.hpp"
 #include "launcher/worker_environment.hpp"
 #include "launcher/worker_output.hpp"
 #include "launcher/worker_output_files.hpp"
@@ -121,25 +123,6 @@ class BlockedSignals {
   std::vector<std::pair<int, struct sigaction>> before_;
 };
 
-// A descriptor that closes itself unless it is given away.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files) {
   WorkerOutputSettings settings{.log_root = files.log_root, .layout = files.layout, .workers = plan.nproc_per_node};
   if (plan.kind != Plan::Kind::kTrain) {
@@ -155,36 +138,6 @@ HangSettings hang_settings(const Plan& plan) {
           .python = plan.kind == Plan::Kind::kPython || plan.kind == Plan::Kind::kModule};
 }
 
-struct Ends {
-  Descriptor ours;
-  Descriptor workers;
-};
-
-// What the system refuses while a round is started ends the job as any other reason does.
-InternalError refused_by_system(const std::string& what, int error) {
-  std::string message = what + ": " + std::generic_category().message(error);
-  if (error == EMFILE) message += "; each worker needs 3 descriptors: raise the limit (ulimit -Hn) or start fewer workers";
-  return InternalError(message);
-}
-
-[[noreturn]] void out_of_descriptors(const char* what, int error) {
-  throw refused_by_system(std::string("cannot make a ") + what + " for a worker", error);
-}
-
-Ends output_pipe() {
-  int fds[2];
-  if (::pipe2(fds, O_CLOEXEC) != 0) out_of_descriptors("pipe", errno);
-  Ends ends{Descriptor(fds[0]), Descriptor(fds[1])};
-  ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
-  return ends;
-}
-
-Ends channel_pair() {
-  int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) out_of_descriptors("channel", errno);
-  return {Descriptor(fds[0]), Descriptor(fds[1])};
-}
-
 class Agent {
  public:
   Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
@@ -194,19 +147,17 @@ class Agent {
   void say_farewell() { guardian_.say_farewell(); }
 
  private:
-  // What is ours of one worker of the current round.
-  struct Worker {
-    std::unique_ptr<stream_descriptor> pipes[2];  // by Stream; null at its end
-    std::shared_ptr<WorkerChannel> channel;
-    pid_t pid = 0;  // 0: not started yet
-  };
-
   // events in
   void feed(const AgentEvent& event);
   void wait_for_signals();
   void on_signal(int signal);
   void on_notice(const guardian::Notice& notice);
   void on_guardian_death();
+  void on_worker_end(int rank, const guardian::Notice& notice);
+  void on_standby_notice(const guardian::Notice& notice);
+  std::string why_not_started(const guardian::Notice& notice) const;
+  void on_message(int number, const channel::FromWorker& message);
+  void on_standby_message(int number, const channel::FromWorker& message);
   void on_worker_message(int rank, const channel::FromWorker& message);
   void on_overdue_timer(const TimerRequest& request);
   void look_for_stuck_workers();
@@ -224,6 +175,9 @@ class Agent {
   // actions out
   void carry_out(const agent_action::StartRound& action);
   void carry_out(const agent_action::StartWorker& action);
+  void carry_out(const agent_action::TakeOver& action);
+  void carry_out(const agent_action::StartStandby& action);
+  void carry_out(const agent_action::DismissStandbys&) { standbys_.dismiss(guardian_); }
   void carry_out(const agent_action::Tell& action);
   void carry_out(const agent_action::SendSignal& action);
   void carry_out(const agent_action::Sweep& action);
@@ -242,6 +196,10 @@ class Agent {
   void take_master_port();
   int global_rank(int rank) const { return job_ ? job_->release().rank_offset + rank : rank; }
   void start_worker(const RankAssignment& ranks, int restart_count);
+  void clear_place(int rank, int round, int restart_count);
+  WorkerSettings worker_settings(const RankAssignment& ranks, int restart_count) const;
+  std::optional<int> rank_of(int number) const;
+  WorkerChannel* channel_of(int number) const;
   Ends output_of(int rank, Stream stream);
   void add_evidence(Failure& failure) const;
   void hand_on(const Failure& first) const;
@@ -263,7 +221,9 @@ class Agent {
   std::optional<HeldPort> master_port_;
   std::string master_addr_;
   int master_port_number_ = 0;
-  std::vector<Worker> workers_;
+  std::vector<WorkerProcess> workers_;   // of the current round, by local rank
+  std::map<int, int> ranks_taken_over_;  // by the number that the worker had as a standby
+  StandbyProcesses standbys_;
   std::vector<char> chunk_;         // shared by all pipes: one read at a time
   std::deque<AgentEvent> pending_;  // events that came up while actions were carried out
   bool feeding_ = false;
@@ -291,8 +251,8 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
       timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_)},
       pipe_timer_(io_),
       store_(io_,
-             [this](int rank, const channel::StoreReply& reply) {
-               if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(reply);
+             [this](int number, const channel::StoreReply& reply) {
+               if (WorkerChannel* const channel = channel_of(number)) channel->send(reply);
              }),
       state_({.world_size = plan.nproc_per_node,
               .mode = network ? AgentSettings::Mode::kMember : AgentSettings::Mode::kAlone,
@@ -300,8 +260,11 @@ Agent::Agent(const Plan& plan, const AgentFiles& files, const BlockedSignals& si
               .first_round = first_round_in(files.log_root, files.layout),
               .shutdown_timeout = plan.shutdown_timeout,
               .restarts = {plan.max_restarts, plan.refill_by_progress, plan.restart_rules},
-              .regroup_limit = plan.regroup_limit}),
+              .regroup_limit = plan.regroup_limit,
+              .standbys = plan.standbys}),
       inherited_environment_(environment_of_this_process()),
+      standbys_(io_, files.log_root, plan.nproc_per_node,
+                [this](int number, const channel::FromWorker& message) { on_message(number, message); }),
       chunk_(64 << 10),
       stuck_timer_(io_),
       hang_(io_, hang_settings(plan), hang_hooks()),
@@ -398,48 +361,71 @@ void Agent::on_signal(int signal) {
   }
   // USR1 and USR2 are the script's own business. ddptrain has none for them, and would die.
   if (train()) return;
-  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) guardian_.signal(rank, signal);
+  for (const WorkerProcess& worker : workers_) guardian_.signal(worker.number, signal);
 }
 
 void Agent::on_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
-  const auto failed_to_start = [&](SpawnError::Stage stage) {
-    const SpawnError error{notice.worker, stage, notice.error};
-    feed(agent_event::SpawnFailed{notice.worker, notice.error, describe(error, plan_.command.at(0)), notice.time_ns});
-  };
-  switch (notice.kind) {
-    case Kind::kStarted:
-      workers_[static_cast<std::size_t>(notice.worker)].pid = notice.pid;
-      publish(WorkerStarted{global_rank(notice.worker), notice.worker, notice.pid, notice.time_ns});
-      return;
-    case Kind::kNotStarted:
-      failed_to_start(SpawnError::Stage::kExec);
-      return;
-    case Kind::kExited: {
-      Worker& worker = workers_[static_cast<std::size_t>(notice.worker)];
-      worker.pid = 0;
-      hang_.gone(notice.worker);
-      if (worker.channel) worker.channel->drain();  // its last words come before its end
-      if (train()) drain_output(notice.worker);
-      store_.forget(notice.worker);
-      if (notice.error != 0) {
-        failed_to_start(static_cast<SpawnError::Stage>(notice.stage));
-      } else {
-        const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
-        agent_event::WorkerExited ended{notice.worker, notice.pid, status, notice.time_ns};
-        ended.memory = judge_memory(notice.memory, status);
-        if (const auto file = output_.error_file(notice.worker); !status.ok() && !file.empty()) {
-          ended.error_file = read_error_file(file);
-        }
-        feed(ended);
-      }
-      return;
-    }
-    case Kind::kSwept:
-      swept_ = true;
-      round_may_be_over();
-      return;
+  if (notice.kind == Kind::kSwept) {
+    swept_ = true;
+    round_may_be_over();
+    return;
   }
+  const std::optional<int> rank = rank_of(notice.worker);
+  if (!rank) {
+    on_standby_notice(notice);
+  } else if (notice.kind == Kind::kStarted) {
+    workers_[static_cast<std::size_t>(*rank)].pid = notice.pid;
+    const bool was_standby = ranks_taken_over_.contains(notice.worker);
+    publish(WorkerStarted{global_rank(*rank), *rank, notice.pid, notice.time_ns, was_standby});
+  } else {
+    on_worker_end(*rank, notice);
+  }
+}
+
+// The program could not be executed, or no process be made for it.
+std::string Agent::why_not_started(const guardian::Notice& notice) const {
+  const bool made = notice.kind == guardian::Notice::Kind::kExited;
+  const auto stage = made ? static_cast<SpawnError::Stage>(notice.stage) : SpawnError::Stage::kExec;
+  return describe(SpawnError{notice.worker, stage, notice.error}, plan_.command.at(0));
+}
+
+void Agent::on_worker_end(int rank, const guardian::Notice& notice) {
+  if (notice.kind == guardian::Notice::Kind::kExited) {
+    WorkerProcess& worker = workers_[static_cast<std::size_t>(rank)];
+    worker.pid = 0;
+    hang_.gone(rank);
+    if (worker.channel) worker.channel->drain();  // its last words come before its end
+    if (train()) drain_output(rank);
+    store_.forget(notice.worker);
+  }
+  if (notice.error != 0) {
+    feed(agent_event::SpawnFailed{rank, notice.error, why_not_started(notice), notice.time_ns});
+    return;
+  }
+  const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
+  agent_event::WorkerExited ended{rank, notice.pid, status, notice.time_ns};
+  ended.memory = judge_memory(notice.memory, status);
+  if (const auto file = output_.error_file(rank); !status.ok() && !file.empty()) ended.error_file = read_error_file(file);
+  feed(ended);
+}
+
+// Of one that waits. One that was dismissed is nobody's.
+void Agent::on_standby_notice(const guardian::Notice& notice) {
+  using Kind = guardian::Notice::Kind;
+  if (notice.kind == Kind::kExited) store_.forget(notice.worker);
+  if (!standbys_.has(notice.worker)) return;
+  if (notice.kind == Kind::kStarted) return standbys_.started(notice.worker, notice.pid);
+  agent_event::StandbyGone gone{.number = notice.worker, .pid = notice.pid, .time_ns = notice.time_ns};
+  gone.message = standbys_.forget(notice.worker);
+  if (notice.error != 0) {
+    gone.message = why_not_started(notice);
+  } else {
+    gone.status = ExitStatus{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
+    const OomVerdict memory = judge_memory(notice.memory, *gone.status);
+    if (memory.proof != OomVerdict::Proof::kNone) gone.message = memory.message;
+  }
+  feed(gone);
 }
 
 void Agent::on_guardian_death() {
@@ -447,15 +433,32 @@ void Agent::on_guardian_death() {
       "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on");
 }
 
-void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
+void Agent::on_message(int number, const channel::FromWorker& message) {
   if (const auto* request = std::get_if<channel::StoreRequest>(&message)) {
     if (job_) {
-      job_->ask_store(rank, *request);
+      job_->ask_store(number, *request);
     } else {
-      store_.handle(rank, *request);
+      store_.handle(number, *request);
     }
-    return;
+  } else if (const std::optional<int> rank = rank_of(number)) {
+    on_worker_message(*rank, message);
+  } else if (standbys_.has(number)) {
+    on_standby_message(number, message);
   }
+}
+
+void Agent::on_standby_message(int number, const channel::FromWorker& message) {
+  if (std::holds_alternative<channel::StandbyReady>(message)) {
+    publish(StandbyWaits{standbys_.pid(number), now().realtime_ns});
+    feed(agent_event::StandbyReady{number});
+  } else if (const auto* error = std::get_if<channel::WorkerError>(&message)) {
+    standbys_.reported(number, error->message);
+    if (!error->fatal) guardian_.signal(number, SIGKILL);  // the channel broke: it would never hear of its rank
+  }
+}
+
+void Agent::on_worker_message(int rank, const channel::FromWorker& message) {
+  if (std::holds_alternative<channel::StandbyReady>(message)) return;  // its rank was on the way already
   if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
     job_->note_checkpoint(published->step);
   }
@@ -575,7 +578,8 @@ void Agent::end_output(int rank, Stream stream) {
 // The round is over when every process of it is gone and everything they printed has been read.
 void Agent::round_may_be_over() {
   if (!swept_) return;
-  const bool reading = std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.pipes[0] || w.pipes[1]; });
+  const bool reading =
+      std::any_of(workers_.begin(), workers_.end(), [](const WorkerProcess& w) { return w.pipes[0] || w.pipes[1]; });
   if (!reading) {
     end_round();
     return;
@@ -598,11 +602,12 @@ void Agent::end_round() {
 
 void Agent::close_workers() {
   for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
-    Worker& worker = workers_[static_cast<std::size_t>(rank)];
+    WorkerProcess& worker = workers_[static_cast<std::size_t>(rank)];
     end_output(rank, Stream::kStdout);
     end_output(rank, Stream::kStderr);
     if (worker.channel) worker.channel->close();
   }
+  standbys_.close();
 }
 
 // ---- actions ----
@@ -617,6 +622,7 @@ void Agent::carry_out(const agent_action::StartRound& action) {
   output_.begin_round({action.round, action.restart_count, ranks});
   workers_.clear();
   workers_.resize(ranks.size());
+  ranks_taken_over_.clear();
   if (file_timers_) file_timers_->forget_all();
   for (const RankAssignment& rank : ranks) start_worker(rank, action.restart_count);
   if (stuck_) stuck_->clear();
@@ -625,16 +631,60 @@ void Agent::carry_out(const agent_action::StartRound& action) {
 }
 
 void Agent::carry_out(const agent_action::StartWorker& action) {
-  restart_count_ = action.restart_count;
-  Worker& worker = workers_[static_cast<std::size_t>(action.rank)];
-  end_output(action.rank, Stream::kStdout);
-  end_output(action.rank, Stream::kStderr);
-  if (worker.channel) worker.channel->close();
-  worker = Worker{};
-  const auto ranks = ranks_here();
-  output_.begin_successor(action.rank, {action.round, action.restart_count, ranks});
-  start_worker(ranks[static_cast<std::size_t>(action.rank)], action.restart_count);
+  clear_place(action.rank, action.round, action.restart_count);
+  start_worker(ranks_here()[static_cast<std::size_t>(action.rank)], action.restart_count);
   watch_for_hangs();
+}
+
+void Agent::carry_out(const agent_action::TakeOver& action) {
+  clear_place(action.rank, action.round, action.restart_count);
+  output_.begin_worker(action.rank);
+  WorkerProcess& worker = workers_[static_cast<std::size_t>(action.rank)];
+  worker = standbys_.take(action.standby);
+  ranks_taken_over_[action.standby] = action.rank;
+  worker.channel->send(
+      channel::TakeOver{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    if (worker.pipes[static_cast<std::size_t>(stream)]) wait_for_output(action.rank, stream);
+  }
+  // Of one that the guardian is just starting, its notice says so.
+  if (worker.pid > 0) publish(WorkerStarted{global_rank(action.rank), action.rank, worker.pid, now().realtime_ns, true});
+  watch_for_hangs();
+}
+
+// Of a worker that is gone, for its successor.
+void Agent::clear_place(int rank, int round, int restart_count) {
+  restart_count_ = restart_count;
+  WorkerProcess& worker = workers_[static_cast<std::size_t>(rank)];
+  end_output(rank, Stream::kStdout);
+  end_output(rank, Stream::kStderr);
+  if (worker.channel) worker.channel->close();
+  ranks_taken_over_.erase(worker.number);
+  worker = WorkerProcess{};
+  output_.begin_successor(rank, {round, restart_count, ranks_here()});
+}
+
+void Agent::carry_out(const agent_action::StartStandby& action) {
+  WorkerSettings settings = worker_settings(ranks_here().front(), 0);
+  settings.standby = true;
+  SpawnRequest request{.arguments = plan_.command, .environment = worker_environment(inherited_environment_, settings)};
+  request.arguments.insert(request.arguments.begin() + 1, "--standby");
+  try {
+    standbys_.start(action.number, guardian_, request);
+  } catch (const std::exception& error) {
+    feed(agent_event::StandbyGone{.number = action.number, .message = error.what(), .time_ns = now().realtime_ns});
+  }
+}
+
+std::optional<int> Agent::rank_of(int number) const {
+  if (number < plan_.nproc_per_node) return number;
+  const auto found = ranks_taken_over_.find(number);
+  return found == ranks_taken_over_.end() ? std::nullopt : std::optional(found->second);
+}
+
+WorkerChannel* Agent::channel_of(int number) const {
+  const std::optional<int> rank = rank_of(number);
+  return rank ? workers_[static_cast<std::size_t>(*rank)].channel.get() : standbys_.channel(number);
 }
 
 // All of them begin anew, those that kept their state as well: they join the group again.
@@ -673,9 +723,25 @@ std::vector<RankAssignment> Agent::ranks_here() const {
   return ranks;
 }
 
+// What is the same for all workers of the node but for their ranks.
+WorkerSettings Agent::worker_settings(const RankAssignment& ranks, int restart_count) const {
+  return {.ranks = ranks,
+          .master_addr = master_addr_,
+          .master_port = master_port_number_,
+          .restart_count = restart_count,
+          .max_restarts = plan_.max_restarts,
+          .run_id = plan_.run_id,
+          .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone,
+          .signals_to_handle = plan_.signals_to_handle,
+          .node_address = job_ ? job_->own_address() : std::string(),
+          .chaos = plan_.chaos,
+          .timer_file = file_timers_ ? file_timers_->path() : std::string()};
+}
+
 void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
   const int rank = ranks.local_rank;
-  Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  WorkerProcess& worker = workers_[static_cast<std::size_t>(rank)];
+  worker.number = rank;
   output_.begin_worker(rank);
   Ends standard_output = output_of(rank, Stream::kStdout);
   Ends standard_error = output_of(rank, Stream::kStderr);
@@ -683,21 +749,11 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
 
   const auto local_rank = static_cast<std::size_t>(ranks.local_rank);
   const WorkerPlace place = local_rank < plan_.places.size() ? plan_.places[local_rank] : WorkerPlace{};
+  WorkerSettings settings = worker_settings(ranks, restart_count);
+  settings.error_file = output_.error_file(rank).string();
+  settings.only_device = place.only_device;
   const SpawnRequest request{.arguments = train() ? plan_.command : fill_arguments(plan_.command, ranks.local_rank),
-                             .environment = worker_environment(
-                                 inherited_environment_, {.ranks = ranks,
-                                                          .master_addr = master_addr_,
-                                                          .master_port = master_port_number_,
-                                                          .restart_count = restart_count,
-                                                          .max_restarts = plan_.max_restarts,
-                                                          .run_id = plan_.run_id,
-                                                          .error_file = output_.error_file(rank).string(),
-                                                          .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone,
-                                                          .only_device = place.only_device,
-                                                          .signals_to_handle = plan_.signals_to_handle,
-                                                          .node_address = job_ ? job_->own_address() : std::string(),
-                                                          .chaos = plan_.chaos,
-                                                          .timer_file = file_timers_ ? file_timers_->path() : std::string()}),
+                             .environment = worker_environment(inherited_environment_, settings),
                              .cpus = place.cpus};
   try {
     guardian_.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
@@ -714,7 +770,7 @@ void Agent::start_worker(const RankAssignment& ranks, int restart_count) {
   read(Stream::kStderr, standard_error);
   if (train()) {
     worker.channel = std::make_shared<WorkerChannel>(
-        io_, channel.ours.release(), [this, rank](const channel::FromWorker& message) { on_worker_message(rank, message); },
+        io_, channel.ours.release(), [this, rank](const channel::FromWorker& message) { on_message(rank, message); },
         [this, rank](const std::string& why) {
           on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
         });
@@ -734,7 +790,7 @@ void Agent::carry_out(const agent_action::Tell& action) {
 }
 
 void Agent::carry_out(const agent_action::SendSignal& action) {
-  for (const int rank : action.ranks) guardian_.signal(rank, action.signal);
+  for (const int rank : action.ranks) guardian_.signal(workers_[static_cast<std::size_t>(rank)].number, action.signal);
 }
 
 void Agent::carry_out(const agent_action::Sweep& action) {

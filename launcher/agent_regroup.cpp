@@ -35,6 +35,14 @@ bool AgentState::replace(int rank) {
     return true;
   }
 
+  if (regroup_ && was_still_standby(rank)) {
+    expect_anew(rank);
+    first_failure_.reset();
+    successors_.insert(rank);
+    start_successors();
+    return true;
+  }
+
   RoundFailed event = judge_round();
   FailedRound record = record_of(event.first);
   for (const Worker& other : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, other.step);
@@ -64,6 +72,7 @@ bool AgentState::replace(int rank) {
                     .regroup = true});
   expect_anew(rank);
   round_started_ = now_;
+  began_at_.reset();
   first_failure_.reset();
   resumed_from_ = record.newest_checkpoint;
   successors_.insert(rank);
@@ -84,7 +93,15 @@ void AgentState::expect_anew(int rank) {
 
 void AgentState::start_successors() {
   if (!regroup_) return;
-  for (const int rank : std::exchange(successors_, {})) act(agent_action::StartWorker{rank, round_, restarts_});
+  for (const int rank : std::exchange(successors_, {})) {
+    worker(rank).standby = standbys_.take();
+    if (const auto& standby = worker(rank).standby) {
+      worker(rank).said_hello = true;
+      act(agent_action::TakeOver{*standby, rank, round_, restarts_});
+    } else {
+      act(agent_action::StartWorker{rank, round_, restarts_});
+    }
+  }
 }
 
 void AgentState::hear(int rank, const channel::RegroupReady& message) {
@@ -96,16 +113,25 @@ void AgentState::hear(int rank, const channel::RegroupReady& message) {
 
 void AgentState::hear(int rank, const channel::Regrouped& message) {
   worker(rank).step = std::max(worker(rank).step, message.step);
-  if (!regroup_) came_up_in_ = now_.steady - round_started_.steady;
+  if (!regroup_) {
+    came_up_in_ = now_.steady - round_started_.steady;
+    if (together_.insert(rank).second && static_cast<int>(together_.size()) == settings_.world_size) began_at_ = message.step;
+  }
   if (!regroup_ || !regroup_->joined(rank, message.generation, message.step, settings_.world_size)) return;
   const std::set<int>& replaced = regroup_->replaced();
+  std::vector<int> by_standby;
+  for (const int one : replaced) {
+    if (worker(one).standby) by_standby.push_back(one);
+  }
   emit(Regrouped{.round = round_,
                  .kept = regroup_->keepers(),
                  .replaced = {replaced.begin(), replaced.end()},
+                 .by_standby = std::move(by_standby),
                  .step = regroup_->step(),
                  .seconds = std::chrono::duration<double>(now_.steady - regroup_->begun()).count(),
                  .time_ns = now_.realtime_ns});
   resumed_from_ = std::max(resumed_from_, regroup_->step());
+  began_at_ = regroup_->step();
   leave_regroup();
   if (stop_signal_ != 0) stop_by_signal(stop_signal_);
 }

@@ -51,7 +51,8 @@ int exit_code_for_spawn_error(int error) {
 
 }  // namespace
 
-AgentState::AgentState(AgentSettings settings) : settings_(settings) {
+AgentState::AgentState(AgentSettings settings)
+    : settings_(settings), standbys_(settings.regroup_limit.count() > 0 ? settings.standbys : 0, settings.world_size) {
   round_ = settings_.first_round - 1;
   job_world_size_ = settings_.world_size;
 }
@@ -80,6 +81,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
   ended.memory = event.memory;
+  if (ended.standby) standbys_.release(*ended.standby);
   emit(WorkerEnded{global(event.rank), event.pid, event.status, ended.asked_to_stop, event.time_ns});
   worker_gone(event.rank);
 }
@@ -88,6 +90,7 @@ void AgentState::handle(const agent_event::SpawnFailed& event) {
   Worker& ended = worker(event.rank);
   if (!ended.live) return;
   ended.live = false;
+  if (ended.standby) standbys_.release(*ended.standby);
   ended.spawn_error = event.message;
   ended.spawn_errno = event.error;
   ended.ended_ns = event.time_ns;
@@ -96,6 +99,8 @@ void AgentState::handle(const agent_event::SpawnFailed& event) {
 
 void AgentState::handle(const agent_event::WorkerSaid& event) {
   Worker& speaker = worker(event.rank);
+  const bool as_this_rank = !std::holds_alternative<channel::Hello>(event.message);  // a standby's may come late
+  speaker.heard = speaker.heard || as_this_rank;
   std::visit(
       [&](const auto& message) {
         using Message = std::decay_t<decltype(message)>;
@@ -121,6 +126,7 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
         }
       },
       event.message);
+  start_missing_standbys();
 }
 
 // A signal that reached the worker only: if we are stopping it was ours or says the same; otherwise it was meant for nobody.
@@ -352,6 +358,9 @@ void AgentState::start_round() {
   workers_.assign(static_cast<std::size_t>(settings_.world_size), Worker{});
   for (Worker& worker : workers_) worker.live = true;
   fell_back_ = false;
+  together_.clear();
+  began_at_.reset();
+  standbys_.clear();
   round_started_ = now_;
   first_failure_.reset();
   resumed_from_ = newest_checkpoint_;
@@ -431,6 +440,7 @@ void AgentState::stop_by_signal(int signal) {
 
 void AgentState::begin_saving() {
   phase_ = Phase::kSaving;
+  dismiss_standbys();
   save_asked_ = true;
   const auto ranks = live_ranks();
   std::set<int> awaited;
@@ -465,6 +475,7 @@ void AgentState::tell_step(std::int64_t step) {
 void AgentState::stop_now(int signal, milliseconds grace) {
   phase_ = Phase::kStopping;
   leave_regroup();
+  dismiss_standbys();
   const auto ranks = live_ranks();
   for (int rank : ranks) ask_to_stop(worker(rank));
   if (grace.count() == 0) {
@@ -480,6 +491,7 @@ void AgentState::kill_all() {
   if (phase_ == Phase::kRunning || phase_ == Phase::kSaving) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
     leave_regroup();
+    dismiss_standbys();
     phase_ = Phase::kStopping;
   }
   const auto ranks = live_ranks();
@@ -493,6 +505,7 @@ void AgentState::kill_all() {
 void AgentState::sweep() {
   if (phase_ == Phase::kSweeping) patient_sweep_ = false;
   phase_ = Phase::kSweeping;
+  dismiss_standbys();
   if (!patient_sweep_) act(agent_action::CancelTimer{AgentTimer::kKill});
   act(agent_action::Sweep{patient_sweep_});
 }

@@ -6,7 +6,8 @@
 // or when the job ends, but reports and obeys (rendezvous/member.hpp; launcher/job_link.cpp connects the two).
 //
 // When one of several workers with a channel is lost, the others may stay: the next round then has their processes, and only
-// the lost one is started anew (regroup.hpp, agent_regroup.cpp).
+// the lost one is started anew (regroup.hpp, agent_regroup.cpp), or a standby takes its place (standbys.hpp,
+// agent_standby.cpp).
 //
 // A round goes  starting/running -> [stopping | saving] -> sweeping -> over; then the job ends, or the next round starts, maybe
 // after a pause. "Sweeping" is when every worker has ended and what they left behind is killed.
@@ -28,6 +29,7 @@
 #include "launcher/regroup.hpp"
 #include "launcher/restart_policy.hpp"
 #include "launcher/run_event.hpp"
+#include "launcher/standbys.hpp"
 #include "launcher/stop_agreement.hpp"
 
 namespace ddprun {
@@ -42,6 +44,7 @@ struct AgentSettings {
   // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. Longer than this, or
   // than twice the round's own start, it must not take. Workers with a channel only, and not of a member.
   std::chrono::milliseconds regroup_limit{0};
+  int standbys = 0;  // workers that wait to replace a lost one, while regroup_limit allows that
 };
 
 struct Instant {
@@ -97,6 +100,18 @@ struct WorkerStuck {
   std::int64_t pid = 0;
   std::string message;
 };
+// A standby waits for its rank. Numbers are the agent's, above those of the ranks.
+struct StandbyReady {
+  int number = 0;
+};
+// It ended while it waited, or could not be started.
+struct StandbyGone {
+  int number = 0;
+  std::int64_t pid = 0;
+  std::optional<ExitStatus> status{};
+  std::string message{};
+  std::int64_t time_ns = 0;
+};
 struct TimerFired {
   AgentTimer timer{};
 };
@@ -137,8 +152,9 @@ struct JobEnded {
 using AgentEvent =
     std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
                  agent_event::SignalArrived, agent_event::TimerExpired, agent_event::HangFound, agent_event::WorkerStuck,
-                 agent_event::TimerFired, agent_event::RoundSwept, agent_event::RoundReleased, agent_event::StopOrdered,
-                 agent_event::SaveOrdered, agent_event::StepAgreed, agent_event::JobEnded>;
+                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::TimerFired, agent_event::RoundSwept,
+                 agent_event::RoundReleased, agent_event::StopOrdered, agent_event::SaveOrdered, agent_event::StepAgreed,
+                 agent_event::JobEnded>;
 
 namespace agent_action {
 struct StartRound {
@@ -151,6 +167,18 @@ struct StartWorker {
   int round = 0;
   int restart_count = 0;
 };
+// The same by a standby, which may still be loading.
+struct TakeOver {
+  int standby = 0;  // its number
+  int rank = 0;
+  int round = 0;
+  int restart_count = 0;
+};
+struct StartStandby {
+  int number = 0;
+};
+// SIGKILL to all that wait: they hold nothing.
+struct DismissStandbys {};
 struct Tell {  // over the channel; ranks that have none or are gone are skipped
   std::vector<int> ranks;
   channel::FromAgent message;
@@ -199,10 +227,10 @@ struct Finish {
 }  // namespace agent_action
 
 using AgentAction =
-    std::variant<agent_action::StartRound, agent_action::StartWorker, agent_action::Tell, agent_action::SendSignal,
-                 agent_action::Sweep, agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit,
-                 agent_action::ReportFailure, agent_action::ReportRoundOver, agent_action::ReportSignal,
-                 agent_action::ReportSteps, agent_action::Finish>;
+    std::variant<agent_action::StartRound, agent_action::StartWorker, agent_action::TakeOver, agent_action::StartStandby,
+                 agent_action::DismissStandbys, agent_action::Tell, agent_action::SendSignal, agent_action::Sweep,
+                 agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit, agent_action::ReportFailure,
+                 agent_action::ReportRoundOver, agent_action::ReportSignal, agent_action::ReportSteps, agent_action::Finish>;
 
 class AgentState {
  public:
@@ -220,6 +248,8 @@ class AgentState {
   struct Worker {
     bool live = false;
     bool said_hello = false;
+    bool heard = false;          // anything, as this rank
+    std::optional<int> standby;  // its number, when it was one
     bool says_done = false;
     bool asked_to_stop = false;  // before it ended
     std::int64_t asked_ns = 0;
@@ -247,6 +277,8 @@ class AgentState {
   void handle(const agent_event::TimerExpired& event);
   void handle(const agent_event::HangFound& event);
   void handle(const agent_event::WorkerStuck& event);
+  void handle(const agent_event::StandbyReady& event);
+  void handle(const agent_event::StandbyGone& event);
   void handle(const agent_event::TimerFired& event);
   void handle(const agent_event::RoundSwept&);
   void handle(const agent_event::RoundReleased& event);
@@ -269,6 +301,9 @@ class AgentState {
   void start_successors();
   void leave_regroup();
   void give_up_regroup(const std::string& why);
+  void start_missing_standbys();
+  void dismiss_standbys();
+  bool was_still_standby(int rank) const;
   void begin_saving();
   void announce_agreed_step();
   void tell_step(std::int64_t step);
@@ -332,7 +367,10 @@ class AgentState {
   std::chrono::steady_clock::duration came_up_in_{};  // the newest round that began with new workers
   std::optional<Regroup> regroup_;                    // under way
   std::set<int> successors_;                          // to be started
-  bool fell_back_ = false;                            // it came to nothing: the round that follows is that loss's restart
+  std::set<int> together_;                            // who has said so, of a round that began with new workers
+  std::optional<std::int64_t> began_at_;              // the step at which all of the round were together
+  Standbys standbys_;
+  bool fell_back_ = false;  // it came to nothing: the round that follows is that loss's restart
 
   std::optional<StopAgreement> agreement_;
   std::optional<std::int64_t> agreed_step_;

@@ -269,11 +269,29 @@ void Console::see(const Regrouped& event) {
   } else {
     text = ranks_text(event.kept) + " kept step " + format_count(event.step);
   }
-  say(0, text + "; " + ranks_text(event.replaced) + " replaced in " + printed("%.2f s", event.seconds));
+  text += "; " + ranks_text(event.replaced) + " replaced";
+  if (event.by_standby == event.replaced) {
+    text += event.replaced.size() == 1 ? " by a standby" : " by standbys";
+  } else if (!event.by_standby.empty()) {
+    text += " (" + ranks_text(event.by_standby) + " by a standby)";
+  }
+  say(0, text + printed(" in %.2f s", event.seconds));
 }
 
 void Console::see(const RegroupFailed& event) {
   complain("the workers could not regroup (" + event.why + "): starting all of them again from the newest checkpoint");
+}
+
+void Console::see(const StandbyWaits& event) {
+  say(1, "a standby worker waits (pid " + std::to_string(event.pid) + ")");
+}
+
+void Console::see(const StandbyEnded& event) {
+  std::string text = "a standby worker";
+  if (event.pid > 0) text += " (pid " + std::to_string(event.pid) + ")";
+  text += event.status ? " ended while it waited: " + describe(*event.status) : " could not be started";
+  if (!event.message.empty()) text += ": " + event.message;
+  complain(text + printed("; the next one is started in %.0f s", event.next_in_s));
 }
 
 void Console::see(const StopRequested& event) {

@@ -35,6 +35,8 @@ class Console : public RunObserver {
   void see(const RoundFailed& event);
   void see(const Regrouped& event);
   void see(const RegroupFailed& event);
+  void see(const StandbyWaits& event);
+  void see(const StandbyEnded& event);
   void see(const StopRequested& event);
   void see(const RunDirectoryRemoved& event);
   void see(const RunEnded& event);

@@ -58,7 +58,12 @@ VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::stri
 
 std::string dry_run_text(const Plan& plan, const VariableList& environment) {
   std::string text = "Nothing is started (--dry-run). ddprun would start " + std::to_string(plan.nproc_per_node) +
-                     (plan.nproc_per_node == 1 ? " worker:\n\n " : " workers:\n\n ");
+                     (plan.nproc_per_node == 1 ? " worker" : " workers");
+  if (plan.standbys > 0) {
+    text += ", and beside them " + std::to_string(plan.standbys) + (plan.standbys == 1 ? " standby" : " standbys") +
+            " (--standby) once training has begun";
+  }
+  text += ":\n\n ";
   const std::vector<std::string> command = command_of_rank_0(plan);
   for (const std::string& argument : command) text += " " + shell_quoted(argument);
   text += "\n\nEnvironment of rank 0, on top of this shell's:\n";

@@ -74,6 +74,7 @@ class Planner {
     choose_network();
     choose_recovery();
     choose_placement();
+    choose_standbys();
     choose_console();
     if (plan_.kind == Plan::Kind::kTrain) choose_trainer();
     note_options_without_effect();
@@ -199,6 +200,35 @@ class Planner {
     if (live && many_machines)
       plan_.notes.push_back("--recovery live has no effect on many machines: after a loss all workers start anew");
     keep("recovery", live ? "live" : "checkpoint", setting != nullptr ? setting->source : "default");
+  }
+
+  // Each refusal is of a job in which no standby could ever take over.
+  void choose_standbys() {
+    const Setting* setting = settings_.find("standby");
+    if (setting == nullptr) return;
+    const auto refuse_standbys = [&](const std::string& why) {
+      throw UsageError("--standby (" + setting->source + ") " + why);
+    };
+    const int wanted = static_cast<int>(settings_.integer("standby", 0, kMostWorkers));
+    if (wanted == 0) return;
+    if (!train()) refuse_standbys("goes with a train.json: only ddptrain's workers go on without a lost one");
+    if (plan_.rendezvous.many() || plan_.rendezvous.joins)
+      refuse_standbys("goes with one machine: on many, all workers start anew after a loss");
+    if (plan_.nproc_per_node < 2)
+      refuse_standbys("needs two workers or more: one that is lost leaves nobody who holds the state");
+    if (plan_.regroup_limit.count() == 0)
+      refuse_standbys("needs --recovery live: with --recovery checkpoint all workers start anew after a loss");
+    if (plan_.max_restarts == 0) refuse_standbys("needs restarts: with --max-restarts 0 a lost worker is not replaced");
+    if (plan_.device == "cuda")
+      refuse_standbys("goes with workers on the CPU: those that talk through NCCL cannot go on without a lost one");
+    if (plan_.numa != Plan::Numa::kNone || plan_.virtual_local_rank)
+      refuse_standbys(std::string("does not go with ") +
+                      (plan_.virtual_local_rank ? "--virtual-local-rank" : "--numa-binding") +
+                      ": a standby is started before it is known whose place it takes");
+    plan_.standbys = wanted;
+    keep("standby", std::to_string(wanted), setting->source);
+    if (plan_.device == "auto")
+      plan_.notes.push_back("--standby has no effect when the workers use GPUs: after a loss all of them start anew");
   }
 
   void choose_stopping() {

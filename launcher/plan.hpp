@@ -67,6 +67,7 @@ struct Plan {
   RestartRules restart_rules;       // of --restart-policy
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds regroup_limit{0};  // kTrain: a lost worker is replaced beside the others within it; 0: never
+  int standbys = 0;                            // processes that wait to replace a lost worker; only with a regroup_limit
   std::vector<int> signals_to_handle;
   HangLimits hang;
   std::string chaos;  // faults to rehearse (common/fault.hpp); kTrain only

@@ -214,7 +214,9 @@ struct Report::Impl {
 
   void add(const WorkerStarted& event) {
     if (!has_round()) return;
-    round()["workers"].push_back(Json{{"rank", event.rank}, {"pid", event.pid}, {"started_ns", event.time_ns}});
+    Json worker{{"rank", event.rank}, {"pid", event.pid}, {"started_ns", event.time_ns}};
+    if (event.standby) worker["standby"] = true;
+    round()["workers"].push_back(std::move(worker));
   }
 
   void add(const WorkerSpoke& event) {
@@ -297,11 +299,9 @@ struct Report::Impl {
 
   void add(const Regrouped& event) {
     if (!has_round()) return;
-    round()["regroup"] = Json{{"step", event.step},
-                              {"kept", event.kept},
-                              {"replaced", event.replaced},
-                              {"seconds", event.seconds},
-                              {"time_ns", event.time_ns}};
+    round()["regroup"] = Json{{"step", event.step},         {"kept", event.kept},
+                              {"replaced", event.replaced}, {"by_standby", event.by_standby},
+                              {"seconds", event.seconds},   {"time_ns", event.time_ns}};
     write();
   }
 
@@ -312,6 +312,18 @@ struct Report::Impl {
     round()["ended_ns"] = event.time_ns;
     round()["decision"] = "restart";
     round()["why"] = "the workers could not regroup: " + event.why;
+    write();
+  }
+
+  void add(const StandbyWaits&) {}
+
+  // Of those that cannot start again and again, the newest reason is enough.
+  void add(const StandbyEnded& event) {
+    Json& ended = document["invocations"].back()["standbys_ended"];
+    const std::int64_t count = ended.is_object() ? report_integer_at(ended, "count") : 0;
+    ended = Json{{"count", count + 1}, {"newest", Json{{"pid", event.pid}, {"time_ns", event.time_ns}}}};
+    if (event.status) add_status(ended["newest"], *event.status);
+    if (!event.message.empty()) ended["newest"]["message"] = event.message;
     write();
   }
 

@@ -159,7 +159,8 @@ std::string event_json_line(const RunEvent& event) {
                                 {"time_ns", e.time_ns},
                                 {"rank", e.rank},
                                 {"local_rank", e.local_rank},
-                                {"pid", e.pid}});
+                                {"pid", e.pid},
+                                {"standby", e.standby}});
           },
           [](const WorkerSpoke& e) {
             Json object = spoken(e.message);
@@ -190,10 +191,21 @@ std::string event_json_line(const RunEvent& event) {
                                 {"step", e.step},
                                 {"kept", e.kept},
                                 {"replaced", e.replaced},
+                                {"by_standby", e.by_standby},
                                 {"seconds", e.seconds}});
           },
           [](const RegroupFailed& e) {
             return line_of(Json{{"event", "regroup_failed"}, {"time_ns", e.time_ns}, {"round", e.round}, {"why", e.why}});
+          },
+          [](const StandbyWaits& e) {
+            return line_of(Json{{"event", "standby_waits"}, {"time_ns", e.time_ns}, {"pid", e.pid}});
+          },
+          [](const StandbyEnded& e) {
+            Json object{{"event", "standby_ended"}, {"time_ns", e.time_ns}, {"pid", e.pid}};
+            if (e.status) add_status(object, *e.status);
+            if (!e.message.empty()) object["message"] = e.message;
+            object["next_in_s"] = e.next_in_s;
+            return line_of(object);
           },
           [](const StopRequested& e) {
             return line_of(Json{{"event", "stop_requested"},

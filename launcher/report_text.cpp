@@ -119,12 +119,42 @@ std::string figures_text(const ReportFigures& figures) {
   return text;
 }
 
+// "rank 1", "ranks 0 2"
+std::string ranks_named(const Json& ranks) {
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (const Json& rank : ranks) text += " " + std::to_string(integer_of(rank, -1));
+  return text;
+}
+
+// How a round that began with a loss came together; empty for any other.
+std::string regroup_text(const Json& regroup) {
+  const Json &kept = at(regroup, "kept"), &replaced = at(regroup, "replaced"), &standbys = at(regroup, "by_standby");
+  if (!replaced.is_array() || replaced.empty()) return {};
+  std::string text = kept.is_array() && !kept.empty() ? ranks_named(kept) + " kept step " : "nobody held the state: step ";
+  text += format_count(integer_of(at(regroup, "step"))) + ", " + ranks_named(replaced) + " replaced";
+  if (standbys.is_array() && !standbys.empty()) {
+    text += standbys == replaced ? " by a standby" : ", " + ranks_named(standbys) + " by a standby";
+  }
+  char time[32];
+  std::snprintf(time, sizeof time, " in %.2f s", number_of(at(regroup, "seconds")));
+  return "    regrouped    " + text + time + "\n";
+}
+
+std::string standbys_text(const Json& ended) {
+  if (!ended.is_object()) return {};
+  const Json& newest = at(ended, "newest");
+  std::string text = "  standbys that ended while they waited: " + format_count(integer_of(at(ended, "count")));
+  const std::string status = status_of(newest), message = text_of(at(newest, "message"));
+  if (!status.empty()) text += ", the newest with " + status;
+  return text + (message.empty() ? "" : ": " + message) + "\n";
+}
+
 std::string round_text(const Json& round) {
   std::string text = "  round " + std::to_string(integer_of(at(round, "round"))) + "  " +
                      date_and_time(at(round, "started_ns")) + "  " + std::to_string(integer_of(at(round, "world_size"))) +
                      " workers";
   if (!span_of(round).empty()) text += ", " + span_of(round);
-  text += "\n";
+  text += "\n" + regroup_text(at(round, "regroup"));
   if (at(round, "first_cause").is_object()) {
     text += "    first cause  " + failure_text(at(round, "first_cause"), "    ");
     for (const Json& failure : at(round, "consequences")) text += "    then         " + failure_text(failure, "    ");
@@ -185,6 +215,7 @@ std::string render_report(std::string_view text, const std::string& name) {
         const Json& exit = newest && !at(invocation, "exit").is_object() ? at(report, "exit") : at(invocation, "exit");
         out +=
             "start " + std::to_string(number + 1) + " on " + text_of(at(invocation, "host")) + ", " + how_it_ended(exit) + "\n";
+        out += standbys_text(at(invocation, "standbys_ended"));
       }
     }
     out += round_text(round);

@@ -92,6 +92,7 @@ struct WorkerStarted {
   int local_rank;
   std::int64_t pid;
   std::int64_t time_ns;
+  bool standby = false;  // it had been waiting as a standby, and begins to be this rank's
 };
 struct WorkerSpoke {
   int rank;
@@ -118,16 +119,30 @@ const char* name_of(RoundFailed::Decision decision);  // "restart", "regroup", "
 // After a loss that was answered with kRegroup: all workers of the new round are together and go on.
 struct Regrouped {
   int round;
-  std::vector<int> kept;      // ranks whose state survived; empty: the newest checkpoint is what they go on from
-  std::vector<int> replaced;  // ranks with a new process
-  std::int64_t step;          // finished
-  double seconds;             // from the loss
+  std::vector<int> kept;        // ranks whose state survived; empty: the newest checkpoint is what they go on from
+  std::vector<int> replaced;    // ranks with a new process
+  std::vector<int> by_standby;  // those of them whose process had been waiting
+  std::int64_t step;            // finished
+  double seconds;               // from the loss
   std::int64_t time_ns;
 };
 // It did not come to that; the job starts anew from its newest checkpoint.
 struct RegroupFailed {
   int round;
   std::string why;
+  std::int64_t time_ns;
+};
+// A standby worker has loaded everything and waits for a rank.
+struct StandbyWaits {
+  std::int64_t pid;
+  std::int64_t time_ns;
+};
+// It ended while it waited, unasked; the job goes on, and the next one is started.
+struct StandbyEnded {
+  std::int64_t pid;  // 0: it could not be started
+  std::optional<ExitStatus> status;
+  std::string message;  // what it reported, or its last line; may be empty
+  double next_in_s;
   std::int64_t time_ns;
 };
 // A signal to the agent.
@@ -148,8 +163,9 @@ struct RunEnded {
   std::int64_t time_ns;
 };
 
-using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed,
-                              Regrouped, RegroupFailed, StopRequested, RunDirectoryRemoved, RunEnded>;
+using RunEvent =
+    std::variant<RunStarted, RoundStarted, NodesChanged, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed, Regrouped,
+                 RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

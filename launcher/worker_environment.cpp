@@ -16,6 +16,10 @@ namespace {
 // What a worker never inherits: secrets, which it may print, and what is another worker's.
 constexpr std::array<std::string_view, 3> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL", "DDPRUN_NODE_ADDRESS"};
 
+// What only a worker with a rank has. A standby hears of its own over the channel.
+constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
+                                                   "TORCHELASTIC_ERROR_FILE"};
+
 std::string_view variable_name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));
 }
@@ -80,6 +84,13 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   }
 
   std::vector<std::string_view> replaced(kSecrets.begin(), kSecrets.end());
+  if (settings.standby) {
+    const auto of_a_rank = [](const auto& variable) {
+      return std::find(kOfARank.begin(), kOfARank.end(), variable.first) != kOfARank.end();
+    };
+    ours.erase(std::remove_if(ours.begin(), ours.end(), of_a_rank), ours.end());
+    replaced.insert(replaced.end(), kOfARank.begin(), kOfARank.end());
+  }
   for (const auto& [name, value] : ours) replaced.push_back(name);
   std::sort(replaced.begin(), replaced.end());
   std::vector<std::string> environment;

@@ -21,12 +21,13 @@ struct WorkerSettings {
   int restart_count = 0;
   int max_restarts = 0;
   std::string run_id;
-  std::string error_file;  // empty when there are no logs, as torchrun's
+  std::string error_file{};  // empty when there are no logs, as torchrun's
   ChannelUse channel = ChannelUse::kNone;
   std::vector<WorkerPlace::Variable> only_device{};  // --virtual-local-rank: LOCAL_RANK is 0 and these are set
   std::vector<int> signals_to_handle{};              // the agent's, for TORCHELASTIC_SIGNALS_TO_HANDLE
   std::string node_address{};                        // for workers with a channel: where other nodes reach this one
   std::string chaos{};                               // --chaos, for workers with a channel; empty: none
+  bool standby = false;                              // it has no rank yet: nothing says that it has
   std::string timer_file{};                          // TORCHELASTIC_TIMER_FILE; empty: as inherited
 };
 

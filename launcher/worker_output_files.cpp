@@ -47,6 +47,10 @@ fs::path worker_folder(const fs::path& round, LogLayout layout, int rank, int lo
   return round / (layout == LogLayout::kRounds ? numbered("rank-%05d", rank) : std::to_string(local_rank));
 }
 
+fs::path standby_folder(const fs::path& root, int standby) {
+  return root / numbered("standby-%03d", standby);
+}
+
 const char* log_name(Stream stream) {
   return stream == Stream::kStdout ? "stdout.log" : "stderr.log";
 }

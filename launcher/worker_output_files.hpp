@@ -20,6 +20,8 @@ enum class LogLayout {
 
 std::filesystem::path round_folder(const std::filesystem::path& root, LogLayout layout, int round, int restart_count);
 std::filesystem::path worker_folder(const std::filesystem::path& round, LogLayout layout, int rank, int local_rank);
+// What standby workers print while they wait; counted from 0. Only of a run directory.
+std::filesystem::path standby_folder(const std::filesystem::path& root, int standby);
 const char* log_name(Stream stream);  // "stdout.log"
 
 // Makes the folder; one that is there stays as it is. 0 or errno.

@@ -12,7 +12,8 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array<std::string_view, 5> kFlags{"--run-dir", "--resume", "--export-weights", "--version", "--help"};
+constexpr std::array<std::string_view, 6> kFlags{"--run-dir",        "--resume",  "--standby",
+                                                 "--export-weights", "--version", "--help"};
 
 // CLI11 only says that it doesn't know a flag; the nearest one is ours to name.
 void refuse_unknown_flag(const std::vector<std::string>& arguments) {
@@ -47,6 +48,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("--resume", resume,
                  "auto: from the newest valid checkpoint of the run directory; never; or a checkpoint's folder")
       ->type_name("auto|never|PATH");
+  app.add_flag("--standby", options.standby, "load everything and wait for a rank over the worker channel; ddprun says so");
   std::vector<std::string> exported;
   app.add_option(
          "--export-weights", exported,

@@ -14,6 +14,7 @@ struct Options {
   std::filesystem::path run_dir;       // empty: runs/<name>
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // kPath
+  bool standby = false;               // wait for a rank over the worker channel
   enum class Action { kTrain, kExportWeights, kSayVersion, kSayHelp };
   Action action = Action::kTrain;
   std::filesystem::path export_from;  // kExportWeights: a checkpoint's folder, or a run directory

@@ -29,6 +29,11 @@ bool is_our_own(const std::exception_ptr& error) {
 }  // namespace
 
 void Recovery::on_message(const channel::FromAgent& message) {
+  if (const auto* word = std::get_if<channel::TakeOver>(&message)) {
+    const std::lock_guard lock(mutex_);
+    started_with_ = newest_ = word->restart_count;
+    return;
+  }
   const auto* regroup = std::get_if<channel::Regroup>(&message);
   if (regroup == nullptr) return;
   {

@@ -19,7 +19,8 @@ class AgentChannel;
 
 class Recovery {
  public:
-  // `generation`: of this process' first group, the restart count that it was started with. `world`: the size of the groups.
+  // `generation`: of this process' first group, the restart count that it was started with; a standby's comes with its rank, in
+  // TakeOver. `world`: the size of the groups.
   Recovery(int generation, int world) : breaker_(world), started_with_(generation), newest_(generation) {}
 
   // On the reader thread; orders may come before attach().

@@ -40,6 +40,7 @@
 #include "trainer/resume.hpp"
 #include "trainer/run_claim.hpp"
 #include "trainer/signals.hpp"
+#include "trainer/standby.hpp"
 #include "trainer/state_sharing.hpp"
 #include "trainer/stopping.hpp"
 #include "trainer/train.hpp"
@@ -51,8 +52,8 @@ std::string torch_and_version() {
   return std::string(kVersion) + " (LibTorch " + TORCH_VERSION + ")";
 }
 
-// The one who replaces the lost worker needs this time to start anyway.
-constexpr std::chrono::milliseconds kPatienceWithCollectives{250};
+// One that ends does so at once; a standby is there before this time is over.
+constexpr std::chrono::milliseconds kPatienceWithCollectives{100};
 
 // For another worker to inflate the data set.
 constexpr std::chrono::seconds kPatienceWithInflating{20};
@@ -98,6 +99,9 @@ class Worker {
   void leave_group();
   void connect_agent();
   void read_config();
+  void read_faults();
+  void begin_on(c10::Device device);
+  void wait_for_place();
   void join_peers();
   InflatedFiles inflated_files();
   bool claim_directory();
@@ -122,6 +126,7 @@ class Worker {
   Status status_;
   std::unique_ptr<Stopping> stopping_;
   std::unique_ptr<Recovery> recovery_;  // with an agent
+  Standby standby_;
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<SignalWatch> signals_;
   std::future<Data> data_coming_;
@@ -135,6 +140,7 @@ class Worker {
   RunClaim directory_;
   RunLength length_;
   TrainingState state_;
+  bool state_is_new_ = false;    // made by a standby, for its first group
   bool state_is_whole_ = false;  // it is that after state_.step steps
   bool state_is_survivors_ = false;
   std::unique_ptr<Checkpointing> checkpointing_;  // between two workspaces
@@ -142,12 +148,13 @@ class Worker {
 };
 
 int Worker::run() {
-  environment_ = read_environment();
+  environment_ = options_.standby ? read_standby_environment() : read_environment();
   connect_agent();
   read_config();
+  if (options_.standby) wait_for_place();
+  read_faults();
+  if (!device_) begin_on(choose_device(config_.device, environment_));
   if (recovery_ && group_can_be_broken(*device_, environment_)) agent_->send(channel::Regroupable{});
-  // Beside the model's and the group's start.
-  data_coming_ = std::async(std::launch::async, [this] { return load_data(config_.data, inflated_files()); });
   while (true) {
     try {
       return run_in_group();
@@ -158,9 +165,27 @@ int Worker::run() {
   }
 }
 
+// The device is known before the first tensor; the data is read beside the model's and the group's start.
+void Worker::begin_on(c10::Device device) {
+  device_ = device;
+  data_coming_ = std::async(std::launch::async, [this] { return load_data(config_.data, inflated_files()); });
+}
+
+// As a standby: what needs no rank is done, then it sleeps until it has one.
+void Worker::wait_for_place() {
+  if (is_certainly_cpu(config_.device)) {
+    begin_on(c10::kCPU);
+    make_state();
+    state_is_new_ = true;
+    data_ = data_coming_.get();
+  }
+  agent_->send(channel::StandbyReady{});
+  take_place(environment_, standby_.wait());
+}
+
 // From the making of a group to the end of the run, or to the loss of a peer.
 int Worker::run_in_group() {
-  if (!state_is_whole_) make_state();  // before peers are waited for
+  if (!state_is_whole_ && !std::exchange(state_is_new_, false)) make_state();  // before peers are waited for
   join_peers();
   if (data_coming_.valid()) data_ = data_coming_.get();
   if (!claim_directory()) return static_cast<int>(ExitCode::kDone);
@@ -204,7 +229,9 @@ void Worker::connect_agent() {
           }
           stop->on_message(message);
           recovery->on_message(message);
-        });
+          standby_.on_message(message);
+        },
+        [this] { standby_.on_agent_gone(); });
     by_agent->attach(*agent_);
     recovery_->attach(*agent_);
     stopping_ = std::move(by_agent);
@@ -213,21 +240,24 @@ void Worker::connect_agent() {
   signals_ = std::make_unique<SignalWatch>([this](int signal) { stopping_->on_signal(signal); });
 }
 
-// Everything that can be wrong without a peer or a file of the run being touched.
-void Worker::read_config() {
+// They are meant for a rank, and for a restart.
+void Worker::read_faults() {
   if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
     faults_ = Faults(parse_fault(fault), environment_.rank, environment_.restart_count);
   } else if (const char* rehearsal = std::getenv("DDPTRAIN_CHAOS"); rehearsal != nullptr && *rehearsal != '\0') {
     faults_ = Faults(parse_faults(rehearsal, "--chaos"), environment_.rank, environment_.restart_count,
                      std::filesystem::path(options_.run_dir) / "chaos");
   }
+}
+
+// Everything that can be wrong without a peer or a file of the run being touched.
+void Worker::read_config() {
   config_ = load_config(options_.config, options_.overrides);
   if (config_.batch_size < environment_.world_size) {
     throw UsageError("batch_size is " + std::to_string(config_.batch_size) + ", which " +
                      std::to_string(environment_.world_size) + " workers can't share; use a batch_size of at least " +
                      std::to_string(environment_.world_size) + " or fewer workers");
   }
-  device_ = choose_device(config_.device, environment_);  // before the first tensor
 }
 
 // Local rank 0 inflates for the workers of this machine, who hear of it through the agent's store. Who can't be reached does
@@ -481,7 +511,8 @@ int Worker::fail(const std::exception_ptr& error) {
     }
   }
   if (failure.kind == channel::ErrorKind::kLostPeer) failure.message += " (after step " + std::to_string(status_.step()) + ")";
-  std::fprintf(stderr, "ddptrain: rank %d: %s\n", environment_.rank, failure.message.c_str());
+  const std::string who = environment_.rank < 0 ? "a standby" : "rank " + std::to_string(environment_.rank);
+  std::fprintf(stderr, "ddptrain: %s: %s\n", who.c_str(), failure.message.c_str());
   if (agent_) {
     channel::WorkerError report;
     report.kind = failure.kind;

@@ -69,6 +69,8 @@ inline constexpr std::string_view kTypeName<RegroupReady> = "regroup_ready";
 template <>
 inline constexpr std::string_view kTypeName<Regrouped> = "regrouped";
 template <>
+inline constexpr std::string_view kTypeName<StandbyReady> = "standby_ready";
+template <>
 inline constexpr std::string_view kTypeName<Position> = "position";
 template <>
 inline constexpr std::string_view kTypeName<StoreRequest> = "store";
@@ -80,6 +82,8 @@ template <>
 inline constexpr std::string_view kTypeName<Carry> = "carry";
 template <>
 inline constexpr std::string_view kTypeName<Regroup> = "regroup";
+template <>
+inline constexpr std::string_view kTypeName<TakeOver> = "take_over";
 template <>
 inline constexpr std::string_view kTypeName<Where> = "where";
 template <>
@@ -143,7 +147,11 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("step", m.step);
   } else if constexpr (std::is_same_v<M, Regroup>) {
     visit("generation", m.generation);
-  } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, Where>) {
+  } else if constexpr (std::is_same_v<M, TakeOver>) {
+    visit("rank", m.rank);
+    visit("local_rank", m.local_rank);
+    visit("restart_count", m.restart_count);
+  } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, StandbyReady> || std::is_same_v<M, Where>) {
   } else if constexpr (std::is_same_v<M, StoreRequest>) {
     visit("id", m.id);
     visit("op", m.op);

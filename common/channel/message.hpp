@@ -115,6 +115,9 @@ struct Regrouped {
   std::int64_t step = 0;
 };
 
+// From a standby worker: LibTorch and the data set are loaded, the model is made, and it waits for TakeOver, doing nothing.
+struct StandbyReady {};
+
 // Where in a step a running worker is, in the order in which a step goes through it. A worker waits for others in kBackward
 // (gradients), kLoss (of logged steps only) and kMeeting. An evaluation is in kForward, then waits in kLoss.
 enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting };
@@ -140,7 +143,7 @@ struct StoreRequest {
 };
 
 using FromWorker = std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived,
-                                StopReady, Regroupable, RegroupReady, Regrouped, Position, StoreRequest>;
+                                StopReady, Regroupable, RegroupReady, Regrouped, StandbyReady, Position, StoreRequest>;
 
 // ---- agent to worker ----
 
@@ -169,6 +172,14 @@ struct Regroup {
   int generation = 0;  // the restart count with which the new worker is started
 };
 
+// To a standby worker: from now on it is the worker of this rank, as if it had been started for it with that restart count.
+// May come before it is ready.
+struct TakeOver {
+  int rank = 0;
+  int local_rank = 0;
+  int restart_count = 0;
+};
+
 // Nothing has been heard of any worker for long: where are you?
 struct Where {};
 
@@ -181,6 +192,6 @@ struct StoreReply {
   std::string message{};    // kError
 };
 
-using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, Where, StoreReply>;
+using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, TakeOver, Where, StoreReply>;
 
 }  // namespace ddprun::channel

@@ -34,6 +34,11 @@ struct Render {
     return "start " + std::to_string(a.round) + " restarts " + std::to_string(a.restart_count);
   }
   std::string operator()(const agent_action::StartWorker& a) const { return "start worker " + std::to_string(a.rank); }
+  std::string operator()(const agent_action::TakeOver& a) const {
+    return "standby " + std::to_string(a.standby) + " takes over " + std::to_string(a.rank);
+  }
+  std::string operator()(const agent_action::StartStandby& a) const { return "start standby " + std::to_string(a.number); }
+  std::string operator()(const agent_action::DismissStandbys&) const { return "dismiss standbys"; }
   std::string operator()(const agent_action::Tell& a) const { return "tell " + joined(a.ranks) + " " + text_of(a.message); }
   std::string operator()(const agent_action::SendSignal& a) const {
     return "signal " + joined(a.ranks) + " " + std::to_string(a.signal);

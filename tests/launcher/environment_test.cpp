@@ -55,6 +55,20 @@ TEST(WorkerEnvironment, IsTorchruns) {
   EXPECT_EQ(environment, expected);
 }
 
+TEST(WorkerEnvironment, AStandbyClaimsNoRank) {
+  WorkerSettings settings = settings_of_rank(0, 2);
+  settings.standby = true;
+  settings.channel = ChannelUse::kGiven;
+  const std::vector<std::string> inherited{"RANK=9", "LOCAL_RANK=9", "HOME=/h", "TORCHELASTIC_ERROR_FILE=/another"};
+  const auto environment = as_map(worker_environment(inherited, settings));
+  for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE"})
+    EXPECT_FALSE(environment.contains(name)) << name;
+  EXPECT_EQ(environment.at("WORLD_SIZE"), "2");
+  EXPECT_EQ(environment.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(environment.at("DDPRUN_CHANNEL"), "fd:3");
+  EXPECT_EQ(environment.at("HOME"), "/h");
+}
+
 TEST(WorkerEnvironment, StaleOnesAreOverwrittenOthersKept) {
   const std::vector<std::string> inherited{"RANK=9", "HOME=/h", "MASTER_ADDR=elsewhere", "EMPTY=", "PET_RANK=3"};
   const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));

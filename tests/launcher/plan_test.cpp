@@ -442,6 +442,30 @@ TEST_F(PlanTest, SeveralWorkersOnOneMachineKeepTheirStateUnlessToldOtherwise) {
             asked.notes.end());
 }
 
+TEST_F(PlanTest, StandbysAreForJobsInWhichTheyCanTakeOver) {
+  const Plan p = plan({"--nproc-per-node", "2", "--standby", "1", "train.json"});
+  EXPECT_EQ(p.standbys, 1);
+  EXPECT_EQ(source_of(p, "standby"), "1 from flag --standby");
+  EXPECT_NE(dry_run_text(p, {}).find("start 2 workers, and beside them 1 standby"), std::string::npos);
+  EXPECT_EQ(plan({"--nproc-per-node", "2", "train.json"}).standbys, 0);
+  EXPECT_EQ(plan({"--standby", "0", "train.py"}).standbys, 0);
+  const std::vector<std::pair<Words, std::string>> refused{
+      {{"--nproc-per-node", "2", "train.py"}, "goes with a train.json"},
+      {{"--nproc-per-node", "1", "train.json"}, "needs two workers or more"},
+      {{"--nproc-per-node", "2", "--recovery", "checkpoint", "train.json"}, "needs --recovery live"},
+      {{"--nproc-per-node", "2", "--max-restarts", "0", "train.json"}, "with --max-restarts 0 a lost worker is not replaced"},
+      {{"--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "h", "train.json"}, "goes with one machine"},
+      {{"--nproc-per-node", "2", "--virtual-local-rank", "train.json"}, "does not go with --virtual-local-rank"},
+      {{"--nproc-per-node", "2", "--numa-binding", "node", "train.json"}, "does not go with --numa-binding"},
+  };
+  for (auto [words, why] : refused) {
+    words.insert(words.begin(), {"--standby", "1"});
+    const std::string error = error_of(words);
+    EXPECT_TRUE(error.starts_with("--standby (flag --standby) ")) << error;
+    EXPECT_NE(error.find(why), std::string::npos) << error;
+  }
+}
+
 TEST_F(PlanTest, DryRunTellsAllOfIt) {
   const Plan p = plan({"--nproc-per-node", "2", "train.py", "a b"});
   const std::string text = dry_run_text(p, environment_of_rank_0(p, {"HOME=/h", "RANK=9"}));

@@ -231,6 +231,30 @@ TEST_F(ReportTest, TimeAndStepsAreAccountedFor) {
   }
 }
 
+TEST_F(ReportTest, AStandbyThatTakesOverIsNamed) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(StandbyEnded{301, ExitStatus{.signal = 9}, "", 1, 15 * kReportSecond});
+  report.on(StandbyEnded{302, ExitStatus{.code = 2}, "no data set", 2, 16 * kReportSecond});
+  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kRegroup, "restart 1 of 3", 20 * kReportSecond});
+  report.on(RoundStarted{.round = 1, .restart_count = 1, .world_size = 2, .time_ns = 20 * kReportSecond, .regroup = true});
+  report.on(WorkerStarted{1, 1, 303, 20 * kReportSecond, true});
+  report.on(Regrouped{1, {0}, {1}, {1}, 1040, 0.08, 21 * kReportSecond});
+  report.on(RunEnded{0, "done", 1, 30 * kReportSecond});
+  const Json document = on_disk();
+  EXPECT_EQ(document["rounds"][1]["workers"][0]["standby"], true);
+  EXPECT_FALSE(document["rounds"][0]["workers"][0].contains("standby"));
+  EXPECT_EQ(document["rounds"][1]["regroup"]["by_standby"], Json::array({1}));
+  EXPECT_EQ(document["invocations"][0]["standbys_ended"]["count"], 2);
+  EXPECT_EQ(document["invocations"][0]["standbys_ended"]["newest"]["exit_code"], 2);
+  const std::string text = render_report(report.text(), "x");
+  for (const char* part : {"    regrouped    rank 0 kept step 1,040, rank 1 replaced by a standby in 0.08 s\n",
+                           "  standbys that ended while they waited: 2, the newest with exit code 2: no data set\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
 TEST_F(ReportTest, ManyRoundsLeaveASmallReport) {
   Report report = open();
   report.on(RunStarted{10 * kReportSecond, 2});

@@ -27,7 +27,10 @@ constexpr const char* kGone = "the ddprun agent closed the worker channel";
 }  // namespace
 
 struct AgentChannel::Impl {
-  Impl(int descriptor, Handler handler) : fd(descriptor), on_message(std::move(handler)) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
+  Impl(int descriptor, Handler handler, std::function<void()> gone)
+      : fd(descriptor), on_message(std::move(handler)), on_gone(std::move(gone)) {
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
 
   bool write_frame(const std::string& frame) noexcept {
     const std::lock_guard lock(write_mutex);
@@ -105,10 +108,12 @@ struct AgentChannel::Impl {
       orphans.swap(requests);
     }
     for (auto& [id, request] : orphans) request.answer.set_exception(std::make_exception_ptr(std::runtime_error(reason)));
+    if (on_gone) on_gone();
   }
 
   const int fd;
   const Handler on_message;
+  const std::function<void()> on_gone;
   std::mutex write_mutex;
   std::mutex requests_mutex;
   struct Request {
@@ -123,8 +128,8 @@ struct AgentChannel::Impl {
   std::thread reader;
 };
 
-AgentChannel::AgentChannel(int fd, channel::Hello hello, Handler on_message)
-    : impl_(std::make_unique<Impl>(fd, std::move(on_message))) {
+AgentChannel::AgentChannel(int fd, channel::Hello hello, Handler on_message, std::function<void()> on_gone)
+    : impl_(std::make_unique<Impl>(fd, std::move(on_message), std::move(on_gone))) {
   send(hello);
   impl_->reader = std::thread([impl = impl_.get()] { impl->read_all(); });
 }

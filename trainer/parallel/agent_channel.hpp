@@ -16,8 +16,9 @@ class AgentChannel {
   using Handler =
       std::function<void(const channel::FromAgent&)>;  // all but StoreReply; called on the reader thread, must not block
 
-  // Takes over the descriptor (sets CLOEXEC, closes it at the end) and sends Hello.
-  AgentChannel(int fd, channel::Hello hello, Handler on_message);
+  // Takes over the descriptor (sets CLOEXEC, closes it at the end) and sends Hello. `on_gone`: the agent is gone, called once
+  // at most, on the reader thread.
+  AgentChannel(int fd, channel::Hello hello, Handler on_message, std::function<void()> on_gone = {});
   ~AgentChannel();
   AgentChannel(const AgentChannel&) = delete;
   AgentChannel& operator=(const AgentChannel&) = delete;

@@ -78,6 +78,10 @@ int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment,
   return environment.local_rank;
 }
 
+bool is_certainly_cpu(TrainConfig::Device wanted) {
+  return wanted == TrainConfig::Device::kCpu || (wanted == TrainConfig::Device::kAuto && !driver_is_there());
+}
+
 c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment) {
   const c10::Device cpu(c10::kCPU);
   if (wanted == TrainConfig::Device::kCpu) return cpu;

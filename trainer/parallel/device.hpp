@@ -16,6 +16,9 @@ namespace ddprun::trainer {
 // NCCL can't: for tests on a machine with one.
 c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment);
 
+// True when choose_device will answer with the CPU, whichever the local rank: known without opening anything.
+bool is_certainly_cpu(TrainConfig::Device wanted);
+
 // The part of choose_device that decides: pure, for `gpus` visible ones. -1: the CPU, else the GPU's index.
 int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment, int gpus, bool share);
 

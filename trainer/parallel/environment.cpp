@@ -64,6 +64,15 @@ void read_master(const Reader& read, WorkerEnvironment& environment) {
   environment.master_port = read.number("MASTER_PORT", 1, 65535).value_or(0);
 }
 
+// What is the same for all workers of a node.
+void read_job(const Reader& read, WorkerEnvironment& environment) {
+  environment.group_world_size = read.number("GROUP_WORLD_SIZE", 1, kMostRanks).value_or(1);
+  environment.group_rank = read.number("GROUP_RANK", 0, kMostRanks).value_or(0);
+  environment.use_agent_store = read.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  environment.run_id = read.text("TORCHELASTIC_RUN_ID").value_or("");
+  read_master(read, environment);
+}
+
 // RANK and WORLD_SIZE are the least that env:// needs; the rest has the values of a hand-made job of one worker a node.
 void read_torchrun(const Reader& read, WorkerEnvironment& environment) {
   environment.source = environment.channel_fd >= 0 ? "ddprun" : "torchrun";
@@ -72,12 +81,8 @@ void read_torchrun(const Reader& read, WorkerEnvironment& environment) {
   const auto local_world_size = read.number("LOCAL_WORLD_SIZE", 1, environment.world_size);
   environment.local_rank = read.number("LOCAL_RANK", 0, local_world_size.value_or(environment.world_size) - 1).value_or(0);
   environment.local_world_size = local_world_size.value_or(environment.local_rank + 1);
-  environment.group_world_size = read.number("GROUP_WORLD_SIZE", 1, kMostRanks).value_or(1);
-  environment.group_rank = read.number("GROUP_RANK", 0, kMostRanks).value_or(0);
   environment.restart_count = read.number("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
-  environment.use_agent_store = read.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  environment.run_id = read.text("TORCHELASTIC_RUN_ID").value_or("");
-  read_master(read, environment);
+  read_job(read, environment);
 }
 
 // Ranks of one node need no address of a master but loopback; others have to be told.
@@ -160,6 +165,12 @@ int read_channel(const Reader& read) {
   return static_cast<int>(*fd);
 }
 
+std::optional<std::string> variable_of_process(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (!value) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 WorkerEnvironment read_environment(const GetEnv& get) {
@@ -180,12 +191,28 @@ WorkerEnvironment read_environment(const GetEnv& get) {
   return environment;
 }
 
+WorkerEnvironment read_standby_environment(const GetEnv& get) {
+  const Reader read(get);
+  WorkerEnvironment environment;
+  environment.channel_fd = read_channel(read);
+  if (environment.channel_fd < 0) {
+    throw UsageError(
+        "--standby waits for a rank over the worker channel, and DDPRUN_CHANNEL is not set: use ddprun --standby N");
+  }
+  environment.source = "ddprun";
+  environment.rank = environment.local_rank = -1;
+  environment.world_size = read.required("WORLD_SIZE", 1, kMostRanks, "DDPRUN_CHANNEL");
+  environment.local_world_size = read.required("LOCAL_WORLD_SIZE", 1, environment.world_size, "DDPRUN_CHANNEL");
+  read_job(read, environment);
+  return environment;
+}
+
 WorkerEnvironment read_environment() {
-  return read_environment([](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    if (!value) return std::nullopt;
-    return value;
-  });
+  return read_environment(variable_of_process);
+}
+
+WorkerEnvironment read_standby_environment() {
+  return read_standby_environment(variable_of_process);
 }
 
 }  // namespace ddprun::trainer

@@ -27,6 +27,11 @@ struct WorkerEnvironment {
 
 using GetEnv = std::function<std::optional<std::string>(const std::string&)>;
 
+// A standby worker of ddprun has no rank yet: rank and local_rank are -1, restart_count is not known either. Throws UsageError
+// when it was not started by ddprun.
+WorkerEnvironment read_standby_environment(const GetEnv& get);
+WorkerEnvironment read_standby_environment();  // of the process
+
 // Throws UsageError for a value that is missing, not a number or out of range (names variable, value and what was expected).
 WorkerEnvironment read_environment(const GetEnv& get);
 WorkerEnvironment read_environment();  // of the process

@@ -99,6 +99,7 @@ TEST(Codec, WorkerMessagesSurvive) {
   EXPECT_EQ(through_worker_channel(SignalReceived{15}).signal, 15);
   EXPECT_EQ(through_worker_channel(StopReady{99}).started, 99);
   through_worker_channel(Regroupable{});
+  through_worker_channel(StandbyReady{});
   const RegroupReady ready = through_worker_channel(RegroupReady{.generation = 3, .step = -1});
   EXPECT_EQ(ready.generation, 3);
   EXPECT_EQ(ready.step, -1);
@@ -115,6 +116,10 @@ TEST(Codec, AgentMessagesSurvive) {
   EXPECT_EQ(through_agent_channel(StopAt{1000}).step, 1000);
   EXPECT_EQ(through_agent_channel(Carry{10}).signal, 10);
   EXPECT_EQ(through_agent_channel(Regroup{.generation = 4}).generation, 4);
+  const TakeOver word = through_agent_channel(TakeOver{.rank = 5, .local_rank = 1, .restart_count = 7});
+  EXPECT_EQ(word.rank, 5);
+  EXPECT_EQ(word.local_rank, 1);
+  EXPECT_EQ(word.restart_count, 7);
   through_agent_channel(Where{});
   const StoreReply reply = through_agent_channel(StoreReply{~0ull, StoreReply::Status::kError, "", -3, "no such key"});
   EXPECT_EQ(reply.id, ~0ull);

@@ -159,6 +159,11 @@ TEST(Options, readsFlagsConfigAndOverrides) {
   EXPECT_EQ(options.overrides, (std::vector<std::string>{"epochs=2", "optimizer.lr=0.1"}));
 }
 
+TEST(Options, aStandbyIsToldSo) {
+  EXPECT_TRUE(parse_options({"--standby", "train.json"}).standby);
+  EXPECT_FALSE(parse_options({"train.json"}).standby);
+}
+
 TEST(Options, takesAPathToResumeFrom) {
   const Options options = parse_options({"--resume", "runs/a/checkpoints/step-000000400", "train.json"});
   EXPECT_EQ(options.resume, Options::Resume::kPath);

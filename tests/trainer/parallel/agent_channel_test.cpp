@@ -43,7 +43,8 @@ TEST(AgentChannel, DeliversWhatTheAgentSays) {
 
 TEST(AgentChannel, LosingTheAgentEndsRequestsButNotTheWorker) {
   FakeAgent agent;
-  AgentChannel channel(agent.connect(), {}, nullptr);
+  std::promise<void> gone;
+  AgentChannel channel(agent.connect(), {}, nullptr, [&] { gone.set_value(); });
   auto waiting = std::async(std::launch::async, [&] {
     channel::StoreRequest request;
     request.op = channel::StoreRequest::Op::kWait;
@@ -54,6 +55,7 @@ TEST(AgentChannel, LosingTheAgentEndsRequestsButNotTheWorker) {
   agent.wait_until_parked(1);
   agent.hang_up();
   EXPECT_THROW(waiting.get(), std::runtime_error);
+  gone.get_future().get();
   EXPECT_FALSE(channel.connected());
   channel.send(channel::Progress{});
   EXPECT_THROW(channel.request({}), std::runtime_error);

@@ -54,6 +54,24 @@ TEST(Environment, IsAJobOfOneWithoutVariables) {
   EXPECT_EQ(environment.source, "single");
 }
 
+TEST(Environment, OfAStandbyHasTheJobAndNoRank) {
+  const auto of = [](Variables variables) {
+    return read_standby_environment([variables](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  const auto environment = of({{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}, {"DDPRUN_CHANNEL", "fd:3"}});
+  EXPECT_EQ(environment.rank, -1);
+  EXPECT_EQ(environment.local_rank, -1);
+  EXPECT_EQ(environment.world_size, 3);
+  EXPECT_EQ(environment.local_world_size, 3);
+  EXPECT_EQ(environment.channel_fd, 3);
+  EXPECT_EQ(environment.source, "ddprun");
+  EXPECT_THROW(of({{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}}), UsageError);  // nobody would say which
+  EXPECT_THROW(of({{"DDPRUN_CHANNEL", "fd:3"}}), UsageError);
+}
+
 TEST(Environment, ReadsTorchrunsVariables) {
   const auto environment = read(kTorchrun);
   EXPECT_EQ(environment.rank, 3);

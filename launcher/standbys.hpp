@@ -1,0 +1,104 @@
+// The books of the standby workers of ddprun --standby: processes that have loaded everything and wait, so that a lost worker
+// is replaced without a start. Which ones there are, which numbers they go by, who takes over next, and how long nobody is
+// started after one that ended by itself. Pure; AgentState (agent_standby.cpp) asks it.
+//
+//     started -> ready -> taken: it is a rank's worker, and its number is in use until that one ends
+//             -> gone: it ended while it waited, and the next one is started after a pause
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace ddprun {
+
+class Standbys {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kFirstPause{1000};
+  static constexpr std::chrono::milliseconds kLongestPause{60000};
+
+  // Numbers are counted from `first`: below it are those of the ranks.
+  Standbys(int wanted, int first) : wanted_(wanted), first_(first) {}
+
+  bool wanted() const { return wanted_ > 0; }
+  bool any() const { return !waiting_.empty(); }
+
+  // Those that are missing are started: their numbers. None while a pause lasts.
+  std::vector<int> start_missing(Clock::time_point now) {
+    std::vector<int> started;
+    while (static_cast<int>(waiting_.size()) < wanted_ && now >= not_before_) {
+      const int number = free_number();
+      waiting_[number] = {.started = ++starts_};
+      started.push_back(number);
+    }
+    return started;
+  }
+
+  void ready(int number, Clock::time_point now) {
+    if (const auto found = waiting_.find(number); found != waiting_.end()) found->second.ready_since = now;
+  }
+
+  // One becomes a worker: the one that has been started first of those that are ready, else of those that still load, which are
+  // ahead of a process that is yet to be made.
+  std::optional<int> take() {
+    const auto chosen = std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
+      return std::pair(!a.second.ready_since, a.second.started) < std::pair(!b.second.ready_since, b.second.started);
+    });
+    if (chosen == waiting_.end()) return std::nullopt;
+    const int number = chosen->first;
+    if (chosen->second.ready_since) failures_ = 0;
+    waiting_.erase(chosen);
+    taken_.insert(number);
+    return number;
+  }
+  // The worker that it had become has ended.
+  void release(int number) { taken_.erase(number); }
+
+  // It ended while it waited: the pause that follows, which doubles as long as none has waited for the longest pause or been
+  // of use. Nothing: it is not one of those that wait.
+  std::optional<std::chrono::milliseconds> gone(int number, Clock::time_point now) {
+    const auto found = waiting_.find(number);
+    if (found == waiting_.end()) return std::nullopt;
+    const auto& ready_since = found->second.ready_since;
+    if (ready_since && now - *ready_since >= kLongestPause) failures_ = 0;
+    waiting_.erase(found);
+    std::chrono::milliseconds pause = kFirstPause;
+    for (int i = 0; i < failures_ && pause < kLongestPause; ++i) pause *= 2;
+    ++failures_;
+    pause = std::min(pause, kLongestPause);
+    not_before_ = now + pause;
+    return pause;
+  }
+
+  // All processes of the round are ended, whatever they are; a pause goes on.
+  void clear() {
+    waiting_.clear();
+    taken_.clear();
+  }
+
+ private:
+  struct Waiting {
+    int started = 0;  // counted
+    std::optional<Clock::time_point> ready_since{};
+  };
+
+  int free_number() const {
+    int number = first_;
+    while (waiting_.contains(number) || taken_.contains(number)) ++number;
+    return number;
+  }
+
+  int wanted_;
+  int first_;
+  int starts_ = 0;
+  int failures_ = 0;  // in a row
+  Clock::time_point not_before_ = Clock::time_point::min();
+  std::map<int, Waiting> waiting_;
+  std::set<int> taken_;
+};
+
+}  // namespace ddprun

@@ -1,6 +1,7 @@
 """A worker of two is killed with SIGKILL: how long until the next new step is finished, and how many steps are made again.
 
-ddptrain under ddprun, with survivors that keep their state and with all workers started anew from a checkpoint, against Python
+ddptrain under ddprun, with survivors that keep their state (the lost one is started anew, or a standby takes over) and with all workers started anew from a
+checkpoint, against Python
 DistributedDataParallel under torchrun, which loads its newest checkpoint (every 50 steps on both sides). torchrun's default is a
 store that workers share with their agent; without it recovery is more dependable there, so both are shown.
 """
@@ -20,6 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SAVE_EVERY = 50
 KILL_AFTER = 3 * SAVE_EVERY + SAVE_EVERY // 2  # steps: half an interval behind a checkpoint
 GIVE_UP_S = 60
+OURS = {"standby": ["--standby", "1"], "live": ["--recovery", "live"], "checkpoint": ["--recovery", "checkpoint"]}
 
 
 def steps_in(file: pathlib.Path) -> list[tuple[int, int]]:
@@ -55,11 +57,22 @@ def wait_for_step(metrics: pathlib.Path, step: int, process: subprocess.Popen) -
     return False
 
 
-def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict) -> tuple[float, int] | None:
-    """(seconds from the kill to the first new step, steps made again); None when the job did not recover."""
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def wait_for_standby(console: pathlib.Path, process: subprocess.Popen) -> bool:
+    deadline = time.monotonic() + GIVE_UP_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if b'"standby_waits"' in console.read_bytes():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def one_run(command: list[str], metrics: pathlib.Path, run: str, env: dict, console: pathlib.Path | None = None) -> tuple[float, int] | None:
+    """(seconds from the kill to the first new step, steps made again); None when the job did not recover. `console`: the job has a standby, and says there
+    that it waits."""
+    with open(console or os.devnull, "wb") as out:
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
     try:
-        if not wait_for_step(metrics, KILL_AFTER, process):
+        if not wait_for_step(metrics, KILL_AFTER, process) or (console and not wait_for_standby(console, process)):
             raise RuntimeError(f"{' '.join(command)} does not train")
         killed_ns = time.time_ns()
         os.kill(worker_of_rank(1, run), signal.SIGKILL)
@@ -93,11 +106,12 @@ def run(tools: Tools, how: How) -> list[Table]:
         config.write_text(json.dumps(content), encoding="utf-8")
         peer = {"default store": {}, "store not shared": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}}
         for repeat in range(how.repeats):
-            for recovery in ("live", "checkpoint"):
-                run_dir = folder / f"{recovery}-{repeat}"
-                command = [tools.ddprun, "-q", "--nproc-per-node", "2", "--recovery", recovery, "--run-dir", str(run_dir), str(config)]
-                found.setdefault(recovery, []).append(one_run(command, run_dir / "metrics.jsonl", str(run_dir), environment()))
-                progress(f"{recovery}: {found[recovery][-1]}")
+            for kind, options in OURS.items():
+                run_dir = folder / f"{kind}-{repeat}"
+                console = folder / f"{kind}-{repeat}.json" if kind == "standby" else None
+                command = [tools.ddprun, "--json" if console else "-q", "--nproc-per-node", "2", *options, "--run-dir", str(run_dir), str(config)]
+                found.setdefault(kind, []).append(one_run(command, run_dir / "metrics.jsonl", str(run_dir), environment(), console))
+                progress(f"{kind}: {found[kind][-1]}")
             for label, variables in peer.items():
                 mark = folder / f"{label.replace(' ', '-')}-{repeat}"
                 script = [str(HERE / "python_ddp.py"), str(config), f"{mark}.jsonl", str(SAVE_EVERY), f"{mark}.pt"]
@@ -113,9 +127,9 @@ def run(tools: Tools, how: How) -> list[Table]:
         return f"{sum(1 for one in found[which] if one)} of {len(found[which])}"
 
     rows = []
-    for ours, name, bar in (("live", "state kept", 1.0), ("checkpoint", "all started anew", None)):
+    for ours, name, bar in (("standby", "a standby takes over", 0.3), ("live", "state kept", 1.0), ("checkpoint", "all started anew", None)):
         for label in peer:
             rows.append(Row(f"{name}; {label}", "s", series(ours, 0), series(label, 0), at_most=bar))
             rows.append(Row(f"{name}; {label}: recovered", "", recovered(ours), recovered(label), wanted=f"{how.repeats} of {how.repeats}"))
-        rows.append(Row(f"{name}: steps made again", "steps", series(ours, 1), series("store not shared", 1), at_most=0 if ours == "live" else None))
+        rows.append(Row(f"{name}: steps made again", "steps", series(ours, 1), series("store not shared", 1), at_most=None if ours == "checkpoint" else 0))
     return [Table("From SIGKILL of a worker of two to the next new step", "torchrun + Python DDP, a checkpoint every 50 steps", rows)]

@@ -34,7 +34,7 @@ seed, faults, apart, results = 1, 300, 5.0, pathlib.Path()  # set by bench.py
 def settings(steps: int) -> dict:
     return {"name": "soak", "model": {"type": "mlp", "hidden": [64]}, "data": {"type": "idx", "dir": DATA, "test_samples": 1000},
             "epochs": 100000, "max_steps": steps, "batch_size": 64, "eval_every_epochs": 0, "optimizer": {"type": "adamw", "lr": 1e-4},
-            "log": {"every_steps": 100, "tensorboard": False}, "checkpoint": {"every_seconds": 2, "keep": 2}}
+            "log": {"every_steps": 100, "tensorboard": False}, "checkpoint": {"every_seconds": 2, "keep": 2}, "ddp": rehearsal.COMPARED}
 
 
 def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:

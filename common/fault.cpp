@@ -38,7 +38,7 @@ class FaultReader {
   [[noreturn]] void refuse(std::string_view word) const {
     throw UsageError(
         where_ + ": '" + std::string(word) +
-        "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang|loop|stop [rank=N|all] [step=N] [restart=N|any] "
+        "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang|loop|stop|flip [rank=N|all] [step=N] [restart=N|any] "
         "[phase=joining|step|backward|optimizer|saving|evaluating|exit] [above=SAMPLES, of oom]");
   }
 
@@ -76,6 +76,8 @@ class FaultReader {
       fault.kind = FaultKind::kLoop;
     } else if (word == "stop") {
       fault.kind = FaultKind::kStop;
+    } else if (word == "flip") {
+      fault.kind = FaultKind::kFlip;
     } else if (word.starts_with("exit=")) {
       fault.kind = FaultKind::kExit;
       fault.exit_code = number<int>(word, word.substr(5));

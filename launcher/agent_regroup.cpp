@@ -20,6 +20,7 @@ constexpr milliseconds kGraceAfterRegroup{5000};  // for those that did not foll
 bool AgentState::replace(int rank) {
   if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel || member()) return false;
   if (!regroupable_ || stop_signal_ != 0 || left_by_itself_) return false;
+  if (const auto& error = worker(rank).error; error && error->others_suspect) return false;
   std::set<int> alive;
   for (const int other : live_ranks()) alive.insert(other);
   for (const int coming : successors_) alive.erase(coming);

@@ -33,6 +33,8 @@ Cause cause_of(ErrorKind kind) {
       return Cause::kDiverged;
     case ErrorKind::kCheckpoint:
       return Cause::kCheckpoint;
+    case ErrorKind::kCorruptState:
+      return Cause::kCorruptState;
   }
   return Cause::kException;
 }
@@ -383,7 +385,9 @@ void AgentState::start_round() {
 void AgentState::worker_gone(int rank) {
   worker(rank).stuck.reset();  // the kernel has let go of it
   const Worker& gone = worker(rank);
-  if (failed(gone) && !gone.asked_to_stop && !first_failure_) first_failure_ = now_.steady;
+  // What is to be saved is compared first, so a state is found to be corrupt also by who was asked to stop.
+  const bool by_itself = !gone.asked_to_stop || (gone.error && gone.error->kind == ErrorKind::kCorruptState);
+  if (failed(gone) && by_itself && !first_failure_) first_failure_ = now_.steady;
 
   if (phase_ == Phase::kRunning && failed(gone)) {
     left_by_itself_ =

@@ -21,7 +21,8 @@ std::string named_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-// Comparable: what comes first in a run is smaller. After `step` finished steps a run evaluates, then saves, then goes on.
+// Comparable: what comes first in a run is smaller. After `step` finished steps a run compares states, evaluates, saves, then
+// goes on.
 auto order_of(const Position& at) {
   int phase = 0;
   switch (at.phase) {
@@ -36,7 +37,7 @@ auto order_of(const Position& at) {
       phase = 1;
       break;
     case Phase::kRunning:
-      phase = 2;
+      phase = at.stage == Stage::kComparing ? -1 : 2;
       break;
     case Phase::kDone:
       phase = 3;
@@ -65,6 +66,7 @@ std::string awaited_in(const Position& at) {
   if (at.stage == Stage::kBackward) return "in the all-reduce of the gradients " + next;
   if (at.stage == Stage::kLoss) return "in the sum of the loss " + next;
   if (at.stage == Stage::kMeeting) return "for all ranks at the end of the run";
+  if (at.stage == Stage::kComparing) return "in the comparison of the states after step " + format_count(at.step);
   return {};
 }
 
@@ -123,6 +125,8 @@ std::string describe(const Position& at) {
       return "the optimizer" + next;
     case Stage::kMeeting:
       return "the end of the run" + after;
+    case Stage::kComparing:
+      return "the comparison of the states" + after;
   }
   return "step " + format_count(at.step + 1);
 }

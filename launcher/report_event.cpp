@@ -49,6 +49,8 @@ const char* name_of(channel::ErrorKind kind) {
       return "diverged";
     case channel::ErrorKind::kCheckpoint:
       return "checkpoint";
+    case channel::ErrorKind::kCorruptState:
+      return "corrupt_state";
   }
   return "unknown";
 }

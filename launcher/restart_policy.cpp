@@ -39,6 +39,7 @@ const char* why_hopeless(Cause cause) {
     case Cause::kHostOutOfMemory:
     case Cause::kSuspectedOutOfMemory:
     case Cause::kHang:
+    case Cause::kCorruptState:
       return nullptr;
   }
   return nullptr;

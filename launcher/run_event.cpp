@@ -61,6 +61,8 @@ const char* name_of(Cause cause) {
       return "host_out_of_memory_suspected";
     case Cause::kHang:
       return "hang";
+    case Cause::kCorruptState:
+      return "corrupt_state";
   }
   return "unknown";
 }

@@ -41,8 +41,9 @@ enum class Cause {
   kHostOutOfMemory,       // the kernel killed it, as its own counters say
   kSuspectedOutOfMemory,  // SIGKILL from nowhere while memory was short
   kHang,
+  kCorruptState,  // its training state is not that of the other ranks, although all did the same
 };
-inline constexpr Cause kLastCause = Cause::kHang;
+inline constexpr Cause kLastCause = Cause::kCorruptState;
 
 const char* name_of(Cause cause);
 

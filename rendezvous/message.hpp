@@ -114,7 +114,8 @@ enum class FailureCause : std::uint8_t {
   kStuck,
   kHostOutOfMemory,
   kSuspectedOutOfMemory,
-  kHang
+  kHang,
+  kCorruptState
 };
 
 // A worker failed: the evidence that the restart policy judges. Steps are -1 where there are none.

@@ -8,6 +8,7 @@
 
 #include "common/error.hpp"
 #include "trainer/parallel/process_group.hpp"
+#include "trainer/state_comparison.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -73,6 +74,11 @@ std::optional<std::int64_t> bytes_free_in(const std::string& message) {
 Failure classify(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
+  } catch (const CorruptStateError& corrupt) {
+    return {.kind = channel::ErrorKind::kCorruptState,
+            .exit_code = static_cast<int>(corrupt.code()),
+            .message = corrupt.what(),
+            .others_suspect = corrupt.others_suspect()};
   } catch (const Error& known) {
     return {.kind = kind_of(known.code()), .exit_code = static_cast<int>(known.code()), .message = known.what()};
   } catch (const c10::OutOfMemoryError& refused) {

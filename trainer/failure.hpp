@@ -17,6 +17,7 @@ struct Failure {
   std::string message{};
   std::optional<std::int64_t> bytes_asked{};
   std::optional<std::int64_t> bytes_free{};
+  bool others_suspect = false;
 };
 
 Failure classify(const std::exception_ptr& error);

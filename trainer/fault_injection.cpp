@@ -22,6 +22,11 @@ bool is_meant(const Fault& fault, int rank, int restart) {
   return (!fault.restart || *fault.restart == restart) && (!fault.rank || *fault.rank == rank);
 }
 
+// What the training loop does to its own numbers.
+bool is_of_tensors(FaultKind kind) {
+  return kind == FaultKind::kNan || kind == FaultKind::kFlip;
+}
+
 bool is_due(const Fault& fault, FaultPhase phase, std::int64_t finished) {
   if (fault.phase != phase || fault.above) return false;
   const bool exact = phase == FaultPhase::kStep || phase == FaultPhase::kBackward || phase == FaultPhase::kOptimizer;
@@ -49,12 +54,22 @@ bool Faults::due(FaultPhase phase, std::int64_t finished) const {
 
 void Faults::at(FaultPhase phase, std::int64_t finished) const {
   for (const Armed& armed : armed_)
-    if (is_due(armed.fault, phase, finished) && armed.fault.kind != FaultKind::kNan) strike(armed);
+    if (is_due(armed.fault, phase, finished) && !is_of_tensors(armed.fault.kind)) strike(armed);
 }
 
 bool Faults::poisons(std::int64_t finished) const {
+  return takes_place(FaultKind::kNan, finished);
+}
+
+bool Faults::flips(std::int64_t finished) const {
+  return takes_place(FaultKind::kFlip, finished);
+}
+
+bool Faults::takes_place(FaultKind kind, std::int64_t finished) const {
   for (const Armed& armed : armed_) {
-    if (armed.fault.kind != FaultKind::kNan || armed.fault.step != finished) continue;
+    if (armed.fault.kind != kind || armed.fault.step != finished) continue;
+    std::error_code error;
+    if (!armed.mark.empty() && std::filesystem::exists(armed.mark, error)) continue;  // this process outlived it
     leave_mark(armed);
     return true;
   }
@@ -94,6 +109,7 @@ void Faults::strike(const Armed& armed) {
       ::kill(::getpid(), SIGSTOP);
       break;
     case FaultKind::kNan:
+    case FaultKind::kFlip:
       break;
   }
 }

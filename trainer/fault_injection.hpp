@@ -20,10 +20,12 @@ class Faults {
 
   // Whether anything can still happen in that phase of the step that comes after `finished` ones. Cheap.
   bool due(FaultPhase phase, std::int64_t finished) const;
-  // Lets it happen if it is due; kNan has no effect here.
+  // Lets it happen if it is due; kNan and kFlip have no effect here.
   void at(FaultPhase phase, std::int64_t finished) const;
   // Whether the loss of the step after `finished` ones is to become NaN.
   bool poisons(std::int64_t finished) const;
+  // Whether a bit of the weights is to change when `finished` steps are.
+  bool flips(std::int64_t finished) const;
   // So many samples go through the model at once: throws when that is more than fits.
   void take(std::int64_t finished, std::int64_t samples) const;
 
@@ -32,6 +34,7 @@ class Faults {
     Fault fault;
     std::filesystem::path mark;  // empty: leaves none
   };
+  bool takes_place(FaultKind kind, std::int64_t finished) const;
   static void leave_mark(const Armed& armed);
   static void strike(const Armed& armed);
   std::vector<Armed> armed_;

@@ -6,6 +6,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -78,15 +79,15 @@ std::string Peers::from_rank_0(const std::string& text) const {
   return result;
 }
 
-std::vector<std::int64_t> Peers::from_all(std::int64_t value) const {
-  std::vector<std::int64_t> values(static_cast<std::size_t>(world_), 0);
-  values[static_cast<std::size_t>(rank_)] = value;
-  if (world_ == 1) return values;
-  at::Tensor own = at::from_blob(values.data(), {world_}, at::kLong);
+std::vector<std::int64_t> Peers::from_all(std::span<const std::int64_t> values) const {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world_) * values.size(), 0);
+  std::copy(values.begin(), values.end(), all.begin() + static_cast<std::ptrdiff_t>(values.size()) * rank_);
+  if (world_ == 1) return all;
+  at::Tensor own = at::from_blob(all.data(), {static_cast<std::int64_t>(all.size())}, at::kLong);
   at::Tensor shared = copy_of(own);
   all_reduce(*group_, shared, c10d::ReduceOp::SUM);
   own.copy_(shared);
-  return values;
+  return all;
 }
 
 void Peers::wait(const c10::intrusive_ptr<c10d::Work>& message) const {

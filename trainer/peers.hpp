@@ -32,7 +32,9 @@ class Peers {
   // Everybody returns rank 0's text.
   std::string from_rank_0(const std::string& text) const;
   // Every rank's value, in the order of ranks.
-  std::vector<std::int64_t> from_all(std::int64_t value) const;
+  std::vector<std::int64_t> from_all(std::int64_t value) const { return from_all(std::span(&value, 1)); }
+  // Likewise of several values, the first rank's first.
+  std::vector<std::int64_t> from_all(std::span<const std::int64_t> values) const;
   // Between two ranks: what the one sends the other receives, in the same order. Tensors on the CPU, contiguous.
   void send(const std::string& text, int to) const;
   std::string receive_text(int from) const;

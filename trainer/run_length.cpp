@@ -23,6 +23,14 @@ bool evaluates_after(const RunLength& length, const TrainConfig& config, std::in
   return length.epoch_of(finished) % config.eval_every_epochs == 0;
 }
 
+bool compares_after(const RunLength& length, const TrainConfig& config, std::int64_t finished) {
+  const std::int64_t every = config.ddp.compare_every_steps;
+  if (every == 0) return false;
+  if (finished >= length.total_steps || finished % every == 0) return true;
+  if (config.checkpoint.every_steps > 0 && finished % config.checkpoint.every_steps == 0) return true;
+  return config.checkpoint.keep_best > 0 && evaluates_after(length, config, finished);
+}
+
 bool logs_after(const RunLength& length, const TrainConfig& config, std::int64_t finished) {
   return finished == 1 || finished == length.total_steps || finished % config.log.every_steps == 0;
 }

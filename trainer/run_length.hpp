@@ -30,6 +30,10 @@ RunLength run_length(const TrainConfig& config, std::int64_t train_samples);
 // Whether the test set is evaluated when this many steps are finished: at the epochs the config asks for, and at the end.
 bool evaluates_after(const RunLength& length, const TrainConfig& config, std::int64_t finished);
 
+// Whether the ranks' states are compared when this many steps are finished, when that is asked for at all: every
+// ddp.compare_every_steps, wherever a checkpoint is due by its step, and at the end.
+bool compares_after(const RunLength& length, const TrainConfig& config, std::int64_t finished);
+
 // Whether this step's figures are logged: the first of the run, every log.every_steps, and the last.
 bool logs_after(const RunLength& length, const TrainConfig& config, std::int64_t finished);
 

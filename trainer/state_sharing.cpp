@@ -95,8 +95,9 @@ Sharing share_state(TrainingState& state, bool& whole, const Peers& peers) {
   const std::int64_t most = *std::max_element(progress.begin(), progress.end());
   if (most == kNone) return {};
 
-  std::vector<int> holders, others;
+  std::vector<int> others;
   Sharing sharing;
+  std::vector<int>& holders = sharing.holders;
   sharing.somebody_had_it = true;
   for (int rank = 0; rank < peers.world(); ++rank) {
     const std::int64_t has = progress[static_cast<std::size_t>(rank)];

@@ -13,6 +13,7 @@ namespace ddprun::trainer {
 struct Sharing {
   bool somebody_had_it = false;  // false: nothing was touched; the state has to come from a checkpoint or be made
   std::vector<int> without;      // ranks that had none
+  std::vector<int> holders;      // whose state it is now; each came to it by itself
 };
 
 // Collective. `whole`: this rank's state is that after state.step steps; set to false while it is being received, so that an

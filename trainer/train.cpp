@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <ATen/core/grad_mode.h>
 
 #include <chrono>
 #include <cmath>
@@ -16,6 +17,7 @@
 #include "trainer/loss.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/seeds.hpp"
+#include "trainer/state_comparison.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -147,11 +149,35 @@ void save(const TrainingState& state, Workspace& work, Checkpointing::Need need)
   work.checkpointing->save(state, work.config, work.length, state.bucket_order, work.peers.world(), need);
 }
 
-// Evaluation comes first: a checkpoint of this step says that its evaluation is in the log.
+// Of a rehearsal: as in a broken memory, which tells nobody.
+void flip_a_bit(const at::Tensor& weights) {
+  const at::NoGradGuard no_gradients;
+  constexpr std::int64_t kBit = 1 << 20;  // of the fraction: the number stays one
+  const at::Tensor first = weights.detach().flatten().slice(0, 0, 1);
+  first.copy_(first.cpu().view(at::kInt).bitwise_xor(kBit).view(at::kFloat));
+}
+
+void flip_when_ordered(const TrainingState& state, const Workspace& work) {
+  if (work.faults.flips(state.step)) flip_a_bit(state.parameters.front().tensor);
+}
+
+void compare(const TrainingState& state, Workspace& work) {
+  work.status.at(channel::Stage::kComparing);
+  compare_states(state, work.peers);
+  work.status.at(channel::Stage::kLoading);
+}
+
+// Evaluation comes before the save: a checkpoint of this step says that its evaluation is in the log. And nothing is saved that
+// was not compared, where that is asked for: a save that is due by the clock waits for the next comparison, since rank 0 alone
+// knows of it.
 void follow_step(TrainingState& state, Workspace& work) {
+  const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;
+  const bool compared = compares && compares_after(work.length, work.config, state.step);
+  if (compared) compare(state, work);
   const bool evaluated = state.evaluation && state.evaluation->step == state.step;
   if (evaluates_after(work.length, work.config, state.step) && !evaluated) evaluate_and_log(state, work);
-  if (work.checkpointing && state.step < work.length.total_steps && work.checkpointing->due(state.step)) {
+  const bool may_save = state.step < work.length.total_steps && (compared || !compares);
+  if (work.checkpointing && may_save && work.checkpointing->due(state.step)) {
     save(state, work, Checkpointing::Need::kUseful);
   }
 }
@@ -169,6 +195,7 @@ Outcome train(TrainingState& state, Workspace& work) {
   work.status.reach(state.step, work.length.epoch_of(state.step));
   work.status.enter(channel::Phase::kRunning);
   work.log.start_clock(state.step);
+  flip_when_ordered(state, work);
   if (work.regrouped && state.step > state.started_from) {
     work.log.catch_up(state.figures, state.evaluation);
     follow_step(state, work);
@@ -176,10 +203,13 @@ Outcome train(TrainingState& state, Workspace& work) {
 
   while (state.step < work.length.total_steps) {
     if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
-      if (state.step > state.started_from) save_last(state, work);  // else what it stands on is what it was started from
+      if (state.step == state.started_from) return Outcome::kPreempted;  // what it stands on is what it was started from
+      if (work.config.ddp.compare_every_steps > 0) compare(state, work);
+      save_last(state, work);
       return Outcome::kPreempted;
     }
     train_step(state, work);
+    flip_when_ordered(state, work);
     if (work.checkpointing) work.checkpointing->report_finished();
     follow_step(state, work);
   }

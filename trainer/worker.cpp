@@ -41,6 +41,7 @@
 #include "trainer/run_claim.hpp"
 #include "trainer/signals.hpp"
 #include "trainer/standby.hpp"
+#include "trainer/state_comparison.hpp"
 #include "trainer/state_sharing.hpp"
 #include "trainer/stopping.hpp"
 #include "trainer/train.hpp"
@@ -362,6 +363,7 @@ void Worker::prepare_state() {
   const Sharing sharing = recovery_ ? share_state(state_, state_is_whole_, *peers_) : Sharing{};
   state_is_survivors_ = sharing.somebody_had_it;
   if (state_is_survivors_) {
+    compare_states(state_, *peers_, sharing.holders);
     if (!log_->is_open()) log_->open(directory_.layout, config_, length_, state_.step);
     log_->regrouped(state_.step, peers_->world(), sharing.without);
     return;
@@ -525,6 +527,7 @@ int Worker::fail(const std::exception_ptr& error) {
     report.time_ns = realtime_ns();
     report.exit_code = failure.exit_code;
     report.shrink = shrinking.how;
+    report.others_suspect = failure.others_suspect;
     agent_->send(report);
   }
   // A checkpoint that is being written is worth more than the time it takes; whoever wants us gone sooner says so.

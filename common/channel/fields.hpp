@@ -22,12 +22,13 @@ struct NamesOf<Shrink> {
 };
 template <>
 struct NamesOf<Stage> {
-  static constexpr std::array<std::string_view, 6> value{"loading", "forward", "backward", "loss", "optimizer", "meeting"};
+  static constexpr std::array<std::string_view, 7> value{"loading",   "forward", "backward", "loss",
+                                                         "optimizer", "meeting", "comparing"};
 };
 template <>
 struct NamesOf<ErrorKind> {
-  static constexpr std::array<std::string_view, 6> value{"exception", "usage",    "out_of_memory",
-                                                         "lost_peer", "diverged", "checkpoint"};
+  static constexpr std::array<std::string_view, 7> value{"exception", "usage",      "out_of_memory", "lost_peer",
+                                                         "diverged",  "checkpoint", "corrupt_state"};
 };
 template <>
 struct NamesOf<Stop::Mode> {
@@ -128,6 +129,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("fatal", m.fatal);
     visit("exit_code", m.exit_code);
     visit("shrink", m.shrink);
+    visit("others_suspect", m.others_suspect);
   } else if constexpr (std::is_same_v<M, CheckpointPublished>) {
     visit("step", m.step);
     visit("path", m.path);

@@ -54,12 +54,13 @@ struct EvalResult {
 };
 
 enum class ErrorKind {
-  kException,    // anything without a kind of its own
-  kUsage,        // config, data: do not restart
-  kOutOfMemory,  // device or host allocator refused
-  kLostPeer,     // a collective failed because another rank is gone: a consequence, never the cause
-  kDiverged,     // NaN loss, ranks disagree
-  kCheckpoint,   // saving failed (training goes on), or nothing valid to resume from
+  kException,     // anything without a kind of its own
+  kUsage,         // config, data: do not restart
+  kOutOfMemory,   // device or host allocator refused
+  kLostPeer,      // a collective failed because another rank is gone: a consequence, never the cause
+  kDiverged,      // NaN loss
+  kCheckpoint,    // saving failed (training goes on), or nothing valid to resume from
+  kCorruptState,  // the ranks' states differ although each has done the same
 };
 
 // After running out of memory: whether the next process will ask for less.
@@ -77,6 +78,7 @@ struct WorkerError {
   bool fatal = true;         // false: a warning, the worker goes on
   int exit_code = 1;         // what the worker will exit with when fatal
   Shrink shrink = Shrink::kNothingKnown;
+  bool others_suspect = false;  // kCorruptState: nobody can tell which rank's state is right, so none is to be kept
 };
 
 struct CheckpointPublished {
@@ -119,8 +121,9 @@ struct Regrouped {
 struct StandbyReady {};
 
 // Where in a step a running worker is, in the order in which a step goes through it. A worker waits for others in kBackward
-// (gradients), kLoss (of logged steps only) and kMeeting. An evaluation is in kForward, then waits in kLoss.
-enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting };
+// (gradients), kLoss (of logged steps only) and kMeeting. An evaluation is in kForward, then waits in kLoss. In kComparing,
+// where it waits as well, it is when a step has just been finished.
+enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting, kComparing };
 
 // Answer to Where, by a thread that runs even when the training thread waits. `stage` means something while running or
 // evaluating.

@@ -202,6 +202,10 @@ std::vector<Key> make_keys() {
           MEMBER(ddp.gradient_as_bucket_view)),
       key("ddp", "timeout_s", NumberKind{.max = 1e7, .above_min = true}, "Seconds that a collective may take.",
           MEMBER(ddp.timeout_s), kMayChange),
+      key("ddp", "compare_every_steps", IntegerKind{0, kMany},
+          "Compare the training states of all workers every so many optimizer steps, and before each save. 0: only when a lost "
+          "worker is replaced.",
+          MEMBER(ddp.compare_every_steps), kMayChange),
 
       key("log", "every_steps", IntegerKind{1, kMany}, "Write a record to metrics.jsonl every so many optimizer steps.",
           MEMBER(log.every_steps), kMayChange),

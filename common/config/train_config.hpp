@@ -84,7 +84,8 @@ struct DdpConfig {
   bool find_unused_parameters = false;
   bool static_graph = false;
   bool gradient_as_bucket_view = true;
-  double timeout_s = 600;  // of a collective
+  double timeout_s = 600;                // of a collective
+  std::int64_t compare_every_steps = 0;  // of the ranks' states, also before each save; 0: only when ranks were lost
 };
 
 struct LogConfig {

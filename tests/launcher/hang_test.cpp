@@ -162,6 +162,11 @@ TEST(JudgeHang, ElseTheOneThatIsTheLeastFar) {
       judge_hang(std::vector<HangLook>{rank_in(0, Stage::kBackward, 20), rank_in(1, Stage::kLoading, 20, Phase::kEvaluating)})
           .culprits,
       std::vector{1});
+  // States are compared first.
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kComparing, 20), rank_in(1, Stage::kOptimizer, 19)}).why,
+            "is in the optimizer of step 20; rank 0 waits in the comparison of the states after step 20");
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kForward, 20), rank_in(1, Stage::kComparing, 20)}).why,
+            "is in the comparison of the states after step 20");
   EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoading, 0, Phase::kJoining),
                                              rank_in(1, Stage::kLoading, 0, Phase::kStarting)})
                 .culprits,

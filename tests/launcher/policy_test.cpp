@@ -81,7 +81,8 @@ TEST(RestartPolicy, CausesThatNoRestartMends) {
     round.cause = cause;
     EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), 2) << name_of(cause);
   }
-  for (const Cause cause : {Cause::kExitCode, Cause::kSignal, Cause::kException, Cause::kOutOfMemory, Cause::kLostPeer}) {
+  for (const Cause cause :
+       {Cause::kExitCode, Cause::kSignal, Cause::kException, Cause::kOutOfMemory, Cause::kLostPeer, Cause::kCorruptState}) {
     FailedRound round = crashed_round(2);
     round.cause = cause;
     EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), -1) << name_of(cause);

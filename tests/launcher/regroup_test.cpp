@@ -336,6 +336,33 @@ TEST_F(RegroupingAgent, WhatNoNewWorkerMendsStopsAll) {
   }
 }
 
+// The corrupt rank of three is replaced by a copy of another. Of two, either may be the corrupt one, so none is kept.
+TEST_F(RegroupingAgent, ACorruptStateIsReplacedUnlessTheOthersAreSuspectAsWell) {
+  channel::WorkerError error;
+  error.kind = channel::ErrorKind::kCorruptState;
+  job(3);
+  says(1, error);
+  EXPECT_EQ(exits(1, 88), (Lines{"regroup 0,2 as 1", "start 1 restarts 1"}));
+
+  error.others_suspect = true;
+  job(2);
+  says(1, error);
+  says(0, error);
+  EXPECT_EQ(exits(1, 88), (Lines{"now 0", "signal 0 15"}));
+  EXPECT_EQ(exits(0, 88), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"start all 1"});
+  const auto failed = emitted<RoundFailed>().back();
+  EXPECT_EQ(failed.first.cause, Cause::kCorruptState);
+  EXPECT_EQ(failed.consequences.at(0).cause, Cause::kCorruptState);
+
+  job(3);  // two survivors of another loss find each other different
+  dies(2);
+  ready(0, 1, 40);
+  ready(1, 1, 40);
+  says(1, error);
+  EXPECT_EQ(exits(1, 88), (Lines{"now 0,2", "signal 0,2 15"}));
+}
+
 TEST_F(RegroupingAgent, AMemberOfAJobOnManyMachinesAndScriptsDoNot) {
   using Mode = AgentSettings::Mode;
   for (const Mode mode : {Mode::kAlone, Mode::kMember}) {

@@ -13,10 +13,12 @@ import time
 
 import jobs
 
-KINDS = ("kill", "segv", "exit=7", "exit=1", "nan")  # oom changes the sums' order, so the bits do not stay
+KINDS = ("kill", "segv", "exit=7", "exit=1", "nan", "flip")  # oom changes the sums' order, so the bits do not stay
 PHASES = ("step", "backward", "optimizer")
 CAUSES = {"kill": "signal", "segv": "signal", "exit=7": "exit_code", "exit=1": "exit_code", "nan": "diverged", "stop": "hang",
-          "hang": "hang", "oom": "out_of_memory"}
+          "hang": "hang", "loop": "hang", "oom": "out_of_memory", "flip": "corrupt_state"}
+HANGS = ("stop", "hang", "loop")
+COMPARED = {"compare_every_steps": 1}  # "ddp" of a job with flips: the next fault would take one away before it is found
 
 
 def draw(seed: int, count: int, steps: int, workers: int, hangs: int, ooms: int = 0) -> list[str]:
@@ -29,10 +31,10 @@ def draw(seed: int, count: int, steps: int, workers: int, hangs: int, ooms: int 
     for i, step in enumerate(at):
         kind = randomness.choice(KINDS)
         if i in special[:hangs]:
-            kind = randomness.choice(("stop", "hang"))
+            kind = randomness.choice(HANGS)
         elif i in special[hangs:]:
             kind = "oom"
-        where = "" if kind == "nan" else f" phase={randomness.choice(PHASES)}"
+        where = "" if kind in ("nan", "flip") else f" phase={randomness.choice(PHASES)}"
         faults.append(f"{kind} rank={randomness.randrange(workers)} step={step}{where}")
     return faults
 

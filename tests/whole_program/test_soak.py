@@ -17,7 +17,7 @@ def place(tmp_path_factory) -> rehearsal.Place:
 
 @pytest.fixture(scope="module")
 def config(ddprun_bin, place) -> dict:
-    config = jobs.config(jobs.write_small_dataset(place.folder / "data"), epochs=12)
+    config = jobs.config(jobs.write_small_dataset(place.folder / "data"), epochs=12, ddp=rehearsal.COMPARED)
     place.train(ddprun_bin, "calm", config, 1, [])
     return config
 

@@ -13,7 +13,7 @@ std::vector<std::int64_t> state_digest(const std::vector<at::Tensor>& tensors) {
   if (!hash) throw std::bad_alloc();
   ::XXH3_128bits_reset(hash.get());
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor whole = tensor.contiguous();
+    const at::Tensor whole = tensor.cpu().contiguous();
     ::XXH3_128bits_update(hash.get(), whole.const_data_ptr(), whole.nbytes());
   }
   const XXH128_hash_t digest = ::XXH3_128bits_digest(hash.get());

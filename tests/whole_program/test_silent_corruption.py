@@ -1,0 +1,132 @@
+"""A bit of one rank's weights changes and nobody is told. Where states are compared, the rank is named and the run ends with the bits
+of one to which nothing happened; where nothing is wrong, nothing is found."""
+
+import json
+import pathlib
+import subprocess
+
+import jobs
+import pytest
+
+BATCH_NORM = {"model": {"type": "resnet18"}, "data": {"train_samples": 24, "test_samples": 4, "ledger": False}, "batch_size": 8,
+              "micro_batch_size": 2, "epochs": 1, "optimizer": {"type": "sgd", "lr": 0.01, "momentum": 0.9}, "checkpoint": {"every_steps": 2}}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+class Trained:
+    """A run that has ended."""
+
+    def __init__(self, ddprun, folder: pathlib.Path, dataset: pathlib.Path, workers: int, *flags, compare: int = 1, **changes):
+        folder.mkdir()
+        self.run_dir = folder / "run"
+        # Not in the background, so that a checkpoint is there when the next step begins.
+        changes["checkpoint"] = {"background": False, **changes.get("checkpoint", {})}
+        config = jobs.write_config(folder / "train.json", jobs.config(dataset, **{"ddp": {"compare_every_steps": compare}, **changes}))
+        self.ended: subprocess.CompletedProcess = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", self.run_dir, *flags, config])
+        self.report = jobs.report(self.run_dir)
+
+    @property
+    def failed_rounds(self) -> list[tuple[str, str]]:
+        return [(r["first_cause"]["cause"], r["decision"]) for r in self.report["rounds"] if r["first_cause"]]
+
+    def assert_ended_as(self, calm: "Trained") -> None:
+        assert self.ended.returncode == calm.ended.returncode == 0, self.ended.stderr
+        assert jobs.weights_digest(self.run_dir) == jobs.weights_digest(calm.run_dir)
+        assert jobs.losses(self.run_dir) == jobs.losses(calm.run_dir)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ddprun_bin, data, tmp_path_factory):
+    """Runs that compare nothing and to which nothing happened."""
+    runs = {}
+
+    def of(workers: int, **changes) -> Trained:
+        key = (workers, json.dumps(changes, sort_keys=True))
+        if key not in runs:
+            runs[key] = Trained(ddprun_bin, tmp_path_factory.mktemp("calm") / "job", data, workers, compare=0, **changes)
+        return runs[key]
+
+    return of
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_of_three_the_corrupt_one_is_named_and_replaced(ddprun_bin, data, tmp_path, undisturbed, rank):
+    trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--chaos", f"flip rank={rank} step=11")
+    trained.assert_ended_as(undisturbed(3))
+    jobs.assert_each_sample_once(trained.run_dir, 2)
+    assert trained.failed_rounds == [("corrupt_state", "regroup")], trained.ended.stderr
+    assert trained.report["failures"] == {"corrupt_state": 1}
+    first = trained.report["rounds"][0]["first_cause"]
+    assert (first["rank"], first["exit_code"], first["step"]) == (rank, 88, 11)
+    others = [other for other in range(3) if other != rank]
+    assert trained.report["rounds"][1]["regroup"]["kept"] == others
+    what = "differs after step 11 from that of 2 other ranks (1 of 16 tensors: fc1.weight)"
+    shown = jobs.run([ddprun_bin, "report", trained.run_dir]).stdout
+    for text in (first["message"], trained.ended.stderr, shown):
+        assert what in text
+    assert "corrupt_state (1)" in shown
+
+
+@pytest.mark.parametrize("recovery", ["live", "checkpoint"])
+def test_of_two_both_are_named_and_none_is_kept(ddprun_bin, data, tmp_path, undisturbed, recovery):
+    trained = Trained(ddprun_bin, tmp_path / "job", data, 2, "--recovery", recovery, "--chaos", "flip rank=1 step=11")
+    trained.assert_ended_as(undisturbed(2))
+    assert trained.failed_rounds == [("corrupt_state", "restart")], trained.ended.stderr
+    assert "the training states of ranks 0 and 1 differ after step 11" in trained.ended.stderr
+    assert "nobody can tell whose is right, so none is kept" in trained.ended.stderr
+    assert [e["step"] for e in jobs.metrics(trained.run_dir, "restart")] == [7]  # the newest checkpoint before that
+
+
+@pytest.mark.parametrize("workers,went_on", [(2, ("restart", 7)), (3, ("regroup", 14))])
+def test_what_differs_is_not_saved(ddprun_bin, data, tmp_path, undisturbed, workers, went_on):
+    # Compared only where a checkpoint is due: at steps 7, 14, 21, ...
+    trained = Trained(ddprun_bin, tmp_path / "job", data, workers, "--chaos", "flip rank=0 step=14", compare=1000)
+    trained.assert_ended_as(undisturbed(workers))
+    assert trained.failed_rounds == [("corrupt_state", went_on[0])], trained.ended.stderr
+    assert [e["step"] for e in jobs.metrics(trained.run_dir, went_on[0])] == [went_on[1]]
+    saved = [e["step"] for e in jobs.metrics(trained.run_dir, "checkpoint")]
+    assert saved == [7, 14, 21, 28, 35, 40]
+
+
+def test_a_change_between_comparisons_is_found_by_the_next_one(ddprun_bin, data, tmp_path, undisturbed):
+    trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--recovery", "checkpoint", "--chaos", "flip rank=1 step=9", compare=4)
+    trained.assert_ended_as(undisturbed(3))  # from step 7: what that rank did to the others' weights is gone as well
+    assert trained.failed_rounds == [("corrupt_state", "restart")], trained.ended.stderr
+    assert trained.report["rounds"][0]["first_cause"]["step"] == 12
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_nothing_is_found_where_nothing_is_wrong(ddprun_bin, data, tmp_path, undisturbed, workers):
+    """With batch norm, whose buffers each rank computes from its own samples, with accumulation, and after ranks were replaced."""
+    trained = Trained(ddprun_bin, tmp_path / "job", data, workers, "--chaos", "kill rank=0 step=1 phase=optimizer", **BATCH_NORM)
+    trained.assert_ended_as(undisturbed(workers, **BATCH_NORM))
+    assert trained.failed_rounds == [("signal", "regroup")], trained.ended.stderr
+
+
+def test_a_regroup_finds_what_nobody_looked_for(ddprun_bin, data, tmp_path):
+    faults = "flip rank=1 step=11; kill rank=2 step=17"
+    trained = Trained(ddprun_bin, tmp_path / "job", data, 3, "--chaos", faults, compare=0)
+    assert trained.ended.returncode == 0, trained.ended.stderr
+    assert trained.failed_rounds == [("signal", "regroup"), ("corrupt_state", "restart")], trained.ended.stderr
+    assert "the training states of ranks 0 to 2 differ after step 17" in trained.ended.stderr
+
+
+def test_a_stop_saves_nothing_that_differs(ddprun_bin, data, tmp_path):
+    config = jobs.config(data, epochs=10000, data={"ledger": False}, checkpoint={"every_steps": 0}, ddp={"compare_every_steps": 10**9})
+    command = [ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", "--chaos", "flip rank=1 step=3",
+               jobs.write_config(tmp_path / "train.json", config)]
+    job = jobs.start(command)
+    for line in job.stdout:
+        event = json.loads(line)
+        if event["event"] == "progress" and event["step"] > 3:
+            break
+    job.terminate()
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 128 + 15, errors
+    failed = jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]
+    assert failed["cause"] == "corrupt_state", errors
+    assert not (tmp_path / "run" / "checkpoints" / "latest").exists()

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "launcher/agent_state.hpp"
+#include "tests/launcher/driven_agent.hpp"
 
 namespace ddprun {
 namespace {
@@ -71,37 +72,15 @@ std::string text_of_regroup(const AgentAction& action) {
   return "";
 }
 
-class RegroupingAgent : public testing::Test {
+class RegroupingAgent : public test::DrivenAgent {
  protected:
+  RegroupingAgent() : DrivenAgent(text_of_regroup) {}
+
   void job(int world, int max_restarts = 3, bool regroupable = true) {
-    world_ = world;
-    state_.emplace(AgentSettings{.world_size = world,
-                                 .workers_have_channel = true,
-                                 .shutdown_timeout = milliseconds(20000),
-                                 .restarts = {.max_restarts = max_restarts, .refill_by_progress = true},
-                                 .regroup_limit = milliseconds(60000)});
-    on(Begin{});
+    begin(world, max_restarts, /*standbys=*/0);
     if (regroupable) says(0, channel::Regroupable{});
     for (int rank = 0; rank < world; ++rank) runs(rank, 0);
     later(5000);
-  }
-  void later(int ms) {
-    now_.steady += milliseconds(ms);
-    now_.realtime_ns += std::int64_t{1'000'000} * ms;
-  }
-  Lines on(const AgentEvent& event) {
-    later(1);
-    Lines lines;
-    for (const AgentAction& action : state_->on(event, now_)) {
-      if (const auto* emit = std::get_if<agent_action::Emit>(&action)) events_.push_back(emit->event);
-      if (const auto* timer = std::get_if<agent_action::SetTimer>(&action)) timers_[timer->timer] = timer->after;
-      if (const auto* timer = std::get_if<agent_action::CancelTimer>(&action)) timers_.erase(timer->timer);
-      if (const std::string line = text_of_regroup(action); !line.empty()) lines.push_back(line);
-    }
-    return lines;
-  }
-  Lines dies(int rank, int signal = SIGKILL) {
-    return on(WorkerExited{rank, 100 + rank, {.code = 0, .signal = signal}, now_.realtime_ns});
   }
   Lines exits(int rank, int code) { return on(WorkerExited{rank, 100 + rank, {.code = code}, now_.realtime_ns}); }
   Lines says(int rank, channel::FromWorker message) { return on(WorkerSaid{rank, std::move(message)}); }
@@ -119,20 +98,6 @@ class RegroupingAgent : public testing::Test {
     }
     for (int rank = 0; rank < world_; ++rank) joined(rank, generation, step);
   }
-  template <class Event>
-  std::vector<Event> emitted() const {
-    std::vector<Event> found;
-    for (const RunEvent& event : events_) {
-      if (const auto* one = std::get_if<Event>(&event)) found.push_back(*one);
-    }
-    return found;
-  }
-
-  int world_ = 0;
-  std::optional<AgentState> state_;
-  Instant now_{std::chrono::steady_clock::time_point{}, 1'000'000'000};
-  std::vector<RunEvent> events_;
-  std::map<AgentTimer, milliseconds> timers_;
 };
 
 TEST_F(RegroupingAgent, ReplacesALostWorkerBesideTheOthers) {

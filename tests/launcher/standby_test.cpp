@@ -9,6 +9,7 @@
 
 #include "launcher/agent_state.hpp"
 #include "launcher/report_event.hpp"
+#include "tests/launcher/driven_agent.hpp"
 
 namespace ddprun {
 namespace {
@@ -101,17 +102,12 @@ std::string text_with_standbys(const AgentAction& action) {
   return "";
 }
 
-class AgentWithStandbys : public testing::Test {
+class AgentWithStandbys : public test::DrivenAgent {
  protected:
+  AgentWithStandbys() : DrivenAgent(text_with_standbys) {}
+
   void job(int world, int standbys, int max_restarts = 3) {
-    world_ = world;
-    state_.emplace(AgentSettings{.world_size = world,
-                                 .workers_have_channel = true,
-                                 .shutdown_timeout = milliseconds(20000),
-                                 .restarts = {.max_restarts = max_restarts, .refill_by_progress = true},
-                                 .regroup_limit = milliseconds(60000),
-                                 .standbys = standbys});
-    on(Begin{});
+    begin(world, max_restarts, standbys);
     on(WorkerSaid{0, channel::Regroupable{}});
     for (int rank = 0; rank < world; ++rank) on(WorkerSaid{rank, channel::Hello{}});
   }
@@ -120,39 +116,7 @@ class AgentWithStandbys : public testing::Test {
     for (int rank = 0; rank < world_; ++rank) on(WorkerSaid{rank, channel::Regrouped{generation, step}});
   }
   Said finishes(std::int64_t step) { return on(WorkerSaid{0, channel::Progress{.step = step}}); }
-  void later(int ms) {
-    now_.steady += milliseconds(ms);
-    now_.realtime_ns += std::int64_t{1'000'000} * ms;
-  }
-  Said on(const AgentEvent& event) {
-    later(1);
-    Said lines;
-    for (const AgentAction& action : state_->on(event, now_)) {
-      if (const auto* emit = std::get_if<agent_action::Emit>(&action)) events_.push_back(emit->event);
-      if (const auto* timer = std::get_if<agent_action::SetTimer>(&action)) timers_[timer->timer] = timer->after;
-      if (const auto* timer = std::get_if<agent_action::CancelTimer>(&action)) timers_.erase(timer->timer);
-      if (const std::string line = text_with_standbys(action); !line.empty()) lines.push_back(line);
-    }
-    return lines;
-  }
-  Said dies(int rank, int signal = SIGKILL) {
-    return on(WorkerExited{rank, 100 + rank, {.code = 0, .signal = signal}, now_.realtime_ns});
-  }
   Said standby_dies(int number) { return on(StandbyGone{number, 200 + number, ExitStatus{.signal = SIGKILL}, "why", 0}); }
-  template <class Event>
-  std::vector<Event> emitted() const {
-    std::vector<Event> found;
-    for (const RunEvent& event : events_) {
-      if (const auto* one = std::get_if<Event>(&event)) found.push_back(*one);
-    }
-    return found;
-  }
-
-  int world_ = 0;
-  std::optional<AgentState> state_;
-  Instant now_{std::chrono::steady_clock::time_point{}, 1'000'000'000};
-  std::vector<RunEvent> events_;
-  std::map<AgentTimer, milliseconds> timers_;
 };
 
 TEST_F(AgentWithStandbys, StartsThemOnceAStepIsFinished) {

@@ -2,7 +2,9 @@
 """Writes golden.json beside itself: the models of ddptrain written in plain PyTorch, their names, shapes and logits.
 
 Weights are a closed form that the C++ tests repeat: value i of the k-th parameter is sin(i + k) * 0.05 in double, rounded to
-float32; weights of batch norm are 1 + that. "eval" comes after "train", so it shows the running statistics of one forward.
+float32; weights of batch norm are 1 + that. Logits are computed in double: in float32 the twenty batch norms over four values make
+1e-3 of what kernels of different CPUs round differently. "eval" comes after "train", so it shows the running statistics of one
+forward.
 Run it with a Python that has torch; the C++ tests only read the file.
 """
 
@@ -99,7 +101,8 @@ for name, make, shape in [("mlp", Mlp, (1, 6, 5)), ("cnn", Cnn, (1, 9, 8)), ("re
         for k, (parameter, p) in enumerate(model.named_parameters()):
             is_scale = p.dim() == 1 and parameter.endswith(".weight")
             p.copy_(closed_form(p.shape, k) + (1 if is_scale else 0))
-    images = closed_form((4, *shape), 0.5) * 20
+    images = (closed_form((4, *shape), 0.5) * 20).double()
+    model.double()
     entry = {
         "name": name, "channels": shape[0], "height": shape[1], "width": shape[2], "seeded": seeded,
         "parameters": [[k, list(p.shape)] for k, p in model.named_parameters()],

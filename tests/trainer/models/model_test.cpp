@@ -48,7 +48,9 @@ class ModelTest : public testing::TestWithParam<std::string> {
 
   std::shared_ptr<Model> make(std::uint64_t seed = 42) const { return make_model(config_of(GetParam()), shape_, 10, seed); }
 
-  at::Tensor images() const { return closed_form({4, shape_.channels, shape_.height, shape_.width}, 0.5) * 20; }
+  at::Tensor images() const {
+    return (closed_form({4, shape_.channels, shape_.height, shape_.width}, 0.5) * 20).to(at::kDouble);
+  }
 
   std::shared_ptr<Model> closed_form_model() const {
     const c10::NoGradGuard no_grad;
@@ -58,18 +60,16 @@ class ModelTest : public testing::TestWithParam<std::string> {
       const bool is_scale = parameter->dim() == 1 && parameter.key().ends_with(".weight");
       parameter->copy_(closed_form(parameter->sizes(), k++) + (is_scale ? 1 : 0));
     }
+    model->to(at::kDouble);
     return model;
   }
 
   void expect_logits(const at::Tensor& logits, const Json& expected) const {
     ASSERT_EQ(logits.sizes(), (std::vector<std::int64_t>{4, 10}));
     for (std::int64_t i = 0; i < 40; ++i) {
-      EXPECT_NEAR(logits.flatten()[i].item<float>(), expected[static_cast<std::size_t>(i)].get<double>(), tolerance()) << i;
+      EXPECT_NEAR(logits.flatten()[i].item<double>(), expected[static_cast<std::size_t>(i)].get<double>(), 1e-10) << i;
     }
   }
-
-  // Batch norm over four values, 20 times, amplifies the rounding of convolutions, whose kernels differ between CPUs.
-  double tolerance() const { return GetParam() == "resnet18" ? 1e-4 : 1e-6; }
 
   Json golden_;
   ImageShape shape_;

@@ -52,6 +52,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the soak's faults (1)")
     parser.add_argument("--faults", type=int, default=300, metavar="N", help="of the soak, for each of its three jobs (300)")
     parser.add_argument("--apart", type=float, default=5.0, metavar="SECONDS", help="between two faults of the soak, on average (5)")
+    parser.add_argument("--network-mbit", type=float, default=0.0, metavar="N", help="of the soak: on a network that sends N Mbit/s")
     parser.add_argument("--docs", action="store_true", help="write the newest tables of every benchmark to docs/benchmarks.md")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of ddprun and ddptrain")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results", help="folder of the figures")
@@ -64,7 +65,8 @@ def main() -> int:
     how = measure.How(arguments.quick, 1 if arguments.quick else arguments.repeats, arguments.only)
     machine = describe_machine()
     results = {"machine": machine, "quick": arguments.quick, "tables": []}
-    soak_bench.seed, soak_bench.faults, soak_bench.apart, soak_bench.results = arguments.seed, arguments.faults, arguments.apart, arguments.results
+    soak_bench.seed, soak_bench.faults, soak_bench.apart, soak_bench.network_mbit = arguments.seed, arguments.faults, arguments.apart, arguments.network_mbit
+    soak_bench.results = arguments.results
     for name in arguments.what or [name for name in SUITES if name not in BY_NAME_ONLY]:
         print(f"== {name}", flush=True)
         for table in SUITES[name](tools, how):

@@ -4,9 +4,11 @@ what the agent itself costs: its memory over 1,000 restarts, and its CPU time wh
 
     ./dev bench soak --seed 7        300 faults for each of three jobs, about three hours
     ./dev bench soak --seed 8 --faults 24 --only "two agents"       a piece of it; its table adds up all pieces so far
+    ./dev bench soak --network-mbit 20       on a slow network, where workers wait instead of keeping the processors busy
     ./dev bench soak --only agent;  --quick: 20 faults, one second apart
 """
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -16,6 +18,7 @@ import tempfile
 import time
 
 from measure import How, Row, Series, Table, Tools, environment, progress
+from slow_network import slow_network
 from soak_pieces import Piece, Pieces
 from training_bench import DATA
 
@@ -28,7 +31,7 @@ BEGINNING_SECONDS = 6  # of which workers tell more
 WATCHED_SECONDS = 30
 JOBS = (("one agent", 1, ["--recovery", "checkpoint"]), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
 ONLY_AGENT = "agent"
-seed, faults, apart, results = 1, 300, 5.0, pathlib.Path()  # set by bench.py
+seed, faults, apart, network_mbit, results = 1, 300, 5.0, 0.0, pathlib.Path()  # set by bench.py
 
 
 def settings(steps: int) -> dict:
@@ -38,15 +41,17 @@ def settings(steps: int) -> dict:
 
 
 def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:
-    if known := pieces.calm(tools.ddptrain, number, seconds_apart):
+    """As long as that number of faults needs at the speed of `place`; its own network is as fast as any."""
+    length = f"{number} faults {seconds_apart:g} s apart" + (f" at {network_mbit:g} Mbit/s" if network_mbit else "")
+    if known := pieces.calm(tools.ddptrain, length):
         return known
-    pilot = 2000
+    pilot = 100 if network_mbit else 2000
     place.train(tools.ddprun, "pilot", settings(pilot), 1, [])
     speed = pilot / jobs.report(place.folder / "pilot")["time"]["training_s"]
     steps = int(number * seconds_apart * speed)
-    place.train(tools.ddprun, "calm", settings(steps), 1, [], timeout=6 * 3600)
+    rehearsal.Place(place.folder).train(tools.ddprun, "calm", settings(steps), 1, [], timeout=6 * 3600)
     run = {"steps": steps, "digest": jobs.weights_digest(place.folder / "calm")}
-    pieces.keep_calm(tools.ddptrain, number, seconds_apart, run)
+    pieces.keep_calm(tools.ddptrain, length, run)
     return run
 
 
@@ -66,7 +71,7 @@ def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seco
             wrong = place.what_is_wrong(calm["digest"], name, faults)
         except AssertionError as failed:
             text, wrong = str(failed), ["the job failed"]
-        piece = Piece(what, seed, number, seconds_apart, wrong)
+        piece = Piece(what, seed, number, seconds_apart, wrong, network_mbit=network_mbit)
         if not wrong:
             report = jobs.report(place.folder / name)
             piece.causes, piece.seconds, piece.steps_lost = report["failures"], report["time"], report["steps_lost"]
@@ -127,6 +132,7 @@ def run(tools: Tools, how: How) -> list[Table]:
                          at_most=1)]
         if how.only != ONLY_AGENT:
             pieces = Pieces(results)
-            soak(tools, rehearsal.Place(folder), pieces, number, seconds_apart, how.only)
+            with slow_network(network_mbit) if network_mbit else contextlib.nullcontext(()) as begin_with:
+                soak(tools, rehearsal.Place(folder, begin_with=begin_with), pieces, number, seconds_apart, how.only)
             rows += pieces.rows()
     return [Table("Soak: faults of all kinds in one job", "", rows)]

@@ -21,6 +21,11 @@ class Piece:
     causes: dict[str, int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     steps_lost: int = 0
+    network_mbit: float = 0  # 0: loopback's own
+
+    @property
+    def how(self) -> str:
+        return f"faults {self.apart:g} s apart" + (f", network of {self.network_mbit:g} Mbit/s" if self.network_mbit else "")
 
     @property
     def useful_percent(self) -> float:
@@ -48,24 +53,24 @@ class Pieces:
             injected, good = sum(p.faults for p in mine), sum(p.faults for p in mine if not p.wrong)
             rows.append(Row(f"{job}: faults after which the weights are those of the undisturbed run, all are counted and nothing is left", "",
                             f"{good} of {injected}", None, wanted=f"{injected} of {injected}"))
-            for apart in sorted({p.apart for p in mine}, reverse=True):
-                shares = [p.useful_percent for p in mine if p.apart == apart and p.seconds]
+            for how in sorted({p.how for p in mine}, reverse=True):
+                shares = [p.useful_percent for p in mine if p.how == how and p.seconds]
                 if shares:
-                    rows.append(Row(f"{job}: useful share of the time, faults {apart:g} s apart", "%", Series(shares), None, larger_is_better=True))
+                    rows.append(Row(f"{job}: useful share of the time, {how}", "%", Series(shares), None, larger_is_better=True))
         return rows
 
-    def calm(self, ddptrain: str, faults: int, apart: float) -> dict | None:
+    def calm(self, ddptrain: str, length: str) -> dict | None:
         """How many steps the undisturbed run of that length had, and the digest of its weights; it is made once."""
-        return self._calm_runs().get(self._key(ddptrain, faults, apart))
+        return self._calm_runs().get(self._key(ddptrain, length))
 
-    def keep_calm(self, ddptrain: str, faults: int, apart: float, run: dict) -> None:
-        runs = {**self._calm_runs(), self._key(ddptrain, faults, apart): run}
+    def keep_calm(self, ddptrain: str, length: str, run: dict) -> None:
+        runs = {**self._calm_runs(), self._key(ddptrain, length): run}
         self.calm_file.write_text(json.dumps(runs, indent=1), encoding="utf-8")
 
     def _calm_runs(self) -> dict:
         return json.loads(self.calm_file.read_text(encoding="utf-8")) if self.calm_file.exists() else {}
 
     @staticmethod
-    def _key(ddptrain: str, faults: int, apart: float) -> str:
+    def _key(ddptrain: str, length: str) -> str:
         digest = hashlib.sha256(pathlib.Path(ddptrain).read_bytes()).hexdigest()[:16]
-        return f"{faults} faults {apart:g} s apart, ddptrain {digest}"
+        return f"{length}, ddptrain {digest}"

@@ -80,6 +80,7 @@ class Place:
 
     folder: pathlib.Path
     agents: list[int] = dataclasses.field(default_factory=list)
+    begin_with: tuple[str, ...] = ()  # of each command, such as what enters a network namespace
 
     def environment(self) -> dict[str, str]:
         around = {}
@@ -91,7 +92,7 @@ class Place:
     def train(self, ddprun, name: str, config: dict, agents: int, more: list[str], timeout: float = 600) -> str:
         """Two workers, of one agent or of one agent each. Returns what they printed; fails when one of them fails."""
         file = jobs.write_config(self.folder / f"{name}.json", config)
-        command = [str(ddprun), "--nproc-per-node", str(2 // agents), "--run-dir", str(self.folder / name)]
+        command = [*self.begin_with, str(ddprun), "--nproc-per-node", str(2 // agents), "--run-dir", str(self.folder / name)]
         if agents > 1:
             command += ["--nnodes", str(agents), "--master-addr", "127.0.0.1", "--master-port", str(jobs.free_port())]
         started = []

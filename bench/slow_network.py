@@ -1,0 +1,28 @@
+"""A network namespace whose loopback sends at a given rate, for soak_bench.py: workers that wait for the network leave the processors to other
+work, and faults find them in the middle of a collective. Needs root; nothing of it is left behind."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+
+from agents import NotHere
+
+
+@contextlib.contextmanager
+def slow_network(mbit: float) -> Iterator[tuple[str, ...]]:
+    """Yields what a command has to begin with to be in it."""
+    name = f"ddpslow{os.getpid()}"
+    queue = ["burst", "256kb", "latency", "5s"]  # a burst holds several packets of loopback's 64 KiB
+    try:
+        subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True, capture_output=True, text=True)
+        subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "tbf", "rate", f"{mbit:g}mbit", *queue], check=True,
+                       capture_output=True, text=True)
+        yield ("nsenter", f"--net=/run/netns/{name}")
+    except FileNotFoundError as error:
+        raise NotHere(f"a slow network cannot be made here: {error}") from None
+    except subprocess.CalledProcessError as error:
+        raise NotHere(f"a slow network cannot be made here: {' '.join(error.cmd)}: {error.stderr.strip()}") from None
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)

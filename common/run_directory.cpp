@@ -140,6 +140,19 @@ fs::path set_aside(const fs::path& root) {
                    " are taken; " + kElsewhere);
 }
 
+// ---- is there another place for the copies? ----
+
+// The nodes' copies are there for the case that the run directory is lost. And --fresh renames what is in it.
+void refuse_local_copies_inside(const fs::path& root, const TrainConfig& config) {
+  if (config.checkpoint.local_dir.empty()) return;
+  std::error_code unknown;
+  const fs::path local = fs::weakly_canonical(config.checkpoint.local_dir, unknown);
+  const fs::path run = fs::weakly_canonical(root, unknown);
+  if (std::mismatch(run.begin(), run.end(), local.begin(), local.end()).first != run.end()) return;
+  throw UsageError("checkpoint.local_dir is " + config.checkpoint.local_dir + ", which is in the run directory " +
+                   root.string() + ": expected a folder on each node's own disk (/checkpoint/local_dir)");
+}
+
 // ---- does the config fit? ----
 
 TrainConfig read_old_config(const RunLayout& layout) {
@@ -265,6 +278,7 @@ fs::path RunLayout::checkpoint(std::int64_t step) const {
 RunState open_run_directory(const fs::path& root, const TrainConfig& config, FreshStart fresh) {
   RunState state{.layout = {tidy(root)}, .latest_step = {}, .renamed_to = {}, .notes = {}};
   const RunLayout& layout = state.layout;
+  refuse_local_copies_inside(layout.root, config);
   make_directory(layout.root);
   refuse_foreign(layout, names_in(layout.root));
   LockGuard lock(take_run_lock(layout.root));

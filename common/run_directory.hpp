@@ -40,7 +40,8 @@ enum class FreshStart { kNo, kRename };
 
 // Makes or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError when it can't
 // be made or written, when a live run holds it (names host and pid), when the config differs in a key that may not change
-// (lists them with both values and says --fresh), or when it holds something that is not a run directory.
+// (lists them with both values and says --fresh), when it holds something that is not a run directory, or when
+// checkpoint.local_dir is inside it.
 RunState open_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
 }  // namespace ddprun

@@ -411,9 +411,9 @@ class Planner {
           "the worker program ddptrain was found neither beside ddprun nor on PATH. It needs LibTorch: build it with ./dev "
           "build");
     }
-    const std::string how = plan_.resume == Plan::Resume::kAuto    ? "auto"
-                            : plan_.resume == Plan::Resume::kNever ? "never"
-                                                                   : plan_.resume_from.string();
+    // A fresh start goes on from nothing, also where nodes have copies of the earlier run's checkpoints.
+    const bool anew = plan_.resume == Plan::Resume::kNever || (plan_.fresh && plan_.resume == Plan::Resume::kAuto);
+    const std::string how = anew ? "never" : plan_.resume == Plan::Resume::kAuto ? "auto" : plan_.resume_from.string();
     plan_.command = {trainer->string(), "--run-dir", plan_.run_dir.string(),
                      "--resume",        how,         (plan_.run_dir / "config.json").string()};
   }

@@ -18,6 +18,7 @@ namespace ddprun::trainer {
 namespace {
 
 constexpr std::chrono::seconds kSettle{30};  // a disk that hangs must not keep a process that failed
+constexpr std::int64_t kCopiesKept = 2;      // nodes that are killed at the same time have at least one in common
 constexpr double kSaidAgainBeyond = 1.25;    // an interval that changed by this factor is told again
 
 double seconds(std::chrono::steady_clock::duration time) {
@@ -39,11 +40,20 @@ Checkpointing::Checkpointing(Setting setting, const Faults& faults, RunLog& log,
       log_(log),
       status_(status),
       claim_(setting_.folder, setting_.generation),
-      host_copy_(setting_.source) {}
+      host_copy_(setting_.source) {
+  if (!setting_.local_copies.empty()) own_copy_.emplace(setting_.local_copies);
+}
 
 Checkpointing::~Checkpointing() = default;
 
 void Checkpointing::begin() {
+  try {
+    if (own_copy_) own_copy_->take();
+  } catch (const std::system_error& error) {
+    log_.warn(channel::ErrorKind::kCheckpoint,
+              std::string(error.what()) + "; this node keeps no copies of checkpoints until that is mended");
+  }
+  if (setting_.folder.empty()) return;
   try {
     const std::string note = claim_.take();
     if (!note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, note);
@@ -65,6 +75,11 @@ bool Checkpointing::due(std::int64_t step) const {
   const CheckpointConfig& config = setting_.config;
   if (config.every_steps > 0 && step % config.every_steps == 0) return true;
   if (config.keep_best > 0 && evaluated_step_ == step) return true;
+  return own_copy_ ? ordered_ : due_by_time();
+}
+
+bool Checkpointing::due_by_time() const {
+  const CheckpointConfig& config = setting_.config;
   const bool by_time = config.every_seconds > 0 || config.every == CheckpointConfig::Every::kAuto;
   if (!by_time || seconds(Clock::now() - last_) < interval_s()) return false;
   return !task_.busy();
@@ -96,6 +111,7 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
   status_.enter(channel::Phase::kSaving);
   wait_and_report();
   last_ = begin;
+  ordered_ = false;
   current_ = {.step = state.step};
   CheckpointState live = checkpoint_of(state, config, length, bucket_order, world);
   if (evaluated_step_ == state.step) live.evaluation = evaluation_;
@@ -105,8 +121,11 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
   if (copy) {
     current_.pause_s = seconds(Clock::now() - begin);
     task_.start([this, saved = std::move(*copy)] {
-      if (!all_finite(saved.model) || !all_finite(saved.optimizer)) diverged(saved.step);
-      write(saved);
+      if (all_finite(saved.model) && all_finite(saved.optimizer)) {
+        write(saved);
+      } else if (!setting_.folder.empty()) {  // rank 0 says it for all
+        diverged(saved.step);
+      }
     });
   } else {
     if (!all_finite(state)) diverged(state.step);
@@ -140,18 +159,36 @@ std::optional<CheckpointState> Checkpointing::host_copy_of(const CheckpointState
   return std::nullopt;
 }
 
-// On the thread of the task or on the caller's.
+// On the thread of the task or on the caller's. The copy first: the run directory may be far away, and gone before it has it.
 void Checkpointing::write(const CheckpointState& state) {
   const auto begin = Clock::now();
-  const auto at_stage = [&](const char* stage) {
-    if (std::strcmp(stage, "begun") != 0) faults_.at(FaultPhase::kSaving, state.step);
-    if (std::strcmp(stage, "model-half") != 0) claim_.check();
-  };
-  current_.result = save_checkpoint(setting_.folder, state, retention_of(setting_.config), at_stage);
-  current_.write_s = seconds(Clock::now() - begin);
+  if (own_copy_) write_copy(state);
+  if (setting_.folder.empty()) return;
+  write_to_run_directory(state, begin);
   // At once, also in the middle of a step: the agent counts progress by it.
   log_.tell_agent_of_checkpoint(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
                                 current_.write_s);
+}
+
+// Whatever becomes of it, the run directory's is what counts.
+void Checkpointing::write_copy(const CheckpointState& state) {
+  try {
+    const SaveResult result = save_checkpoint(own_copy_->take(), state, {.newest = kCopiesKept});
+    current_.copy_trouble = result.note;
+  } catch (const std::system_error& error) {
+    current_.copy_trouble = "this node has no copy of the checkpoint of step " + std::to_string(state.step) + ": " +
+                            error.what() + "; training goes on";
+  }
+}
+
+// The time is that until it counts; what old ones take to be removed is not the save's.
+void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::time_point begin) {
+  const auto at_stage = [&](const char* stage) {
+    if (std::strcmp(stage, "begun") != 0) faults_.at(FaultPhase::kSaving, state.step);
+    if (std::strcmp(stage, "model-half") != 0) claim_.check();
+    if (std::strcmp(stage, "latest-moved") == 0) current_.write_s = seconds(Clock::now() - begin);
+  };
+  current_.result = save_checkpoint(setting_.folder, state, retention_of(setting_.config), at_stage);
 }
 
 void Checkpointing::report_finished() {
@@ -168,7 +205,9 @@ void Checkpointing::settle() const {
 }
 
 void Checkpointing::report(const std::exception_ptr& error, Need need) {
+  if (!current_.copy_trouble.empty()) log_.warn(channel::ErrorKind::kCheckpoint, current_.copy_trouble);
   if (!error) {
+    if (setting_.folder.empty()) return;
     log_.checkpoint(current_.step, current_.result.path.string(), current_.result.bytes, current_.pause_s, current_.write_s);
     if (!current_.result.note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, current_.result.note);
     measure(current_.write_s);

@@ -1,17 +1,19 @@
 // When a checkpoint is due and what happens when one is written: rank 0 alone does it, the others meet it again in the next
-// all-reduce. Training stands still for a copy of the state in host memory, and a thread writes that copy while training goes
-// on; one save at a time. A save that fails is reported and training goes on with the older checkpoints, unless it is the
-// run's last.
+// all-reduce. Where nodes keep copies on their own disks, one worker of each writes the same checkpoint there. Training stands
+// still for a copy of the state in host memory, and a thread writes that copy while training goes on; one save at a time. A
+// save that fails is reported and training goes on with the older checkpoints, unless it is the run's last.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "common/config/train_config.hpp"
 #include "trainer/checkpoint/background_task.hpp"
 #include "trainer/checkpoint/host_copy.hpp"
+#include "trainer/checkpoint/local_copies.hpp"
 #include "trainer/checkpoint/writer_claim.hpp"
 #include "trainer/evaluate.hpp"
 #include "trainer/failure_history.hpp"
@@ -25,8 +27,9 @@ namespace ddprun::trainer {
 class Checkpointing {
  public:
   struct Setting {
-    std::filesystem::path folder;
+    std::filesystem::path folder;  // the run directory's; empty for a rank that writes a copy only
     CheckpointConfig config;
+    std::filesystem::path local_copies{};  // of this run on this machine (local_copies.hpp); empty: none is asked for
     WriterClaim::Generation generation{};
     HostCopy::Source source{};  // where the training state is
     FailureHistory history{};   // of the run so far; needed for "every": "auto" only
@@ -44,8 +47,11 @@ class Checkpointing {
   void evaluated(std::int64_t step, const Evaluation& result);
 
   // Whether one is due when `step` steps are finished. Times count from the last save or the start, and wait for a save in
-  // flight; steps don't wait, so that the same steps are saved whatever the disk does.
+  // flight; steps don't wait, so that the same steps are saved whatever the disk does. Where nodes write copies, the time is
+  // rank 0's word (asks()), which all of them hear at the same step (order()).
   bool due(std::int64_t step) const;
+  bool asks() const { return !setting_.local_copies.empty() && !setting_.folder.empty() && due_by_time(); }
+  void order() { ordered_ = true; }
 
   enum class Need {
     kUseful,    // in the background unless the config says otherwise; a failure is a warning
@@ -71,9 +77,13 @@ class Checkpointing {
     double pause_s = 0;
     double write_s = 0;
     SaveResult result{};
+    std::string copy_trouble{};  // why this node has no copy of it; empty when it has one or wants none
   };
 
+  bool due_by_time() const;
   void write(const CheckpointState& state);
+  void write_copy(const CheckpointState& state);
+  void write_to_run_directory(const CheckpointState& state, Clock::time_point begin);
   void report(const std::exception_ptr& error, Need need);
   void wait_and_report();
   std::optional<CheckpointState> host_copy_of(const CheckpointState& live);
@@ -85,6 +95,8 @@ class Checkpointing {
   RunLog& log_;
   Status& status_;
   WriterClaim claim_;
+  std::optional<OwnCopy> own_copy_;
+  bool ordered_ = false;  // and not yet saved
   HostCopy host_copy_;
   bool copy_refused_ = false;  // there was no memory for one
   Clock::time_point started_ = Clock::now();

@@ -1,53 +1,132 @@
 #include "trainer/resume.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <limits>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "common/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/visible_checkpoints.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::int64_t kNone = -1;
+using Copy = VisibleCheckpoints::Copy;
+using Which = VisibleCheckpoints::Which;
 
-// Newest step of at most `bound` that is valid here.
-std::int64_t newest_valid(const std::vector<Candidate>& candidates, std::int64_t bound) {
-  for (const Candidate& candidate : candidates) {
-    if (candidate.problem.empty() && candidate.step <= bound) return candidate.step;
+constexpr std::int64_t kNone = VisibleCheckpoints::kNone;
+
+struct Agreed {
+  std::int64_t step = kNone;
+  std::string content;  // of every rank's copy
+};
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  for (std::size_t end = 0; !text.empty(); text.remove_prefix(end + 1)) {
+    end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
   }
-  return kNone;
+  return lines;
 }
 
-std::string names_of(const std::vector<Candidate>& candidates) {
+// Which of rank 0's contents of that step all ranks have; empty when there is none. Collective.
+std::string common_content(VisibleCheckpoints& seen, std::int64_t step, const Peers& peers) {
+  std::string own;
+  for (const std::string& content : seen.contents_of(step)) own += content + '\n';
+  const std::vector<std::string> contents = lines_of(peers.from_rank_0(own));
+  if (contents.empty()) return {};
+  std::vector<std::int64_t> have;
+  for (const std::string& content : contents) have.push_back(seen.find(step, content) != nullptr ? 1 : 0);
+  peers.smallest_of_each(have);
+  const auto common = std::find(have.begin(), have.end(), 1);
+  return common == have.end() ? std::string() : contents[static_cast<std::size_t>(common - have.begin())];
+}
+
+// Each turn lowers the bound, at most once per checkpoint that some rank lacks. Collective.
+Agreed agree(VisibleCheckpoints& seen, const Peers& peers) {
+  for (std::int64_t bound = std::numeric_limits<std::int64_t>::max();;) {
+    const std::int64_t step = peers.smallest(seen.newest_valid(bound));
+    if (step == kNone) return {};
+    if (const std::string content = common_content(seen, step, peers); !content.empty()) return {step, content};
+    bound = step - 1;
+  }
+}
+
+std::string names_of(const std::vector<Copy>& copies) {
   std::string names;
-  for (const Candidate& candidate : candidates) {
+  for (const auto& [candidate, local, verified] : copies) {
     names += "\n  " + candidate.path.string() + ": " +
              (candidate.problem.empty() ? "valid here, but not for all ranks" : candidate.problem);
   }
   return names;
 }
 
-// Renames the published checkpoints of steps past `step`, so that this run never mistakes them for its own.
-void supersede_after(const std::filesystem::path& checkpoints, std::int64_t step, const std::vector<Candidate>& candidates,
-                     const Warn& warn) {
-  bool moved = false;
-  for (const Candidate& candidate : candidates) {
-    if (candidate.step <= step || !std::filesystem::exists(candidate.path))
-      continue;  // bad ones may have been set aside by now
-    std::filesystem::path target = candidate.path.string() + ".superseded";
-    for (int n = 2; std::filesystem::exists(target); ++n) target = candidate.path.string() + ".superseded-" + std::to_string(n);
-    std::filesystem::rename(candidate.path, target);
-    warn(candidate.path.string() + " is past the step this run starts from; renamed to " + target.filename().string());
-    moved = true;
-  }
-  if (!moved) return;
-  // `latest` must not name what is no longer there. It is only a convenience: the next save points it to the newest again.
+// `latest` must not name what is no longer there. It is only a convenience: the next save points it to the newest again.
+void drop_dangling_latest(const std::filesystem::path& checkpoints) {
   const std::filesystem::path latest = checkpoints / "latest";
   std::error_code none;
   if (std::filesystem::is_symlink(latest, none) && !std::filesystem::exists(latest, none))
     std::filesystem::remove(latest, none);
+}
+
+void supersede(const std::filesystem::path& path, const Warn& warn) {
+  std::filesystem::path target = path.string() + ".superseded";
+  for (int n = 2; std::filesystem::exists(target); ++n) target = path.string() + ".superseded-" + std::to_string(n);
+  std::filesystem::rename(path, target);
+  warn(path.string() + " is not what this run goes on from; renamed to " + target.filename().string());
+  drop_dangling_latest(path.parent_path());
+}
+
+// Takes what is bad out of the way, and what is valid here, but not what the others go on from: saved again, its step would be
+// "already published". On a node's own disk another node of the same machine may do the same at the same time.
+void clear_away(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
+  for (const auto& [candidate, local, verified] : copies) {
+    const bool other = candidate.step > agreed.step || (candidate.step == agreed.step && candidate.content != agreed.content);
+    try {
+      if (!candidate.problem.empty()) {
+        const std::filesystem::path aside = set_aside(candidate);
+        warn("checkpoint " + candidate.path.string() + " is bad: " + candidate.problem + "; set aside as " +
+             aside.filename().string());
+      } else if (other) {
+        supersede(candidate.path, warn);
+      }
+    } catch (const std::system_error& error) {
+      if (!local) throw;
+      if (error.code() != std::errc::no_such_file_or_directory) warn(error.what());
+    }
+  }
+}
+
+// Of the run directory; a copy on a node's own disk has none that anybody looks at.
+void mend_latest_of(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
+  for (const auto& [candidate, local, verified] : copies) {
+    if (candidate.step != agreed.step || candidate.content != agreed.content) continue;
+    try {
+      mend_latest(candidate.path);
+    } catch (const std::system_error& error) {
+      warn(std::string(error.what()) + "; it is for people only, and the run goes on");
+    }
+    return;
+  }
+  warn("the run directory has no valid checkpoint of step " + std::to_string(agreed.step) +
+       ": the run goes on from the copies on the nodes' own disks");
+}
+
+// A start from an earlier step than the newest, or from nothing.
+void clear_away_after(std::int64_t step, const CheckpointPlaces& places, const Peers& peers, const Warn& warn) {
+  VisibleCheckpoints seen(places);
+  for (const auto& [candidate, local, verified] : seen.listed()) {
+    if (candidate.step <= step || !(local ? places.mends_local : peers.rank() == 0)) continue;
+    try {
+      supersede(candidate.path, warn);
+    } catch (const std::system_error& error) {
+      if (!local || error.code() != std::errc::no_such_file_or_directory) throw;
+    }
+  }
 }
 
 ResumeFrom checkpoint_at(const std::filesystem::path& path, const Peers& peers) {
@@ -61,56 +140,40 @@ ResumeFrom checkpoint_at(const std::filesystem::path& path, const Peers& peers) 
 
 }  // namespace
 
-std::optional<ResumeFrom> agree_on_checkpoint(const std::filesystem::path& checkpoints, const Peers& peers, const Warn& warn) {
-  const std::vector<Candidate> candidates = inspect_checkpoints(checkpoints);
-  if (peers.largest(static_cast<std::int64_t>(candidates.size())) == 0) return std::nullopt;
-
-  // Each turn lowers the bound, at most once per checkpoint that some rank lacks.
-  std::int64_t agreed = kNone;
-  for (std::int64_t bound = std::numeric_limits<std::int64_t>::max();; bound = agreed - 1) {
-    agreed = peers.smallest(newest_valid(candidates, bound));
-    if (agreed == kNone) break;
-    const bool have = newest_valid(candidates, agreed) == agreed;
-    if (peers.smallest(have ? 1 : 0) == 1) break;
-  }
-  if (agreed == kNone) {
+std::optional<ResumeFrom> agree_on_checkpoint(const CheckpointPlaces& places, const Peers& peers, const Warn& warn) {
+  VisibleCheckpoints seen(places);
+  if (places.mends_local && !seen.trouble().empty()) warn(seen.trouble() + "; copies on this node's disk are not looked at");
+  if (peers.largest(seen.count()) == 0) return std::nullopt;
+  const Agreed agreed = agree(seen, peers);
+  if (agreed.step == kNone) {
     throw BadCheckpointError(
-        "no checkpoint in " + checkpoints.string() +
-        " can be used, and starting over would lose the run:" + names_of(candidates) +
+        "no checkpoint in " + places.run_directory.string() +
+        " can be used, and starting over would lose the run:" + names_of(seen.verified(Which::kAll)) +
         "\nRestore one of them, or start anew with --fresh (which keeps the old directory under another name)");
   }
-
-  const Candidate* chosen = nullptr;
-  for (const Candidate& candidate : candidates) {
-    if (candidate.step == agreed && candidate.problem.empty()) chosen = &candidate;
-    if (candidate.problem.empty() || peers.rank() != 0) continue;
-    const std::filesystem::path aside = set_aside(candidate);
-    warn("checkpoint " + candidate.path.string() + " is bad: " + candidate.problem + "; set aside as " +
-         aside.filename().string());
-  }
-  // A newer one that is valid here but not for all ranks would be "already published" when its step is saved again, and is not
-  // what the others go on from.
+  const ResumeFrom chosen{agreed.step, seen.find(agreed.step, agreed.content)->candidate.path};
+  if (places.mends_local) clear_away(seen.verified(Which::kLocal), agreed, warn);
   if (peers.rank() == 0) {
-    supersede_after(checkpoints, agreed, candidates, warn);
-    try {
-      mend_latest(chosen->path);
-    } catch (const std::system_error& error) {
-      warn(std::string(error.what()) + "; it is for people only, and the run goes on");
-    }
+    const std::vector<Copy> copies = seen.verified(Which::kRunDirectory);
+    clear_away(copies, agreed, warn);
+    mend_latest_of(copies, agreed, warn);
   }
-  return ResumeFrom{agreed, chosen->path};
+  return chosen;
 }
 
-std::optional<ResumeFrom> choose_resume(const Options& options, int restart_count, const std::filesystem::path& checkpoints,
+std::optional<ResumeFrom> choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places,
                                         const Peers& peers, const Warn& warn) {
-  if (options.resume == Options::Resume::kAuto || restart_count > 0) {
-    auto newest = agree_on_checkpoint(checkpoints, peers, warn);
-    if (newest || options.resume != Options::Resume::kPath) return newest;
+  // Agents of other nodes may have been started with other words; --fresh is rank 0's alone.
+  const bool never = peers.from_rank_0(options.resume == Options::Resume::kNever ? "never" : "") == "never";
+  const bool path = !never && options.resume == Options::Resume::kPath;
+  if ((!never && !path) || restart_count > 0) {
+    auto newest = agree_on_checkpoint(places, peers, warn);
+    if (newest || !path) return newest;
     return checkpoint_at(options.resume_from, peers);  // failed before its first save
   }
   std::optional<ResumeFrom> start;
-  if (options.resume == Options::Resume::kPath) start = checkpoint_at(options.resume_from, peers);
-  if (peers.rank() == 0) supersede_after(checkpoints, start ? start->step : kNone, inspect_checkpoints(checkpoints), warn);
+  if (path) start = checkpoint_at(options.resume_from, peers);
+  clear_away_after(start ? start->step : kNone, places, peers, warn);
   peers.meet();  // before anybody looks at the folder again
   return start;
 }

@@ -11,6 +11,7 @@
 
 #include "trainer/options.hpp"
 #include "trainer/peers.hpp"
+#include "trainer/visible_checkpoints.hpp"
 
 namespace ddprun::trainer {
 
@@ -21,14 +22,15 @@ struct ResumeFrom {
   std::filesystem::path path;
 };
 
-// Collective. nullopt: there are no checkpoints, start anew. Rank 0 sets bad ones aside and tells `warn`. Throws
-// BadCheckpointError on all ranks when there are checkpoints but none that all ranks can read.
-std::optional<ResumeFrom> agree_on_checkpoint(const std::filesystem::path& checkpoints, const Peers& peers, const Warn& warn);
+// Collective. Ranks may read it from different places: what they agree on is the step and the content. nullopt: there are no
+// checkpoints, start anew. Rank 0 sets bad ones of the run directory aside, and one rank of each node those on its own disk,
+// and tells `warn`. Throws BadCheckpointError on all ranks when there are checkpoints but none that all ranks can read.
+std::optional<ResumeFrom> agree_on_checkpoint(const CheckpointPlaces& places, const Peers& peers, const Warn& warn);
 
-// Collective. What --resume asks for. `never` and a path hold for the first start only: after a restart within the job
-// (restart_count > 0) the run goes on from what it has saved since. Checkpoints of steps past the starting point would be taken
-// for this run's then, so rank 0 renames them to step-N.superseded.
-std::optional<ResumeFrom> choose_resume(const Options& options, int restart_count, const std::filesystem::path& checkpoints,
+// Collective. What --resume asks for; `never` is rank 0's to say. `never` and a path hold for the first start only: after a
+// restart within the job (restart_count > 0) the run goes on from what it has saved since. Checkpoints of steps past the
+// starting point would be taken for this run's then, so they are renamed to step-N.superseded.
+std::optional<ResumeFrom> choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places,
                                         const Peers& peers, const Warn& warn);
 
 }  // namespace ddprun::trainer

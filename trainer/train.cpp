@@ -82,10 +82,15 @@ std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work
   return wants_loss ? std::optional(own_loss) : std::nullopt;
 }
 
-// The mean over the global batch, from every rank's part of it. Throws DivergedError on all ranks alike, naming the first one
-// whose loss is not a number.
-double global_loss(double own, std::int64_t step, const Peers& peers) {
-  std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 1, 0.0);
+struct GlobalFigures {
+  double loss = 0;           // the mean over the global batch, from every rank's part of it
+  bool save_is_due = false;  // rank 0's clock says so; who else writes hears of it here, since this is exchanged anyway
+};
+
+// Throws DivergedError on all ranks alike, naming the first one whose loss is not a number.
+GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, const Peers& peers) {
+  std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 2, 0.0);
+  sums.back() = asks_for_save ? 1.0 : 0.0;
   const auto bad_here = static_cast<std::size_t>(peers.rank()) + 1;
   sums[bad_here] = std::isfinite(own) ? 0.0 : 1.0;
   sums[0] = std::isfinite(own) ? own : 0.0;
@@ -94,7 +99,7 @@ double global_loss(double own, std::int64_t step, const Peers& peers) {
     if (sums[static_cast<std::size_t>(rank) + 1] == 0.0) continue;
     diverged(step, rank);
   }
-  return sums[0];
+  return {.loss = sums[0], .save_is_due = sums.back() > 0};
 }
 
 // One optimizer step over one global batch.
@@ -109,7 +114,8 @@ void train_step(TrainingState& state, Workspace& work) {
   arm_backward_fault(state, work);
   const std::optional<double> own_loss = accumulate_gradients(state, work, share, logs);
   work.status.at(channel::Stage::kLoss);
-  const double loss = own_loss ? global_loss(*own_loss, state.step, work.peers) : 0.0;
+  const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
+  const GlobalFigures figures = own_loss ? global_figures(*own_loss, asks_for_save, state.step, work.peers) : GlobalFigures{};
 
   if (config.clip_grad_norm > 0) clip_grad_norm(work.clipped, config.clip_grad_norm);
   work.status.at(channel::Stage::kOptimizer);
@@ -120,11 +126,12 @@ void train_step(TrainingState& state, Workspace& work) {
   state.optimizer->step(lr);
   end_step(state);
   if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
-  if (logs) state.figures = StepFigures{state.step, loss, lr};
+  if (logs) state.figures = StepFigures{state.step, figures.loss, lr};
+  if (figures.save_is_due && work.checkpointing) work.checkpointing->order();
   work.status.reach(state.step, work.length.epoch_of(state.step));
   if (work.ledger) work.ledger->write(state.step, share.epoch, share.position, share.samples);
   if (logs) {
-    work.log.step(state.step, loss, lr);
+    work.log.step(state.step, figures.loss, lr);
   } else {
     work.log.heartbeat(state.step);
   }
@@ -182,7 +189,7 @@ void follow_step(TrainingState& state, Workspace& work) {
   }
 }
 
-// Rank 0 saves; nobody leaves before that is published.
+// Rank 0 saves, and who keeps a copy for its node; nobody leaves before that is published.
 void save_last(const TrainingState& state, Workspace& work) {
   if (work.checkpointing) save(state, work, Checkpointing::Need::kRequired);
   work.status.at(channel::Stage::kMeeting);

@@ -27,6 +27,7 @@
 #include "common/run_directory.hpp"
 #include "common/run_lock.hpp"
 #include "common/version.hpp"
+#include "trainer/checkpoint/local_copies.hpp"
 #include "trainer/data/sampler.hpp"
 #include "trainer/failure.hpp"
 #include "trainer/failure_history.hpp"
@@ -113,6 +114,7 @@ class Worker {
   void prepare_workspace();
   void open_ledger();
   void keep_history();
+  CheckpointPlaces checkpoint_places() const;
   Checkpointing::Setting checkpoint_setting() const;
   int finish(Outcome outcome);
   Warn warn();
@@ -369,7 +371,7 @@ void Worker::prepare_state() {
     return;
   }
 
-  const auto from = choose_resume(options_, generation_, directory_.layout.checkpoints(), *peers_, warn());
+  const auto from = choose_resume(options_, generation_, checkpoint_places(), *peers_, warn());
   std::string differences;
   if (from) {
     const CheckpointState saved = load_checkpoint(from->path);
@@ -437,14 +439,13 @@ void Worker::prepare_workspace() {
   const auto state = state_is_survivors_ ? DataParallel::State::kEqual : DataParallel::State::kRank0s;
   work_->parallel =
       std::make_unique<DataParallel>(state_.parameters, state_.buffers, group_, config_.ddp, state_.bucket_order, state);
-  if (peers_->rank() == 0) {
-    if (!work_->checkpointing) {
-      work_->checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(), faults_, *log_, status_);
-      work_->checkpointing->begin();
-      if (state_.evaluation) work_->checkpointing->evaluated(state_.evaluation->step, state_.evaluation->result);
-    }
-    if (config_.data.ledger) cut_ledger(directory_.layout.ledger(), state_.step, ledger_warn());
+  const bool writes_copy = environment_.local_rank == 0 && !config_.checkpoint.local_dir.empty();
+  if ((peers_->rank() == 0 || writes_copy) && !work_->checkpointing) {
+    work_->checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(), faults_, *log_, status_);
+    work_->checkpointing->begin();
+    if (state_.evaluation) work_->checkpointing->evaluated(state_.evaluation->step, state_.evaluation->result);
   }
+  if (peers_->rank() == 0 && config_.data.ledger) cut_ledger(directory_.layout.ledger(), state_.step, ledger_warn());
   if (config_.data.ledger) open_ledger();
   if (agent_) agent_->send(channel::Regrouped{.generation = generation_, .step = state_.step});
 }
@@ -466,10 +467,22 @@ void Worker::open_ledger() {
   }
 }
 
+CheckpointPlaces Worker::checkpoint_places() const {
+  CheckpointPlaces places{.run_directory = directory_.layout.checkpoints()};
+  if (config_.checkpoint.local_dir.empty()) return places;
+  places.local_copies = local_copies_of(config_.checkpoint.local_dir, directory_.layout.root, config_digest(config_));
+  places.mends_local = environment_.local_rank == 0;
+  return places;
+}
+
 Checkpointing::Setting Worker::checkpoint_setting() const {
-  Checkpointing::Setting setting{.folder = directory_.layout.checkpoints(),
-                                 .config = config_.checkpoint,
-                                 .generation = {.term = read_run_term(directory_.layout.root), .restart = generation_}};
+  const CheckpointPlaces places = checkpoint_places();
+  Checkpointing::Setting setting{.folder = {}, .config = config_.checkpoint};
+  if (places.mends_local) setting.local_copies = places.local_copies;
+  if (peers_->rank() == 0) {
+    setting.folder = places.run_directory;
+    setting.generation = {.term = read_run_term(directory_.layout.root), .restart = generation_};
+  }
   if (device_->is_cuda()) {
     setting.source = {.on_device = true, .synchronize = [device = device_->index()] { cuda_module()->synchronize(device); }};
   }

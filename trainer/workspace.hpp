@@ -39,7 +39,7 @@ struct Workspace {
   std::unique_ptr<DataParallel> parallel{};
   std::unique_ptr<Loader> loader{};
   std::unique_ptr<Ledger> ledger{};                // when asked for
-  std::unique_ptr<Checkpointing> checkpointing{};  // rank 0
+  std::unique_ptr<Checkpointing> checkpointing{};  // rank 0, and who writes a copy for its node
   // The state comes from survivors of a loss: what belongs to its last step may not be done.
   bool regrouped = false;
 };

@@ -93,6 +93,7 @@ class ConfigReader {
     check_rules();
     make_absolute(config_.data.dir, "/data/dir", base);
     make_absolute(config_.model.init, "/model/init", base);
+    make_absolute(config_.checkpoint.local_dir, "/checkpoint/local_dir", base);
     throw_problems();
     if (!given("/optimizer/weight_decay")) {
       config_.optimizer.weight_decay = config_.optimizer.type == OptimizerConfig::Type::kAdamw ? 0.01 : 0.0;
@@ -285,6 +286,11 @@ class ConfigReader {
       if (c.checkpoint.every != CheckpointConfig::Every::kAuto || !set || !all_good({"/checkpoint/every", interval})) continue;
       add(interval, Part::kValue,
           "expected 0 or nothing beside \"every\": \"auto\", which chooses the time by itself (" + std::string(interval) + ")");
+    }
+    if (const std::string& local = c.checkpoint.local_dir; !local.empty() && local.front() != '/') {
+      add("/checkpoint/local_dir", Part::kValue,
+          "expected an absolute path, since it names a folder on each node's own disk, found " + shown(local) +
+              " (/checkpoint/local_dir)");
     }
     if (c.data.mean.has_value() != c.data.std.has_value() && all_good({"/data/mean", "/data/std"})) {
       const std::string found = c.data.mean ? "mean" : "std", missing = c.data.mean ? "std" : "mean";

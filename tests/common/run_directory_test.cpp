@@ -305,5 +305,22 @@ TEST(RunDirectory, AFolderThatTakesNoFiles) {
   EXPECT_TRUE(message.ends_with("; mend that or choose another --run-dir")) << message;
 }
 
+// They are there for the case that the run directory is lost.
+TEST(RunDirectory, LocalCopiesInsideAreRefusedBeforeAnythingIsMade) {
+  const TemporaryFolder folder;
+  const auto with_copies_in = [](const std::filesystem::path& path) {
+    return config_with({"checkpoint.local_dir=" + path.string()});
+  };
+  std::filesystem::create_directory(folder / "real");
+  std::filesystem::create_directory_symlink(folder / "real", folder / "link");
+  for (const char* inside : {"real/run", "real/run/checkpoints", "link/run/x", "real/other/../run"}) {
+    EXPECT_NE(refused_folder(folder / "real/run", with_copies_in(folder / inside)).find("is in the run directory"),
+              std::string::npos)
+        << inside;
+    EXPECT_FALSE(std::filesystem::exists(folder / "real/run"));
+  }
+  for (const char* beside : {"real", "real/run-2", "copies"}) opened(folder / "real/run", with_copies_in(folder / beside));
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -91,6 +91,7 @@ TEST_F(PlanTest, AConfigStartsTheTrainer) {
   const std::string run = (folder_ / "runs/small").string();
   EXPECT_EQ(p.kind, Plan::Kind::kTrain);
   EXPECT_EQ(p.command, (Words{"/opt/ddptrain", "--run-dir", run, "--resume", "auto", run + "/config.json"}));
+  EXPECT_EQ(plan({"--fresh", "train.json"}).command[4], "never");  // nor from copies on the nodes' own disks
   EXPECT_EQ(p.nproc_per_node, 1);
   EXPECT_EQ(p.max_restarts, 3);
   EXPECT_TRUE(p.refill_by_progress);

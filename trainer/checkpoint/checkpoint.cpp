@@ -226,7 +226,7 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
   try {
     manifest = verify(published.path);
   } catch (const UsageError& problem) {
-    set_aside({.step = published.step, .path = published.path, .problem = problem.what()});
+    set_aside({.step = published.step, .path = published.path, .problem = problem.what(), .content = {}});
     return std::nullopt;
   }
   // Of another training state, for example another world size: its tensors are right for what its manifest says, so both stay.
@@ -264,17 +264,27 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
   return result;
 }
 
-std::vector<Candidate> inspect_checkpoints(const fs::path& checkpoints_dir) {
+std::vector<Candidate> list_checkpoints(const fs::path& checkpoints_dir) {
   std::vector<Candidate> candidates;
-  for (const Published& published : newest_first(checkpoints_dir)) {
-    Candidate candidate{.step = published.step, .path = published.path, .problem = {}};
-    try {
-      verify(published.path);
-    } catch (const UsageError& problem) {
-      candidate.problem = problem.what();
-    }
-    candidates.push_back(std::move(candidate));
+  for (Published& published : newest_first(checkpoints_dir)) {
+    candidates.push_back({.step = published.step, .path = std::move(published.path), .problem = {}, .content = {}});
   }
+  return candidates;
+}
+
+void verify_checkpoint(Candidate& candidate) {
+  candidate.problem.clear();
+  candidate.content.clear();
+  try {
+    candidate.content = content_digest(verify(candidate.path));
+  } catch (const UsageError& problem) {
+    candidate.problem = problem.what();
+  }
+}
+
+std::vector<Candidate> inspect_checkpoints(const fs::path& checkpoints_dir) {
+  std::vector<Candidate> candidates = list_checkpoints(checkpoints_dir);
+  for (Candidate& candidate : candidates) verify_checkpoint(candidate);
   return candidates;
 }
 

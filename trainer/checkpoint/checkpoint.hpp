@@ -63,9 +63,15 @@ struct Candidate {
   std::int64_t step = 0;
   std::filesystem::path path;
   std::string problem;  // empty: every length and checksum of the manifest holds
+  std::string content;  // of a valid one: equal for copies of the same checkpoint (content_digest)
 };
 
-// All checkpoints of the folder, newest first, each verified in full. Changes nothing.
+// All checkpoints of the folder, newest first, not looked into; none where there is no such folder. Throws std::system_error
+// when it can't be listed.
+std::vector<Candidate> list_checkpoints(const std::filesystem::path& checkpoints_dir);
+// Verifies one in full and fills in what came of it. Changes nothing on the disk.
+void verify_checkpoint(Candidate& candidate);
+// Both at once, for all of the folder.
 std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoints_dir);
 
 // Renames a bad checkpoint out of the way (step-000000400.bad, .bad-2, ...); returns the new path. When `latest` pointed to it,

@@ -100,6 +100,15 @@ std::string encode_manifest(const Manifest& manifest) {
   return value.dump(2) + "\n";
 }
 
+std::string content_digest(const Manifest& manifest) {
+  json value = to_json(manifest);
+  for (const char* key : {"finished", "total_steps", "config_epochs", "config_max_steps", "intra_op_threads", "cpu_class",
+                          "torch_version", "evaluation"}) {
+    value.erase(key);
+  }
+  return checksum_of(value);
+}
+
 Manifest decode_manifest(const std::string& text) {
   try {
     json value = json::parse(text);

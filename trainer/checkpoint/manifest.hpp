@@ -25,6 +25,11 @@ std::string encode_manifest(const Manifest& manifest);
 // Throws UsageError with the problem alone; the caller knows the path.
 Manifest decode_manifest(const std::string& text);
 
+// Equal for two checkpoints that training goes on from to the same bits: a digest of the step, the files and what the rest of
+// the training state follows from. What the machine was and what the config says about the run's end are left out, which may
+// differ between copies.
+std::string content_digest(const Manifest& manifest);
+
 // True when both speak of the same training state and may differ only in what the config says about the run's end.
 bool same_training_state(const CheckpointState& a, const CheckpointState& b);
 // True when what the config says about the run's end is the same too.

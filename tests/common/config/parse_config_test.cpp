@@ -119,6 +119,9 @@ TEST(ParseConfig, ValuesOutOfRange) {
             "train.json:2:24: expected an array of two numbers, each from 0 to below 1, found [0.9] (/optimizer/betas)");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"mlp\", \"hidden\": []}"),
             "train.json:2:36: expected an array of 1 to 1000 integers, each from 1 to 1000000000, found [] (/model/hidden)");
+  EXPECT_EQ(refusal_of_keys("\"checkpoint\": {\"local_dir\": \"copies\"}"),
+            "train.json:2:29: expected an absolute path, since it names a folder on each node's own disk, found \"copies\" "
+            "(/checkpoint/local_dir)");
   EXPECT_EQ(refusal_of_keys("\"checkpoint\": {\"every\": \"auto\", \"every_steps\": 5}"),
             "train.json:2:48: expected 0 or nothing beside \"every\": \"auto\", which chooses the time by itself "
             "(/checkpoint/every_steps)");

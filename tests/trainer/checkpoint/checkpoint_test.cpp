@@ -210,9 +210,9 @@ TEST(SetAside, RenamesAndPointsLatestToTheNewestOther) {
   TemporaryFolder folder;
   for (const std::int64_t step : {100, 200}) save_checkpoint(folder.path(), sample_state(step), newest(9));
 
-  EXPECT_EQ(set_aside({200, folder / "step-000000200", "bad"}), folder / "step-000000200.bad");
+  EXPECT_EQ(set_aside({200, folder / "step-000000200", "bad", {}}), folder / "step-000000200.bad");
   EXPECT_EQ(latest(folder.path()), "step-000000100");
-  EXPECT_EQ(set_aside({100, folder / "step-000000100", "bad"}), folder / "step-000000100.bad");
+  EXPECT_EQ(set_aside({100, folder / "step-000000100", "bad", {}}), folder / "step-000000100.bad");
   EXPECT_FALSE(fs::exists(fs::symlink_status(folder / "latest")));
 }
 
@@ -220,7 +220,7 @@ TEST(SetAside, OverwritesNoEarlierOne) {
   TemporaryFolder folder;
   for (const char* expected : {"step-000000100.bad", "step-000000100.bad-2", "step-000000100.bad-3"}) {
     const SaveResult saved = save_checkpoint(folder.path(), sample_state(100), newest(9));
-    EXPECT_EQ(set_aside({100, saved.path, "bad"}).filename(), expected);
+    EXPECT_EQ(set_aside({100, saved.path, "bad", {}}).filename(), expected);
   }
 }
 

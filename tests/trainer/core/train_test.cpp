@@ -35,7 +35,7 @@ class TrainTest : public testing::Test {
     config_.batch_size = 8;
     config_.micro_batch_size = 3;
     config_.epochs = 2;
-    config_.checkpoint = {.every_steps = 4, .keep = 10};
+    config_.checkpoint = {.every_steps = 4, .keep = 10, .local_dir = {}};
     config_.log = {.every_steps = 1, .tensorboard = false};
     config_.data.classes = 4;
     config_.data.augment = {.crop_padding = 1, .flip = true};
@@ -62,7 +62,7 @@ class TrainTest : public testing::Test {
     const RunLength length = run_length(config_, set_.size());
     Result result;
     result.state = new_training_state(config_, {.channels = 1, .height = 8, .width = 8}, c10::kCPU);
-    const auto from = choose_resume({}, 0, layout.checkpoints(), peers, [](const std::string&) {});
+    const auto from = choose_resume({}, 0, {layout.checkpoints()}, peers, [](const std::string&) {});
     if (from) restore(result.state, load_checkpoint(from->path), length, from->path);
     log.open(layout, config_, length, result.state.step);
     Workspace work{
@@ -221,7 +221,7 @@ TEST_F(TrainTest, aDiskThatTakesNothingStopsSavingAndNotTraining) {
 
 TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
   config_.epochs = 4;
-  config_.checkpoint = {.keep = 1, .keep_best = 1, .best_by = CheckpointConfig::BestBy::kLoss};
+  config_.checkpoint = {.keep = 1, .keep_best = 1, .best_by = CheckpointConfig::BestBy::kLoss, .local_dir = {}};
   run("run");
   double best = std::numeric_limits<double>::infinity();
   std::int64_t best_step = 0;
@@ -269,7 +269,7 @@ TEST_F(TrainTest, theLinkToTheNewestIsMendedWhateverBecameOfIt) {
   for (const char* target : {"", "step-000000004", "nowhere"}) {
     std::filesystem::remove(checkpoints / "latest");
     if (*target != '\0') std::filesystem::create_symlink(target, checkpoints / "latest");
-    const auto from = agree_on_checkpoint(checkpoints, peers, [](const std::string&) {});
+    const auto from = agree_on_checkpoint({checkpoints}, peers, [](const std::string&) {});
     ASSERT_TRUE(from);
     EXPECT_EQ(from->step, 10) << target;
     EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-000000010") << target;
@@ -292,9 +292,9 @@ TEST_F(TrainTest, neverResumeKeepsOldCheckpointsUnderAnotherName) {
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   Options options;
   options.resume = Options::Resume::kNever;
-  EXPECT_FALSE(choose_resume(options, 0, checkpoints, peers, [](const std::string&) {}));
+  EXPECT_FALSE(choose_resume(options, 0, {checkpoints}, peers, [](const std::string&) {}));
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010.superseded"));
-  EXPECT_FALSE(agree_on_checkpoint(checkpoints, peers, [](const std::string&) {}));
+  EXPECT_FALSE(agree_on_checkpoint({checkpoints}, peers, [](const std::string&) {}));
 }
 
 TEST_F(TrainTest, resumingFromAnEarlierCheckpointHidesTheLaterOnes) {
@@ -304,10 +304,10 @@ TEST_F(TrainTest, resumingFromAnEarlierCheckpointHidesTheLaterOnes) {
   Options options;
   options.resume = Options::Resume::kPath;
   options.resume_from = checkpoints / "step-000000004";
-  const auto from = choose_resume(options, 0, checkpoints, peers, [](const std::string&) {});
+  const auto from = choose_resume(options, 0, {checkpoints}, peers, [](const std::string&) {});
   ASSERT_TRUE(from);
   EXPECT_EQ(from->step, 4);
-  const auto after_a_failure = choose_resume(options, 1, checkpoints, peers, [](const std::string&) {});
+  const auto after_a_failure = choose_resume(options, 1, {checkpoints}, peers, [](const std::string&) {});
   EXPECT_EQ(after_a_failure->step, 4);
 }
 
@@ -318,7 +318,7 @@ TEST_F(TrainTest, whenEveryCheckpointIsBadItRefusesToStartOver) {
     std::ofstream(checkpoints / step / "model.safetensors", std::ios::app) << 'x';
   }
   const Peers peers(nullptr, 0, 1, c10::kCPU);
-  EXPECT_THROW(agree_on_checkpoint(checkpoints, peers, [](const std::string&) {}), BadCheckpointError);
+  EXPECT_THROW(agree_on_checkpoint({checkpoints}, peers, [](const std::string&) {}), BadCheckpointError);
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010"));  // nothing was moved
 }
 
@@ -328,7 +328,7 @@ TEST_F(TrainTest, aBadNewestCheckpointIsSetAsideAndNamed) {
   std::ofstream(checkpoints / "step-000000010" / "model.safetensors", std::ios::app) << 'x';
   const Peers peers(nullptr, 0, 1, c10::kCPU);
   std::string said;
-  const auto from = agree_on_checkpoint(checkpoints, peers, [&](const std::string& text) { said += text; });
+  const auto from = agree_on_checkpoint({checkpoints}, peers, [&](const std::string& text) { said += text; });
   ASSERT_TRUE(from);
   EXPECT_EQ(from->step, 8);
   EXPECT_NE(said.find("step-000000010"), std::string::npos) << said;

@@ -1,0 +1,60 @@
+// What one rank sees of a run's checkpoints: those of the run directory, and copies on its node's own disk. A step may be there
+// several times, and copies of one step may differ (of a training that went on otherwise). Each is verified when it is first
+// asked about, the own disk's before those of the run directory, which may be far away. Used by resume.cpp.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/checkpoint.hpp"
+
+namespace ddprun::trainer {
+
+struct CheckpointPlaces {
+  std::filesystem::path run_directory;   // its folder of checkpoints
+  std::filesystem::path local_copies{};  // of this run on this machine (local_copies.hpp); empty: there are none
+  bool mends_local = false;              // this process sets aside what is bad there: one of each node
+};
+
+class VisibleCheckpoints {
+ public:
+  // Throws std::system_error when the run directory's can't be listed: nobody could tell whether there are any.
+  explicit VisibleCheckpoints(const CheckpointPlaces& places);
+
+  struct Copy {
+    Candidate candidate{};
+    bool local = false;
+    bool verified = false;
+  };
+
+  // Why copies on this node's disk can't be listed, which then count as not there; empty when they can.
+  const std::string& trouble() const { return trouble_; }
+
+  std::int64_t count() const { return static_cast<std::int64_t>(copies_.size()); }
+
+  static constexpr std::int64_t kNone = -1;
+  // Newest step of at most `bound` of which a copy is valid here, or kNone.
+  std::int64_t newest_valid(std::int64_t bound);
+  // What the valid copies of this step contain (Candidate::content), each once.
+  std::vector<std::string> contents_of(std::int64_t step);
+  // The one to read; null when this rank has none of that content.
+  const Copy* find(std::int64_t step, const std::string& content);
+
+  // All, verified or not.
+  const std::vector<Copy>& listed() const { return copies_; }
+  // All of one kind or of both, newest first, verified.
+  enum class Which { kRunDirectory, kLocal, kAll };
+  std::vector<Copy> verified(Which which);
+
+ private:
+  void add(const std::filesystem::path& folder, bool local);
+  void add_local(const std::filesystem::path& copies);
+  static void verify(Copy& copy);
+
+  std::vector<Copy> copies_;  // newest first, of one step the local ones first
+  std::string trouble_;
+};
+
+}  // namespace ddprun::trainer

@@ -36,10 +36,10 @@ class FaultReader {
 
  private:
   [[noreturn]] void refuse(std::string_view word) const {
-    throw UsageError(
-        where_ + ": '" + std::string(word) +
-        "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang|loop|stop|flip [rank=N|all] [step=N] [restart=N|any] "
-        "[phase=joining|step|backward|optimizer|saving|evaluating|exit] [above=SAMPLES, of oom]");
+    throw UsageError(where_ + ": '" + std::string(word) +
+                     "' is not understood; expected: kill|segv|exit=CODE|oom|nan|hang|loop|stop|flip|device [rank=N|all] "
+                     "[step=N] [restart=N|any] "
+                     "[phase=joining|step|backward|optimizer|saving|evaluating|exit] [above=SAMPLES, of oom]");
   }
 
   template <typename Integer>
@@ -78,6 +78,8 @@ class FaultReader {
       fault.kind = FaultKind::kStop;
     } else if (word == "flip") {
       fault.kind = FaultKind::kFlip;
+    } else if (word == "device") {
+      fault.kind = FaultKind::kDevice;
     } else if (word.starts_with("exit=")) {
       fault.kind = FaultKind::kExit;
       fault.exit_code = number<int>(word, word.substr(5));

@@ -5,7 +5,8 @@
 //
 // KIND: kill (SIGKILL to itself), segv, exit=CODE, oom (as an allocator that refuses), nan (the step's loss is not a number),
 // hang (the training thread waits for ever), loop (it computes for ever), stop (SIGSTOP to itself: of the whole process), flip
-// (one bit of one weight changes when that many steps are finished, and nobody is told).
+// (one bit of one weight changes when that many steps are finished, and nobody is told), device (a GPU's memory error that
+// nothing corrects, as CUDA tells of it).
 // `step` counts finished steps when it happens (default 0), `rank` is 0 by default, and `restart` names the process whose
 // TORCHELASTIC_RESTART_COUNT it is. PHASE: joining (before the group is made), step (default; at the start of that step),
 // backward (in the middle of its backward pass), optimizer (before its update), saving (in the middle of writing the first
@@ -20,7 +21,7 @@
 
 namespace ddprun {
 
-enum class FaultKind { kKill, kSegv, kExit, kOom, kNan, kHang, kLoop, kStop, kFlip };
+enum class FaultKind { kKill, kSegv, kExit, kOom, kNan, kHang, kLoop, kStop, kFlip, kDevice };
 enum class FaultPhase { kJoining, kStep, kBackward, kOptimizer, kSaving, kEvaluating, kExit };
 
 struct Fault {

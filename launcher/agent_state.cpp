@@ -9,6 +9,7 @@
 
 #include "common/exit_code.hpp"
 #include "common/signal_name.hpp"
+#include "launcher/device_failure.hpp"
 
 namespace ddprun {
 namespace {
@@ -544,7 +545,11 @@ void AgentState::end_round_of_member() {
     if (!known) report_failure(event.first);
     if (!verdict_) verdict_ = std::move(event);
   }
-  act(agent_action::ReportRoundOver{all_saved ? How::kSaved : How::kEnded});
+  agent_action::ReportRoundOver over{all_saved ? How::kSaved : How::kEnded};
+  const bool may_be_tried = settings_.restarts.rules.of_cause[static_cast<std::size_t>(Cause::kDevice)].has_value();
+  if (reported_ && reported_->cause == Cause::kDevice && !may_be_tried)
+    over.leaves_with = record_of(*reported_).status.as_exit_code();
+  act(over);
 }
 
 void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string& why) {
@@ -766,6 +771,12 @@ Failure AgentState::failure_of(int rank) const {
     const bool proven = worker.memory.proof == OomVerdict::Proof::kProven;
     failure.cause = proven ? Cause::kHostOutOfMemory : Cause::kSuspectedOutOfMemory;
     failure.message = worker.memory.message;
+  }
+  const bool said_why = failure.cause == Cause::kException || failure.cause == Cause::kLostPeer;
+  if (said_why && device_failure_in(failure.message)) {
+    const std::string device = worker.error ? worker.error->device : "of local rank " + std::to_string(rank);
+    failure.cause = Cause::kDevice;
+    failure.message = "device " + device + " has failed: " + failure.message;
   }
   if (blame(worker) == 3) failure.cause = Cause::kStopped;
   return failure;

@@ -212,6 +212,7 @@ struct ReportFailure {
 // Everything of the round is gone. Done: all workers ended well.
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
+  std::optional<int> leaves_with{};  // this node is of no more use: its own exit code
 };
 struct ReportSignal {
   int signal = 0;

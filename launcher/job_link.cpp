@@ -87,7 +87,7 @@ void JobLink::carry_out(const agent_action::ReportRoundOver& action) {
   if (action.how == How::kDone) {
     shell_.local(member_event::WorkersDone{port});
   } else {
-    shell_.local(member_event::WorkersEnded{action.how == How::kSaved, port});
+    shell_.local(member_event::WorkersEnded{action.how == How::kSaved, port, action.leaves_with});
   }
 }
 

@@ -29,6 +29,8 @@ const char* why_hopeless(Cause cause) {
       return "without a usable checkpoint a restart would fail again";
     case Cause::kStuck:
       return "a worker that cannot be killed holds what the next one would need";
+    case Cause::kDevice:
+      return "a GPU that failed is not tried again: hide it (CUDA_VISIBLE_DEVICES) or have it reset";
     case Cause::kExitCode:
     case Cause::kSignal:
     case Cause::kException:

@@ -63,6 +63,8 @@ const char* name_of(Cause cause) {
       return "hang";
     case Cause::kCorruptState:
       return "corrupt_state";
+    case Cause::kDevice:
+      return "device";
   }
   return "unknown";
 }

@@ -42,8 +42,9 @@ enum class Cause {
   kSuspectedOutOfMemory,  // SIGKILL from nowhere while memory was short
   kHang,
   kCorruptState,  // its training state is not that of the other ranks, although all did the same
+  kDevice,        // its GPU is broken or gone (device_failure.hpp)
 };
-inline constexpr Cause kLastCause = Cause::kCorruptState;
+inline constexpr Cause kLastCause = Cause::kDevice;
 
 const char* name_of(Cause cause);
 

@@ -267,6 +267,8 @@ void Coordinator::welcome(Peer& peer) {
 // ---- messages that concern presence ----
 
 void Coordinator::hear(Peer& peer, const Leave&) {
+  // What failed leaves with it, so there is nothing to judge: the others go on.
+  if (phase_ == Phase::kEnding && failure_ && failure_->cause == FailureCause::kDevice) members_changed_ = true;
   peer.departed = true;
   note_installed(peer);  // it votes for nobody any more
   const LinkId link = *peer.link;

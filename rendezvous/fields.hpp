@@ -16,7 +16,7 @@ inline constexpr Enum kLast{};
 template <>
 inline constexpr Workers kLast<Workers> = Workers::kDone;
 template <>
-inline constexpr FailureCause kLast<FailureCause> = FailureCause::kCorruptState;
+inline constexpr FailureCause kLast<FailureCause> = FailureCause::kDevice;
 template <>
 inline constexpr Refusal kLast<Refusal> = Refusal::kOver;
 template <>

@@ -56,7 +56,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
           report.skew_ns = skew_ns_;
           if (leader_) act(member_action::Send{leader_->link, std::move(report)});
         } else if constexpr (std::is_same_v<Event, member_event::WorkersEnded>) {
-          workers_ended(concrete.saved, false, concrete.master_port);
+          workers_ended(concrete.saved, false, concrete.master_port, concrete.leaves_with);
         } else if constexpr (std::is_same_v<Event, member_event::WorkersDone>) {
           workers_ended(true, true, concrete.master_port);
         } else if constexpr (std::is_same_v<Event, member_event::StopRequested>) {
@@ -333,7 +333,7 @@ void Member::stop_workers(StopReason reason, bool at_once, const std::string& wh
   act(member_action::StopWorkers{workers_round_, reason, at_once, why, std::move(failure)});
 }
 
-void Member::workers_ended(bool saved, bool done, std::uint16_t master_port) {
+void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with) {
   if (!has_workers()) return;
   if (master_port != 0) master_port_ = master_port;
   const bool were_running = workers_ == Workers::kRunning;
@@ -347,6 +347,10 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port) {
       finish(saved ? static_cast<int>(ExitCode::kPreempted) : 128 + stop_signal_, "stopped by a signal");
     }
     return;
+  }
+  if (leaves_with && (!leader_ || leader_->link != kSelfLink)) {  // a coordinator can't leave: the failure is judged then
+    if (leader_) act(member_action::Send{leader_->link, Leave{"it is of no more use"}});
+    return finish(*leaves_with, "this node leaves the job: a device of it has failed");
   }
   if (stop_signal_ != 0 && (!leader_ || leader_->link != kSelfLink)) {
     if (leader_) act(member_action::Send{leader_->link, Leave{"a signal"}});

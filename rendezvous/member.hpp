@@ -87,8 +87,9 @@ struct WorkersFailed {
 };
 // All of the round's workers and what they started are gone.
 struct WorkersEnded {
-  bool saved = false;             // after StopAndSave
-  std::uint16_t master_port = 0;  // held for the next round
+  bool saved = false;                // after StopAndSave
+  std::uint16_t master_port = 0;     // held for the next round
+  std::optional<int> leaves_with{};  // the node leaves the job for good, with that exit code
 };
 struct WorkersDone {  // the same, and all of them ended well
   std::uint16_t master_port = 0;
@@ -226,7 +227,7 @@ class Member {
   void hear(LinkId link, const VoteRequest& message);
   void hear(LinkId link, const StoreAnswer& message);
 
-  void workers_ended(bool saved, bool done, std::uint16_t master_port);
+  void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with = std::nullopt);
   void stop_requested(int signal);
   void tick();
   void look();

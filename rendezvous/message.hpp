@@ -115,7 +115,8 @@ enum class FailureCause : std::uint8_t {
   kHostOutOfMemory,
   kSuspectedOutOfMemory,
   kHang,
-  kCorruptState
+  kCorruptState,
+  kDevice
 };
 
 // A worker failed: the evidence that the restart policy judges. Steps are -1 where there are none.

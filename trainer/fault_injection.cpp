@@ -1,5 +1,6 @@
 #include "trainer/fault_injection.hpp"
 
+#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -108,6 +109,9 @@ void Faults::strike(const Armed& armed) {
     case FaultKind::kStop:
       ::kill(::getpid(), SIGSTOP);
       break;
+    case FaultKind::kDevice:  // as c10 throws it
+      throw c10::AcceleratorError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, 214,
+                                  "CUDA error: uncorrectable ECC error encountered");
     case FaultKind::kNan:
     case FaultKind::kFlip:
       break;

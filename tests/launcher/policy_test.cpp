@@ -76,7 +76,7 @@ TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
 }
 
 TEST(RestartPolicy, CausesThatNoRestartMends) {
-  for (const Cause cause : {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint}) {
+  for (const Cause cause : {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint, Cause::kDevice}) {
     FailedRound round = crashed_round(2);
     round.cause = cause;
     EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), 2) << name_of(cause);

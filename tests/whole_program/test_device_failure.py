@@ -1,0 +1,77 @@
+"""A GPU that breaks or goes away is no worker's fault and nothing that a restart mends: it is named, and its node is not tried again. What
+CUDA says is injected where a kernel would throw it, since no machine here breaks its memory on demand."""
+
+import json
+import pathlib
+
+import jobs
+import pytest
+from jobs import free_port
+
+ECC = "CUDA error: uncorrectable ECC error encountered"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+def test_a_broken_device_is_named_and_not_tried_again(ddprun_bin, data, tmp_path, run_dir):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, "--chaos", "device rank=1 step=10", config])
+    assert done.returncode == 1, done.stderr
+    report = jobs.report(run_dir)
+    first = report["rounds"][0]["first_cause"]
+    assert (first["cause"], first["rank"], first["step"]) == ("device", 1, 10)
+    assert first["message"] == f"device cpu has failed: {ECC}"
+    assert len(report["rounds"]) == 1 and report["restarts"]["used"] == 0
+    assert "a GPU that failed is not tried again: hide it (CUDA_VISIBLE_DEVICES) or have it reset" in done.stderr
+
+
+def test_a_policy_may_try_it_again(ddprun_bin, data, tmp_path, run_dir):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data))
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"causes": {"device": 1}}), encoding="utf-8")
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, "--restart-policy", policy,
+                     "--chaos", "device rank=1 step=10", config])
+    assert done.returncode == 0, done.stderr
+    assert jobs.report(run_dir)["failures"] == {"device": 1}
+
+
+@pytest.mark.parametrize("message,cause,rounds", [
+    (f"RuntimeError: {ECC}\nCUDA kernel errors might be asynchronously reported at some other API call", "device", 1),
+    ("RuntimeError: CUDA error: an illegal memory access was encountered", "exception", 2)])
+def test_a_python_program_says_so_as_well(ddprun_bin, tmp_path, run_dir, message, cause, rounds):
+    script = tmp_path / "breaks.py"
+    script.write_text("import json, os, sys\n"
+                      f"json.dump({{'message': {message!r}, 'timestamp': 10}}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\n"
+                      "sys.exit(3)\n", encoding="utf-8")
+    done = jobs.run([ddprun_bin, "--max-restarts", 1, "--run-dir", run_dir, script])
+    assert done.returncode == 3, done.stderr
+    report = jobs.report(run_dir)
+    assert [r["first_cause"]["cause"] for r in report["rounds"]] == [cause] * rounds
+    assert ("device of local rank 0 has failed: " in report["rounds"][0]["first_cause"]["message"]) == (cause == "device")
+
+
+def train_on_two(nodes, data, tmp_path, broken: int) -> list[int]:
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=3))
+    command = ["--nnodes", "1:2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", free_port(),
+               "--run-dir", tmp_path / "run", "--chaos", f"device rank={broken} step=10", config]
+    nodes.start(*command)
+    nodes.until_said(0, "coordinates the job")
+    nodes.start(*command)
+    return nodes.wait()
+
+
+def test_its_node_leaves_and_the_other_goes_on(nodes, data, tmp_path, ddptrain_bin):
+    assert train_on_two(nodes, data, tmp_path, broken=1) == [0, 1], nodes.all_text()
+    assert f"device cpu has failed: {ECC}" in nodes.text(1)
+    assert "this node leaves the job: a device of it has failed" in nodes.text(1)
+    assert "1 node, 1 worker" in nodes.text(0)
+    jobs.assert_each_sample_once(tmp_path / "run", epochs=3)
+
+
+def test_on_the_coordinators_node_it_ends_the_job(nodes, data, tmp_path, ddptrain_bin):
+    assert train_on_two(nodes, data, tmp_path, broken=0) == [1, 1], nodes.all_text()
+    for number in range(2):
+        assert "a GPU that failed is not tried again" in nodes.text(number)

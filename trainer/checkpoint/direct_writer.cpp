@@ -18,7 +18,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Large enough for a disk to be as fast as it can be, and two of them stay in a processor's last cache.
+// Large enough for a disk to be as fast as it can be, and a few of them stay in a processor's last cache.
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 constexpr std::size_t kBlock = 4096;  // the largest that disks ask for
 
@@ -28,12 +28,16 @@ bool set_direct(int fd, bool on) {
   return ::fcntl(fd, F_SETFL, flags ^ O_DIRECT) == 0;
 }
 
-// Some file systems take the flag and refuse the writes: then they go the usual way.
+// Some file systems take the flag and refuse the writes: then they go the usual way. Several threads may find that out.
 void write_at(int fd, const std::filesystem::path& file, std::string_view bytes, std::int64_t offset) {
+  bool refused = false;
   while (!bytes.empty()) {
     const ssize_t put = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0 && errno == EINVAL && set_direct(fd, false)) continue;
+    if (put < 0 && errno == EINVAL && !std::exchange(refused, true)) {
+      set_direct(fd, false);
+      continue;
+    }
     if (put < 0) throw std::system_error(errno, std::generic_category(), "cannot write " + file.string());
     bytes.remove_prefix(static_cast<std::size_t>(put));
     offset += put;
@@ -53,8 +57,7 @@ DirectWriter::Buffer DirectWriter::new_buffer() {
   return Buffer(static_cast<char*>(mapped));
 }
 
-DirectWriter::DirectWriter(int fd, std::filesystem::path file)
-    : fd_(fd), file_(std::move(file)), buffers_{new_buffer(), new_buffer()} {}
+DirectWriter::DirectWriter(int fd, std::filesystem::path file) : fd_(fd), file_(std::move(file)) {}
 
 DirectWriter::~DirectWriter() = default;
 
@@ -65,32 +68,33 @@ bool DirectWriter::switch_on(int fd) {
 void DirectWriter::write(std::string_view bytes) {
   while (!bytes.empty()) {
     const std::size_t count = std::min(bytes.size(), kBufferBytes - filled_);
-    std::memcpy(buffers_[filling_].get() + filled_, bytes.data(), count);
+    std::memcpy(parts_[filling_].buffer.get() + filled_, bytes.data(), count);
     filled_ += count;
     bytes.remove_prefix(count);
     if (filled_ == kBufferBytes) hand_over();
   }
 }
 
-// The other buffer is free when the disk has it.
+// The next buffer is free when the disk has it.
 void DirectWriter::hand_over() {
-  wait_for_disk();
-  disk_.start([fd = fd_, file = file_, bytes = std::string_view(buffers_[filling_].get(), filled_), offset = offset_] {
+  Part& full = parts_[filling_];
+  full.disk.start([fd = fd_, file = file_, bytes = std::string_view(full.buffer.get(), filled_), offset = offset_] {
     write_at(fd, file, bytes, offset);
   });
   offset_ += static_cast<std::int64_t>(filled_);
-  filling_ = 1 - filling_;
+  filling_ = (filling_ + 1) % parts_.size();
   filled_ = 0;
+  wait_for(parts_[filling_]);
 }
 
-void DirectWriter::wait_for_disk() {
-  disk_.wait();
-  if (const auto ended = disk_.take_finished(); ended && *ended) std::rethrow_exception(*ended);
+void DirectWriter::wait_for(Part& part) {
+  part.disk.wait();
+  if (const auto ended = part.disk.take_finished(); ended && *ended) std::rethrow_exception(*ended);
 }
 
 void DirectWriter::finish() {
-  wait_for_disk();
-  const std::string_view rest(buffers_[filling_].get(), filled_);
+  for (Part& part : parts_) wait_for(part);
+  const std::string_view rest(parts_[filling_].buffer.get(), filled_);
   const std::size_t blocks = rest.size() / kBlock * kBlock;
   write_at(fd_, file_, rest.substr(0, blocks), offset_);
   set_direct(fd_, false);

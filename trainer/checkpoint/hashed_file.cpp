@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <new>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace ddprun::trainer {
@@ -82,7 +83,22 @@ HashedFileWriter::HashedFileWriter(const std::filesystem::path& file, std::int64
     : file_(file), fd_(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
   if (fd_ < 0) fail("make", file_);
   hash_ = std::make_unique<Hash>();
-  if (expected_bytes >= kDirectFrom && DirectWriter::switch_on(fd_)) direct_ = std::make_unique<DirectWriter>(fd_, file_);
+  if (expected_bytes < kDirectFrom || !DirectWriter::switch_on(fd_)) return;
+  direct_ = std::make_unique<DirectWriter>(fd_, file_);
+  set_length(expected_bytes);
+}
+
+// Its blocks are chosen at once, and the disk takes several writes at a time: a file that grows takes one after the other. Some
+// file systems can't; a full disk is said here already.
+void HashedFileWriter::set_length(std::int64_t bytes) {
+  if (::fallocate(fd_, 0, 0, bytes) == 0) {
+    length_ = bytes;
+  } else if (errno == ENOSPC || errno == EDQUOT) {
+    const int reason = errno;
+    ::close(std::exchange(fd_, -1));
+    errno = reason;
+    fail("write", file_);
+  }
 }
 
 HashedFileWriter::~HashedFileWriter() {
@@ -125,6 +141,7 @@ void HashedFileWriter::begin_writeback() {
 
 FileFacts HashedFileWriter::finish() {
   if (direct_) direct_->finish();
+  if (length_ > bytes_ && ::ftruncate(fd_, bytes_) != 0) fail("cut", file_);
   if (::fsync(fd_) != 0) fail("sync", file_);
   const int fd = fd_;
   fd_ = -1;

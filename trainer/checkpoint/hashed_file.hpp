@@ -40,12 +40,14 @@ class HashedFileWriter {
  private:
   void write_through_cache(std::string_view bytes);
   void begin_writeback();
+  void set_length(std::int64_t bytes);
 
   struct Hash;
   std::filesystem::path file_;
   int fd_ = -1;
   std::int64_t bytes_ = 0;
   std::int64_t handed_to_disk_ = 0;
+  std::int64_t length_ = 0;  // that the file was given ahead
   std::unique_ptr<Hash> hash_;
   std::unique_ptr<DirectWriter> direct_;  // of a large file; null: through the page cache
 };

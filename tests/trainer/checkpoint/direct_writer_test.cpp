@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "tests/common/temporary_folder.hpp"
+#include "tests/trainer/checkpoint/refused_direct.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"
 
 namespace ddprun::trainer {
@@ -89,6 +90,51 @@ TEST(HashedFile, OfManyMegabytesHasItsBytesAndChecksum) {
   const FileFacts facts = writer.finish();
   EXPECT_EQ(facts, facts_of_file(folder.path() / "file"));
   EXPECT_EQ(facts.xxh3_128, xxh3_128_of(bytes));
+}
+
+// What a file system says that cannot do it, at the flag or at the first write.
+TEST(HashedFile, GoesThroughTheCacheWhereDirectWritesAreRefused) {
+  const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
+  for (const auto how : {test::Direct::kFlagRefused, test::Direct::kWritesRefused}) {
+    const TemporaryFolder folder;
+    const test::RefusedDirect refused(how);
+    HashedFileWriter writer(folder.path() / "file", static_cast<std::int64_t>(bytes.size()));
+    writer.write(bytes);
+    const FileFacts facts = writer.finish();
+    EXPECT_GE(test::RefusedDirect::refusals(), 1);
+    EXPECT_LE(test::RefusedDirect::refusals(), 4);  // of the buffers on their way at that moment, and not for each one again
+    EXPECT_EQ(facts, facts_of_file(folder.path() / "file"));
+    EXPECT_EQ(facts.xxh3_128, xxh3_128_of(bytes));
+  }
+}
+
+// ramfs has no direct writes: a real one that refuses.
+TEST(HashedFile, OnAFileSystemWithoutDirectWritesHasItsBytes) {
+  const TemporaryFolder folder;
+  if (::mount("none", folder.path().c_str(), "ramfs", 0, "") != 0) GTEST_SKIP() << "needs the right to mount a ramfs";
+  const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
+  FileFacts facts;
+  {
+    HashedFileWriter writer(folder.path() / "file", static_cast<std::int64_t>(bytes.size()));
+    writer.write(bytes);
+    facts = writer.finish();
+  }
+  EXPECT_EQ(facts, facts_of_file(folder.path() / "file"));
+  EXPECT_EQ(facts.xxh3_128, xxh3_128_of(bytes));
+  ::umount2(folder.path().c_str(), MNT_DETACH);
+}
+
+// The length is only about that which is written; what was made ahead and not needed goes.
+TEST(HashedFile, HasItsOwnLengthWhateverWasExpected) {
+  const std::string bytes = bytes_without_pattern(33 * kMiB + 3);
+  for (const std::int64_t expected : {std::int64_t{32} << 20, std::int64_t{40} << 20}) {
+    const TemporaryFolder folder;
+    HashedFileWriter writer(folder.path() / "file", expected);
+    writer.write(bytes);
+    const FileFacts facts = writer.finish();
+    EXPECT_EQ(facts, facts_of_file(folder.path() / "file")) << expected;
+    EXPECT_TRUE(test::read_text(folder.path() / "file") == bytes) << expected;
+  }
 }
 
 TEST(HashedFile, ThatIsNotFinishedEndsInPeace) {

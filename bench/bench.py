@@ -48,7 +48,7 @@ def main() -> int:
                         help="launch, training, checkpoint, recovery, rendezvous, soak; all but soak when none is named")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="of the training and launch benchmarks: the tables and rows with this in their name; of the soak: agent, faults or the name of a job")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of the training, launch and checkpoint benchmarks: the tables and rows with this in their name; of the soak: agent, faults or the name of a job")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the soak's faults (1)")
     parser.add_argument("--faults", type=int, default=300, metavar="N", help="of the soak, for each of its three jobs (300)")
     parser.add_argument("--apart", type=float, default=5.0, metavar="SECONDS", help="between two faults of the soak, on average (5)")

@@ -1,9 +1,10 @@
 """What checkpoints of a 500 MB state cost: the stall of training for a save, against torch.save and
-torch.distributed.checkpoint.async_save; the throughput of writing, against dd with fsync on the same disk; and the speed of a
-run that saves every 50 steps, against one that does not.
+torch.distributed.checkpoint.async_save; the throughput of writing, against dd with the same flags (O_DIRECT, fsync) on the same
+disk in the same run; and the speed of stretches of 50 steps with a save in them, against those without, which alternate in one
+run: between two runs a machine's speed drifts by more than the bar.
 
 The network is an MLP with AdamW: 163 MB of weights and twice that of moments. ddptrain's saves include checksums, fsync and
-atomic publication, async_save's fsync, torch.save's neither.
+atomic publication, async_save's fsync, torch.save's neither. `--only stall`, `writing` or `speed` measures a part.
 """
 
 import json
@@ -16,7 +17,13 @@ from measure import How, Row, Series, Table, Tools, environment, progress, timed
 from training_bench import DATA, HERE, read_steps
 
 HIDDEN = [6000, 6000]
-EVERY = 50
+STRETCH = 50  # steps, with a save at the beginning of every other one
+WARM_UP = 50
+EVERY = 25  # steps between two saves where no speed is measured, and the peers': the one before is on the disk by then
+MOST_REPEATS = 3  # 100 s each
+
+STALL, PLAIN, WRITING = "Stall of training for a checkpoint", "Stall of training for a checkpoint, against a plain save", "Writing a checkpoint beside training"
+SPEED = f"Speed with a checkpoint every {STRETCH} steps"
 
 
 def settings(steps: int, every: int) -> dict:
@@ -40,55 +47,64 @@ def train(tools: Tools, folder: pathlib.Path, name: str, steps: int, every: int)
     return run_dir / "metrics.jsonl"
 
 
-def speed(metrics: pathlib.Path) -> float:
-    """Steps a second, saves included, behind the warm-up."""
-    (s0, t0), *_, (s1, t1) = [s for s in read_steps(metrics) if s[0] >= 20]
-    return (s1 - s0) / ((t1 - t0) / 1e9)
+def speeds(metrics: pathlib.Path) -> tuple[list[float], list[float]]:
+    """Steps a second of the stretches that a save begins, the pause included, and of those between."""
+    at = {step: ns / 1e9 for step, ns in read_steps(metrics)}
+    last = max(at)
+    begins = range(WARM_UP, last - STRETCH + 1, STRETCH)
+    rate = {b: STRETCH / (at[b + STRETCH] - at[b]) for b in begins}
+    return [r for b, r in rate.items() if b % (2 * STRETCH) == 0], [r for b, r in rate.items() if b % (2 * STRETCH)]
 
 
 def dd_mb_per_s(folder: pathlib.Path, megabytes: int) -> float:
+    """As the writer does it: blocks of 4 MiB past the page cache, then fsync."""
     file = folder / "dd.bin"
-    seconds = timed(["dd", "if=/dev/zero", f"of={file}", "bs=1M", f"count={megabytes}", "conv=fsync"])
+    blocks = megabytes // 4
+    seconds = timed(["dd", "if=/dev/zero", f"of={file}", "bs=4M", f"count={blocks}", "oflag=direct", "conv=fsync"])
     file.unlink()
-    return megabytes * 1.048576 / seconds
+    return 4 * blocks * 1.048576 / seconds
 
 
-def peer_stalls(folder: pathlib.Path, how: str, steps: int, every: int) -> list[float]:
+def peer_stalls(folder: pathlib.Path, how: str, saves: int) -> list[float]:
     work = folder / "peer"
     work.mkdir()
     config, out = folder / "peer.json", folder / "peer.jsonl"
-    config.write_text(json.dumps(settings(steps, every)), encoding="utf-8")
+    config.write_text(json.dumps(settings(EVERY * saves + 1, EVERY)), encoding="utf-8")
     timed([sys.executable, str(HERE / "python_checkpoint.py"), how, str(config), str(out), str(work)], env=environment())
     shutil.rmtree(work)
     return [e["pause_s"] * 1000 for e in checkpoints(out, -1)]
 
 
 def run(tools: Tools, how: How) -> list[Table]:
-    every, saves = 25, 3 if how.quick else 6
-    steps = every * saves + 1
+    wants = {title: how.only.lower() in title.lower() for title in (STALL, PLAIN, WRITING, SPEED)}
+    saves = 2 if how.quick else 4
+    every, behind = (2 * STRETCH, STRETCH) if wants[SPEED] else (EVERY, 0)
+    steps = every * saves + behind + 1
     stalls, plain, asynchronous, writing, raw, saving, calm = [], [], [], [], [], [], []
+    megabytes = 0
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
         folder = pathlib.Path(name)
-        for i in range(how.repeats):
-            progress(f"stalls: {i + 1} of {how.repeats}")
-            events = checkpoints(train(tools, folder, "stall", steps, every), steps)
+        for i in range(min(how.repeats, MOST_REPEATS)):
+            progress(f"checkpoint: {i + 1} of {min(how.repeats, MOST_REPEATS)}")
+            metrics = train(tools, folder, "ours", steps, every)
+            events = checkpoints(metrics, steps)
             stalls += [e["pause_s"] * 1000 for e in events]
             writing += [e["bytes"] / 1e6 / e["save_s"] for e in events]
+            if wants[SPEED]:
+                for values, more in zip((saving, calm), speeds(metrics)):
+                    values += more
             megabytes = events[0]["bytes"] >> 20
-            shutil.rmtree(folder / "stall")
-            raw += [dd_mb_per_s(folder, megabytes) for _ in range(2)]
-            asynchronous += peer_stalls(folder, "async_save", steps, every)
-            plain += peer_stalls(folder, "torch.save", steps, every)
-            progress(f"speed: {i + 1} of {how.repeats}")
-            steps_of_speed = 2 * EVERY + 20 if how.quick else 4 * EVERY + 20
-            for every_steps, values in ((EVERY, saving), (0, calm)):
-                values.append(speed(train(tools, folder, "speed", steps_of_speed, every_steps)))
-                shutil.rmtree(folder / "speed")
+            shutil.rmtree(folder / "ours")
+            if wants[WRITING]:
+                raw += [dd_mb_per_s(folder, megabytes) for _ in range(3)]
+            if wants[STALL]:
+                asynchronous += peer_stalls(folder, "async_save", saves)
+            if wants[PLAIN]:
+                plain += peer_stalls(folder, "torch.save", saves)
     size = f"{megabytes} MiB of weights and moments"
-    return [Table("Stall of training for a checkpoint", "torch.distributed.checkpoint.async_save",
-                  [Row(size, "ms", Series(stalls), Series(asynchronous), factor=5.0)]),
-            Table("Stall of training for a checkpoint, against a plain save", "torch.save", [Row(size, "ms", Series(stalls), Series(plain))]),
-            Table("Writing a checkpoint beside training", "dd conv=fsync, nothing beside it",
-                  [Row(size, "MB/s", Series(writing), Series(raw), larger_is_better=True, factor=0.8)]),
-            Table(f"Speed with a checkpoint every {EVERY} steps", "the same without",
-                  [Row(size, "steps/s", Series(saving), Series(calm), larger_is_better=True, factor=0.97)])]
+    rows = {STALL: ("torch.distributed.checkpoint.async_save", Row(size, "ms", Series(stalls), Series(asynchronous), factor=5.0)),
+            PLAIN: ("torch.save", Row(size, "ms", Series(stalls), Series(plain))),
+            WRITING: ("dd oflag=direct conv=fsync, nothing beside it",
+                      Row(size, "MB/s", Series(writing), Series(raw), larger_is_better=True, factor=0.8)),
+            SPEED: ("the 50 steps between, in the same run", Row(size, "steps/s", Series(saving), Series(calm), larger_is_better=True, factor=0.97))}
+    return [Table(title, peer, [row]) for title, (peer, row) in rows.items() if wants[title]]

@@ -76,6 +76,7 @@ class Crowd {
         : member(std::move(settings), std::nullopt, now), timer(io) {}
     Member member;
     boost::asio::steady_timer timer;
+    std::optional<Time> armed;
     std::map<LinkId, std::shared_ptr<Connection>> connections;
   };
 
@@ -162,11 +163,15 @@ void Crowd::carry_out(Agent& agent, MemberAction& action) {
 
 void Crowd::arm(Agent& agent) {
   const auto next = agent.member.next_deadline();
+  if (next == agent.armed) return;
+  agent.armed = next;
   agent.timer.cancel();
   if (!next) return;
   agent.timer.expires_at(*next);
   agent.timer.async_wait([this, &agent](const boost::system::error_code& error) {
-    if (!error) feed(agent, member_event::Tick{});
+    if (error) return;
+    agent.armed.reset();
+    feed(agent, member_event::Tick{});
   });
 }
 

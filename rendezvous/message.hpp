@@ -167,8 +167,8 @@ struct Leave {
   std::string why{};
 };
 
-// Sent every lease/5 and on every release. Stamps are nanoseconds of the sender's own steady clock and mean something to it
-// only: who gets its own stamp back knows that the other side was reachable after that moment.
+// Sent now and then (Member::ping) and on every release. Stamps are nanoseconds of the sender's own steady clock and mean
+// something to it only: who gets its own stamp back knows that the other side was reachable after that moment.
 struct Ping {
   std::int64_t stamp = 0;
   std::int64_t echo = 0;  // newest stamp of the coordinator's; 0: none yet

@@ -22,6 +22,7 @@ namespace {
 constexpr int kReadsAtOnce = 4;  // then others have their turn
 constexpr std::size_t kKeptCapacity = 1 << 10;
 constexpr std::size_t kSentPart = 1 << 18;
+constexpr std::size_t kMostHeldBack = 1 << 16;  // of answers that leave together
 
 using boost::asio::ip::tcp;
 
@@ -110,12 +111,15 @@ Connection::More Connection::take_handshake(TlsState state) {
     std::string().swap(hello_);
     if (handshake_.on_started) handshake_.on_started();
   }
-  flush();
-  if (stage_ != Stage::kHandshake) return More::kNo;
-  if (state != TlsState::kOpen) return More::kYes;
+  if (state != TlsState::kOpen) {
+    flush();
+    return stage_ == Stage::kHandshake ? More::kYes : More::kNo;
+  }
   stage_ = Stage::kOpen;
   peer_ = tls_->peer();
   end_handshake({Handshake::End::kOpen, {}, peer_.protocol_version, {}});
+  // A client's last word of the handshake, unless it goes with the first frame. If it can't, reading tells why.
+  if (!out_.empty()) boost::asio::post(shared_->io, [self = shared_from_this()] { self->write_out(); });
   return More::kNo;  // start() goes on
 }
 
@@ -135,6 +139,7 @@ void Connection::start(Handlers handlers) {
   boost::asio::post(shared_->io, [self = shared_from_this()] {
     if (self->stage_ != Stage::kOpen) return;
     self->hand_out_frames();
+    if (self->stage_ == Stage::kOpen) self->flush();
     if (self->stage_ == Stage::kOpen) self->wait_for_input();
   });
 }
@@ -157,6 +162,7 @@ void Connection::read_available() {
     if (count < 0) return lost(std::strerror(errno));
     if (count == 0) return lost("the other end closed it");
     if (take({shared_->input.data(), static_cast<std::size_t>(count)}) == More::kNo) return;
+    if (static_cast<std::size_t>(count) < shared_->input.size()) break;  // that was all; waiting tells of what came since
   }
   if (stage_ != Stage::kClosed) wait_for_input();
 }
@@ -199,11 +205,13 @@ Connection::More Connection::take_records(TlsState state) {
 }
 
 void Connection::hand_out_frames() {
+  handing_out_ = true;
   while (stage_ == Stage::kOpen) {
     const auto frame = frames_.next();
     if (!frame) break;
     if (handlers_.on_frame) handlers_.on_frame(*frame);
   }
+  handing_out_ = false;
   if (stage_ == Stage::kOpen && frames_.too_large()) fault(PeerFault::kFrameTooLarge);
 }
 
@@ -223,19 +231,26 @@ void Connection::send(std::string_view frame) {
   const TlsState state = tls_->send(plaintext, out_);
   release_memory(plaintext);
   if (state == TlsState::kFailed) return lost("OpenSSL: " + tls_->detail());
-  flush();
+  if (!handing_out_ || queued_bytes() > kMostHeldBack) flush();
 }
 
 void Connection::flush() {
-  while (sent_ < out_.size()) {
+  const int error = write_out();
+  // Before the token, what the peer said comes first: a refusal may be waiting to be read.
+  if (error != 0 && (stage_ == Stage::kOpen || stage_ == Stage::kFinishing)) return lost(std::strerror(error));
+  if (stage_ == Stage::kFinishing && out_.empty()) ::shutdown(socket_.native_handle(), SHUT_WR);
+}
+
+// As much as the network takes; the rest waits for room. Not 0: why it can't.
+int Connection::write_out() {
+  while (stage_ != Stage::kClosed && sent_ < out_.size()) {
     const ssize_t count = ::send(socket_.native_handle(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return wait_for_output();
-    if (count < 0) {
-      // Before the token, what the peer said comes first: a refusal may be waiting to be read.
-      if (stage_ == Stage::kOpen || stage_ == Stage::kFinishing) lost(std::strerror(errno));
-      return;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      wait_for_output();
+      return 0;
     }
+    if (count < 0) return errno;
     sent_ += static_cast<std::size_t>(count);
     if (sent_ >= kSentPart) {
       out_.erase(0, sent_);
@@ -244,7 +259,7 @@ void Connection::flush() {
   }
   release_memory(out_);
   sent_ = 0;
-  if (stage_ == Stage::kFinishing) ::shutdown(socket_.native_handle(), SHUT_WR);
+  return 0;
 }
 
 void Connection::wait_for_output() {
@@ -283,6 +298,7 @@ void Connection::finish() {
 
 void Connection::close() {
   if (stage_ == Stage::kClosed) return;
+  if (handing_out_) write_out();  // what was said before
   shut();
   // Not now: one of them may be running.
   boost::asio::post(shared_->io, [self = shared_from_this()] {

@@ -41,7 +41,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Nothing is read before this; frames that are there already are handed out from the event loop.
   void start(Handlers handlers);
-  // Queues a frame and sends what the network takes now. Throws InternalError when it is over the limit. No effect once closed.
+  // Queues a frame and sends what the network takes now; from within on_frame, when that returns: what is said in answer leaves
+  // together. Throws InternalError when it is over the limit. No effect once closed.
   void send(std::string_view frame);
   // Of frames that begin later; TransportLimits::frame_bytes until then. For a peer that has not been welcomed yet.
   void set_frame_limit(std::size_t bytes) { frames_.set_limit(bytes); }
@@ -93,6 +94,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   More take_records(TlsState state);
   void hand_out_frames();
   void flush();
+  int write_out();
   void wait_for_output();
   void lost(const std::string& why);
   void fault(PeerFault fault);
@@ -117,7 +119,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   TlsPeer peer_;
   TlsRole role_;
   Stage stage_ = Stage::kHandshake;
-  bool proven_ = false;  // a server: on_started was called
+  bool proven_ = false;       // a server: on_started was called
+  bool handing_out_ = false;  // what is sent meanwhile is flushed behind it
   bool writing_ = false;
   bool reading_ = false;
 };

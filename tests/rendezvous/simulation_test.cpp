@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
                     Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
-                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 17000},
+                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 26000},
                     Mutation{"CoordinatorsRememberMembers", [](Rules& r) { r.coordinator_remembers_members = false; }},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }, 15000},
                     Mutation{"LaterProcessesReplace", [](Rules& r) { r.later_process_replaces = false; }},

@@ -351,6 +351,29 @@ TEST(Transport, ASlowReaderIsClosedAndItsQueueIsBounded) {
   EXPECT_LE(most, limits.write_queue_bytes + (2 << 10));
 }
 
+TEST(Transport, AnswersLeaveTogetherAndBeforeTheConnectionIsClosed) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
+  const auto member = coordinator.members.front();
+  std::size_t held_back = 0;
+  member->start({[&](std::string_view) {
+                   member->send("one");
+                   held_back = member->queued_bytes();
+                   member->send("two");
+                   member->close();
+                 },
+                 {}});
+  Inbox inbox;
+  connection->start(inbox.handlers());
+  connection->send("question");
+  ASSERT_TRUE(net.run_until([&] { return inbox.closed.has_value(); }));
+  EXPECT_GT(held_back, 0U);
+  EXPECT_EQ(inbox.frames, (std::vector<std::string>{"one", "two"}));
+}
+
 // Both ends are in this process, so half of it is the coordinator's; without agents' own state.
 TEST(Transport, AnIdleMemberHoldsLittleMemory) {
   Net net;

@@ -406,6 +406,7 @@ void Agent::on_worker_end(int rank, const guardian::Notice& notice) {
   const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
   agent_event::WorkerExited ended{rank, notice.pid, status, notice.time_ns};
   ended.memory = judge_memory(notice.memory, status);
+  if (notice.overdue != 0 && job_) ended.unanswered_s = job_->unanswered_s();
   if (const auto file = output_.error_file(rank); !status.ok() && !file.empty()) ended.error_file = read_error_file(file);
   feed(ended);
 }

@@ -85,6 +85,11 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.error_file = event.error_file;
   ended.memory = event.memory;
   if (ended.standby) standbys_.release(*ended.standby);
+  if (event.unanswered_s) {  // as if it had been asked and killed by us
+    cut_off(*event.unanswered_s);
+    ask_to_stop(ended);
+    ended.killed = true;
+  }
   emit(WorkerEnded{global(event.rank), event.pid, event.status, ended.asked_to_stop, event.time_ns});
   worker_gone(event.rank);
 }
@@ -327,6 +332,7 @@ void AgentState::handle(const agent_event::StopOrdered& event) {
     verdict_ = std::move(other);
   }
   if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
+  if (event.unanswered_s) return cut_off(*event.unanswered_s);
   reason_ = event.why;
   if (event.at_once) {
     kill_all();
@@ -372,6 +378,7 @@ void AgentState::start_round() {
   save_asked_ = false;
   patient_sweep_ = false;
   left_by_itself_ = false;
+  cut_off_ = false;
   reported_.reset();
   act(agent_action::StartRound{round_, restarts_});  // first: who listens need not be waited for
   emit(RoundStarted{.round = round_,
@@ -420,6 +427,14 @@ void AgentState::worker_gone(int rank) {
     patient_sweep_ = phase_ == Phase::kStopping && wrapper_died && !gone.killed && settings_.shutdown_timeout.count() > 0;
     sweep();
   }
+}
+
+// Said once; whoever comes first, the guardian or the order to stop.
+void AgentState::cut_off(double unanswered_s) {
+  if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
+  reason_ = "the coordinator does not answer";
+  if (!std::exchange(cut_off_, true)) emit(CutOff{round_, unanswered_s, now_.realtime_ns});
+  kill_all();
 }
 
 void AgentState::stop_for_failure(int rank) {

@@ -69,6 +69,8 @@ struct WorkerExited {
   std::int64_t time_ns = 0;
   std::optional<ErrorFile> error_file{};  // what it left behind when it ended badly
   OomVerdict memory{};
+  // Killed by the guardian, since for so many seconds no coordinator had answered a member that its workers may run on.
+  std::optional<double> unanswered_s{};
 };
 // The worker's program could not be executed, or no process could be made for it.
 struct SpawnFailed {
@@ -131,9 +133,10 @@ struct RoundReleased {
 };
 // The round is over.
 struct StopOrdered {
-  bool at_once = false;            // SIGKILL
-  std::string why;                 // for people
-  std::optional<Failure> failure;  // of a worker of another node, when that is why
+  bool at_once = false;                  // SIGKILL
+  std::string why;                       // for people
+  std::optional<Failure> failure;        // of a worker of another node, when that is why
+  std::optional<double> unanswered_s{};  // as of WorkerExited: the coordinator does not answer, and it is over with them
 };
 // A signal ends the job: the workers agree on a step and save.
 struct SaveOrdered {
@@ -296,6 +299,7 @@ class AgentState {
 
   void start_round();
   void worker_gone(int rank);
+  void cut_off(double unanswered_s);
   void stop_for_failure(int rank);
   bool replace(int rank);
   void expect_anew(int rank);
@@ -362,6 +366,7 @@ class AgentState {
   int group_rank_ = 0;
   int nodes_ = 1;
   std::optional<Failure> reported_;     // of this round
+  bool cut_off_ = false;                // in this round
   std::optional<RoundFailed> verdict_;  // of the last round, waiting for what the coordinator decides
 
   bool regroupable_ = false;                          // the workers say that they can

@@ -305,6 +305,12 @@ void Console::see(const StopRequested& event) {
   for (const std::string& line : early_leavers(left_, stop)) complain(line);
 }
 
+void Console::see(const CutOff& event) {
+  writer_.set_bar("");
+  ++failures_["this node: cut off"];
+  complain(describe(event));
+}
+
 void Console::see(const RunDirectoryRemoved& event) {
   complain("the run directory " + event.path +
            " was removed or renamed while the job runs: the job goes on, and what it writes " +

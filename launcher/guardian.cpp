@@ -70,7 +70,8 @@ class Guardian {
     pid_t pid = 0;
     int pidfd = -1;
     std::int64_t started_us = 0;
-    bool killed = false;  // the agent asked for SIGKILL
+    bool killed = false;   // the agent asked for SIGKILL
+    bool overdue = false;  // killed at the deadline
   };
 
   void watch(int fd, std::uint32_t events) const;
@@ -304,6 +305,7 @@ void Guardian::end_of_grant() {
   std::uint64_t ignored = 0;
   if (::read(deadline_, &ignored, sizeof ignored) <= 0) return;
   overdue_ = true;
+  for (auto& [number, worker] : workers_) worker.overdue = true;
   for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
 }
 
@@ -357,7 +359,9 @@ void Guardian::reap_worker(int number) {
     notice.signal = info.si_status;
     notice.core_dumped = info.si_code == CLD_DUMPED ? 1 : 0;
   }
-  if (info.si_status != 0 && !found->second.killed) notice.memory = memory_of(number, found->second, info, usage);
+  notice.overdue = found->second.overdue && notice.signal == SIGKILL ? 1 : 0;
+  if (info.si_status != 0 && !found->second.killed && notice.overdue == 0)
+    notice.memory = memory_of(number, found->second, info, usage);
   cgroups_.forget(number);
   if (const auto error = spawn_errors_.find(number); error != spawn_errors_.end()) {
     notice.error = error->second.error;

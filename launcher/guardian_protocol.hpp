@@ -36,6 +36,7 @@ struct Notice {
   std::int32_t stage = 0;  // SpawnError::Stage
   // kExited: nor is anything else below the guardian. Then a sweep has nothing to do.
   std::int32_t nothing_is_left = 0;
+  std::int32_t overdue = 0;  // kExited: killed by the guardian, at the deadline that kDeadline had set
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
   MemoryEvidence memory{};   // of a worker that ended badly and was not killed by the agent
 };

@@ -116,7 +116,7 @@ void JobLink::handle(rendezvous::NobodyThere&& event) {
 void JobLink::handle(member_action::StartWorkers&& event) {
   release_ = std::move(event.release);
   resumed_from_ = newest_checkpoint_;
-  hooks_.set_deadline(event.until);
+  granted(event.until);
   hooks_.feed(agent_event::RoundReleased{.round = static_cast<int>(release_.id.round),
                                          .restart_count = release_.budget.restart_count,
                                          .rank_offset = release_.rank_offset,
@@ -126,13 +126,24 @@ void JobLink::handle(member_action::StartWorkers&& event) {
 }
 
 void JobLink::handle(member_action::ExtendGrant&& event) {
-  hooks_.set_deadline(event.until);
+  granted(event.until);
+}
+
+void JobLink::granted(rendezvous::Time until) {
+  answered_ = std::chrono::steady_clock::now();
+  granted_until_ = until;
+  hooks_.set_deadline(until);
 }
 
 void JobLink::handle(member_action::StopWorkers&& event) {
+  using Reason = member_action::StopWorkers::Reason;
   agent_event::StopOrdered order{.at_once = event.at_once, .why = std::move(event.why), .failure = {}};
   if (event.failure) order.failure = failure_of(*event.failure);
-  if (event.reason != member_action::StopWorkers::Reason::kWorkerFailure) say(Notice::Kind::kRoundOver, order.why);
+  if (event.reason == Reason::kCoordinatorLost && event.at_once) {
+    order.unanswered_s = unanswered_s();
+  } else if (event.reason != Reason::kWorkerFailure) {
+    say(Notice::Kind::kRoundOver, order.why);
+  }
   hooks_.feed(std::move(order));
 }
 

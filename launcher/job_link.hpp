@@ -3,6 +3,8 @@
 // It also serves the workers' store when this node coordinates, and holds the port that the next round may use as MASTER_PORT.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -45,6 +47,8 @@ class JobLink {
   std::optional<HeldPort> hold_master_port();
   // This node's address as the others see it; may be empty.
   const std::string& own_address() const { return shell_.own_address(); }
+  // How long the coordinator had not answered when the time was over that it had granted the workers.
+  double unanswered_s() const { return std::max(0.0, std::chrono::duration<double>(granted_until_ - answered_).count()); }
 
  private:
   void handle(rendezvous::CannotJoin&& event);
@@ -59,6 +63,7 @@ class JobLink {
   void handle(rendezvous::node_action::ServeStore&& event);
   void handle(rendezvous::node_action::Finish&& event);
   void say(rendezvous::Notice::Kind kind, std::string text);
+  void granted(rendezvous::Time until);
   std::string how_to_join() const;
   rendezvous::NodeShellSettings complete(rendezvous::NodeShellSettings settings);
 
@@ -71,6 +76,8 @@ class JobLink {
   std::map<int, rendezvous::LinkId> store_clients_;  // by global rank
   rendezvous::RoundId store_round_{};
   rendezvous::Release release_;
+  rendezvous::Time answered_{};  // when the newest grant came
+  rendezvous::Time granted_until_{};
   std::int64_t newest_checkpoint_ = -1;
   std::int64_t resumed_from_ = -1;
   rendezvous::NodeShell shell_;

@@ -212,6 +212,22 @@ struct Report::Impl {
     nodes.push_back(Json{{"event", notice_word(event.notice.kind)}, {"text", event.notice.text}, {"time_ns", event.time_ns}});
   }
 
+  void add(const CutOff& event) {
+    Json& failures = document["failures"];
+    failures[kCutOff] = report_integer_at(failures, kCutOff) + 1;
+    if (!has_round()) return;
+    close_round();
+    round()["ended_ns"] = event.time_ns;
+    round()["first_cause"] = Json{{"cause", kCutOff},
+                                  {"message", describe(event)},
+                                  {"seconds", event.seconds},
+                                  {"time_ns", event.time_ns},
+                                  {"host", host_name()}};
+    round()["decision"] = "rejoin";
+    round()["why"] = "this node looks for the others";
+    write();
+  }
+
   void add(const WorkerStarted& event) {
     if (!has_round()) return;
     Json worker{{"rank", event.rank}, {"pid", event.pid}, {"started_ns", event.time_ns}};

@@ -156,6 +156,13 @@ std::string event_json_line(const RunEvent& event) {
             }
             return line_of(object);
           },
+          [](const CutOff& e) {
+            return line_of(Json{{"event", kCutOff},
+                                {"time_ns", e.time_ns},
+                                {"round", e.round},
+                                {"seconds", e.seconds},
+                                {"message", describe(e)}});
+          },
           [](const WorkerStarted& e) {
             return line_of(Json{{"event", "worker_started"},
                                 {"time_ns", e.time_ns},

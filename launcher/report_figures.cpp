@@ -27,10 +27,15 @@ std::vector<std::pair<std::string, std::int64_t>> most_frequent_first(const Coun
 
 std::string who(const ReportJson& failure) {
   const std::string host = report_text_at(failure, "host");
-  return "rank " + std::to_string(report_integer_at(failure, "rank", -1)) + (host.empty() ? "" : " on " + host);
+  return whose_failure(failure) + (host.empty() ? "" : " on " + host);
 }
 
 }  // namespace
+
+std::string whose_failure(const ReportJson& failure) {
+  if (!report_value(failure, "rank").is_number()) return "the node";
+  return "rank " + std::to_string(report_integer_at(failure, "rank", -1));
+}
 
 const ReportJson& report_value(const ReportJson& object, const char* key) {
   static const ReportJson nothing;

@@ -19,6 +19,9 @@ std::string report_text_at(const ReportJson& object, const char* key);  // empty
 std::int64_t report_integer_at(const ReportJson& object, const char* key, std::int64_t otherwise = 0);
 double report_number_at(const ReportJson& object, const char* key);
 
+// "rank 3"; "the node" of what no worker did.
+std::string whose_failure(const ReportJson& failure);
+
 struct RoundSpan {
   const ReportJson* round = nullptr;
   std::int64_t begin_ns = 0;

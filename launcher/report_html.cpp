@@ -141,7 +141,7 @@ std::string chart(const std::string& title, const std::vector<Point>& all, const
 // ---- rounds ----
 
 std::string what_ended(const ReportJson& failure) {
-  std::string text = "rank " + std::to_string(report_integer_at(failure, "rank", -1));
+  std::string text = whose_failure(failure);
   if (const std::string host = report_text_at(failure, "host"); !host.empty()) text += " on " + host;
   text += ": " + report_text_at(failure, "cause");
   if (report_value(failure, "signal").is_number()) text += ", " + report_text_at(failure, "signal_name");

@@ -46,7 +46,7 @@ std::string status_of(const Json& object) {
 }
 
 std::string failure_text(const Json& failure, const std::string& indent) {
-  std::string line = "rank " + std::to_string(integer_of(at(failure, "rank"), -1));
+  std::string line = whose_failure(failure);
   if (integer_of(at(failure, "pid")) > 0) line += " (pid " + std::to_string(integer_of(at(failure, "pid"))) + ")";
   const bool hangs = text_of(at(failure, "cause")) == "hang";
   line += ": " + (status_of(failure).empty() || hangs ? text_of(at(failure, "cause")) : status_of(failure));

@@ -1,6 +1,7 @@
 // Names of what happened, as people and the report read them.
 #include "launcher/run_event.hpp"
 
+#include <cstdio>
 #include <cstring>
 
 namespace ddprun {
@@ -11,6 +12,13 @@ std::string describe(const ExitStatus& status) {
   if (const char* name = sigabbrev_np(status.signal)) text += std::string(" (SIG") + name + ")";
   if (status.core_dumped) text += ", core dumped";
   return text;
+}
+
+std::string describe(const CutOff& event) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f", event.seconds);
+  return "no answer from the coordinator for " + std::string(seconds) +
+         " s: the workers of this node were ended, since the other nodes may have gone on without it";
 }
 
 const char* name_of(RoundFailed::Decision decision) {

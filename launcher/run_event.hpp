@@ -89,6 +89,15 @@ struct NodesChanged {
   rendezvous::Notice notice;
   std::int64_t time_ns;
 };
+// Of a job on many machines: the coordinator did not answer this node, whose workers were ended then, since the other nodes
+// may have gone on without it. No failure of a worker; the node looks for the job.
+struct CutOff {
+  int round;
+  double seconds;  // without an answer, when they were ended
+  std::int64_t time_ns;
+};
+inline constexpr const char* kCutOff = "cut_off";  // as a cause in the report
+std::string describe(const CutOff& event);
 struct WorkerStarted {
   int rank;
   int local_rank;
@@ -166,8 +175,8 @@ struct RunEnded {
 };
 
 using RunEvent =
-    std::variant<RunStarted, RoundStarted, NodesChanged, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed, Regrouped,
-                 RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, RunDirectoryRemoved, RunEnded>;
+    std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed,
+                 Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

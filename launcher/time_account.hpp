@@ -40,6 +40,7 @@ class TimeAccount {
   void add(const WorkerStarted& event);
   void add(const WorkerSpoke& event);
   void add(const RoundFailed& event);
+  void add(const CutOff& event) { count(Part::kWaiting, event.time_ns); }
   void add(const RunEnded& event);
   template <typename Other>
   void add(const Other&) {}

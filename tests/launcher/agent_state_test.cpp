@@ -115,6 +115,13 @@ class AgentStateTest : public testing::Test {
     }
     throw std::logic_error("no RoundFailed was emitted");
   }
+  std::vector<CutOff> cuts() const {
+    std::vector<CutOff> found;
+    for (const RunEvent& event : events_) {
+      if (const auto* cut = std::get_if<CutOff>(&event)) found.push_back(*cut);
+    }
+    return found;
+  }
   static channel::WorkerError error(ErrorKind kind, std::int64_t step = 0) {
     channel::WorkerError made;
     made.kind = kind;
@@ -660,6 +667,34 @@ TEST_F(AgentStateTest, AMemberThatMayRunNoLongerKills) {
   member();
   released(0);
   EXPECT_EQ(on(StopOrdered{true, "no coordinator", {}}), Lines{"signal 0,1 9"});
+}
+
+TEST_F(AgentStateTest, AMemberThatIsCutOffHasNoFailureToReport) {
+  member();
+  released(0);
+  EXPECT_EQ(on(StopOrdered{.at_once = true, .why = "", .failure = {}, .unanswered_s = 4.0}), Lines{"signal 0,1 9"});
+  dies(0, SIGKILL);
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});
+  ASSERT_EQ(cuts().size(), 1U);
+  EXPECT_EQ(cuts().front().seconds, 4.0);
+}
+
+TEST_F(AgentStateTest, TheGuardianMayBeFirstWhenAMemberIsCutOff) {
+  member();
+  released(0);
+  const auto killed = [&](int rank) {
+    return on(WorkerExited{.rank = rank,
+                           .pid = 100 + rank,
+                           .status = {.code = 0, .signal = SIGKILL},
+                           .time_ns = now_.realtime_ns,
+                           .unanswered_s = 4.0});
+  };
+  EXPECT_EQ(killed(0), Lines{"signal 1 9"});
+  on(StopOrdered{.at_once = true, .why = "", .failure = {}, .unanswered_s = 4.0});
+  EXPECT_EQ(killed(1), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});
+  EXPECT_EQ(cuts().size(), 1U);  // said once
 }
 
 TEST_F(AgentStateTest, AScriptThatEndsWellWhenToldToStopHasNotDoneItsWork) {

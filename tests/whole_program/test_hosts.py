@@ -36,6 +36,8 @@ def test_a_pulled_cable_costs_a_node_and_nothing_else(hosts, script, tmp_path):
     assert [hosts.agents[n].wait(PATIENCE) for n in (0, 1)] == [0, 0], hosts.all_text()
     assert said(tmp_path, 0)[2] == "2" and said(tmp_path, 0)[9] == "0"
     assert not any(lives(pid) for pid in workers)  # gone before the others went on
+    hosts.until_said(2, "no answer from the coordinator for")
+    assert "failed" not in hosts.text(2)
 
 
 def test_the_coordinators_cable_is_pulled(hosts, script, tmp_path):

@@ -176,13 +176,19 @@ def test_an_agent_that_is_stopped_leaves_no_worker_beside_the_next_round(nodes, 
     job = script(f'{LINE}; [ $WORLD_SIZE = 1 ] && exit 0; echo $$ > $OUT/pid-$RANK; sleep 1000 & wait')
     common = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "heartbeat_timeout=2"]
     nodes.start(*common, "--node-rank", "0", job)
-    nodes.start(*common, "--node-rank", "1", job)
+    nodes.start(*common, "--node-rank", "1", "--log-dir", tmp_path / "logs", job)
     pid = int(nodes.until(lambda: (tmp_path / "out" / "pid-1").exists() and (tmp_path / "out" / "pid-1").read_text(), "rank 1"))
     nodes.agents[1].send_signal(signal.SIGSTOP)
     nodes.until_said(0, "1 node, 1 worker")
     assert not lives(pid)
     assert nodes.agents[0].wait(PATIENCE) == 0, nodes.all_text()
     nodes.agents[1].send_signal(signal.SIGCONT)
+    nodes.until_said(1, r"no answer from the coordinator for \d\.\d s: the workers of this node were ended")
+    assert "failed" not in nodes.text(1)  # that SIGKILL was nobody's failure
+    report = next((tmp_path / "logs").glob("*/report.json"))
+    ended = nodes.until(lambda: (last := json.loads(report.read_text())["rounds"][-1])["decision"] and last, "the round's end in the report")
+    assert (ended["first_cause"]["cause"], ended["decision"]) == ("cut_off", "rejoin")
+    assert 0 <= ended["first_cause"]["seconds"] <= 1.6  # a grant, 0.8 leases, less the time that its answer took
 
 
 def test_reports_and_events_name_the_nodes(nodes, script, tmp_path):

@@ -273,8 +273,8 @@ void NodeShell::dial(LinkId link, const Address& address) {
   options.host = address.host;
   options.port = address.port;
   options.local_address = settings_.local_address;
-  options.patience = kAttempt;
-  options.attempt = kAttempt;
+  // Before the member gives it up (Member::dial_due), so that what is wrong is known.
+  options.patience = options.attempt = std::min(kAttempt, settings_.node.member.lease * 9 / 10);
   boost::asio::co_spawn(io_, transport_->connect(std::move(options)),
                         boost::asio::bind_cancellation_slot(dialling->cancel.slot(),
                                                             [this, link, dialling, alive = std::weak_ptr<int>(alive_)](
@@ -306,7 +306,7 @@ void NodeShell::dialled(LinkId link, const ConnectResult& result) {
 // Only for who never belonged to the job: later, what is at an address may be anybody's.
 void NodeShell::not_connected(const ConnectFailure& failure) {
   if (welcome_ || remembered_ || failed_) return;
-  const bool for_long = now().steady - began_ >= kPatience;
+  const bool for_long = waits_for_long();
   ExitCode code = ExitCode::kPeersMissing;
   bool hopeless = false;
   switch (failure.kind) {
@@ -331,7 +331,7 @@ void NodeShell::not_connected(const ConnectFailure& failure) {
     case Kind::kRefused:
     case Kind::kUnreachable:
     case Kind::kLost:
-      if (for_long && !std::exchange(said_nobody_, true)) on_event_(NobodyThere{failure.message});
+      if (for_long) say_nobody(failure.message);
       return;
     case Kind::kCancelled:
       return;
@@ -340,6 +340,21 @@ void NodeShell::not_connected(const ConnectFailure& failure) {
   failed_ = true;
   timer_.cancel();
   on_event_(CannotJoin{static_cast<int>(code), failure.message});
+}
+
+bool NodeShell::waits_for_long() const {
+  return now().steady - began_ >= kPatience;
+}
+
+void NodeShell::say_nobody(const std::string& why) {
+  if (!std::exchange(said_nobody_, true)) on_event_(NobodyThere{why});
+}
+
+// The member gives up a connection over which nothing came.
+void NodeShell::note_silence(LinkId link, const Connection& connection) {
+  if (welcome_ || (link & kDialled) == 0 || heard_.contains(link) || !waits_for_long()) return;
+  say_nobody("the agent at " + to_text(connection.remote()) +
+             " took the connection, and then nothing came. Packets may get lost on the way, or that node may be stopped");
 }
 
 void NodeShell::accepted(std::shared_ptr<Connection> connection) {
@@ -367,6 +382,7 @@ void NodeShell::heard(LinkId link, std::string_view frame) {
   if (!connections_.contains(link)) return;
   try {
     if ((link & kDialled) != 0) {
+      heard_.insert(link);
       feed(node_event::FromListener{link, decode_from_coordinator(frame)});
     } else {
       feed(node_event::FromDialler{link, decode_from_member(frame)});
@@ -378,6 +394,7 @@ void NodeShell::heard(LinkId link, std::string_view frame) {
 }
 
 void NodeShell::closed(LinkId link) {
+  heard_.erase(link);
   if (connections_.erase(link) > 0) feed(node_event::LinkClosed{link});
 }
 
@@ -392,6 +409,8 @@ void NodeShell::close_link(LinkId link) {
   if (found == connections_.end()) return;
   const auto connection = found->second;
   connections_.erase(found);
+  note_silence(link, *connection);
+  heard_.erase(link);
   if (connection->is_open()) leaving_.insert(connection);
   connection->finish();
 }

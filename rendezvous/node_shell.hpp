@@ -91,6 +91,9 @@ class NodeShell {
   void dial(LinkId link, const Address& address);
   void dialled(LinkId link, const ConnectResult& result);
   void not_connected(const ConnectFailure& failure);
+  bool waits_for_long() const;
+  void say_nobody(const std::string& why);
+  void note_silence(LinkId link, const Connection& connection);
   void accepted(std::shared_ptr<Connection> connection);
   void start(LinkId link, const std::shared_ptr<Connection>& connection);
   void heard(LinkId link, std::string_view frame);
@@ -113,6 +116,7 @@ class NodeShell {
   std::optional<RememberedNode> remembered_;
   std::optional<Node> node_;
   std::map<LinkId, std::shared_ptr<Connection>> connections_;
+  std::set<LinkId> heard_;  // dialled ones over which something came
   std::map<LinkId, std::shared_ptr<Dialling>> dialling_;
   std::set<std::shared_ptr<Connection>> leaving_;  // their last words are on their way
   boost::asio::steady_timer timer_;

@@ -132,6 +132,18 @@ def test_a_fifth_of_all_packets_lost(traces, script, tmp_path):
     assert [said(tmp_path, rank, 1)[2] for rank in range(3)] == ["3"] * 3
 
 
+def test_a_node_whose_packets_are_lost_says_so_and_goes_on_trying(traces, script):
+    hosts = traces(2).hosts
+    command = elastic(hosts, 2, 2, script("true"))  # with a lease that is shorter than a call may take
+    hosts.start_on(0, *command)
+    hosts.until_said(0, "coordinates the job")
+    hosts.cut((0, 1), (1, 0))
+    hosts.start_on(1, *command)
+    hosts.until_said(1, r"(no answer from|Host is unreachable|No route to host).* Still trying")
+    hosts.drop()
+    assert hosts.wait() == [0, 0], hosts.all_text()
+
+
 def kill(hosts, host: int):
     hosts.agents[host].send_signal(signal.SIGKILL)
 

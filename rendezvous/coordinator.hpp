@@ -163,12 +163,15 @@ class Coordinator {
     Time set_aside_until{};
   };
 
-  // coordinator.cpp: who is here
+  // coordinator_entry.cpp: who comes in
+  static std::string name_of(const Hello& hello);
   void greet(LinkId link, const Hello& hello);
   bool acceptable(LinkId link, const Hello& hello);
   void receive_visit(LinkId link, const Hello& hello);
   bool make_place(LinkId link, const Hello& hello);
   void welcome(Peer& peer);
+
+  // coordinator.cpp: who is here
   void hear(Peer& peer, const Hello&) { close_and_lose(peer, "said hello twice"); }
   void hear(Peer& peer, const Ready& message);
   void hear(Peer& peer, const FailureReport& message);
@@ -190,7 +193,7 @@ class Coordinator {
   void drop_silent();
   void set_ready(Peer& peer, bool ready);
 
-  // coordinator_round.cpp: rounds
+  // coordinator_round.cpp: rounds; coordinator_end.cpp: how they and the job end
   void consider();
   void form();
   void release(const std::vector<Peer*>& by_rank, const struct Placement& placement);

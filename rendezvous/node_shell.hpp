@@ -78,6 +78,8 @@ class NodeShell {
   const std::string& leader_address() const { return leader_address_; }
 
  private:
+  static Now now();
+
   struct Dialling {
     boost::asio::cancellation_signal cancel;
   };

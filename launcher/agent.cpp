@@ -174,6 +174,7 @@ class Agent {
 
   // actions out
   void carry_out(const agent_action::StartRound& action);
+  void carry_out(const agent_action::ContinueRound& action);
   void carry_out(const agent_action::StartWorker& action);
   void carry_out(const agent_action::TakeOver& action);
   void carry_out(const agent_action::StartStandby& action);
@@ -631,6 +632,14 @@ void Agent::carry_out(const agent_action::StartRound& action) {
   watch_for_hangs();
 }
 
+void Agent::carry_out(const agent_action::ContinueRound& action) {
+  restart_count_ = action.restart_count;
+  if (run_directory_) run_directory_->look();
+  take_master_port();
+  output_.name_anew(ranks_here());
+  watch_for_hangs();
+}
+
 void Agent::carry_out(const agent_action::StartWorker& action) {
   clear_place(action.rank, action.round, action.restart_count);
   start_worker(ranks_here()[static_cast<std::size_t>(action.rank)], action.restart_count);
@@ -731,6 +740,7 @@ WorkerSettings Agent::worker_settings(const RankAssignment& ranks, int restart_c
           .master_port = master_port_number_,
           .restart_count = restart_count,
           .max_restarts = plan_.max_restarts,
+          .generation = job_ ? std::optional(static_cast<int>(job_->release().id.round)) : std::nullopt,
           .run_id = plan_.run_id,
           .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone,
           .signals_to_handle = plan_.signals_to_handle,

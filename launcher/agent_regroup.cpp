@@ -20,7 +20,7 @@ constexpr milliseconds kGraceAfterRegroup{5000};  // for those that did not foll
 bool AgentState::replace(int rank) {
   if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel || member()) return false;
   if (!regroupable_ || stop_signal_ != 0 || left_by_itself_) return false;
-  if (const auto& error = worker(rank).error; error && error->others_suspect) return false;
+  if (!others_may_stay(rank)) return false;
   std::set<int> alive;
   for (const int other : live_ranks()) alive.insert(other);
   for (const int coming : successors_) alive.erase(coming);
@@ -58,7 +58,7 @@ bool AgentState::replace(int rank) {
 
   ++restarts_;
   ++round_;
-  regroup_.emplace(restarts_, rank, alive, now_.steady);
+  regroup_.emplace(restarts_, std::set<int>{rank}, alive, now_.steady);
   agent_action::Tell order{.ranks = {alive.begin(), alive.end()}, .message = channel::Regroup{.generation = restarts_}};
   act(std::move(order));
   event.decision = RoundFailed::Decision::kRegroup;
@@ -120,26 +120,40 @@ void AgentState::hear(int rank, const channel::Regrouped& message) {
   }
   if (!regroup_ || !regroup_->joined(rank, message.generation, message.step, settings_.world_size)) return;
   const std::set<int>& replaced = regroup_->replaced();
+  const auto globally = [this](const auto& ranks) {
+    std::vector<int> global_ranks;
+    for (const int one : ranks) global_ranks.push_back(global(one));
+    return global_ranks;
+  };
   std::vector<int> by_standby;
   for (const int one : replaced) {
-    if (worker(one).standby) by_standby.push_back(one);
+    if (worker(one).standby) by_standby.push_back(global(one));
   }
   emit(Regrouped{.round = round_,
-                 .kept = regroup_->keepers(),
-                 .replaced = {replaced.begin(), replaced.end()},
+                 .kept = globally(regroup_->keepers()),
+                 .replaced = globally(replaced),
                  .by_standby = std::move(by_standby),
                  .step = regroup_->step(),
                  .seconds = std::chrono::duration<double>(now_.steady - regroup_->begun()).count(),
                  .time_ns = now_.realtime_ns});
   resumed_from_ = std::max(resumed_from_, regroup_->step());
   began_at_ = regroup_->step();
+  const int signal = stops_when_together_;
   leave_regroup();
-  if (stop_signal_ != 0) stop_by_signal(stop_signal_);
+  if (signal != 0) stop_by_signal(signal);
+}
+
+// Those that are together can save.
+void AgentState::stop_when_together(int signal) {
+  if (!regroup_ || settings_.shutdown_timeout.count() == 0) return stop_by_signal(signal);
+  stops_when_together_ = signal;
+  act(agent_action::SetTimer{AgentTimer::kRegroup, settings_.shutdown_timeout / 2});
 }
 
 void AgentState::leave_regroup() {
   if (!regroup_) return;
   regroup_.reset();
+  stops_when_together_ = 0;
   for (const int rank : std::exchange(successors_, {})) worker(rank).live = false;  // never started
   act(agent_action::CancelTimer{AgentTimer::kRegroup});
   act(agent_action::CancelTimer{AgentTimer::kReplace});

@@ -9,47 +9,18 @@
 
 #include "common/exit_code.hpp"
 #include "common/signal_name.hpp"
-#include "launcher/device_failure.hpp"
 
 namespace ddprun {
 namespace {
 
-using channel::ErrorKind;
 using channel::Stop;
 using std::chrono::milliseconds;
 
 constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
 
-Cause cause_of(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::kException:
-      return Cause::kException;
-    case ErrorKind::kUsage:
-      return Cause::kUsage;
-    case ErrorKind::kOutOfMemory:
-      return Cause::kOutOfMemory;
-    case ErrorKind::kLostPeer:
-      return Cause::kLostPeer;
-    case ErrorKind::kDiverged:
-      return Cause::kDiverged;
-    case ErrorKind::kCheckpoint:
-      return Cause::kCheckpoint;
-    case ErrorKind::kCorruptState:
-      return Cause::kCorruptState;
-  }
-  return Cause::kException;
-}
-
 // Of the whole time to stop, what is kept for stopping workers that could not save.
 milliseconds kept_for_stopping(milliseconds total) {
   return std::min(total / 4, milliseconds{5000});
-}
-
-// A program that is not there or not executable is the user's to mend; anything else is the machine's.
-int exit_code_for_spawn_error(int error) {
-  const bool usage = error == ENOENT || error == EACCES || error == ENOEXEC || error == ENOTDIR || error == EPERM ||
-                     error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == ELIBBAD;
-  return static_cast<int>(usage ? ExitCode::kUsage : ExitCode::kInternal);
 }
 
 }  // namespace
@@ -148,6 +119,7 @@ void AgentState::hear(int rank, const channel::SignalReceived& message) {
       act(agent_action::Tell{{rank}, stop_message(Stop::Mode::kNow, milliseconds{0})});
       return;
     case Phase::kRunning:
+    case Phase::kHolding:
       act(agent_action::Tell{{rank}, channel::Carry{message.signal}});
       return;
     case Phase::kIdle:
@@ -184,8 +156,9 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   using Effect = StopRequested::Effect;
   emit(StopRequested{event.signal, insists ? Effect::kKills : again ? Effect::kNothingNew : Effect::kStops, now_.realtime_ns});
   if (again) {
-    if (member() && phase_ == Phase::kIdle) {  // nobody answers the first
-      finish(128 + event.signal, "stopped by " + signal_name(event.signal));
+    if (member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {  // nobody answers the first
+      handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
+      if (insists && dismissing_held_) kill_all();
     } else if (insists && phase_ == Phase::kSweeping) {
       sweep();
     } else if (insists) {
@@ -201,11 +174,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   switch (phase_) {
     case Phase::kRunning:
       reason_ = signal_name(event.signal);
-      if (regroup_ && settings_.shutdown_timeout.count() > 0) {  // then all of them can save
-        act(agent_action::SetTimer{AgentTimer::kRegroup, settings_.shutdown_timeout / 2});
-      } else {
-        stop_by_signal(event.signal);
-      }
+      stop_when_together(event.signal);
       return;
     case Phase::kPausing:
       act(agent_action::CancelTimer{AgentTimer::kPause});
@@ -215,6 +184,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
       end_stopped_job();
       return;
     case Phase::kStopping:  // already, for a failure: what changes is that no round follows
+    case Phase::kHolding:
     case Phase::kSaving:
     case Phase::kSweeping:
     case Phase::kFinished:
@@ -307,79 +277,14 @@ void AgentState::handle(const agent_event::RoundSwept&) {
   }
 }
 
-// ---- orders to a member ----
-
-void AgentState::handle(const agent_event::RoundReleased& event) {
-  if (!member() || phase_ != Phase::kIdle) return;
-  tell_verdict(RoundFailed::Decision::kRestart, event.restart_count == restarts_
-                                                    ? "the job goes on with the nodes that are here"
-                                                    : "restart " + std::to_string(event.restart_count) + " of the job");
-  round_ = settings_.first_round + event.round - 1;
-  restarts_ = event.restart_count;
-  rank_offset_ = event.rank_offset;
-  job_world_size_ = event.world_size;
-  group_rank_ = event.group_rank;
-  nodes_ = event.nodes;
-  start_round();
-}
-
-void AgentState::handle(const agent_event::StopOrdered& event) {
-  if (!member()) return;
-  if (event.failure && !verdict_ && !reported_) {
-    RoundFailed other{};
-    other.round = round_;
-    other.first = *event.failure;
-    verdict_ = std::move(other);
-  }
-  if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
-  if (event.unanswered_s) return cut_off(*event.unanswered_s);
-  reason_ = event.why;
-  if (event.at_once) {
-    kill_all();
-  } else if (phase_ != Phase::kStopping) {
-    act(agent_action::CancelTimer{AgentTimer::kSave});
-    stop_now(SIGTERM, settings_.shutdown_timeout);
-  }
-}
-
-void AgentState::handle(const agent_event::SaveOrdered& event) {
-  if (!member() || phase_ != Phase::kRunning) return;
-  reason_ = signal_name(event.signal);
-  stop_by_signal(event.signal);
-}
-
-void AgentState::handle(const agent_event::StepAgreed& event) {
-  if (!member() || phase_ != Phase::kSaving || agreed_step_) return;
-  tell_step(event.step);
-}
-
-void AgentState::handle(const agent_event::JobEnded& event) {
-  if (!member()) return;
-  tell_verdict(RoundFailed::Decision::kGiveUp, event.why);
-  finish(event.exit_code, event.why);
-}
-
 // ---- a round ----
 
 void AgentState::start_round() {
-  phase_ = Phase::kRunning;
-  ++round_;
+  begin_round();
   workers_.assign(static_cast<std::size_t>(settings_.world_size), Worker{});
   for (Worker& worker : workers_) worker.live = true;
-  fell_back_ = false;
   together_.clear();
-  began_at_.reset();
   standbys_.clear();
-  round_started_ = now_;
-  first_failure_.reset();
-  resumed_from_ = newest_checkpoint_;
-  agreement_.reset();
-  agreed_step_.reset();
-  save_asked_ = false;
-  patient_sweep_ = false;
-  left_by_itself_ = false;
-  cut_off_ = false;
-  reported_.reset();
   act(agent_action::StartRound{round_, restarts_});  // first: who listens need not be waited for
   emit(RoundStarted{.round = round_,
                     .restart_count = restarts_,
@@ -390,17 +295,35 @@ void AgentState::start_round() {
                     .nodes = nodes_});
 }
 
+// Nothing is known of it yet, whoever takes part.
+void AgentState::begin_round() {
+  phase_ = Phase::kRunning;
+  ++round_;
+  fell_back_ = false;
+  began_at_.reset();
+  round_started_ = now_;
+  first_failure_.reset();
+  resumed_from_ = newest_checkpoint_;
+  agreement_.reset();
+  agreed_step_.reset();
+  save_asked_ = false;
+  patient_sweep_ = false;
+  left_by_itself_ = false;
+  cut_off_ = false;
+  reported_.reset();
+}
+
 void AgentState::worker_gone(int rank) {
   worker(rank).stuck.reset();  // the kernel has let go of it
   const Worker& gone = worker(rank);
   // What is to be saved is compared first, so a state is found to be corrupt also by who was asked to stop.
-  const bool by_itself = !gone.asked_to_stop || (gone.error && gone.error->kind == ErrorKind::kCorruptState);
+  const bool by_itself = !gone.asked_to_stop || (gone.error && gone.error->kind == channel::ErrorKind::kCorruptState);
   if (failed(gone) && by_itself && !first_failure_) first_failure_ = now_.steady;
 
   if (phase_ == Phase::kRunning && failed(gone)) {
     left_by_itself_ =
         settings_.workers_have_channel && gone.status && gone.status->signal == 0 && gone.status->code == kPreempted;
-    if (!replace(rank)) stop_for_failure(rank);
+    if (!replace(rank) && !hold_after(rank)) stop_for_failure(rank);
   } else if (phase_ == Phase::kRunning && regroup_) {
     give_up_regroup("rank " + std::to_string(global(rank)) + " has ended");  // the others would wait for it in vain
   } else if (phase_ == Phase::kSaving && agreement_) {
@@ -418,6 +341,7 @@ void AgentState::worker_gone(int rank) {
     end_with_stuck_workers();
     return;
   }
+  if (phase_ == Phase::kHolding) return;  // it is started anew with the next round
   if (live_ranks().empty() && phase_ != Phase::kSweeping) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
     // A wrapper that died of the signal may leave a child that is following it just now: that has the rest of the time.
@@ -438,7 +362,7 @@ void AgentState::cut_off(double unanswered_s) {
 }
 
 void AgentState::stop_for_failure(int rank) {
-  if (member()) report_failure(failure_of(rank));
+  if (member()) report_failure(failure_of(rank), others_may_stay(rank));
   reason_ = "worker " + std::to_string(global(rank)) + (left_by_itself_ ? " was preempted" : " failed");
   if (!live_ranks().empty()) stop_now(SIGTERM, settings_.shutdown_timeout);
 }
@@ -532,49 +456,6 @@ void AgentState::sweep() {
 
 // ---- judging a round that is over ----
 
-void AgentState::report_failure(const Failure& failure) {
-  reported_ = failure;
-  act(agent_action::ReportFailure{failure, record_of(failure)});
-}
-
-// What comes of it is the coordinator's to say; the evidence waits for that.
-void AgentState::end_round_of_member() {
-  using How = agent_action::ReportRoundOver::How;
-  phase_ = Phase::kIdle;
-  const auto left_well = [](const Worker& w) { return w.status && w.status->ok(); };
-  const auto saved = [](const Worker& w) {
-    return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
-  };
-  // A script that ends well because it was told to stop has not done its work, and whether it saved is not known.
-  const bool stopped = !settings_.workers_have_channel &&
-                       std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.asked_to_stop; });
-  if (!stopped && std::all_of(workers_.begin(), workers_.end(), left_well)) {
-    act(agent_action::ReportRoundOver{How::kDone});
-    return;
-  }
-  const bool all_saved = save_asked_ && std::all_of(workers_.begin(), workers_.end(), saved);
-  const auto by_itself = [this](const Worker& w) { return failed(w) && blame(w) < 3; };
-  if (!all_saved && std::any_of(workers_.begin(), workers_.end(), by_itself)) {
-    RoundFailed event = judge_round();
-    const bool known = reported_ && reported_->local_rank == event.first.local_rank && reported_->cause == event.first.cause;
-    if (!known) report_failure(event.first);
-    if (!verdict_) verdict_ = std::move(event);
-  }
-  agent_action::ReportRoundOver over{all_saved ? How::kSaved : How::kEnded};
-  const bool may_be_tried = settings_.restarts.rules.of_cause[static_cast<std::size_t>(Cause::kDevice)].has_value();
-  if (reported_ && reported_->cause == Cause::kDevice && !may_be_tried)
-    over.leaves_with = record_of(*reported_).status.as_exit_code();
-  act(over);
-}
-
-void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string& why) {
-  if (!verdict_) return;
-  verdict_->decision = decision;
-  verdict_->why = why;
-  verdict_->time_ns = now_.realtime_ns;
-  emit(*std::exchange(verdict_, std::nullopt));
-}
-
 // What they hold (a GPU, a port) is not free, so no round can follow; the guardian stays until the kernel lets go of them.
 void AgentState::end_with_stuck_workers() {
   RoundFailed event = judge_round();
@@ -609,39 +490,6 @@ void AgentState::end_stopped_job() {
   } else {
     finish(128 + stop_signal_, by + (settings_.workers_have_channel ? " before it could save" : ""));
   }
-}
-
-// Who failed, the first cause first; the decision is still to be filled in. At least one worker has failed.
-RoundFailed AgentState::judge_round() const {
-  std::vector<std::pair<int, Failure>> failures;  // with blame
-  for (int rank = 0; rank < settings_.world_size; ++rank) {
-    const Worker& ended = workers_[static_cast<std::size_t>(rank)];
-    if (failed(ended)) failures.emplace_back(blame(ended), failure_of(rank));
-  }
-  std::stable_sort(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.first, a.second.time_ns) < std::pair(b.first, b.second.time_ns);
-  });
-  RoundFailed event{};
-  event.round = round_;
-  event.first = std::move(failures.front().second);
-  for (std::size_t i = 1; i < failures.size(); ++i) event.consequences.push_back(std::move(failures[i].second));
-  event.decision = RoundFailed::Decision::kGiveUp;
-  event.time_ns = now_.realtime_ns;
-  return event;
-}
-
-FailedRound AgentState::record_of(const Failure& first) const {
-  FailedRound record;
-  record.cause = first.cause;
-  record.rank = first.rank;
-  const Worker& culprit = workers_[static_cast<std::size_t>(first.local_rank)];
-  record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
-  record.step = first.step;
-  if (culprit.error) record.shrink = culprit.error->shrink;
-  record.resumed_from = resumed_from_;
-  record.newest_checkpoint = newest_checkpoint_;
-  record.lasted = first_failure_.value_or(now_.steady) - round_started_.steady;
-  return record;
 }
 
 void AgentState::end_failed_round() {
@@ -695,106 +543,9 @@ bool AgentState::any_stuck() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.stuck.has_value(); });
 }
 
-bool AgentState::failed(const Worker& worker) const {
-  return worker.spawn_error || worker.stuck || (worker.status && !worker.status->ok());
-}
-
 void AgentState::ask_to_stop(Worker& worker) {
   if (!worker.asked_to_stop) worker.asked_ns = now_.realtime_ns;
   worker.asked_to_stop = true;
-}
-
-// It wrote why it failed before it was asked to stop, and only its end came later.
-bool AgentState::had_failed_before(const Worker& worker) const {
-  return worker.error_file && worker.error_file->timestamp_ns &&
-         time_of_failure(*worker.error_file, worker.ended_ns) < worker.asked_ns;
-}
-
-// The smaller, the likelier the cause; within a class the earlier is the cause.
-int AgentState::blame(const Worker& worker) const {
-  if (worker.hangs) return 0;
-  const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
-  if (!worker.asked_to_stop && !lost_peer) return 0;
-  if (worker.asked_to_stop && !worker.error && had_failed_before(worker)) return 0;
-  // It died of a signal that we did not send, or said why it failed: news of its end came late.
-  // ddptrain's answers to being stopped are known, so another code was its own decision; a script may answer with any.
-  const bool by_itself = worker.status && !worker.killed &&
-                         (worker.status->signal != 0 ? worker.status->signal != SIGTERM
-                                                     : settings_.workers_have_channel && worker.status->code > 1 &&
-                                                           worker.status->code < 128 && worker.status->code != kPreempted);
-  if (worker.asked_to_stop && !lost_peer && (by_itself || worker.error)) return 1;
-  if (!worker.asked_to_stop) return 2;
-  return 3;
-}
-
-// Ranks go through the steps together: where one has finished a step, every other has finished the one before.
-std::int64_t AgentState::known_step(const Worker& worker) const {
-  std::int64_t newest = worker.step;
-  if (newest < 0) return newest;  // reports none
-  for (const Worker& other : workers_) newest = std::max(newest, other.step - 1);
-  return newest;
-}
-
-Failure AgentState::failure_of(int rank) const {
-  const Worker& worker = workers_[static_cast<std::size_t>(rank)];
-  Failure failure;
-  failure.rank = global(rank);
-  failure.local_rank = rank;
-  failure.pid = worker.pid;
-  failure.status = worker.status;
-  failure.step = known_step(worker);
-  failure.time_ns = worker.ended_ns;
-  if (worker.spawn_error) {
-    failure.cause = Cause::kSpawn;
-    failure.message = *worker.spawn_error;
-    return failure;
-  }
-  if (worker.stuck) {
-    failure.cause = Cause::kStuck;
-    failure.message = *worker.stuck;
-    return failure;
-  }
-  failure.evidence = worker.hang_evidence;
-  if (worker.hangs) {
-    failure.cause = Cause::kHang;
-    failure.message = *worker.hangs;
-    return failure;
-  }
-  if (worker.timer_expired) {
-    failure.cause = Cause::kTimerExpired;
-    failure.message = *worker.timer_expired;
-    return failure;
-  }
-  failure.cause = worker.status && worker.status->signal != 0 ? Cause::kSignal : Cause::kExitCode;
-  if (worker.error) {
-    failure.message = worker.error->message;
-    // A worker that was killed after reporting died of the signal only if it had said nothing fatal before.
-    failure.cause = cause_of(worker.error->kind);
-    if (worker.error->time_ns > 0) failure.time_ns = std::min(failure.time_ns, worker.error->time_ns);
-  } else if (worker.error_file) {
-    failure.message = worker.error_file->message;
-    failure.call_stack = worker.error_file->call_stack;
-    failure.error_file = worker.error_file->path.string();
-    failure.time_ns = time_of_failure(*worker.error_file, worker.ended_ns);
-    if (failure.cause == Cause::kExitCode || had_failed_before(worker)) failure.cause = Cause::kException;
-  } else if (settings_.workers_have_channel && failure.cause == Cause::kExitCode && worker.status) {
-    if (worker.status->code == static_cast<int>(ExitCode::kBadCheckpoint)) failure.cause = Cause::kCheckpoint;
-    if (worker.status->code == static_cast<int>(ExitCode::kDiverged)) failure.cause = Cause::kDiverged;
-  }
-  if (!worker.memory.evidence.empty()) failure.evidence.push_back("memory: " + worker.memory.evidence);
-  if (!worker.killed && worker.memory.proof != OomVerdict::Proof::kNone) {
-    const bool proven = worker.memory.proof == OomVerdict::Proof::kProven;
-    failure.cause = proven ? Cause::kHostOutOfMemory : Cause::kSuspectedOutOfMemory;
-    failure.message = worker.memory.message;
-  }
-  const bool said_why = failure.cause == Cause::kException || failure.cause == Cause::kLostPeer;
-  if (said_why && device_failure_in(failure.message)) {
-    const std::string device = worker.error ? worker.error->device : "of local rank " + std::to_string(rank);
-    failure.cause = Cause::kDevice;
-    failure.message = "device " + device + " has failed: " + failure.message;
-  }
-  if (blame(worker) == 3) failure.cause = Cause::kStopped;
-  return failure;
 }
 
 channel::Stop AgentState::stop_message(Stop::Mode mode, milliseconds deadline) const {

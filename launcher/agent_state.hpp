@@ -3,14 +3,16 @@
 // that carries the actions out. Read this and agent_state.cpp to know what happens when.
 //
 // An agent of a job on many machines is a member: it does not decide when a round starts, whether a failed one is tried again
-// or when the job ends, but reports and obeys (rendezvous/member.hpp; launcher/job_link.cpp connects the two).
+// or when the job ends, but reports and obeys (agent_member.cpp; rendezvous/member.hpp; launcher/job_link.cpp connects the
+// two).
 //
 // When one of several workers with a channel is lost, the others may stay: the next round then has their processes, and only
 // the lost one is started anew (regroup.hpp, agent_regroup.cpp), or a standby takes its place (standbys.hpp,
-// agent_standby.cpp).
+// agent_standby.cpp). A member's wait for the next round meanwhile (agent_hold.cpp).
 //
 // A round goes  starting/running -> [stopping | saving] -> sweeping -> over; then the job ends, or the next round starts, maybe
-// after a pause. "Sweeping" is when every worker has ended and what they left behind is killed.
+// after a pause; or  running -> holding -> running. "Sweeping" is when every worker has ended and what they left behind is
+// killed. agent_judgement.cpp says what a round's end was due to.
 #pragma once
 
 #include <chrono>
@@ -42,7 +44,7 @@ struct AgentSettings {
   std::chrono::milliseconds shutdown_timeout{30000};
   RestartLimits restarts{};
   // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. Longer than this, or
-  // than twice the round's own start, it must not take. Workers with a channel only, and not of a member.
+  // than twice the round's own start, it must not take. Workers with a channel only.
   std::chrono::milliseconds regroup_limit{0};
   int standbys = 0;  // workers that wait to replace a lost one, while regroup_limit allows that
 };
@@ -137,6 +139,11 @@ struct StopOrdered {
   std::string why;                       // for people
   std::optional<Failure> failure;        // of a worker of another node, when that is why
   std::optional<double> unanswered_s{};  // as of WorkerExited: the coordinator does not answer, and it is over with them
+  bool hold = false;                     // workers that can may wait for the next round with their state
+};
+// The state of those that wait for the next round is not to be kept.
+struct HeldDismissed {
+  std::string why;
 };
 // A signal ends the job: the workers agree on a step and save.
 struct SaveOrdered {
@@ -156,13 +163,18 @@ using AgentEvent =
     std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
                  agent_event::SignalArrived, agent_event::TimerExpired, agent_event::HangFound, agent_event::WorkerStuck,
                  agent_event::StandbyReady, agent_event::StandbyGone, agent_event::TimerFired, agent_event::RoundSwept,
-                 agent_event::RoundReleased, agent_event::StopOrdered, agent_event::SaveOrdered, agent_event::StepAgreed,
-                 agent_event::JobEnded>;
+                 agent_event::RoundReleased, agent_event::StopOrdered, agent_event::HeldDismissed, agent_event::SaveOrdered,
+                 agent_event::StepAgreed, agent_event::JobEnded>;
 
 namespace agent_action {
 struct StartRound {
   int round = 0;
   int restart_count = 0;  // of this invocation
+};
+// The next round of a member whose workers have waited for it; StartWorker follows for each that is missing.
+struct ContinueRound {
+  int round = 0;
+  int restart_count = 0;
 };
 // In the place of a lost worker, beside those that stay.
 struct StartWorker {
@@ -211,8 +223,9 @@ struct Emit {
 struct ReportFailure {
   Failure failure;
   FailedRound record;
+  bool others_stay = false;  // the state of the other workers is sound
 };
-// Everything of the round is gone. Done: all workers ended well.
+// Everything of the round is gone, or waits for the next one. Done: all workers ended well.
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
   std::optional<int> leaves_with{};  // this node is of no more use: its own exit code
@@ -231,10 +244,11 @@ struct Finish {
 }  // namespace agent_action
 
 using AgentAction =
-    std::variant<agent_action::StartRound, agent_action::StartWorker, agent_action::TakeOver, agent_action::StartStandby,
-                 agent_action::DismissStandbys, agent_action::Tell, agent_action::SendSignal, agent_action::Sweep,
-                 agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit, agent_action::ReportFailure,
-                 agent_action::ReportRoundOver, agent_action::ReportSignal, agent_action::ReportSteps, agent_action::Finish>;
+    std::variant<agent_action::StartRound, agent_action::ContinueRound, agent_action::StartWorker, agent_action::TakeOver,
+                 agent_action::StartStandby, agent_action::DismissStandbys, agent_action::Tell, agent_action::SendSignal,
+                 agent_action::Sweep, agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit,
+                 agent_action::ReportFailure, agent_action::ReportRoundOver, agent_action::ReportSignal,
+                 agent_action::ReportSteps, agent_action::Finish>;
 
 class AgentState {
  public:
@@ -247,7 +261,7 @@ class AgentState {
   bool at_work() const { return phase_ == Phase::kRunning; }
 
  private:
-  enum class Phase { kIdle, kRunning, kSaving, kStopping, kSweeping, kPausing, kFinished };
+  enum class Phase { kIdle, kRunning, kSaving, kStopping, kHolding, kSweeping, kPausing, kFinished };
 
   struct Worker {
     bool live = false;
@@ -287,6 +301,7 @@ class AgentState {
   void handle(const agent_event::RoundSwept&);
   void handle(const agent_event::RoundReleased& event);
   void handle(const agent_event::StopOrdered& event);
+  void handle(const agent_event::HeldDismissed& event);
   void handle(const agent_event::SaveOrdered& event);
   void handle(const agent_event::StepAgreed& event);
   void handle(const agent_event::JobEnded& event);
@@ -306,13 +321,23 @@ class AgentState {
   void start_successors();
   void leave_regroup();
   void give_up_regroup(const std::string& why);
+  void stop_when_together(int signal);
+  bool others_may_stay(int lost) const;
+  bool hold_after(int rank);
+  bool may_hold() const;
+  void hold();
+  void continue_round();
+  void dismiss_held(const std::string& why);
+  void refuse_release();
+  bool end_of_held();
   void start_missing_standbys();
   void dismiss_standbys();
   bool was_still_standby(int rank) const;
+  void begin_round();
   void begin_saving();
   void announce_agreed_step();
   void tell_step(std::int64_t step);
-  void report_failure(const Failure& failure);
+  void report_failure(const Failure& failure, bool others_stay);
   void end_round_of_member();
   void tell_verdict(RoundFailed::Decision decision, const std::string& why);
   void stop_by_signal(int signal);
@@ -364,6 +389,7 @@ class AgentState {
   int rank_offset_ = 0;
   int job_world_size_ = 1;
   int group_rank_ = 0;
+  int round_generation_ = 0;  // of the round's group, for workers with a channel
   int nodes_ = 1;
   std::optional<Failure> reported_;     // of this round
   bool cut_off_ = false;                // in this round
@@ -376,7 +402,14 @@ class AgentState {
   std::set<int> together_;                            // who has said so, of a round that began with new workers
   std::optional<std::int64_t> began_at_;              // the step at which all of the round were together
   Standbys standbys_;
-  bool fell_back_ = false;  // it came to nothing: the round that follows is that loss's restart
+  int stops_when_together_ = 0;  // the signal
+  bool fell_back_ = false;       // it came to nothing: the round that follows is that loss's restart
+
+  // ---- of a member whose workers wait for the next round ----
+  Instant held_since_;
+  bool dismissing_held_ = false;                            // they are being stopped; that the round is over was said before
+  std::optional<agent_event::RoundReleased> next_release_;  // waits for that
+  std::optional<agent_event::JobEnded> job_over_;           // likewise
 
   std::optional<StopAgreement> agreement_;
   std::optional<std::int64_t> agreed_step_;

@@ -83,19 +83,25 @@ void Console::see(const RunStarted& event) {
 }
 
 void Console::see(const RoundStarted& event) {
-  if (event.regroup) return say(2, printed("round %d, restart count %d, regrouping", event.round, event.restart_count));
+  if (event.regroup) {
+    if (event.world_size != workers_of_job_) say_nodes(event);
+    return say(2, printed("round %d, restart count %d, regrouping", event.round, event.restart_count));
+  }
   pids_.clear();
   left_.clear();
   figures_ = {};
   workers_here_ = event.workers_here > 0 ? event.workers_here : event.world_size;
   meter_.restart();
   last_notice_.clear();
-  if (event.nodes > 1 || plan_.rendezvous.many()) {
-    say(0, counted(event.nodes, "node") + ", " + counted(event.world_size, "worker") + ": this is node " +
-               std::to_string(event.group_rank) +
-               (event.restart_count > 0 ? ", restart " + std::to_string(event.restart_count) + " of the job" : ""));
-  }
+  if (event.nodes > 1 || plan_.rendezvous.many()) say_nodes(event);
   say(2, printed("round %d, restart count %d", event.round, event.restart_count));
+}
+
+void Console::say_nodes(const RoundStarted& event) {
+  workers_of_job_ = event.world_size;
+  say(0, counted(event.nodes, "node") + ", " + counted(event.world_size, "worker") + ": this is node " +
+             std::to_string(event.group_rank) +
+             (event.restart_count > 0 ? ", restart " + std::to_string(event.restart_count) + " of the job" : ""));
 }
 
 void Console::see(const NodesChanged& event) {
@@ -265,12 +271,13 @@ void Console::see(const RoundFailed& event) {
 void Console::see(const Regrouped& event) {
   std::string text;
   if (event.kept.empty()) {
-    text = "no worker was left that held the training state: going on from step " + format_count(event.step);
+    const std::string here = plan_.rendezvous.many() ? " here" : "";
+    text = "no worker was left" + here + " that held the training state: going on from step " + format_count(event.step);
   } else {
     text = ranks_text(event.kept) + " kept step " + format_count(event.step);
   }
-  text += "; " + ranks_text(event.replaced) + " replaced";
-  if (event.by_standby == event.replaced) {
+  if (!event.replaced.empty()) text += "; " + ranks_text(event.replaced) + " replaced";
+  if (!event.by_standby.empty() && event.by_standby == event.replaced) {
     text += event.replaced.size() == 1 ? " by a standby" : " by standbys";
   } else if (!event.by_standby.empty()) {
     text += " (" + ranks_text(event.by_standby) + " by a standby)";

@@ -28,6 +28,7 @@ class Console : public RunObserver {
  private:
   void see(const RunStarted& event);
   void see(const RoundStarted& event);
+  void say_nodes(const RoundStarted& event);
   void see(const NodesChanged& event);
   void see(const WorkerStarted& event);
   void see(const WorkerSpoke& event);
@@ -68,6 +69,7 @@ class Console : public RunObserver {
   std::map<std::string, int> failures_;  // "rank 1: hang" -> rounds that failed so first
   std::string newest_checkpoint_;        // of this invocation
   int workers_here_ = 0;
+  int workers_of_job_ = 0;   // as they were told last
   std::string last_notice_;  // said once, however often it comes
   std::int64_t started_ns_ = 0;
   std::int64_t drawn_ns_ = 0;  // last bar or plain progress line

@@ -76,7 +76,9 @@ std::string JobLink::how_to_join() const {
 // ---- from the workers here ----
 
 void JobLink::carry_out(const agent_action::ReportFailure& action) {
-  shell_.local(member_event::WorkersFailed{report_of(action.failure, action.record)});
+  rendezvous::FailureReport report = report_of(action.failure, action.record);
+  report.others_stay = action.others_stay;
+  shell_.local(member_event::WorkersFailed{std::move(report)});
 }
 
 void JobLink::carry_out(const agent_action::ReportRoundOver& action) {
@@ -137,7 +139,8 @@ void JobLink::granted(rendezvous::Time until) {
 
 void JobLink::handle(member_action::StopWorkers&& event) {
   using Reason = member_action::StopWorkers::Reason;
-  agent_event::StopOrdered order{.at_once = event.at_once, .why = std::move(event.why), .failure = {}};
+  agent_event::StopOrdered order{
+      .at_once = event.at_once, .why = std::move(event.why), .failure = {}, .unanswered_s = {}, .hold = event.hold};
   if (event.failure) order.failure = failure_of(*event.failure);
   if (event.reason == Reason::kCoordinatorLost && event.at_once) {
     order.unanswered_s = unanswered_s();
@@ -145,6 +148,10 @@ void JobLink::handle(member_action::StopWorkers&& event) {
     say(Notice::Kind::kRoundOver, order.why);
   }
   hooks_.feed(std::move(order));
+}
+
+void JobLink::handle(member_action::DismissHeld&& event) {
+  hooks_.feed(agent_event::HeldDismissed{std::move(event.why)});
 }
 
 void JobLink::handle(member_action::StopAndSave&& event) {

@@ -56,6 +56,7 @@ class JobLink {
   void handle(rendezvous::member_action::StartWorkers&& event);
   void handle(rendezvous::member_action::ExtendGrant&& event);
   void handle(rendezvous::member_action::StopWorkers&& event);
+  void handle(rendezvous::member_action::DismissHeld&& event);
   void handle(rendezvous::member_action::StopAndSave&& event);
   void handle(rendezvous::member_action::StopAt&& event);
   void handle(rendezvous::member_action::AnswerStore&& event);

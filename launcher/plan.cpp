@@ -192,13 +192,10 @@ class Planner {
 
   void choose_recovery() {
     if (!train()) return;
-    const bool many_machines = plan_.rendezvous.many() || plan_.rendezvous.joins;
-    const bool others_stay = plan_.nproc_per_node > 1 && !many_machines;
+    const bool others_stay = plan_.nproc_per_node > 1 || plan_.rendezvous.many() || plan_.rendezvous.joins;
     const Setting* setting = settings_.find("recovery");
     const bool live = setting != nullptr ? setting->value == "live" : others_stay;
     if (live) plan_.regroup_limit = kRegroupLimit;
-    if (live && many_machines)
-      plan_.notes.push_back("--recovery live has no effect on many machines: after a loss all workers start anew");
     keep("recovery", live ? "live" : "checkpoint", setting != nullptr ? setting->source : "default");
   }
 
@@ -213,7 +210,7 @@ class Planner {
     if (wanted == 0) return;
     if (!train()) refuse_standbys("goes with a train.json: only ddptrain's workers go on without a lost one");
     if (plan_.rendezvous.many() || plan_.rendezvous.joins)
-      refuse_standbys("goes with one machine: on many, all workers start anew after a loss");
+      refuse_standbys("goes with one machine: on many, a lost worker is replaced by a new one");
     if (plan_.nproc_per_node < 2)
       refuse_standbys("needs two workers or more: one that is lost leaves nobody who holds the state");
     if (plan_.regroup_limit.count() == 0)

@@ -18,9 +18,9 @@ class Regroup {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `lost` of `world` workers is gone, `alive` were there before it and stay.
-  Regroup(int generation, int lost, std::set<int> alive, Clock::time_point begun)
-      : generation_(generation), replaced_{lost}, awaited_(std::move(alive)), begun_(begun) {}
+  // `lost` are gone, `alive` were there before that and stay.
+  Regroup(int generation, std::set<int> lost, std::set<int> alive, Clock::time_point begun)
+      : generation_(generation), replaced_(std::move(lost)), awaited_(std::move(alive)), begun_(begun) {}
 
   int generation() const { return generation_; }
   Clock::time_point begun() const { return begun_; }

@@ -129,9 +129,10 @@ std::string ranks_named(const Json& ranks) {
 // How a round that began with a loss came together; empty for any other.
 std::string regroup_text(const Json& regroup) {
   const Json &kept = at(regroup, "kept"), &replaced = at(regroup, "replaced"), &standbys = at(regroup, "by_standby");
-  if (!replaced.is_array() || replaced.empty()) return {};
-  std::string text = kept.is_array() && !kept.empty() ? ranks_named(kept) + " kept step " : "nobody held the state: step ";
-  text += format_count(integer_of(at(regroup, "step"))) + ", " + ranks_named(replaced) + " replaced";
+  if (!kept.is_array() || !replaced.is_array()) return {};
+  std::string text = !kept.empty() ? ranks_named(kept) + " kept step " : "nobody held the state: step ";
+  text += format_count(integer_of(at(regroup, "step")));
+  if (!replaced.empty()) text += ", " + ranks_named(replaced) + " replaced";
   if (standbys.is_array() && !standbys.empty()) {
     text += standbys == replaced ? " by a standby" : ", " + ranks_named(standbys) + " by a standby";
   }

@@ -14,7 +14,8 @@ namespace ddprun {
 namespace {
 
 // What a worker never inherits: secrets, which it may print, and what is another worker's.
-constexpr std::array<std::string_view, 3> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL", "DDPRUN_NODE_ADDRESS"};
+constexpr std::array<std::string_view, 4> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL", "DDPRUN_NODE_ADDRESS",
+                                                   "DDPRUN_GENERATION"};
 
 // What only a worker with a rank has. A standby hears of its own over the channel.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
@@ -75,6 +76,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (settings.channel == ChannelUse::kGiven) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
     if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
+    if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     // ddptrain finds its LibTorch there when it is not where it was built with.
     if (const std::string libtorch = inherited_value("LIBTORCH").value_or(""); !libtorch.empty()) {

@@ -2,6 +2,7 @@
 // speak it, and without our secrets. Pure; launcher/agent.cpp calls it for each worker of a round.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ struct WorkerSettings {
   int master_port = 0;
   int restart_count = 0;
   int max_restarts = 0;
+  std::optional<int> generation{};  // for workers with a channel, on many machines: of their first group
   std::string run_id;
   std::string error_file{};  // empty when there are no logs, as torchrun's
   ChannelUse channel = ChannelUse::kNone;

@@ -83,12 +83,16 @@ struct WorkerOutput::Impl {
 
   // ---- files ----
 
-  // Of a worker that is about to start. `folder` is the round's, empty without files.
-  void renew(Source& s, const OutputRound& starting, const fs::path& folder) const {
+  void name(Source& s, const std::vector<RankAssignment>& ranks) const {
     const auto place = static_cast<std::size_t>(s.worker);
-    s.who = place < starting.ranks.size() ? starting.ranks[place] : RankAssignment{.rank = s.worker, .local_rank = s.worker};
+    s.who = place < ranks.size() ? ranks[place] : RankAssignment{.rank = s.worker, .local_rank = s.worker};
     s.prefix = settings.script ? line_prefix(settings.script->prefix_template, s.who, host_name())
                                : "[rank " + std::to_string(s.who.rank) + "] ";
+  }
+
+  // Of a worker that is about to start. `folder` is the round's, empty without files.
+  void renew(Source& s, const OutputRound& starting, const fs::path& folder) const {
+    name(s, starting.ranks);
     s.folder = folder.empty() ? fs::path() : worker_folder(folder, settings.layout, s.who.rank, s.who.local_rank);
     s.splitter = {};
     s.copied = {};
@@ -303,6 +307,10 @@ void WorkerOutput::begin_successor(int worker, const OutputRound& round) {
     impl_->close_log(impl_->source(worker, stream));
     impl_->renew(impl_->source(worker, stream), round, folder);
   }
+}
+
+void WorkerOutput::name_anew(const std::vector<RankAssignment>& ranks) {
+  for (Impl::Source& s : impl_->sources) impl_->name(s, ranks);
 }
 
 void WorkerOutput::begin_worker(int worker) {

@@ -53,6 +53,8 @@ class WorkerOutput {
   void begin_worker(int worker);
   // The worker is started anew while the others of an earlier round go on: its files are those of the new round.
   void begin_successor(int worker, const OutputRound& round);
+  // Those that go on from an earlier round may have other ranks in this one; their files stay.
+  void name_anew(const std::vector<RankAssignment>& ranks);
   // What the worker is to write to by itself, the caller's to close; -1: a pipe, whose bytes are to come here.
   int take_descriptor(int worker, Stream stream);
   void bytes(int worker, Stream stream, std::span<const char> data);

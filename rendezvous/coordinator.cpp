@@ -160,7 +160,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   if (in_round && phase_ == Phase::kRunning) {
     --seated_;
     if (!peer.done && settings_.rules.lost_members_end_round) {
-      return end_round(OverReason::kMembershipChange, name_of(peer.hello) + " " + why);
+      return end_round(OverReason::kMembershipChange, name_of(peer.hello) + " " + why, Others::kHold);
     }
   }
   if (in_round && phase_ == Phase::kEnding && !peer.departed) members_changed_ = true;
@@ -212,7 +212,8 @@ void Coordinator::tick() {
   if (due(pause_ends_) && phase_ == Phase::kPausing) gather(milliseconds{0});
   if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && done_ == 0) {
     const auto count = spares_ready();
-    end_round(OverReason::kMembershipChange, std::to_string(count) + (count == 1 ? " node" : " nodes") + " joined");
+    end_round(OverReason::kMembershipChange, std::to_string(count) + (count == 1 ? " node" : " nodes") + " joined",
+              Others::kHold);
   }
   consider();
   if (phase_ == Phase::kGathering && due(join_ends_)) {

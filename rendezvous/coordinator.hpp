@@ -202,7 +202,8 @@ class Coordinator {
   void check_committed();
   void forget_previous();
   void keep_roster(const std::vector<Peer*>& by_rank);
-  void end_round(OverReason reason, const std::string& why);
+  enum class Others { kStop, kHold };  // what becomes of workers that could go on
+  void end_round(OverReason reason, const std::string& why, Others others);
   void check_ended();
   void judge();
   void gather(milliseconds call);

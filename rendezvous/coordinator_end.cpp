@@ -13,7 +13,7 @@ void Coordinator::hear(Peer& peer, const FailureReport& message) {
   if (message.round != current_.id || peer.rank < 0) return;
   if (phase_ == Phase::kRunning) {
     failure_ = message;
-    end_round(OverReason::kWorkerFailure, message.message);
+    end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
     return;
   }
   if (phase_ != Phase::kEnding || !failure_) return;
@@ -24,12 +24,12 @@ void Coordinator::hear(Peer& peer, const FailureReport& message) {
   if (key(message) < key(*failure_)) failure_ = message;
 }
 
-void Coordinator::end_round(OverReason reason, const std::string& why) {
+void Coordinator::end_round(OverReason reason, const std::string& why, Others others) {
   phase_ = Phase::kEnding;
   absorb_at_.reset();
   members_changed_ = false;
   if (reason == OverReason::kMembershipChange) failure_.reset();
-  RoundOver over{.round = current_.id, .reason = reason, .why = why, .failure = {}};
+  RoundOver over{.round = current_.id, .reason = reason, .why = why, .failure = {}, .hold = others == Others::kHold};
   if (failure_) over.failure = *failure_;
   for (const NodeId& id : round_nodes_) {
     const auto found = peers_.find(id);
@@ -46,7 +46,8 @@ void Coordinator::end_round(OverReason reason, const std::string& why) {
 void Coordinator::hear(Peer& peer, const Ready& message) {
   if (message.master_port != 0) peer.master_port = message.master_port;
   if (phase_ == Phase::kRunning && message.round == current_.id && peer.rank >= 0) {
-    end_round(OverReason::kMembershipChange, peer.hello.hostname + " has no workers any more");
+    // It could not go on with what it held, so nobody does: the next round begins with new workers everywhere.
+    end_round(OverReason::kMembershipChange, peer.hello.hostname + " has no workers any more", Others::kStop);
   }
   if (message.round != peer.owes_ready || awaited_.erase(peer.hello.node) == 0) return;
   peer.owes_ready = RoundId{};
@@ -111,7 +112,7 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
       if (coordinates || (peer.rank >= 0 && seated_ + spares_ready() - 1 < settings_.min_nodes)) {
         begin_saving(message.signal);
       } else if (peer.rank >= 0) {
-        end_round(OverReason::kMembershipChange, peer.hello.hostname + " is leaving");
+        end_round(OverReason::kMembershipChange, peer.hello.hostname + " is leaving", Others::kHold);
       }
       return;
     case Phase::kGathering:

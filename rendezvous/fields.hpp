@@ -88,6 +88,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("skew_ns", m.skew_ns);
     visit("shrink", m.shrink);
     visit.text("message", m.message, kMaxTextBytes);
+    visit("others_stay", m.others_stay);
   } else if constexpr (std::is_same_v<M, Done>) {
     visit("round", m.round);
   } else if constexpr (std::is_same_v<M, StopAsk>) {
@@ -158,6 +159,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("reason", m.reason);
     visit.text("why", m.why, kMaxTextBytes);
     visit("failure", m.failure);
+    visit("hold", m.hold);
   } else if constexpr (std::is_same_v<M, StopAndSave>) {
     visit("round", m.round);
     visit("signal", m.signal);

@@ -224,7 +224,7 @@ void Member::tick() {
   // Stopping them kindly may take longer than they may run.
   if ((!leader_ || !grant_is_leaders_) && has_workers() && grant_over && granted_until_ != Time{}) {
     granted_until_ = Time{};
-    stop_workers(StopReason::kCoordinatorLost, /*at_once=*/true, "no coordinator");
+    stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = true, .why = "no coordinator"});
   }
   if (phase_ != Phase::kLooking) return;
   if (now_.steady >= may_vote_at()) {

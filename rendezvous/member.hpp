@@ -8,8 +8,8 @@
 // How it meets the launcher's AgentState (one node's workers): an agent of a networked job has both, and the shell connects
 // them.
 //     Member's StartWorkers            AgentState starts the round it names instead of counting rounds itself
-//     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL) and judges nothing
-//     Member's StopAndSave, StopAt     AgentState's signal path; its StopAgreement's answer goes to StepsStarted first
+//     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL), or holds them, and judges
+//     nothing Member's StopAndSave, StopAt     AgentState's signal path; its StopAgreement's answer goes to StepsStarted first
 //     AgentState's first failure       WorkersFailed at once, so that all nodes stop within one message's time
 //     AgentState's RoundSwept          WorkersEnded, or WorkersDone when all ended well
 //     AgentState's SignalArrived       StopRequested; the second one stays with AgentState: it kills
@@ -85,7 +85,7 @@ struct Tick {};
 struct WorkersFailed {
   FailureReport report{};  // round, hostname and skew are filled in here
 };
-// All of the round's workers and what they started are gone.
+// All of the round's workers and what they started are gone, or wait for the next round and do nothing meanwhile.
 struct WorkersEnded {
   bool saved = false;                // after StopAndSave
   std::uint16_t master_port = 0;     // held for the next round
@@ -141,6 +141,11 @@ struct StopWorkers {
   bool at_once = false;  // SIGKILL
   std::string why{};
   std::optional<FailureReport> failure{};  // kWorkerFailure: of another node's worker
+  bool hold = false;                       // those that can wait for the next round with their state may do so: WorkersEnded
+};
+// Workers that wait for the next round, for a failure of this node's own, have a state that is not to be kept.
+struct DismissHeld {
+  std::string why{};
 };
 struct StopAndSave {
   int signal = 0;
@@ -163,10 +168,11 @@ struct JobOver {  // the workers are gone
   std::string why{};
 };
 }  // namespace member_action
-using MemberAction = std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
-                                  member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
-                                  member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
-                                  member_action::GotJob, member_action::Say, member_action::JobOver>;
+using MemberAction =
+    std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
+                 member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
+                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
+                 member_action::GotJob, member_action::Say, member_action::JobOver>;
 
 class Member {
  public:
@@ -237,8 +243,7 @@ class Member {
   void say_hello(LinkId link, const std::string& local_host);
   void lose_leader(const std::string& why, bool at_once);
   void start_if_granted();
-  void stop_workers(member_action::StopWorkers::Reason reason, bool at_once, const std::string& why,
-                    std::optional<FailureReport> failure = {});
+  void stop_workers(member_action::StopWorkers order);
   void ping();
   void vote(LinkId link, const VoteRequest& request);
   void remember() { act(member_action::Remember{record_}); }

@@ -18,7 +18,10 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   pending_start_.reset();
   // Broken on purpose, it goes on without a grant.
   const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
-  if (workers_ == Workers::kRunning && !saving_ && !may_go_on) stop_workers(StopReason::kCoordinatorLost, at_once, why);
+  // Who is left will be in a round of the successor's: what it waits for is its word, which needs no grant.
+  if (workers_ == Workers::kRunning && !saving_ && !may_go_on) {
+    stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = at_once, .why = why, .hold = !at_once});
+  }
   if (saving_ && !has_workers()) {
     return finish(saved_ ? static_cast<int>(ExitCode::kPreempted) : 128 + stop_signal_, "stopped by a signal");
   }

@@ -17,10 +17,13 @@ void Member::hear(LinkId link, const RoundOver& message) {
   pending_start_.reset();
   if (workers_ == Workers::kRunning) {
     const bool failed = message.reason == OverReason::kWorkerFailure;
-    stop_workers(failed ? StopReason::kWorkerFailure : StopReason::kMembershipChange, /*at_once=*/false, message.why,
-                 failed ? std::optional(message.failure) : std::nullopt);
+    stop_workers({.reason = failed ? StopReason::kWorkerFailure : StopReason::kMembershipChange,
+                  .why = message.why,
+                  .failure = failed ? std::optional(message.failure) : std::nullopt,
+                  .hold = message.hold});
   } else if (!has_workers()) {
     workers_ = Workers::kNone;
+    if (!message.hold) act(member_action::DismissHeld{message.why});
     act(member_action::Send{link, Ready{.round = message.round, .master_port = master_port_}});
   }
 }
@@ -61,9 +64,10 @@ void Member::start_if_granted() {
   act(member_action::StartWorkers{*std::exchange(pending_start_, std::nullopt), granted_until_});
 }
 
-void Member::stop_workers(StopReason reason, bool at_once, const std::string& why, std::optional<FailureReport> failure) {
+void Member::stop_workers(member_action::StopWorkers order) {
   workers_ = Workers::kStopping;
-  act(member_action::StopWorkers{workers_round_, reason, at_once, why, std::move(failure)});
+  order.round = workers_round_;
+  act(std::move(order));
 }
 
 void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with) {
@@ -111,7 +115,7 @@ void Member::stop_requested(int signal) {
 
 // Whoever the job's end reaches stops its workers first.
 void Member::finish(int exit_code, const std::string& why) {
-  if (workers_ == Workers::kRunning) stop_workers(StopReason::kJobOver, /*at_once=*/false, why);
+  if (workers_ == Workers::kRunning) stop_workers({.reason = StopReason::kJobOver, .why = why});
   if (leader_) act(member_action::Close{leader_->link});
   for (Target& target : targets_) {
     if (target.link != 0 && !leads(target.link)) act(member_action::Close{target.link});

@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -135,6 +135,7 @@ struct FailureReport {
   std::int64_t skew_ns = 0;  // the coordinator's clock minus the node's, as far as the node knows
   channel::Shrink shrink = channel::Shrink::kNothingKnown;  // out of memory: whether the next round needs less
   std::string message{};
+  bool others_stay = false;  // the other workers' state is sound: they can be held for the next round instead of stopped
   std::int64_t coordinator_time_ns() const {  // wraps instead of overflowing: the numbers may be anybody's
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns) + static_cast<std::uint64_t>(skew_ns));
   }
@@ -253,12 +254,13 @@ struct Release {
 
 enum class OverReason : std::uint8_t { kWorkerFailure, kMembershipChange };
 
-// The round ends: stop the workers and say Ready.
+// The round ends: stop the workers, or hold them, and say Ready.
 struct RoundOver {
   RoundId round{};
   OverReason reason = OverReason::kMembershipChange;
   std::string why{};        // for people: "node b was lost", "2 nodes joined"
   FailureReport failure{};  // kWorkerFailure: the first cause, as known now
+  bool hold = false;        // workers that can leave their group wait for the next round with their state
 };
 
 // A signal ends the job: workers agree on a step and save.

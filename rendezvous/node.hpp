@@ -74,8 +74,8 @@ struct Finish {  // nothing is left to do
 using NodeAction =
     std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink, node_action::ServeStore,
                  node_action::Finish, member_action::Dial, member_action::Remember, member_action::StartWorkers,
-                 member_action::ExtendGrant, member_action::StopWorkers, member_action::StopAndSave, member_action::StopAt,
-                 member_action::AnswerStore, member_action::GotJob, member_action::Say>;
+                 member_action::ExtendGrant, member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
+                 member_action::StopAt, member_action::AnswerStore, member_action::GotJob, member_action::Say>;
 
 class Node {
  public:

@@ -49,9 +49,10 @@ struct CannotJoin {
 struct NobodyThere {
   std::string why;
 };
-using ShellEvent = std::variant<CannotJoin, NobodyThere, member_action::StartWorkers, member_action::ExtendGrant,
-                                member_action::StopWorkers, member_action::StopAndSave, member_action::StopAt,
-                                member_action::AnswerStore, member_action::Say, node_action::ServeStore, node_action::Finish>;
+using ShellEvent =
+    std::variant<CannotJoin, NobodyThere, member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
+                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
+                 member_action::Say, node_action::ServeStore, node_action::Finish>;
 
 class NodeShell {
  public:

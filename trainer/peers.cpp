@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,12 @@ void Peers::smallest_of_each(std::span<std::int64_t> values) const {
   at::Tensor shared = copy_of(own);
   all_reduce(*group_, shared, c10d::ReduceOp::MIN);
   own.copy_(shared);
+}
+
+void Peers::go_on() const {
+  if (breaker_ != nullptr && breaker_->broken()) {
+    throw std::runtime_error("Connection closed by peer: the group is being made anew");
+  }
 }
 
 std::string Peers::from_rank_0(const std::string& text) const {

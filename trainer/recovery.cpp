@@ -1,8 +1,8 @@
 // Implementation of recovery.hpp: orders come on the channel's thread, groups are made and lost on the training thread.
 #include "trainer/recovery.hpp"
 
-#include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <variant>
 
 #include "common/error.hpp"
@@ -14,7 +14,6 @@ namespace {
 
 // The agent sees a worker's end within a millisecond. Only when none has ended (a connection broke) is there no order.
 constexpr std::chrono::seconds kPatience{5};
-constexpr std::chrono::milliseconds kLookForAgent{100};
 
 bool is_our_own(const std::exception_ptr& error) {
   try {
@@ -29,38 +28,47 @@ bool is_our_own(const std::exception_ptr& error) {
 }  // namespace
 
 void Recovery::on_message(const channel::FromAgent& message) {
+  const std::lock_guard lock(mutex_);
   if (const auto* word = std::get_if<channel::TakeOver>(&message)) {
-    const std::lock_guard lock(mutex_);
-    started_with_ = newest_ = word->restart_count;
+    started_with_ = newest_.generation = word->restart_count;
     return;
   }
-  const auto* regroup = std::get_if<channel::Regroup>(&message);
-  if (regroup == nullptr) return;
-  {
-    const std::lock_guard lock(mutex_);
-    newest_ = std::max(newest_, regroup->generation);
-    if (ordered()) breaker_.break_group();
+  if (const auto* regroup = std::get_if<channel::Regroup>(&message)) {
+    if (regroup->generation > newest_.generation) newest_ = *regroup;
+    held_ = false;
+  } else if (std::holds_alternative<channel::Hold>(message)) {
+    held_ = true;
+  } else {
+    return;
   }
+  if (ordered()) breaker_.break_group();
   changed_.notify_all();
 }
 
-int Recovery::begin_group(std::int64_t step) {
+void Recovery::on_agent_gone() {
   const std::lock_guard lock(mutex_);
-  current_ = newest_;
+  agent_gone_ = true;
+  changed_.notify_all();
+}
+
+channel::Regroup Recovery::begin_group(std::int64_t step) {
+  std::unique_lock lock(mutex_);
+  breaker_.mend();  // nobody looks for connections while this worker is held
+  changed_.wait(lock, [this] { return !held_ || agent_gone_; });
+  if (held_) throw std::runtime_error("the ddprun agent closed the worker channel while this worker waited for the next round");
   breaker_.mend();
+  current_ = newest_.generation;
+  if (newest_.world_size > 0) breaker_.set_world(newest_.world_size);
   if (current_ != started_with_) channel_->send(channel::RegroupReady{.generation = current_, .step = step});
-  return current_;
+  return newest_;
 }
 
 bool Recovery::survives(const std::exception_ptr& error) {
   if (is_our_own(error)) return false;
   const bool lost_peer = classify(error).kind == channel::ErrorKind::kLostPeer;
-  const auto patience_ends = std::chrono::steady_clock::now() + (lost_peer ? kPatience : std::chrono::seconds(0));
   std::unique_lock lock(mutex_);
-  while (!ordered() && channel_->connected() && std::chrono::steady_clock::now() < patience_ends) {
-    changed_.wait_for(lock, kLookForAgent);
-  }
-  return ordered();
+  changed_.wait_for(lock, lost_peer ? kPatience : std::chrono::seconds(0), [this] { return ordered() || agent_gone_; });
+  return ordered() && !agent_gone_;
 }
 
 }  // namespace ddprun::trainer

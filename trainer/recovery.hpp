@@ -1,6 +1,7 @@
 // How a worker outlives the loss of another one: the agent orders a regroup over the worker channel, which breaks the group
 // whatever this worker is doing; its main thread comes out with an exception, asks here whether that is the reason, and makes
-// the next group (worker.cpp). Without an agent of ours nobody could start the lost worker again, and there is no Recovery.
+// the next group (worker.cpp). On many machines it is held first, until it is known who is in the next group. Without an agent
+// of ours nobody could start the lost worker again, and there is no Recovery.
 //
 // Thread-safe: the channel's reader thread orders, the main thread asks.
 #pragma once
@@ -19,34 +20,38 @@ class AgentChannel;
 
 class Recovery {
  public:
-  // `generation`: of this process' first group, the restart count that it was started with; a standby's comes with its rank, in
-  // TakeOver. `world`: the size of the groups.
-  Recovery(int generation, int world) : breaker_(world), started_with_(generation), newest_(generation) {}
+  // `generation`: of this process' first group, with which it was started; a standby's comes with its rank, in TakeOver.
+  // `world`: the size of the groups.
+  Recovery(int generation, int world) : breaker_(world), started_with_(generation) { newest_.generation = generation; }
 
   // On the reader thread; orders may come before attach().
   void on_message(const channel::FromAgent& message);
+  void on_agent_gone();
   void attach(AgentChannel& channel) { channel_ = &channel; }
 
-  // The group to be made now; the one before must be gone. `step`: of the state held here, -1: none. It is reported when the
-  // group was ordered; one that this process was started for needs no word.
-  int begin_group(std::int64_t step);
+  // The group to be made now, and this worker's place in it where that is a new one; the group before must be gone. Waits while
+  // this worker is held. `step`: of the state held here, -1: none. It is reported when the group was ordered; one that this
+  // process was started for needs no word. Throws std::runtime_error when the agent is gone meanwhile.
+  channel::Regroup begin_group(std::int64_t step);
 
   GroupBreaker& breaker() { return breaker_; }
 
-  // What ended the group: true when a newer one is ordered, or a peer was lost and the order comes. False: the error is this
-  // worker's own, or nobody has said anything for a while, or the agent is gone.
+  // What ended the group: true when a newer one is ordered or is to be waited for, or a peer was lost and the order comes.
+  // False: the error is this worker's own, or nobody has said anything for a while, or the agent is gone.
   bool survives(const std::exception_ptr& error);
 
  private:
-  bool ordered() const { return newest_ > current_; }
+  bool ordered() const { return held_ || newest_.generation > current_; }
 
   GroupBreaker breaker_;
   AgentChannel* channel_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;
   int started_with_;
-  int newest_;
+  channel::Regroup newest_;
   int current_ = -1;
+  bool held_ = false;
+  bool agent_gone_ = false;
 };
 
 }  // namespace ddprun::trainer

@@ -34,6 +34,7 @@ double from_bits(const json& value) {
 
 std::string small_part(const TrainingState& state) {
   json text{{"step", state.step}, {"started_from", state.started_from}, {"bucket_order", state.bucket_order}};
+  text["world"] = {state.world, state.world_since};
   if (state.figures) text["figures"] = {state.figures->step, bits(state.figures->loss), bits(state.figures->lr)};
   if (state.evaluation) {
     const Evaluation& result = state.evaluation->result;
@@ -47,6 +48,8 @@ void take_small_part(TrainingState& state, const std::string& received) {
   state.step = text.at("step").get<std::int64_t>();
   state.started_from = text.at("started_from").get<std::int64_t>();
   state.bucket_order = text.at("bucket_order").get<BucketOrder>();
+  state.world = text.at("world").at(0).get<int>();
+  state.world_since = text.at("world").at(1).get<std::int64_t>();
   state.figures.reset();
   state.evaluation.reset();
   if (text.contains("figures")) {

@@ -209,6 +209,7 @@ Outcome train(TrainingState& state, Workspace& work) {
   }
 
   while (state.step < work.length.total_steps) {
+    work.peers.go_on();
     if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
       if (state.step == state.started_from) return Outcome::kPreempted;  // what it stands on is what it was started from
       if (work.config.ddp.compare_every_steps > 0) compare(state, work);

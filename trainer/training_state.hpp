@@ -41,6 +41,8 @@ struct TrainingState {
   std::int64_t step = 0;          // finished
   BucketOrder bucket_order;       // of the gradients of the next step; empty before the first
   std::int64_t started_from = 0;  // finished steps when the run began or resumed
+  int world = 0;                  // ranks that shared each batch, from the step on that follows the next number; 0: none yet
+  std::int64_t world_since = 0;
   std::optional<StepFigures> figures;
   std::optional<StepEvaluation> evaluation;
 

@@ -31,6 +31,7 @@
 #include "trainer/data/sampler.hpp"
 #include "trainer/failure.hpp"
 #include "trainer/failure_history.hpp"
+#include "trainer/inflated_sharing.hpp"
 #include "trainer/kept_history.hpp"
 #include "trainer/memory_fit.hpp"
 #include "trainer/parallel/agent_channel.hpp"
@@ -56,9 +57,6 @@ std::string torch_and_version() {
 
 // One that ends does so at once; a standby is there before this time is over.
 constexpr std::chrono::milliseconds kPatienceWithCollectives{100};
-
-// For another worker to inflate the data set.
-constexpr std::chrono::seconds kPatienceWithInflating{20};
 
 // Activations are tens of megabytes that live for one batch. By default glibc gives each back to the kernel, which zeroes it
 // again for the next batch: a third of an evaluation's time. Kept, the peak stays the same.
@@ -101,17 +99,23 @@ class Worker {
   void leave_group();
   void connect_agent();
   void read_config();
+  void check_share() const;
   void read_faults();
   void begin_on(c10::Device device);
   void wait_for_place();
   void join_peers();
-  InflatedFiles inflated_files();
+  void move_to(const channel::Regroup& order);
   bool claim_directory();
   std::filesystem::path fit_file() const;
   void take_what_fits();
   void make_state();
   void prepare_state();
   void prepare_workspace();
+  struct LedgerGap {
+    int rank = 0;            // in the group before
+    std::int64_t after = 0;  // the newest step whose line is there
+  };
+  std::vector<LedgerGap> gaps_of_the_last_group(const std::filesystem::path& folder) const;
   void open_ledger();
   void keep_history();
   CheckpointPlaces checkpoint_places() const;
@@ -132,6 +136,7 @@ class Worker {
   Standby standby_;
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<SignalWatch> signals_;
+  InflatedSharing inflated_;
   std::future<Data> data_coming_;
   Data data_;
   c10::intrusive_ptr<c10d::Store> store_;
@@ -171,7 +176,9 @@ int Worker::run() {
 // The device is known before the first tensor; the data is read beside the model's and the group's start.
 void Worker::begin_on(c10::Device device) {
   device_ = device;
-  data_coming_ = std::async(std::launch::async, [this] { return load_data(config_.data, inflated_files()); });
+  data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment_, agent_.get())] {
+    return load_data(config_.data, files);
+  });
 }
 
 // As a standby: what needs no rank is done, then it sleeps until it has one.
@@ -218,7 +225,7 @@ void Worker::connect_agent() {
     stopping_ = std::make_unique<StoppingByStore>(gate_);
   } else {
     auto by_agent = std::make_unique<StoppingByAgent>(gate_);
-    recovery_ = std::make_unique<Recovery>(environment_.restart_count, environment_.world_size);
+    recovery_ = std::make_unique<Recovery>(environment_.generation, environment_.world_size);
     channel::Hello hello;
     hello.version = torch_and_version();
     hello.pid = ::getpid();
@@ -234,7 +241,10 @@ void Worker::connect_agent() {
           recovery->on_message(message);
           standby_.on_message(message);
         },
-        [this] { standby_.on_agent_gone(); });
+        [this, recovery = recovery_.get()] {
+          standby_.on_agent_gone();
+          recovery->on_agent_gone();
+        });
     by_agent->attach(*agent_);
     recovery_->attach(*agent_);
     stopping_ = std::move(by_agent);
@@ -256,6 +266,10 @@ void Worker::read_faults() {
 // Everything that can be wrong without a peer or a file of the run being touched.
 void Worker::read_config() {
   config_ = load_config(options_.config, options_.overrides);
+  check_share();
+}
+
+void Worker::check_share() const {
   if (config_.batch_size < environment_.world_size) {
     throw UsageError("batch_size is " + std::to_string(config_.batch_size) + ", which " +
                      std::to_string(environment_.world_size) + " workers can't share; use a batch_size of at least " +
@@ -263,40 +277,33 @@ void Worker::read_config() {
   }
 }
 
-// Local rank 0 inflates for the workers of this machine, who hear of it through the agent's store. Who can't be reached does
-// not keep them: another process that dies meanwhile, or an older one whose word is still there, only costs the time that they
-// need to do it themselves.
-InflatedFiles Worker::inflated_files() {
-  InflatedFiles files;
-  if (!agent_ || environment_.local_world_size < 2) return files;
-  const auto store = make_store(environment_, agent_.get(), kPatienceWithInflating);
-  const std::string prefix = "inflated/" + std::to_string(environment_.group_rank) + "/";
-  if (environment_.local_rank == 0) {
-    files.offer = [store, prefix](const std::string& file, const std::string& memory) {
-      try {
-        store->set(prefix + file, std::vector<std::uint8_t>(memory.begin(), memory.end()));
-      } catch (const std::exception&) {  // the agent is gone
-      }
-    };
-  } else {
-    files.find = [store, prefix](const std::string& file) -> std::string {
-      try {
-        const std::vector<std::uint8_t> memory = store->get(prefix + file);
-        return {memory.begin(), memory.end()};
-      } catch (const std::exception&) {
-        return {};
-      }
-    };
+// Its place in a group of other machines, or of others than before; what belongs to the old one goes.
+void Worker::move_to(const channel::Regroup& order) {
+  if (order.rank < 0) return;
+  if (order.rank != environment_.rank) {
+    if (checkpointing_) checkpointing_->settle();
+    checkpointing_.reset();
+    log_.reset();
   }
-  return files;
+  environment_.rank = order.rank;
+  environment_.world_size = order.world_size;
+  environment_.group_rank = order.group_rank;
+  environment_.group_world_size = order.group_world_size;
+  check_share();
 }
 
 // A job of one has no peers and needs neither store nor group.
 void Worker::join_peers() {
   status_.enter(channel::Phase::kJoining);
-  const int world = environment_.world_size;
   GroupBreaker* const breaker = recovery_ ? &recovery_->breaker() : nullptr;
-  generation_ = recovery_ ? recovery_->begin_group(state_is_whole_ ? state_.step : -1) : environment_.restart_count;
+  generation_ = environment_.restart_count;
+  if (recovery_) {
+    const channel::Regroup order = recovery_->begin_group(state_is_whole_ ? state_.step : -1);
+    generation_ = order.generation;
+    move_to(order);
+    if (order.rank >= 0) inflated_.offer_again(environment_, *agent_);
+  }
+  const int world = environment_.world_size;
   faults_.at(FaultPhase::kJoining, state_.step);
   if (world > 1) {
     const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp.timeout_s * 1000));
@@ -447,23 +454,27 @@ void Worker::prepare_workspace() {
   }
   if (peers_->rank() == 0 && config_.data.ledger) cut_ledger(directory_.layout.ledger(), state_.step, ledger_warn());
   if (config_.data.ledger) open_ledger();
+  if (state_.world != peers_->world()) {
+    state_.world = peers_->world();
+    state_.world_since = state_.step;
+  }
   if (agent_) agent_->send(channel::Regrouped{.generation = generation_, .step = state_.step});
 }
 
 void Worker::open_ledger() {
   peers_->meet();  // nobody writes before rank 0 has cut
   const auto folder = directory_.layout.ledger();
-  // Before anything is added, and only where it counts: what lies there may be long, or never end (a link to /dev/full).
-  const auto newest = state_is_survivors_ ? newest_in_ledger(folder, environment_.rank) : std::nullopt;
+  const std::vector<LedgerGap> gaps = state_is_survivors_ ? gaps_of_the_last_group(folder) : std::vector<LedgerGap>{};
+  if (state_is_survivors_) peers_->meet();  // nor before all have seen what is missing: a rank's file may be another's now
   work_->ledger = std::make_unique<Ledger>(folder, environment_.rank, ledger_warn());
-  if (!state_is_survivors_) return;
-  // The newest step is finished on a rank that outlived this one, or was ahead of it; its line may be missing.
-  for (std::int64_t step = newest.value_or(state_.started_from); step < state_.step; ++step) {
-    const std::int64_t position = length_.position_of(step);
-    const std::int64_t size = std::min(length_.batch_size, length_.samples_per_epoch - position);
-    work_->ledger->write(step + 1, length_.epoch_of(step), position,
-                         share_of_batch(epoch_order(length_.samples_per_epoch, config_.seed, length_.epoch_of(step)), position,
-                                        size, environment_.world_size, environment_.rank));
+  for (const LedgerGap& gap : gaps) {
+    for (std::int64_t step = gap.after; step < state_.step; ++step) {
+      const std::int64_t position = length_.position_of(step);
+      const std::int64_t size = std::min(length_.batch_size, length_.samples_per_epoch - position);
+      work_->ledger->write(step + 1, length_.epoch_of(step), position,
+                           share_of_batch(epoch_order(length_.samples_per_epoch, config_.seed, length_.epoch_of(step)),
+                                          position, size, state_.world, gap.rank));
+    }
   }
 }
 
@@ -473,6 +484,19 @@ CheckpointPlaces Worker::checkpoint_places() const {
   places.local_copies = local_copies_of(config_.checkpoint.local_dir, directory_.layout.root, config_digest(config_));
   places.mends_local = environment_.local_rank == 0;
   return places;
+}
+
+// The newest step is finished on a rank that outlived another, or was ahead of it; that one's line may be missing. Each rank
+// looks at its own file, and at those of ranks that are no more.
+std::vector<Worker::LedgerGap> Worker::gaps_of_the_last_group(const std::filesystem::path& folder) const {
+  std::vector<LedgerGap> gaps;
+  for (int rank = environment_.rank; rank < state_.world; rank += environment_.world_size) {
+    // Only where it counts: what lies there may be long, or never end (a link to /dev/full).
+    const auto newest = newest_in_ledger(folder, rank);
+    if (!newest && rank != environment_.rank) continue;  // its node had a folder of its own
+    gaps.push_back({.rank = rank, .after = std::max(newest.value_or(state_.started_from), state_.world_since)});
+  }
+  return gaps;
 }
 
 Checkpointing::Setting Worker::checkpoint_setting() const {

@@ -84,6 +84,8 @@ inline constexpr std::string_view kTypeName<Carry> = "carry";
 template <>
 inline constexpr std::string_view kTypeName<Regroup> = "regroup";
 template <>
+inline constexpr std::string_view kTypeName<Hold> = "hold";
+template <>
 inline constexpr std::string_view kTypeName<TakeOver> = "take_over";
 template <>
 inline constexpr std::string_view kTypeName<Where> = "where";
@@ -149,11 +151,16 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("step", m.step);
   } else if constexpr (std::is_same_v<M, Regroup>) {
     visit("generation", m.generation);
+    visit("rank", m.rank);
+    visit("world_size", m.world_size);
+    visit("group_rank", m.group_rank);
+    visit("group_world_size", m.group_world_size);
   } else if constexpr (std::is_same_v<M, TakeOver>) {
     visit("rank", m.rank);
     visit("local_rank", m.local_rank);
     visit("restart_count", m.restart_count);
-  } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, StandbyReady> || std::is_same_v<M, Where>) {
+  } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, Hold> || std::is_same_v<M, StandbyReady> ||
+                       std::is_same_v<M, Where>) {
   } else if constexpr (std::is_same_v<M, StoreRequest>) {
     visit("id", m.id);
     visit("op", m.op);

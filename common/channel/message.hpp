@@ -172,8 +172,16 @@ struct Carry {
 // A worker was lost and another one takes its place: leave the group at once, whatever it is doing, answer with RegroupReady
 // and make the group of that generation, on store keys of its own (process_group.hpp). A newer one replaces an older one.
 struct Regroup {
-  int generation = 0;  // the restart count with which the new worker is started
+  int generation = 0;  // of the new worker's first group
+  // This worker's place in the new group, when there are many machines; rank -1: it is as it was.
+  int rank = -1;
+  int world_size = 0;
+  int group_rank = 0;
+  int group_world_size = 0;
 };
+
+// The same on many machines, before it is known who is in the next round: leave the group at once and wait for Regroup.
+struct Hold {};
 
 // To a standby worker: from now on it is the worker of this rank, as if it had been started for it with that restart count.
 // May come before it is ready.
@@ -195,6 +203,6 @@ struct StoreReply {
   std::string message{};    // kError
 };
 
-using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, TakeOver, Where, StoreReply>;
+using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, Hold, TakeOver, Where, StoreReply>;
 
 }  // namespace ddprun::channel

@@ -33,6 +33,9 @@ struct Render {
   std::string operator()(const agent_action::StartRound& a) const {
     return "start " + std::to_string(a.round) + " restarts " + std::to_string(a.restart_count);
   }
+  std::string operator()(const agent_action::ContinueRound& a) const {
+    return "continue " + std::to_string(a.round) + " restarts " + std::to_string(a.restart_count);
+  }
   std::string operator()(const agent_action::StartWorker& a) const { return "start worker " + std::to_string(a.rank); }
   std::string operator()(const agent_action::TakeOver& a) const {
     return "standby " + std::to_string(a.standby) + " takes over " + std::to_string(a.rank);

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 using Lines = std::vector<std::string>;
 
 TEST(Regroup, IsCompleteWhenAllHaveJoinedItsGeneration) {
-  Regroup regroup(3, 1, {0, 2}, {});
+  Regroup regroup(3, {1}, {0, 2}, {});
   regroup.ready(0, 3, 120);
   regroup.ready(2, 3, 119);
   EXPECT_FALSE(regroup.joined(0, 3, 120, 3));
@@ -32,7 +32,7 @@ TEST(Regroup, IsCompleteWhenAllHaveJoinedItsGeneration) {
 }
 
 TEST(Regroup, WhoHadNotAnsweredIsLostByTheSameBlow) {
-  Regroup regroup(1, 1, {0, 2}, {});
+  Regroup regroup(1, {1}, {0, 2}, {});
   regroup.ready(0, 1, 7);
   EXPECT_TRUE(regroup.also_lost(2));
   EXPECT_FALSE(regroup.also_lost(0));  // it may be in the new group
@@ -41,7 +41,7 @@ TEST(Regroup, WhoHadNotAnsweredIsLostByTheSameBlow) {
 }
 
 TEST(Regroup, WhoHoldsNoStateKeepsNone) {
-  Regroup regroup(1, 1, {0}, {});
+  Regroup regroup(1, {1}, {0}, {});
   regroup.ready(0, 1, -1);
   EXPECT_TRUE(regroup.keepers().empty());
 }
@@ -328,22 +328,14 @@ TEST_F(RegroupingAgent, ACorruptStateIsReplacedUnlessTheOthersAreSuspectAsWell) 
   EXPECT_EQ(exits(1, 88), (Lines{"now 0,2", "signal 0,2 15"}));
 }
 
-TEST_F(RegroupingAgent, AMemberOfAJobOnManyMachinesAndScriptsDoNot) {
-  using Mode = AgentSettings::Mode;
-  for (const Mode mode : {Mode::kAlone, Mode::kMember}) {
-    state_.emplace(AgentSettings{.world_size = 2,
-                                 .mode = mode,
-                                 .workers_have_channel = mode == Mode::kMember,
-                                 .shutdown_timeout = milliseconds(20000),
-                                 .restarts = {.max_restarts = 3},
-                                 .regroup_limit = milliseconds(60000)});
-    on(Begin{});
-    if (mode == Mode::kMember) on(RoundReleased{.round = 1, .world_size = 4, .nodes = 2});
-    says(0, channel::Regroupable{});
-    const Lines lines = dies(1);
-    ASSERT_FALSE(lines.empty());
-    EXPECT_EQ(lines.back(), "signal 0 15");
-  }
+TEST_F(RegroupingAgent, ScriptsAreNotAsked) {
+  state_.emplace(AgentSettings{.world_size = 2,
+                               .workers_have_channel = false,
+                               .shutdown_timeout = milliseconds(20000),
+                               .restarts = {.max_restarts = 3},
+                               .regroup_limit = milliseconds(60000)});
+  on(Begin{});
+  EXPECT_EQ(dies(1), Lines{"signal 0 15"});
 }
 
 // Any order of losses, answers, timers and signals ends the job, with nobody waited for in vain.

@@ -105,6 +105,7 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   failure.signal = 9;
   failure.time_ns = std::numeric_limits<std::int64_t>::min();
   failure.message = "SIGKILL";
+  failure.others_stay = true;
   channel::StoreRequest request;
   request.id = 5;
   request.op = channel::StoreRequest::Op::kWait;
@@ -122,7 +123,7 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   for (const FromCoordinator& message : std::vector<FromCoordinator>{
            Welcome{.term = 1, .coordinator = {4}, .lease_ms = 5000, .job = "{}"},
            Refused{.reason = Refusal::kSetAside, .text = "later", .retry_after_ms = 100}, Redirect{3, {"h", 1}}, some_release(),
-           RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure}, StopAndSave{{1, 2}, 15}, StopAt{{1, 2}, 400},
+           RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure, true}, StopAndSave{{1, 2}, 15}, StopAt{{1, 2}, 400},
            JobOver{82, "spent"}, Pong{1, 2, 3, 4, {5, 6}}, VoteRequest{1, {2}, 5}, StoreAnswer{{1, 2}, 3, reply}}) {
     expect_stable(message);
   }

@@ -117,6 +117,31 @@ TEST_F(OneMember, VotesOnceATerm) {
   EXPECT_FALSE(sent<Vote>(second)->given());
 }
 
+TEST_F(OneMember, HoldsItsWorkersWhenItMayAndIsReadyForTheNextRound) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  const auto over = hear(RoundOver{.round = {3, 0}, .why = "b was lost", .hold = true});
+  ASSERT_NE(find<member_action::StopWorkers>(over), nullptr);
+  EXPECT_TRUE(find<member_action::StopWorkers>(over)->hold);
+  EXPECT_NE(sent<Ready>(tell(member_event::WorkersEnded{})), nullptr);
+  time_ += seconds(60);  // they run under no grant
+  EXPECT_EQ(find<member_action::StopWorkers>(tell(member_event::Closed{link_})), nullptr);
+}
+
+TEST_F(OneMember, DismissesWhomItHoldsForAFailureOfItsOwnWhenNothingIsToBeKept) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::WorkersFailed{});
+  tell(member_event::WorkersEnded{});
+  const RoundOver over{.round = {3, 0}, .reason = OverReason::kWorkerFailure, .why = "states differ"};
+  EXPECT_NE(find<member_action::DismissHeld>(hear(over)), nullptr);
+  RoundOver holding = over;
+  holding.hold = true;
+  EXPECT_EQ(find<member_action::DismissHeld>(hear(holding)), nullptr);
+}
+
 TEST_F(OneMember, VotesForNobodyWhileItsCoordinatorMayStillLead) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
   const Time heard = time_;

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "common/channel/codec.hpp"
 
@@ -69,9 +70,11 @@ struct AgentChannel::Impl {
   void dispatch(channel::FromAgent message) {
     auto* reply = std::get_if<channel::StoreReply>(&message);
     if (!reply) {
+      if (std::holds_alternative<channel::Regroup>(message)) accept_requests();  // of those who hear of it
       if (on_message) on_message(message);
       // Whoever is thrown out by this must find that the order is known.
       if (const auto* regroup = std::get_if<channel::Regroup>(&message)) drop_requests_before(regroup->generation);
+      if (std::holds_alternative<channel::Hold>(message)) drop_all_requests();
       return;
     }
     std::promise<channel::StoreReply> waiting;
@@ -99,6 +102,20 @@ struct AgentChannel::Impl {
     }
   }
 
+  void accept_requests() {
+    const std::lock_guard lock(requests_mutex);
+    held = false;
+  }
+
+  // On many machines the store begins empty with each round, and forgets who waited.
+  void drop_all_requests() {
+    const std::lock_guard lock(requests_mutex);
+    held = true;
+    for (auto& [id, request] : std::exchange(requests, {})) {
+      request.answer.set_exception(std::make_exception_ptr(std::runtime_error(kSuperseded)));
+    }
+  }
+
   void lose(const std::string& reason) {
     std::unordered_map<std::uint64_t, Request> orphans;
     {
@@ -122,6 +139,7 @@ struct AgentChannel::Impl {
   };
   std::unordered_map<std::uint64_t, Request> requests;
   int newest_generation = 0;
+  bool held = false;  // between two rounds: there is no store
   std::uint64_t last_id = 0;
   std::string lost_because = kGone;
   std::atomic<bool> connected = true;
@@ -155,7 +173,7 @@ channel::StoreReply AgentChannel::request(channel::StoreRequest request, int gen
   {
     const std::lock_guard lock(impl_->requests_mutex);
     if (!impl_->connected) throw std::runtime_error(impl_->lost_because);
-    if (generation < impl_->newest_generation) throw std::runtime_error(kSuperseded);
+    if (impl_->held || generation < impl_->newest_generation) throw std::runtime_error(kSuperseded);
     id = request.id = ++impl_->last_id;
     Impl::Request& waiting = impl_->requests[id];
     waiting.generation = generation;

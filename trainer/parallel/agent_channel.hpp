@@ -25,7 +25,8 @@ class AgentChannel {
 
   void send(const channel::FromWorker& message) noexcept;
   // Fills in the id, sends, waits for the answer. Thread-safe, several at once. Throws std::runtime_error when the agent is
-  // gone, and as soon as it orders a regroup whose generation is newer than that of the group the request is for.
+  // gone, as soon as it orders a regroup whose generation is newer than that of the group the request is for, and while it
+  // holds this worker between two rounds.
   channel::StoreReply request(channel::StoreRequest request, int generation = kAnyGeneration);
   static constexpr int kAnyGeneration = std::numeric_limits<int>::max();
   bool connected() const noexcept;

@@ -82,6 +82,7 @@ void read_torchrun(const Reader& read, WorkerEnvironment& environment) {
   environment.local_rank = read.number("LOCAL_RANK", 0, local_world_size.value_or(environment.world_size) - 1).value_or(0);
   environment.local_world_size = local_world_size.value_or(environment.local_rank + 1);
   environment.restart_count = read.number("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
+  environment.generation = read.number("DDPRUN_GENERATION", 0, kMostRanks).value_or(environment.restart_count);
   read_job(read, environment);
 }
 

@@ -17,6 +17,7 @@ struct WorkerEnvironment {
   int group_rank = 0;
   int group_world_size = 1;
   int restart_count = 0;
+  int generation = 0;       // of this process' first group: the round on many machines, else the restart count
   std::string master_addr;  // empty for a job of one without an agent
   int master_port = 0;
   bool use_agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: every rank is a client of the agent's TCPStore

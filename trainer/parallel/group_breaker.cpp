@@ -138,6 +138,7 @@ void GroupBreaker::wait(const c10::intrusive_ptr<c10d::Work>& message) {
 
 void GroupBreaker::break_group() {
   if (thread_.joinable()) return;  // broken already
+  broken_ = true;
   shut_connections();
   thread_ = std::jthread([this](const std::stop_token& mended) {
     std::unique_lock lock(mutex_);
@@ -156,6 +157,7 @@ void GroupBreaker::mend() {
   thread_.request_stop();
   thread_.join();
   thread_ = {};
+  broken_ = false;
 }
 
 }  // namespace ddprun::trainer

@@ -5,6 +5,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -27,6 +28,9 @@ class GroupBreaker {
   void break_group();
   // The old group is gone; the next may be made.
   void mend();
+  bool broken() const { return broken_; }
+  // Of the next group; while nothing is broken.
+  void set_world(int world) { world_ = world; }
 
   // Waits for a message between two ranks; a broken group ends this as well. Throws what is taken for a lost peer.
   void wait(const c10::intrusive_ptr<c10d::Work>& message);
@@ -38,7 +42,8 @@ class GroupBreaker {
   void answer_for_the_lost() const;
   void abort_messages();
 
-  const int world_;
+  int world_;
+  std::atomic<bool> broken_ = false;
   std::set<std::uint64_t> others_;  // cookies
   std::mutex mutex_;
   std::condition_variable_any mended_;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 #include <random>
+#include <tuple>
 
 namespace ddprun::channel {
 namespace {
@@ -116,6 +117,10 @@ TEST(Codec, AgentMessagesSurvive) {
   EXPECT_EQ(through_agent_channel(StopAt{1000}).step, 1000);
   EXPECT_EQ(through_agent_channel(Carry{10}).signal, 10);
   EXPECT_EQ(through_agent_channel(Regroup{.generation = 4}).generation, 4);
+  const Regroup place =
+      through_agent_channel(Regroup{.generation = 5, .rank = 3, .world_size = 6, .group_rank = 1, .group_world_size = 2});
+  EXPECT_EQ(std::tuple(place.rank, place.world_size, place.group_rank, place.group_world_size), std::tuple(3, 6, 1, 2));
+  through_agent_channel(Hold{});
   const TakeOver word = through_agent_channel(TakeOver{.rank = 5, .local_rank = 1, .restart_count = 7});
   EXPECT_EQ(word.rank, 5);
   EXPECT_EQ(word.local_rank, 1);

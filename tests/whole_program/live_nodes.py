@@ -1,0 +1,119 @@
+"""Jobs on several agents of this machine that lose workers and agents while the others keep their state: what each agent says is read
+as it says it, so a test waits for what happened and kills whom it means."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+
+import jobs
+
+
+class Agent:
+    """One ddprun of the job. `events` are its own; `pids` those of its workers, by global rank."""
+
+    def __init__(self, job: "NodesJob", command: list, environment: dict):
+        self.job, self.events, self.errors = job, [], ""
+        self.process = subprocess.Popen([str(c) for c in command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, cwd=job.folder)
+        self.readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
+        for reader in self.readers:
+            reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            event = json.loads(line)
+            with self.job.changed:
+                self.events.append(event)
+                self.job.changed.notify_all()
+        with self.job.changed:
+            self.job.changed.notify_all()
+
+    def _read_errors(self):
+        self.errors = self.process.stderr.read()
+
+    def of(self, event: str) -> list[dict]:
+        return [e for e in self.events if e["event"] == event]
+
+    def pids(self) -> dict[int, int]:
+        """Of the newest process of each place on this node."""
+        return {e["local_rank"]: e["pid"] for e in self.of("worker_started")}
+
+    def kill_worker(self, local_rank: int):
+        try:
+            os.kill(self.pids()[local_rank], signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def step(self) -> int:
+        return max([e["step"] for e in self.events if e["event"] in ("progress", "phase")], default=-1)
+
+    def at_work(self) -> bool:
+        """All workers here are past the beginning of their newest round."""
+        begun = max((i for i, e in enumerate(self.events) if e["event"] in ("round_started", "regrouped")), default=-1)
+        return begun >= 0 and any(e["event"] == "progress" for e in self.events[begun:])
+
+    def end(self, timeout: float = 120) -> int:
+        try:
+            self.process.wait(timeout)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            for reader in self.readers:
+                reader.join()
+        return self.process.returncode
+
+
+class NodesJob:
+    """A job whose agents all run here, with one run directory; ends with everything that it started."""
+
+    def __init__(self, ddprun: pathlib.Path, folder: pathlib.Path, dataset: pathlib.Path, *, nodes: str, workers: int, options=(), **changes):
+        folder.mkdir(exist_ok=True)
+        self.folder, self.run_dir = folder, folder / "run"
+        self.config = jobs.config(dataset, **{"epochs": 100, "checkpoint": {"every_steps": 70, "keep": 3}, **changes})
+        config = jobs.write_config(folder / "train.json", self.config)
+        token = folder / "token"
+        token.write_text(os.urandom(32).hex() + "\n")
+        token.chmod(0o600)
+        self.command = [ddprun, "--token-file", token, "--json", "--recovery", "live", "--nnodes", nodes, "--nproc-per-node", workers,
+                        "--master-addr", "127.0.0.1", "--master-port", jobs.free_port(), "--max-restarts", 100000,
+                        "--run-dir", self.run_dir, *options, config]
+        self.changed = threading.Condition()
+        self.agents: list[Agent] = []
+
+    def start(self, count: int = 1, **environment: str) -> Agent:
+        more = {"XDG_CONFIG_HOME": str(self.folder / "config"), "TMPDIR": str(self.folder)}
+        for _ in range(count):
+            number = len(self.agents)
+            state = {"XDG_STATE_HOME": str(self.folder / f"state-{number}")}
+            self.agents.append(Agent(self, self.command, jobs.clean_environment(**more, **state, **environment)))
+            if number == 0:
+                self.wait_until(lambda: any("coordinates" in e.get("text", "") for e in self.agents[0].events) or
+                                self.agents[0].process.poll() is not None)
+        return self.agents[-1]
+
+    def wait_until(self, condition, timeout: float = 60):
+        with self.changed:
+            assert self.changed.wait_for(condition, timeout), f"nothing happened\n{self.story()}"
+
+    def story(self) -> str:
+        shown = {"progress", "phase", "eval", "checkpoint", "position"}
+        return "".join(f"--- agent {n} ({agent.process.poll()}) ---\n{agent.errors}"
+                       + "".join(json.dumps(e)[:400] + "\n" for e in agent.events if e["event"] not in shown)
+                       for n, agent in enumerate(self.agents))
+
+    def finish(self) -> list[int]:
+        return [agent.end() for agent in self.agents]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for agent in self.agents:
+            if agent.process.poll() is None:
+                agent.process.kill()
+        for agent in self.agents:
+            agent.end()

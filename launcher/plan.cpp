@@ -192,7 +192,8 @@ class Planner {
 
   void choose_recovery() {
     if (!train()) return;
-    const bool others_stay = plan_.nproc_per_node > 1 || plan_.rendezvous.many() || plan_.rendezvous.joins;
+    // On many machines it has not run as many losses yet, so it is there for who asks.
+    const bool others_stay = plan_.nproc_per_node > 1 && !plan_.rendezvous.many() && !plan_.rendezvous.joins;
     const Setting* setting = settings_.find("recovery");
     const bool live = setting != nullptr ? setting->value == "live" : others_stay;
     if (live) plan_.regroup_limit = kRegroupLimit;

@@ -53,10 +53,11 @@ void cut_file(const std::filesystem::path& file, std::int64_t resume_step) {
 
 std::optional<std::int64_t> newest_in_ledger(const std::filesystem::path& folder, int rank) {
   std::ifstream in(ledger_file(folder, rank), std::ios::binary);
+  if (!in) return std::nullopt;
   std::string last;
   for (std::string line; std::getline(in, line);) last = std::move(line);
   const auto entry = nlohmann::json::parse(last, nullptr, /*allow_exceptions=*/false);
-  if (!entry.is_object() || !entry.contains("step")) return std::nullopt;
+  if (!entry.is_object() || !entry.contains("step")) return 0;
   return entry["step"].get<std::int64_t>();
 }
 

@@ -16,7 +16,7 @@ namespace ddprun::trainer {
 void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
                 const std::function<void(const std::string&)>& on_trouble);
 
-// The newest step in this rank's file; nothing where there is none.
+// The newest step in this rank's file, 0 before the first; nothing where there is no file.
 std::optional<std::int64_t> newest_in_ledger(const std::filesystem::path& folder, int rank);
 
 class Ledger {

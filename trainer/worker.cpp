@@ -494,7 +494,7 @@ std::vector<Worker::LedgerGap> Worker::gaps_of_the_last_group(const std::filesys
     // Only where it counts: what lies there may be long, or never end (a link to /dev/full).
     const auto newest = newest_in_ledger(folder, rank);
     if (!newest && rank != environment_.rank) continue;  // its node had a folder of its own
-    gaps.push_back({.rank = rank, .after = std::max(newest.value_or(state_.started_from), state_.world_since)});
+    gaps.push_back({.rank = rank, .after = std::max({newest.value_or(0), state_.started_from, state_.world_since})});
   }
   return gaps;
 }

@@ -436,8 +436,10 @@ TEST_F(PlanTest, SeveralWorkersKeepTheirStateUnlessToldOtherwise) {
     EXPECT_EQ(source_of(p, "recovery").substr(0, 15), "checkpoint from");
     EXPECT_EQ(p.regroup_limit.count(), 0);
   }
-  const Plan nodes = plan({"--nproc-per-node", "1", "--nnodes", "2", "--master-addr", "h", "train.json"});
-  EXPECT_EQ(source_of(nodes, "recovery"), "live from default");
+  const Plan nodes = plan({"--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "h", "train.json"});
+  EXPECT_EQ(source_of(nodes, "recovery"), "checkpoint from default");
+  EXPECT_EQ(nodes.regroup_limit.count(), 0);
+  EXPECT_GT(plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "train.json"}).regroup_limit.count(), 0);
 }
 
 TEST_F(PlanTest, StandbysAreForJobsInWhichTheyCanTakeOver) {

@@ -89,6 +89,7 @@ def check_random_kills(ddprun, data, folder, calm, kills: int, seed: int, **chan
     return times
 
 
+@pytest.mark.long
 def test_workers_of_two_nodes_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed):
     short = {"epochs": 60}
     check_random_kills(ddprun_bin, data, tmp_path / "job", undisturbed(4, **short), 4, seed_of_this_run(), **short)
@@ -169,6 +170,7 @@ def test_a_node_is_lost_and_another_comes(ddprun_bin, data, tmp_path):
     assert_trained_through(job, 100)
 
 
+@pytest.mark.long
 def test_the_last_worker_grows_into_a_group(ddprun_bin, data, tmp_path):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="1:2", workers=1, options=("--rdzv-conf", "last_call_timeout=0.5")) as job:
         first = job.start()
@@ -182,6 +184,7 @@ def test_the_last_worker_grows_into_a_group(ddprun_bin, data, tmp_path):
     assert_trained_through(job, 100)
 
 
+@pytest.mark.long
 def test_a_lost_node_is_waited_for_with_the_state(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
         lost = job.start(2)
@@ -210,6 +213,7 @@ def test_the_coordinators_agent_is_killed(ddprun_bin, data, tmp_path):
     assert_trained_through(job, 100)
 
 
+@pytest.mark.long
 def test_the_coordinators_agent_is_killed_while_workers_come_together(ddprun_bin, data, tmp_path):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2:3", workers=1, options=("--rdzv-conf", "last_call_timeout=0.5")) as job:
         job.start(3)

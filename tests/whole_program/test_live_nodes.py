@@ -115,6 +115,7 @@ def test_another_worker_is_killed_while_they_come_together_again(ddprun_bin, dat
     assert job.agents[0].pids()[0] == survivor
 
 
+@pytest.mark.long
 def test_a_survivor_that_does_not_follow_sends_all_back_to_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2, options=("--shutdown-timeout", "1")) as job:
         job.start(2)
@@ -129,6 +130,7 @@ def test_a_survivor_that_does_not_follow_sends_all_back_to_the_checkpoint(ddprun
     assert [set(a.pids().values()) & set(before.values()) for a, before in zip(job.agents, first)] == [set(), set()]
 
 
+@pytest.mark.long
 def test_recovery_by_checkpoint_starts_all_anew(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2, options=("--recovery", "checkpoint")) as job:
         job.start(2)

@@ -65,14 +65,7 @@ void AgentState::continue_round() {
   }
   regroup_.emplace(round_generation_, missing, kept, held_since_.steady);
   act(agent_action::ContinueRound{round_, restarts_});
-  emit(RoundStarted{.round = round_,
-                    .restart_count = restarts_,
-                    .world_size = job_world_size_,
-                    .time_ns = now_.realtime_ns,
-                    .workers_here = settings_.world_size,
-                    .group_rank = group_rank_,
-                    .nodes = nodes_,
-                    .regroup = true});
+  announce_round(true);
   for (const int rank : kept) {
     act(agent_action::Tell{{rank},
                            channel::Regroup{.generation = round_generation_,

@@ -18,9 +18,7 @@ constexpr milliseconds kGraceAfterRegroup{5000};  // for those that did not foll
 
 // True when the lost worker is being replaced; false: the round has to end.
 bool AgentState::replace(int rank) {
-  if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel || member()) return false;
-  if (!regroupable_ || stop_signal_ != 0 || left_by_itself_) return false;
-  if (!others_may_stay(rank)) return false;
+  if (member() || !regroupable_ || !others_may_stay(rank)) return false;
   std::set<int> alive;
   for (const int other : live_ranks()) alive.insert(other);
   for (const int coming : successors_) alive.erase(coming);
@@ -65,12 +63,7 @@ bool AgentState::replace(int rank) {
   event.why = restart.why + ": the others keep their state";
   if (pause.count() > 0) event.why += " in " + std::to_string(pause.count()) + " ms";
   emit(std::move(event));
-  emit(RoundStarted{.round = round_,
-                    .restart_count = restarts_,
-                    .world_size = job_world_size_,
-                    .time_ns = now_.realtime_ns,
-                    .workers_here = settings_.world_size,
-                    .regroup = true});
+  announce_round(true);
   expect_anew(rank);
   round_started_ = now_;
   began_at_.reset();

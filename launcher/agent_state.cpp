@@ -286,13 +286,18 @@ void AgentState::start_round() {
   together_.clear();
   standbys_.clear();
   act(agent_action::StartRound{round_, restarts_});  // first: who listens need not be waited for
+  announce_round(false);
+}
+
+void AgentState::announce_round(bool regroup) {
   emit(RoundStarted{.round = round_,
                     .restart_count = restarts_,
                     .world_size = job_world_size_,
                     .time_ns = now_.realtime_ns,
                     .workers_here = settings_.world_size,
                     .group_rank = group_rank_,
-                    .nodes = nodes_});
+                    .nodes = nodes_,
+                    .regroup = regroup});
 }
 
 // Nothing is known of it yet, whoever takes part.

@@ -334,6 +334,7 @@ class AgentState {
   void dismiss_standbys();
   bool was_still_standby(int rank) const;
   void begin_round();
+  void announce_round(bool regroup);
   void begin_saving();
   void announce_agreed_step();
   void tell_step(std::int64_t step);

@@ -1,3 +1,4 @@
+// Implementation of visible_checkpoints.hpp.
 #include "trainer/visible_checkpoints.hpp"
 
 #include <algorithm>

@@ -192,8 +192,7 @@ std::vector<Key> make_keys() {
           MEMBER(checkpoint.background), kMayChange),
       key("checkpoint", "local_dir", TextKind{.may_be_empty = true, .path = true},
           "Absolute path of a folder on each node's own disk: one worker of each node keeps a copy of the newest two "
-          "checkpoints "
-          "there. Empty: none.",
+          "checkpoints there. Empty: none.",
           MEMBER(checkpoint.local_dir), kMayChange),
 
       key("ddp", "bucket_mb", NumberKind{.max = 65536, .above_min = true}, "Size of a bucket of gradients, in MiB.",

@@ -21,6 +21,19 @@ def data(tmp_path_factory) -> pathlib.Path:
     return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
+def end_of(process: subprocess.Popen, readers: list[threading.Thread], timeout: float) -> int:
+    """Its exit code, once all that it said has been read; killed when it has not ended by then."""
+    try:
+        process.wait(timeout)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for reader in readers:
+            reader.join()
+    return process.returncode
+
+
 class Job:
     """A running ddprun, of which the workers' pids are known. Ends with everything it started."""
 
@@ -75,15 +88,7 @@ class Job:
         return [e for e in self.events if e["event"] == event]
 
     def finish(self, timeout=120) -> int:
-        try:
-            self.process.wait(timeout)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
-            for reader in self._readers:
-                reader.join()
-        return self.process.returncode
+        return end_of(self.process, self._readers, timeout)
 
     def __enter__(self):
         return self

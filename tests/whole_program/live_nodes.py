@@ -9,6 +9,7 @@ import subprocess
 import threading
 
 import jobs
+from live_jobs import end_of
 
 
 class Agent:
@@ -56,15 +57,7 @@ class Agent:
         return begun >= 0 and any(e["event"] == "progress" for e in self.events[begun:])
 
     def end(self, timeout: float = 120) -> int:
-        try:
-            self.process.wait(timeout)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
-            for reader in self.readers:
-                reader.join()
-        return self.process.returncode
+        return end_of(self.process, self.readers, timeout)
 
 
 class NodesJob:

@@ -1,8 +1,10 @@
 """The agents of a job on several nodes, and what their workers leave behind. Used by the tests of nodes, hosts and networks."""
 
+import contextlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import time
 
@@ -17,6 +19,16 @@ def lives(pid: int) -> bool:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@contextlib.contextmanager
+def held_up(pid: int):
+    """The process makes no progress meanwhile: on a fast machine a small job is over before what the test waits for has happened."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 class Nodes:

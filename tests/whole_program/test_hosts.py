@@ -9,7 +9,7 @@ import re
 
 import jobs
 import pytest
-from node_agents import LINE, PATIENCE, lives, said
+from node_agents import LINE, PATIENCE, held_up, lives, said
 
 
 def test_nodes_find_each_other_by_address(hosts, script, tmp_path):
@@ -101,7 +101,10 @@ def test_a_host_is_lost_another_comes_and_the_losses_are_those_of_these_sizes(ma
     until_steps_of(count, 50)
     fault(hosts, count - 1)
     until_steps_of(count - 1, 50)
-    hosts.start_on(count, *command)
+    with held_up(int(re.findall(r"rank 0 pid (\d+)", hosts.text(0))[-1])):
+        over = hosts.text(0).count("the round is over")
+        hosts.start_on(count, *command)
+        hosts.until(lambda: hosts.text(0).count("the round is over") > over, "the new host being let in")
     assert [hosts.agents[n].wait(PATIENCE) for n in (*range(count - 1), count)] == [0] * count, hosts.all_text()
     jobs.assert_each_sample_once(run_dir, epochs)
 

@@ -11,7 +11,7 @@ import time
 import jobs
 import pytest
 from jobs import free_port
-from node_agents import LINE, PATIENCE, lives, said
+from node_agents import LINE, PATIENCE, held_up, lives, said
 
 
 def test_static_with_node_ranks_and_unlike_nodes(nodes, script, tmp_path):
@@ -251,8 +251,11 @@ def test_one_node_is_lost_and_another_comes_and_every_sample_is_used_once(nodes,
     metrics = tmp_path / "run" / "metrics.jsonl"
     nodes.until(lambda: metrics.exists() and metrics.read_text().count('"event":"step"') > 25, "some steps of two")
     nodes.agents[1].kill()
-    nodes.until_said(0, r"1 node, 1 worker")
-    nodes.start(*command)
+    worker = int(nodes.until_said(0, r"1 node, 1 worker.*\nrank 0 pid (\d+)")[1])
+    nodes.until_said(0, "to rounding, not to the bit")  # it goes on from the checkpoint
+    with held_up(worker):
+        nodes.start(*command)
+        nodes.until(lambda: nodes.text(0).count("the round is over") == 2, "the third node being let in")
     nodes.until(lambda: len(re.findall(r"2 nodes, 2 workers", nodes.text(0))) == 2, "the third node in a round")
     assert [nodes.agents[0].wait(PATIENCE), nodes.agents[2].wait(PATIENCE)] == [0, 0], nodes.all_text()
     jobs.assert_each_sample_once(tmp_path / "run", epochs=30)

@@ -1,3 +1,4 @@
+// Implementation of refused_direct.hpp.
 #include "tests/trainer/checkpoint/refused_direct.hpp"
 
 #include <dlfcn.h>

@@ -163,7 +163,8 @@ struct GotJob {  // ddprun join: config, arguments and options
 struct Say {
   Notice notice{};
 };
-struct JobOver {  // the workers are gone
+struct Resign {};  // after JobOver: the coordinator in this node ends too, without the job's end
+struct JobOver {   // the workers are gone
   int exit_code = 0;
   std::string why{};
 };
@@ -172,7 +173,7 @@ using MemberAction =
     std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
                  member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
                  member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
-                 member_action::GotJob, member_action::Say, member_action::JobOver>;
+                 member_action::GotJob, member_action::Say, member_action::JobOver, member_action::Resign>;
 
 class Member {
  public:
@@ -234,6 +235,7 @@ class Member {
   void hear(LinkId link, const StoreAnswer& message);
 
   void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with = std::nullopt);
+  bool may_leave() const;
   void stop_requested(int signal);
   void tick();
   void look();

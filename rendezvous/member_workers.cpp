@@ -4,6 +4,7 @@
 
 #include "common/exit_code.hpp"
 #include "rendezvous/member.hpp"
+#include "rendezvous/quorum.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -85,9 +86,12 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
     }
     return;
   }
-  if (leaves_with && (!leader_ || leader_->link != kSelfLink)) {  // a coordinator can't leave: the failure is judged then
-    if (leader_) act(member_action::Send{leader_->link, Leave{"it is of no more use"}});
-    return finish(*leaves_with, "this node leaves the job: a device of it has failed");
+  if (leaves_with && may_leave()) {
+    const bool coordinates = leader_ && leader_->link == kSelfLink;
+    if (leader_ && !coordinates) act(member_action::Send{leader_->link, Leave{"it is of no more use"}});
+    finish(*leaves_with, "this node leaves the job: a device of it has failed");
+    if (coordinates) act(member_action::Resign{});
+    return;
   }
   if (stop_signal_ != 0 && (!leader_ || leader_->link != kSelfLink)) {
     if (leader_) act(member_action::Send{leader_->link, Leave{"a signal"}});
@@ -99,6 +103,15 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
   } else {
     act(member_action::Send{leader_->link, Ready{.round = workers_round_, .master_port = master_port_}});
   }
+}
+
+// A coordinator leaves only those who can choose another one. Otherwise it stays, and the failure is judged.
+bool Member::may_leave() const {
+  if (!leader_ || leader_->link != kSelfLink) return true;
+  const Config& round = record_.standing.current;
+  Tally others(round.nodes);
+  for (std::int32_t rank = 0; rank < round.nodes; ++rank) others.add(rank == round.rank ? -1 : rank);
+  return others.enough(settings_.rules);
 }
 
 void Member::stop_requested(int signal) {

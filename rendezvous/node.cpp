@@ -161,6 +161,8 @@ void Node::carry_out(std::vector<MemberAction> actions) {
             }
           } else if constexpr (std::is_same_v<Action, member_action::JobOver>) {
             finish_ = node_action::Finish{concrete.exit_code, std::move(concrete.why)};
+          } else if constexpr (std::is_same_v<Action, member_action::Resign>) {
+            if (coordinator_) step_down("the others choose another coordinator");
           } else {
             act(std::move(concrete));
           }

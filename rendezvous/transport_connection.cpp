@@ -59,18 +59,7 @@ std::string to_text(const tcp::endpoint& endpoint) {
   return (plain.address().is_v6() ? "[" + address + "]" : address) + ":" + std::to_string(plain.port());
 }
 
-Connection::Connection(std::shared_ptr<TransportShared> shared, tcp::socket socket, TlsRole role)
-    : shared_(std::move(shared)), socket_(std::move(socket)), frames_(shared_->limits.frame_bytes), role_(role) {
-  boost::system::error_code ignored;
-  local_ = unmapped(socket_.local_endpoint(ignored));
-  remote_ = unmapped(socket_.remote_endpoint(ignored));
-  socket_.native_non_blocking(true, ignored);
-  set_options();
-}
-
-void Connection::set_options() {
-  const TransportLimits& limits = shared_->limits;
-  const int fd = socket_.native_handle();
+void set_socket_options(int fd, const TransportLimits& limits) {
   const auto set = [fd](int level, int name, int value) {
     // Refused only where the kernel lacks it; the lease then notices a dead peer.
     [[maybe_unused]] const int result = ::setsockopt(fd, level, name, &value, sizeof value);
@@ -82,6 +71,13 @@ void Connection::set_options() {
   set(IPPROTO_TCP, TCP_KEEPCNT, limits.probes);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, in_milliseconds(limits.user_timeout));
 }
+
+Connection::Connection(std::shared_ptr<TransportShared> shared, tcp::socket socket, const Endpoint& remote, TlsRole role)
+    : shared_(std::move(shared)),
+      socket_(std::move(socket)),
+      frames_(shared_->limits.frame_bytes),
+      remote_(unmapped(remote)),
+      role_(role) {}
 
 // ---- Handshake ----
 
@@ -116,6 +112,8 @@ Connection::More Connection::take_handshake(TlsState state) {
     return stage_ == Stage::kHandshake ? More::kYes : More::kNo;
   }
   stage_ = Stage::kOpen;
+  boost::system::error_code ignored;
+  local_ = unmapped(socket_.local_endpoint(ignored));
   peer_ = tls_->peer();
   end_handshake({Handshake::End::kOpen, {}, peer_.protocol_version, {}});
   // A client's last word of the handshake, unless it goes with the first frame. If it can't, reading tells why.

@@ -30,6 +30,10 @@ struct Closed {
   std::string why;  // for people
 };
 
+// What is sent goes at once, and a peer that is gone is noticed. A listening socket hands them on to those that it accepts
+// (Linux), so a stranger costs no call for that.
+void set_socket_options(int fd, const TransportLimits& limits);
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Endpoint = boost::asio::ip::tcp::endpoint;
@@ -52,7 +56,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close();
 
   bool is_open() const { return stage_ == Stage::kOpen; }
-  const Endpoint& local() const { return local_; }
+  const Endpoint& local() const { return local_; }  // known from the handshake's end on
   const Endpoint& remote() const { return remote_; }
   const TlsPeer& peer() const { return peer_; }  // of a member that called this agent
   std::size_t queued_bytes() const { return out_.size() - sent_; }
@@ -71,8 +75,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     // Once, last; at an end other than kOpen the connection closes when it returns.
     std::function<void(const Handshake&)> on_done;
   };
-  // Takes a connected socket.
-  Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, TlsRole role);
+  // Takes a connected socket that doesn't block and has set_socket_options().
+  Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, const Endpoint& remote,
+             TlsRole role);
   // `received`: bytes that somebody else has read from this socket already (transport_handover.hpp). Calls a handler at once
   // when enough is there.
   void shake_hands(HandshakeHandlers handlers, std::string_view received = {});
@@ -101,7 +106,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void end_handshake(const Handshake& result);
   void end(Closed closed);
   void shut();
-  void set_options();
 
   std::shared_ptr<TransportShared> shared_;
   boost::asio::ip::tcp::socket socket_;

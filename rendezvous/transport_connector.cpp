@@ -231,7 +231,11 @@ class Connector {
 
   awaitable<ConnectResult> shake_hands(tcp::socket socket, std::string address) {
     const int fd = socket.native_handle();
-    const auto connection = std::make_shared<Connection>(shared_, std::move(socket), TlsRole::kClient);
+    error_code ignored;
+    const tcp::endpoint remote = socket.remote_endpoint(ignored);
+    socket.native_non_blocking(true, ignored);
+    set_socket_options(fd, shared_->limits);
+    const auto connection = std::make_shared<Connection>(shared_, std::move(socket), remote, TlsRole::kClient);
     const auto done = std::make_shared<Awaited<Connection::Handshake>>(shared_->io);
     connection->shake_hands({{}, [done](const Connection::Handshake& result) { done->set(result); }});
     const auto end = co_await wait_for(done, end_of_attempt());

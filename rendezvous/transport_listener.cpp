@@ -10,12 +10,11 @@
 #include <cstring>
 #include <unordered_map>
 
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "common/error.hpp"
 #include "rendezvous/transport.hpp"
 #include "rendezvous/transport_admission.hpp"
+#include "rendezvous/transport_port.hpp"
 
 namespace ddprun {
 namespace {
@@ -25,6 +24,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kAcceptsAtOnce = 32;  // then others have their turn
 constexpr std::chrono::milliseconds kPauseWithoutMemory{100};
+
+tcp::endpoint endpoint_of(const sockaddr_storage& address) {
+  tcp::endpoint endpoint(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), 0);
+  std::memcpy(endpoint.data(), &address, endpoint.size());
+  return endpoint;
+}
 
 SourceAddress source_of(const tcp::endpoint& endpoint) {
   SourceAddress source{};
@@ -53,44 +58,6 @@ Admission::Limits admission_limits(const TransportLimits& limits) {
 
 int open_spare() {
   return ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-tcp::acceptor open_port(boost::asio::io_context& io, const tcp::endpoint& endpoint, boost::system::error_code& error) {
-  tcp::acceptor acceptor(io);
-  acceptor.open(endpoint.protocol(), error);
-  if (error) return acceptor;
-  acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (endpoint.address().is_v6() && endpoint.address().is_unspecified()) {
-    boost::system::error_code ignored;
-    acceptor.set_option(boost::asio::ip::v6_only(false), ignored);
-  }
-  acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(boost::asio::socket_base::max_listen_connections, error);
-  return acceptor;
-}
-
-tcp::acceptor open_port(boost::asio::io_context& io, const ListenOptions& options) {
-  boost::system::error_code error;
-  std::string where = "port " + std::to_string(options.port);
-  if (options.open == ListenOptions::Port::kNone) return tcp::acceptor(io);
-  if (!options.address.empty()) {
-    const auto address = boost::asio::ip::make_address(options.address, error);
-    if (error) {
-      throw UsageError("--local-addr " + options.address + " is not an IP address: give one of this machine (ip addr)");
-    }
-    where = options.address + " " + where;
-    tcp::acceptor acceptor = open_port(io, {address, options.port}, error);
-    if (!error) return acceptor;
-  } else {
-    tcp::acceptor acceptor = open_port(io, {tcp::v6(), options.port}, error);
-    if (!error) return acceptor;
-    if (error != boost::asio::error::address_in_use && error != boost::asio::error::access_denied) {
-      acceptor = open_port(io, {tcp::v4(), options.port}, error);
-      if (!error) return acceptor;
-    }
-  }
-  throw UsageError("cannot listen on " + where + ": " + error.message() +
-                   ". Choose another port or address, or end what has it (ss -ltnp)");
 }
 
 class Door final : public std::enable_shared_from_this<Door> {
@@ -178,6 +145,7 @@ class Door final : public std::enable_shared_from_this<Door> {
     if (!acceptor_.is_open()) return;
     local_ = unmapped(acceptor_.local_endpoint(ignored));
     acceptor_.native_non_blocking(true, ignored);
+    set_socket_options(acceptor_.native_handle(), shared_->limits);
   }
 
   void accept_some() {
@@ -258,7 +226,7 @@ class Door final : public std::enable_shared_from_this<Door> {
       ::close(fd);
       return;
     }
-    auto newcomer = std::make_shared<Connection>(shared_, std::move(socket), TlsRole::kServer);
+    auto newcomer = std::make_shared<Connection>(shared_, std::move(socket), endpoint_of(address), TlsRole::kServer);
     const auto [id, evicted] = admission_.admit(source_of(newcomer->remote()), Clock::now());
     for (const Admission::Id old : evicted) turn_away(old, PeerFault::kCrowdedOut);
     newcomers_.emplace(id, newcomer);

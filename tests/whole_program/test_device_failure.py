@@ -53,25 +53,35 @@ def test_a_python_program_says_so_as_well(ddprun_bin, tmp_path, run_dir, message
     assert ("device of local rank 0 has failed: " in report["rounds"][0]["first_cause"]["message"]) == (cause == "device")
 
 
-def train_on_two(nodes, data, tmp_path, broken: int) -> list[int]:
+def train_on(nodes, data, tmp_path, *, count: int, broken: int) -> list[int]:
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=3))
-    command = ["--nnodes", "1:2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", free_port(),
-               "--run-dir", tmp_path / "run", "--chaos", f"device rank={broken} step=10", config]
-    nodes.start(*command)
-    nodes.until_said(0, "coordinates the job")
-    nodes.start(*command)
+    command = ["--nnodes", f"{count - 1}:{count}", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", free_port(),
+               "--run-dir", tmp_path / "run", "--rdzv-conf", "heartbeat_timeout=2,last_call_timeout=0.5",
+               "--chaos", f"device rank={broken} step=10", config]
+    for _ in range(count):
+        nodes.start(*command)
+        nodes.until_said(0, "coordinates the job")
     return nodes.wait()
 
 
 def test_its_node_leaves_and_the_other_goes_on(nodes, data, tmp_path, ddptrain_bin):
-    assert train_on_two(nodes, data, tmp_path, broken=1) == [0, 1], nodes.all_text()
+    assert train_on(nodes, data, tmp_path, count=2, broken=1) == [0, 1], nodes.all_text()
     assert f"device cpu has failed: {ECC}" in nodes.text(1)
     assert "this node leaves the job: a device of it has failed" in nodes.text(1)
     assert "1 node, 1 worker" in nodes.text(0)
     jobs.assert_each_sample_once(tmp_path / "run", epochs=3)
 
 
-def test_on_the_coordinators_node_it_ends_the_job(nodes, data, tmp_path, ddptrain_bin):
-    assert train_on_two(nodes, data, tmp_path, broken=0) == [1, 1], nodes.all_text()
+def test_the_coordinators_node_leaves_and_the_others_choose_another(nodes, data, tmp_path, ddptrain_bin):
+    assert train_on(nodes, data, tmp_path, count=3, broken=0) == [1, 0, 0], nodes.all_text()
+    assert "this node leaves the job: a device of it has failed" in nodes.text(0)
+    for number in (1, 2):
+        assert f"device cpu has failed: {ECC}" in nodes.text(number)
+        assert "2 nodes, 2 workers" in nodes.text(number)
+    jobs.assert_each_sample_once(tmp_path / "run", epochs=3)
+
+
+def test_where_the_others_are_too_few_for_that_it_ends_the_job(nodes, data, tmp_path, ddptrain_bin):
+    assert train_on(nodes, data, tmp_path, count=2, broken=0) == [1, 1], nodes.all_text()
     for number in range(2):
         assert "a GPU that failed is not tried again" in nodes.text(number)

@@ -1,5 +1,5 @@
 """ddprun against torchrun: starting, failures, stops and mistakes. The table "Behaviour to beat" of torchrun's contract, row by row, both
-launchers in turns. launch_figures.py measures, launch_sights.py looks; run() is called by bench.py."""
+launchers in turns. launch_figures.py measures, launch_sights.py looks; run() is called by bench.py, beside_torchrun() by rendezvous_bench.py too."""
 
 import dataclasses
 import pathlib
@@ -100,8 +100,12 @@ def side_by_side(tools: Tools, row: Figure | Sight, repeats: int) -> Row:
 
 
 def run(tools: Tools, how: How) -> list[Table]:
+    return beside_torchrun(tools, how, TABLES)
+
+
+def beside_torchrun(tools: Tools, how: How, wanted_tables: list[tuple[str, list]]) -> list[Table]:
     tables = []
-    for title, wanted in TABLES:
+    for title, wanted in wanted_tables:
         rows = []
         for row in wanted:
             if how.only not in f"{title}: {row.name}":

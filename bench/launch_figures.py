@@ -128,6 +128,20 @@ def node_lost(side: Side) -> float:
     return milliseconds(begin, side.until_started(3, SEEN_FOR))
 
 
+LAST_CALL = 1  # seconds that a running job waits for more to come
+
+
+def node_joins(side: Side) -> float:
+    """From the start of a second agent to the last worker of the two nodes' round."""
+    port, script = free_port(), side.script('[ "$WORLD_SIZE" = 2 ] && exit 0\nexec sleep 60')
+    command = ["--rdzv-conf", f"last_call_timeout={LAST_CALL}", *c10d("1:2", port), script]
+    side.start(*command)
+    side.until_started(1)
+    begin = time.time()
+    side.start(*command)
+    return side.until_started(3, SEEN_FOR) - begin
+
+
 def coordinator_lost(side: Side) -> float:
     """From the SIGKILL of the agent that all met at to the last worker of the next round."""
     port, script = free_port(), side.script('[ "$WORLD_SIZE" = 2 ] && exit 0\nexec sleep 60')

@@ -1,6 +1,6 @@
-"""One coordinator for up to ten thousand agents over real connections, all on this machine (crowd.cpp): how long rounds take, and what each
-agent costs. And two nodes under a flood of strangers (flood.py). Nothing to compare with: what torchrun can do is in the launch
-benchmark. run() is called by bench.py."""
+"""Rounds of two nodes beside torchrun's; alone, since torchrun has no such thing: one coordinator for up to ten thousand agents over real
+connections, all on this machine (crowd.cpp), how long rounds take and what each agent costs, and two nodes under a flood of strangers
+(flood.py). run() is called by bench.py."""
 
 import json
 import pathlib
@@ -8,8 +8,17 @@ import subprocess
 import sys
 import tempfile
 
+import launch_figures as figures
 from agents import Side, c10d, free_port, listening
+from launch_bench import Figure, beside_torchrun
 from measure import How, Row, Series, Table, Tools, progress
+
+TWO_NODES = [
+    Figure("two agents, 2:2, to the last worker's first line", "ms", figures.two_agents, 100, ours_each=3),
+    Figure("worker failure to the last replacement's first line, two nodes", "ms", figures.replaced_on_two_nodes, 100, ours_each=3),
+    Figure("a node is lost under 1:2, to the smaller world", "ms", figures.node_lost, 5000),
+    Figure(f"a node joins under 1:2, to the larger world (last call {figures.LAST_CALL} s)", "s", figures.node_joins, figures.LAST_CALL + 1, most=2),
+]
 
 AT_MOST_MS = {10000: 8000}  # until all are released
 
@@ -83,4 +92,4 @@ def run(tools: Tools, how: How) -> list[Table]:
         rows += [row("until all are released into a round", "ms", "joined_ms", at_most=AT_MOST_MS.get(agents)),
                  row("from a worker's failure until all are in the next round", "ms", "restarted_ms"),
                  row("memory of the coordinator for each", "KB", "coordinator_kb_per_agent", at_most=80)]
-    return [Table("One coordinator for many agents", "nobody", rows), flooded_rounds(tools, how)]
+    return [*beside_torchrun(tools, how, [("Two nodes", TWO_NODES)]), Table("One coordinator for many agents", "nobody", rows), flooded_rounds(tools, how)]

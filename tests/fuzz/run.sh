@@ -7,11 +7,12 @@ seconds=${1:-60}
 folder=build-fuzz
 mkdir -p $folder
 flags=(-std=c++20 -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -I.)
-machines=(codec coordinator coordinator_lease coordinator_round member node placement succession)
+machines=(rendezvous/{codec,coordinator*,member*,node,node_leader,placement,ranks,succession}.cpp)  # the pure ones
 objects=()
 for machine in "${machines[@]}"; do
-  clang++ "${flags[@]}" -c "rendezvous/$machine.cpp" -o "$folder/$machine.o"
-  objects+=("$folder/$machine.o")
+  object=$folder/$(basename "$machine" .cpp).o
+  clang++ "${flags[@]}" -c "$machine" -o "$object"
+  objects+=("$object")
 done
 for target in codec coordinator member; do
   clang++ "${flags[@]}" -fsanitize=fuzzer "tests/fuzz/${target}_fuzzer.cpp" "${objects[@]}" -o "$folder/fuzz_$target"

@@ -46,16 +46,17 @@ fs::path tidy(const fs::path& root) {
 
 // ---- is it a run directory? ----
 
-// What may be there before config.json is: a run that was killed at its very beginning, a token, the logs of scripts.
+// What may be there before config.json is: a run that was killed at its very beginning, a token, the logs of scripts, and what
+// workers of a node leave that has never led the job.
 bool may_precede_config(const std::string& name) {
-  return name == "lock" || name == "token" || name == "logs" || name == "report.json" ||
-         name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-") || name.starts_with(".token.tmp-") ||
-         name.starts_with("..token.tmp-");  // another node, which is just making it
+  return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
+         name.starts_with(".run.json.tmp-") || name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-") ||
+         name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node, which is just making it
 }
 
 bool is_of_a_run(const std::string& name) {
   return may_precede_config(name) || name == "config.json" || name == "metrics.jsonl" || name == "tensorboard" ||
-         name == "checkpoints" || name == "ledger" || name.starts_with(".metrics.jsonl.tmp-");
+         name == "checkpoints" || name == "ledger" || name == "memory-fit.json" || name.starts_with(".metrics.jsonl.tmp-");
 }
 
 std::vector<std::string> names_in(const fs::path& folder) {

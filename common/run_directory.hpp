@@ -20,6 +20,7 @@ struct RunLayout {
   std::filesystem::path checkpoints() const { return root / "checkpoints"; }
   std::filesystem::path ledger() const { return root / "ledger"; }
   std::filesystem::path report() const { return root / "report.json"; }
+  std::filesystem::path run() const { return root / "run.json"; }
   std::filesystem::path lock() const { return root / "lock"; }
   std::filesystem::path logs(int round, int rank) const;      // logs/round-000/rank-00000
   std::filesystem::path checkpoint(std::int64_t step) const;  // checkpoints/step-000000400

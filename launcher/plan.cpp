@@ -72,6 +72,7 @@ class Planner {
     choose_folders();
     choose_output();
     choose_network();
+    require_resume_path();
     choose_recovery();
     choose_placement();
     choose_standbys();
@@ -311,8 +312,6 @@ class Planner {
     }
     plan_.resume = Plan::Resume::kPath;
     plan_.resume_from = absolute_in(cwd_, setting.value);
-    if (setting.value.empty() || !fs::exists(plan_.resume_from))
-      refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
     std::error_code error;
     // checkpoints/latest is a link; the worker compares the folder's name with what is in it.
     if (const fs::path real = fs::canonical(plan_.resume_from, error); !error) plan_.resume_from = real;
@@ -327,6 +326,15 @@ class Planner {
       throw UsageError("--fresh renames " + plan_.run_dir.string() +
                        ", and --resume names a checkpoint inside it: give --run-dir another folder instead of --fresh");
     }
+  }
+
+  // Of a job on many machines another node may have it: its workers send the state. They refuse it when nobody has.
+  void require_resume_path() {
+    if (plan_.resume != Plan::Resume::kPath) return;
+    const Setting& setting = *settings_.find("resume");
+    const bool others_may_have_it = plan_.rendezvous.many() || plan_.rendezvous.joins;
+    if (!setting.value.empty() && (others_may_have_it || fs::exists(plan_.resume_from))) return;
+    refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
   }
 
   void choose_output() {

@@ -11,8 +11,8 @@
 
 namespace ddprun::trainer {
 
-// Drops what all ranks wrote past `resume_step` finished steps, and torn last lines. Called by rank 0 before anybody writes.
-// Works on a full disk; a file that can't be cut is told to `on_trouble`.
+// Drops what all ranks wrote past `resume_step` finished steps, and torn last lines. Called by one rank of each node before
+// anybody writes. Works on a full disk; a file that can't be cut is told to `on_trouble`.
 void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
                 const std::function<void(const std::string&)>& on_trouble);
 

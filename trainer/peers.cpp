@@ -26,10 +26,10 @@ void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::R
   tensor = tensors.front();
 }
 
-void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor) {
+void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int source) {
   std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
-  options.rootRank = 0;
+  options.rootRank = source;
   group.broadcast(tensors, options)->wait();
   tensor = tensors.front();
 }
@@ -71,17 +71,17 @@ void Peers::go_on() const {
   }
 }
 
-std::string Peers::from_rank_0(const std::string& text) const {
+std::string Peers::from(int source, const std::string& text) const {
   if (world_ == 1) return text;
   const auto own_size = static_cast<std::int64_t>(text.size());
-  at::Tensor size = at::full({1}, rank_ == 0 ? own_size : 0, at::TensorOptions(at::kLong).device(device_));
-  broadcast(*group_, size);
+  at::Tensor size = at::full({1}, rank_ == source ? own_size : 0, at::TensorOptions(at::kLong).device(device_));
+  broadcast(*group_, size, source);
   std::string result(static_cast<std::size_t>(size.item<std::int64_t>()), '\0');
   if (result.empty()) return result;
-  if (rank_ == 0) result = text;
+  if (rank_ == source) result = text;
   at::Tensor own = at::from_blob(result.data(), {static_cast<std::int64_t>(result.size())}, at::kByte);
   at::Tensor shared = copy_of(own);
-  broadcast(*group_, shared);
+  broadcast(*group_, shared, source);
   own.copy_(shared);
   return result;
 }

@@ -29,8 +29,9 @@ class Peers {
   // Replaces each value by the smallest of all ranks.
   void smallest_of_each(std::span<std::int64_t> values) const;
   std::int64_t largest(std::int64_t value) const { return -smallest(-value); }
-  // Everybody returns rank 0's text.
-  std::string from_rank_0(const std::string& text) const;
+  // Everybody returns rank 0's text, or that of `source`, which all name alike.
+  std::string from_rank_0(const std::string& text) const { return from(0, text); }
+  std::string from(int source, const std::string& text) const;
   // Every rank's value, in the order of ranks.
   std::vector<std::int64_t> from_all(std::int64_t value) const { return from_all(std::span(&value, 1)); }
   // Likewise of several values, the first rank's first.

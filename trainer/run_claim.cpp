@@ -1,5 +1,7 @@
 #include "trainer/run_claim.hpp"
 
+#include <array>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -46,6 +48,15 @@ void agree_on_config(const TrainConfig& config, const Peers& peers) {
     }
   }
   throw UsageError("this rank was given another config than rank 0:" + differences);
+}
+
+void agree_on_length(const RunLength& length, const Peers& peers) {
+  std::array<std::int64_t, 2> bounds{length.samples_per_epoch, -length.samples_per_epoch};
+  peers.smallest_of_each(bounds);
+  if (bounds[0] == -bounds[1]) return;
+  throw UsageError("the ranks have unlike training data: " + std::to_string(length.samples_per_epoch) +
+                   " samples here, between " + std::to_string(bounds[0]) + " and " + std::to_string(-bounds[1]) +
+                   " on all; give every node the same files (data.dir)");
 }
 
 }  // namespace ddprun::trainer

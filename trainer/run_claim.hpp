@@ -7,6 +7,7 @@
 #include "common/config/train_config.hpp"
 #include "common/run_directory.hpp"
 #include "trainer/peers.hpp"
+#include "trainer/run_length.hpp"
 
 namespace ddprun::trainer {
 
@@ -20,5 +21,9 @@ RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfi
 
 // Collective. Throws UsageError when this rank was given another config than rank 0.
 void agree_on_config(const TrainConfig& config, const Peers& peers);
+
+// Collective. Throws UsageError on every rank when they have unlike numbers of training samples: each would be elsewhere in the
+// data after the same number of steps.
+void agree_on_length(const RunLength& length, const Peers& peers);
 
 }  // namespace ddprun::trainer

@@ -35,6 +35,7 @@ double from_bits(const json& value) {
 std::string small_part(const TrainingState& state) {
   json text{{"step", state.step}, {"started_from", state.started_from}, {"bucket_order", state.bucket_order}};
   text["world"] = {state.world, state.world_since};
+  text["run"] = text_of(state.run);
   if (state.figures) text["figures"] = {state.figures->step, bits(state.figures->loss), bits(state.figures->lr)};
   if (state.evaluation) {
     const Evaluation& result = state.evaluation->result;
@@ -50,6 +51,7 @@ void take_small_part(TrainingState& state, const std::string& received) {
   state.bucket_order = text.at("bucket_order").get<BucketOrder>();
   state.world = text.at("world").at(0).get<int>();
   state.world_since = text.at("world").at(1).get<std::int64_t>();
+  state.run = run_identity_of(text.at("run").get<std::string>());
   state.figures.reset();
   state.evaluation.reset();
   if (text.contains("figures")) {

@@ -1,6 +1,7 @@
-// State from those who have it to those who don't, after a regroup: the most advanced of the survivors send theirs to a rank
-// that has just been started, and to one that is a step behind. A state after k steps is the same on every rank that has it, so
-// there is nothing to reconcile but who is how far. worker.cpp calls it on every new group, the first included.
+// State from those who have it to those who don't. After a regroup the most advanced of the survivors send theirs to a rank
+// that has just been started, and to one that is a step behind: worker.cpp calls it on every new group, the first included.
+// Where only some nodes have a checkpoint, those who have loaded it send it to the others (resumed_state.hpp). A state after k
+// steps is the same on every rank that has it, so there is nothing to reconcile but who is how far.
 #pragma once
 
 #include <vector>

@@ -136,6 +136,7 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   saved.torch_version = TORCH_VERSION;
   saved.seed = config.seed;
   saved.config_digest = config_digest(config);
+  saved.run = state.run.id;
   saved.bucket_order = bucket_order;
   saved.model = state.parameters;
   saved.model.insert(saved.model.end(), state.buffers.begin(), state.buffers.end());

@@ -17,6 +17,7 @@
 #include "trainer/models/model.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/parallel/data_parallel.hpp"
+#include "trainer/run_identity.hpp"
 #include "trainer/run_length.hpp"
 
 namespace ddprun::trainer {
@@ -43,6 +44,7 @@ struct TrainingState {
   std::int64_t started_from = 0;  // finished steps when the run began or resumed
   int world = 0;                  // ranks that shared each batch, from the step on that follows the next number; 0: none yet
   std::int64_t world_since = 0;
+  RunIdentity run;
   std::optional<StepFigures> figures;
   std::optional<StepEvaluation> evaluation;
 

@@ -33,24 +33,12 @@ void VisibleCheckpoints::verify(Copy& copy) {
   copy.verified = true;
 }
 
-std::int64_t VisibleCheckpoints::newest_valid(std::int64_t bound) {
+const VisibleCheckpoints::Copy* VisibleCheckpoints::newest_valid(const std::function<bool(const Copy&)>& counts) {
   for (Copy& copy : copies_) {
-    if (copy.candidate.step > bound) continue;
     verify(copy);
-    if (copy.candidate.problem.empty()) return copy.candidate.step;
+    if (copy.candidate.problem.empty() && counts(copy)) return &copy;
   }
-  return kNone;
-}
-
-std::vector<std::string> VisibleCheckpoints::contents_of(std::int64_t step) {
-  std::vector<std::string> contents;
-  for (Copy& copy : copies_) {
-    if (copy.candidate.step != step) continue;
-    verify(copy);
-    const std::string& content = copy.candidate.content;
-    if (!content.empty() && std::find(contents.begin(), contents.end(), content) == contents.end()) contents.push_back(content);
-  }
-  return contents;
+  return nullptr;
 }
 
 const VisibleCheckpoints::Copy* VisibleCheckpoints::find(std::int64_t step, const std::string& content) {

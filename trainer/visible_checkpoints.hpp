@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace ddprun::trainer {
 struct CheckpointPlaces {
   std::filesystem::path run_directory;   // its folder of checkpoints
   std::filesystem::path local_copies{};  // of this run on this machine (local_copies.hpp); empty: there are none
-  bool mends_local = false;              // this process sets aside what is bad there: one of each node
+  bool of_node = false;                  // this process looks after its node's disk: one of each node
+  std::filesystem::path run_file{};      // who the run is (run_identity.hpp); empty: that is kept nowhere
 };
 
 class VisibleCheckpoints {
@@ -32,13 +34,8 @@ class VisibleCheckpoints {
   // Why copies on this node's disk can't be listed, which then count as not there; empty when they can.
   const std::string& trouble() const { return trouble_; }
 
-  std::int64_t count() const { return static_cast<std::int64_t>(copies_.size()); }
-
-  static constexpr std::int64_t kNone = -1;
-  // Newest step of at most `bound` of which a copy is valid here, or kNone.
-  std::int64_t newest_valid(std::int64_t bound);
-  // What the valid copies of this step contain (Candidate::content), each once.
-  std::vector<std::string> contents_of(std::int64_t step);
+  // The newest valid one that `counts`; null when there is none.
+  const Copy* newest_valid(const std::function<bool(const Copy&)>& counts);
   // The one to read; null when this rank has none of that content.
   const Copy* find(std::int64_t step, const std::string& content);
 

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/atomic_file.hpp"
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
 #include "common/realtime.hpp"
@@ -40,6 +41,7 @@
 #include "trainer/parallel/process_group.hpp"
 #include "trainer/recovery.hpp"
 #include "trainer/resume.hpp"
+#include "trainer/resumed_state.hpp"
 #include "trainer/run_claim.hpp"
 #include "trainer/signals.hpp"
 #include "trainer/standby.hpp"
@@ -118,6 +120,8 @@ class Worker {
   std::vector<LedgerGap> gaps_of_the_last_group(const std::filesystem::path& folder) const;
   void open_ledger();
   void keep_history();
+  void keep_config();
+  void keep_identity();
   CheckpointPlaces checkpoint_places() const;
   Checkpointing::Setting checkpoint_setting() const;
   int finish(Outcome outcome);
@@ -325,6 +329,7 @@ bool Worker::claim_directory() {
       std::filesystem::absolute(options_.run_dir.empty() ? std::filesystem::path("runs") / config_.name : options_.run_dir);
   if (agent_) {
     directory_.layout.root = root;
+    if (peers_->rank() == 0) keep_config();
     return true;
   }
   directory_ = claim_run_directory(root, config_, *peers_);
@@ -336,6 +341,20 @@ bool Worker::claim_directory() {
         root.c_str());
   }
   return false;
+}
+
+// Where nodes share no disk, rank 0 may have come to one whose agent never led the job: what is saved there from now on needs
+// the config beside it, or no start could go on from it.
+void Worker::keep_config() {
+  const std::filesystem::path file = directory_.layout.config();
+  std::error_code unknown;
+  if (std::filesystem::exists(file, unknown)) return;
+  try {
+    std::filesystem::create_directories(directory_.layout.root);
+    write_file_atomically(file, to_json_text(config_));
+  } catch (const std::system_error& error) {
+    warn()(std::string(error.what()) + "; training goes on");
+  }
 }
 
 std::filesystem::path Worker::fit_file() const {
@@ -369,33 +388,45 @@ void Worker::make_state() {
 void Worker::prepare_state() {
   take_what_fits();
   length_ = run_length(config_, data_.train.size());
+  agree_on_length(length_, *peers_);
   const Sharing sharing = recovery_ ? share_state(state_, state_is_whole_, *peers_) : Sharing{};
   state_is_survivors_ = sharing.somebody_had_it;
   if (state_is_survivors_) {
     compare_states(state_, *peers_, sharing.holders);
+    keep_identity();
     if (!log_->is_open()) log_->open(directory_.layout, config_, length_, state_.step);
     log_->regrouped(state_.step, peers_->world(), sharing.without);
     return;
   }
 
-  const auto from = choose_resume(options_, generation_, checkpoint_places(), *peers_, warn());
-  std::string differences;
-  if (from) {
-    const CheckpointState saved = load_checkpoint(from->path);
-    restore(state_, saved, length_, from->path);
-    differences = rounding_differences(saved, config_, peers_->world());
+  const Beginning beginning = choose_resume(options_, generation_, checkpoint_places(), *peers_, warn());
+  state_.run = beginning.run;
+  Resumed resumed;
+  if (beginning.from) {
+    resumed = resume_state(state_, state_is_whole_, *beginning.from, config_, length_, *peers_);
+  } else {
+    keep_history();
   }
-  if (!from) keep_history();
   log_->open(directory_.layout, config_, length_, state_.step);
-  if (from) {
+  if (beginning.from) {
     log_->resumed(generation_ > 0 ? RunLog::Again::kRestart : RunLog::Again::kResume, state_.step, peers_->world(),
-                  from->path.string());
+                  resumed.path);
   }
-  if (!differences.empty() && peers_->rank() == 0) {
+  if (!resumed.differences.empty() && peers_->rank() == 0) {
     std::fprintf(stderr, "ddptrain: the numbers agree with those of the run so far to rounding, not to the bit: %s\n",
-                 differences.c_str());
+                 resumed.differences.c_str());
   }
   state_is_whole_ = true;
+}
+
+// Of a node that was not there when the run began. Whoever begins one keeps it himself (resume.cpp).
+void Worker::keep_identity() {
+  if (environment_.local_rank != 0) return;
+  try {
+    keep_run_identity(directory_.layout.run(), state_.run);
+  } catch (const std::system_error& error) {
+    warn()(std::string(error.what()) + "; training goes on");
+  }
 }
 
 // Whoever removed the checkpoints of a run may not have meant its figures.
@@ -452,7 +483,6 @@ void Worker::prepare_workspace() {
     work_->checkpointing->begin();
     if (state_.evaluation) work_->checkpointing->evaluated(state_.evaluation->step, state_.evaluation->result);
   }
-  if (peers_->rank() == 0 && config_.data.ledger) cut_ledger(directory_.layout.ledger(), state_.step, ledger_warn());
   if (config_.data.ledger) open_ledger();
   if (state_.world != peers_->world()) {
     state_.world = peers_->world();
@@ -462,8 +492,12 @@ void Worker::prepare_workspace() {
 }
 
 void Worker::open_ledger() {
-  peers_->meet();  // nobody writes before rank 0 has cut
   const auto folder = directory_.layout.ledger();
+  // Rank 0 before those of other nodes: where all have one folder, there is nothing left for these to cut.
+  if (peers_->rank() == 0) cut_ledger(folder, state_.step, ledger_warn());
+  peers_->meet();
+  if (peers_->rank() != 0 && environment_.local_rank == 0) cut_ledger(folder, state_.step, ledger_warn());
+  peers_->meet();  // nobody writes before all have cut
   const std::vector<LedgerGap> gaps = state_is_survivors_ ? gaps_of_the_last_group(folder) : std::vector<LedgerGap>{};
   if (state_is_survivors_) peers_->meet();  // nor before all have seen what is missing: a rank's file may be another's now
   work_->ledger = std::make_unique<Ledger>(folder, environment_.rank, ledger_warn());
@@ -479,10 +513,11 @@ void Worker::open_ledger() {
 }
 
 CheckpointPlaces Worker::checkpoint_places() const {
-  CheckpointPlaces places{.run_directory = directory_.layout.checkpoints()};
+  CheckpointPlaces places{.run_directory = directory_.layout.checkpoints(),
+                          .of_node = environment_.local_rank == 0,
+                          .run_file = directory_.layout.run()};
   if (config_.checkpoint.local_dir.empty()) return places;
   places.local_copies = local_copies_of(config_.checkpoint.local_dir, directory_.layout.root, config_digest(config_));
-  places.mends_local = environment_.local_rank == 0;
   return places;
 }
 
@@ -502,7 +537,7 @@ std::vector<Worker::LedgerGap> Worker::gaps_of_the_last_group(const std::filesys
 Checkpointing::Setting Worker::checkpoint_setting() const {
   const CheckpointPlaces places = checkpoint_places();
   Checkpointing::Setting setting{.folder = {}, .config = config_.checkpoint};
-  if (places.mends_local) setting.local_copies = places.local_copies;
+  if (places.of_node) setting.local_copies = places.local_copies;
   if (peers_->rank() == 0) {
     setting.folder = places.run_directory;
     setting.generation = {.term = read_run_term(directory_.layout.root), .restart = generation_};

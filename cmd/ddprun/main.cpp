@@ -154,7 +154,7 @@ int run_training(const Plan& plan, std::optional<NetworkStart> network) {
   if (state.latest_step && plan.resume == Plan::Resume::kAuto) {
     facts.opening.push_back("resuming: the newest checkpoint is of step " + std::to_string(*state.latest_step));
   }
-  const bool copies_elsewhere = !plan.config->checkpoint.local_dir.empty();
+  const bool copies_elsewhere = !plan.config->checkpoint.local_dir.empty() || network.has_value();
   if (plan.resume == Plan::Resume::kAuto && state.resumed && !has_checkpoints(plan) && !copies_elsewhere) {
     facts.opening.push_back("note: no checkpoint of the earlier start is there; training begins again from step 0");
   }

@@ -197,6 +197,7 @@ TEST_F(PlanTest, Resuming) {
   EXPECT_EQ(p.resume_from, folder_ / "train.py");
   EXPECT_EQ(p.command.at(4), (folder_ / "train.py").string());
   EXPECT_NE(error_of({"--resume", "nowhere", "train.json"}).find("a checkpoint that exists"), std::string::npos);
+  EXPECT_EQ(plan({"--nnodes", "2", "--resume", "nowhere", "train.json"}).resume_from, folder_ / "nowhere");  // another node's
   EXPECT_NE(error_of({"--fresh", "--run-dir", ".", "--resume", "train.py", "train.json"}).find("inside it"), std::string::npos);
   EXPECT_NE(error_of({"--fresh", "train.py"}).find("goes with a train.json"), std::string::npos);
 }

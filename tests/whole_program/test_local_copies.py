@@ -7,7 +7,7 @@ import shutil
 import jobs
 import pytest
 from disks import small_disk
-from jobs import free_port
+from two_nodes import Job
 
 
 @pytest.fixture(scope="module")
@@ -22,45 +22,6 @@ def calm(ddprun_bin, data, tmp_path_factory) -> pathlib.Path:
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder / "run", jobs.write_config(folder / "train.json", jobs.config(data))])
     assert done.returncode == 0, done.stderr
     return folder / "run"
-
-
-class Job:
-    """Two nodes with one worker each. Node N writes its copies to disk-N; the run directory is shared unless each is to have its own."""
-
-    def __init__(self, nodes, folder: pathlib.Path, config: dict, own_run_directories: bool = False):
-        self.nodes, self.folder = nodes, folder
-        self.own_run_directories = own_run_directories
-        self.config = jobs.write_config(folder / "train.json", config)
-
-    def run_dir(self, node: int) -> pathlib.Path:
-        return self.folder / f"host-{node}" / "run" if self.own_run_directories else self.folder / "run"
-
-    def copies(self, node: int) -> list[pathlib.Path]:
-        return sorted((self.folder / f"disk-{node}").glob("run-*/copy-0/step-?????????"))
-
-    def shared(self) -> list[pathlib.Path]:
-        return sorted((self.run_dir(0) / "checkpoints").glob("step-?????????"))
-
-    def launch(self, *flags, overrides=(), **environment: str) -> list[int]:
-        """Node 0 leads, so that ranks stay where they are."""
-        self.nodes.agents.clear()
-        port = free_port()
-        for node in (0, 1):
-            self.nodes.start("--nnodes", 2, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port, "--max-restarts", 0, "--run-dir",
-                             self.run_dir(node), *(flags if node == 0 else ()), self.config, f"checkpoint.local_dir={self.folder}/disk-{node}",
-                             *overrides, **environment)
-        return self.nodes.wait()
-
-    def fail_at(self, step: int) -> None:
-        """Ends with every save before that step on both disks and in the run directory."""
-        codes = self.launch(overrides=["checkpoint.background=false"], DDPTRAIN_FAULT=f"exit=7 rank=1 step={step}")
-        assert codes == [7, 7], self.nodes.all_text()
-
-    def resumed(self) -> list[tuple[int, str]]:
-        return [(e["step"], e["checkpoint"]) for e in jobs.metrics(self.run_dir(0), "resume")]
-
-    def assert_same_bits(self, calm: pathlib.Path) -> None:
-        assert jobs.weights_digest(self.run_dir(0)) == jobs.weights_digest(calm)
 
 
 @pytest.fixture
@@ -105,13 +66,13 @@ def test_a_damaged_newest_one_is_set_aside_and_the_other_taken(job, calm, damage
     job.assert_same_bits(calm)
 
 
-def test_what_one_node_lacks_is_not_taken(job, calm):
-    """The run directory's newest is bad, and node 1 has a new disk: both go on from the newest that both have."""
+def test_what_one_node_lacks_is_sent_to_it(job, calm):
+    """The run directory's newest is bad, and node 1 has a new disk: node 0 sends the state of its copy."""
     job.fail_at(16)
     flip_a_bit(job.shared()[-1])
     shutil.rmtree(job.folder / "disk-1")
     assert job.launch() == [0, 0], job.nodes.all_text()
-    assert [step for step, _ in job.resumed()] == [7]
+    assert [step for step, _ in job.resumed()] == [14]
     job.assert_same_bits(calm)
 
 

@@ -226,7 +226,11 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
   try {
     manifest = verify(published.path);
   } catch (const UsageError& problem) {
-    set_aside({.step = published.step, .path = published.path, .problem = problem.what(), .content = {}});
+    set_aside({.step = published.step, .path = published.path, .problem = problem.what(), .content = {}, .run = {}});
+    return std::nullopt;
+  }
+  if (!manifest.state.run.empty() && manifest.state.run != state.run) {
+    supersede(published.path);
     return std::nullopt;
   }
   // Of another training state, for example another world size: its tensors are right for what its manifest says, so both stay.
@@ -267,7 +271,7 @@ SaveResult save_checkpoint(const fs::path& checkpoints_dir, const CheckpointStat
 std::vector<Candidate> list_checkpoints(const fs::path& checkpoints_dir) {
   std::vector<Candidate> candidates;
   for (Published& published : newest_first(checkpoints_dir)) {
-    candidates.push_back({.step = published.step, .path = std::move(published.path), .problem = {}, .content = {}});
+    candidates.push_back({.step = published.step, .path = std::move(published.path), .problem = {}, .content = {}, .run = {}});
   }
   return candidates;
 }
@@ -275,8 +279,12 @@ std::vector<Candidate> list_checkpoints(const fs::path& checkpoints_dir) {
 void verify_checkpoint(Candidate& candidate) {
   candidate.problem.clear();
   candidate.content.clear();
+  candidate.run.clear();
   try {
-    candidate.content = content_digest(verify(candidate.path));
+    const Manifest manifest = verify(candidate.path);
+    candidate.step = manifest.state.step;
+    candidate.content = content_digest(manifest);
+    candidate.run = manifest.state.run;
   } catch (const UsageError& problem) {
     candidate.problem = problem.what();
   }
@@ -312,6 +320,18 @@ fs::path set_aside(const Candidate& bad) {
     fsync_directory(checkpoints_dir);
   }
   return aside;
+}
+
+fs::path supersede(const fs::path& checkpoint) {
+  fs::path target = checkpoint.string() + ".superseded";
+  for (int n = 2; fs::exists(fs::symlink_status(target)); ++n)
+    target = checkpoint.string() + ".superseded-" + std::to_string(n);
+  fs::rename(checkpoint, target);
+  // It must not name what is no longer there. It is only a convenience: the next save points it to the newest again.
+  const fs::path latest = checkpoint.parent_path() / kLatest;
+  std::error_code none;
+  if (fs::is_symlink(latest, none) && !fs::exists(latest, none)) fs::remove(latest, none);
+  return target;
 }
 
 void mend_latest(const fs::path& checkpoint) {

@@ -33,6 +33,7 @@ struct CheckpointState {
   std::string torch_version;
   std::uint64_t seed = 0;
   std::string config_digest;
+  std::string run;  // the training that it is of (trainer/run_identity.hpp); empty: written by a version that had none
   std::optional<CheckpointEvaluation> evaluation;  // made after this very step; nothing when there was none
   std::vector<std::vector<std::int64_t>>
       bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (DECISIONS.md 19); may be empty
@@ -53,9 +54,10 @@ using StageObserver = std::function<void(const char* stage)>;
 
 // Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes what `retention` doesn't keep (never the
 // one just written). A step that is already published and valid keeps its tensors; only what its manifest says about the run's
-// end (finished, total_steps, config_*) is brought up to date. An invalid one of that step is set aside. Throws
-// std::system_error naming the path (disk full, read-only); then nothing half-written is visible and older checkpoints are
-// untouched. One writer a folder: see writer_claim.hpp.
+// end (finished, total_steps, config_*) is brought up to date. One of that step that is of another run, which lies where no
+// start has looked, is renamed to .superseded, an invalid one is set aside. Throws std::system_error naming the path (disk
+// full, read-only); then nothing half-written is visible and older checkpoints are untouched. One writer a folder: see
+// writer_claim.hpp.
 SaveResult save_checkpoint(const std::filesystem::path& checkpoints_dir, const CheckpointState& state,
                            const Retention& retention, const StageObserver& at_stage = {});
 
@@ -64,12 +66,13 @@ struct Candidate {
   std::filesystem::path path;
   std::string problem;  // empty: every length and checksum of the manifest holds
   std::string content;  // of a valid one: equal for copies of the same checkpoint (content_digest)
+  std::string run{};    // of a valid one: CheckpointState::run
 };
 
 // All checkpoints of the folder, newest first, not looked into; none where there is no such folder. Throws std::system_error
 // when it can't be listed.
 std::vector<Candidate> list_checkpoints(const std::filesystem::path& checkpoints_dir);
-// Verifies one in full and fills in what came of it. Changes nothing on the disk.
+// Verifies one in full and fills in what came of it, the step as well. Changes nothing on the disk.
 void verify_checkpoint(Candidate& candidate);
 // Both at once, for all of the folder.
 std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoints_dir);
@@ -77,6 +80,9 @@ std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoi
 // Renames a bad checkpoint out of the way (step-000000400.bad, .bad-2, ...); returns the new path. When `latest` pointed to it,
 // `latest` points to the newest of the others afterwards, or is gone.
 std::filesystem::path set_aside(const Candidate& bad);
+
+// Renames one that is valid but not of this run's present history (step-000000400.superseded, ...); returns the new path.
+std::filesystem::path supersede(const std::filesystem::path& checkpoint);
 
 // Points `latest` to this checkpoint unless it already does: a writer that was killed between its two renames leaves it behind,
 // and people remove it. Throws std::system_error.

@@ -53,6 +53,7 @@ json to_json(const Manifest& manifest) {
              {"config_digest", state.config_digest},
              {"bucket_order", state.bucket_order},
              {"files", files}};
+  if (!state.run.empty()) value["run"] = state.run;
   if (state.evaluation) {
     value["evaluation"] = {{"loss", exact_text(state.evaluation->loss)}, {"accuracy", exact_text(state.evaluation->accuracy)}};
   }
@@ -82,6 +83,7 @@ Manifest from_json(const json& value) {
   value.at("seed").get_to(state.seed);
   value.at("config_digest").get_to(state.config_digest);
   value.at("bucket_order").get_to(state.bucket_order);
+  if (const auto run = value.find("run"); run != value.end()) run->get_to(state.run);
   if (const auto evaluation = value.find("evaluation"); evaluation != value.end()) {
     state.evaluation = {.loss = number_of(evaluation->at("loss")), .accuracy = number_of(evaluation->at("accuracy"))};
   }
@@ -103,7 +105,7 @@ std::string encode_manifest(const Manifest& manifest) {
 std::string content_digest(const Manifest& manifest) {
   json value = to_json(manifest);
   for (const char* key : {"finished", "total_steps", "config_epochs", "config_max_steps", "intra_op_threads", "cpu_class",
-                          "torch_version", "evaluation"}) {
+                          "torch_version", "evaluation", "run"}) {
     value.erase(key);
   }
   return checksum_of(value);

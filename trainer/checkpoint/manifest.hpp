@@ -26,8 +26,8 @@ std::string encode_manifest(const Manifest& manifest);
 Manifest decode_manifest(const std::string& text);
 
 // Equal for two checkpoints that training goes on from to the same bits: a digest of the step, the files and what the rest of
-// the training state follows from. What the machine was and what the config says about the run's end are left out, which may
-// differ between copies.
+// the training state follows from. What the machine was, whose run it is and what the config says about the run's end are left
+// out, which may differ between copies.
 std::string content_digest(const Manifest& manifest);
 
 // True when both speak of the same training state and may differ only in what the config says about the run's end.

@@ -127,6 +127,34 @@ TEST(Checkpoint, OfAnotherWorldSizeIsNotMixedWithTheOneThatIsThere) {
   EXPECT_TRUE(same_state(load_checkpoint(saved.path), sample_state(400)));
 }
 
+TEST(Checkpoint, OfAnotherRunGivesWayWhenItsStepIsSaved) {
+  TemporaryFolder folder;
+  CheckpointState other = sample_state(400);
+  other.run = "bbbbbbbbbbbbbbbb";
+  other.model.front().tensor.add_(1);
+  save_checkpoint(folder.path(), other, newest(3));
+
+  const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), newest(3));
+
+  EXPECT_TRUE(same_state(load_checkpoint(saved.path), sample_state(400)));
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-000000400", "step-000000400.superseded"}));
+}
+
+TEST(Checkpoint, CopiesOfTwoRunsWithTheSameBitsHaveTheSameContent) {
+  TemporaryFolder folder;
+  CheckpointState other = sample_state(400);
+  other.run.clear();
+  save_checkpoint(folder / "one", sample_state(400), newest(3));
+  save_checkpoint(folder / "other", other, newest(3));
+
+  const Candidate one = inspect_checkpoints(folder / "one").front(), two = inspect_checkpoints(folder / "other").front();
+
+  EXPECT_EQ(one.content, two.content);
+  EXPECT_EQ(one.run, kSampleRun);
+  EXPECT_EQ(two.run, "");
+  EXPECT_EQ(read_text(folder / "other" / "step-000000400" / "manifest.json").find("\"run\""), std::string::npos);
+}
+
 TEST(Checkpoint, ThatIsBadIsReplacedWhenItsStepIsSavedAgain) {
   TemporaryFolder folder;
   const SaveResult saved = save_checkpoint(folder.path(), sample_state(400), newest(3));

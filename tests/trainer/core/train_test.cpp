@@ -13,6 +13,7 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -62,8 +63,8 @@ class TrainTest : public testing::Test {
     const RunLength length = run_length(config_, set_.size());
     Result result;
     result.state = new_training_state(config_, {.channels = 1, .height = 8, .width = 8}, c10::kCPU);
-    const auto from = choose_resume({}, 0, {layout.checkpoints()}, peers, [](const std::string&) {});
-    if (from) restore(result.state, load_checkpoint(from->path), length, from->path);
+    const auto from = newest(layout.checkpoints());
+    if (from) restore(result.state, load_checkpoint(*from->path), length, *from->path);
     log.open(layout, config_, length, result.state.step);
     Workspace work{
         .config = config_,
@@ -90,6 +91,12 @@ class TrainTest : public testing::Test {
     for (const NamedTensor& parameter : result.state.parameters) work.clipped.push_back(parameter.tensor);
     result.outcome = train(result.state, work);
     return result;
+  }
+
+  static std::optional<ResumeFrom> newest(
+      const std::filesystem::path& checkpoints, const Options& options = {}, int restart_count = 0,
+      const Warn& warn = [](const std::string&) {}) {
+    return choose_resume(options, restart_count, {checkpoints}, Peers(nullptr, 0, 1, c10::kCPU), warn).from;
   }
 
   static std::string read(const std::filesystem::path& file) {
@@ -264,12 +271,11 @@ TEST_F(TrainTest, anEarlierRoundsWriterEndsWhenALaterOneHasClaimedTheFolder) {
 
 TEST_F(TrainTest, theLinkToTheNewestIsMendedWhateverBecameOfIt) {
   run("run");
-  const Peers peers(nullptr, 0, 1, c10::kCPU);
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   for (const char* target : {"", "step-000000004", "nowhere"}) {
     std::filesystem::remove(checkpoints / "latest");
     if (*target != '\0') std::filesystem::create_symlink(target, checkpoints / "latest");
-    const auto from = agree_on_checkpoint({checkpoints}, peers, [](const std::string&) {});
+    const auto from = newest(checkpoints);
     ASSERT_TRUE(from);
     EXPECT_EQ(from->step, 10) << target;
     EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-000000010") << target;
@@ -288,26 +294,24 @@ TEST_F(TrainTest, microBatchesChangeTheLossByRoundingOnly) {
 
 TEST_F(TrainTest, neverResumeKeepsOldCheckpointsUnderAnotherName) {
   run("run");
-  const Peers peers(nullptr, 0, 1, c10::kCPU);
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   Options options;
   options.resume = Options::Resume::kNever;
-  EXPECT_FALSE(choose_resume(options, 0, {checkpoints}, peers, [](const std::string&) {}));
+  EXPECT_FALSE(newest(checkpoints, options));
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010.superseded"));
-  EXPECT_FALSE(agree_on_checkpoint({checkpoints}, peers, [](const std::string&) {}));
+  EXPECT_FALSE(newest(checkpoints));
 }
 
 TEST_F(TrainTest, resumingFromAnEarlierCheckpointHidesTheLaterOnes) {
   run("run");
-  const Peers peers(nullptr, 0, 1, c10::kCPU);
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   Options options;
   options.resume = Options::Resume::kPath;
   options.resume_from = checkpoints / "step-000000004";
-  const auto from = choose_resume(options, 0, {checkpoints}, peers, [](const std::string&) {});
+  const auto from = newest(checkpoints, options);
   ASSERT_TRUE(from);
   EXPECT_EQ(from->step, 4);
-  const auto after_a_failure = choose_resume(options, 1, {checkpoints}, peers, [](const std::string&) {});
+  const auto after_a_failure = newest(checkpoints, options, 1);
   EXPECT_EQ(after_a_failure->step, 4);
 }
 
@@ -317,8 +321,7 @@ TEST_F(TrainTest, whenEveryCheckpointIsBadItRefusesToStartOver) {
   for (const char* step : {"step-000000004", "step-000000008", "step-000000010"}) {
     std::ofstream(checkpoints / step / "model.safetensors", std::ios::app) << 'x';
   }
-  const Peers peers(nullptr, 0, 1, c10::kCPU);
-  EXPECT_THROW(agree_on_checkpoint({checkpoints}, peers, [](const std::string&) {}), BadCheckpointError);
+  EXPECT_THROW(newest(checkpoints), BadCheckpointError);
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010"));  // nothing was moved
 }
 
@@ -326,9 +329,8 @@ TEST_F(TrainTest, aBadNewestCheckpointIsSetAsideAndNamed) {
   run("run");
   const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
   std::ofstream(checkpoints / "step-000000010" / "model.safetensors", std::ios::app) << 'x';
-  const Peers peers(nullptr, 0, 1, c10::kCPU);
   std::string said;
-  const auto from = agree_on_checkpoint({checkpoints}, peers, [&](const std::string& text) { said += text; });
+  const auto from = newest(checkpoints, {}, 0, [&](const std::string& text) { said += text; });
   ASSERT_TRUE(from);
   EXPECT_EQ(from->step, 8);
   EXPECT_NE(said.find("step-000000010"), std::string::npos) << said;

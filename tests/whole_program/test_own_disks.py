@@ -1,0 +1,99 @@
+"""Two nodes that share no disk: each has a run directory of its own, node 0 writes the checkpoints, and whoever has the newest one sends its state to the
+other. What is lost between two starts, and what is of a training that was started over since."""
+
+import pathlib
+import shutil
+import signal
+
+import jobs
+import pytest
+from two_nodes import Job
+
+LOGGED = "the training's first steps being logged"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+def undisturbed(ddprun, data, folder: pathlib.Path, *overrides) -> pathlib.Path:
+    """The run directory of two workers that lost nothing."""
+    done = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", folder / "run", jobs.write_config(folder / "train.json", jobs.config(data)), *overrides])
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def calm(ddprun_bin, data, tmp_path_factory) -> pathlib.Path:
+    return undisturbed(ddprun_bin, data, tmp_path_factory.mktemp("calm"))
+
+
+@pytest.fixture
+def job(nodes, data, tmp_path):
+    """With no copies of checkpoints anywhere."""
+    return Job(nodes, tmp_path, jobs.config(data), own_run_directories=True, copies=False)
+
+
+@pytest.fixture
+def job_with_copies(nodes, data, tmp_path):
+    return Job(nodes, tmp_path, jobs.config(data), own_run_directories=True)
+
+
+def test_a_signal_and_another_start_cost_no_bit(job, ddprun_bin, data, tmp_path_factory):
+    job.start(overrides=["epochs=10000"])
+    metrics = job.run_dir(0) / "metrics.jsonl"
+    job.nodes.until(lambda: metrics.exists() and metrics.read_text().count('"event":"step"') > 3, LOGGED)
+    job.nodes.agents[0].send_signal(signal.SIGTERM)
+    assert job.nodes.wait() == [85, 85], job.nodes.all_text()
+    assert not (job.run_dir(1) / "checkpoints").exists()
+    reached = jobs.metrics(job.run_dir(0), "step")[-1]["step"]
+    epochs = f"epochs={reached // 20 + 2}"
+    assert job.launch(overrides=[epochs]) == [0, 0], job.nodes.all_text()
+    assert [step for step, _ in job.resumed()] == [reached]
+    calm = undisturbed(ddprun_bin, data, tmp_path_factory.mktemp("calm"), epochs)
+    job.assert_same_bits(calm)
+    assert jobs.losses(job.run_dir(0)) == jobs.losses(calm)
+
+
+def test_a_lost_worker_of_the_node_without_checkpoints_goes_on(job, calm):
+    assert job.launch("--recovery", "checkpoint", overrides=["checkpoint.background=false"], restarts=1,
+                      DDPTRAIN_FAULT="kill rank=1 step=16") == [0, 0], job.nodes.all_text()
+    assert [e["step"] for e in jobs.metrics(job.run_dir(0), "restart")] == [14]
+    job.assert_same_bits(calm)
+    assert jobs.losses(job.run_dir(0)) == jobs.losses(calm)
+
+
+def test_a_new_disk_of_node_0_costs_nothing_where_node_1_keeps_copies(job_with_copies, calm):
+    job = job_with_copies
+    job.fail_at(16)
+    shutil.rmtree(job.run_dir(0).parent)
+    shutil.rmtree(job.folder / "disk-0")
+    assert job.launch() == [0, 0], job.nodes.all_text()
+    assert job.resumed() == [(14, str(job.folder / "disk-1" / job.copies(1)[0].parent.parent.name / "copy-0" / "step-000000014"))]
+    assert "the run goes on from that of rank 1, which sends it" in job.nodes.text(0)
+    job.assert_same_bits(calm)
+
+
+def test_a_finished_run_whose_node_0_has_a_new_disk_is_done(job_with_copies, calm):
+    job = job_with_copies
+    assert job.launch() == [0, 0], job.nodes.all_text()
+    shutil.rmtree(job.run_dir(0).parent)
+    shutil.rmtree(job.folder / "disk-0")
+    assert job.launch() == [0, 0], job.nodes.all_text()
+    job.assert_same_bits(calm)
+    assert jobs.metrics(job.run_dir(0), "step") == []
+    assert job.launch(nodes=[0]) == [0]
+    assert "already done" in job.nodes.text(0)
+
+
+@pytest.mark.parametrize("failing_at", [pytest.param(8, id="after its first save"), pytest.param(3, id="before its first save", marks=pytest.mark.long)])
+def test_copies_of_a_node_that_was_away_when_the_run_was_started_over_do_not_win(job_with_copies, failing_at):
+    job = job_with_copies
+    job.fail_at(16)
+    assert job.launch("--fresh", nodes=[0], overrides=["checkpoint.background=false"], DDPTRAIN_FAULT=f"exit=7 rank=0 step={failing_at}") == [7]
+    assert job.launch() == [0, 0], job.nodes.all_text()
+    assert [step for step, _ in job.resumed()] == ([7] if failing_at > 7 else [])
+    assert [s for s, _ in jobs.losses(job.run_dir(0))] == list(range(1, 41))
+    old = job.folder / "disk-1" / job.copies(1)[0].parent.parent.name / "copy-0"
+    assert (old / "step-000000014.superseded").exists()

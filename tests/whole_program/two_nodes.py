@@ -1,0 +1,50 @@
+"""A training job of two agents on loopback, whose disks are folders: what the tests of local copies and of nodes without a shared disk start, fail
+and look at."""
+
+import pathlib
+
+import jobs
+from jobs import free_port
+
+
+class Job:
+    """Two nodes with one worker each. Node N writes its copies to disk-N, unless there are to be none; the run directory is shared unless each is to
+    have its own."""
+
+    def __init__(self, nodes, folder: pathlib.Path, config: dict, own_run_directories: bool = False, copies: bool = True):
+        self.nodes, self.folder = nodes, folder
+        self.own_run_directories, self.keeps_copies = own_run_directories, copies
+        self.config = jobs.write_config(folder / "train.json", config)
+
+    def run_dir(self, node: int) -> pathlib.Path:
+        return self.folder / f"host-{node}" / "run" if self.own_run_directories else self.folder / "run"
+
+    def copies(self, node: int) -> list[pathlib.Path]:
+        return sorted((self.folder / f"disk-{node}").glob("run-*/copy-0/step-?????????"))
+
+    def shared(self) -> list[pathlib.Path]:
+        return sorted((self.run_dir(0) / "checkpoints").glob("step-?????????"))
+
+    def start(self, *flags, overrides=(), restarts: int = 0, nodes=(0, 1), **environment: str) -> None:
+        """Node 0 leads, so that ranks stay where they are; the flags are said to it alone."""
+        self.nodes.agents.clear()
+        port = free_port()
+        for node in nodes:
+            copies = [f"checkpoint.local_dir={self.folder}/disk-{node}"] if self.keeps_copies else []
+            self.nodes.start("--nnodes", len(nodes), "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port, "--max-restarts", restarts,
+                             "--run-dir", self.run_dir(node), *(flags if node == 0 else ()), self.config, *copies, *overrides, **environment)
+
+    def launch(self, *flags, **how) -> list[int]:
+        self.start(*flags, **how)
+        return self.nodes.wait()
+
+    def fail_at(self, step: int) -> None:
+        """Ends with every save before that step on both disks and in the run directory."""
+        codes = self.launch(overrides=["checkpoint.background=false"], DDPTRAIN_FAULT=f"exit=7 rank=1 step={step}")
+        assert codes == [7, 7], self.nodes.all_text()
+
+    def resumed(self) -> list[tuple[int, str]]:
+        return [(e["step"], e["checkpoint"]) for e in jobs.metrics(self.run_dir(0), "resume")]
+
+    def assert_same_bits(self, calm: pathlib.Path) -> None:
+        assert jobs.weights_digest(self.run_dir(0)) == jobs.weights_digest(calm)

@@ -108,6 +108,10 @@ def weights_digest(run_dir: pathlib.Path) -> str:
     return digest.hexdigest()
 
 
+def newest_step(run_dir: pathlib.Path) -> int:
+    return max(int(p.name[5:]) for p in (run_dir / "checkpoints").glob("step-?????????"))
+
+
 def metrics(run_dir: pathlib.Path, event: str | None = None) -> list[dict]:
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return [line for line in lines if event is None or line["event"] == event]

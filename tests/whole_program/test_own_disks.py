@@ -97,3 +97,26 @@ def test_copies_of_a_node_that_was_away_when_the_run_was_started_over_do_not_win
     assert [s for s, _ in jobs.losses(job.run_dir(0))] == list(range(1, 41))
     old = job.folder / "disk-1" / job.copies(1)[0].parent.parent.name / "copy-0"
     assert (old / "step-000000014.superseded").exists()
+
+
+@pytest.mark.long
+def test_a_run_that_moved_to_another_node_goes_on_from_there(job_with_copies):
+    """Node 0 is lost, another one has rank 0 from then on and saves in its own run directory. With it the run goes on, whoever leads the next start."""
+    job = job_with_copies
+    job.start(overrides=["epochs=10000"], nodes=(0, 1, 2), least=2, restarts=3)
+    metrics = [job.run_dir(node) / "metrics.jsonl" for node in range(3)]
+    job.nodes.until(lambda: job.copies(1) and job.copies(2), "copies on the nodes that stay")
+    job.nodes.agents[0].kill()
+    moved = job.nodes.until(lambda: next((n for n in (1, 2) if metrics[n].exists() and '"event":"checkpoint"' in metrics[n].read_text()), None),
+                            "a checkpoint of another rank 0")
+    for agent in job.nodes.agents[1:]:
+        agent.send_signal(signal.SIGTERM)
+    job.nodes.wait()
+    reached = jobs.newest_step(job.run_dir(moved))
+    assert reached > jobs.newest_step(job.run_dir(0))
+    shutil.rmtree(job.folder / f"disk-{moved}")  # what is in the run directory there is all
+    epochs = reached // 20 + 2
+    assert job.launch(overrides=[f"epochs={epochs}"], nodes=(0, moved)) == [0, 0], job.nodes.all_text()
+    assert [step for step, _ in job.resumed()] == [reached]
+    assert job.launch(overrides=[f"epochs={epochs + 1}"], nodes=(moved, 0)) == [0, 0], job.nodes.all_text()
+    assert jobs.metrics(job.run_dir(moved), "resume")[-1]["step"] == epochs * 20

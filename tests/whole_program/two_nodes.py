@@ -25,14 +25,14 @@ class Job:
     def shared(self) -> list[pathlib.Path]:
         return sorted((self.run_dir(0) / "checkpoints").glob("step-?????????"))
 
-    def start(self, *flags, overrides=(), restarts: int = 0, nodes=(0, 1), **environment: str) -> None:
-        """Node 0 leads, so that ranks stay where they are; the flags are said to it alone."""
+    def start(self, *flags, overrides=(), restarts: int = 0, nodes=(0, 1), least: int | None = None, **environment: str) -> None:
+        """The first node leads, so that ranks stay where they are; the flags are said to it alone."""
         self.nodes.agents.clear()
         port = free_port()
-        for node in nodes:
+        for rank, node in enumerate(nodes):
             copies = [f"checkpoint.local_dir={self.folder}/disk-{node}"] if self.keeps_copies else []
-            self.nodes.start("--nnodes", len(nodes), "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port, "--max-restarts", restarts,
-                             "--run-dir", self.run_dir(node), *(flags if node == 0 else ()), self.config, *copies, *overrides, **environment)
+            self.nodes.start("--nnodes", f"{least or len(nodes)}:{len(nodes)}", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port, "--max-restarts", restarts,
+                             "--run-dir", self.run_dir(node), *(flags if rank == 0 else ()), self.config, *copies, *overrides, **environment)
 
     def launch(self, *flags, **how) -> list[int]:
         self.start(*flags, **how)

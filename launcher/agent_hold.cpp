@@ -31,8 +31,7 @@ bool AgentState::others_may_stay(int lost) const {
 }
 
 bool AgentState::may_hold() const {
-  return member() && settings_.regroup_limit.count() > 0 && regroupable_ && stop_signal_ == 0 && !left_by_itself_ &&
-         !live_ranks().empty();
+  return member() && settings_.regroup_limit.count() > 0 && regroupable_ && stop_signal_ == 0 && !live_ranks().empty();
 }
 
 // True when the others of this node wait; false: they have to be stopped.

@@ -454,6 +454,7 @@ void AgentState::kill_all() {
 void AgentState::sweep() {
   if (phase_ == Phase::kSweeping) patient_sweep_ = false;
   phase_ = Phase::kSweeping;
+  leave_regroup();  // the last one may have ended in its middle
   dismiss_standbys();
   if (!patient_sweep_) act(agent_action::CancelTimer{AgentTimer::kKill});
   act(agent_action::Sweep{patient_sweep_});

@@ -30,7 +30,8 @@ std::string text_of_hold(const AgentAction& action) {
     if (std::holds_alternative<channel::Hold>(a->message)) return "hold " + listed(a->ranks);
     if (const auto* regroup = std::get_if<channel::Regroup>(&a->message)) {
       return "regroup " + listed(a->ranks) + " as " + std::to_string(regroup->rank) + " of " +
-             std::to_string(regroup->world_size) + " in " + std::to_string(regroup->generation);
+             std::to_string(regroup->world_size) + ", node " + std::to_string(regroup->group_rank) + " of " +
+             std::to_string(regroup->group_world_size) + ", in " + std::to_string(regroup->generation);
     }
     const auto* stop = std::get_if<channel::Stop>(&a->message);
     if (stop == nullptr) return "tell";
@@ -41,6 +42,9 @@ std::string text_of_hold(const AgentAction& action) {
   }
   if (const auto* a = std::get_if<agent_action::ReportFailure>(&action)) {
     return "report " + std::to_string(a->failure.rank) + (a->others_stay ? ", others stay" : "");
+  }
+  if (const auto* a = std::get_if<agent_action::ReportSteps>(&action)) {
+    return "steps " + std::to_string(a->started);
   }
   if (std::holds_alternative<agent_action::ReportRoundOver>(action)) return "over";
   if (std::holds_alternative<agent_action::Sweep>(action)) return "sweep";
@@ -60,11 +64,11 @@ class HoldingMember : public test::DrivenAgent {
  protected:
   HoldingMember() : DrivenAgent(text_of_hold) { job(); }
 
-  void job(std::chrono::milliseconds regroup_limit = milliseconds(60000), bool regroupable = true) {
+  void job(std::chrono::milliseconds regroup_limit = milliseconds(60000), bool regroupable = true, int workers = 3) {
     events_.clear();
     timers_.clear();
-    world_ = 3;
-    state_.emplace(AgentSettings{.world_size = 3,
+    world_ = workers;
+    state_.emplace(AgentSettings{.world_size = workers,
                                  .mode = AgentSettings::Mode::kMember,
                                  .workers_have_channel = true,
                                  .shutdown_timeout = milliseconds(20000),
@@ -72,9 +76,9 @@ class HoldingMember : public test::DrivenAgent {
                                  .regroup_limit = regroup_limit});
     on(Begin{});
     released(0, 0);
-    for (int rank = 0; rank < 3; ++rank) says(rank, channel::Hello{});
+    for (int rank = 0; rank < workers; ++rank) says(rank, channel::Hello{});
     if (regroupable) says(0, channel::Regroupable{});
-    for (int rank = 0; rank < 3; ++rank) says(rank, channel::Regrouped{0, 0});
+    for (int rank = 0; rank < workers; ++rank) says(rank, channel::Regrouped{0, 0});
     says(0, channel::Progress{.step = 40});
   }
   Lines released(int round, int restarts, int rank_offset = 3, int world_size = 6) {
@@ -89,14 +93,15 @@ class HoldingMember : public test::DrivenAgent {
   Lines exits(int rank, int code) { return on(WorkerExited{rank, 100 + rank, {.code = code}, now_.realtime_ns}); }
   void comes_together(int generation, std::int64_t step, const std::set<int>& kept) {
     for (const int rank : kept) says(rank, channel::RegroupReady{generation, step});
-    for (int rank = 0; rank < 3; ++rank) says(rank, channel::Regrouped{generation, step});
+    for (int rank = 0; rank < world_; ++rank) says(rank, channel::Regrouped{generation, step});
   }
 };
 
 TEST_F(HoldingMember, ALossHereLeavesTheOthersWaitingForTheNextRound) {
   EXPECT_EQ(dies(1), (Lines{"report 4, others stay", "hold 0,2", "over"}));
   EXPECT_FALSE(state_->at_work());
-  EXPECT_EQ(released(1, 1), (Lines{"continue", "regroup 0 as 3 of 6 in 1", "regroup 2 as 5 of 6 in 1", "start 1"}));
+  EXPECT_EQ(released(1, 1),
+            (Lines{"continue", "regroup 0 as 3 of 6, node 1 of 2, in 1", "regroup 2 as 5 of 6, node 1 of 2, in 1", "start 1"}));
   EXPECT_EQ(emitted<RoundFailed>().back().decision, RoundFailed::Decision::kRegroup);
   EXPECT_TRUE(emitted<RoundStarted>().back().regroup);
   later(300);
@@ -112,8 +117,8 @@ TEST_F(HoldingMember, ALossHereLeavesTheOthersWaitingForTheNextRound) {
 TEST_F(HoldingMember, ALossElsewhereKeepsAllOfThem) {
   EXPECT_EQ(on(StopOrdered{.why = "rank 0 failed", .failure = Failure{}, .hold = true}), (Lines{"hold 0,1,2", "over"}));
   // The node was lost, and the others' ranks are other ones.
-  EXPECT_EQ(released(1, 0, 0, 3),
-            (Lines{"continue", "regroup 0 as 0 of 3 in 1", "regroup 1 as 1 of 3 in 1", "regroup 2 as 2 of 3 in 1"}));
+  EXPECT_EQ(released(1, 0, 0, 3), (Lines{"continue", "regroup 0 as 0 of 3, node 1 of 2, in 1",
+                                         "regroup 1 as 1 of 3, node 1 of 2, in 1", "regroup 2 as 2 of 3, node 1 of 2, in 1"}));
   comes_together(1, 40, {0, 1, 2});
   EXPECT_EQ(emitted<Regrouped>().back().kept, (std::vector<int>{0, 1, 2}));
   EXPECT_TRUE(emitted<Regrouped>().back().replaced.empty());
@@ -143,7 +148,7 @@ TEST_F(HoldingMember, AStateThatNobodyCanVouchForIsNotHeldAnywhere) {
 TEST_F(HoldingMember, WhoDiesWhileItWaitsIsStartedAnewWithTheRound) {
   dies(1);
   EXPECT_EQ(dies(0), Lines{});
-  EXPECT_EQ(released(1, 1), (Lines{"continue", "regroup 2 as 5 of 6 in 1", "start 0", "start 1"}));
+  EXPECT_EQ(released(1, 1), (Lines{"continue", "regroup 2 as 5 of 6, node 1 of 2, in 1", "start 0", "start 1"}));
   dies(2);
   EXPECT_EQ(emitted<RunEnded>().size(), 0u);
 }
@@ -153,7 +158,58 @@ TEST_F(HoldingMember, ALossWhileTheyComeTogetherIsAnotherRound) {
   released(1, 1);
   EXPECT_EQ(dies(0), (Lines{"report 3, others stay", "hold 1,2", "over"}));
   EXPECT_FALSE(timers_.contains(AgentTimer::kRegroup));
-  EXPECT_EQ(released(2, 2), (Lines{"continue", "regroup 1 as 4 of 6 in 2", "regroup 2 as 5 of 6 in 2", "start 0"}));
+  EXPECT_EQ(released(2, 2),
+            (Lines{"continue", "regroup 1 as 4 of 6, node 1 of 2, in 2", "regroup 2 as 5 of 6, node 1 of 2, in 2", "start 0"}));
+}
+
+TEST_F(HoldingMember, WhatIsHeldIsNotLost) {
+  says(0, channel::CheckpointPublished{.step = 30});
+  bool reported = false;
+  later(1);
+  for (const AgentAction& action : state_->on(WorkerExited{1, 101, {.code = 0, .signal = SIGKILL}, now_.realtime_ns}, now_)) {
+    const auto* report = std::get_if<agent_action::ReportFailure>(&action);
+    if (report == nullptr) continue;
+    EXPECT_EQ(report->record.newest_checkpoint, 40);
+    reported = true;
+  }
+  EXPECT_TRUE(reported);
+}
+
+TEST_F(HoldingMember, WhoLeavesWithASignalKeepsNothing) {
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(ordered("b is leaving", true)), (Lines{"now 0,1,2", "signal 0,1,2 15"}));
+}
+
+TEST_F(HoldingMember, ANodeWhoseDeviceIsBrokenLeavesAndKeepsNothing) {
+  channel::WorkerError error;
+  error.message = "CUDA error: uncorrectable ECC error encountered";
+  says(1, error);
+  EXPECT_EQ(exits(1, 1), (Lines{"report 4, others stay", "now 0,2", "signal 0,2 15"}));
+}
+
+TEST_F(HoldingMember, WhoWasDoneIsAtWorkAgainWithTheOthers) {
+  for (int rank = 0; rank < 3; ++rank) says(rank, channel::PhaseChange{.phase = channel::Phase::kDone, .step = 100});
+  on(ordered("a was lost", true));
+  released(1, 0);
+  comes_together(1, 100, {0, 1, 2});
+  EXPECT_EQ(on(SaveOrdered{SIGTERM}), Lines{"save 0,1,2"});
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(says(rank, channel::StopReady{100}), Lines{});
+  EXPECT_EQ(says(2, channel::StopReady{100}), Lines{"steps 100"});
+}
+
+// The time limit of what it was part of must not end the round that follows.
+TEST_F(HoldingMember, TheLastOneHereIsLostWhileTheyComeTogether) {
+  job(milliseconds(60000), true, /*workers=*/1);
+  on(ordered("rank 0 failed", true));
+  released(1, 1);
+  EXPECT_EQ(dies(0), (Lines{"report 3, others stay", "sweep"}));
+  EXPECT_FALSE(timers_.contains(AgentTimer::kRegroup));
+  EXPECT_EQ(on(RoundSwept{}), Lines{"over"});
+  EXPECT_EQ(released(2, 2), Lines{"start all"});
+  says(0, channel::Regrouped{2, 41});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), Lines{});
+  EXPECT_EQ(exits(0, 0), Lines{"sweep"});
+  EXPECT_EQ(emitted<RegroupFailed>().size(), 0u);
 }
 
 TEST_F(HoldingMember, WhoDoesNotFollowInTimeEndsTheRoundHere) {

@@ -54,13 +54,13 @@ TEST(StopGate, waitsForTheTargetBeforeStartingAnotherStep) {
 // Ranks as threads that meet after every step, as an all-reduce makes them; each is asked by a thread of its own at an
 // arbitrary moment.
 TEST(StopGate, allRanksStopAtTheSameStep) {
-  constexpr int kRanks = 4;
+  constexpr int kAll = 4;
   for (int repeat = 0; repeat < 50; ++repeat) {
-    std::vector<StopGate> gates(kRanks);
-    std::vector<std::int64_t> finished(kRanks, 0);
+    std::vector<StopGate> gates(kAll);
+    std::vector<std::int64_t> finished(kAll, 0);
     std::vector<std::thread> threads;
-    std::barrier all_reduce(kRanks);
-    for (int rank = 0; rank < kRanks; ++rank) {
+    std::barrier all_reduce(kAll);
+    for (int rank = 0; rank < kAll; ++rank) {
       threads.emplace_back([&, rank] {
         std::int64_t& own = finished[static_cast<std::size_t>(rank)];
         while (gates[static_cast<std::size_t>(rank)].may_start(own) == Verdict::kGo) {

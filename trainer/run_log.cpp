@@ -107,9 +107,12 @@ void RunLog::heartbeat(std::int64_t step) {
 void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
   if (rank_ != 0) return;
   const std::int64_t epoch = epoch_of(step);
-  metrics_->write(
-      "eval",
-      {{"epoch", epoch}, {"step", step}, {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}});
+  // Who was lost may have written it when no other had the result yet: then it is made again.
+  if (metrics_->newest("eval") < step) {
+    metrics_->write(
+        "eval",
+        {{"epoch", epoch}, {"step", step}, {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}});
+  }
   if (events_) events_->scalars(step, {{"eval/loss", result.loss}, {"eval/accuracy", result.accuracy}});
   if (status_.agent() != nullptr) {
     status_.agent()->send(channel::EvalResult{

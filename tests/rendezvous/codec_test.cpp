@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <limits>
 #include <random>
+#include <set>
+
+#include "tests/common/temporary_folder.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -184,6 +188,36 @@ TEST(RendezvousCodec, AReleaseHasAConstantSize) {
   release.world_size = 1 << 30;
   EXPECT_EQ(encode(FromCoordinator{release}).size(), small);
   EXPECT_LT(small, 1000u);
+}
+
+// What the fuzzer begins with: each is refused, or comes out as it went in; and some of each kind of message are understood, or
+// the fuzzer would look at refusals only.
+TEST(RendezvousCodec, TheFuzzersSeedsAreUnderstood) {
+  std::set<std::size_t> of_members, of_coordinators;
+  bool held = false, stay = false;
+  for (const auto& seed : std::filesystem::directory_iterator(DDPRUN_TEST_CORPUS)) {
+    const std::string frame = test::read_text(seed.path());
+    try {
+      if (!frame.empty() && (static_cast<unsigned char>(frame[0]) & 0x80) != 0) {
+        const FromCoordinator message = decode_from_coordinator(frame);
+        expect_stable(message);
+        of_coordinators.insert(message.index());
+        const auto* over = std::get_if<RoundOver>(&message);
+        held = held || (over != nullptr && over->hold);
+      } else {
+        const FromMember message = decode_from_member(frame);
+        expect_stable(message);
+        of_members.insert(message.index());
+        const auto* failure = std::get_if<FailureReport>(&message);
+        stay = stay || (failure != nullptr && failure->others_stay);
+      }
+    } catch (const ProtocolError&) {
+    }
+  }
+  EXPECT_EQ(of_members.size(), std::variant_size_v<FromMember>);
+  EXPECT_EQ(of_coordinators.size(), std::variant_size_v<FromCoordinator>);
+  EXPECT_TRUE(held);
+  EXPECT_TRUE(stay);
 }
 
 TEST(RendezvousCodec, RandomChangesNeverDoMoreThanThrow) {

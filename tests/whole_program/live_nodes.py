@@ -9,7 +9,7 @@ import subprocess
 import threading
 
 import jobs
-from live_jobs import end_of
+from live_jobs import assert_same_run, end_of
 
 
 class Agent:
@@ -71,21 +71,22 @@ class NodesJob:
         token = folder / "token"
         token.write_text(os.urandom(32).hex() + "\n")
         token.chmod(0o600)
-        self.command = [ddprun, "--token-file", token, "--json", "--recovery", "live", "--nnodes", nodes, "--nproc-per-node", workers,
+        self.command = [ddprun, "--token-file", token, "--json", "--nnodes", nodes, "--nproc-per-node", workers,
                         "--master-addr", "127.0.0.1", "--master-port", jobs.free_port(), "--max-restarts", 100000,
                         "--run-dir", self.run_dir, *options, config]
         self.changed = threading.Condition()
         self.agents: list[Agent] = []
 
-    def start(self, count: int = 1, **environment: str) -> Agent:
+    def start(self, count: int = 1, recovery: str = "live", **environment: str) -> Agent:
         more = {"XDG_CONFIG_HOME": str(self.folder / "config"), "TMPDIR": str(self.folder)}
         for _ in range(count):
             number = len(self.agents)
             state = {"XDG_STATE_HOME": str(self.folder / f"state-{number}")}
-            self.agents.append(Agent(self, self.command, jobs.clean_environment(**more, **state, **environment)))
-            if number == 0:
-                self.wait_until(lambda: any("coordinates" in e.get("text", "") for e in self.agents[0].events) or
-                                self.agents[0].process.poll() is not None)
+            command = [self.command[0], "--recovery", recovery, *self.command[1:]]
+            self.agents.append(Agent(self, command, jobs.clean_environment(**more, **state, **environment)))
+            if all(a.process.poll() is not None for a in self.agents[:-1]):  # the first of a start of the job
+                agent = self.agents[-1]
+                self.wait_until(lambda: any("coordinates" in e.get("text", "") for e in agent.events) or agent.process.poll() is not None)
         return self.agents[-1]
 
     def wait_until(self, condition, timeout: float = 60):
@@ -93,9 +94,9 @@ class NodesJob:
             assert self.changed.wait_for(condition, timeout), f"nothing happened\n{self.story()}"
 
     def story(self) -> str:
-        shown = {"progress", "phase", "eval", "checkpoint", "position"}
+        left_out = {"progress", "phase", "evaluation", "checkpoint", "position"}
         return "".join(f"--- agent {n} ({agent.process.poll()}) ---\n{agent.errors}"
-                       + "".join(json.dumps(e)[:400] + "\n" for e in agent.events if e["event"] not in shown)
+                       + "".join(json.dumps(e)[:400] + "\n" for e in agent.events if e["event"] not in left_out)
                        for n, agent in enumerate(self.agents))
 
     def finish(self) -> list[int]:
@@ -110,3 +111,33 @@ class NodesJob:
                 agent.process.kill()
         for agent in self.agents:
             agent.end()
+
+
+def pause(job: NodesJob, seconds: float) -> None:
+    """Until a random moment; what is said meanwhile is read."""
+    with job.changed:
+        job.changed.wait_for(lambda: False, seconds)
+
+
+# ---- what must hold afterwards ----
+
+
+def steps_made_twice(run) -> list[int]:
+    """By the order in which they were written: a step at or below one that was there before."""
+    steps = [e["step"] for e in jobs.metrics(run, "step")]
+    return [step for before, step in zip(steps, steps[1:]) if step <= before]
+
+
+def assert_went_on(job: NodesJob, calm) -> None:
+    assert_same_run(job, calm)
+    assert jobs.metrics(job.run_dir, "restart") == [], job.story()
+    assert steps_made_twice(job.run_dir) == []
+    assert all(agent.of("regroup_failed") == [] for agent in job.agents), job.story()
+
+
+def assert_trained_through(job: NodesJob, epochs: int) -> None:
+    """Nothing was made twice, nothing left out, whatever the number of workers was."""
+    assert jobs.metrics(job.run_dir, "restart") == [], job.story()
+    assert [e["step"] for e in jobs.metrics(job.run_dir, "step")] == list(range(1, 20 * epochs + 1))
+    jobs.assert_each_sample_once(job.run_dir, epochs)
+    assert all(agent.of("regroup_failed") == [] for agent in job.agents), job.story()

@@ -1,5 +1,5 @@
-"""A job on several nodes loses workers and nodes: whoever is left keeps its process and its state, and where the number of workers is the
-same, the run ends with the bits of one that nothing happened to. The agents all run here; live recovery on one machine has its own tests."""
+"""A job on several nodes loses workers: whoever is left keeps its process and its state, and the run ends with the bits of one that nothing
+happened to. The agents all run here. Lost nodes: test_live_lost_nodes.py; one machine: test_live_recovery.py."""
 
 import os
 import random
@@ -9,20 +9,7 @@ import statistics
 import jobs
 import pytest
 from live_jobs import assert_same_run, data, seed_of_this_run, undisturbed  # noqa: F401
-from live_nodes import NodesJob
-
-
-def steps_made_twice(run) -> list[int]:
-    """By the order in which they were written: a step at or below one that was there before."""
-    steps = [e["step"] for e in jobs.metrics(run, "step")]
-    return [step for before, step in zip(steps, steps[1:]) if step <= before]
-
-
-def assert_went_on(job: NodesJob, calm) -> None:
-    assert_same_run(job, calm)
-    assert jobs.metrics(job.run_dir, "restart") == [], job.story()
-    assert steps_made_twice(job.run_dir) == []
-    assert all(agent.of("regroup_failed") == [] for agent in job.agents), job.story()
+from live_nodes import NodesJob, assert_went_on, pause
 
 
 def test_a_worker_is_lost_on_one_of_two_nodes(ddprun_bin, data, tmp_path, undisturbed):
@@ -59,27 +46,27 @@ def seconds_to_next_step(job: NodesJob) -> list[float]:
     return found
 
 
-def check_random_kills(ddprun, data, folder, calm, kills: int, seed: int, **changes) -> list[float]:
-    print(f"seed {seed}")
+def check_random_kills(ddprun, data, folder, calm, kills: int, seed: int, nodes=2, workers=2, **changes) -> list[float]:
+    print(f"seed {seed}, {nodes} nodes of {workers}")
     chance = random.Random(seed)
-    with NodesJob(ddprun, folder, data, nodes="2", workers=2, **changes) as job:
-        job.start(2)
-        job.wait_until(lambda: all(len(a.pids()) == 2 for a in job.agents))
+    places = [(node, rank) for node in range(nodes) for rank in range(workers)]
+    with NodesJob(ddprun, folder, data, nodes=str(nodes), workers=workers, **changes) as job:
+        job.start(nodes)
+        job.wait_until(lambda: all(len(a.pids()) == workers for a in job.agents))
         done, last = 0, None
         while done < kills and all(a.process.poll() is None for a in job.agents):
             if chance.random() < 0.75:
                 job.wait_until(lambda: all(a.at_work() or a.of("run_ended") for a in job.agents))
-            with job.changed:  # at a random moment: whatever is said in the meantime is read
-                job.changed.wait_for(lambda: False, chance.uniform(0, 0.4))
-            victim = (chance.randrange(2), chance.randrange(2))
-            if victim == last and not all(a.at_work() for a in job.agents):
-                victim = (1 - victim[0], victim[1])  # the same failure at the same step twice ends a job
+            pause(job, chance.uniform(0, 0.4))
+            victim = chance.choice(places)
+            if victim == last and not all(a.at_work() for a in job.agents):  # the same failure at the same step twice ends a job
+                victim = places[(places.index(victim) + workers) % len(places)]
             last, agent = victim, job.agents[victim[0]]
             before = agent.pids()[victim[1]]
             agent.kill_worker(victim[1])
             done += 1
             job.wait_until(lambda: agent.pids()[victim[1]] != before or agent.of("run_ended"))
-        assert job.finish() == [0, 0], job.story()
+        assert job.finish() == [0] * nodes, job.story()
     assert done >= kills / 2, "the run was too short for the kills"
     assert_same_run(job, calm)
     assert all(agent.of("regroup_failed") == [] for agent in job.agents), job.story()
@@ -99,6 +86,12 @@ def test_workers_of_two_nodes_killed_at_random_moments(ddprun_bin, data, tmp_pat
 @pytest.mark.parametrize("run", range(10))
 def test_many_workers_of_two_nodes_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed, run):
     check_random_kills(ddprun_bin, data, tmp_path / "job", undisturbed(4), 10, seed_of_this_run() + run)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_lone_workers_of_nodes_killed_at_random_moments(ddprun_bin, data, tmp_path, undisturbed, nodes):
+    check_random_kills(ddprun_bin, data, tmp_path / "job", undisturbed(nodes), 10, seed_of_this_run(), nodes=nodes, workers=1)
 
 
 def test_another_worker_is_killed_while_they_come_together_again(ddprun_bin, data, tmp_path, undisturbed):
@@ -132,8 +125,8 @@ def test_a_survivor_that_does_not_follow_sends_all_back_to_the_checkpoint(ddprun
 
 @pytest.mark.long
 def test_recovery_by_checkpoint_starts_all_anew(ddprun_bin, data, tmp_path, undisturbed):
-    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2, options=("--recovery", "checkpoint")) as job:
-        job.start(2)
+    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
+        job.start(2, recovery="checkpoint")
         job.wait_until(lambda: all(a.at_work() for a in job.agents) and job.agents[0].of("checkpoint"))
         before = [a.pids() for a in job.agents]
         job.agents[1].kill_worker(0)
@@ -141,89 +134,3 @@ def test_recovery_by_checkpoint_starts_all_anew(ddprun_bin, data, tmp_path, undi
     assert_same_run(job, undisturbed(4))
     assert len(jobs.metrics(job.run_dir, "restart")) == 1
     assert [set(a.pids().values()) & set(b.values()) for a, b in zip(job.agents, before)] == [set(), set()]
-
-
-# ---- a node is lost, or comes ----
-
-
-def assert_trained_through(job: NodesJob, epochs: int) -> None:
-    """Nothing was made twice, nothing left out, whatever the number of workers was."""
-    assert jobs.metrics(job.run_dir, "restart") == [], job.story()
-    assert [e["step"] for e in jobs.metrics(job.run_dir, "step")] == list(range(1, 20 * epochs + 1))
-    jobs.assert_each_sample_once(job.run_dir, epochs)
-    assert all(agent.of("regroup_failed") == [] for agent in job.agents), job.story()
-
-
-def test_a_node_is_lost_and_another_comes(ddprun_bin, data, tmp_path):
-    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="1:2", workers=2, options=("--rdzv-conf", "last_call_timeout=0.5")) as job:
-        first = job.start(2)
-        stays = job.agents[0]
-        job.wait_until(lambda: all(a.at_work() for a in job.agents))
-        before = stays.pids()
-        first.process.kill()
-        job.wait_until(lambda: len(stays.of("regrouped")) == 1)
-        job.wait_until(lambda: stays.at_work())
-        second = job.start()
-        job.wait_until(lambda: len(stays.of("regrouped")) == 2)
-        assert stays.pids() == before
-        assert [stays.end(), second.end()] == [0, 0], job.story()
-    assert [(e["kept"], e["replaced"]) for e in stays.of("regrouped")] == [([0, 1], []), ([0, 1], [])]
-    assert [e["world_size"] for e in jobs.metrics(job.run_dir, "regroup")] == [2, 4]
-    assert_trained_through(job, 100)
-
-
-@pytest.mark.long
-def test_the_last_worker_grows_into_a_group(ddprun_bin, data, tmp_path):
-    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="1:2", workers=1, options=("--rdzv-conf", "last_call_timeout=0.5")) as job:
-        first = job.start()
-        job.wait_until(lambda: first.at_work())
-        before = first.pids()
-        second = job.start()
-        job.wait_until(lambda: first.of("regrouped"))
-        assert [first.end(), second.end()] == [0, 0], job.story()
-    assert first.pids() == before
-    assert [e["world_size"] for e in jobs.metrics(job.run_dir, "regroup")] == [2]
-    assert_trained_through(job, 100)
-
-
-@pytest.mark.long
-def test_a_lost_node_is_waited_for_with_the_state(ddprun_bin, data, tmp_path, undisturbed):
-    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
-        lost = job.start(2)
-        stays = job.agents[0]
-        job.wait_until(lambda: all(a.at_work() for a in job.agents))
-        before = stays.pids()
-        lost.process.kill()
-        job.wait_until(lambda: any(e["event"] == "node_waiting" for e in stays.events))
-        comes = job.start()
-        assert [stays.end(), comes.end()] == [0, 0], job.story()
-    assert stays.pids() == before
-    assert_went_on(job, undisturbed(4))
-
-
-def test_the_coordinators_agent_is_killed(ddprun_bin, data, tmp_path):
-    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2:3", workers=1, options=("--rdzv-conf", "last_call_timeout=0.5")) as job:
-        job.start(3)
-        job.wait_until(lambda: all(a.at_work() for a in job.agents) and job.agents[0].of("round_started")[-1]["world_size"] == 3)
-        left = job.agents[1:]
-        before = [a.pids() for a in left]
-        job.agents[0].process.kill()
-        job.wait_until(lambda: all(a.of("regrouped") for a in left))
-        assert [a.end() for a in left] == [0, 0], job.story()
-    assert [a.pids() for a in left] == before
-    assert [e["world_size"] for e in jobs.metrics(job.run_dir, "regroup")][-1] == 2
-    assert_trained_through(job, 100)
-
-
-@pytest.mark.long
-def test_the_coordinators_agent_is_killed_while_workers_come_together(ddprun_bin, data, tmp_path):
-    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2:3", workers=1, options=("--rdzv-conf", "last_call_timeout=0.5")) as job:
-        job.start(3)
-        job.wait_until(lambda: all(a.at_work() for a in job.agents) and job.agents[0].of("round_started")[-1]["world_size"] == 3)
-        left = job.agents[1:]
-        replaced = left[1].pids()
-        left[1].kill_worker(0)
-        job.wait_until(lambda: left[1].pids() != replaced)
-        job.agents[0].process.kill()
-        assert [a.end() for a in left] == [0, 0], job.story()
-    assert_trained_through(job, 100)

@@ -1,0 +1,107 @@
+"""Live recovery on several nodes, where something else is going on as well: nodes that were told differently, a checkpoint that is being
+written, a signal, a worker that hangs."""
+
+import os
+import signal
+
+import jobs
+import pytest
+from live_jobs import assert_same_run, data, undisturbed  # noqa: F401
+from live_nodes import NodesJob, assert_went_on
+
+
+def two_nodes(ddprun, folder, data, **more) -> NodesJob:
+    return NodesJob(ddprun, folder, data, nodes="2", workers=2, **more)
+
+
+def replaced(job: NodesJob, before: list[dict[int, int]]) -> list[list[int]]:
+    """Which workers of each node have another process than before."""
+    return [[rank for rank, pid in agent.pids().items() if pid != pids[rank]] for agent, pids in zip(job.agents, before)]
+
+
+@pytest.mark.long
+def test_a_node_that_keeps_nothing_takes_the_state_of_one_that_does(ddprun_bin, data, tmp_path, undisturbed):
+    with two_nodes(ddprun_bin, tmp_path / "job", data) as job:
+        job.start(recovery="live")
+        job.start(recovery="checkpoint")
+        job.wait_until(lambda: all(a.at_work() for a in job.agents))
+        before = [a.pids() for a in job.agents]
+        job.agents[0].kill_worker(1)
+        assert job.finish() == [0, 0], job.story()
+    assert replaced(job, before) == [[1], [0, 1]]
+    assert_went_on(job, undisturbed(4))
+
+
+@pytest.mark.long
+def test_where_a_worker_is_lost_that_node_says_whether_all_go_back(ddprun_bin, data, tmp_path, undisturbed):
+    with two_nodes(ddprun_bin, tmp_path / "job", data) as job:
+        job.start(recovery="live")
+        job.start(recovery="checkpoint")
+        job.wait_until(lambda: all(a.at_work() for a in job.agents) and job.agents[0].of("checkpoint"))
+        before = [a.pids() for a in job.agents]
+        job.agents[1].kill_worker(1)
+        assert job.finish() == [0, 0], job.story()
+    assert replaced(job, before) == [[0, 1], [0, 1]]
+    assert_same_run(job, undisturbed(4))
+    assert len(jobs.metrics(job.run_dir, "restart")) == 1
+
+
+@pytest.mark.long
+def test_a_worker_is_lost_on_one_node_while_the_other_writes_a_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
+    large = {"model": {"type": "mlp", "hidden": [1024, 1024]}, "epochs": 10}  # saving takes longer than a step
+    with two_nodes(ddprun_bin, tmp_path / "job", data, **large) as job:
+        job.start()
+        job.start(DDPTRAIN_FAULT="kill rank=3 step=70")
+        before_saving = [a for a in job.agents]
+        job.wait_until(lambda: all(a.of("regrouped") for a in before_saving))
+        assert job.finish() == [0, 0], job.story()
+    assert_went_on(job, undisturbed(4, **large))
+    assert [e["step"] for e in job.agents[0].of("checkpoint")] == [70, 140, 200], job.story()
+
+
+@pytest.mark.long
+def test_a_worker_that_stands_still_is_replaced_and_the_others_stay(ddprun_bin, data, tmp_path, undisturbed):
+    with two_nodes(ddprun_bin, tmp_path / "job", data, options=("--hang-timeout", "2")) as job:
+        job.start(2)
+        job.wait_until(lambda: all(a.at_work() for a in job.agents))
+        before = [a.pids() for a in job.agents]
+        os.kill(before[1][0], signal.SIGSTOP)
+        assert job.finish() == [0, 0], job.story()
+    failed = [e["first_cause"] for e in job.agents[1].of("round_failed")]
+    assert [(f["cause"], f["rank"]) for f in failed] == [("hang", 2)], job.story()
+    assert replaced(job, before) == [[], [0]]
+    assert_went_on(job, undisturbed(4))
+
+
+@pytest.mark.long
+def test_a_signal_while_they_come_together_saves_what_was_kept(ddprun_bin, data, tmp_path, undisturbed):
+    with two_nodes(ddprun_bin, tmp_path / "job", data) as job:
+        job.start(2)
+        job.wait_until(lambda: all(a.at_work() for a in job.agents))
+        before = [a.pids() for a in job.agents]
+        reached = max(a.step() for a in job.agents)
+        job.agents[1].kill_worker(0)
+        job.wait_until(lambda: job.agents[1].pids()[0] != before[1][0])
+        job.agents[0].process.send_signal(signal.SIGTERM)
+        assert job.finish() == [85, 85], job.story()
+        assert jobs.metrics(job.run_dir)[-1]["step"] >= reached
+        job.start(2)
+        assert [a.end() for a in job.agents[2:]] == [0, 0], job.story()
+    assert_same_run(job, undisturbed(4))
+
+
+@pytest.mark.long
+def test_a_signal_to_who_waits_for_a_lost_node_goes_back_to_the_checkpoint(ddprun_bin, data, tmp_path, undisturbed):
+    with two_nodes(ddprun_bin, tmp_path / "job", data) as job:
+        lost = job.start(2)
+        stays = job.agents[0]
+        job.wait_until(lambda: all(a.at_work() for a in job.agents) and stays.of("checkpoint"))
+        waited = len(stays.of("node_waiting"))
+        lost.process.kill()
+        job.wait_until(lambda: len(stays.of("node_waiting")) > waited)
+        stays.process.send_signal(signal.SIGTERM)
+        assert stays.end() == 143, job.story()
+        job.start(2)
+        assert [a.end() for a in job.agents[2:]] == [0, 0], job.story()
+    assert_same_run(job, undisturbed(4))
+    assert len(jobs.metrics(job.run_dir, "resume")) == 1

@@ -104,9 +104,10 @@ class Members:
     def over(self) -> bool:
         return not self.here() or any(a.of("run_ended") for a in self.here())
 
-    def leader(self):
-        """Of those that are here, who coordinates; None while nobody does."""
-        return max((a for a in self.here() if a.of("node_leading")), key=lambda a: a.of("node_leading")[-1]["time_ns"], default=None)
+    def indispensable(self):
+        """Of two, the one with node rank 0 is the majority, whoever coordinates."""
+        here = self.here()
+        return [a for a in here if a.of("round_started")[-1]["group_rank"] == 0] if len(here) == 2 else []
 
     def together(self) -> bool:
         """All that are here are at work in one round: whatever a majority of them remains can go on."""
@@ -147,9 +148,8 @@ def check_random_losses(ddprun, data, folder, calm, losses: int, seed: int, leas
             pause(job, chance.uniform(0, 0.4))
             if members.over():
                 break
-            here, leader = members.here(), members.leader()
-            majority_stays = len(here) > 2  # of two nodes only the one that does not coordinate can be done without
-            victim = chance.choice([a for a in here if majority_stays or a is not leader])
+            here = members.here()
+            victim = chance.choice([a for a in here if a not in members.indispensable()])
             stay = [a for a in here if a is not victim]
             victim.process.kill()
             victim.end()

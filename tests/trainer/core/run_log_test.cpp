@@ -11,7 +11,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr RunLength kLength{.samples_per_epoch = 40, .batch_size = 4, .epochs = 4, .steps_per_epoch = 10, .total_steps = 40};
+constexpr RunLength kFourEpochs{.samples_per_epoch = 40, .batch_size = 4, .epochs = 4, .steps_per_epoch = 10, .total_steps = 40};
 constexpr Evaluation kResult{.loss = 0.5, .accuracy = 0.75, .samples = 8};
 
 class RunLogTest : public testing::Test {
@@ -19,7 +19,7 @@ class RunLogTest : public testing::Test {
   // Rank 0 begins at that step, after an earlier one was lost.
   RunLog& begins(std::int64_t step) {
     log_.emplace(status_, 0);
-    log_->open(RunLayout{folder_.path()}, config_, kLength, step);
+    log_->open(RunLayout{folder_.path()}, config_, kFourEpochs, step);
     return *log_;
   }
   std::vector<std::int64_t> steps_of(const std::string& event) const {

@@ -59,14 +59,7 @@ std::optional<Time> Node::next_deadline() const {
 // ---- events ----
 
 void Node::handle(const node_event::Begin&) {
-  if (settings_.leads_first && !member_.standing().current.exists() && member_.roster().nodes.empty()) {
-    const std::uint64_t term = member_.standing().promised_term + 1;
-    std::vector<MemberAction> actions;
-    if (member_.promise(term, now_, actions)) {
-      carry_out(std::move(actions));
-      lead(Authority{.term = term, .elected = false, .known = member_.standing()});
-    }
-  }
+  if (settings_.leads_first && knows_no_round()) lead_unelected();
   inside_.push_back(ToMember{member_event::Tick{}});
 }
 

@@ -77,6 +77,9 @@ using NodeAction =
                  member_action::ExtendGrant, member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
                  member_action::StopAt, member_action::AnswerStore, member_action::GotJob, member_action::Say>;
 
+// How long a node that was cut off looks for the job that it remembers, before it takes that for over.
+inline constexpr milliseconds kLookForOldJob{10000};
+
 class Node {
  public:
   Node(NodeSettings settings, std::optional<Record> record, Now now);
@@ -112,6 +115,9 @@ class Node {
   void consider_candidacy();
   void lead(const Authority& authority);
   void step_down(const std::string& why);
+  bool knows_no_round() const { return !member_.standing().current.exists() && member_.roster().nodes.empty(); }
+  bool may_lead_again() const;
+  void lead_unelected();
   void redirect_electors();
   void redirect(LinkId link);
   Succession::Candidate candidate() const;
@@ -135,6 +141,7 @@ class Node {
   std::set<LinkId> visits_;
   LinkId next_visit_link_ = 1;
   Time next_visit_{};
+  std::optional<Time> stepped_down_;
   std::optional<node_action::Finish> finish_;  // said once the coordinator, if it is here, has told everybody
   bool finished_ = false;
 };

@@ -38,6 +38,7 @@ void Node::greet(LinkId link, const Hello& hello) {
     drop(link);
   } else {
     succession_.add(link, hello);
+    if (may_lead_again()) return lead_unelected();
     if (succession_.election()) act(node_action::ToDialler{link, succession_.request_for(candidate())});
   }
 }
@@ -101,6 +102,25 @@ void Node::hear_visited(LinkId link, const FromCoordinator& message) {
   member_.also_try(redirect->coordinator);
 }
 
+// A job's first coordinator needs no votes: whoever knows a round makes it step down.
+void Node::lead_unelected() {
+  const std::uint64_t term = member_.standing().promised_term + 1;
+  std::vector<MemberAction> actions;
+  if (!member_.promise(term, now_, actions)) return;
+  carry_out(std::move(actions));
+  lead(Authority{.term = term, .elected = false, .known = member_.standing()});
+}
+
+// It stepped down for a node that remembered an earlier job. Had others of that job been there, somebody would lead by now;
+// and who is here has given the old job up.
+bool Node::may_lead_again() const {
+  if (!settings_.leads_first || !stepped_down_ || now_.steady < *stepped_down_ + kLookForOldJob || !knows_no_round())
+    return false;
+  const auto& electors = succession_.electors();
+  return std::none_of(electors.begin(), electors.end(),
+                      [](const auto& each) { return each.second.hello.standing.current.exists(); });
+}
+
 void Node::lead(const Authority& authority) {
   places_.clear();
   const auto places = settings_.member.rules.coordinators_visit ? member_.known_places() : std::vector<Address>();
@@ -124,6 +144,7 @@ void Node::lead(const Authority& authority) {
 
 void Node::step_down(const std::string& why) {
   coordinator_.reset();
+  stepped_down_ = now_.steady;
   for (const LinkId link : std::exchange(visits_, {})) act(node_action::CloseLink{link});
   std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });
   act(member_action::Say{Notice{.kind = Notice::Kind::kLooking, .text = why}});

@@ -22,8 +22,6 @@ namespace {
 
 using boost::asio::ip::make_address;
 
-// How long a node that was cut off looks for the job that it remembers, before it takes that for over.
-constexpr milliseconds kLookForOldJob{10000};
 constexpr milliseconds kFarewell{1000};
 constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest store values
 

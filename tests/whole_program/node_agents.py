@@ -28,7 +28,8 @@ def held_up(pid: int):
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # it was ended meanwhile
+            os.kill(pid, signal.SIGCONT)
 
 
 class Nodes:

@@ -172,6 +172,27 @@ def test_the_coordinator_is_lost_and_the_two_others_go_on(nodes, script, tmp_pat
     assert sorted(int(said(tmp_path, r)[2]) for r in range(2)) == [2, 2]
 
 
+@pytest.mark.long
+def test_a_stopped_job_starts_again_although_one_node_remembers_the_old_one(nodes, script, tmp_path):
+    again = tmp_path / "again"
+    job = script(f'{LINE}; [ -e {again} ] && exit 0; sleep 1000 & wait')
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port()]
+
+    def start(rank: int):
+        nodes.start(*common, "--node-rank", rank, job, XDG_STATE_HOME=str(tmp_path / f"state-{rank}"))
+
+    start(0), start(1)
+    nodes.until(lambda: (tmp_path / "out" / "rank-0-0").exists() and (tmp_path / "out" / "rank-1-0").exists(), "the workers")
+    nodes.agents[1].kill()
+    nodes.until_said(0, "closed its connection")
+    nodes.agents[0].terminate()
+    assert nodes.agents[0].wait(PATIENCE) == 143, nodes.all_text()
+    again.touch()
+    start(0), start(1)
+    assert [nodes.agents[n].wait(PATIENCE) for n in (2, 3)] == [0, 0], nodes.all_text()
+    assert "knows of a later round" in nodes.text(2)
+
+
 def test_an_agent_that_is_stopped_leaves_no_worker_beside_the_next_round(nodes, script, tmp_path):
     job = script(f'{LINE}; [ $WORLD_SIZE = 1 ] && exit 0; echo $$ > $OUT/pid-$RANK; sleep 1000 & wait')
     common = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "heartbeat_timeout=2"]

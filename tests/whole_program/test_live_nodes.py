@@ -12,6 +12,7 @@ from live_jobs import assert_same_run, data, seed_of_this_run, undisturbed  # no
 from live_nodes import NodesJob, assert_went_on, pause
 
 
+@pytest.mark.long
 def test_a_worker_is_lost_on_one_of_two_nodes(ddprun_bin, data, tmp_path, undisturbed):
     with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=2) as job:
         job.start(2)

@@ -32,19 +32,24 @@ class Sight:
     most: int = 2
 
 
+# Of the rendezvous benchmark too.
+TWO_AGENTS = Figure("two agents, 2:2, to the last worker's first line", "ms", figures.two_agents, 100, ours_each=3)
+REPLACED_ON_TWO_NODES = Figure("worker failure to the last replacement's first line, two nodes", "ms", figures.replaced_on_two_nodes, 100, ours_each=3)
+NODE_LOST = Figure("a node is lost under 1:2, to the next round", "ms", figures.node_lost, 5000)
+
 STARTING = [
     Figure("`--help`", "ms", figures.show_help, 10, 100, ours_each=10),
     *[Figure(f"no-op job, {n} worker{'s' if n > 1 else ''}", "ms", figures.nothing_to_do(n), 10, 100, ours_each=10) for n in (1, 2, 8)],
     Figure("64 workers up", "ms", figures.many_workers, 100, ours_each=3),
-    Figure("two agents, 2:2, to the last worker's first line", "ms", figures.two_agents, 100, ours_each=3),
+    TWO_AGENTS,
     Figure("one agent, 1:2, to its worker's first line (the last call)", "s", figures.one_agent_of_two, 2.2, most=2),
     Figure("peak memory of the agent, 2 workers", "MB", figures.memory, 10),
 ]
 
 FAILURES = [
     Figure("worker failure to the last replacement's first line, 2 workers", "ms", figures.replaced_on_one_node, 10, ours_each=4),
-    Figure("worker failure to the last replacement's first line, two nodes", "ms", figures.replaced_on_two_nodes, 100, ours_each=3),
-    Figure("a node is lost under 1:2, to the next round", "ms", figures.node_lost, 5000),
+    REPLACED_ON_TWO_NODES,
+    NODE_LOST,
     Figure("the coordinator of three nodes is lost, to the next round", "ms", figures.coordinator_lost, 10000),
     Figure("the agent is SIGKILLed, until its workers are gone", "ms", figures.agent_killed, 1000),
     Figure("workers ignore SIGTERM; `--shutdown-timeout 1` (torchrun 2.11 has none)", "s", figures.sigterm_ignored, 1.2, most=2),

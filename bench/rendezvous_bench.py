@@ -10,13 +10,13 @@ import tempfile
 
 import launch_figures as figures
 from agents import Side, c10d, free_port, listening
-from launch_bench import Figure, beside_torchrun
+from launch_bench import NODE_LOST, REPLACED_ON_TWO_NODES, TWO_AGENTS, Figure, beside_torchrun
 from measure import How, Row, Series, Table, Tools, progress
 
 TWO_NODES = [
-    Figure("two agents, 2:2, to the last worker's first line", "ms", figures.two_agents, 100, ours_each=3),
-    Figure("worker failure to the last replacement's first line, two nodes", "ms", figures.replaced_on_two_nodes, 100, ours_each=3),
-    Figure("a node is lost under 1:2, to the smaller world", "ms", figures.node_lost, 5000),
+    TWO_AGENTS,
+    REPLACED_ON_TWO_NODES,
+    NODE_LOST,
     Figure(f"a node joins under 1:2, to the larger world (last call {figures.LAST_CALL} s)", "s", figures.node_joins, figures.LAST_CALL + 1, most=2),
 ]
 

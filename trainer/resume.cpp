@@ -1,3 +1,4 @@
+// Implementation of resume.hpp.
 #include "trainer/resume.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Implementation of resumed_state.hpp.
 #include "trainer/resumed_state.hpp"
 
 #include <nlohmann/json.hpp>

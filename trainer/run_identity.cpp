@@ -1,3 +1,4 @@
+// Implementation of run_identity.hpp.
 #include "trainer/run_identity.hpp"
 
 #include <sys/random.h>

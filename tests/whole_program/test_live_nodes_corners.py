@@ -52,8 +52,7 @@ def test_a_worker_is_lost_on_one_node_while_the_other_writes_a_checkpoint(ddprun
     with two_nodes(ddprun_bin, tmp_path / "job", data, **large) as job:
         job.start()
         job.start(DDPTRAIN_FAULT="kill rank=3 step=70")
-        before_saving = [a for a in job.agents]
-        job.wait_until(lambda: all(a.of("regrouped") for a in before_saving))
+        job.wait_until(lambda: all(a.of("regrouped") for a in job.agents))
         assert job.finish() == [0, 0], job.story()
     assert_went_on(job, undisturbed(4, **large))
     assert [e["step"] for e in job.agents[0].of("checkpoint")] == [70, 140, 200], job.story()

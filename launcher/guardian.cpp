@@ -369,6 +369,8 @@ void Guardian::reap_worker(int number) {
     spawn_errors_.erase(error);
   }
   if (found->second.pidfd >= 0) {
+    // By name: a child on its way through exec may still hold a copy, with which close() alone would leave it in the epoll set.
+    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second.pidfd, nullptr);
     worker_of_pidfd_.erase(found->second.pidfd);
     ::close(found->second.pidfd);
   }

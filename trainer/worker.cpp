@@ -29,11 +29,11 @@
 #include "common/run_lock.hpp"
 #include "common/version.hpp"
 #include "trainer/checkpoint/local_copies.hpp"
-#include "trainer/data/sampler.hpp"
 #include "trainer/failure.hpp"
 #include "trainer/failure_history.hpp"
 #include "trainer/inflated_sharing.hpp"
 #include "trainer/kept_history.hpp"
+#include "trainer/ledger_gaps.hpp"
 #include "trainer/memory_fit.hpp"
 #include "trainer/parallel/agent_channel.hpp"
 #include "trainer/parallel/device.hpp"
@@ -113,11 +113,6 @@ class Worker {
   void make_state();
   void prepare_state();
   void prepare_workspace();
-  struct LedgerGap {
-    int rank = 0;            // in the group before
-    std::int64_t after = 0;  // the newest step whose line is there
-  };
-  std::vector<LedgerGap> gaps_of_the_last_group(const std::filesystem::path& folder) const;
   void open_ledger();
   void keep_history();
   void keep_config();
@@ -498,18 +493,13 @@ void Worker::open_ledger() {
   peers_->meet();
   if (peers_->rank() != 0 && environment_.local_rank == 0) cut_ledger(folder, state_.step, ledger_warn());
   peers_->meet();  // nobody writes before all have cut
-  const std::vector<LedgerGap> gaps = state_is_survivors_ ? gaps_of_the_last_group(folder) : std::vector<LedgerGap>{};
-  if (state_is_survivors_) peers_->meet();  // nor before all have seen what is missing: a rank's file may be another's now
-  work_->ledger = std::make_unique<Ledger>(folder, environment_.rank, ledger_warn());
-  for (const LedgerGap& gap : gaps) {
-    for (std::int64_t step = gap.after; step < state_.step; ++step) {
-      const std::int64_t position = length_.position_of(step);
-      const std::int64_t size = std::min(length_.batch_size, length_.samples_per_epoch - position);
-      work_->ledger->write(step + 1, length_.epoch_of(step), position,
-                           share_of_batch(epoch_order(length_.samples_per_epoch, config_.seed, length_.epoch_of(step)),
-                                          position, size, state_.world, gap.rank));
-    }
+  if (state_is_survivors_) {
+    const GroupBefore before{.world = state_.world, .since = state_.world_since, .started_from = state_.started_from};
+    const auto gaps = ledger_gaps(folder, before, peers_->rank(), peers_->world());
+    fill_ledger_gaps(folder, gaps, before, state_.step, length_, config_.seed, ledger_warn());
+    peers_->meet();  // until then all know of the group before: one that is lost now leaves its gaps to the others
   }
+  work_->ledger = std::make_unique<Ledger>(folder, environment_.rank, ledger_warn());
 }
 
 CheckpointPlaces Worker::checkpoint_places() const {
@@ -519,19 +509,6 @@ CheckpointPlaces Worker::checkpoint_places() const {
   if (config_.checkpoint.local_dir.empty()) return places;
   places.local_copies = local_copies_of(config_.checkpoint.local_dir, directory_.layout.root, config_digest(config_));
   return places;
-}
-
-// The newest step is finished on a rank that outlived another, or was ahead of it; that one's line may be missing. Each rank
-// looks at its own file, and at those of ranks that are no more.
-std::vector<Worker::LedgerGap> Worker::gaps_of_the_last_group(const std::filesystem::path& folder) const {
-  std::vector<LedgerGap> gaps;
-  for (int rank = environment_.rank; rank < state_.world; rank += environment_.world_size) {
-    // Only where it counts: what lies there may be long, or never end (a link to /dev/full).
-    const auto newest = newest_in_ledger(folder, rank);
-    if (!newest && rank != environment_.rank) continue;  // its node had a folder of its own
-    gaps.push_back({.rank = rank, .after = std::max({newest.value_or(0), state_.started_from, state_.world_since})});
-  }
-  return gaps;
 }
 
 Checkpointing::Setting Worker::checkpoint_setting() const {

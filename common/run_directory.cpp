@@ -50,6 +50,7 @@ fs::path tidy(const fs::path& root) {
 // workers of a node leave that has never led the job.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
+         name == "lost+found" ||  // of a volume that was made for this run
          name.starts_with(".run.json.tmp-") || name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-") ||
          name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node, which is just making it
 }
@@ -68,6 +69,12 @@ std::vector<std::string> names_in(const fs::path& folder) {
   if (error) throw UsageError("can't read run directory " + folder.string() + ": " + error.message() + "; " + kElsewhere);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// Also a folder on a larger disk to which a link leads.
+bool is_empty_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error) && fs::is_empty(path, error) && !error;
 }
 
 bool has(const std::vector<std::string>& names, const char* name) {
@@ -92,7 +99,7 @@ void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& nam
 void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json")) return;
   for (const std::string& name : names) {
-    if (may_precede_config(name)) continue;
+    if (may_precede_config(name) || is_empty_folder(layout.root / name)) continue;
     throw UsageError(
         "run directory " + layout.root.string() + " has " + name +
         " but no config.json, so it can't be told whether this config continues it: use --fresh to keep it under " +
@@ -102,12 +109,22 @@ void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>&
 
 // ---- making and renaming ----
 
-void make_directory(const fs::path& root) {
+// Whether there is one.
+bool refuse_all_but_a_folder(const fs::path& root) {
   std::error_code error;
   const fs::file_status status = fs::status(root, error);
-  if (fs::exists(status) && !fs::is_directory(status)) {
+  if (fs::exists(status)) {
+    if (fs::is_directory(status)) return true;
     throw UsageError("run directory " + root.string() + " is a file, expected a folder: " + kElsewhere);
   }
+  if (!fs::is_symlink(fs::symlink_status(root, error))) return false;
+  throw UsageError("run directory " + root.string() + " is a link to " + fs::read_symlink(root, error).string() +
+                   ", which is not there: make that folder or " + kElsewhere);
+}
+
+void make_directory(const fs::path& root) {
+  if (refuse_all_but_a_folder(root)) return;
+  std::error_code error;
   fs::create_directories(root, error);
   if (error)
     throw UsageError("can't make run directory " + root.string() + ": " + error.message() + "; mend that or " + kElsewhere);
@@ -262,6 +279,23 @@ class LockGuard {
   int fd_;
 };
 
+// A start that ended before the first step, over a wrong path in the config most likely, left nothing that another config could
+// spoil. Copies of checkpoints may be elsewhere, so run.json counts: it is there from the moment that training begins.
+bool nothing_was_trained(const RunLayout& layout, const std::vector<std::string>& names) {
+  return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name == "config.json" || (name != "run.json" && may_precede_config(name)) || is_empty_folder(layout.root / name);
+  });
+}
+
+// May this config go on with what is there?
+void look_at_what_is_there(RunState& state, const std::vector<std::string>& names, const TrainConfig& config) {
+  refuse_lost_config(state.layout, names);
+  state.resumed = has(names, "config.json");
+  if (!state.resumed || nothing_was_trained(state.layout, names)) return;
+  state.notes = compare_with(read_old_config(state.layout), config, state.layout);
+  read_latest(state, config);
+}
+
 bool has_results(const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(), [](const std::string& name) { return name != "lock" && name != "token"; });
 }
@@ -292,15 +326,20 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
     make_directory(directory);
     lock.replace(take_run_lock(layout.root));
   }
-  const std::vector<std::string> names = names_in(layout.root);
-  refuse_lost_config(layout, names);
-  state.resumed = has(names, "config.json");
-  if (state.resumed) {
-    state.notes = compare_with(read_old_config(layout), config, layout);
-    read_latest(state, config);
-  }
+  look_at_what_is_there(state, names_in(layout.root), config);
   write_config(layout, config);
   state.lock_fd = lock.release();
+  return state;
+}
+
+RunState examine_run_directory(const fs::path& root, const TrainConfig& config, FreshStart fresh) {
+  RunState state{.layout = {tidy(root)}, .latest_step = {}, .renamed_to = {}, .notes = {}};
+  refuse_local_copies_inside(state.layout.root, config);
+  if (!refuse_all_but_a_folder(state.layout.root)) return state;
+  const std::vector<std::string> names = names_in(state.layout.root);
+  refuse_foreign(state.layout, names);
+  refuse_held_run(state.layout.root);
+  if (fresh == FreshStart::kNo) look_at_what_is_there(state, names, config);
   return state;
 }
 

@@ -42,7 +42,11 @@ enum class FreshStart { kNo, kRename };
 // Makes or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError when it can't
 // be made or written, when a live run holds it (names host and pid), when the config differs in a key that may not change
 // (lists them with both values and says --fresh), when it holds something that is not a run directory, or when
-// checkpoint.local_dir is inside it.
+// checkpoint.local_dir is inside it. The config of a start in which nothing was trained is replaced, whatever it says.
 RunState open_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
+
+// Asks the same without making, taking or writing anything, for --dry-run. Throws as open_run_directory() would, but for what
+// only the attempt can tell: whether a folder can be made and written.
+RunState examine_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
 }  // namespace ddprun

@@ -151,4 +151,12 @@ bool run_lock_is_held(const std::filesystem::path& root) {
   return held;
 }
 
+void refuse_held_run(const std::filesystem::path& root) {
+  if (!run_lock_is_held(root)) return;
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  const Holder holder = fd < 0 ? Holder{} : read_holder(fd);
+  if (fd >= 0) ::close(fd);
+  throw_in_use(root, holder);
+}
+
 }  // namespace ddprun

@@ -23,4 +23,7 @@ std::int64_t read_run_term(const std::filesystem::path& root);
 // Whether somebody holds it now. False when there is no such directory.
 bool run_lock_is_held(const std::filesystem::path& root);
 
+// Throws UsageError naming the holder when somebody holds it now.
+void refuse_held_run(const std::filesystem::path& root);
+
 }  // namespace ddprun

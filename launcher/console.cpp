@@ -89,7 +89,6 @@ void Console::see(const RoundStarted& event) {
   }
   pids_.clear();
   left_.clear();
-  figures_ = {};
   workers_here_ = event.workers_here > 0 ? event.workers_here : event.world_size;
   meter_.restart();
   last_notice_.clear();
@@ -147,12 +146,6 @@ void Console::see(const WorkerSpoke& event) {
 void Console::hear(int rank, const channel::Progress& message, std::int64_t time_ns) {
   if (rank != 0) return;
   meter_.add(message, time_ns);
-  // A heartbeat has no figures: those of the newest logged step stand.
-  channel::Progress figures = message;
-  if (!figures.loss) figures.loss = figures_.loss;
-  if (!figures.lr) figures.lr = figures_.lr;
-  if (!figures.samples_per_s) figures.samples_per_s = figures_.samples_per_s;
-  figures_ = std::move(figures);
   const bool last = message.steps_total > 0 && message.step == message.steps_total && message.step != steps_;
   steps_ = message.step;
   epochs_ = message.epochs;
@@ -161,9 +154,9 @@ void Console::hear(int rank, const channel::Progress& message, std::int64_t time
   if (!last && time_ns - drawn_ns_ < (bar_ ? kBarEveryNs : kLineEveryNs)) return;
   drawn_ns_ = time_ns;
   if (bar_) {
-    writer_.set_bar(progress_bar(figures_, meter_.seconds_left(), writer_.columns()));
+    writer_.set_bar(progress_bar(meter_.shown(), writer_.columns()));
   } else if (message.step > 0) {
-    say(0, progress_line(figures_, meter_.seconds_left()));
+    say(0, progress_line(meter_.shown()));
   }
 }
 
@@ -177,7 +170,8 @@ void Console::hear(int, const channel::EvalResult& message) {
 
 void Console::hear(int rank, const channel::WorkerError& message) {
   if (!message.fatal) {
-    complain("rank " + std::to_string(rank) + ": " + message.message);
+    // Its worker prints it as well.
+    if (!sees_all_stderr()) complain("rank " + std::to_string(rank) + ": " + message.message);
   } else {
     say(1, "rank " + std::to_string(rank) + " reports: " + message.message);
   }
@@ -210,8 +204,15 @@ void Console::see(const WorkerEnded& event) {
   }
 }
 
-bool Console::was_seen(const Failure& failure) const {
-  return route_of(plan_.output, kept_files(plan_), failure.local_rank, Stream::kStderr).shown != OutputRoute::Shown::kNo;
+bool Console::sees_stderr_of(int local_rank) const {
+  return route_of(plan_.output, kept_files(plan_), local_rank, Stream::kStderr).shown != OutputRoute::Shown::kNo;
+}
+
+bool Console::sees_all_stderr() const {
+  for (int local_rank = 0; local_rank < workers_here_; ++local_rank) {
+    if (!sees_stderr_of(local_rank)) return false;
+  }
+  return true;
 }
 
 void Console::tell_failure(const Failure& failure) {
@@ -245,7 +246,7 @@ void Console::tell_script_failure(const RoundFailed& event) {
   if (!has_reason && !first.stderr_tail.empty() && first.cause == Cause::kExitCode) first.message = first.stderr_tail.back();
   first.message = first.message.substr(0, first.message.find('\n'));
   const bool summary = event.decision == RoundFailed::Decision::kGiveUp && plan_.verbosity >= 0 && first.cause != Cause::kSpawn;
-  if (was_seen(first) || (summary && !first.call_stack.empty())) first.stderr_tail.clear();
+  if (sees_stderr_of(first.local_rank) || (summary && !first.call_stack.empty())) first.stderr_tail.clear();
   tell_failure(first);
   for (const std::string& line : early_leavers(left_, event.first)) complain(line);
   for (const Failure& failure : event.consequences) {
@@ -333,9 +334,10 @@ void Console::tell_where_it_stands() {
     causes += (causes.empty() ? "" : ", ") + what + " (" + std::to_string(count) + ")";
   }
   if (failures > 1) complain(counted(failures, "round") + " failed: " + causes);
-  if (figures_.step <= 0) return;
+  const channel::Progress figures = meter_.shown().progress;
+  if (figures.step <= 0) return;
   const std::string where =
-      "training had come to step " + format_count(figures_.step) + " of " + format_count(figures_.steps_total);
+      "training had come to step " + format_count(figures.step) + " of " + format_count(figures.steps_total);
   complain(where + (newest_checkpoint_.empty() ? "" : "; the next start goes on from " + newest_checkpoint_));
 }
 

@@ -56,14 +56,14 @@ class Console : public RunObserver {
   void tell_failure(const Failure& failure);
   void tell_where_it_stands();
   void tell_script_failure(const RoundFailed& event);
-  bool was_seen(const Failure& failure) const;  // its stderr, on this console
+  bool sees_stderr_of(int local_rank) const;  // on this console
+  bool sees_all_stderr() const;
 
   const Plan& plan_;
   ConsoleFacts facts_;
   ConsoleWriter& writer_;
   bool bar_ = false;
   ProgressMeter meter_;
-  channel::Progress figures_;            // the newest of rank 0, with the figures of the newest logged step
   std::map<int, std::int64_t> pids_;     // of this round
   std::map<int, std::int64_t> left_;     // rank -> when it ended well without being asked to, in this round
   std::map<std::string, int> failures_;  // "rank 1: hang" -> rounds that failed so first

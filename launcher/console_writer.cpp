@@ -9,6 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -127,6 +128,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
 
   std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : pending(); }
   void set_limit(std::size_t bytes) { limit_ = bytes; }
+  // What became of text that somebody was to have: a reader that left (EPIPE, EIO of a terminal) has no need of it.
+  int lost_to() const { return lost_to_ == EPIPE || lost_to_ == EIO ? 0 : lost_to_; }
 
   void when_at_most(std::size_t bytes, std::function<void()> act) {
     if (waiting_bytes() <= bytes) return act();
@@ -185,7 +188,10 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     while (pending() > 0) {
       const ssize_t count = ::write(direct_fd_, buffer_.data() + written_, pending());
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) break;
+      if (count <= 0) {
+        lost_to_ = count < 0 ? errno : ENOSPC;
+        break;
+      }
       written_ += static_cast<std::size_t>(count);
     }
     buffer_.clear();
@@ -207,6 +213,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       }
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      lost_to_ = errno;
       close();  // EPIPE, EIO: nobody reads any more
       buffer_.clear();
       written_ = 0;
@@ -257,6 +264,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::size_t written_ = 0;
   std::uint64_t dropped_ = 0;  // since the last notice
   std::uint64_t dropped_total_ = 0;
+  int lost_to_ = 0;  // errno of a write that failed
 };
 
 ConsoleWriter::ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int stderr_fd)
@@ -268,6 +276,10 @@ ConsoleWriter::~ConsoleWriter() {
   stderr_->forget_waiters();
   set_bar("");
   stdout_->drain();
+  if (const int error = stdout_->lost_to(); error != 0 && stderr_ != stdout_) {
+    line(Stream::kStderr, std::string("ddprun: standard output could not be written to its end: ") + std::strerror(error) +
+                              "; what is missing there is in the logs and the report, if there are any");
+  }
   stderr_->drain();
   stdout_->close();
   stderr_->close();

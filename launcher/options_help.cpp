@@ -85,7 +85,7 @@ std::string help_text(CalledAs called_as) {
   std::string text =
       "Usage: ddprun [options] TRAIN.json [key.path=value ...]\n"
       "       ddprun [options] PROGRAM [arguments ...]\n"
-      "       ddprun validate TRAIN.json | report RUN_DIR | doctor\n"
+      "       ddprun validate TRAIN.json | report RUN_DIR | join HOST:PORT | token | doctor\n"
       "\n"
       "Starts one worker process per GPU (or as many as asked), restarts them when one fails, resumes from the newest "
       "checkpoint.\n"
@@ -100,7 +100,7 @@ std::string help_text(CalledAs called_as) {
       if (option.group == heading.group) text += help_line(option);
     }
   }
-  text += "\nNodes (torchrun's; this version runs on one machine)\n";
+  text += "\nNodes (as with torchrun; docs/many-machines.md)\n";
   for (const OptionSpec& option : option_table()) {
     if (option.name == "standalone" || option.name == "nnodes") text += help_line(option);
   }

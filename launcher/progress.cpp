@@ -7,7 +7,17 @@
 #include "launcher/printed.hpp"
 
 namespace ddprun {
-namespace {}  // namespace
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kSpeedEvery = kSecond;  // the shortest stretch of heartbeats whose speed says anything
+constexpr std::int64_t kLossIsOld = 5 * kSecond;
+
+double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
+  return static_cast<double>(end_ns - begin_ns) / static_cast<double>(kSecond);
+}
+
+}  // namespace
 
 std::string format_duration(double seconds) {
   if (!(seconds > 0)) return "0.0 s";
@@ -31,19 +41,39 @@ std::string format_count(std::int64_t number) {
 }
 
 void ProgressMeter::add(const channel::Progress& progress, std::int64_t time_ns) {
-  last_ = {progress.step, time_ns};
-  steps_total_ = progress.steps_total;
-  if (!first_ || progress.step < first_->step) first_ = last_;
+  const bool again = first_ && progress.step < last_.step;
+  last_ = {.step = progress.step, .samples = progress.samples, .time_ns = time_ns};
+  if (!first_ || again) first_ = since_ = last_;
+  const channel::Progress before = again ? channel::Progress{} : newest_;
+  newest_ = progress;
+  if (progress.loss) loss_at_ = last_;
+  if (!newest_.loss) newest_.loss = before.loss;
+  if (!newest_.lr) newest_.lr = before.lr;
+  if (progress.samples_per_s) {
+    since_ = last_;
+  } else if (time_ns - since_.time_ns >= kSpeedEvery && last_.samples > since_.samples) {
+    newest_.samples_per_s = static_cast<double>(last_.samples - since_.samples) / seconds_between(since_.time_ns, time_ns);
+    since_ = last_;
+  } else {
+    newest_.samples_per_s = before.samples_per_s;
+  }
+}
+
+ProgressShown ProgressMeter::shown() const {
+  ProgressShown shown{.progress = newest_, .seconds_left = seconds_left(), .loss_step = {}};
+  if (newest_.loss && last_.time_ns - loss_at_.time_ns > kLossIsOld) shown.loss_step = loss_at_.step;
+  return shown;
 }
 
 std::optional<double> ProgressMeter::seconds_left() const {
   if (!first_ || last_.step <= first_->step || last_.time_ns <= first_->time_ns) return std::nullopt;
   const double seconds_a_step =
-      static_cast<double>(last_.time_ns - first_->time_ns) / 1e9 / static_cast<double>(last_.step - first_->step);
-  return std::max(0.0, seconds_a_step * static_cast<double>(steps_total_ - last_.step));
+      seconds_between(first_->time_ns, last_.time_ns) / static_cast<double>(last_.step - first_->step);
+  return std::max(0.0, seconds_a_step * static_cast<double>(newest_.steps_total - last_.step));
 }
 
-std::string progress_line(const channel::Progress& progress, std::optional<double> seconds_left) {
+std::string progress_line(const ProgressShown& shown) {
+  const channel::Progress& progress = shown.progress;
   std::string text;
   if (progress.epochs > 0) {
     text +=
@@ -52,13 +82,15 @@ std::string progress_line(const channel::Progress& progress, std::optional<doubl
   text += "step " + format_count(progress.step);
   if (progress.steps_total > 0) text += "/" + format_count(progress.steps_total);
   if (progress.loss) text += printed("  loss %.4f", *progress.loss);
+  if (shown.loss_step) text += " at step " + format_count(*shown.loss_step);
   if (progress.samples_per_s) text += "  " + format_count(std::llround(*progress.samples_per_s)) + " samples/s";
-  if (seconds_left) text += "  " + format_duration(*seconds_left) + " left";
+  if (shown.seconds_left) text += "  " + format_duration(*shown.seconds_left) + " left";
   return text;
 }
 
-std::string progress_bar(const channel::Progress& progress, std::optional<double> seconds_left, int columns) {
-  std::string text = progress_line(progress, seconds_left);
+std::string progress_bar(const ProgressShown& shown, int columns) {
+  const channel::Progress& progress = shown.progress;
+  std::string text = progress_line(shown);
   const std::size_t room = static_cast<std::size_t>(std::max(columns - 1, 0));
   constexpr std::size_t kNarrowest = 14, kWidest = 32;
   if (text.size() + kNarrowest <= room && progress.steps_total > 0) {

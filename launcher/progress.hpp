@@ -16,29 +16,39 @@ std::string format_duration(double seconds);
 // "1,407".
 std::string format_count(std::int64_t number);
 
-// Estimates the time left from the steps of this round only: a resumed run has no past to go by. Times are nanoseconds of one
-// clock.
+// What people are shown: the newest message, with the figures that it lacks.
+struct ProgressShown {
+  channel::Progress progress{};
+  std::optional<double> seconds_left{};
+  std::optional<std::int64_t> loss_step{};  // of a loss that is not of now
+};
+
+// Completes the messages of a round: most are heartbeats without a loss and a speed, which only logged steps have. The time
+// left goes by the steps of this round only: a resumed run has no past to go by. Times are nanoseconds of one clock.
 class ProgressMeter {
  public:
-  void restart() { first_.reset(); }
+  void restart() { *this = {}; }
   void add(const channel::Progress& progress, std::int64_t time_ns);
-  // Nothing before the second sample.
-  std::optional<double> seconds_left() const;
+  ProgressShown shown() const;
 
  private:
   struct Sample {
-    std::int64_t step;
-    std::int64_t time_ns;
+    std::int64_t step = 0;
+    std::int64_t samples = 0;
+    std::int64_t time_ns = 0;
   };
+  std::optional<double> seconds_left() const;  // nothing before the second message
   std::optional<Sample> first_;
-  Sample last_{};
-  std::int64_t steps_total_ = 0;
+  Sample last_;
+  Sample since_;  // where the stretch begins whose speed comes next
+  Sample loss_at_;
+  channel::Progress newest_{};
 };
 
 // "epoch 2/3  step 512/1,407  loss 0.3412  2,210 samples/s  32 s left"
-std::string progress_line(const channel::Progress& progress, std::optional<double> seconds_left);
+std::string progress_line(const ProgressShown& shown);
 
 // The same after a bar of the width that is left; never longer than `columns` - 1 characters.
-std::string progress_bar(const channel::Progress& progress, std::optional<double> seconds_left, int columns);
+std::string progress_bar(const ProgressShown& shown, int columns);
 
 }  // namespace ddprun

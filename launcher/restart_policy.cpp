@@ -26,7 +26,7 @@ const char* why_hopeless(Cause cause) {
     case Cause::kDiverged:
       return "a diverged run is not restarted: it would diverge again";
     case Cause::kCheckpoint:
-      return "without a usable checkpoint a restart would fail again";
+      return "a checkpoint that can't be read or saved is not mended by a restart";
     case Cause::kStuck:
       return "a worker that cannot be killed holds what the next one would need";
     case Cause::kDevice:

@@ -13,6 +13,7 @@
 #include "common/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/interval.hpp"
+#include "trainer/failure.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -219,7 +220,7 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
     const std::string text =
         "the checkpoint of step " + std::to_string(current_.step) + " could not be saved: " + failed.what();
     if (need == Need::kRequired) {
-      throw InternalError(
+      throw UnsavedError(
           text +
           ". It is the last of this run: make room or mend the folder, then start the run again; it goes on from "
           "the newest checkpoint");

@@ -6,7 +6,6 @@
 #include <regex>
 #include <string>
 
-#include "common/error.hpp"
 #include "trainer/parallel/process_group.hpp"
 #include "trainer/state_comparison.hpp"
 
@@ -79,6 +78,8 @@ Failure classify(const std::exception_ptr& error) {
             .exit_code = static_cast<int>(corrupt.code()),
             .message = corrupt.what(),
             .others_suspect = corrupt.others_suspect()};
+  } catch (const UnsavedError& unsaved) {
+    return {.kind = channel::ErrorKind::kCheckpoint, .exit_code = static_cast<int>(unsaved.code()), .message = unsaved.what()};
   } catch (const Error& known) {
     return {.kind = kind_of(known.code()), .exit_code = static_cast<int>(known.code()), .message = known.what()};
   } catch (const c10::OutOfMemoryError& refused) {

@@ -8,8 +8,15 @@
 #include <string>
 
 #include "common/channel/message.hpp"
+#include "common/error.hpp"
 
 namespace ddprun::trainer {
+
+// The last checkpoint of a run could not be saved. Exit 89, never restarted: the steps would be made again for the same disk.
+class UnsavedError : public Error {
+ public:
+  explicit UnsavedError(const std::string& message) : Error(ExitCode::kInternal, message) {}
+};
 
 struct Failure {
   channel::ErrorKind kind = channel::ErrorKind::kException;

@@ -88,6 +88,14 @@ void refuse_a_taken_port(const Plan& plan) {
   if (plan.master_port != 0 && plan.master_port_need == PortNeed::kExactly) HeldPort::exactly(plan.master_port);
 }
 
+// What a start would refuse, as far as that shows without one. A node of many may follow another that has the directory.
+void refuse_what_cannot_run(const Plan& plan) {
+  if (plan.run_dir.empty() || plan.rendezvous.many()) return;
+  if (plan.kind != Plan::Kind::kTrain) return refuse_held_run(plan.run_dir);
+  refuse_to_mix(plan);
+  examine_run_directory(plan.run_dir, *plan.config, plan.fresh ? FreshStart::kRename : FreshStart::kNo);
+}
+
 using Lead = rendezvous::NodeShellSettings::Lead;
 
 // Another agent of this machine or file system has the run directory, and this one was not told to be the first.
@@ -228,6 +236,7 @@ int run(const Arguments& arguments, const JoinedJob* joined = nullptr) {
   Plan plan = make_plan(arguments, this_machine(), environment, current_folder());
   if (joined != nullptr) follow(plan, *joined);
   if (plan.dry_run) {
+    refuse_what_cannot_run(plan);
     const VariableList variables = environment_of_rank_0(plan, environment_of_this_process());
     print(plan.json ? dry_run_json(plan, variables) : dry_run_text(plan, variables));
     return 0;

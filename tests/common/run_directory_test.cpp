@@ -98,6 +98,7 @@ TEST(RunDirectory, UsersMayAddTheirNotes) {
 TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
   const TemporaryFolder folder;
   opened(folder / "a");
+  write_text(folder / "a/metrics.jsonl", "{}");
   EXPECT_EQ(refused_folder(folder / "a", config_with({"optimizer.lr=0.5", "seed=7", "epochs=9"})),
             "run directory " + (folder / "a").string() +
                 " belongs to another config:\n"
@@ -107,9 +108,73 @@ TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with())) << "a refusal changes nothing";
 }
 
+// A wrong path in the config, say, which ended the first start before a step was made: mending it costs no --fresh.
+TEST(RunDirectory, TheConfigOfAStartThatTrainedNothingIsReplaced) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/logs/round-000/rank-00000/stderr.log", "data set missing");
+  write_text(folder / "a/report.json", "{}");
+  std::filesystem::create_directories(folder / "a/tensorboard");
+  const TrainConfig config = config_with({"seed=7"});
+  EXPECT_EQ(opened(folder / "a", config).notes, "");
+  EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config));
+  for (const char* result :
+       {"run.json", "metrics.jsonl", "checkpoints/step-000000001/manifest.json", "ledger/rank-00000.jsonl"}) {
+    write_text(folder / "a" / result, "{}");
+    EXPECT_NE(refused_folder(folder / "a", config_with({"seed=8"})).find("belongs to another config"), std::string::npos)
+        << result;
+    std::filesystem::remove_all(folder / "a" / std::filesystem::path(result).begin()->string());
+  }
+  write_text(folder / "a/config.json", "{");
+  opened(folder / "a", config);
+}
+
+TEST(RunDirectory, FoldersThatWereMadeForItAreNoObstacle) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "a/lost+found");
+  std::filesystem::create_directories(folder / "a/tensorboard");
+  std::filesystem::create_directories(folder / "scratch");
+  std::filesystem::create_directory_symlink(folder / "scratch", folder / "a/checkpoints");
+  EXPECT_FALSE(opened(folder / "a").resumed);
+}
+
+TEST(RunDirectory, ALookRefusesTheSameAndLeavesNothing) {
+  const TemporaryFolder folder;
+  const auto look = [&](const std::filesystem::path& root, FreshStart fresh = FreshStart::kNo) -> std::string {
+    try {
+      examine_run_directory(root, config_with({"seed=7"}), fresh);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(look(folder / "a"), "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+  const RunState running = open_run_directory(folder / "a", config_with(), FreshStart::kNo);
+  write_text(folder / "a/metrics.jsonl", "{}");
+  EXPECT_EQ(look(folder / "a"), refused_folder(folder / "a", config_with({"seed=7"})));
+  EXPECT_NE(look(folder / "a").find("is in use by a live run (process "), std::string::npos);
+  ::close(running.lock_fd);
+  EXPECT_NE(look(folder / "a").find("belongs to another config"), std::string::npos);
+  EXPECT_EQ(look(folder / "a", FreshStart::kRename), "");
+  EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with()));
+  EXPECT_NE(look(folder / "a/metrics.jsonl").find("is a file, expected a folder"), std::string::npos);
+  write_text(folder / "home/thesis.txt", "precious");
+  EXPECT_NE(look(folder / "home").find("is not a run directory"), std::string::npos);
+}
+
+TEST(RunDirectory, ALinkThatLeadsNowhereIsNamed) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory_symlink(folder / "gone", folder / "a");
+  EXPECT_EQ(refused_folder(folder / "a"), "run directory " + (folder / "a").string() + " is a link to " +
+                                              (folder / "gone").string() +
+                                              ", which is not there: make that folder or choose another --run-dir");
+}
+
 TEST(RunDirectory, HarmlessDifferencesAreNotedAndWritten) {
   const TemporaryFolder folder;
   opened(folder / "a");
+  write_text(folder / "a/metrics.jsonl", "{}");
   const TrainConfig config = config_with({"epochs=5", "checkpoint.keep=9"});
   EXPECT_EQ(opened(folder / "a", config).notes, "/epochs changed from 3 to 5\n/checkpoint/keep changed from 3 to 9");
   EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config));
@@ -271,6 +336,7 @@ TEST(RunDirectory, ResultsWithoutAConfigAreRefusedAndFreshKeepsThem) {
 TEST(RunDirectory, AConfigThatCannotBeReadIsRefusedAndFreshKeepsIt) {
   const TemporaryFolder folder;
   opened(folder / "a");
+  write_text(folder / "a/metrics.jsonl", "{}");
   write_text(folder / "a/config.json", "{");
   const std::string message = refused_folder(folder / "a");
   EXPECT_TRUE(

@@ -89,6 +89,8 @@ def test_dataset_with_a_damaged_gz(ddprun_bin, data, tmp_path):
 
 def test_dataset_with_a_label_out_of_range(ddprun_bin, data, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config(data, data={"classes": 5})), "label", "5")
+    mended = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1))  # nothing was trained: no --fresh is needed
+    assert mended.returncode == 0, mended.stderr
 
 
 def test_a_batch_smaller_than_the_world(ddprun_bin, data, tmp_path):
@@ -104,7 +106,8 @@ def test_a_run_directory_of_another_config(ddprun_bin, data, tmp_path):
     first = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1))
     assert first.returncode == 0, first.stderr
     before = jobs.weights_digest(tmp_path / "run")
-    refused(launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1, batch_size=64)), "/batch_size", "32", "64", "--fresh")
+    for options in ([], ["--dry-run"]):
+        refused(launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1, batch_size=64), flags=options), "/batch_size", "32", "64", "--fresh")
     assert jobs.weights_digest(tmp_path / "run") == before
 
 
@@ -120,7 +123,8 @@ def test_a_run_directory_in_use(ddprun_bin, data, tmp_path):
     command = [ddprun_bin, "--json", "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config]
     running = jobs.start(command)
     next(line for line in running.stdout if '"progress"' in line)
-    refused(jobs.run(command), str(tmp_path / "run"), str(running.pid))
+    for options in ([], ["--dry-run"]):
+        refused(jobs.run([*command[:1], *options, *command[1:]]), str(tmp_path / "run"), str(running.pid))
     running.terminate()
     running.communicate(timeout=60)
     assert running.returncode == 85

@@ -142,6 +142,14 @@ def test_a_redirected_failure_shows_its_last_lines(ddprun_bin, run, tmp_path, op
     assert json.loads((folder / "report.json").read_text())["rounds"][0]["first_cause"]["stderr_tail"] == ["on the way", "why"]
 
 
+def test_a_standard_output_that_takes_nothing_is_said(ddprun_bin, tmp_path):
+    for mode in ([], ["--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([ddprun_bin, *mode, "--standalone", "--no-python", "echo", "x"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+        assert done.returncode == 0
+        assert done.stderr.count("standard output could not be written to its end: No space left on device") == 1, done.stderr
+
+
 def test_what_was_seen_is_not_repeated(ddprun_bin, run):
     done = run(program(ddprun_bin, "echo on the way >&2; echo why >&2; exit 5"))
     assert done.stderr.count("on the way") == 1

@@ -42,7 +42,7 @@ def test_a_preempted_job_is_requeued_and_goes_on(slurm, config, alone, ddprun_bi
     """The line of docs/exit-codes.md, and SIGTERM as Slurm sends it to a step."""
     run = tmp_path / "run"
     number = batch(slurm, tmp_path, 'echo "start ${SLURM_RESTART_COUNT:-0}"',
-                   f"srun {ddprun_bin} --run-dir {run} {config} " + '|| { [ $? -eq 85 ] && scontrol requeue "$SLURM_JOB_ID"; }')
+                   f"srun {ddprun_bin} --run-dir {run} {config} " + '|| case $? in 85|143) scontrol requeue "$SLURM_JOB_ID";; esac')
     metrics = run / "metrics.jsonl"
     slurm.hosts.until(lambda: metrics.exists() and metrics.read_bytes().count(b'"step"') > 20, "twenty steps")
     slurm.run("scancel", "--signal=TERM", f"{number}.0")

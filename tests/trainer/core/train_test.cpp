@@ -19,6 +19,7 @@
 
 #include "common/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/failure.hpp"
 #include "trainer/resume.hpp"
 
 namespace ddprun::trainer {
@@ -215,7 +216,7 @@ TEST_F(TrainTest, aDiskThatTakesNothingStopsSavingAndNotTraining) {
     try {
       run(name);
       FAIL() << "the last save is required";
-    } catch (const InternalError& error) {
+    } catch (const UnsavedError& error) {
       EXPECT_NE(std::string(error.what()).find("checkpoint of step 10"), std::string::npos) << error.what();
     }
     const std::string text = metrics(name);

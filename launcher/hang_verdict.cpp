@@ -149,7 +149,8 @@ HangVerdict judge_hang(std::span<const HangLook> looks) {
 
   const auto earlier = [](const HangLook& a, const HangLook& b) { return order_of(*a.position) < order_of(*b.position); };
   const auto [first, last] = std::minmax_element(looks.begin(), looks.end(), earlier);
-  culprits = ranks_where(looks, [&](const HangLook& l) { return order_of(*l.position) == order_of(*first->position); });
+  const auto first_place = order_of(*first->position);
+  culprits = ranks_where(looks, [&](const HangLook& l) { return order_of(*l.position) == first_place; });
   const std::string place = describe(*first->position);
   if (order_of(*first->position) != order_of(*last->position)) {
     return {culprits, Certainty::kSure, "is in " + place + who_waits(looks, culprits)};

@@ -109,15 +109,17 @@ class PolicyReader {
     if (!object.is_object()) return add(parent, "expected an object in braces, found " + object.dump());
     std::vector<std::string_view> names;
     for (const PolicyKey& key : keys) names.push_back(key.name);
-    for (const auto& [name, value] : object.items()) {
+    for (const auto& entry : object.items()) {
+      const std::string& name = entry.key();
+      const RulesJson& value = entry.value();
       const std::string pointer = pointer_to(parent, name);
       const auto key = std::find_if(keys.begin(), keys.end(), [&](const PolicyKey& k) { return k.name == name; });
       if (key == keys.end()) {
         const bool never = parent == "/causes" && is_cause(name);
-        add(pointer,
-            never ? "failures of cause '" + name + "' are never restarted (" + pointer + ")"
-                  : "unknown key '" + name + "' (" + pointer + ")." + did_you_mean(name, names),
-            &JsonPlace::key);
+        std::string message = never ? "failures of cause '" : "unknown key '";
+        message.append(name).append(never ? "' are never restarted (" : "' (").append(pointer).append(never ? ")" : ").");
+        if (!never) message += did_you_mean(name, names);
+        add(pointer, message, &JsonPlace::key);
       } else if (!key->take(pointer, value)) {
         add(pointer, "expected " + key->expected + ", found " +
                          value.dump(-1, ' ', false, RulesJson::error_handler_t::replace).substr(0, 60) + " (" + pointer + ")");

@@ -164,7 +164,7 @@ int run_training(const Plan& plan, std::optional<NetworkStart> network) {
   }
   const bool copies_elsewhere = !plan.config->checkpoint.local_dir.empty() || network.has_value();
   if (plan.resume == Plan::Resume::kAuto && state.resumed && !has_checkpoints(plan) && !copies_elsewhere) {
-    facts.opening.push_back("note: no checkpoint of the earlier start is there; training begins again from step 0");
+    facts.opening.emplace_back("note: no checkpoint of the earlier start is there; training begins again from step 0");
   }
   std::string_view notes = state.notes;
   while (!notes.empty()) {

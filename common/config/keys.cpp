@@ -70,11 +70,13 @@ Key key(std::string section, std::string name, Kind kind, std::string doc, Acces
   return out;
 }
 
-// Spells out the accessor: const and not const alike.
+// Spells out the accessor: const and not const alike. Its argument names a member, which can't stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define MEMBER(path)     \
   [](auto& c) -> auto& { \
     return c.path;       \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 const Traits kMayChange{.may_change = true};
 

@@ -3,8 +3,9 @@
 #include "common/config/json_positions.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
+
+#include "common/config/json_hints.hpp"
 
 namespace ddprun {
 namespace {
@@ -61,9 +62,9 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool null() override { return scalar(nullptr); }
   bool boolean(bool value) override { return scalar(value); }
-  bool number_integer(number_integer_t value) override { return scalar(value); }
-  bool number_unsigned(number_unsigned_t value) override { return scalar(value); }
-  bool number_float(number_float_t value, const string_t&) override { return scalar(value); }
+  bool number_integer(number_integer_t value) override { return number(value); }
+  bool number_unsigned(number_unsigned_t value) override { return number(value); }
+  bool number_float(number_float_t value, const string_t&) override { return number(value); }
   bool string(string_t& value) override { return scalar(std::move(value)); }
   bool binary(binary_t&) override { return false; }  // not in text
 
@@ -134,6 +135,15 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  // nlohmann's parser ends a number where JSON's grammar does, so 010 is 0 to it, with something after it.
+  bool number(Json value) {
+    const std::size_t begin = token_begin();
+    const std::string_view word = text_.substr(begin, end_of_token(text_, begin) - begin);
+    if (Json::accept(word)) return scalar(std::move(value));
+    add(begin, "expected a number, found " + describe(begin) + number_hint(word));
+    return false;
+  }
+
   bool open(Json empty) {
     const std::size_t begin = token_begin();
     constexpr std::size_t kMaxDepth = 64;  // pointers of nested values would grow without end
@@ -162,7 +172,7 @@ class Builder : public nlohmann::json_sax<Json> {
     const std::string closer = in_object ? "'}'" : "']'";
     std::size_t begin = skip_space(text_, at_);
     std::string expected;
-    bool after_comma = false;
+    bool after_comma = false, wants_value = false, wants_key = false;
     const bool inside_text = begin < text_.size();
     if (last_ == Last::kBegin) {
       expected = "'{'";
@@ -170,25 +180,31 @@ class Builder : public nlohmann::json_sax<Json> {
       if (inside_text && text_[begin] == ':') {
         begin = skip_space(text_, begin + 1);
         expected = "a value after ':'";
+        wants_value = true;
       } else {
         expected = "':' after the key";
       }
     } else if (last_ == Last::kOpen) {
       expected = (in_object ? "a key in double quotes or " : "a value or ") + closer;
+      wants_key = in_object;
+      wants_value = !in_object;
     } else if (levels_.empty()) {
       expected = "the end of the file";
     } else if (inside_text && text_[begin] == ',') {
       after_comma = true;
       begin = skip_space(text_, begin + 1);
       expected = in_object ? "a key in double quotes after ','" : "a value after ','";
+      wants_key = in_object;
+      wants_value = !in_object;
     } else {
       expected = "',' or " + closer + " after the value";
     }
-    if (report_token(begin, position, what)) return;
+    if (report_token(begin, position, what) || (wants_value && report_scalar(begin, what))) return;
     const std::string found = begin >= text_.size() ? "the end of the file" : std::string(text_.substr(begin, 1));
     std::string message = "expected " + expected + ", found " + describe(begin);
     if (after_comma && (found == "}" || found == "]")) message += ": remove the ',' before it";
     if (found == "'") message += ": strings need double quotes";
+    if (wants_key && begin < text_.size() && is_word(text_[begin])) message += ": write it in double quotes";
     add(begin, message);
   }
 
@@ -212,26 +228,27 @@ class Builder : public nlohmann::json_sax<Json> {
       add(position == 0 ? begin : position - 1,
           utf8 ? "this string is not valid UTF-8"
                : "expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX after the backslash");
-    } else if (says("number overflow") || says("out_of_range")) {
-      add(begin, "this number is too large");
-    } else if (says("invalid number")) {
-      add(begin, "expected a number, found " + describe(begin));
-    } else if (says("invalid literal") && !rest.empty() && is_word(rest[0])) {
-      add(begin, "expected a value, found " + describe(begin) + literal_hint(begin));
     } else {
       return false;
     }
     return true;
   }
 
-  std::string literal_hint(std::size_t begin) const {
-    const std::string_view word = text_.substr(begin, end_of_token(text_, begin) - begin);
-    if (word == "True" || word == "TRUE") return ": write true";
-    if (word == "False" || word == "FALSE") return ": write false";
-    if (word == "None" || word == "NULL" || word == "Null") return ": write null";
-    if (word[0] == '.' || word[0] == '+') return ": numbers begin with a digit or '-'";
-    if (word == "NaN" || word == "Infinity" || word == "inf" || word == "nan") return ", which JSON doesn't have";
-    return ": strings need double quotes";
+  // A broken number or literal where a value belongs.
+  bool report_scalar(std::size_t begin, const std::string& what) {
+    const std::string_view rest = text_.substr(std::min(begin, text_.size()));
+    const auto says = [&what](const char* words) { return what.find(words) != std::string::npos; };
+    if (says("number overflow") || says("out_of_range")) {
+      add(begin, "this number is too large: expected at most about 1.8e308, found " + describe(begin));
+    } else if (says("invalid number")) {
+      add(begin, "expected a number, found " + describe(begin));
+    } else if (says("invalid literal") && !rest.empty() && is_word(rest[0])) {
+      add(begin,
+          "expected a value, found " + describe(begin) + literal_hint(text_.substr(begin, end_of_token(text_, begin) - begin)));
+    } else {
+      return false;
+    }
+    return true;
   }
 
   std::string describe(std::size_t begin) const {
@@ -259,6 +276,11 @@ class Builder : public nlohmann::json_sax<Json> {
 
 PositionedJson parse_with_positions(std::string_view text) {
   PositionedJson out;
+  if (const std::string_view encoding = wide_encoding(text); !encoding.empty()) {
+    out.problems.push_back({0, "expected UTF-8 text, found " + std::string(encoding) +
+                                   ": save the file as UTF-8 (or iconv -f " + std::string(encoding) + " -t UTF-8 OLD > NEW)"});
+    return out;
+  }
   Builder builder(text, out);
   out.complete = Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json, /*strict=*/true,
                                  /*ignore_comments=*/true);

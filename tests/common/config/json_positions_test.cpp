@@ -72,7 +72,7 @@ TEST(JsonPositions, SyntaxErrorsSayWhatWasExpected) {
   EXPECT_EQ(problem("{\"a\": 1"), "1:8: expected ',' or '}' after the value, found the end of the file");
   EXPECT_EQ(problem("{"), "1:2: expected a key in double quotes or '}', found the end of the file");
   EXPECT_EQ(problem("{,}"), "1:2: expected a key in double quotes or '}', found ','");
-  EXPECT_EQ(problem("{} x"), "1:4: expected a value, found 'x': strings need double quotes");
+  EXPECT_EQ(problem("{} x"), "1:4: expected the end of the file, found 'x'");
   EXPECT_EQ(problem("{} {"), "1:4: expected the end of the file, found '{'");
 }
 
@@ -87,7 +87,7 @@ TEST(JsonPositions, BrokenTokensSayWhatIsWrongWithThem) {
   EXPECT_EQ(problem("{\"a\": .5}"), "1:7: expected a value, found '.5': numbers begin with a digit or '-'");
   EXPECT_EQ(problem("{\"a\": 1.}"), "1:7: expected a number, found '1.'");
   EXPECT_EQ(problem("{\"a\": -x}"), "1:7: expected a number, found '-x'");
-  EXPECT_EQ(problem("{\"a\": 1e999}"), "1:7: this number is too large");
+  EXPECT_EQ(problem("{\"a\": 1e999}"), "1:7: this number is too large: expected at most about 1.8e308, found '1e999'");
   EXPECT_EQ(problem("{\"a\": \"x}"), "1:7: expected '\"' at the end of this string, found the end of the file");
   EXPECT_EQ(problem("{\"a\": \"x,\n\"b\": 1}"), "1:7: expected '\"' at the end of this string, found the end of the line");
   EXPECT_EQ(problem("{\"a\": \"x\ty\"}"), "1:9: control characters in strings must be written as \\u00XX");
@@ -96,6 +96,42 @@ TEST(JsonPositions, BrokenTokensSayWhatIsWrongWithThem) {
   EXPECT_EQ(problem("{ /* open\n"), "1:3: expected '*/' at the end of this comment, found the end of the file");
   EXPECT_EQ(problem("{ / x\n}"), "1:3: expected '//' or '/*' to begin a comment");
   EXPECT_EQ(problem("{\"a\": 1 # x\n}"), "1:9: expected ',' or '}' after the value, found '#'");
+}
+
+TEST(JsonPositions, NumbersOfOtherLanguagesAreNamedWholeAndWhereTheyStand) {
+  const auto of = [](const std::string& number) { return problem("{\"seed\":" + number + ",\n\"data\":{\"dir\":\"d\"}}"); };
+  EXPECT_EQ(of("010"), "1:9: expected a number, found '010': JSON numbers have no leading zeros; write 10");
+  EXPECT_EQ(of("-08.5"), "1:9: expected a number, found '-08.5': JSON numbers have no leading zeros; write -8.5");
+  EXPECT_EQ(of("00"), "1:9: expected a number, found '00': JSON numbers have no leading zeros; write 0");
+  EXPECT_EQ(of("00.5"), "1:9: expected a number, found '00.5': JSON numbers have no leading zeros; write 0.5");
+  EXPECT_EQ(of("0x10"), "1:9: expected a number, found '0x10': JSON has decimal numbers only; write 16");
+  EXPECT_EQ(of("-0b101"), "1:9: expected a number, found '-0b101': JSON has decimal numbers only; write -5");
+  EXPECT_EQ(of("1_000"), "1:9: expected a number, found '1_000': JSON has no '_' in numbers; write 1000");
+  EXPECT_EQ(of("12abc"), "1:9: expected a number, found '12abc': strings need double quotes");
+  EXPECT_EQ(of("0xyz"), "1:9: expected a number, found '0xyz': strings need double quotes");
+  EXPECT_EQ(problem("[1,010]"), "1:4: expected a number, found '010': JSON numbers have no leading zeros; write 10");
+  EXPECT_EQ(problem("[0,-0,0.5,1e3,1E+3,-0.0e-1]"), "none");
+}
+
+TEST(JsonPositions, WordsWhereNoValueBelongs) {
+  EXPECT_EQ(problem("{seed:1}"), "1:2: expected a key in double quotes or '}', found 'seed': write it in double quotes");
+  EXPECT_EQ(problem("{\"a\":1, -x:1}"),
+            "1:9: expected a key in double quotes after ',', found '-x': write it in double quotes");
+  EXPECT_EQ(problem("{1:2}"), "1:2: expected a key in double quotes or '}', found '1': write it in double quotes");
+  EXPECT_EQ(problem("{\"a\": 1 b: 2}"), "1:9: expected ',' or '}' after the value, found 'b'");
+  EXPECT_EQ(problem("[x]"), "1:2: expected a value, found 'x': strings need double quotes");
+}
+
+TEST(JsonPositions, OtherEncodingsAreNamed) {
+  using namespace std::string_view_literals;
+  const std::string utf16 =
+      "1:1: expected UTF-8 text, found UTF-16: save the file as UTF-8 (or iconv -f UTF-16 -t UTF-8 OLD > NEW)";
+  EXPECT_EQ(problem("\xFF\xFE{\0}\0"sv), utf16);
+  EXPECT_EQ(problem("\xFE\xFF\0{\0}"sv), utf16);
+  EXPECT_EQ(problem("{\0}\0"sv), utf16);
+  EXPECT_EQ(problem("\0{\0}"sv), utf16);
+  EXPECT_NE(problem("{\0\0\0}\0\0\0"sv).find("found UTF-32:"), std::string::npos);
+  EXPECT_NE(problem("\xFF\xFE\0\0{\0\0\0"sv).find("found UTF-32:"), std::string::npos);
 }
 
 TEST(JsonPositions, NestingHasALimit) {

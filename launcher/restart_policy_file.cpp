@@ -22,7 +22,7 @@ constexpr double kLongestPauseSeconds = 1e6;
 class PolicyReader {
  public:
   PolicyReader(std::string_view text, const std::string& name) : text_(text), name_(name), json_(parse_with_positions(text)) {
-    for (const JsonProblem& problem : json_.problems) add_at(problem.offset, problem.message);
+    for (const JsonProblem& problem : json_.problems) add_at(problem.offset, problem.message + problem.hint(text_));
   }
 
   RestartPolicyFile read() {

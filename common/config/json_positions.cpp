@@ -80,8 +80,8 @@ class Builder : public nlohmann::json_sax<Json> {
     level.key = name;
     key_place_ = begin;
     if (level.json->contains(name)) {
-      out_.problems.push_back({begin, "key '" + name + "' is given twice (" + level.pointer_of_value + "); first at " +
-                                          line_and_column(text_, out_.places[level.pointer_of_value].key)});
+      out_.problems.push_back({begin, "key '" + name + "' is given twice (" + level.pointer_of_value + ")",
+                               out_.places[level.pointer_of_value].key});
     }
     at_ = end_of_token(text_, begin);
     last_ = Last::kKey;
@@ -138,7 +138,7 @@ class Builder : public nlohmann::json_sax<Json> {
   // nlohmann's parser ends a number where JSON's grammar does, so 010 is 0 to it, with something after it.
   bool number(Json value) {
     const std::size_t begin = token_begin();
-    const std::string_view word = text_.substr(begin, end_of_token(text_, begin) - begin);
+    const std::string_view word = token_at(text_, begin);
     if (Json::accept(word)) return scalar(std::move(value));
     add(begin, "expected a number, found " + describe(begin) + number_hint(word));
     return false;
@@ -243,8 +243,7 @@ class Builder : public nlohmann::json_sax<Json> {
     } else if (says("invalid number")) {
       add(begin, "expected a number, found " + describe(begin));
     } else if (says("invalid literal") && !rest.empty() && is_word(rest[0])) {
-      add(begin,
-          "expected a value, found " + describe(begin) + literal_hint(text_.substr(begin, end_of_token(text_, begin) - begin)));
+      add(begin, "expected a value, found " + describe(begin) + literal_hint(token_at(text_, begin)));
     } else {
       return false;
     }
@@ -262,7 +261,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return "'" + std::string(text_.substr(begin, std::min(end - begin, kShown))) + "'";
   }
 
-  void add(std::size_t offset, const std::string& message) { out_.problems.push_back({offset, message}); }
+  void add(std::size_t offset, const std::string& message) { out_.problems.push_back({offset, message, {}}); }
 
   std::string_view text_;
   PositionedJson& out_;
@@ -273,6 +272,15 @@ class Builder : public nlohmann::json_sax<Json> {
 };
 
 }  // namespace
+
+std::string JsonProblem::hint(std::string_view text) const {
+  return earlier ? "; first at " + line_and_column(text, *earlier) : "";
+}
+
+std::string_view token_at(std::string_view text, std::size_t offset) {
+  offset = std::min(offset, text.size());
+  return text.substr(offset, end_of_token(text, offset) - offset);
+}
 
 PositionedJson parse_with_positions(std::string_view text) {
   PositionedJson out;

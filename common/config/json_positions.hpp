@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,10 @@ struct JsonPlace {
 struct JsonProblem {
   std::size_t offset = 0;
   std::string message;
+  std::optional<std::size_t> earlier{};  // of a duplicate key: where the first one stands
+
+  // What follows the message. Counts lines in the text, so it is for problems that are shown.
+  std::string hint(std::string_view text) const;
 };
 
 struct PositionedJson {
@@ -30,6 +35,9 @@ struct PositionedJson {
 };
 
 PositionedJson parse_with_positions(std::string_view text);
+
+// The token that begins at that offset, as it is written: a string with its quotes, a number, a word, or one character.
+std::string_view token_at(std::string_view text, std::size_t offset);
 
 // "7:3": line and column, both counted from 1; columns count characters (UTF-8), not bytes.
 std::string line_and_column(std::string_view text, std::size_t offset);

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/config/config_problems.hpp"
 #include "common/config/json_positions.hpp"
 #include "common/config/keys.hpp"
 #include "common/config/read_config_text.hpp"
@@ -17,8 +18,6 @@ namespace ddprun {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::size_t kMaxProblemsShown = 50;
 
 std::string shown(const Json& value) {
   constexpr std::size_t kShown = 60;
@@ -76,8 +75,11 @@ std::string suggestion(const std::string& section, const std::string& name) {
 
 class ConfigReader {
  public:
-  ConfigReader(std::string_view text, const std::string& name) : text_(text), name_(name), json_(parse_with_positions(text)) {
-    for (const JsonProblem& problem : json_.problems) add_at(problem.offset, problem.message);
+  ConfigReader(std::string_view text, const std::string& name)
+      : text_(text), json_(parse_with_positions(text)), problems_(text, name) {
+    for (const JsonProblem& problem : json_.problems) {
+      problems_.add_at(problem.offset, problem.message, [problem, text] { return problem.hint(text); });
+    }
   }
 
   TrainConfig read(const std::filesystem::path& base, const std::vector<std::string>& overrides) {
@@ -104,48 +106,26 @@ class ConfigReader {
  private:
   enum class Part { kKey, kValue };
 
-  struct Problem {
-    std::size_t order = 0;  // in the file, overrides behind it
-    std::string text;
-  };
-
   struct Origin {
     std::size_t index = 0;
     std::string text;
   };
 
-  void add_at(std::size_t offset, const std::string& message) {
-    problems_.push_back({offset, name_ + ":" + line_and_column(text_, offset) + ": " + message});
-  }
-
-  void add_override(const Origin& origin, const std::string& message) {
-    problems_.push_back({text_.size() + 1 + origin.index, "override '" + origin.text + "': " + message});
-  }
-
   // At the place of what is at that pointer, or of the nearest thing around it.
-  void add(std::string pointer, Part part, const std::string& message) {
+  void add(std::string pointer, Part part, const std::string& message, ConfigProblems::Hint hint = {}) {
     for (;; part = Part::kKey) {
-      if (const auto origin = origins_.find(pointer); origin != origins_.end()) return add_override(origin->second, message);
+      if (const auto origin = origins_.find(pointer); origin != origins_.end()) {
+        return problems_.add_override(origin->second.index, origin->second.text, message, std::move(hint));
+      }
       if (const auto place = json_.places.find(pointer); place != json_.places.end()) {
-        return add_at(part == Part::kKey ? place->second.key : place->second.value, message);
+        return problems_.add_at(part == Part::kKey ? place->second.key : place->second.value, message, std::move(hint));
       }
       pointer.resize(pointer.rfind('/'));  // ends at the root, which has a place
     }
   }
 
-  [[noreturn]] void throw_all() {
-    std::stable_sort(problems_.begin(), problems_.end(), [](const Problem& a, const Problem& b) { return a.order < b.order; });
-    if (problems_.size() == 1) throw UsageError(problems_.front().text);
-    std::string message = std::to_string(problems_.size()) + " errors in the config:";
-    for (std::size_t i = 0; i < std::min(problems_.size(), kMaxProblemsShown); ++i) message += "\n  " + problems_[i].text;
-    if (problems_.size() > kMaxProblemsShown) {
-      message += "\n  and " + std::to_string(problems_.size() - kMaxProblemsShown) + " more";
-    }
-    throw UsageError(message);
-  }
-
   void throw_problems() {
-    if (!problems_.empty()) throw_all();
+    if (!problems_.empty()) problems_.throw_all();
   }
 
   bool given(const std::string& pointer) const { return json_.root.contains(Json::json_pointer(pointer)); }
@@ -156,9 +136,9 @@ class ConfigReader {
     const Origin origin{index, text};
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return add_override(origin, "expected key.path=value, like optimizer.lr=0.01");
+      return problems_.add_override(index, text, "expected key.path=value, like optimizer.lr=0.01");
     }
-    if (!is_utf8(text)) return add_override({index, "..."}, "expected UTF-8");
+    if (!is_utf8(text)) return problems_.add_override(index, "...", "expected UTF-8");
     const std::string path = text.substr(0, equals);
     Json* at = &json_.root;
     std::string pointer;
@@ -166,8 +146,9 @@ class ConfigReader {
     std::vector<std::string> steps;
     for (std::string step; std::getline(names, step, '.');) steps.push_back(step);
     for (const std::string& step : steps) {
-      if (step.empty()) return add_override(origin, "expected names between dots, found '" + path + "'");
-      if (!at->is_object()) return add_override(origin, "there is no key under " + pointer + ", which is " + shown(*at));
+      if (step.empty()) return problems_.add_override(index, text, "expected names between dots, found '" + path + "'");
+      if (!at->is_object())
+        return problems_.add_override(index, text, "there is no key under " + pointer + ", which is " + shown(*at));
       pointer = pointer_to(pointer, step);
       const bool last = &step == &steps.back();
       if (last) forget(pointer);
@@ -212,7 +193,8 @@ class ConfigReader {
           add(pointer, Part::kValue, "expected an object in braces, found " + shown(value) + " (" + pointer + ")");
         }
       } else if (pointer != "/$schema") {
-        add(pointer, Part::kKey, "unknown key '" + name + "' (" + pointer + ")." + suggestion(section, name));
+        add(pointer, Part::kKey, "unknown key '" + name + "' (" + pointer + ").",
+            [section, name = name] { return suggestion(section, name); });
       }
     }
   }
@@ -307,11 +289,10 @@ class ConfigReader {
   }
 
   std::string_view text_;
-  std::string name_;
   PositionedJson json_;
   std::map<std::string, Origin> origins_;  // what came from overrides, by pointer
   std::set<std::string> failed_;  // pointers of values that are wrong, so that nothing is concluded from their defaults
-  std::vector<Problem> problems_;
+  ConfigProblems problems_;
   TrainConfig config_;
 };
 

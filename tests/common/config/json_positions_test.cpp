@@ -15,7 +15,7 @@ std::string key_at(std::string_view text, const std::string& pointer) {
 std::string problem(std::string_view text) {
   const PositionedJson json = parse_with_positions(text);
   if (json.problems.empty()) return "none";
-  return line_and_column(text, json.problems[0].offset) + ": " + json.problems[0].message;
+  return line_and_column(text, json.problems[0].offset) + ": " + json.problems[0].message + json.problems[0].hint(text);
 }
 
 TEST(JsonPositions, KeysAndValues) {

@@ -80,9 +80,12 @@ void check_type(const OptionSpec& option, const Setting& setting) {
   if (option.type == Type::kText) return;
   const std::vector<std::string_view> words = words_of(option);
   if (std::find(words.begin(), words.end(), setting.value) != words.end()) return;
+  // A number that is too large is refused with the option's range by whoever reads it.
   const std::string or_words = words.empty() ? "" : ", or " + joined(words);
-  if (option.type == Type::kWhole && !parse_whole(setting.value)) refuse(option.name, setting, "a whole number" + or_words);
-  if (option.type == Type::kDecimal && !parse_decimal(setting.value)) refuse(option.name, setting, "a number" + or_words);
+  if (option.type == Type::kWhole && !reads_as_number<std::int64_t>(setting.value))
+    refuse(option.name, setting, "a whole number" + or_words);
+  if (option.type == Type::kDecimal && !reads_as_number<double>(setting.value))
+    refuse(option.name, setting, "a number" + or_words);
   if (option.type == Type::kWord) refuse(option.name, setting, joined(words));
 }
 

@@ -16,15 +16,30 @@ inline std::string_view without_spaces_around(std::string_view text) {
   return text;
 }
 
-template <typename Number>
-std::optional<Number> parse_number(std::string_view text) {
+inline std::string_view without_spaces_and_plus(std::string_view text) {
   text = without_spaces_around(text);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  return text;
+}
+
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  text = without_spaces_and_plus(text);
   Number number{};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
   return number;
+}
+
+// Whether it is a number at all: one of any size, which parse_number() may have no room for.
+template <typename Number>
+bool reads_as_number(std::string_view text) {
+  text = without_spaces_and_plus(text);
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return !text.empty() && error != std::errc::invalid_argument && stop == end;
 }
 
 inline std::optional<std::int64_t> parse_whole(std::string_view text) {

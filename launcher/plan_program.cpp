@@ -4,9 +4,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "common/error.hpp"
+#include "common/suggest.hpp"
+#include "launcher/subcommand.hpp"
 
 namespace ddprun {
 namespace {
@@ -25,6 +30,38 @@ bool starts_like_a_program(const fs::path& file) {
   const ssize_t count = ::read(fd, magic, sizeof magic);
   ::close(fd);
   return (count == 4 && std::memcmp(magic, "\177ELF", 4) == 0) || (count >= 2 && magic[0] == '#' && magic[1] == '!');
+}
+
+// A config under another name, T.JSON or train.conf: Python would say that "true" is not defined. Python reads "{}" as well,
+// but nobody's script is one JSON object.
+bool holds_a_json_object(const fs::path& file) {
+  std::error_code error;
+  constexpr std::size_t kMostBytes = 4u << 20;  // as of a config
+  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > kMostBytes) return false;
+  std::ifstream in(file, std::ios::binary);
+  std::string text(kMostBytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  const std::size_t begin = text.find_first_not_of(text.starts_with("\xEF\xBB\xBF") ? "\xEF\xBB\xBF \t\r\n" : " \t\r\n");
+  if (begin == std::string::npos || text[begin] != '{') return false;
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_object();
+}
+
+// What was meant by a word that is no file here; begins with ". ", or is empty.
+std::string hint_for_missing_script(const ProgramChoice& choice, const Machine& machine) {
+  const std::string& word = choice.positional.front();
+  if (word.find('/') != std::string::npos) return "";
+  const bool ours = choice.called_as == CalledAs::kDdprun;  // torchrun has no subcommands
+  if (ours && std::find(kSubcommands.begin(), kSubcommands.end(), word) != kSubcommands.end()) {
+    return ". The subcommand stands before everything else: ddprun " + word + " ...";
+  }
+  if (machine.on_path(word)) return ". A program on PATH is started with --no-python";
+  if (!ours || word.find('.') != std::string::npos) return "";
+  if (word == "help" || word == "version") return ". Did you mean ddprun --" + word + "?";
+  const std::string near = nearest(word, kSubcommands);
+  return near.empty()
+             ? ""
+             : ". Did you mean the subcommand '" + near + "'? It stands before everything else: ddprun " + near + " ...";
 }
 
 void require_executable(const fs::path& file, const std::string& typed) {
@@ -88,6 +125,11 @@ Plan::Kind kind_of(const ProgramChoice& choice, const fs::path& cwd) {
   std::error_code ignored;
   const bool executable = fs::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0;
   if (!first.ends_with(".py") && executable && starts_like_a_program(file)) return Plan::Kind::kProgram;
+  if (!first.ends_with(".py") && holds_a_json_object(file)) {
+    throw UsageError(first +
+                     " holds a JSON object, but only a name that ends in .json is taken as a config: rename it. "
+                     "--run-path starts it as a Python script all the same");
+  }
   return Plan::Kind::kPython;
 }
 
@@ -108,10 +150,7 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
   } else {
     if (kind == Plan::Kind::kPython && ::access(found_in(cwd, first).c_str(), R_OK) != 0) {
       const std::string why = std::strerror(errno);
-      const std::string hint = first.find('/') == std::string::npos && machine.on_path(first)
-                                   ? ". A program on PATH is started with --no-python"
-                                   : "";
-      throw UsageError("cannot read script " + first + ": " + why + hint);
+      throw UsageError("cannot read script " + first + ": " + why + hint_for_missing_script(choice, machine));
     }
     command = {interpreter(choice, machine, environment).string(), "-u"};
     if (kind == Plan::Kind::kModule) command.emplace_back("-m");

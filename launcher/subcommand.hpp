@@ -2,11 +2,16 @@
 // stdout and returns an exit code, and throws UsageError for wrong arguments. Called by main().
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace ddprun {
+
+// For messages; join is main()'s own.
+inline constexpr std::array<std::string_view, 5> kSubcommands{"validate", "report", "doctor", "token", "join"};
 
 // Runs args[0] when it is a subcommand; nothing when it is not.
 std::optional<int> run_subcommand(std::span<const std::string> args);

@@ -138,6 +138,45 @@ TEST_F(PlanTest, MissingProgramsAreOneLine) {
   EXPECT_NE(error_of({"train.json"}).find("ddptrain was found neither beside ddprun nor on PATH"), std::string::npos);
 }
 
+TEST_F(PlanTest, AWordThatIsNearlyASubcommandIsAnswered) {
+  const std::string stands = "stands before everything else: ddprun ";
+  EXPECT_EQ(error_of({"valdate", "t.json"}),
+            "cannot read script valdate: No such file or directory. Did you mean the subcommand 'validate'? It " + stands +
+                "validate ...");
+  EXPECT_EQ(error_of({"--json", "validate", "t.json"}),
+            "cannot read script validate: No such file or directory. The subcommand " + stands + "validate ...");
+  EXPECT_EQ(error_of({"help"}), "cannot read script help: No such file or directory. Did you mean ddprun --help?");
+  EXPECT_EQ(error_of({"./valdate"}), "cannot read script ./valdate: No such file or directory");
+  EXPECT_EQ(error_of({"something"}), "cannot read script something: No such file or directory");
+}
+
+TEST_F(PlanTest, AConfigUnderAnotherNameIsNoScript) {
+  const std::string refusal =
+      " holds a JSON object, but only a name that ends in .json is taken as a config: rename it. "
+      "--run-path starts it as a Python script all the same";
+  write("T.JSON", "\xEF\xBB\xBF\n {\"a\": true, // why\n \"b\": {}}\n");
+  EXPECT_EQ(error_of({"T.JSON"}), "T.JSON" + refusal);
+  EXPECT_EQ(plan({"--run-path", "T.JSON"}).kind, Plan::Kind::kPython);
+  write("braces", "{1: 2}\n");
+  EXPECT_EQ(plan({"braces"}).kind, Plan::Kind::kPython);
+  write("list", "[1]\n");
+  EXPECT_EQ(plan({"list"}).kind, Plan::Kind::kPython);
+  write("object.py", "{}\n");
+  EXPECT_EQ(plan({"object.py"}).kind, Plan::Kind::kPython);
+}
+
+TEST_F(PlanTest, NumbersThatFitNothingAreRefusedByTheOptionsRange) {
+  const std::string many(20, '9');
+  EXPECT_EQ(error_of({"--nproc-per-node", many, "train.py"}),
+            "--nproc-per-node: expected a whole number from 1 to 4096, but got '" + many + "' (flag --nproc-per-node)");
+  EXPECT_EQ(error_of({"--max-restarts", "-" + many, "train.py"}),
+            "--max-restarts: expected a whole number from 0 to 1000000, but got '-" + many + "' (flag --max-restarts)");
+  EXPECT_EQ(error_of({"--shutdown-timeout", "1e400", "train.py"}),
+            "--shutdown-timeout: expected a number from 0 to 1e+06, but got '1e400' (flag --shutdown-timeout)");
+  EXPECT_NE(error_of({"--nproc-per-node", many + "x", "train.py"}).find("expected a number of workers, auto"),
+            std::string::npos);
+}
+
 TEST_F(PlanTest, TheInterpreterIsChosenInOrder) {
   const fs::path venv = folder_ / "venv";
   fs::create_directories(venv / "bin");

@@ -36,6 +36,8 @@ def script(tmp_path) -> pathlib.Path:
     (["--run-dir"], "--run-dir needs a value (DIR), but the command line ends there"),
     (["--json=yes", "x.py"], "--json takes no value, but was given 'yes'"),
     (["missing.py"], "cannot read script missing.py: No such file or directory"),
+    (["--quiet", "validate", "t.json"], "cannot read script validate: No such file or directory. "
+     "The subcommand stands before everything else: ddprun validate ..."),
     (["--no-python", "no-such-program"], "program no-such-program is not on PATH; a file in this folder is ./no-such-program"),
     (["--no-python", "-m", "x"], "--module and --no-python exclude each other: a module needs Python"),
     (["--nproc-per-node", "two", "job.sh"],

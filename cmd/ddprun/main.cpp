@@ -16,6 +16,7 @@
 #include "common/atomic_file.hpp"
 #include "common/config/parse_config.hpp"
 #include "common/error.hpp"
+#include "common/printable.hpp"
 #include "common/run_directory.hpp"
 #include "common/run_lock.hpp"
 #include "common/version.hpp"
@@ -205,7 +206,9 @@ fs::path current_folder() {
 }
 
 void complain(CalledAs called_as, const std::string& message) {
-  const std::string line = (called_as == CalledAs::kTorchrun ? "torchrun: " : "ddprun: ") + message + "\n";
+  // A message quotes words of the command line and names of files, and some have several lines.
+  const std::string line =
+      (called_as == CalledAs::kTorchrun ? "torchrun: " : "ddprun: ") + printable(message, LineEnds::kKeep) + "\n";
   [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -3,6 +3,8 @@
 #include "common/config/parse_config.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -169,11 +171,16 @@ class ConfigReader {
   }
 
   static Json override_value(const std::string& path, const std::string& text) {
-    Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     const Key* const key = find_key(path);
     const bool wants_text = key != nullptr && std::holds_alternative<TextKind>(key->kind);  // name=2024
-    if (value.is_discarded() || (wants_text && !value.is_string())) return text;
-    return value;
+    try {
+      Json value = Json::parse(text);
+      if (!wants_text || value.is_string()) return value;
+    } catch (const Json::out_of_range&) {  // 1e999 is a number all the same, which no key accepts
+      if (!wants_text) return std::numeric_limits<double>::infinity();
+    } catch (const Json::exception&) {
+    }
+    return text;
   }
 
   // ---- keys ----
@@ -190,7 +197,7 @@ class ConfigReader {
           read_section(dotted, value);
         } else {
           failed_.insert(pointer);
-          add(pointer, Part::kValue, "expected an object in braces, found " + shown(value) + " (" + pointer + ")");
+          add(pointer, Part::kValue, "expected an object in braces, found " + found(pointer, value) + " (" + pointer + ")");
         }
       } else if (pointer != "/$schema") {
         add(pointer, Part::kKey, "unknown key '" + name + "' (" + pointer + ").",
@@ -205,6 +212,27 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
+  // A value as it was written, where that says more than what became of it: 99999999999999999999999, 1e-400.
+  std::string found(const std::string& pointer, const Json& value) const {
+    if (!value.is_number()) return shown(value);
+    std::string_view written;
+    if (const auto origin = origins_.find(pointer); origin != origins_.end()) {
+      written = std::string_view(origin->second.text).substr(origin->second.text.find('=') + 1);
+    } else if (const auto place = json_.places.find(pointer); place != json_.places.end()) {
+      written = token_at(text_, place->second.value);
+    }
+    constexpr std::size_t kShown = 60;
+    if (written.empty()) return shown(value);
+    std::string out(written.substr(0, kShown));
+    if (written.size() > kShown) out += "... (" + std::to_string(written.size()) + " characters)";
+    if (!value.is_number_float()) return out;
+    const bool zero = value.get<double>() == 0 &&
+                      written.substr(0, written.find_first_of("eE")).find_first_of("123456789") != std::string_view::npos;
+    if (zero) out += ", which is too close to 0 to be told from it";
+    if (std::isinf(value.get<double>())) out += ", which is too large: numbers end at about 1.8e308";
+    return out;
+  }
+
   void read_value(const Key& key, const std::string& pointer, const Json& value) {
     if (accepts(key.kind, value)) {
       key.set(config_, value);
@@ -213,7 +241,10 @@ class ConfigReader {
     failed_.insert(pointer);
     const bool strings_expected = std::holds_alternative<TextKind>(key.kind) || std::holds_alternative<NameKind>(key.kind);
     const std::string type = value.is_string() && !strings_expected ? "the string " : "";
-    std::string message = "expected " + expectation(key.kind) + ", found " + type + shown(value) + " (" + pointer + ")";
+    const bool has_zero = std::holds_alternative<TextKind>(key.kind) && value.is_string() &&
+                          value.get_ref<const std::string&>().find('\0') != std::string::npos;
+    std::string message = "expected " + (has_zero ? "a string without a zero character, \\u0000" : expectation(key.kind)) +
+                          ", found " + type + found(pointer, value) + " (" + pointer + ")";
     if (const auto* names = std::get_if<NameKind>(&key.kind); names != nullptr && value.is_string()) {
       const std::string hint = did_you_mean(value.get_ref<const std::string&>(), names->names);
       if (!hint.empty()) message += "." + hint;

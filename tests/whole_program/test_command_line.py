@@ -33,6 +33,7 @@ def script(tmp_path) -> pathlib.Path:
     (["--nproc-per-nod3", "2", "x.py"], "unknown option --nproc-per-nod3. Did you mean --nproc-per-node?"),
     (["--master", "h", "x.py"], "option --master is ambiguous: it could be --master-addr, --master-port"),
     (["-x", "x.py"], "unknown option -x; ddprun --help lists the options"),
+    (["--\x1b[31m", "x.py"], "unknown option --\\u001b[31m; ddprun --help lists the options"),
     (["--run-dir"], "--run-dir needs a value (DIR), but the command line ends there"),
     (["--json=yes", "x.py"], "--json takes no value, but was given 'yes'"),
     (["missing.py"], "cannot read script missing.py: No such file or directory"),

@@ -55,6 +55,36 @@ TEST(ParseConfig, ControlCharactersOfTheInputStayOutOfMessages) {
   EXPECT_EQ(refusal_of_override("\x1b[31m=1").find('\x1b'), std::string::npos);
 }
 
+TEST(ParseConfig, NumbersOutOfRangeAreShownAsTheyWereWritten) {
+  EXPECT_EQ(refusal_of_keys("\"epochs\": 99999999999999999999999"),
+            "train.json:2:11: expected an integer from 1 to 1000000000, found 99999999999999999999999 (/epochs)");
+  EXPECT_EQ(
+      refusal_of_keys("\"optimizer\": {\"lr\": 1e-400}"),
+      "train.json:2:21: expected a number above 0, found 1e-400, which is too close to 0 to be told from it (/optimizer/lr)");
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"lr\": 0.0e5}"),
+            "train.json:2:21: expected a number above 0, found 0.0e5 (/optimizer/lr)");
+  EXPECT_EQ(refusal_of_keys("\"epochs\": " + std::string(100, '9')),
+            "train.json:2:11: expected an integer from 1 to 1000000000, found " + std::string(60, '9') +
+                "... (100 characters) (/epochs)");
+  EXPECT_EQ(refusal_of_override("epochs=99999999999999999999999"),
+            "override 'epochs=99999999999999999999999': expected an integer from 1 to 1000000000, found "
+            "99999999999999999999999 (/epochs)");
+  EXPECT_EQ(refusal_of_override("optimizer.lr=1e999"),
+            "override 'optimizer.lr=1e999': expected a number above 0, found 1e999, which is too large: numbers end at about "
+            "1.8e308 (/optimizer/lr)");
+  EXPECT_NE(refusal_of_override("seed=-1e999").find(", found -1e999, which is too large"), std::string::npos);
+  EXPECT_NE(refusal_of_override("optimizer.betas=[0.9,1e999]").find(", found [0.9,1e999], which is too large"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_override("optimizer=1e999").find("expected an object in braces, found 1e999"), std::string::npos);
+  EXPECT_NE(refusal_of_override("data.ledger=1e999").find("expected true or false, found 1e999"), std::string::npos);
+  EXPECT_EQ(parsed(R"({"data": {"dir": "d"}})", {"name=1e999"}).name, "1e999");
+}
+
+TEST(ParseConfig, AZeroCharacterInAStringIsNamed) {
+  EXPECT_EQ(refused_config(R"({"data": {"dir": "/tmp\u0000b"}})"),
+            "train.json:1:18: expected a string without a zero character, \\u0000, found \"/tmp\\u0000b\" (/data/dir)");
+}
+
 TEST(ParseConfig, OnlyTheDataFolderIsRequired) {
   const TrainConfig config = parsed(R"({"data": {"dir": "d"}})");
   TrainConfig expected;

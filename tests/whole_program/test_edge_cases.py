@@ -138,3 +138,16 @@ def test_an_interrupt_ends_a_job_whose_output_nobody_reads(ddprun_bin):
     job.send_signal(signal.SIGINT)
     assert select.select([fd], [], [], 10)[0]
     os.close(fd)
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.long)])
+def test_options_of_ddp_do_not_change_what_accumulation_gives(ddprun_bin, config, tmp_path, workers):
+    """Reducer counts how often a static graph's gradients arrive; micro-batches that are not summed must not count."""
+    digests = set()
+    for n, options in enumerate([[], ["ddp.static_graph=true"], ["ddp.static_graph=true", "ddp.find_unused_parameters=true"],
+                                 ["ddp.find_unused_parameters=true"]]):
+        run = tmp_path / f"run-{n}"
+        done = jobs.run([ddprun_bin, "-q", "--nproc-per-node", workers, "--run-dir", run, config, "max_steps=4", "micro_batch_size=4", *options])
+        assert done.returncode == 0, done.stderr
+        digests.add((run / "checkpoints" / "latest" / "model.safetensors").read_bytes())
+    assert len(digests) == 1

@@ -42,6 +42,10 @@ class OpenReducer final : public c10d::Reducer {
     std::fill(backward_stats_.begin(), backward_stats_.end(), -1);
     prepare_for_backward(outputs);
   }
+  // What micro-batches before this one left in the static graph's count: see the note below.
+  void forget_hooks() {
+    for (auto& [index, times] : numGradHooksTriggeredMap_) times = 0;
+  }
   bool finished() const { return !require_finalize_ && !expect_autograd_hooks_; }
   std::vector<std::size_t> missing() const {
     std::vector<std::size_t> indices;
@@ -317,8 +321,13 @@ void DataParallel::before_forward(bool sync) {
   impl_->reducer->rebuild_buckets();
 }
 
+// Note [A static graph learns from the micro-batch that is summed]
+// Reducer counts in its first iteration how often each gradient arrives, and in later ones sums a gradient when it has arrived
+// that often. The hooks of micro-batches that are not summed count as well in the first iteration, and in the first only: with
+// three micro-batches it would wait for the third arrival of a gradient that arrives once, and never sum it.
 void DataParallel::before_backward(const at::Tensor& output, bool sync) {
   if (!impl_->reducer || !sync) return;
+  if (impl_->static_graph && impl_->first_step) impl_->reducer->forget_hooks();
   if (impl_->find_unused) {
     impl_->reducer->expect_gradients({output});
   } else {
@@ -358,10 +367,10 @@ void DataParallel::Impl::report_missing() const {
   std::string list;
   for (std::size_t i = 0; i < std::min(missing.size(), kNamesShown); ++i) list += (i == 0 ? "" : ", ") + names[missing[i]];
   if (missing.size() > kNamesShown) list += " and " + std::to_string(missing.size() - kNamesShown) + " more";
-  throw std::runtime_error("rank " + std::to_string(group->getRank()) + ": the backward pass gave " +
-                           std::to_string(missing.size()) + " of " + std::to_string(names.size()) +
+  const std::string advice = static_graph ? "\"static_graph\": false" : "\"find_unused_parameters\": true";
+  throw std::runtime_error("the backward pass gave " + std::to_string(missing.size()) + " of " + std::to_string(names.size()) +
                            " parameters no gradient, so the gradients are not summed over the ranks: " + list +
-                           ". Use them in every step, freeze them, or set \"find_unused_parameters\": true in \"ddp\"");
+                           ". Use them in every step, freeze them, or set " + advice + " in \"ddp\"");
 }
 
 // Note [Gradients are dropped, not zeroed]

@@ -143,6 +143,25 @@ TEST(DataParallel, NamesUnusedParametersBeforeTheOptimizerRuns) {
   }
 }
 
+TEST(DataParallel, AStaticGraphThatChangesHasItsOwnAdvice) {
+  const auto rank = as_rank_of(2);
+  if (!rank) return;
+  DdpConfig config;
+  config.static_graph = true;
+  const auto a = parameter("a", at::ones({4})), b = parameter("b", at::ones({4}));
+  DataParallel parallel({a, b}, {}, rank->group, config);
+  linear_step(parallel, {a.tensor, b.tensor}, at::ones({4}));
+  parallel.zero_grad();
+  try {
+    linear_step(parallel, {b.tensor}, at::ones({4}));
+    FAIL() << "expected an error";
+  } catch (const std::runtime_error& error) {
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("the backward pass gave 1 of 2")) << text;  // who says it is added where it is reported
+    EXPECT_NE(text.find("\"static_graph\": false"), std::string::npos) << text;
+  }
+}
+
 TEST(DataParallel, NamesParametersThatStopBeingUsed) {
   const auto rank = as_rank_of(2);
   if (!rank) return;
@@ -369,6 +388,36 @@ TEST(DataParallel, ResumesBitwiseWithAStaticGraph) {
   auto config = small_buckets();
   config.static_graph = true;
   if (const auto rank = as_rank_of(3)) expect_resumes_bitwise(*rank, config, 1);
+}
+
+TEST(DataParallel, ResumesBitwiseWithAStaticGraphAndAccumulation) {
+  auto config = small_buckets();
+  config.static_graph = true;
+  if (const auto rank = as_rank_of(3)) expect_resumes_bitwise(*rank, config, 3);
+}
+
+// With two ranks a sum has the same bits at every place in a bucket.
+TEST(DataParallel, AStaticGraphAccumulatesAsAnyOther) {
+  const auto rank = as_rank_of(2);
+  if (!rank) return;
+  const auto trained = [&](bool static_graph, bool find_unused, int micro_batches) {
+    auto config = small_buckets();
+    config.static_graph = static_graph;
+    config.find_unused_parameters = find_unused;
+    Network network;
+    DataParallel parallel(network.parameters, {}, rank->group, config);
+    for (int step = 0; step < kSteps; ++step) network.train(parallel, *rank, step, micro_batches);
+    return network.copy();
+  };
+  for (const int micro_batches : {1, 2, 4}) {
+    const auto plain = trained(false, false, micro_batches);
+    for (const bool find_unused : {false, true}) {
+      const auto with = trained(true, find_unused, micro_batches);
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_TRUE(with[i].equal(plain[i])) << "parameter " << i << ", " << micro_batches << " micro-batches";
+      }
+    }
+  }
 }
 
 TEST(DataParallel, RanksStayEqualBitwise) {

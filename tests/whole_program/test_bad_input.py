@@ -93,6 +93,24 @@ def test_dataset_with_a_label_out_of_range(ddprun_bin, data, tmp_path):
     assert mended.returncode == 0, mended.stderr
 
 
+def test_dataset_that_is_a_fifo_is_not_waited_for(ddprun_bin, data, tmp_path):
+    folder = broken(data, tmp_path)
+    (folder / "train-images-idx3-ubyte").unlink()
+    os.mkfifo(folder / "train-images-idx3-ubyte")
+    refused(launch(ddprun_bin, tmp_path, jobs.config(folder)), str(folder / "train-images-idx3-ubyte"), "is not a regular file", "data.dir")
+
+
+def test_dataset_in_a_link_to_itself(ddprun_bin, data, tmp_path):
+    folder = broken(data, tmp_path)
+    (folder / "train-images-idx3-ubyte").unlink()
+    (folder / "train-images-idx3-ubyte").symlink_to(folder / "train-images-idx3-ubyte")
+    refused(launch(ddprun_bin, tmp_path, jobs.config(folder)), str(folder / "train-images-idx3-ubyte"), "Too many levels of symbolic links")
+
+
+def test_dataset_folder_that_is_a_file(ddprun_bin, tmp_path):
+    refused(launch(ddprun_bin, tmp_path, jobs.config("/etc/passwd")), "'/etc/passwd' is not a folder", "data.dir")
+
+
 def test_a_batch_smaller_than_the_world(ddprun_bin, data, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config(data, batch_size=2), workers=3), "batch_size", "2", "3")
 

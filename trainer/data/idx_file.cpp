@@ -50,7 +50,7 @@ std::string hex8(std::uint32_t number) {
 class Mapping {
  public:
   explicit Mapping(const fs::path& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO is refused, not waited for
     if (fd < 0) {
       throw UsageError(
           c10::str("can't open '", path.string(), "': ", std::strerror(errno), ". Check data.dir and its permissions."));
@@ -269,18 +269,28 @@ at::Tensor inflate_gzip(const Mapping& mapping, IdxKind kind, const fs::path& pa
   return tensor;
 }
 
+// "There is nothing" and "it can't be told" have other remedies.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::status_known(status)) {
+    throw UsageError(c10::str("can't look for '", path.string(), "': ", error.message(),
+                              ". Check data.dir, its permissions and the links in it."));
+  }
+  return fs::exists(status);
+}
+
 fs::path choose_file(const fs::path& dir, const std::string& name) {
   const fs::path plain = dir / name;
   const fs::path compressed = dir / (name + ".gz");
-  std::error_code ignored;
-  if (fs::exists(plain, ignored)) {
-    return plain;
+  if (is_there(plain)) return plain;
+  if (is_there(compressed)) return compressed;
+  std::string where;
+  if (!is_there(dir)) {
+    where = c10::str(" (there is no folder '", dir.string(), "')");
+  } else if (!fs::is_directory(dir)) {
+    where = c10::str(" ('", dir.string(), "' is not a folder)");
   }
-  if (fs::exists(compressed, ignored)) {
-    return compressed;
-  }
-  const std::string where =
-      fs::is_directory(dir, ignored) ? "" : c10::str(" (there is no folder '", dir.string(), "', or it can't be read)");
   throw UsageError(
       c10::str("data set missing: found neither '", plain.string(), "' nor '", compressed.string(), "'", where,
                ". Check data.dir; on Debian, the package dataset-fashion-mnist brings /usr/share/datasets/fashion-mnist."));

@@ -1,5 +1,6 @@
 // Reading IDX files: plain and gzip give the same, and every kind of bad file is named for what it is.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -166,6 +167,41 @@ TEST_F(IdxTest, ReadsAGzipFileOfSeveralMembers) {
   write_images_gz(gzip(bytes.substr(0, 9)) + gzip(bytes.substr(9)));
   write_labels(labels(12));
   expect_the_images(load(), 12);
+}
+
+TEST_F(IdxTest, RefusesWhatIsNoFileWithoutWaitingForIt) {
+  write_labels(labels(12));
+  const fs::path path = folder_ / config_.train_images;
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_error({path.string(), "is not a regular file", "data.dir"});
+  fs::remove(path);
+  fs::create_directory(path);
+  expect_error({path.string(), "is not a regular file", "data.dir"});
+}
+
+TEST_F(IdxTest, SaysWhyAFileCannotBeLookedFor) {
+  write_labels(labels(12));
+  const fs::path path = folder_ / config_.train_images;
+  fs::create_symlink(path, path);
+  expect_error({"can't look for '" + path.string() + "'", "Too many levels of symbolic links", "data.dir"});
+  fs::remove(path);
+  expect_error({"found neither '" + path.string() + "' nor"});
+  EXPECT_EQ(error().find("folder '"), std::string::npos) << error();
+
+  const uid_t user = ::geteuid();
+  fs::permissions(folder_, fs::perms::none);
+  ASSERT_EQ(user == 0 ? ::seteuid(65534) : 0, 0);  // root may look everywhere
+  const std::string closed = error();
+  ASSERT_EQ(user == 0 ? ::seteuid(0) : 0, 0);
+  fs::permissions(folder_, fs::perms::owner_all);
+  EXPECT_NE(closed.find("can't look for '" + (folder_ / config_.train_labels).string() + "': Permission denied"),
+            std::string::npos)
+      << closed;
+
+  config_.dir = (folder_ / config_.train_labels).string();
+  expect_error({"'" + config_.dir + "' is not a folder", "data.dir"});
+  config_.dir = (folder_ / "nowhere").string();
+  expect_error({"there is no folder '" + config_.dir + "'", "data.dir"});
 }
 
 TEST_F(IdxTest, PrefersThePlainFile) {

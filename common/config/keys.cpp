@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Pixels are within 0..1: divided by less than this they are numbers that no training stands.
+constexpr double kSmallestStd = 1e-6;
 constexpr std::int64_t kMany = 1'000'000'000;  // keeps products of counts far from overflow
 
 template <class T>
@@ -132,7 +134,7 @@ std::vector<Key> make_keys() {
       key("data", "mean", NumberKind{.min = -std::numeric_limits<double>::infinity(), .nullable = true},
           "Mean that is taken from pixels scaled to 0..1. Given together with std.", MEMBER(data.mean),
           Traits{.default_text = "of the training images"}),
-      key("data", "std", NumberKind{.above_min = true, .nullable = true}, "Standard deviation that pixels are divided by.",
+      key("data", "std", NumberKind{.min = kSmallestStd, .nullable = true}, "Standard deviation that pixels are divided by.",
           MEMBER(data.std), Traits{.default_text = "of the training images"}),
       key("data", "train_samples", IntegerKind{0, kMany}, "Use only the first so many training samples. 0: all.",
           MEMBER(data.train_samples)),

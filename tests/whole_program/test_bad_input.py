@@ -111,6 +111,10 @@ def test_dataset_folder_that_is_a_file(ddprun_bin, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config("/etc/passwd")), "'/etc/passwd' is not a folder", "data.dir")
 
 
+def test_a_standard_deviation_that_makes_pixels_infinite(ddprun_bin, data, tmp_path):
+    refused(launch(ddprun_bin, tmp_path, jobs.config(data), "data.mean=0.5", "data.std=1e-300"), "data.std=1e-300", "a number from 1e-06")
+
+
 def test_a_batch_smaller_than_the_world(ddprun_bin, data, tmp_path):
     refused(launch(ddprun_bin, tmp_path, jobs.config(data, batch_size=2), workers=3), "batch_size", "2", "3")
 

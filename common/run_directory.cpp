@@ -211,6 +211,16 @@ void write_config(const RunLayout& layout, const TrainConfig& config) {
   }
 }
 
+// A worker would find it only when it lists them, and be started again for nothing.
+void refuse_file_for_checkpoints(const RunLayout& layout) {
+  std::error_code error;
+  const fs::file_status status = fs::status(layout.checkpoints(), error);
+  if (!fs::exists(status) || fs::is_directory(status)) return;
+  throw UsageError(layout.checkpoints().string() + " has to be the folder of the run's checkpoints, found " +
+                   (fs::is_regular_file(status) ? "a file" : "something else") +
+                   ": move it away, use --fresh to keep the run directory under another name and begin anew, or " + kElsewhere);
+}
+
 // ---- what is done already? ----
 
 std::int64_t limit_of(std::int64_t max_steps) {
@@ -290,6 +300,7 @@ bool nothing_was_trained(const RunLayout& layout, const std::vector<std::string>
 // May this config go on with what is there?
 void look_at_what_is_there(RunState& state, const std::vector<std::string>& names, const TrainConfig& config) {
   refuse_lost_config(state.layout, names);
+  refuse_file_for_checkpoints(state.layout);
   state.resumed = has(names, "config.json");
   if (!state.resumed || nothing_was_trained(state.layout, names)) return;
   state.notes = compare_with(read_old_config(state.layout), config, state.layout);

@@ -364,6 +364,20 @@ TEST(RunDirectory, AFileInTheWay) {
                                                 ": Not a directory; mend that or choose another --run-dir");
 }
 
+TEST(RunDirectory, AFileInPlaceOfItsCheckpoints) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/checkpoints", "mine");
+  EXPECT_EQ(refused_folder(folder / "a"),
+            (folder / "a/checkpoints").string() +
+                " has to be the folder of the run's checkpoints, found a file: move it away, use --fresh to keep the run "
+                "directory under another name and begin anew, or choose another --run-dir");
+  EXPECT_FALSE(opened(folder / "a", config_with(), FreshStart::kRename).resumed);
+  std::filesystem::create_directory(folder / "disk");
+  std::filesystem::create_directory_symlink(folder / "disk", folder / "a/checkpoints");
+  EXPECT_TRUE(opened(folder / "a").resumed);  // a link to a larger disk
+}
+
 // /proc takes no new folders from anyone, root included.
 TEST(RunDirectory, AFolderThatTakesNoFiles) {
   const std::string message = refused_folder("/proc/ddprun-run");

@@ -196,3 +196,13 @@ def test_initial_weights_of_another_shape(ddprun_bin, data, tmp_path):
     other.mkdir()
     refused(launch(ddprun_bin, other, jobs.config(data, model={"type": "mlp", "hidden": [16], "init": str(weights)}), workers=1),
             "fc1.weight", str(weights))
+
+
+def test_a_file_in_place_of_the_checkpoints(ddprun_bin, data, tmp_path):
+    config = jobs.config(data, epochs=1)
+    assert launch(ddprun_bin, tmp_path, config, "max_steps=1", workers=1).returncode == 0
+    checkpoints = tmp_path / "run" / "checkpoints"
+    shutil.rmtree(checkpoints)
+    checkpoints.write_text("mine")
+    refused(launch(ddprun_bin, tmp_path, config, "max_steps=1", workers=1), str(checkpoints), "found a file", "--fresh")
+    assert checkpoints.read_text() == "mine"

@@ -54,8 +54,24 @@ void copy_weights(TrainingState& state, const std::vector<NamedTensor>& saved, c
 // Of a safetensors file, or of a checkpoint's folder.
 std::vector<NamedTensor> initial_weights(const std::filesystem::path& source) {
   std::error_code none;
-  if (!std::filesystem::is_directory(source, none)) return read_safetensors(source).tensors;
-  return load_weights(source).model;
+  try {
+    if (!std::filesystem::is_directory(source, none)) return read_safetensors(source).tensors;
+    return load_weights(source).model;
+  } catch (const UsageError& problem) {
+    const std::filesystem::path newest = source / "checkpoints" / "latest";
+    const std::string advice = std::filesystem::exists(newest, none)
+                                   ? source.string() + " is a run directory: give its newest checkpoint, " + newest.string()
+                                   : "Give a safetensors file, or a checkpoint's folder such as RUN_DIR/checkpoints/latest";
+    throw UsageError(std::string(problem.what()) + ". " + advice);
+  }
+}
+
+void initialise(TrainingState& state, const std::filesystem::path& source) {
+  try {
+    copy_weights(state, initial_weights(source), source, /*buffers_too=*/false);
+  } catch (const UsageError& problem) {
+    throw UsageError("model.init: " + std::string(problem.what()));
+  }
 }
 
 }  // namespace
@@ -66,9 +82,7 @@ TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c1
   state.model->to(device);
   for (const auto& item : state.model->named_parameters()) state.parameters.push_back({item.key(), item.value()});
   for (const auto& item : state.model->named_buffers()) state.buffers.push_back({item.key(), item.value()});
-  if (!config.model.init.empty()) {
-    copy_weights(state, initial_weights(config.model.init), config.model.init, /*buffers_too=*/false);
-  }
+  if (!config.model.init.empty()) initialise(state, config.model.init);
   state.optimizer = make_optimizer(config.optimizer, state.parameters);
   return state;
 }

@@ -206,3 +206,20 @@ def test_a_file_in_place_of_the_checkpoints(ddprun_bin, data, tmp_path):
     checkpoints.write_text("mine")
     refused(launch(ddprun_bin, tmp_path, config, "max_steps=1", workers=1), str(checkpoints), "found a file", "--fresh")
     assert checkpoints.read_text() == "mine"
+
+
+def test_initial_weights_that_are_not_there(ddprun_bin, data, tmp_path):
+    refused(launch(ddprun_bin, tmp_path, jobs.config(data), "model.init=nope.safetensors"),
+            "model.init", str(tmp_path / "nope.safetensors"), "No such file", "RUN_DIR/checkpoints/latest")
+
+
+def test_initial_weights_of_a_run_directory(ddprun_bin, data, tmp_path):
+    assert launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1), "max_steps=1", workers=1).returncode == 0
+    first = tmp_path / "run"
+    other = tmp_path / "other"
+    other.mkdir()
+    refused(launch(ddprun_bin, other, jobs.config(data), f"model.init={first}"),
+            "model.init", f"{first} is a run directory", f"{first}/checkpoints/latest")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    refused(launch(ddprun_bin, other, jobs.config(data), f"model.init={empty}", flags=["--fresh"]), "model.init", str(empty), "RUN_DIR/checkpoints/latest")

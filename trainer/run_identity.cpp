@@ -13,6 +13,7 @@
 
 #include "common/atomic_file.hpp"
 #include "common/error.hpp"
+#include "common/json_problem.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -69,7 +70,7 @@ RunIdentity run_identity_of(const std::string& text) {
     }
     return run;
   } catch (const json::exception& error) {
-    throw UsageError(std::string("does not say which run it is of (") + error.what() + ")");
+    throw UsageError("does not say which run it is of (" + json_problem(error, text) + ")");
   }
 }
 

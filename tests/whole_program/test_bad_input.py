@@ -223,3 +223,14 @@ def test_initial_weights_of_a_run_directory(ddprun_bin, data, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     refused(launch(ddprun_bin, other, jobs.config(data), f"model.init={empty}", flags=["--fresh"]), "model.init", str(empty), "RUN_DIR/checkpoints/latest")
+
+
+@pytest.mark.parametrize("broken_text", ["", "{", "[]"])
+def test_broken_files_of_a_run_are_named_without_library_text(ddprun_bin, data, tmp_path, broken_text):
+    config = jobs.config(data, epochs=1)
+    assert launch(ddprun_bin, tmp_path, config, "max_steps=1", workers=1).returncode == 0
+    manifest = tmp_path / "run" / "checkpoints" / "latest" / "manifest.json"
+    manifest.write_text(broken_text)
+    done = launch(ddprun_bin, tmp_path, config, "max_steps=2", workers=1)
+    assert done.returncode == 87, done.stderr
+    assert "manifest.json is not a manifest (" in done.stderr and "json.exception" not in done.stderr

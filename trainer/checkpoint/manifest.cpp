@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "common/error.hpp"
+#include "common/json_problem.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -129,7 +130,7 @@ Manifest decode_manifest(const std::string& text) {
     }
     return manifest;
   } catch (const json::exception& error) {
-    throw UsageError(std::string("is not a manifest (") + error.what() + ")");
+    throw UsageError("is not a manifest (" + json_problem(error, text) + ")");
   }
 }
 

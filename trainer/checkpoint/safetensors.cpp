@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "common/error.hpp"
+#include "common/json_problem.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -141,7 +142,7 @@ nlohmann::json parse_header(const std::string& text, const InputFile& file) {
     if (!header.is_object()) file.fail("its header is not a JSON object");
     return header;
   } catch (const nlohmann::json::exception& error) {
-    file.fail(std::string("its header is not valid JSON (") + error.what() + ")");
+    file.fail("its header is not valid JSON (" + json_problem(error, text) + ")");
   }
 }
 

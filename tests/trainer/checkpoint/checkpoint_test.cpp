@@ -201,6 +201,10 @@ TEST(InspectCheckpoints, NamesFileAndProblem) {
   };
 
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::remove(c / "manifest.json"); }), "manifest.json", "missing");
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) { write_text(c / "manifest.json", ""); }), "manifest.json",
+               "is not a manifest (it is empty)");
+  EXPECT_PRED3(names, problem_after([](const fs::path& c) { write_text(c / "manifest.json", "{\"version\": 1,"); }),
+               "manifest.json", "is not a manifest (it ends too early, after 14 bytes)");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::remove(c / "model.safetensors"); }), "model.safetensors",
                "missing");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) { fs::resize_file(c / "optimizer.safetensors", 5); }),

@@ -61,6 +61,7 @@ TEST(RunIdentity, AFileThatSaysNothingIsNamedAndWrittenAnew) {
       ADD_FAILURE() << text;
     } catch (const UsageError& error) {
       EXPECT_NE(std::string(error.what()).find(file.string()), std::string::npos) << error.what();
+      EXPECT_EQ(std::string(error.what()).find("json.exception"), std::string::npos) << error.what();
     }
   }
   const RunIdentity run = new_run();

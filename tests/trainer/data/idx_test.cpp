@@ -188,20 +188,23 @@ TEST_F(IdxTest, SaysWhyAFileCannotBeLookedFor) {
   expect_error({"found neither '" + path.string() + "' nor"});
   EXPECT_EQ(error().find("folder '"), std::string::npos) << error();
 
-  const uid_t user = ::geteuid();
-  fs::permissions(folder_, fs::perms::none);
-  ASSERT_EQ(user == 0 ? ::seteuid(65534) : 0, 0);  // root may look everywhere
-  const std::string closed = error();
-  ASSERT_EQ(user == 0 ? ::seteuid(0) : 0, 0);
-  fs::permissions(folder_, fs::perms::owner_all);
-  EXPECT_NE(closed.find("can't look for '" + (folder_ / config_.train_labels).string() + "': Permission denied"),
-            std::string::npos)
-      << closed;
-
   config_.dir = (folder_ / config_.train_labels).string();
   expect_error({"'" + config_.dir + "' is not a folder", "data.dir"});
   config_.dir = (folder_ / "nowhere").string();
   expect_error({"there is no folder '" + config_.dir + "'", "data.dir"});
+
+  config_.dir = folder_.string();
+  fs::permissions(folder_, fs::perms::none);
+  const bool root = ::geteuid() == 0;  // may look everywhere
+  if (root && ::seteuid(65534) != 0) GTEST_SKIP() << "this root can't be another user";
+  const std::string closed = error();
+  if (root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  fs::permissions(folder_, fs::perms::owner_all);
+  EXPECT_NE(closed.find("can't look for '" + (folder_ / config_.train_labels).string() + "': Permission denied"),
+            std::string::npos)
+      << closed;
 }
 
 TEST_F(IdxTest, PrefersThePlainFile) {

@@ -213,6 +213,11 @@ def test_initial_weights_that_are_not_there(ddprun_bin, data, tmp_path):
             "model.init", str(tmp_path / "nope.safetensors"), "No such file", "RUN_DIR/checkpoints/latest")
 
 
+def test_initial_weights_that_are_a_fifo_are_not_waited_for(ddprun_bin, data, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    refused(launch(ddprun_bin, tmp_path, jobs.config(data), "model.init=fifo"), "model.init", str(tmp_path / "fifo"), "is not a regular file")
+
+
 def test_initial_weights_of_a_run_directory(ddprun_bin, data, tmp_path):
     assert launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1), "max_steps=1", workers=1).returncode == 0
     first = tmp_path / "run"

@@ -86,7 +86,8 @@ struct Entry {
 // An open file that knows its size and reads exactly what is asked for.
 class InputFile {
  public:
-  explicit InputFile(const std::filesystem::path& file) : file_(file), fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit InputFile(const std::filesystem::path& file)
+      : file_(file), fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a FIFO is refused, not waited for
     if (fd_ < 0) fail(std::string("cannot be opened: ") + std::strerror(errno));
     struct stat status {};
     if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {

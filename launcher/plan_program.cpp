@@ -101,7 +101,7 @@ fs::path interpreter(const ProgramChoice& choice, const Machine& machine,
   }
   if (const auto beside = python_of_the_link(choice, machine)) return *beside;
   if (const auto active = environment("VIRTUAL_ENV")) {
-    const fs::path python = fs::path(*active) / "bin" / "python";
+    fs::path python = fs::path(*active) / "bin" / "python";
     if (::access(python.c_str(), X_OK) == 0) return python;
   }
   if (auto found = machine.on_path("python3")) return *found;

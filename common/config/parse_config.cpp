@@ -200,8 +200,9 @@ class ConfigReader {
           add(pointer, Part::kValue, "expected an object in braces, found " + found(pointer, value) + " (" + pointer + ")");
         }
       } else if (pointer != "/$schema") {
-        add(pointer, Part::kKey, "unknown key '" + name + "' (" + pointer + ").",
-            [section, name = name] { return suggestion(section, name); });
+        std::string message = "unknown key '";
+        message.append(name).append("' (").append(pointer).append(").");
+        add(pointer, Part::kKey, message, [section, name = name] { return suggestion(section, name); });
       }
     }
   }

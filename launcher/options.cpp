@@ -44,12 +44,13 @@ std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std:
     }
   }
   // Name and value as words of their own, since CLI11 takes "--name=" for a missing value. It wants the words last first.
-  std::vector<std::string> reversed;
-  for (auto word = options.rbegin(); word != options.rend(); ++word) {
-    const std::size_t equals = word->find('=');
-    if (equals != std::string::npos) reversed.push_back(word->substr(equals + 1));
-    reversed.push_back(word->substr(0, equals));
+  std::vector<std::string> words;
+  for (const auto& option : options) {
+    const std::size_t equals = option.find('=');
+    words.push_back(option.substr(0, equals));
+    if (equals != std::string::npos) words.push_back(option.substr(equals + 1));
   }
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {

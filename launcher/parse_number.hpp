@@ -35,11 +35,12 @@ std::optional<Number> parse_number(std::string_view text) {
 // Whether it is a number at all: one of any size, which parse_number() may have no room for.
 template <typename Number>
 bool reads_as_number(std::string_view text) {
+  if (const auto number = parse_number<Number>(text)) return std::isfinite(static_cast<double>(*number));
   text = without_spaces_and_plus(text);
   Number number{};
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
-  return !text.empty() && error != std::errc::invalid_argument && stop == end;
+  return error == std::errc::result_out_of_range && stop == end;
 }
 
 inline std::optional<std::int64_t> parse_whole(std::string_view text) {

@@ -229,7 +229,7 @@ class Planner {
     plan_.standbys = wanted;
     keep("standby", std::to_string(wanted), setting->source);
     if (plan_.device == "auto")
-      plan_.notes.push_back("--standby has no effect when the workers use GPUs: after a loss all of them start anew");
+      plan_.notes.emplace_back("--standby has no effect when the workers use GPUs: after a loss all of them start anew");
   }
 
   void choose_stopping() {
@@ -287,7 +287,7 @@ class Planner {
       keep("run_dir", plan_.run_dir.string(), run_dir.empty() ? "default" : settings_.find("run-dir")->source);
       choose_resume(resume);
       if (settings_.given("log-dir"))
-        plan_.notes.push_back("--log-dir has no effect with a train.json: logs are in the run directory");
+        plan_.notes.emplace_back("--log-dir has no effect with a train.json: logs are in the run directory");
       return;
     }
     if (resume.value != "auto") refuse("resume", resume, "a train.json to go with it: a script resumes by itself");

@@ -36,15 +36,16 @@ bool starts_like_a_program(const fs::path& file) {
 // but nobody's script is one JSON object.
 bool holds_a_json_object(const fs::path& file) {
   std::error_code error;
-  constexpr std::size_t kMostBytes = 4u << 20;  // as of a config
+  constexpr std::uintmax_t kMostBytes = 4u << 20;  // as of a config
   if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > kMostBytes) return false;
   std::ifstream in(file, std::ios::binary);
-  std::string text(kMostBytes, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  const std::size_t begin = text.find_first_not_of(text.starts_with("\xEF\xBB\xBF") ? "\xEF\xBB\xBF \t\r\n" : " \t\r\n");
-  if (begin == std::string::npos || text[begin] != '{') return false;
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_object();
+  char first = '\0';
+  const auto is_before_text = [](char c) { return std::string_view("\xEF\xBB\xBF \t\r\n").find(c) != std::string_view::npos; };
+  while (in.get(first) && is_before_text(first)) {
+  }
+  if (!in || first != '{') return false;  // as good as every script: nothing more is read
+  in.seekg(0);
+  return nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_object();
 }
 
 // What was meant by a word that is no file here; begins with ". ", or is empty.

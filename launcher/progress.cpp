@@ -9,12 +9,12 @@
 namespace ddprun {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kSpeedEvery = kSecond;  // the shortest stretch of heartbeats whose speed says anything
-constexpr std::int64_t kLossIsOld = 5 * kSecond;
+constexpr std::int64_t kNsASecond = 1'000'000'000;
+constexpr std::int64_t kSpeedEvery = kNsASecond;  // the shortest stretch of heartbeats whose speed says anything
+constexpr std::int64_t kLossIsOld = 5 * kNsASecond;
 
-double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
-  return static_cast<double>(end_ns - begin_ns) / static_cast<double>(kSecond);
+double seconds_from(std::int64_t begin_ns, std::int64_t end_ns) {
+  return static_cast<double>(end_ns - begin_ns) / static_cast<double>(kNsASecond);
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ void ProgressMeter::add(const channel::Progress& progress, std::int64_t time_ns)
   if (progress.samples_per_s) {
     since_ = last_;
   } else if (time_ns - since_.time_ns >= kSpeedEvery && last_.samples > since_.samples) {
-    newest_.samples_per_s = static_cast<double>(last_.samples - since_.samples) / seconds_between(since_.time_ns, time_ns);
+    newest_.samples_per_s = static_cast<double>(last_.samples - since_.samples) / seconds_from(since_.time_ns, time_ns);
     since_ = last_;
   } else {
     newest_.samples_per_s = before.samples_per_s;
@@ -67,8 +67,7 @@ ProgressShown ProgressMeter::shown() const {
 
 std::optional<double> ProgressMeter::seconds_left() const {
   if (!first_ || last_.step <= first_->step || last_.time_ns <= first_->time_ns) return std::nullopt;
-  const double seconds_a_step =
-      seconds_between(first_->time_ns, last_.time_ns) / static_cast<double>(last_.step - first_->step);
+  const double seconds_a_step = seconds_from(first_->time_ns, last_.time_ns) / static_cast<double>(last_.step - first_->step);
   return std::max(0.0, seconds_a_step * static_cast<double>(newest_.steps_total - last_.step));
 }
 

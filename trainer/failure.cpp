@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-std::optional<std::int64_t> bytes_of(const std::string& message, const char* pattern) {
+std::optional<std::int64_t> size_in(const std::string& message, const char* pattern) {
   std::smatch found;
   if (!std::regex_search(message, found, std::regex(pattern, std::regex::icase))) return std::nullopt;
   const std::string unit = found[2];
@@ -63,11 +63,11 @@ Failure foreign(const std::exception& error, const std::string& message) {
 }  // namespace
 
 std::optional<std::int64_t> bytes_asked_in(const std::string& message) {
-  return bytes_of(message, R"(tried to allocate ([0-9.]+) ?(bytes|KiB|MiB|GiB|TiB))");
+  return size_in(message, R"(tried to allocate ([0-9.]+) ?(bytes|KiB|MiB|GiB|TiB))");
 }
 
 std::optional<std::int64_t> bytes_free_in(const std::string& message) {
-  return bytes_of(message, R"(of which ([0-9.]+) ?(bytes|KiB|MiB|GiB|TiB) is free)");
+  return size_in(message, R"(of which ([0-9.]+) ?(bytes|KiB|MiB|GiB|TiB) is free)");
 }
 
 Failure classify(const std::exception_ptr& error) {

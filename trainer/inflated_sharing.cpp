@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::chrono::seconds kPatience{20};  // for another worker to inflate the data set
+constexpr std::chrono::seconds kInflatingTime{20};  // for another worker to inflate the data set
 
 std::string key_of(const WorkerEnvironment& environment, const std::string& file) {
   return "inflated/" + std::to_string(environment.group_rank) + "/" + file;
@@ -30,7 +30,7 @@ void tell(c10d::Store& store, const std::string& key, const std::string& memory)
 InflatedFiles InflatedSharing::files(const WorkerEnvironment& environment, AgentChannel* agent) {
   InflatedFiles files;
   if (agent == nullptr || environment.local_world_size < 2) return files;
-  const auto store = make_store(environment, agent, kPatience);
+  const auto store = make_store(environment, agent, kInflatingTime);
   const std::string here = key_of(environment, "");  // a later round may give this node another group rank
   if (environment.local_rank == 0) {
     files.offer = [this, store, here](const std::string& file, const std::string& memory) {
@@ -56,7 +56,7 @@ InflatedFiles InflatedSharing::files(const WorkerEnvironment& environment, Agent
 void InflatedSharing::offer_again(const WorkerEnvironment& environment, AgentChannel& agent) {
   const std::lock_guard lock(mutex_);
   if (offered_.empty()) return;
-  const auto store = make_store(environment, &agent, kPatience);
+  const auto store = make_store(environment, &agent, kInflatingTime);
   for (const auto& [file, memory] : offered_) tell(*store, key_of(environment, file), memory);
 }
 

@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 namespace {
 
 // The agent sees a worker's end within a millisecond. Only when none has ended (a connection broke) is there no order.
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kTimeToBeOrdered{5};
 
 bool is_our_own(const std::exception_ptr& error) {
   try {
@@ -67,7 +67,7 @@ bool Recovery::survives(const std::exception_ptr& error) {
   if (is_our_own(error)) return false;
   const bool lost_peer = classify(error).kind == channel::ErrorKind::kLostPeer;
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, lost_peer ? kPatience : std::chrono::seconds(0), [this] { return ordered() || agent_gone_; });
+  changed_.wait_for(lock, lost_peer ? kTimeToBeOrdered : std::chrono::seconds(0), [this] { return ordered() || agent_gone_; });
   return ordered() && !agent_gone_;
 }
 

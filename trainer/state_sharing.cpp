@@ -16,11 +16,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kNone = -1;
+constexpr std::int64_t kNoState = -1;
 
 // Grows with what the rank has done: the steps, and after the last of them its evaluation.
 std::int64_t progress_of(const TrainingState& state, bool whole) {
-  if (!whole) return kNone;
+  if (!whole) return kNoState;
   return 2 * state.step + (state.evaluation && state.evaluation->step == state.step ? 1 : 0);
 }
 
@@ -98,7 +98,7 @@ Sharing share_state(TrainingState& state, bool& whole, const Peers& peers) {
   const at::NoGradGuard no_gradients;
   const std::vector<std::int64_t> progress = peers.from_all(progress_of(state, whole));
   const std::int64_t most = *std::max_element(progress.begin(), progress.end());
-  if (most == kNone) return {};
+  if (most == kNoState) return {};
 
   std::vector<int> others;
   Sharing sharing;
@@ -107,7 +107,7 @@ Sharing share_state(TrainingState& state, bool& whole, const Peers& peers) {
   for (int rank = 0; rank < peers.world(); ++rank) {
     const std::int64_t has = progress[static_cast<std::size_t>(rank)];
     (has == most ? holders : others).push_back(rank);
-    if (has == kNone) sharing.without.push_back(rank);
+    if (has == kNoState) sharing.without.push_back(rank);
   }
   // Each holder serves its part of the others, all at the same time.
   for (std::size_t i = 0; i < others.size(); ++i) {

@@ -20,7 +20,7 @@ namespace ddprun::trainer {
 namespace {
 
 template <typename Shape>
-std::string text_of(const Shape& shape) {
+std::string shape_text(const Shape& shape) {
   std::ostringstream text;
   text << shape;
   return text.str();
@@ -38,8 +38,8 @@ void copy_weights(TrainingState& state, const std::vector<NamedTensor>& saved, c
       throw UsageError(source + " has no tensor " + target.name + ", which the model of the config needs");
     }
     if (found->second.sizes() != target.tensor.sizes()) {
-      throw UsageError(source + ": " + target.name + " has the shape " + text_of(found->second.sizes()) +
-                       ", but the model of the config needs " + text_of(target.tensor.sizes()));
+      throw UsageError(source + ": " + target.name + " has the shape " + shape_text(found->second.sizes()) +
+                       ", but the model of the config needs " + shape_text(target.tensor.sizes()));
     }
     target.tensor.detach().copy_(found->second);
     by_name.erase(found);

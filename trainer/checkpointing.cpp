@@ -26,7 +26,7 @@ double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-[[noreturn]] void diverged(std::int64_t step) {
+[[noreturn]] void diverged_before_save(std::int64_t step) {
   throw DivergedError(
       "after step " + std::to_string(step) +
       " some weights are NaN or infinite; they are not saved. The newest checkpoint is from before that; a lower "
@@ -125,11 +125,11 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
       if (all_finite(saved.model) && all_finite(saved.optimizer)) {
         write(saved);
       } else if (!setting_.folder.empty()) {  // rank 0 says it for all
-        diverged(saved.step);
+        diverged_before_save(saved.step);
       }
     });
   } else {
-    if (!all_finite(state)) diverged(state.step);
+    if (!all_finite(state)) diverged_before_save(state.step);
     std::exception_ptr error;
     try {
       write(live);

@@ -9,7 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # What is declared at the margin inside an anonymous namespace: a function, a constant, a class. Aliases may be repeated.
-DECLARED = re.compile(r"(?! |using|namespace|return|template|TEST|INSTANTIATE|public|private)(?:[\w:<>,&* ]+?[ &*])(\w+)(?: final)?(?:\(|\{| =|;| : | \{)")
+DECLARED = re.compile(r"(?! |using|namespace|return|template|TEST|INSTANTIATE|public|private)(?:\[\[\w+\]\] )?(?:[\w:<>,&* ]+?[ &*])(\w+)(?: final)?(?:\(|\{| =|;| : | \{)")
 TRAINER_TESTS = sorted(folder.name for folder in (ROOT / "tests" / "trainer").iterdir() if folder.is_dir())
 TRAINER = ["trainer", *sorted(f"trainer/{folder.name}" for folder in (ROOT / "trainer").iterdir() if folder.is_dir())]
 OVERLOADS = {"to_json", "from_json"}  # found by their argument's type

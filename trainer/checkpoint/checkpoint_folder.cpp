@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_link(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
@@ -55,13 +55,13 @@ std::vector<Published> newest_first(const fs::path& checkpoints_dir) {
 void point_latest_to(const fs::path& checkpoints_dir, const std::string& name) {
   const fs::path temporary = checkpoints_dir / (".tmp-latest-" + std::to_string(::getpid()));
   const fs::path latest = checkpoints_dir / kLatest;
-  if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) fail("cannot remove " + temporary.string());
-  if (::symlink(name.c_str(), temporary.c_str()) != 0) fail("cannot make the link " + temporary.string());
+  if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) fail_link("cannot remove " + temporary.string());
+  if (::symlink(name.c_str(), temporary.c_str()) != 0) fail_link("cannot make the link " + temporary.string());
   if (::rename(temporary.c_str(), latest.c_str()) != 0) {
     const int reason = errno;
     ::unlink(temporary.c_str());
     errno = reason;
-    fail("cannot replace the link " + latest.string());
+    fail_link("cannot replace the link " + latest.string());
   }
   fsync_directory(checkpoints_dir);
 }

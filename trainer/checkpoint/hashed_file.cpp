@@ -17,7 +17,7 @@ namespace {
 // Below, a restart finds the file in memory, and the disk's own speed does not show.
 constexpr std::int64_t kDirectFrom = 32 << 20;
 
-[[noreturn]] void fail(const char* what, const std::filesystem::path& file) {
+[[noreturn]] void fail_to(const char* what, const std::filesystem::path& file) {
   throw std::system_error(errno, std::generic_category(), std::string("cannot ") + what + " " + file.string());
 }
 
@@ -56,7 +56,7 @@ std::string xxh3_128_of(std::string_view bytes) {
 
 FileFacts facts_of_file(const std::filesystem::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail("open", file);
+  if (fd < 0) fail_to("open", file);
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   const State state = new_state();
   std::vector<char> buffer(1 << 20);
@@ -68,7 +68,7 @@ FileFacts facts_of_file(const std::filesystem::path& file) {
       const int reason = errno;
       ::close(fd);
       errno = reason;
-      fail("read", file);
+      fail_to("read", file);
     }
     if (got == 0) break;
     XXH3_128bits_update(state.get(), buffer.data(), static_cast<std::size_t>(got));
@@ -81,7 +81,7 @@ FileFacts facts_of_file(const std::filesystem::path& file) {
 
 HashedFileWriter::HashedFileWriter(const std::filesystem::path& file, std::int64_t expected_bytes)
     : file_(file), fd_(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) fail("make", file_);
+  if (fd_ < 0) fail_to("make", file_);
   hash_ = std::make_unique<Hash>();
   if (expected_bytes < kDirectFrom || !DirectWriter::switch_on(fd_)) return;
   direct_ = std::make_unique<DirectWriter>(fd_, file_);
@@ -97,7 +97,7 @@ void HashedFileWriter::set_length(std::int64_t bytes) {
     const int reason = errno;
     ::close(std::exchange(fd_, -1));
     errno = reason;
-    fail("write", file_);
+    fail_to("write", file_);
   }
 }
 
@@ -126,7 +126,7 @@ void HashedFileWriter::write_through_cache(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd_, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("write", file_);
+    if (put < 0) fail_to("write", file_);
     bytes.remove_prefix(static_cast<std::size_t>(put));
   }
 }
@@ -141,11 +141,11 @@ void HashedFileWriter::begin_writeback() {
 
 FileFacts HashedFileWriter::finish() {
   if (direct_) direct_->finish();
-  if (length_ > bytes_ && ::ftruncate(fd_, bytes_) != 0) fail("cut", file_);
-  if (::fsync(fd_) != 0) fail("sync", file_);
+  if (length_ > bytes_ && ::ftruncate(fd_, bytes_) != 0) fail_to("cut", file_);
+  if (::fsync(fd_) != 0) fail_to("sync", file_);
   const int fd = fd_;
   fd_ = -1;
-  if (::close(fd) != 0) fail("close", file_);
+  if (::close(fd) != 0) fail_to("close", file_);
   return {.bytes = bytes_, .xxh3_128 = to_hex(XXH3_128bits_digest(hash_->state.get()))};
 }
 

@@ -61,11 +61,11 @@ template <class Bits>
 bool has_all_ones(const at::Tensor& tensor, Bits exponent) {
   const auto* bits = static_cast<const Bits*>(tensor.const_data_ptr());
   const auto count = static_cast<std::size_t>(tensor.numel());
-  constexpr std::size_t kBlock = 4096;  // one answer a block of known length, so that the compiler vectorizes the loop inside
+  constexpr std::size_t kTogether = 4096;  // one answer a block of known length, so that the loop inside is vectorized
   std::size_t begin = 0;
-  for (; begin + kBlock <= count; begin += kBlock) {
+  for (; begin + kTogether <= count; begin += kTogether) {
     Bits found = 0;
-    for (std::size_t i = 0; i < kBlock; ++i) {
+    for (std::size_t i = 0; i < kTogether; ++i) {
       found = static_cast<Bits>(found | ((bits[begin + i] & exponent) == exponent ? Bits{1} : Bits{0}));
     }
     if (found != 0) return true;

@@ -15,7 +15,7 @@ std::string host_name() {
 }
 
 std::string full_host_name() {
-  const std::string name = host_name();
+  std::string name = host_name();
   addrinfo hints{};
   hints.ai_flags = AI_CANONNAME;
   hints.ai_socktype = SOCK_STREAM;

@@ -147,7 +147,7 @@ bool rename_without_replacing(const fs::path& from, const fs::path& to) {
 fs::path set_aside(const fs::path& root) {
   constexpr int kMostRenamed = 100'000;
   for (int number = 1; number <= kMostRenamed; ++number) {
-    const fs::path target = root.string() + "." + std::to_string(number);
+    fs::path target = root.string() + "." + std::to_string(number);
     if (rename_without_replacing(root, target)) return target;
     if (errno != EEXIST && errno != ENOTEMPTY) {
       throw UsageError("can't rename " + root.string() + " to " + target.string() + " for --fresh: " + std::strerror(errno) +

@@ -115,6 +115,7 @@ void AgentState::hear(int rank, const channel::Regrouped& message) {
   const std::set<int>& replaced = regroup_->replaced();
   const auto globally = [this](const auto& ranks) {
     std::vector<int> global_ranks;
+    global_ranks.reserve(ranks.size());
     for (const int one : ranks) global_ranks.push_back(global(one));
     return global_ranks;
   };

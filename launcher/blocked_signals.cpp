@@ -29,7 +29,7 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
 }
 
 BlockedSignals::~BlockedSignals() {
-  for (auto each = before_.rbegin(); each != before_.rend(); ++each) ::sigaction(each->first, &each->second, nullptr);
+  for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
   ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
@@ -43,7 +43,7 @@ void BlockedSignals::dispose(int signal, void (*disposition)(int)) {
   struct sigaction action {};
   action.sa_handler = disposition;
   struct sigaction before {};
-  if (::sigaction(signal, &action, &before) == 0) before_.emplace_back(signal, before);  // not for KILL and STOP
+  if (::sigaction(signal, &action, &before) == 0) before_.try_emplace(signal, before);  // not for KILL and STOP
 }
 
 }  // namespace ddprun

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <csignal>
-#include <utility>
+#include <map>
 #include <vector>
 
 namespace ddprun {
@@ -25,7 +25,7 @@ class BlockedSignals {
 
   sigset_t set_{};
   sigset_t mask_before_{};
-  std::vector<std::pair<int, struct sigaction>> before_;
+  std::map<int, struct sigaction> before_;
 };
 
 }  // namespace ddprun

@@ -82,8 +82,8 @@ std::string for_tcsh(const std::string& program) {
     names += (names.empty() ? "" : " ") + std::string(option.name);
     if (takes_folder(option)) text += " 'n/--" + std::string(option.name) + "/d/'";
     if (const std::string words = choices(option); !words.empty()) {
-      text +=
-          " 'n/--" + std::string(option.name) + "/(" + words + ")/' 'c/--" + std::string(option.name) + "=/(" + words + ")/'";
+      text.append(" 'n/--").append(option.name).append("/(").append(words).append(")/'");
+      text.append(" 'c/--").append(option.name).append("=/(").append(words).append(")/'");
     }
   }
   return "# tcsh completion of " + program + ": put it into a file that ~/.tcshrc sources\n" + text + " 'c/--/(" + names +

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -24,7 +25,7 @@ namespace ddprun {
 
 // What is ours of a process that was started as a worker.
 struct WorkerProcess {
-  std::unique_ptr<boost::asio::posix::stream_descriptor> pipes[2];  // by Stream; null at its end
+  std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;  // by Stream; null at its end
   std::shared_ptr<WorkerChannel> channel;
   pid_t pid = 0;   // 0: not started yet
   int number = 0;  // the guardian's

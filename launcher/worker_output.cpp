@@ -76,7 +76,7 @@ struct WorkerOutput::Impl {
   ~Impl() { close_logs(); }
 
   Source& source(int worker, Stream stream) {
-    return sources.at(static_cast<std::size_t>(2 * worker + (stream == Stream::kStderr ? 1 : 0)));
+    return sources.at(2 * static_cast<std::size_t>(worker) + (stream == Stream::kStderr ? 1 : 0));
   }
 
   FilteredCopy& copy(Stream stream) { return copies[stream == Stream::kStdout ? 0 : 1]; }

@@ -36,7 +36,7 @@ struct Address {
 struct RoundId {
   std::uint64_t term = 0;
   std::int64_t round = -1;
-  auto operator<=>(const RoundId&) const = default;
+  auto operator<=>(const RoundId&) const = default;  // NOLINT(modernize-use-nullptr): no pointer is here
 };
 
 // One agreed membership as one of its nodes remembers it: enough to say what a majority of it is. A successor that inherits a

@@ -60,7 +60,7 @@ std::optional<Time> Node::next_deadline() const {
 
 void Node::handle(const node_event::Begin&) {
   if (settings_.leads_first && knows_no_round()) lead_unelected();
-  inside_.push_back(ToMember{member_event::Tick{}});
+  inside_.emplace_back(ToMember{member_event::Tick{}});
 }
 
 void Node::handle(const node_event::LinkOpened& event) {
@@ -72,28 +72,28 @@ void Node::handle(const node_event::LinkOpened& event) {
     return;
   }
   if ((event.link & kDialled) != 0) {
-    inside_.push_back(ToMember{member_event::Opened{event.link, event.local_host}});
+    inside_.emplace_back(ToMember{member_event::Opened{event.link, event.local_host}});
     return;
   }
   accepted_.insert(event.link);
-  if (coordinator_) inside_.push_back(ToCoordinator{coordinator_event::Opened{event.link}});
+  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Opened{event.link}});
 }
 
 void Node::handle(const node_event::LinkClosed& event) {
   if (visits_.erase(event.link) > 0) return;
   if ((event.link & kDialled) != 0) {
-    inside_.push_back(ToMember{member_event::Closed{event.link}});
+    inside_.emplace_back(ToMember{member_event::Closed{event.link}});
     return;
   }
   accepted_.erase(event.link);
   succession_.remove(event.link);
-  if (coordinator_) inside_.push_back(ToCoordinator{coordinator_event::Closed{event.link}});
+  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{event.link}});
 }
 
 void Node::handle(const node_event::FromDialler& event) {
   if (!accepted_.contains(event.link)) return;
   if (coordinator_) {
-    inside_.push_back(ToCoordinator{coordinator_event::Heard{event.link, event.message}});
+    inside_.emplace_back(ToCoordinator{coordinator_event::Heard{event.link, event.message}});
   } else if (const auto* hello = std::get_if<Hello>(&event.message)) {
     greet(event.link, *hello);
   } else if (const auto* vote = std::get_if<Vote>(&event.message)) {
@@ -103,16 +103,16 @@ void Node::handle(const node_event::FromDialler& event) {
 
 void Node::handle(const node_event::FromListener& event) {
   if ((event.link & kVisit) != 0) return hear_visited(event.link, event.message);
-  inside_.push_back(ToMember{member_event::Heard{event.link, event.message}});
+  inside_.emplace_back(ToMember{member_event::Heard{event.link, event.message}});
 }
 
 void Node::handle(const node_event::Tick&) {
-  if (coordinator_) inside_.push_back(ToCoordinator{coordinator_event::Tick{}});
-  inside_.push_back(ToMember{member_event::Tick{}});
+  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Tick{}});
+  inside_.emplace_back(ToMember{member_event::Tick{}});
 }
 
 void Node::handle(const node_event::Local& event) {
-  inside_.push_back(ToMember{event.event});
+  inside_.emplace_back(ToMember{event.event});
 }
 
 // ---- the machines inside ----
@@ -138,16 +138,16 @@ void Node::carry_out(std::vector<MemberAction> actions) {
           using Action = std::decay_t<decltype(concrete)>;
           if constexpr (std::is_same_v<Action, member_action::Send>) {
             if (concrete.link == kSelfLink) {
-              inside_.push_back(ToCoordinator{coordinator_event::Heard{kSelfLink, std::move(concrete.message)}});
+              inside_.emplace_back(ToCoordinator{coordinator_event::Heard{kSelfLink, std::move(concrete.message)}});
             } else {
               act(node_action::ToListener{concrete.link, std::move(concrete.message)});
             }
           } else if constexpr (std::is_same_v<Action, member_action::Close>) {
             if (concrete.link == kSelfLink) {
-              inside_.push_back(ToCoordinator{coordinator_event::Closed{kSelfLink}});
+              inside_.emplace_back(ToCoordinator{coordinator_event::Closed{kSelfLink}});
               if (coordinator_ && member_.looking()) {  // it had no grant for a while; it comes back as others do
-                inside_.push_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
-                inside_.push_back(ToMember{member_event::Opened{kSelfLink}});
+                inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
+                inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
               }
             } else {
               act(node_action::CloseLink{concrete.link});
@@ -171,13 +171,13 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
           using Action = std::decay_t<decltype(concrete)>;
           if constexpr (std::is_same_v<Action, coordinator_action::Send>) {
             if (concrete.link == kSelfLink) {
-              inside_.push_back(ToMember{member_event::Heard{kSelfLink, std::move(concrete.message)}});
+              inside_.emplace_back(ToMember{member_event::Heard{kSelfLink, std::move(concrete.message)}});
             } else {
               act(node_action::ToDialler{concrete.link, std::move(concrete.message)});
             }
           } else if constexpr (std::is_same_v<Action, coordinator_action::Close>) {
             if (concrete.link == kSelfLink) {
-              inside_.push_back(ToMember{member_event::Closed{kSelfLink}});
+              inside_.emplace_back(ToMember{member_event::Closed{kSelfLink}});
             } else {
               drop(concrete.link);
             }

@@ -30,7 +30,7 @@ void Node::greet(LinkId link, const Hello& hello) {
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
     } else {
       member_.also_try(hello.listens);
-      inside_.push_back(ToMember{member_event::Tick{}});
+      inside_.emplace_back(ToMember{member_event::Tick{}});
       for (const auto& [other, elector] : succession_.electors()) {
         act(node_action::ToDialler{other, Redirect{.term = hello.standing.promised_term, .coordinator = hello.listens}});
       }
@@ -133,12 +133,12 @@ void Node::lead(const Authority& authority) {
   act(member_action::Say{Notice{.kind = Notice::Kind::kLeading, .text = "term " + std::to_string(authority.term)}});
   const auto electors = succession_.electors();
   succession_.clear();
-  inside_.push_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
-  for (const LinkId link : accepted_) inside_.push_back(ToCoordinator{coordinator_event::Opened{link}});
-  inside_.push_back(ToMember{member_event::Opened{kSelfLink}});
+  inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
+  for (const LinkId link : accepted_) inside_.emplace_back(ToCoordinator{coordinator_event::Opened{link}});
+  inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
   run_inside();
   for (const auto& [link, elector] : electors) {
-    inside_.push_back(ToCoordinator{coordinator_event::Heard{link, elector.hello}});
+    inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, elector.hello}});
   }
 }
 
@@ -149,7 +149,7 @@ void Node::step_down(const std::string& why) {
   std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });
   act(member_action::Say{Notice{.kind = Notice::Kind::kLooking, .text = why}});
   while (!accepted_.empty()) drop(*accepted_.begin());
-  inside_.push_back(ToMember{member_event::Closed{kSelfLink}});
+  inside_.emplace_back(ToMember{member_event::Closed{kSelfLink}});
 }
 
 void Node::drop(LinkId link) {

@@ -20,8 +20,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-using boost::asio::ip::make_address;
-
 constexpr milliseconds kFarewell{1000};
 constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest store values
 
@@ -92,7 +90,7 @@ std::unique_ptr<Listener> NodeShell::open(std::uint16_t port) {
   options.hand_over = [this](const ddprun::RunDigest& run, int fd, std::string_view hello) {
     return take_join(run, fd, hello);
   };
-  const auto on_member = [this](std::shared_ptr<Connection> connection) { accepted(std::move(connection)); };
+  const auto on_member = [this](const std::shared_ptr<Connection>& connection) { accepted(connection); };
   if (settings_.closing == NodeShellSettings::MeetPort::kStays) {
     return listen_on_shared_port(io_, *transport_, std::move(options), on_member);
   }

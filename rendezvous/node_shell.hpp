@@ -97,7 +97,7 @@ class NodeShell {
   bool waits_for_long() const;
   void say_nobody(const std::string& why);
   void note_silence(LinkId link, const Connection& connection);
-  void accepted(std::shared_ptr<Connection> connection);
+  void accepted(const std::shared_ptr<Connection>& connection);
   void start(LinkId link, const std::shared_ptr<Connection>& connection);
   void heard(LinkId link, std::string_view frame);
   void closed(LinkId link);

@@ -116,7 +116,7 @@ void NodeShell::note_silence(LinkId link, const Connection& connection) {
              " took the connection, and then nothing came. Packets may get lost on the way, or that node may be stopped");
 }
 
-void NodeShell::accepted(std::shared_ptr<Connection> connection) {
+void NodeShell::accepted(const std::shared_ptr<Connection>& connection) {
   if (failed_ || finish_ || !node_) return connection->close();
   const LinkId link = next_accepted_++;
   connection->set_frame_limit(kMaxFirstFrameBytes);

@@ -98,7 +98,8 @@ FoundToken of_user(const std::filesystem::path& file) {
 
 }  // namespace
 
-Token::Token(Token&& other) noexcept : text_(other.text_) {
+// Moving could leave the text in the other's buffer.
+Token::Token(Token&& other) noexcept : text_(other.text_) {  // NOLINT(performance-move-constructor-init)
   other.wipe();
 }
 

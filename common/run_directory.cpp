@@ -215,9 +215,12 @@ void write_config(const RunLayout& layout, const TrainConfig& config) {
 void refuse_file_for_checkpoints(const RunLayout& layout) {
   std::error_code error;
   const fs::file_status status = fs::status(layout.checkpoints(), error);
-  if (!fs::exists(status) || fs::is_directory(status)) return;
+  const bool dangling = !fs::exists(status) && fs::is_symlink(fs::symlink_status(layout.checkpoints(), error));
+  if (fs::is_directory(status) || (!fs::exists(status) && !dangling)) return;
   throw UsageError(layout.checkpoints().string() + " has to be the folder of the run's checkpoints, found " +
-                   (fs::is_regular_file(status) ? "a file" : "something else") +
+                   (dangling ? "a link to " + fs::read_symlink(layout.checkpoints(), error).string() + ", which is not there"
+                    : fs::is_regular_file(status) ? "a file"
+                                                  : "something else") +
                    ": move it away, use --fresh to keep the run directory under another name and begin anew, or " + kElsewhere);
 }
 

@@ -8,6 +8,7 @@
 #include "common/exit_code.hpp"
 #include "launcher/agent_state.hpp"
 #include "launcher/device_failure.hpp"
+#include "launcher/likely_reason.hpp"
 
 namespace ddprun {
 namespace {
@@ -170,6 +171,7 @@ Failure AgentState::failure_of(int rank) const {
     failure.cause = Cause::kDevice;
     failure.message = "device " + device + " has failed: " + failure.message;
   }
+  if (failure.cause == Cause::kSignal && failure.message.empty()) failure.message = reason_of_signal(worker.status->signal);
   if (blame(worker) == 3) failure.cause = Cause::kStopped;
   return failure;
 }

@@ -7,6 +7,7 @@
 #include "common/error.hpp"
 #include "launcher/agent_shell.hpp"
 #include "launcher/error_file.hpp"
+#include "launcher/likely_reason.hpp"
 #include "launcher/worker_output_files.hpp"
 
 namespace ddprun {
@@ -82,7 +83,10 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
 std::string AgentShell::why_not_started(const guardian::Notice& notice) const {
   const bool made = notice.kind == guardian::Notice::Kind::kExited;
   const auto stage = made ? static_cast<SpawnError::Stage>(notice.stage) : SpawnError::Stage::kExec;
-  return describe(SpawnError{notice.worker, stage, notice.error}, plan_.command.at(0));
+  const std::string& program = plan_.command.at(0);
+  const std::string reason =
+      made && stage == SpawnError::Stage::kExec ? reason_of_exec_error(notice.error, program) : std::string();
+  return describe(SpawnError{notice.worker, stage, notice.error}, program) + (reason.empty() ? "" : ": " + reason);
 }
 
 void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {

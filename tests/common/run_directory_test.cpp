@@ -373,8 +373,10 @@ TEST(RunDirectory, AFileInPlaceOfItsCheckpoints) {
                 " has to be the folder of the run's checkpoints, found a file: move it away, use --fresh to keep the run "
                 "directory under another name and begin anew, or choose another --run-dir");
   EXPECT_FALSE(opened(folder / "a", config_with(), FreshStart::kRename).resumed);
-  std::filesystem::create_directory(folder / "disk");
   std::filesystem::create_directory_symlink(folder / "disk", folder / "a/checkpoints");
+  EXPECT_NE(refused_folder(folder / "a").find("found a link to " + (folder / "disk").string() + ", which is not there: "),
+            std::string::npos);
+  std::filesystem::create_directory(folder / "disk");
   EXPECT_TRUE(opened(folder / "a").resumed);  // a link to a larger disk
 }
 

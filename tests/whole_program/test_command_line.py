@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import socket
 import subprocess
 
@@ -260,6 +261,24 @@ def test_dry_run_starts_and_writes_nothing(ddprun_bin, run, tmp_path):
     (tmp_path / "job.sh").chmod(0o755)
     assert run([ddprun_bin, "--dry-run", "./job.sh"]).returncode == 0
     assert [p.name for p in tmp_path.iterdir()] == ["job.sh"]
+
+
+@pytest.mark.parametrize("content,reason", [
+    ("#!/opt/none/python3\n", "No such file or directory: its first line names '/opt/none/python3', which is not there"),
+    ("#!/bin/sh\r\ntrue\r\n", "No such file or directory: its lines end as on Windows"),
+    ("true\n", "Exec format error: it is neither a program for this machine nor a script that begins with #!"),
+])
+def test_why_a_script_that_is_there_cannot_start(ddprun_bin, run, script, content, reason):
+    script.write_text(content, encoding="utf-8", newline="")
+    done = run([ddprun_bin, "--no-python", script])
+    assert done.returncode == 2, done.stderr
+    assert f"cannot start '{script}': {reason}" in done.stderr
+
+
+def test_what_usually_sends_a_signal_is_said(ddprun_bin, run):
+    done = run([ddprun_bin, "--no-python", "sh", "-c", "kill -XFSZ $$$$"])
+    assert done.returncode == 128 + signal.SIGXFSZ, done.stderr
+    assert "SIGXFSZ" in done.stderr and "(ulimit -f)" in done.stderr
 
 
 def test_a_program_gets_its_arguments_untouched_and_leaves_nothing(ddprun_bin, run, script, tmp_path):

@@ -7,14 +7,14 @@ seconds=${1:-60}
 folder=build-fuzz
 mkdir -p $folder
 flags=(-std=c++20 -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -I.)
-machines=(rendezvous/{codec,coordinator*,member*,node,node_leader,placement,ranks,succession}.cpp)  # the pure ones
+machines=(common/channel/codec.cpp rendezvous/{codec,coordinator*,member*,node,node_leader,placement,ranks,succession}.cpp)  # the pure ones
 objects=()
 for machine in "${machines[@]}"; do
-  object=$folder/$(basename "$machine" .cpp).o
+  object=$folder/${machine//\//_}.o
   clang++ "${flags[@]}" -c "$machine" -o "$object"
   objects+=("$object")
 done
-for target in codec coordinator member; do
+for target in channel codec coordinator member; do
   clang++ "${flags[@]}" -fsanitize=fuzzer "tests/fuzz/${target}_fuzzer.cpp" "${objects[@]}" -o "$folder/fuzz_$target"
   mkdir -p "$folder/found_$target"
   echo "fuzz_$target for $seconds s"

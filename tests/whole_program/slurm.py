@@ -1,10 +1,11 @@
 """A Slurm cluster of its own on one machine: slurmctld, a slurmd on each host of a private network (hosts.py), and a munged with a key of its own.
-Everything lies in the test's folder and ends with the test. Used by test_slurm.py."""
+Everything lies in a folder of its own and ends with the test. Used by test_slurm.py."""
 
 import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 from hosts import Hosts
@@ -91,11 +92,13 @@ class Slurm:
 
 
 @pytest.fixture
-def slurm(make_hosts, tmp_path):
+def slurm(make_hosts):
     missing = [tool for tool in NEEDED if not shutil.which(tool)]
     if missing:
         pytest.skip(f"a Slurm cluster needs {', '.join(missing)}: slurmctld, slurmd, slurm-client and munge")
     hosts = make_hosts(2)
-    cluster = Slurm(hosts, tmp_path / "slurm")
-    yield cluster
-    cluster.close()
+    # A short path: Slurm's sockets lie in it, and where that of a batch step is longer than a socket's name may be, no batch job runs.
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+        cluster = Slurm(hosts, pathlib.Path(folder))
+        yield cluster
+        cluster.close()

@@ -75,6 +75,11 @@ def main() -> None:
         signal.set_wakeup_fd(wake)
         for name in FORWARDED:
             signal.signal(getattr(signal, name), received)
+    for action in actions:
+        verb, _, text = action.partition(" ")
+        if verb == "error":  # what torch.distributed.elastic's @record would leave; now, since afterwards another's end may stop us
+            with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as file:
+                file.write(text)
     tell({"who": who, "seen": seen})
     link.recv(1)  # all workers have said what they see
 
@@ -86,9 +91,8 @@ def main() -> None:
             write_whole(2, f"{MARK}{text}\n".encode())
         elif verb == "raw":  # bytes as a Python literal writes them
             write_whole(1, text.encode("latin-1").decode("unicode_escape").encode("latin-1"))
-        elif verb == "error":  # what torch.distributed.elastic's @record would leave
-            with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as file:
-                file.write(text)
+        elif verb == "error":
+            pass  # written already
         elif verb == "raise":
             raise RuntimeError(text)
         elif verb == "exit":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import jobs
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -253,7 +254,8 @@ def test_without_the_module_binding_says_what_is_missing(run, ddprun, tmp_path):
 def environments(run, launcher, tmp_path, *options, workers=2, **environment) -> list[dict]:
     """What each worker finds; by rank."""
     script = write_script(tmp_path / "show.sh", 'env -0 > "$OUT.$RANK"\n')
-    result = run([*launcher, "--nproc-per-node", str(workers), *options, "--no-python", script], OUT=str(tmp_path / "env"), **environment)
+    result = run([*launcher, "--nproc-per-node", str(workers), "--master-port", str(jobs.free_port()), *options, "--no-python", script],
+                 OUT=str(tmp_path / "env"), **environment)
     assert result.returncode == 0, result.stderr
     return [dict(entry.split("=", 1) for entry in (tmp_path / f"env.{rank}").read_text().split("\0") if entry)
             for rank in range(workers)]

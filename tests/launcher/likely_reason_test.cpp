@@ -1,3 +1,4 @@
+// What is said of a program that exec refuses, by what its file begins with, and of signals that have a usual sender.
 #include "launcher/likely_reason.hpp"
 
 #include <gtest/gtest.h>

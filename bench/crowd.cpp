@@ -1,7 +1,7 @@
-// A crowd of agents for one coordinator: N real members (rendezvous/member.hpp) over real connections in one process, and the
-// coordinator, a whole agent's rendezvous (node_shell.hpp), in another. bench/rendezvous_bench.py runs it. Prints, as JSON, how
-// long it takes until everybody is released into a round, how long after a failure into the next one, and what the coordinator
-// pays for each agent.
+// A crowd of agents for one coordinator: N real members (rendezvous/machines/member.hpp) over real connections in one process,
+// and the coordinator, a whole agent's rendezvous (node_shell.hpp), in another. bench/rendezvous_bench.py runs it. Prints, as
+// JSON, how long it takes until everybody is released into a round, how long after a failure into the next one, and what the
+// coordinator pays for each agent.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -20,8 +20,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 
-#include "rendezvous/codec.hpp"
-#include "rendezvous/node_shell.hpp"
+#include "rendezvous/shell/node_shell.hpp"
+#include "rendezvous/wire/codec.hpp"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -41,7 +41,8 @@ file(MAKE_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
 file(CREATE_LINK ${TORCH_ROOT} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/torch SYMBOLIC)
 
 # CUDA code goes into a module that only a GPU run loads: libtorch_cuda costs a process 0.35 s. No CUDA toolkit is needed, the
-# wheels bring the headers; where the wheels of the GPU part are not installed, the module is left out.
+# wheels bring the headers (./dev installs those of nvidia-cuda-crt and nvidia-cuda-cccl beside torch's own, since cuda_runtime.h
+# and nccl.h include them). Whether what is here is enough is asked of the compiler: where it is not, the module is left out.
 set(DDPRUN_HAVE_CUDA_MODULE OFF)
 get_filename_component(site_packages ${TORCH_ROOT}/.. ABSOLUTE)
 file(GLOB cuda_wheel_includes ${site_packages}/nvidia/cu[0-9]*/include)
@@ -49,7 +50,43 @@ find_path(DDPRUN_CUDA_INCLUDE_DIR cuda_runtime_api.h
           HINTS ${cuda_wheel_includes} ${site_packages}/nvidia/cuda_runtime/include $ENV{CUDA_HOME}/include
                 /usr/local/cuda/include)
 find_path(DDPRUN_NCCL_INCLUDE_DIR nccl.h HINTS ${site_packages}/nvidia/nccl/include $ENV{NCCL_HOME}/include)
-if(EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so AND DDPRUN_CUDA_INCLUDE_DIR AND DDPRUN_NCCL_INCLUDE_DIR)
+
+# Sets `result` to "" where the module can be built, else to what is missing.
+function(ddprun_why_no_cuda_module result)
+  set(${result} "" PARENT_SCOPE)
+  if(NOT EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so)
+    set(${result} "this LibTorch has no libtorch_cuda.so" PARENT_SCOPE)
+    return()
+  elseif(NOT DDPRUN_CUDA_INCLUDE_DIR OR NOT DDPRUN_NCCL_INCLUDE_DIR)
+    set(${result} "the headers of CUDA or NCCL were not found (cuda_runtime_api.h, nccl.h)" PARENT_SCOPE)
+    return()
+  endif()
+  set(includes ${TORCH_ROOT}/include ${DDPRUN_CUDA_INCLUDE_DIR} ${DDPRUN_NCCL_INCLUDE_DIR})
+  string(MD5 key "${includes}")
+  set(probe ${CMAKE_BINARY_DIR}/cuda_probe/${key})
+  if(NOT EXISTS ${probe}/answer)
+    file(WRITE ${probe}/probe.cpp "#include <c10/cuda/CUDAGuard.h>\n#include <cuda_runtime.h>\n#include <nccl.h>\n")
+    list(TRANSFORM includes PREPEND "-isystem;" OUTPUT_VARIABLE flags)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only ${flags} ${probe}/probe.cpp
+                    ERROR_VARIABLE errors RESULT_VARIABLE code)
+    string(REGEX MATCH "error: [^\n]*" first_error "${errors}")
+    if(code EQUAL 0)
+      set(first_error "")
+    endif()
+    file(WRITE ${probe}/answer "${first_error}")
+  endif()
+  file(READ ${probe}/answer answer)
+  if(answer)
+    set(${result} "its headers do not compile (${answer}); pip install the wheels nvidia-cuda-crt and nvidia-cuda-cccl of \
+torch's CUDA version, or run ./dev build" PARENT_SCOPE)
+  endif()
+endfunction()
+
+ddprun_why_no_cuda_module(why_not)
+if(why_not)
+  message(STATUS "CUDA module: left out, ddptrain will train on CPUs only: ${why_not}")
+else()
+  message(STATUS "CUDA module: built, with the headers in ${DDPRUN_CUDA_INCLUDE_DIR}")
   set(DDPRUN_HAVE_CUDA_MODULE ON)
   add_library(ddprun_torch_cuda INTERFACE)
   target_include_directories(ddprun_torch_cuda SYSTEM INTERFACE ${DDPRUN_CUDA_INCLUDE_DIR} ${DDPRUN_NCCL_INCLUDE_DIR})
@@ -58,4 +95,3 @@ if(EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so AND DDPRUN_CUDA_INCLUDE_DIR AND DDP
   # The rest of the GPU libraries (cuDNN, cuBLAS...) are needed where it runs, not where it is linked.
   target_link_options(ddprun_torch_cuda INTERFACE -Wl,--allow-shlib-undefined -Wl,--no-as-needed)
 endif()
-message(STATUS "CUDA module: ${DDPRUN_HAVE_CUDA_MODULE}")

@@ -1,15 +1,15 @@
 // ddptrain: one training worker. ddprun, torchrun, srun, mpirun or a shell starts it; see docs/ for its command line, and
-// trainer/worker.hpp for what it does.
+// trainer/life/worker.hpp for what it does.
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
 
-#include "common/error.hpp"
-#include "trainer/export_weights.hpp"
-#include "trainer/options.hpp"
-#include "trainer/signals.hpp"
-#include "trainer/worker.hpp"
+#include "common/base/error.hpp"
+#include "trainer/life/export_weights.hpp"
+#include "trainer/life/worker.hpp"
+#include "trainer/surroundings/options.hpp"
+#include "trainer/surroundings/signals.hpp"
 
 int main(int argc, char** argv) {
   using namespace ddprun;

@@ -33,7 +33,7 @@ struct PhaseChange {
   std::int64_t epoch = 0;
 };
 
-// Sent a few times in a second (trainer/run_log.hpp): the heartbeat. Only rank 0 fills the figures, at logged steps.
+// Sent a few times in a second (trainer/loop/run_log.hpp): the heartbeat. Only rank 0 fills the figures, at logged steps.
 struct Progress {
   std::int64_t step = 0;         // finished
   std::int64_t steps_total = 0;  // of the whole run

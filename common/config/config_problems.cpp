@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/error.hpp"
+#include "common/base/printable.hpp"
 #include "common/config/json_positions.hpp"
-#include "common/error.hpp"
-#include "common/printable.hpp"
 
 namespace ddprun {
 namespace {

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "common/overloaded.hpp"
+#include "common/base/overloaded.hpp"
 
 namespace ddprun {
 namespace {

@@ -9,12 +9,12 @@
 #include <set>
 #include <sstream>
 
+#include "common/base/error.hpp"
+#include "common/base/suggest.hpp"
 #include "common/config/config_problems.hpp"
 #include "common/config/json_positions.hpp"
 #include "common/config/keys.hpp"
 #include "common/config/read_config_text.hpp"
-#include "common/error.hpp"
-#include "common/suggest.hpp"
 
 namespace ddprun {
 namespace {

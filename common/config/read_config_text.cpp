@@ -6,7 +6,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 
 namespace ddprun {
 namespace {

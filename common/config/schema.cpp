@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/overloaded.hpp"
 #include "common/config/keys.hpp"
-#include "common/overloaded.hpp"
 
 namespace ddprun {
 namespace {

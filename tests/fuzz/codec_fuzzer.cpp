@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/codec.hpp"
+#include "rendezvous/wire/codec.hpp"
 
 using namespace ddprun::rendezvous;
 

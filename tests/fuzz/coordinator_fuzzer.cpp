@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <set>
 
-#include "rendezvous/codec.hpp"
-#include "rendezvous/coordinator.hpp"
+#include "rendezvous/machines/coordinator.hpp"
+#include "rendezvous/wire/codec.hpp"
 #include "tests/fuzz/steps.hpp"
 
 using namespace ddprun::rendezvous;

@@ -2,8 +2,8 @@
 // twice without having been told that the first are gone, and what it sends can be encoded.
 #include <cstdlib>
 
-#include "rendezvous/codec.hpp"
-#include "rendezvous/node.hpp"
+#include "rendezvous/machines/node.hpp"
+#include "rendezvous/wire/codec.hpp"
 #include "tests/fuzz/steps.hpp"
 
 using namespace ddprun::rendezvous;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "rendezvous/link.hpp"
+#include "rendezvous/machines/link.hpp"
 
 namespace ddprun::rendezvous {
 

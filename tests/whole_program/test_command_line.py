@@ -142,7 +142,7 @@ def test_docs_have_the_table_of_torchrun_help(ddprun_bin, run):
 
 
 def test_docs_have_every_exit_code():
-    header = (ROOT / "common/exit_code.hpp").read_text(encoding="utf-8")
+    header = (ROOT / "common/base/exit_code.hpp").read_text(encoding="utf-8")
     codes = {int(code) for code in re.findall(r"^\s*k\w+ = (\d+),", header, flags=re.MULTILINE)}
     assert len(codes) > 10
     table = (ROOT / "docs/exit-codes.md").read_text(encoding="utf-8")

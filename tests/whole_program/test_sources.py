@@ -10,8 +10,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # What is declared at the margin inside an anonymous namespace: a function, a constant, a class. Aliases may be repeated.
 DECLARED = re.compile(r"(?! |using|namespace|return|template|TEST|INSTANTIATE|public|private)(?:\[\[\w+\]\] )?(?:[\w:<>,&* ]+?[ &*])(\w+)(?: final)?(?:\(|\{| =|;| : | \{)")
-TRAINER_TESTS = sorted(folder.name for folder in (ROOT / "tests" / "trainer").iterdir() if folder.is_dir())
-TRAINER = ["trainer", *sorted(f"trainer/{folder.name}" for folder in (ROOT / "trainer").iterdir() if folder.is_dir())]
+# Every folder of ours that has sources. A test's folder is joined with the others of its program, so those are looked at together.
+ROOMS = sorted({str(file.parent.relative_to(ROOT)) for top in ("cmd", "common", "launcher", "rendezvous", "trainer")
+                for file in (ROOT / top).rglob("*.[ch]pp")})
+TESTS = ["tests/common", "tests/rendezvous", "tests/launcher",
+         *sorted(f"tests/trainer/{folder.name}" for folder in (ROOT / "tests" / "trainer").iterdir() if folder.is_dir())]
 OVERLOADS = {"to_json", "from_json"}  # found by their argument's type
 
 
@@ -27,18 +30,35 @@ def declared_at(file):
             yield found[1], number
 
 
-@pytest.mark.parametrize("room", ["common", "rendezvous", "launcher", *TRAINER, "tests/common", "tests/rendezvous", "tests/launcher",
-                                  *(f"tests/trainer/{concern}" for concern in TRAINER_TESTS)])
+@pytest.mark.parametrize("room", [*ROOMS, *TESTS])
 def test_files_that_are_compiled_together_declare_no_name_twice(room):
     """All builds but the debug preset's join files (unity builds), where a second function of that name would be an overload that may be
     called instead of the first. And a function that is there twice belongs in a header of its own."""
     places = collections.defaultdict(dict)
-    modules = {"topology", "tls_openssl"}  # libraries of their own
-    files = (ROOT / room).glob("*.[ch]pp") if room.startswith("trainer") else (ROOT / room).rglob("*.[ch]pp")
+    files = (ROOT / room).rglob("*.[ch]pp") if room.startswith("tests/") else (ROOT / room).glob("*.[ch]pp")
     for file in sorted(files):
-        if modules.isdisjoint(part for part in file.parts):
-            for name, line in declared_at(file):
-                places[name].setdefault(file.relative_to(ROOT), line)
-    assert places, "the pattern finds nothing any more"
+        for name, line in declared_at(file):
+            places[name].setdefault(file.relative_to(ROOT), line)
     twice = {name: [f"{file}:{line}" for file, line in files.items()] for name, files in places.items() if len(files) > 1}
     assert {} == {name: files for name, files in twice.items() if name not in OVERLOADS}
+
+
+def test_the_pattern_of_declarations_finds_some():
+    assert sum(1 for room in ROOMS for file in (ROOT / room).glob("*.cpp") for _ in declared_at(file)) > 1000
+
+
+def counted_lines(file):
+    """Lines that are neither empty nor only a comment."""
+    return sum(1 for line in file.read_text().splitlines() if line.strip() and not line.strip().startswith("//"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_has_at_most_25_files_of_its_own(room):
+    assert len([file for file in (ROOT / room).iterdir() if file.is_file()]) <= 25
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_file_above_400_counted_lines_says_why(room):
+    for file in sorted((ROOT / room).glob("*.[ch]pp")):
+        if counted_lines(file) > 400:
+            assert "Note [Why this file is long]" in file.read_text(), f"{file.relative_to(ROOT)} has {counted_lines(file)} counted lines"

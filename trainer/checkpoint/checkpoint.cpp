@@ -11,8 +11,8 @@
 #include <optional>
 #include <system_error>
 
-#include "common/atomic_file.hpp"
-#include "common/error.hpp"
+#include "common/base/error.hpp"
+#include "common/system/atomic_file.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 #include "trainer/checkpoint/manifest.hpp"
 #include "trainer/checkpoint/safetensors.hpp"

@@ -33,7 +33,7 @@ struct CheckpointState {
   std::string torch_version;
   std::uint64_t seed = 0;
   std::string config_digest;
-  std::string run;  // the training that it is of (trainer/run_identity.hpp); empty: written by a version that had none
+  std::string run;  // the training that it is of (trainer/state/run_identity.hpp); empty: written by a version that had none
   std::optional<CheckpointEvaluation> evaluation;  // made after this very step; nothing when there was none
   std::vector<std::vector<std::int64_t>>
       bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (DECISIONS.md 19); may be empty

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <system_error>
 
-#include "common/atomic_file.hpp"
+#include "common/system/atomic_file.hpp"
 
 namespace ddprun::trainer {
 namespace {

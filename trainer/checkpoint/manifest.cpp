@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "common/error.hpp"
-#include "common/json_problem.hpp"
+#include "common/base/error.hpp"
+#include "common/base/json_problem.hpp"
 
 namespace ddprun::trainer {
 namespace {

@@ -18,8 +18,8 @@
 #include <set>
 #include <utility>
 
-#include "common/error.hpp"
-#include "common/json_problem.hpp"
+#include "common/base/error.hpp"
+#include "common/base/json_problem.hpp"
 
 namespace ddprun::trainer {
 namespace {

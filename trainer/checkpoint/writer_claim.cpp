@@ -12,9 +12,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/atomic_file.hpp"
-#include "common/host_name.hpp"
-#include "common/realtime.hpp"
+#include "common/system/atomic_file.hpp"
+#include "common/system/host_name.hpp"
+#include "common/system/realtime.hpp"
 #include "trainer/checkpoint/checkpoint_folder.hpp"
 
 namespace ddprun::trainer {

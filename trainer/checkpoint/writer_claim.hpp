@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 
 namespace ddprun::trainer {
 

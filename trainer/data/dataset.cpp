@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "trainer/data/idx_file.hpp"
 
 namespace ddprun::trainer {

@@ -24,7 +24,7 @@
 #include <span>
 #include <vector>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "trainer/data/shared_memory.hpp"
 
 namespace ddprun::trainer {

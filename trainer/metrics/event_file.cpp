@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "common/host_name.hpp"
+#include "common/system/host_name.hpp"
 #include "trainer/metrics/event_record.hpp"
 
 namespace ddprun::trainer {

@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-#include "common/atomic_file.hpp"
+#include "common/system/atomic_file.hpp"
 
 namespace ddprun::trainer {
 namespace {

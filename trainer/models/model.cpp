@@ -7,7 +7,7 @@
 
 #include <mutex>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "trainer/models/architectures.hpp"
 
 namespace ddprun::trainer {

@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 
 namespace ddprun::trainer {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "trainer/parallel/agent_channel.hpp"
+#include "trainer/surroundings/agent_channel.hpp"
 
 namespace ddprun::trainer {
 

@@ -19,7 +19,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "trainer/parallel/state_digest.hpp"
 #include "trainer/parallel/torch_version.hpp"
 

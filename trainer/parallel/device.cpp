@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 
 namespace ddprun::trainer {
 namespace {

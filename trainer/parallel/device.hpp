@@ -6,7 +6,7 @@
 
 #include "common/config/train_config.hpp"
 #include "trainer/parallel/cuda/cuda_module.hpp"
-#include "trainer/parallel/environment.hpp"
+#include "trainer/surroundings/environment.hpp"
 
 namespace ddprun::trainer {
 

@@ -18,7 +18,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "trainer/parallel/channel_store.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/group_breaker.hpp"

@@ -9,8 +9,8 @@
 
 #include <chrono>
 
-#include "trainer/parallel/agent_channel.hpp"
-#include "trainer/parallel/environment.hpp"
+#include "trainer/surroundings/agent_channel.hpp"
+#include "trainer/surroundings/environment.hpp"
 
 namespace ddprun::trainer {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
 
 namespace ddprun {

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
 #include "tests/trainer/checkpoint/sample_state.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"

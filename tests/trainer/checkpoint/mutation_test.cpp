@@ -6,7 +6,7 @@
 #include <functional>
 #include <random>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
 #include "tests/trainer/checkpoint/sample_state.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"

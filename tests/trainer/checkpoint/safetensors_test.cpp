@@ -13,7 +13,7 @@
 #include <cstring>
 #include <random>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
 
 namespace ddprun::trainer {

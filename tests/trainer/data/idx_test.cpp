@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "trainer/data/dataset.hpp"
 
 namespace ddprun::trainer {

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/trainer/data/golden.hpp"
 #include "trainer/data/pixels.hpp"
 #include "trainer/data/sampler.hpp"

@@ -14,7 +14,7 @@
 #include <map>
 #include <string>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/trainer/models/golden.hpp"
 #include "trainer/models/skipped_draws.hpp"
 

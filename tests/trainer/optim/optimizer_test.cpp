@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/trainer/optim/golden.hpp"
 
 namespace ddprun::trainer {

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/trainer/parallel/ranks.hpp"
 
 namespace ddprun::trainer {

@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "common/error.hpp"
+#include "common/base/error.hpp"
 #include "tests/trainer/parallel/ranks.hpp"
 #include "trainer/parallel/device.hpp"
 

@@ -22,10 +22,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/trainer/parallel/fake_agent.hpp"
-#include "trainer/parallel/agent_channel.hpp"
-#include "trainer/parallel/environment.hpp"
+#include "tests/trainer/surroundings/fake_agent.hpp"
 #include "trainer/parallel/process_group.hpp"
+#include "trainer/surroundings/agent_channel.hpp"
+#include "trainer/surroundings/environment.hpp"
 
 namespace ddprun::trainer {
 

@@ -1,0 +1,162 @@
+// flock, and the words about who holds it. See run_lock.hpp.
+#include "common/run_directory/run_lock.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "common/base/error.hpp"
+#include "common/system/host_name.hpp"
+
+namespace ddprun {
+namespace {
+
+using Json = nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kGuardianTime{5};  // to end what a killed agent left
+constexpr std::chrono::milliseconds kBetweenTries{20};
+
+struct Holder {
+  std::string host;
+  std::int64_t pid = 0;  // 0: not known
+  std::string started;
+  std::int64_t term = 0;  // how often the directory was taken, this time included
+};
+
+std::string now_as_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text.data();
+}
+
+// The file may be empty or half written: the holder took the lock a moment ago.
+Holder read_holder(int fd) {
+  std::array<char, 1024> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
+  const Json json = Json::parse(text.begin(), text.begin() + std::max<ssize_t>(size, 0), nullptr, false);
+  Holder holder;
+  if (!json.is_object()) return holder;
+  if (const auto host = json.find("host"); host != json.end() && host->is_string()) holder.host = host->get<std::string>();
+  if (const auto pid = json.find("pid"); pid != json.end() && pid->is_number_integer()) holder.pid = pid->get<std::int64_t>();
+  if (const auto at = json.find("started"); at != json.end() && at->is_string()) holder.started = at->get<std::string>();
+  if (const auto term = json.find("term"); term != json.end() && term->is_number_integer()) {
+    holder.term = term->get<std::int64_t>();
+  }
+  return holder;
+}
+
+bool is_gone(const Holder& holder) {
+  return holder.pid > 0 && holder.host == host_name() && ::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH;
+}
+
+[[noreturn]] void throw_in_use(const std::filesystem::path& root, const Holder& holder) {
+  std::string by = "another process";
+  if (holder.pid > 0) by = "process " + std::to_string(holder.pid) + " on " + holder.host + ", since " + holder.started;
+  throw UsageError("run directory " + root.string() + " is in use by a live run (" + by +
+                   "): wait for it, stop it, or choose another --run-dir");
+}
+
+// Not atomically by rename: the lock is on this very file.
+void write_holder(int fd, const std::filesystem::path& file) {
+  const std::int64_t term = read_holder(fd).term + 1;
+  const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", now_as_text()}, {"term", term}}.dump(
+                               -1, ' ', false, Json::error_handler_t::replace) +
+                           "\n";
+  const bool written =
+      ::ftruncate(fd, 0) == 0 && ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  if (!written) {
+    const int error = errno;
+    ::close(fd);
+    throw UsageError("can't write " + file.string() + ": " + std::strerror(error) + "; mend that or choose another --run-dir");
+  }
+}
+
+// Whether the path still leads to the file that was locked: --fresh may have renamed the directory in between.
+bool is_still_there(int fd, const std::filesystem::path& file) {
+  struct stat locked {
+  }, named{};
+  return ::fstat(fd, &locked) == 0 && ::stat(file.c_str(), &named) == 0 && locked.st_dev == named.st_dev &&
+         locked.st_ino == named.st_ino;
+}
+
+int open_lock_file(const std::filesystem::path& file) {
+  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    throw UsageError("can't write " + file.string() + ": " + std::strerror(errno) + "; mend that or choose another --run-dir");
+  }
+  return fd;
+}
+
+}  // namespace
+
+int take_run_lock(const std::filesystem::path& root) {
+  const std::filesystem::path file = root / "lock";
+  const Clock::time_point end = Clock::now() + kGuardianTime;
+  while (true) {
+    const int fd = open_lock_file(file);
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
+      if (is_still_there(fd, file)) {
+        write_holder(fd, file);
+        return fd;
+      }
+      ::close(fd);
+      continue;
+    }
+    const int error = errno;
+    const Holder holder = read_holder(fd);
+    ::close(fd);
+    if (error != EWOULDBLOCK && error != EINTR) {
+      throw UsageError("can't lock " + file.string() + ": " + std::strerror(error) +
+                       "; choose a --run-dir on a file system that has locks");
+    }
+    if (error == EWOULDBLOCK && (!is_gone(holder) || Clock::now() >= end)) throw_in_use(root, holder);
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+}
+
+bool run_lock_is_in_place(int fd, const std::filesystem::path& root) {
+  return is_still_there(fd, root / "lock");
+}
+
+std::int64_t read_run_term(const std::filesystem::path& root) {
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const std::int64_t term = read_holder(fd).term;
+  ::close(fd);
+  return term;
+}
+
+bool run_lock_is_held(const std::filesystem::path& root) {
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return held;
+}
+
+void refuse_held_run(const std::filesystem::path& root) {
+  if (!run_lock_is_held(root)) return;
+  const int fd = ::open((root / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  const Holder holder = fd < 0 ? Holder{} : read_holder(fd);
+  if (fd >= 0) ::close(fd);
+  throw_in_use(root, holder);
+}
+
+}  // namespace ddprun

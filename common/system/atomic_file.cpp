@@ -1,0 +1,91 @@
+// Temporary file, write, fsync, rename, fsync of the folder. Called for config.json, manifests, report.json and whatever else
+// must be whole after a crash; promises that a failure leaves the old file as it was and no temporary file behind.
+#include "common/system/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+namespace ddprun {
+namespace {
+
+[[noreturn]] void throw_errno(int error, const std::string& what) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+// Closes, and removes the temporary file unless it was renamed.
+class TemporaryFile {
+ public:
+  TemporaryFile(std::filesystem::path path, unsigned mode) : path_(std::move(path)) {
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(mode));
+    if (fd_ < 0) throw_errno(errno, "can't make " + path_.string());
+  }
+  ~TemporaryFile() {
+    if (fd_ >= 0) ::close(fd_);
+    if (!published_) ::unlink(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  void write(std::string_view content, const std::filesystem::path& target) {
+    while (!content.empty()) {
+      const ssize_t written = ::write(fd_, content.data(), content.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) throw_errno(errno, "can't write " + target.string());
+      content.remove_prefix(static_cast<std::size_t>(written));
+    }
+    if (::fsync(fd_) != 0) throw_errno(errno, "can't write " + target.string());
+    const int fd = fd_;
+    fd_ = -1;  // closed even when close fails
+    if (::close(fd) != 0 && errno != EINTR) throw_errno(errno, "can't write " + target.string());
+  }
+
+  void publish_as(const std::filesystem::path& target) {
+    if (::rename(path_.c_str(), target.c_str()) != 0) throw_errno(errno, "can't replace " + target.string());
+    published_ = true;
+  }
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  bool published_ = false;
+};
+
+std::filesystem::path folder_of(const std::filesystem::path& file) {
+  return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+}
+
+// Hidden, and unlike any other's of this machine.
+std::filesystem::path temporary_name(const std::filesystem::path& file) {
+  static std::atomic<unsigned> counter{0};
+  return folder_of(file) /
+         ("." + file.filename().string() + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)));
+}
+
+}  // namespace
+
+void write_file_atomically(const std::filesystem::path& file, std::string_view content, unsigned mode) {
+  std::filesystem::path name = temporary_name(file);
+  // A file of that name can only be what a killed process of our number left: it is nobody's.
+  ::unlink(name.c_str());
+  TemporaryFile temporary(std::move(name), mode);
+  temporary.write(content, file);
+  temporary.publish_as(file);
+  fsync_directory(folder_of(file));
+}
+
+void fsync_directory(const std::filesystem::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw_errno(errno, "can't open folder " + directory.string());
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  // Some file systems can't sync folders; there is nothing more to be done there.
+  if (result != 0 && error != EINVAL && error != ENOTSUP) throw_errno(error, "can't write folder " + directory.string());
+}
+
+}  // namespace ddprun

@@ -1,0 +1,41 @@
+// One node's agent: starts the workers of a round under the guardian, serves their channels and store, watches, decides by the
+// pure machines (agent_state.hpp, restart_policy.hpp) and stops them. One thread, one io_context; nothing polls.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "launcher/events/run_event.hpp"
+#include "launcher/network/network_start.hpp"
+#include "launcher/output/worker_output_files.hpp"
+#include "launcher/plan/plan.hpp"
+
+namespace ddprun {
+
+class ConsoleWriter;
+
+struct AgentFiles {
+  int lock_fd = -1;                // the run directory's lock, held on by the guardian too
+  std::filesystem::path log_root;  // logs/ of the run directory, or the run's folder of a script; empty: no files
+  std::filesystem::path report;    // for the guardian to complete when the agent is killed; may be empty
+  LogLayout layout = LogLayout::kRounds;
+};
+
+// Makes the observers (console, report) once the io_context exists; they are called on the agent's thread.
+using MakeObservers =
+    std::function<std::vector<std::unique_ptr<RunObserver>>(boost::asio::io_context& io, ConsoleWriter& console)>;
+
+// Called with the exit code when everything has ended but the guardian, which is about to: what takes time goes on beside that.
+using AtEnd = std::function<void(int exit_code)>;
+
+// Runs the plan to its end and returns the exit code; with `network`, as one node of a job on many machines. Must be called
+// with one thread alive: it forks the guardian first, then makes the io_context, the ConsoleWriter(io, STDOUT_FILENO,
+// STDERR_FILENO), WorkerOutput and the observers.
+int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
+              std::optional<NetworkStart> network = std::nullopt, const AtEnd& at_end = {});
+
+}  // namespace ddprun

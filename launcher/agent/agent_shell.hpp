@@ -1,0 +1,149 @@
+// The shell round AgentState: descriptors, timers and the guardian become events; actions become calls. Nothing is decided here
+// but how to do what the machine says. agent.cpp makes and runs it, agent_shell_events.cpp and agent_shell_actions.cpp have the
+// rest.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "common/system/realtime.hpp"
+#include "launcher/agent/agent.hpp"
+#include "launcher/agent/blocked_signals.hpp"
+#include "launcher/agent/run_directory_watch.hpp"
+#include "launcher/decide/agent_state.hpp"
+#include "launcher/guardian/guardian_link.hpp"
+#include "launcher/hang/hang_inquiry.hpp"
+#include "launcher/machine/ports.hpp"
+#include "launcher/network/job_link.hpp"
+#include "launcher/output/console_writer.hpp"
+#include "launcher/output/worker_output.hpp"
+#include "launcher/workers/file_timer_server.hpp"
+#include "launcher/workers/standby_processes.hpp"
+#include "launcher/workers/store_server.hpp"
+#include "launcher/workers/stuck_workers.hpp"
+#include "launcher/workers/worker_channel.hpp"
+#include "launcher/workers/worker_ends.hpp"
+#include "launcher/workers/worker_environment.hpp"
+#include "rendezvous/machines/ranks.hpp"
+
+namespace ddprun {
+
+inline Instant instant_now() {
+  return {std::chrono::steady_clock::now(), realtime_ns()};
+}
+
+class AgentShell {
+ public:
+  AgentShell(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
+             const MakeObservers& make_observers, std::optional<NetworkStart> network);
+  int run();
+  // After run(): the guardian ends, and this object's end waits for it.
+  void say_farewell() { guardian_.say_farewell(); }
+
+ private:
+  // events in
+  void feed(const AgentEvent& event);
+  void wait_for_signals();
+  void on_signal(int signal);
+  void on_notice(const guardian::Notice& notice);
+  void on_guardian_death();
+  void on_worker_end(int rank, const guardian::Notice& notice);
+  void on_standby_notice(const guardian::Notice& notice);
+  std::string why_not_started(const guardian::Notice& notice) const;
+  void on_message(int number, const channel::FromWorker& message);
+  void on_standby_message(int number, const channel::FromWorker& message);
+  void on_worker_message(int rank, const channel::FromWorker& message);
+  void on_overdue_timer(const TimerRequest& request);
+  void look_for_stuck_workers();
+  HangInquiry::Hooks hang_hooks();
+  void watch_for_hangs();
+  void wait_for_output(int rank, Stream stream);
+  void listen(int rank, Stream stream);
+  bool read_output(int rank, Stream stream);
+  void drain_output(int rank);
+  void end_output(int rank, Stream stream);
+  void round_may_be_over();
+  void end_round();
+  void close_workers();
+
+  // actions out
+  void carry_out(const agent_action::StartRound& action);
+  void carry_out(const agent_action::ContinueRound& action);
+  void carry_out(const agent_action::StartWorker& action);
+  void carry_out(const agent_action::TakeOver& action);
+  void carry_out(const agent_action::StartStandby& action);
+  void carry_out(const agent_action::DismissStandbys&) { standbys_.dismiss(guardian_); }
+  void carry_out(const agent_action::Tell& action);
+  void carry_out(const agent_action::SendSignal& action);
+  void carry_out(const agent_action::Sweep& action);
+  void carry_out(const agent_action::SetTimer& action);
+  void carry_out(const agent_action::CancelTimer& action);
+  void carry_out(agent_action::Emit& action);
+  void carry_out(const agent_action::Finish& action);
+  // Of a member only.
+  void carry_out(const agent_action::ReportFailure& action) { job_->carry_out(action); }
+  void carry_out(const agent_action::ReportRoundOver& action) { job_->carry_out(action); }
+  void carry_out(const agent_action::ReportSignal& action) { job_->carry_out(action); }
+  void carry_out(const agent_action::ReportSteps& action) { job_->carry_out(action); }
+
+  void join_job(NetworkStart start);
+  std::vector<RankAssignment> ranks_here() const;
+  void take_master_port();
+  int global_rank(int rank) const { return job_ ? job_->release().rank_offset + rank : rank; }
+  void start_worker(const RankAssignment& ranks, int restart_count);
+  void clear_place(int rank, int round, int restart_count);
+  WorkerSettings worker_settings(const RankAssignment& ranks, int restart_count) const;
+  std::optional<int> rank_of(int number) const;
+  WorkerChannel* channel_of(int number) const;
+  Ends output_of(int rank, Stream stream);
+  void add_evidence(Failure& failure) const;
+  void hand_on(const Failure& first) const;
+  void publish(const RunEvent& event);
+  boost::asio::steady_timer& timer(AgentTimer which) { return timers_[static_cast<std::size_t>(which)]; }
+  bool train() const { return plan_.kind == Plan::Kind::kTrain; }
+
+  const Plan& plan_;
+  boost::asio::io_context io_{1};
+  boost::asio::posix::stream_descriptor signals_;
+  ConsoleWriter console_;
+  WorkerOutput output_;
+  std::vector<std::unique_ptr<RunObserver>> observers_;
+  std::array<boost::asio::steady_timer, 5> timers_;
+  boost::asio::steady_timer pipe_timer_;
+  StoreServer store_;
+  AgentState state_;
+  std::vector<std::string> inherited_environment_;
+  std::optional<HeldPort> master_port_;
+  std::string master_addr_;
+  int master_port_number_ = 0;
+  std::vector<WorkerProcess> workers_;   // of the current round, by local rank
+  std::map<int, int> ranks_taken_over_;  // by the number that the worker had as a standby
+  StandbyProcesses standbys_;
+  std::vector<char> chunk_;         // shared by all pipes: one read at a time
+  std::deque<AgentEvent> pending_;  // events that came up while actions were carried out
+  bool feeding_ = false;
+  bool swept_ = false;         // the guardian has said so in this round
+  bool told_to_stop_ = false;  // by a signal: nobody is waited for any more who only reads
+  int rounds_ = 0;             // begun by this agent
+  int restart_count_ = 0;
+  std::optional<FileTimerServer> file_timers_;
+  std::optional<StuckWatch> stuck_;
+  boost::asio::steady_timer stuck_timer_;
+  HangInquiry hang_;
+  std::optional<RunDirectoryWatch> run_directory_;  // where this agent holds its lock
+  std::optional<int> exit_code_;
+  std::unique_ptr<JobLink> job_;  // on many machines
+  // Last: its end waits for the guardian, while everything else still exists.
+  GuardianLink guardian_;
+};
+
+}  // namespace ddprun

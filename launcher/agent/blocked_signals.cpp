@@ -1,0 +1,49 @@
+// Implementation of blocked_signals.hpp.
+#include "launcher/agent/blocked_signals.hpp"
+
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "common/base/error.hpp"
+
+namespace ddprun {
+
+BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
+  sigemptyset(&set_);
+  std::vector<int> ours;
+  for (const int signal : handled) {
+    // Under nohup a lost terminal is not to end the job.
+    struct sigaction current {};
+    if (signal == SIGHUP && ::sigaction(SIGHUP, nullptr, &current) == 0 && current.sa_handler == SIG_IGN) continue;
+    sigaddset(&set_, signal);
+    ours.push_back(signal);
+  }
+  sigaddset(&set_, SIGUSR1);
+  sigaddset(&set_, SIGUSR2);
+  ::sigprocmask(SIG_BLOCK, &set_, &mask_before_);
+  for (const int signal : ours) dispose(signal, SIG_DFL);
+  dispose(SIGPIPE, SIG_IGN);
+  dispose(SIGCHLD, SIG_DFL);
+}
+
+BlockedSignals::~BlockedSignals() {
+  for (const auto& [signal, before] : before_) ::sigaction(signal, &before, nullptr);
+  ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+int BlockedSignals::descriptor() const {
+  const int fd = ::signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) throw InternalError("signalfd failed: " + std::generic_category().message(errno));
+  return fd;
+}
+
+void BlockedSignals::dispose(int signal, void (*disposition)(int)) {
+  struct sigaction action {};
+  action.sa_handler = disposition;
+  struct sigaction before {};
+  if (::sigaction(signal, &action, &before) == 0) before_.try_emplace(signal, before);  // not for KILL and STOP
+}
+
+}  // namespace ddprun

@@ -1,0 +1,39 @@
+// Implementation of run_directory_watch.hpp. What is watched is the removal of anything in the directory: of a directory itself
+// the kernel tells only when nobody is in it any more, and a job's workers are. Nothing is removed there in a job's usual
+// course.
+#include "launcher/agent/run_directory_watch.hpp"
+
+#include <sys/inotify.h>
+
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+
+#include "common/run_directory/run_lock.hpp"
+
+namespace ddprun {
+
+RunDirectoryWatch::RunDirectoryWatch(boost::asio::io_context& io, std::filesystem::path run_dir, int lock_fd,
+                                     std::function<void()> on_removed)
+    : events_(io), run_dir_(std::move(run_dir)), lock_fd_(lock_fd), on_removed_(std::move(on_removed)) {
+  const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  if (fd < 0) return;
+  events_.assign(fd);
+  ::inotify_add_watch(fd, run_dir_.c_str(), IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF);
+  wait();
+}
+
+void RunDirectoryWatch::wait() {
+  events_.async_read_some(boost::asio::buffer(buffer_), [this](const boost::system::error_code& error, std::size_t) {
+    if (error) return;
+    look();
+    if (on_removed_) wait();
+  });
+}
+
+void RunDirectoryWatch::look() {
+  if (!on_removed_ || run_lock_is_in_place(lock_fd_, run_dir_)) return;
+  std::exchange(on_removed_, nullptr)();
+}
+
+}  // namespace ddprun

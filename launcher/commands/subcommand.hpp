@@ -1,0 +1,22 @@
+// The subcommands: validate, report, doctor, token. They count only as the first argument (DECISIONS.md 29); each prints to
+// stdout and returns an exit code, and throws UsageError for wrong arguments. Called by main().
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace ddprun {
+
+// Runs args[0] when it is a subcommand; nothing when it is not.
+std::optional<int> run_subcommand(std::span<const std::string> args);
+
+int validate_config(std::span<const std::string> args);  // TRAIN.json [key.path=value ...]: prints the resolved config
+int show_report(std::span<const std::string> args);      // RUN_DIR [--json]
+int examine_machine(std::span<const std::string> args);  // doctor: what a job on this machine will find
+int show_token(std::span<const std::string> args);       // [--run-dir|--token-file|--new PATH] [--show]
+
+// All of it to stdout; a reader that went away is no error.
+void print(const std::string& text);
+
+}  // namespace ddprun

@@ -1,0 +1,77 @@
+// Implementation of error_file.hpp.
+#include "launcher/events/error_file.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+namespace ddprun {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxMessageBytes = 4 << 10;
+constexpr std::size_t kMaxStackBytes = 64 << 10;
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kLastSecond = 9'000'000'000;  // of a time that fits into nanoseconds
+
+const Json& member_of(const Json& object, const char* key) {
+  static const Json nothing;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return object.is_object() && found != object.end() ? *found : nothing;
+}
+
+// A stack's newest calls are its last lines.
+std::string last_part(const std::string& text, std::size_t bytes) {
+  return text.size() <= bytes ? text : "..." + text.substr(text.size() - bytes);
+}
+
+// Seconds as a number or a text, with a fraction or without.
+void take_timestamp(const Json& value, ErrorFile& file) {
+  double seconds = -1;
+  if (value.is_number()) {
+    seconds = value.get<double>();
+  } else if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    if (std::from_chars(text.data(), text.data() + text.size(), seconds).ec != std::errc{}) return;
+  }
+  if (!(seconds >= 0) || seconds >= static_cast<double>(kLastSecond)) return;
+  const double whole = std::floor(seconds);
+  file.whole_seconds = whole == seconds;
+  file.timestamp_ns = static_cast<std::int64_t>(whole) * kSecond + std::llround((seconds - whole) * 1e9);
+}
+
+}  // namespace
+
+std::optional<ErrorFile> parse_error_file(std::string_view content) {
+  const Json json = Json::parse(content, nullptr, false);
+  const Json& message = member_of(json, "message");
+  ErrorFile file;
+  if (message.is_object()) {
+    const Json& inner = member_of(message, "message");
+    if (!inner.is_string()) return std::nullopt;
+    file.message = inner.get<std::string>().substr(0, kMaxMessageBytes);
+    const Json& extra = member_of(message, "extraInfo");
+    if (member_of(extra, "py_callstack").is_string()) {
+      file.call_stack = last_part(member_of(extra, "py_callstack").get<std::string>(), kMaxStackBytes);
+    }
+    take_timestamp(member_of(extra, "timestamp"), file);
+  } else if (message.is_string()) {
+    file.message = message.get<std::string>().substr(0, kMaxMessageBytes);
+    take_timestamp(member_of(json, "timestamp"), file);
+  } else {
+    return std::nullopt;
+  }
+  return file;
+}
+
+std::int64_t time_of_failure(const ErrorFile& file, std::int64_t ended_ns) {
+  if (!file.timestamp_ns) return ended_ns;
+  std::int64_t time = *file.timestamp_ns;
+  if (file.whole_seconds) time = std::clamp(file.written_ns, time, time + kSecond - 1);
+  return std::min(time, ended_ns);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,240 @@
+// See report_event.hpp.
+#include "launcher/events/event_json.hpp"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "common/base/overloaded.hpp"
+#include "common/base/signal_name.hpp"
+#include "launcher/events/node_notice.hpp"
+
+namespace ddprun {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string line_of(const Json& object) {
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+const char* name_of(channel::Phase phase) {
+  switch (phase) {
+    case channel::Phase::kStarting:
+      return "starting";
+    case channel::Phase::kJoining:
+      return "joining";
+    case channel::Phase::kRunning:
+      return "running";
+    case channel::Phase::kSaving:
+      return "saving";
+    case channel::Phase::kEvaluating:
+      return "evaluating";
+    case channel::Phase::kDone:
+      return "done";
+  }
+  return "unknown";
+}
+
+const char* name_of(channel::ErrorKind kind) {
+  switch (kind) {
+    case channel::ErrorKind::kException:
+      return "exception";
+    case channel::ErrorKind::kUsage:
+      return "usage";
+    case channel::ErrorKind::kOutOfMemory:
+      return "out_of_memory";
+    case channel::ErrorKind::kLostPeer:
+      return "lost_peer";
+    case channel::ErrorKind::kDiverged:
+      return "diverged";
+    case channel::ErrorKind::kCheckpoint:
+      return "checkpoint";
+    case channel::ErrorKind::kCorruptState:
+      return "corrupt_state";
+  }
+  return "unknown";
+}
+
+template <class T>
+void add_if(Json& object, const char* key, const std::optional<T>& value) {
+  if (value) object[key] = *value;
+}
+
+// What a worker said; null for what only the agent cares about (store traffic and the like).
+Json spoken(const channel::FromWorker& message) {
+  return std::visit(
+      Overloaded{
+          [](const channel::Hello& m) {
+            return Json{{"event", "hello"}, {"version", m.version}, {"pid", m.pid}};
+          },
+          [](const channel::PhaseChange& m) {
+            return Json{{"event", "phase"}, {"phase", name_of(m.phase)}, {"step", m.step}, {"epoch", m.epoch}};
+          },
+          [](const channel::Progress& m) {
+            Json object{{"event", "progress"}, {"step", m.step},     {"steps_total", m.steps_total},
+                        {"epoch", m.epoch},    {"epochs", m.epochs}, {"samples", m.samples}};
+            add_if(object, "loss", m.loss);
+            add_if(object, "lr", m.lr);
+            add_if(object, "samples_per_s", m.samples_per_s);
+            return object;
+          },
+          [](const channel::EvalResult& m) {
+            return Json{{"event", "evaluation"}, {"step", m.step},         {"epoch", m.epoch},
+                        {"loss", m.loss},        {"accuracy", m.accuracy}, {"samples", m.samples}};
+          },
+          [](const channel::WorkerError& m) {
+            Json object{
+                {"event", "error"}, {"kind", name_of(m.kind)}, {"message", m.message}, {"fatal", m.fatal}, {"step", m.step}};
+            if (!m.device.empty()) object["device"] = m.device;
+            add_if(object, "bytes_asked", m.bytes_asked);
+            add_if(object, "bytes_free", m.bytes_free);
+            return object;
+          },
+          [](const channel::CheckpointPublished& m) {
+            return Json{{"event", "checkpoint"}, {"step", m.step},     {"path", m.path},
+                        {"pause_s", m.pause_s},  {"save_s", m.save_s}, {"bytes", m.bytes}};
+          },
+          [](const auto&) { return Json(); }},
+      message);
+}
+
+}  // namespace
+
+void add_status(Json& object, const ExitStatus& status) {
+  if (status.signal == 0) {
+    object["exit_code"] = status.code;
+    return;
+  }
+  object["signal"] = status.signal;
+  object["signal_name"] = signal_name(status.signal);
+  if (status.core_dumped) object["core_dumped"] = true;
+}
+
+Json failure_json(const Failure& failure) {
+  Json object{{"rank", failure.rank}, {"pid", failure.pid}, {"cause", ddprun::name_of(failure.cause)}};
+  if (failure.status) add_status(object, *failure.status);
+  if (!failure.message.empty()) object["message"] = failure.message;
+  if (!failure.call_stack.empty()) object["call_stack"] = failure.call_stack;
+  if (!failure.error_file.empty()) object["error_file"] = failure.error_file;
+  if (failure.step >= 0) object["step"] = failure.step;
+  object["time_ns"] = failure.time_ns;
+  if (!failure.host.empty()) object["host"] = failure.host;
+  if (!failure.log_path.empty()) object["log"] = failure.log_path;
+  if (failure.log_line > 0) object["log_line"] = failure.log_line;
+  if (!failure.evidence.empty()) object["evidence"] = failure.evidence;
+  if (!failure.stderr_tail.empty()) object["stderr_tail"] = failure.stderr_tail;
+  return object;
+}
+
+std::string output_json_line(int rank, Stream stream, std::string_view line) {
+  return line_of(
+      Json{{"event", "output"}, {"rank", rank}, {"stream", stream == Stream::kStdout ? "stdout" : "stderr"}, {"line", line}});
+}
+
+std::string event_json_line(const RunEvent& event) {
+  return std::visit(
+      Overloaded{
+          [](const RunStarted& e) {
+            return line_of(Json{{"event", "run_started"}, {"time_ns", e.time_ns}, {"world_size", e.world_size}});
+          },
+          [](const RoundStarted& e) {
+            return line_of(Json{{"event", "round_started"},
+                                {"time_ns", e.time_ns},
+                                {"round", e.round},
+                                {"restart_count", e.restart_count},
+                                {"world_size", e.world_size},
+                                {"group_rank", e.group_rank},
+                                {"nodes", e.nodes},
+                                {"regroup", e.regroup}});
+          },
+          [](const NodesChanged& e) {
+            Json object{
+                {"event", std::string("node_") + notice_word(e.notice.kind)}, {"time_ns", e.time_ns}, {"text", e.notice.text}};
+            if (e.notice.of > 0) {
+              object["count"] = e.notice.count;
+              object["of"] = e.notice.of;
+            }
+            return line_of(object);
+          },
+          [](const CutOff& e) {
+            return line_of(Json{{"event", kCutOff},
+                                {"time_ns", e.time_ns},
+                                {"round", e.round},
+                                {"seconds", e.seconds},
+                                {"message", describe(e)}});
+          },
+          [](const WorkerStarted& e) {
+            return line_of(Json{{"event", "worker_started"},
+                                {"time_ns", e.time_ns},
+                                {"rank", e.rank},
+                                {"local_rank", e.local_rank},
+                                {"pid", e.pid},
+                                {"standby", e.standby}});
+          },
+          [](const WorkerSpoke& e) {
+            Json object = spoken(e.message);
+            if (object.is_null()) return std::string();
+            object["rank"] = e.rank;
+            object["time_ns"] = e.time_ns;
+            return line_of(object);
+          },
+          [](const WorkerEnded& e) {
+            Json object{{"event", "worker_ended"}, {"time_ns", e.time_ns}, {"rank", e.rank}, {"pid", e.pid}};
+            add_status(object, e.status);
+            object["asked_to_stop"] = e.asked_to_stop;
+            return line_of(object);
+          },
+          [](const RoundFailed& e) {
+            Json object{
+                {"event", "round_failed"}, {"time_ns", e.time_ns}, {"round", e.round}, {"first_cause", failure_json(e.first)}};
+            object["consequences"] = Json::array();
+            for (const Failure& failure : e.consequences) object["consequences"].push_back(failure_json(failure));
+            object["decision"] = name_of(e.decision);
+            object["why"] = e.why;
+            return line_of(object);
+          },
+          [](const Regrouped& e) {
+            return line_of(Json{{"event", "regrouped"},
+                                {"time_ns", e.time_ns},
+                                {"round", e.round},
+                                {"step", e.step},
+                                {"kept", e.kept},
+                                {"replaced", e.replaced},
+                                {"by_standby", e.by_standby},
+                                {"seconds", e.seconds}});
+          },
+          [](const RegroupFailed& e) {
+            return line_of(Json{{"event", "regroup_failed"}, {"time_ns", e.time_ns}, {"round", e.round}, {"why", e.why}});
+          },
+          [](const StandbyWaits& e) {
+            return line_of(Json{{"event", "standby_waits"}, {"time_ns", e.time_ns}, {"pid", e.pid}});
+          },
+          [](const StandbyEnded& e) {
+            Json object{{"event", "standby_ended"}, {"time_ns", e.time_ns}, {"pid", e.pid}};
+            if (e.status) add_status(object, *e.status);
+            if (!e.message.empty()) object["message"] = e.message;
+            object["next_in_s"] = e.next_in_s;
+            return line_of(object);
+          },
+          [](const StopRequested& e) {
+            return line_of(Json{{"event", "stop_requested"},
+                                {"time_ns", e.time_ns},
+                                {"signal", e.signal},
+                                {"signal_name", signal_name(e.signal)},
+                                {"second", e.effect != StopRequested::Effect::kStops},
+                                {"kills", e.effect == StopRequested::Effect::kKills}});
+          },
+          [](const RunDirectoryRemoved& e) {
+            return line_of(Json{{"event", "run_directory_removed"}, {"time_ns", e.time_ns}, {"path", e.path}});
+          },
+          [](const RunEnded& e) {
+            return line_of(Json{{"event", "run_ended"},
+                                {"time_ns", e.time_ns},
+                                {"exit_code", e.exit_code},
+                                {"why", e.why},
+                                {"restarts_used", e.restarts_used}});
+          }},
+      event);
+}
+
+}  // namespace ddprun

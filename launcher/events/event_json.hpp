@@ -1,0 +1,28 @@
+// Events as JSON: one object a line for `--json`, and the pieces that report.json is made of. Pure. Bytes that are no UTF-8 are
+// replaced, since JSON has no place for them; log files keep them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "launcher/events/run_event.hpp"
+#include "launcher/events/stream.hpp"
+
+namespace ddprun {
+
+// {"event":"worker_started","rank":1,...} and '\n'.
+std::string event_json_line(const RunEvent& event);
+
+// {"event":"output","rank":1,"stream":"stderr","line":"..."} and '\n'.
+std::string output_json_line(int rank, Stream stream, std::string_view line);
+
+// {"rank","pid","exit_code"|"signal","signal_name","cause","message","call_stack","error_file","step","time_ns","host","log",
+// "log_line","evidence","stderr_tail"}
+nlohmann::ordered_json failure_json(const Failure& failure);
+
+// "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL"; "core_dumped" when it was.
+void add_status(nlohmann::ordered_json& object, const ExitStatus& status);
+
+}  // namespace ddprun

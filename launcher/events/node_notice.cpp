@@ -1,0 +1,61 @@
+// Implementation of console_nodes.hpp.
+#include "launcher/events/node_notice.hpp"
+
+namespace ddprun {
+
+using Kind = rendezvous::Notice::Kind;
+
+std::string notice_line(const rendezvous::Notice& notice) {
+  const std::string here = std::to_string(notice.count) + " of " + std::to_string(notice.of) + " nodes are here";
+  switch (notice.kind) {
+    case Kind::kWaiting:
+      return notice.of == 0 ? notice.text : "waiting " + notice.text + ": " + here;
+    case Kind::kJoined:
+      return "node " + notice.text + " joined; " + here;
+    case Kind::kLost:
+      return "node " + notice.text + "; " + here;
+    case Kind::kSetAside:
+      return "a node was lost too often and is set aside for " + std::to_string(notice.count / 1000) + " s";
+    case Kind::kRefused:
+      return notice.text;
+    case Kind::kReleased:
+      return notice.text + " begins with " + std::to_string(notice.count) + (notice.count == 1 ? " node" : " nodes");
+    case Kind::kRoundOver:
+      return "the round is over: " + notice.text;
+    case Kind::kLeading:
+      return notice.text.starts_with("term ") ? "" : notice.text;
+    case Kind::kLooking:
+      return notice.text;
+    case Kind::kFollowing:
+      return "joined the job";
+  }
+  return "";
+}
+
+const char* notice_word(Kind kind) {
+  switch (kind) {
+    case Kind::kWaiting:
+      return "waiting";
+    case Kind::kJoined:
+      return "joined";
+    case Kind::kLost:
+      return "lost";
+    case Kind::kSetAside:
+      return "set_aside";
+    case Kind::kRefused:
+      return "refused";
+    case Kind::kReleased:
+      return "released";
+    case Kind::kRoundOver:
+      return "round_over";
+    case Kind::kLeading:
+      return "leading";
+    case Kind::kLooking:
+      return "looking";
+    case Kind::kFollowing:
+      return "following";
+  }
+  return "unknown";
+}
+
+}  // namespace ddprun

@@ -1,0 +1,80 @@
+// Names of what happened, as people and the report read them.
+#include "launcher/events/run_event.hpp"
+
+#include <cstdio>
+#include <cstring>
+
+namespace ddprun {
+
+std::string describe(const ExitStatus& status) {
+  if (status.signal == 0) return "exit code " + std::to_string(status.code);
+  std::string text = "signal " + std::to_string(status.signal);
+  if (const char* name = sigabbrev_np(status.signal)) text += std::string(" (SIG") + name + ")";
+  if (status.core_dumped) text += ", core dumped";
+  return text;
+}
+
+std::string describe(const CutOff& event) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f", event.seconds);
+  return "no answer from the coordinator for " + std::string(seconds) +
+         " s: the workers of this node were ended, since the other nodes may have gone on without it";
+}
+
+const char* name_of(RoundFailed::Decision decision) {
+  switch (decision) {
+    case RoundFailed::Decision::kRestart:
+      return "restart";
+    case RoundFailed::Decision::kRegroup:
+      return "regroup";
+    case RoundFailed::Decision::kGiveUp:
+      return "give_up";
+  }
+  return "unknown";
+}
+
+std::string how_it_failed(const Failure& failure) {
+  return failure.status && failure.cause != Cause::kHang ? describe(*failure.status) : failure.message;
+}
+
+const char* name_of(Cause cause) {
+  switch (cause) {
+    case Cause::kExitCode:
+      return "exit_code";
+    case Cause::kSignal:
+      return "signal";
+    case Cause::kException:
+      return "exception";
+    case Cause::kUsage:
+      return "usage";
+    case Cause::kOutOfMemory:
+      return "out_of_memory";
+    case Cause::kLostPeer:
+      return "lost_peer";
+    case Cause::kDiverged:
+      return "diverged";
+    case Cause::kCheckpoint:
+      return "checkpoint";
+    case Cause::kSpawn:
+      return "spawn";
+    case Cause::kStopped:
+      return "stopped";
+    case Cause::kTimerExpired:
+      return "timer_expired";
+    case Cause::kStuck:
+      return "uninterruptible";
+    case Cause::kHostOutOfMemory:
+      return "host_out_of_memory";
+    case Cause::kSuspectedOutOfMemory:
+      return "host_out_of_memory_suspected";
+    case Cause::kHang:
+      return "hang";
+    case Cause::kCorruptState:
+      return "corrupt_state";
+    case Cause::kDevice:
+      return "device";
+  }
+  return "unknown";
+}
+
+}  // namespace ddprun

@@ -1,0 +1,169 @@
+// Implementation of guardian_link.hpp.
+#include "launcher/guardian/guardian_link.hpp"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "common/base/error.hpp"
+#include "launcher/guardian/guardian.hpp"
+#include "launcher/guardian/guardian_sweep.hpp"
+
+namespace ddprun {
+namespace {
+
+[[noreturn]] void fail(const char* what) {
+  throw InternalError(std::string(what) + " failed: " + std::generic_category().message(errno) +
+                      "; ddprun needs it to watch its workers");
+}
+
+}  // namespace
+
+GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report) {
+  GuardianProcess process;
+  rlimit open_files{};
+  ::getrlimit(RLIMIT_NOFILE, &open_files);
+  // Three descriptors a worker: what the administrator allows is for us, workers keep what they would have had.
+  rlimit all{open_files.rlim_max, open_files.rlim_max};
+  if (open_files.rlim_cur < open_files.rlim_max) ::setrlimit(RLIMIT_NOFILE, &all);
+
+  const auto older = guardian::children_of_this_process();
+  process.older_children = {older.begin(), older.end()};
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) fail("prctl(PR_SET_CHILD_SUBREAPER)");
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) fail("socketpair");
+  process.pid = ::fork();
+  if (process.pid < 0) fail("fork");
+  if (process.pid == 0) {
+    ::close(ends[0]);
+    guardian::guardian_main({.socket = ends[1], .lock_fd = lock_fd, .report = report, .open_files = open_files});
+  }
+  ::close(ends[1]);
+  process.socket = ends[0];
+  return process;
+}
+
+GuardianLink::GuardianLink(boost::asio::io_context& io, GuardianProcess process, OnNotice on_notice, OnDeath on_death)
+    : socket_(io, process.socket),
+      process_(std::move(process)),
+      on_notice_(std::move(on_notice)),
+      on_death_(std::move(on_death)) {
+  wait();
+}
+
+void GuardianLink::say_farewell() {
+  if (!socket_.is_open()) return;
+  boost::system::error_code ignored;
+  try {
+    send({.kind = guardian::Request::Kind::kFarewell}, nullptr, 0);
+  } catch (const std::system_error&) {
+    // Then it completes the report, which is complete.
+  }
+  socket_.close(ignored);
+}
+
+GuardianLink::~GuardianLink() {
+  say_farewell();
+  if (abandoned_) return;
+  while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  // Nothing is left unless the guardian itself was killed: then its orphans are ours.
+  guardian::kill_children_until_none_is_left(process_.older_children);
+}
+
+void GuardianLink::spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors) {
+  const int memfd = pack(request);
+  const std::array<int, guardian::kMaxDescriptors> fds{memfd, descriptors.standard_output, descriptors.standard_error,
+                                                       descriptors.channel};
+  try {
+    send({.kind = guardian::Request::Kind::kSpawn, .worker = worker}, fds.data(), descriptors.channel < 0 ? 3 : 4);
+  } catch (...) {
+    ::close(memfd);
+    throw;
+  }
+  ::close(memfd);
+  ++unanswered_spawns_;
+}
+
+void GuardianLink::signal(int worker, int signal) {
+  send({.kind = guardian::Request::Kind::kSignal, .worker = worker, .signal = signal}, nullptr, 0);
+}
+
+void GuardianLink::sweep(bool patient) {
+  send({.kind = guardian::Request::Kind::kSweep, .patient = patient ? 1 : 0}, nullptr, 0);
+}
+
+void GuardianLink::set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline) {
+  const std::int64_t ns =
+      deadline ? std::chrono::duration_cast<std::chrono::nanoseconds>(deadline->time_since_epoch()).count() : 0;
+  send({.kind = guardian::Request::Kind::kDeadline, .deadline_ns = ns}, nullptr, 0);
+}
+
+// Blocks when the guardian is behind; it always reads, so that ends. A dead guardian is not an error here: on_death comes.
+void GuardianLink::send(const guardian::Request& request, const int* fds, int fd_count) {
+  guardian::Request copy = request;
+  iovec part{&copy, sizeof copy};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * guardian::kMaxDescriptors)> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (fd_count > 0) {
+    const auto bytes = sizeof(int) * static_cast<std::size_t>(fd_count);
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(header), fds, bytes);
+  }
+  while (::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL) < 0) {
+    if (errno == EINTR) continue;
+    if (errno == EPIPE || errno == ECONNRESET) return;
+    if (errno == EAGAIN) {  // Asio made it non-blocking
+      pollfd polled{socket_.native_handle(), POLLOUT, 0};
+      ::poll(&polled, 1, -1);
+      continue;
+    }
+    if (errno == ETOOMANYREFS) {  // too many descriptors on their way: the guardian is taking them now
+      ::sched_yield();
+      continue;
+    }
+    throw std::system_error(errno, std::generic_category(), "asking the guardian");
+  }
+}
+
+void GuardianLink::wait() {
+  socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (!error) receive();
+  });
+}
+
+void GuardianLink::receive() {
+  for (;;) {
+    guardian::Notice notice;
+    const ssize_t n = ::recv(socket_.native_handle(), &notice, sizeof notice, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n <= 0) {
+      on_death_();
+      return;
+    }
+    using Kind = guardian::Notice::Kind;
+    if (notice.kind == Kind::kStarted || notice.kind == Kind::kNotStarted) --unanswered_spawns_;
+    nothing_is_left_ = notice.nothing_is_left != 0;
+    on_notice_(notice);
+  }
+  wait();
+}
+
+}  // namespace ddprun

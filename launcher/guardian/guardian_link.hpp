@@ -1,0 +1,68 @@
+// The agent's end of the guardian: starts it, asks it to start, signal and sweep workers, and hands out what it says.
+// launcher/agent/agent.cpp owns one. Closing it makes the guardian end every worker and itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "launcher/guardian/guardian_protocol.hpp"
+#include "launcher/guardian/spawn.hpp"
+
+namespace ddprun {
+
+// The forked guardian before there is an io_context. Fork it first: one thread, few descriptors.
+struct GuardianProcess {
+  pid_t pid = -1;
+  int socket = -1;
+  std::set<pid_t> older_children;  // of this process; not ours to kill
+};
+
+// Makes this process a subreaper and forks the guardian. Throws InternalError.
+GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report);
+
+class GuardianLink {
+ public:
+  using OnNotice = std::function<void(const guardian::Notice&)>;
+  using OnDeath = std::function<void()>;  // at most once; no notice follows
+
+  GuardianLink(boost::asio::io_context& io, GuardianProcess process, OnNotice on_notice, OnDeath on_death);
+  ~GuardianLink();  // says farewell and waits until everything below the guardian, and it itself, is gone
+  GuardianLink(const GuardianLink&) = delete;
+  GuardianLink& operator=(const GuardianLink&) = delete;
+
+  // Throws std::system_error. The descriptors stay the caller's.
+  void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
+  void signal(int worker, int signal);
+  void sweep(bool patient);
+  // The guardian has no child any more, and none was asked for: there is nothing to sweep.
+  bool nothing_is_left() const { return nothing_is_left_ && unanswered_spawns_ == 0; }
+  // The guardian ends, and whatever is below it. Nothing else may be asked of it from then on.
+  void say_farewell();
+  // From then on no worker may run, whatever has become of this agent: stopped, or cut off. Nothing: no such time.
+  void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
+  // Something below the guardian cannot be killed: its end is not waited for. It stays, and ends when that does.
+  void abandon() { abandoned_ = true; }
+
+ private:
+  void send(const guardian::Request& request, const int* fds, int fd_count);
+  void wait();
+  void receive();
+
+  boost::asio::posix::stream_descriptor socket_;
+  GuardianProcess process_;
+  OnNotice on_notice_;
+  OnDeath on_death_;
+  bool abandoned_ = false;
+  int unanswered_spawns_ = 0;
+  bool nothing_is_left_ = false;  // as far as the guardian has said
+};
+
+}  // namespace ddprun

@@ -1,0 +1,46 @@
+// What agent and guardian say to each other: fixed-size records over a SOCK_SEQPACKET socket pair, one record a packet. Both
+// ends are the same program image (fork without exec), so plain structs are safe. A spawn request carries descriptors: memfd,
+// stdout, stderr and, if the worker has one, the channel.
+#pragma once
+
+#include <cstdint>
+
+#include "launcher/events/memory_evidence.hpp"
+
+namespace ddprun::guardian {
+
+struct Request {
+  enum class Kind : std::int32_t {
+    kSpawn,     // answered by kStarted or kNotStarted
+    kSignal,    // `signal` to the worker's process group; no answer
+    kFarewell,  // the agent ends by itself: the report is complete; no answer
+    kDeadline,  // kill everything at deadline_ns, unless another one comes before; no answer
+    kSweep,     // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
+  };
+  Kind kind = Kind::kSignal;
+  std::int32_t worker = 0;
+  std::int32_t signal = 0;
+  std::int32_t patient = 0;
+  std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC; 0: none
+};
+
+struct Notice {
+  enum class Kind : std::int32_t { kStarted, kNotStarted, kExited, kSwept };
+  Kind kind = Kind::kSwept;
+  std::int32_t worker = 0;
+  std::int32_t pid = 0;
+  std::int32_t code = 0;  // kExited
+  std::int32_t signal = 0;
+  std::int32_t core_dumped = 0;
+  std::int32_t error = 0;  // errno of fork, exec or what came before it; 0: the program ran
+  std::int32_t stage = 0;  // SpawnError::Stage
+  // kExited: nor is anything else below the guardian. Then a sweep has nothing to do.
+  std::int32_t nothing_is_left = 0;
+  std::int32_t overdue = 0;  // kExited: killed by the guardian, at the deadline that kDeadline had set
+  std::int64_t time_ns = 0;  // CLOCK_REALTIME
+  MemoryEvidence memory{};   // of a worker that ended badly and was not killed by the agent
+};
+
+inline constexpr int kMaxDescriptors = 4;
+
+}  // namespace ddprun::guardian

@@ -1,0 +1,98 @@
+// Implementation of guardian_sweep.hpp: /proc/self/task/<tid>/children where the kernel has it, a scan of /proc otherwise.
+#include "launcher/guardian/guardian_sweep.hpp"
+
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "launcher/machine/kernel_file.hpp"
+
+namespace ddprun::guardian {
+namespace {
+
+std::optional<std::vector<pid_t>> children_from_list(const std::string& file) {
+  const auto text = read_kernel_file(file.c_str());
+  if (!text) return std::nullopt;
+  std::vector<pid_t> children;
+  const char* at = text->c_str();
+  for (char* end = nullptr;; at = end) {
+    const long pid = std::strtol(at, &end, 10);
+    if (end == at) break;
+    children.push_back(static_cast<pid_t>(pid));
+  }
+  return children;
+}
+
+pid_t parent_of(pid_t pid) {
+  const auto text = read_kernel_file(("/proc/" + std::to_string(pid) + "/stat").c_str());
+  if (!text) return -1;
+  // pid (name, which may hold anything) state ppid ...
+  const std::size_t name_end = text->rfind(')');
+  if (name_end == std::string::npos || text->size() < name_end + 4) return -1;
+  return static_cast<pid_t>(std::strtol(text->c_str() + name_end + 4, nullptr, 10));
+}
+
+std::vector<pid_t> children_from_scan() {
+  std::vector<pid_t> children;
+  DIR* proc = ::opendir("/proc");
+  if (proc == nullptr) return children;
+  while (const dirent* entry = ::readdir(proc)) {
+    pid_t pid = 0;
+    const char* end = entry->d_name + std::strlen(entry->d_name);
+    const auto parsed = std::from_chars(entry->d_name, end, pid);
+    if (parsed.ec == std::errc{} && parsed.ptr == end && parent_of(pid) == ::getpid()) children.push_back(pid);
+  }
+  ::closedir(proc);
+  return children;
+}
+
+}  // namespace
+
+std::vector<pid_t> children_of_this_process() {
+  if (auto children = children_from_list("/proc/thread-self/children")) return std::move(*children);
+  return children_from_scan();
+}
+
+// Each thread has a list of the children that it made.
+std::vector<pid_t> descendants_of(pid_t pid) {
+  std::vector<pid_t> found;
+  for (std::size_t next = 0; next <= found.size(); ++next) {
+    const std::string threads = "/proc/" + std::to_string(next == 0 ? pid : found[next - 1]) + "/task/";
+    DIR* folder = ::opendir(threads.c_str());
+    if (folder == nullptr) continue;
+    while (const dirent* entry = ::readdir(folder)) {
+      if (entry->d_name[0] == '.') continue;
+      const auto children = children_from_list(threads + entry->d_name + "/children");
+      if (children) found.insert(found.end(), children->begin(), children->end());
+    }
+    ::closedir(folder);
+  }
+  return found;
+}
+
+pid_t group_of(pid_t pid) {
+  return ::getpgid(pid);
+}
+
+void kill_children_until_none_is_left(const std::set<pid_t>& spared) {
+  for (;;) {
+    std::vector<pid_t> children = children_of_this_process();
+    std::erase_if(children, [&](pid_t pid) { return spared.contains(pid); });
+    if (children.empty()) return;
+    for (const pid_t pid : children) ::kill(pid, SIGKILL);
+    for (const pid_t pid : children) {
+      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+}
+
+}  // namespace ddprun::guardian

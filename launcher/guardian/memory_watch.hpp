@@ -1,0 +1,52 @@
+// Reads the kernel's counters about a worker that ended (events/memory_evidence.hpp). The guardian does it: it reaps the
+// worker, so it knows first.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "launcher/events/memory_evidence.hpp"
+#include "launcher/machine/cgroup_folders.hpp"
+
+namespace ddprun {
+
+enum class CgroupVersion { kV1, kV2 };
+
+// The killer's count in that cgroup; -1: it has no memory controller or cannot be read.
+std::int64_t oom_kills_in(const std::filesystem::path& folder, CgroupVersion version);
+
+// Counts at one time, and what has been added when a worker ends.
+class MemoryWatch {
+ public:
+  // `proc`: /proc, or a folder like it in tests.
+  MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
+  void begin();  // what is counted from now on belongs to the workers of now
+  // `worker_cgroup`: empty when it has none of its own.
+  MemoryEvidence take(const std::filesystem::path& worker_cgroup, std::int64_t worker_kills_before) const;
+
+ private:
+  struct Counts {
+    std::int64_t job = -1;
+    std::int64_t machine = -1;
+  };
+  Counts count() const;
+  // The tree that has the memory controller here.
+  const std::optional<CgroupFolder>& tree() const;
+  CgroupVersion version() const { return folders_.memory ? CgroupVersion::kV1 : CgroupVersion::kV2; }
+
+  CgroupFolders folders_;
+  std::filesystem::path proc_;
+  Counts before_;
+};
+
+// The kernel's log names this process as one that was killed for memory, later than `since_us` (CLOCK_MONOTONIC). False when
+// the log cannot be read.
+bool kernel_log_names(pid_t pid, std::int64_t since_us);
+// One record of /dev/kmsg: "6,1234,5678901,-;Out of memory: Killed process 4321 (python) total-vm:..."
+bool names_oom_victim(const std::string& record, pid_t pid, std::int64_t since_us);
+
+}  // namespace ddprun

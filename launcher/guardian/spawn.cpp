@@ -1,0 +1,237 @@
+// Implementation of spawn.hpp.
+//
+// Note: vfork. A fork would copy the guardian's page tables and make both copies fault; with vfork a worker is up in a fraction
+// of that time.
+//
+// Note: the order in the child. PR_SET_PDEATHSIG is cleared by nothing that follows, but a parent that died before it was set
+// would never be noticed, hence the look at getppid() after it. Dispositions are reset before the mask, so that a signal that
+// was blocked until here ends the child instead of being lost.
+#include "launcher/guardian/spawn.hpp"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+namespace ddprun {
+namespace {
+
+constexpr int kWorkerOomScore = 500;  // of 1000: the kernel takes a worker before the agent
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+void write_all(int fd, const std::string& bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_errno("writing a worker's arguments and environment to a memfd");
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+// A mask for sched_setaffinity, of any number of CPUs.
+std::vector<unsigned long> mask_of(const std::vector<int>& cpus) {
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask;
+  for (const int cpu : cpus) {
+    const auto bit = static_cast<std::size_t>(cpu);
+    if (mask.size() <= bit / kBits) mask.resize(bit / kBits + 1);
+    mask[bit / kBits] |= 1UL << (bit % kBits);
+  }
+  return mask;
+}
+
+std::string text_of_numbers(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) (text += std::to_string(number)) += ' ';
+  return text;
+}
+
+std::vector<int> numbers_in(std::string_view text) {
+  std::vector<int> numbers;
+  const char *at = text.data(), *end = text.data() + text.size();
+  for (int number = 0; at < end; ++at) {
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc()) throw std::runtime_error("a torn spawn request");
+    numbers.push_back(number);
+    at = stop;
+  }
+  return numbers;
+}
+
+// ---- in the child ----
+
+struct Child {
+  int worker;
+  int error_pipe;
+  pid_t parent;
+  const std::vector<unsigned long>& cpus;
+  [[noreturn]] void give_up(SpawnError::Stage stage) const {
+    const SpawnError error{worker, stage, errno};
+    [[maybe_unused]] const ssize_t n = ::write(error_pipe, &error, sizeof error);
+    ::_exit(127);
+  }
+};
+
+// What the agent's caller ignores stays ignored, as for any program; exec itself drops handlers. Two are the exceptions that
+// Python's subprocess, and so torchrun, makes: programs expect to die of them.
+void reset_signals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::sigaction(signal, &action, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Only raises: lowering needs a capability, and someone may have set a higher one on purpose.
+void raise_oom_score() {
+  const int fd = ::open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+  if (fd < 0) return;
+  char text[16] = {};
+  if (::read(fd, text, sizeof text - 1) > 0 && std::strtol(text, nullptr, 10) < kWorkerOomScore) {
+    const int n = std::snprintf(text, sizeof text, "%d", kWorkerOomScore);
+    [[maybe_unused]] const ssize_t written = ::pwrite(fd, text, static_cast<std::size_t>(n), 0);
+  }
+  ::close(fd);
+}
+
+bool place(int from, int to) {
+  if (from != to) return ::dup2(from, to) == to;
+  return ::fcntl(to, F_SETFD, 0) == 0;
+}
+
+// Puts the descriptors where they belong; first out of the way of 0..3, so that none is overwritten before it is placed.
+bool place_descriptors(SpawnDescriptors fds) {
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0) return false;
+  const auto away = [](int& fd) { return fd < 0 || (fd = ::fcntl(fd, F_DUPFD_CLOEXEC, kWorkerChannelFd + 1)) >= 0; };
+  int input = null;
+  if (!away(input) || !away(fds.standard_output) || !away(fds.standard_error) || !away(fds.channel)) return false;
+  return place(input, STDIN_FILENO) && place(fds.standard_output, STDOUT_FILENO) && place(fds.standard_error, STDERR_FILENO) &&
+         (fds.channel < 0 || place(fds.channel, kWorkerChannelFd));
+}
+
+// CLOEXEC rather than closed: the error pipe is needed until exec.
+void leave_no_other_descriptor(int first) {
+  if (::syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int end = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 65536));
+  for (int fd = first; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+// Runs on the guardian's stack and in its memory until exec: it calls the kernel, changes its own locals and nothing else.
+[[noreturn, gnu::noinline]] void become_worker(const Child& child, char* const* arguments, char* const* environment,
+                                               const SpawnDescriptors& descriptors, const rlimit& open_files) {
+  ::setsid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != child.parent) child.give_up(SpawnError::Stage::kParentGone);
+  if (!place_descriptors(descriptors)) child.give_up(SpawnError::Stage::kDescriptors);
+  leave_no_other_descriptor(descriptors.channel >= 0 ? kWorkerChannelFd + 1 : kWorkerChannelFd);
+  raise_oom_score();
+  // The system call itself: glibc's wrapper wants a cpu_set_t.
+  if (!child.cpus.empty() &&
+      ::syscall(SYS_sched_setaffinity, 0, child.cpus.size() * sizeof(unsigned long), child.cpus.data()) != 0) {
+    child.give_up(SpawnError::Stage::kCpus);
+  }
+  ::setrlimit(RLIMIT_NOFILE, &open_files);
+  reset_signals();
+  ::execve(arguments[0], arguments, environment);
+  child.give_up(SpawnError::Stage::kExec);
+}
+
+}  // namespace
+
+std::string describe(const SpawnError& error, const std::string& program) {
+  const std::string reason = std::generic_category().message(error.error);
+  switch (error.stage) {
+    case SpawnError::Stage::kParentGone:
+      return "the guardian died while '" + program + "' was started";
+    case SpawnError::Stage::kDescriptors:
+      return "cannot set up the descriptors of '" + program + "': " + reason;
+    case SpawnError::Stage::kCpus:
+      return "cannot bind '" + program + "' to its CPUs (--numa-binding): " + reason +
+             "; --dry-run shows them, and they must be among those that this process may use";
+    case SpawnError::Stage::kExec:
+      break;
+  }
+  return "cannot start '" + program + "': " + reason;
+}
+
+int pack(const SpawnRequest& request) {
+  std::string bytes = std::to_string(request.arguments.size()) + '\0' + text_of_numbers(request.cpus) + '\0';
+  std::size_t size = bytes.size();
+  for (const auto* list : {&request.arguments, &request.environment}) {
+    for (const std::string& text : *list) size += text.size() + 1;
+  }
+  bytes.reserve(size);
+  for (const std::string& argument : request.arguments) (bytes += argument) += '\0';
+  for (const std::string& variable : request.environment) (bytes += variable) += '\0';
+  const int fd = ::memfd_create("worker", MFD_CLOEXEC);
+  if (fd < 0) throw_errno("memfd_create");
+  try {
+    write_all(fd, bytes);
+  } catch (...) {
+    ::close(fd);
+    throw;
+  }
+  return fd;
+}
+
+UnpackedRequest unpack(int memfd) {
+  struct stat status {};
+  if (::fstat(memfd, &status) != 0) throw_errno("fstat of a spawn request");
+  UnpackedRequest request;
+  std::vector<char>& bytes = request.bytes;
+  bytes.resize(static_cast<std::size_t>(status.st_size));
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t n = ::pread(memfd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (n <= 0) throw_errno("reading a spawn request");
+    done += static_cast<std::size_t>(n);
+  }
+  std::vector<char*> texts;
+  for (std::size_t begin = 0; begin < bytes.size();) {
+    const void* const end = std::memchr(bytes.data() + begin, '\0', bytes.size() - begin);
+    if (end == nullptr) throw std::runtime_error("a torn spawn request");
+    texts.push_back(bytes.data() + begin);
+    begin = static_cast<std::size_t>(static_cast<const char*>(end) - bytes.data()) + 1;
+  }
+  std::size_t count = 0;
+  if (!texts.empty()) std::from_chars(texts[0], texts[0] + std::strlen(texts[0]), count);
+  if (count == 0 || count + 1 >= texts.size()) throw std::runtime_error("a spawn request without a program");
+  request.cpus = numbers_in(texts[1]);
+  const auto first = texts.begin() + 2;
+  const auto middle = first + static_cast<std::ptrdiff_t>(count);
+  request.arguments.assign(first, middle);
+  request.arguments.push_back(nullptr);
+  request.environment.assign(middle, texts.end());
+  request.environment.push_back(nullptr);
+  return request;
+}
+
+pid_t spawn_worker(int worker, const UnpackedRequest& request, const SpawnDescriptors& descriptors, int error_pipe,
+                   const rlimit& open_files) {
+  const std::vector<unsigned long> cpus = mask_of(request.cpus);
+  const Child child{worker, error_pipe, ::getpid(), cpus};
+  const pid_t pid = ::vfork();
+  if (pid == 0) become_worker(child, request.arguments.data(), request.environment.data(), descriptors, open_files);
+  if (pid < 0) throw_errno("vfork");
+  return pid;
+}
+
+}  // namespace ddprun

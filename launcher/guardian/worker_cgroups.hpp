@@ -1,0 +1,48 @@
+// A cgroup for each worker, where one can be made: below the one that the job was started in, in version 1's memory tree or in
+// version 2. It gives each worker an out-of-memory count of its own and a kill that no fork outruns. The guardian owns it, so
+// that the folders go whatever becomes of the agent. Where none can be made everything here does nothing: process groups, the
+// subreaper and the sweep are enough to leave nothing behind.
+//
+// Note: workers are placed a moment after their start (guardian.cpp). The first move of a process between cgroups waits for
+// every CPU to have passed a quiet point, 10 ms on an idle machine: a job that is over by then should not have paid for it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+
+#include "launcher/machine/cgroup_folders.hpp"
+
+namespace ddprun {
+
+class WorkerCgroups {
+ public:
+  explicit WorkerCgroups(const CgroupFolders& folders);
+
+  // Moves the process and everything below it. False: it stays where it is.
+  bool place(int worker, pid_t pid);
+  // Of a placed worker of this round; empty otherwise.
+  std::filesystem::path folder_of(int worker) const;
+  std::int64_t kills_before(int worker) const;  // its out-of-memory count when it was placed
+  // SIGKILL to everything in any of them.
+  void kill() const;
+  // It has ended; its successor is placed for itself.
+  void forget(int worker) { placed_.erase(worker); }
+  void end_round() { placed_.clear(); }
+  // Removes all folders; call when nothing lives in them.
+  void remove();
+
+ private:
+  bool make_top();
+  std::filesystem::path folder(int worker) const { return top_ / ("worker-" + std::to_string(worker)); }
+
+  std::filesystem::path parent_;  // empty: none can be made
+  bool v2_ = false;
+  std::filesystem::path top_;  // ddprun-<pid>; empty until the first is made
+  std::map<int, std::int64_t> placed_;
+  std::map<int, bool> made_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,97 @@
+// The shell round hang_watch.hpp and hang_verdict.hpp: owns the timer, and when a round seems to hang asks the workers where
+// they are, looks at their processes, has their stacks taken, and says who is to blame. The agent (agent.cpp) tells it what
+// moves, feeds what it finds to the state machine, and ends it with the round.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "launcher/hang/stack_tool.hpp"
+#include "launcher/verdict/hang_verdict.hpp"
+#include "launcher/verdict/hang_watch.hpp"
+
+namespace ddprun {
+
+struct HangSettings {
+  HangLimits limits{};
+  bool channel = false;  // workers can be asked
+  bool python = false;
+};
+
+class HangInquiry {
+ public:
+  struct Subject {
+    int rank = 0;
+    long pid = 0;
+  };
+  struct Hooks {
+    // Nothing is heard of anybody: whether that matters now. It is asked before anything is done.
+    std::function<bool()> matters;
+    std::function<std::vector<Subject>()> subjects;  // the workers that run
+    std::function<void(int rank)> ask;               // sends Where
+    // Output that goes straight to files: its size, to see whether it grows. Only for scripts.
+    std::function<std::uintmax_t()> bytes_in_files;
+    std::function<void(std::vector<HangFinding>)> found;
+  };
+
+  HangInquiry(boost::asio::io_context& io, HangSettings settings, Hooks hooks);
+
+  struct Round {
+    int workers = 0;
+    int rank_offset = 0;  // global rank of the first one here
+    bool many_nodes = false;
+  };
+  void begin_round(const Round& round);
+  void heard(int rank, const channel::FromWorker& message);
+  void printed(int rank);
+  void gone(int rank);
+  void end_round();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void wait_for_deadline();
+  void deadline_may_be_sooner();
+  void on_deadline(Clock::time_point deadline);
+  void inquire();
+  void answers_may_be_in();
+  void judge();
+  void take_stacks();
+  void take_next_stack();
+  void tell();
+  bool moved_since() const;
+  void give_up_inquiry();
+  std::string message_of(const HangVerdict& verdict) const;
+
+  boost::asio::io_context& io_;
+  HangSettings settings_;
+  Hooks hooks_;
+  HangWatch watch_;
+  boost::asio::steady_timer timer_;
+  Round round_;
+  std::uintmax_t bytes_in_files_ = 0;
+  Clock::time_point last_look_{};
+
+  // Of the inquiry that is under way.
+  struct Suspect {
+    Subject subject;
+    HangLook look;
+    std::vector<std::string> stack{};
+  };
+  std::vector<Suspect> suspects_;
+  HangVerdict verdict_;
+  std::string message_;
+  bool asking_ = false;
+  bool second_look_ = false;
+  std::optional<StackTool> tool_;
+  std::vector<std::size_t> stacks_to_take_;  // the last one is next
+  Clock::time_point stacks_until_{};
+  std::unique_ptr<StackRun> stack_run_;
+};
+
+}  // namespace ddprun

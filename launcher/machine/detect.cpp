@@ -1,0 +1,67 @@
+// See detect.hpp: programs, and the Machine made of everything. CPUs are in detect_cpus.cpp, GPUs in detect_gpus.cpp.
+#include "launcher/machine/detect.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include <sys/stat.h>
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_executable(const fs::path& file) {
+  struct stat info {};
+  return ::stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(file.c_str(), X_OK) == 0;
+}
+
+std::optional<fs::path> find_beside_self(std::string_view name) {
+  char self[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
+  if (length <= 0) return std::nullopt;
+  const fs::path candidate = fs::path(std::string(self, static_cast<std::size_t>(length))).parent_path() / name;
+  if (!is_executable(candidate)) return std::nullopt;
+  return candidate;
+}
+
+// Set but empty hides every GPU, so it must not count as unset.
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace
+
+std::optional<fs::path> find_on_path(std::string_view name) {
+  const char* variable = std::getenv("PATH");
+  std::string_view rest = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
+  while (true) {
+    const std::size_t colon = rest.find(':');
+    const std::string_view folder = rest.substr(0, colon);
+    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / name;
+    if (is_executable(candidate)) return fs::absolute(candidate);
+    if (colon == std::string_view::npos) return std::nullopt;
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+Machine this_machine() {
+  // Asked once at most: NVML takes tens of milliseconds to start.
+  const auto devices = std::make_shared<std::optional<std::vector<GpuDevice>>>();
+  const auto gpu_devices = [devices] {
+    if (!*devices) *devices = visible_gpus(find_gpus(), variable("CUDA_VISIBLE_DEVICES"));
+    return **devices;
+  };
+  return {[] { return count_cpus().usable(); },
+          [gpu_devices] { return static_cast<int>(gpu_devices().size()); },
+          find_on_path,
+          find_beside_self,
+          [] { return visible_xpus(count_intel_gpus(), variable("ZE_AFFINITY_MASK")); },
+          gpu_devices,
+          read_topology};
+}
+
+}  // namespace ddprun

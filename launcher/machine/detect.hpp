@@ -1,0 +1,46 @@
+// What this machine has: CPUs this process may use, GPUs its workers will see, programs on PATH. plan.cpp asks through Machine,
+// so tests answer with constants; nothing is looked up that nobody asks for, since a start has to be quick.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/machine/detect_gpus.hpp"
+#include "launcher/machine/topology.hpp"
+
+namespace ddprun {
+
+struct Machine {
+  std::function<int()> cpus;                                                          // at least 1
+  std::function<int()> gpus;                                                          // that a worker will see; 0: none
+  std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;      // an executable of that name on PATH
+  std::function<std::optional<std::filesystem::path>(std::string_view)> beside_self;  // next to the running ddprun
+  std::function<int()> xpus = [] { return 0; };                                       // Intel's GPUs that a worker will see
+  std::function<std::vector<GpuDevice>()> gpu_devices = [] { return std::vector<GpuDevice>(); };  // those that `gpus` counts
+  // CPUs, caches and NUMA nodes, and the nodes of these PCI devices. Throws UsageError when it can't be told.
+  std::function<Topology(const std::vector<std::string>& bus_ids)> topology = read_topology;
+};
+
+Machine this_machine();
+
+// CPUs by affinity, cut by the cgroup quota (v1 and v2, whichever ancestor is tightest).
+struct CpuCount {
+  int affinity = 1;
+  double quota = 0;  // CPUs' worth of time; 0: none
+  int usable() const;
+};
+CpuCount count_cpus();
+
+// The quota in "cpu.max" of cgroup v2 ("200000 100000" -> 2.0); 0 for "max" and anything else. Pure.
+double quota_of_cpu_max(std::string_view text);
+// The same of v1's cpu.cfs_quota_us and cpu.cfs_period_us. Pure.
+double quota_of_cfs(std::string_view quota_us, std::string_view period_us);
+
+// execvp's search: nothing when no executable file of that name is there.
+std::optional<std::filesystem::path> find_on_path(std::string_view name);
+
+}  // namespace ddprun

@@ -1,0 +1,216 @@
+// Implementation of detect_gpus.hpp. NVML's interface is stable C, so the few functions used are declared here and looked up
+// by name: neither its header nor the driver is needed to build.
+#include "launcher/machine/detect_gpus.hpp"
+
+#include <dirent.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+#include <string_view>
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+// ---- NVML ----
+
+using NvmlDevice = void*;
+constexpr int kNvmlSuccess = 0;
+constexpr unsigned kMostSlices = 16;
+
+struct NvmlPci {  // nvmlPciInfo_t of the _v3 call
+  std::array<char, 16> legacy_bus_id;
+  unsigned domain, bus, device, device_id, subsystem_id;
+  std::array<char, 32> bus_id;
+};
+
+class Nvml {
+ public:
+  Nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) return;
+    load("nvmlInit_v2", init_);
+    load("nvmlShutdown", shutdown_);
+    load("nvmlDeviceGetCount_v2", count_);
+    load("nvmlDeviceGetHandleByIndex_v2", by_index_);
+    load("nvmlDeviceGetUUID", uuid_);
+    load("nvmlDeviceGetPciInfo_v3", pci_);
+    load("nvmlDeviceGetMaxMigDeviceCount", most_slices_);
+    load("nvmlDeviceGetMigDeviceHandleByIndex", slice_);
+    started_ = init_ != nullptr && count_ != nullptr && init_() == kNvmlSuccess;
+  }
+  ~Nvml() {
+    if (started_ && shutdown_ != nullptr) shutdown_();
+    if (library_ != nullptr) ::dlclose(library_);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  std::optional<std::vector<GpuDevice>> devices() const {
+    unsigned count = 0;
+    if (!started_ || count_(&count) != kNvmlSuccess) return std::nullopt;
+    std::vector<GpuDevice> found(count);
+    for (unsigned index = 0; index < count; ++index) {
+      NvmlDevice handle = nullptr;
+      if (by_index_ == nullptr || by_index_(index, &handle) != kNvmlSuccess) continue;
+      found[index] = {.uuid = uuid_of(handle), .bus_id = bus_id_of(handle), .slices = slices_of(handle)};
+    }
+    return found;
+  }
+
+ private:
+  template <class Function>
+  void load(const char* name, Function*& function) {
+    function = reinterpret_cast<Function*>(::dlsym(library_, name));
+  }
+
+  std::string uuid_of(NvmlDevice handle) const {
+    std::array<char, 96> text{};
+    if (uuid_ == nullptr || uuid_(handle, text.data(), text.size()) != kNvmlSuccess) return {};
+    return text.data();
+  }
+
+  // As sysfs names it: a domain of four digits where NVML gives eight.
+  std::string bus_id_of(NvmlDevice handle) const {
+    NvmlPci pci{};
+    if (pci_ == nullptr || pci_(handle, &pci) != kNvmlSuccess) return {};
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.0", pci.domain, pci.bus, pci.device);
+    return text.data();
+  }
+
+  std::vector<std::string> slices_of(NvmlDevice handle) const {
+    unsigned most = 0;
+    std::vector<std::string> uuids;
+    if (most_slices_ == nullptr || slice_ == nullptr || most_slices_(handle, &most) != kNvmlSuccess) return uuids;
+    for (unsigned index = 0; index < std::min(most, kMostSlices); ++index) {
+      NvmlDevice slice = nullptr;
+      if (slice_(handle, index, &slice) == kNvmlSuccess) uuids.push_back(uuid_of(slice));
+    }
+    return uuids;
+  }
+
+  void* library_;
+  bool started_ = false;
+  int (*init_)() = nullptr;
+  int (*shutdown_)() = nullptr;
+  int (*count_)(unsigned*) = nullptr;
+  int (*by_index_)(unsigned, NvmlDevice*) = nullptr;
+  int (*uuid_)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*pci_)(NvmlDevice, NvmlPci*) = nullptr;
+  int (*most_slices_)(NvmlDevice, unsigned*) = nullptr;
+  int (*slice_)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
+};
+
+// ---- without NVML ----
+
+bool is_number(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::vector<GpuDevice> gpus_by_device_nodes() {
+  std::vector<GpuDevice> found;
+  if (DIR* dev = ::opendir("/dev")) {
+    while (const dirent* entry = ::readdir(dev)) {
+      const std::string_view name = entry->d_name;
+      if (name.starts_with("nvidia") && is_number(name.substr(6))) found.emplace_back();
+    }
+    ::closedir(dev);
+  }
+  return found;
+}
+
+// ---- CUDA_VISIBLE_DEVICES ----
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+std::vector<std::string_view> entries_of(std::string_view list) {
+  std::vector<std::string_view> entries;
+  while (true) {
+    const std::size_t comma = list.find(',');
+    entries.push_back(trimmed(list.substr(0, comma)));
+    if (comma == std::string_view::npos) return entries;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+bool is_uuid(std::string_view entry) {
+  return entry.starts_with("GPU-") || entry.starts_with("MIG-");
+}
+
+std::optional<GpuDevice> by_index(const std::vector<GpuDevice>& devices, std::string_view entry) {
+  std::size_t index = 0;
+  const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
+  if (error != std::errc() || index >= devices.size()) return std::nullopt;
+  return devices[index];
+}
+
+// The one that begins so, when it is one.
+std::optional<GpuDevice> by_uuid(const std::vector<GpuDevice>& devices, std::string_view entry) {
+  const bool unknown = std::all_of(devices.begin(), devices.end(), [](const GpuDevice& d) { return d.uuid.empty(); });
+  if (unknown) return GpuDevice{.uuid = std::string(entry), .bus_id = {}, .slices = {}};
+  std::vector<GpuDevice> matches;
+  for (const GpuDevice& device : devices) {
+    if (entry.starts_with("GPU-") && device.uuid.starts_with(entry)) matches.push_back(device);
+    for (const std::string& slice : device.slices) {
+      if (slice.starts_with(entry)) matches.push_back({.uuid = slice, .bus_id = device.bus_id, .slices = {}});
+    }
+  }
+  if (matches.size() != 1) return std::nullopt;
+  return matches.front();
+}
+
+}  // namespace
+
+std::vector<GpuDevice> find_gpus() {
+  if (auto devices = Nvml().devices()) return *std::move(devices);
+  return gpus_by_device_nodes();
+}
+
+std::vector<GpuDevice> visible_gpus(const std::vector<GpuDevice>& devices, const std::optional<std::string>& visible) {
+  if (!visible || devices.empty()) return devices;
+  std::vector<GpuDevice> chosen;
+  std::set<std::string> seen;
+  const std::vector<std::string_view> entries = entries_of(*visible);
+  for (const std::string_view entry : entries) {
+    if (is_uuid(entry) != is_uuid(entries.front())) break;
+    const auto device = is_uuid(entry) ? by_uuid(devices, entry) : by_index(devices, entry);
+    if (!device) break;
+    const std::string identity =
+        is_uuid(entry) ? device->uuid : std::string(entry.substr(0, entry.find_first_not_of("0123456789")));
+    if (!seen.insert(identity).second) return {};
+    chosen.push_back(*device);
+  }
+  return chosen;
+}
+
+int count_intel_gpus(const fs::path& drm) {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(drm, error)) {
+    if (!entry.path().filename().string().starts_with("renderD")) continue;
+    const std::string driver = fs::read_symlink(entry.path() / "device" / "driver", error).filename().string();
+    if (driver == "i915" || driver == "xe") ++count;
+  }
+  return count;
+}
+
+int visible_xpus(int devices, const std::optional<std::string>& mask) {
+  if (!mask || mask->empty()) return devices;
+  std::set<int> seen;
+  for (const std::string_view entry : entries_of(*mask)) {
+    int index = 0;
+    const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
+    if (error == std::errc() && index >= 0 && index < devices) seen.insert(index);
+  }
+  return static_cast<int>(seen.size());
+}
+
+}  // namespace ddprun

@@ -1,0 +1,139 @@
+// Implementation of ports.hpp. Dual-stack where there is IPv6, as TCPStore's listener is; plain IPv4 otherwise.
+#include "launcher/machine/ports.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "common/base/error.hpp"
+
+namespace ddprun {
+namespace {
+
+// A bound socket, or -1 with errno set.
+int bound_socket(int port) {
+  const int on = 1;
+  int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0) {
+    const int off = 0;
+    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    address.sin6_port = htons(static_cast<std::uint16_t>(port));
+    if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    const int error = errno;
+    ::close(fd);
+    errno = error;
+    if (error == EADDRINUSE || error == EACCES) return -1;
+  }
+  fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
+int port_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// The abstract socket that says "a ddprun holds this port", or -1 with errno set: EADDRINUSE when one does.
+int name_of_port(int port) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "ddprun/port/" + std::to_string(port);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // after the zero that makes it abstract
+  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return -1;
+}
+
+std::string how_to_take_another() {
+  return "; --master-port takes another one, and --master-port 0 or --standalone a free one";
+}
+
+constexpr int kTries = 64;  // of ports that the kernel picks
+
+}  // namespace
+
+HeldPort HeldPort::any() {
+  for (int i = 0; i < kTries; ++i) {
+    const int fd = bound_socket(0);
+    if (fd < 0) break;
+    const int port = port_of(fd);
+    if (const int name_fd = name_of_port(port); name_fd >= 0) return {fd, name_fd, port};
+    ::close(fd);
+  }
+  const char* advice = errno == EMFILE ? "; raise the limit of descriptors (ulimit -Hn)" : "";
+  throw InternalError("no free TCP port for MASTER_PORT: " + std::generic_category().message(errno) + advice);
+}
+
+HeldPort HeldPort::exactly(int port) {
+  const int fd = bound_socket(port);
+  if (fd < 0) {
+    if (errno == EADDRINUSE) {
+      throw UsageError("master port " + std::to_string(port) + " is in use by another program" + how_to_take_another());
+    }
+    throw UsageError("master port " + std::to_string(port) + " cannot be used: " + std::generic_category().message(errno) +
+                     how_to_take_another());
+  }
+  const int name_fd = name_of_port(port);
+  if (name_fd < 0) {
+    ::close(fd);
+    throw UsageError("master port " + std::to_string(port) + " is held by another ddprun on this machine" +
+                     how_to_take_another());
+  }
+  return {fd, name_fd, port};
+}
+
+HeldPort HeldPort::of(int port, PortNeed need) {
+  if (port == 0) return any();
+  if (need == PortNeed::kExactly) return exactly(port);
+  try {
+    return exactly(port);
+  } catch (const UsageError&) {
+    return any();
+  }
+}
+
+HeldPort::HeldPort(HeldPort&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), name_fd_(std::exchange(other.name_fd_, -1)), port_(other.port_) {}
+
+HeldPort& HeldPort::operator=(HeldPort&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(name_fd_, other.name_fd_);
+  std::swap(port_, other.port_);
+  return *this;
+}
+
+HeldPort::~HeldPort() {
+  if (fd_ >= 0) ::close(fd_);
+  if (name_fd_ >= 0) ::close(name_fd_);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,36 @@
+// A TCP port kept for MASTER_PORT: bound with SO_REUSEADDR but not listening, so that nobody else is given it and rank 0's
+// TCPStore can still bind it (DECISIONS.md 9). launcher/agent/agent.cpp holds one per round.
+//
+// Note: two such sockets can be bound to one port, so that alone would let two jobs believe that it is theirs. Each also takes
+// an abstract Unix socket named after the port; like ports, these names belong to the network namespace and end with their
+// holder.
+#pragma once
+
+namespace ddprun {
+
+// Of MASTER_PORT: one that somebody named is that one or none; a default is given up for a free one when it is taken.
+enum class PortNeed { kExactly, kIfFree };
+
+class HeldPort {
+ public:
+  // A port the kernel picks. Throws InternalError when it has none.
+  static HeldPort any();
+  // That port. Throws UsageError when another program listens on it or another ddprun holds it.
+  static HeldPort exactly(int port);
+  // What a plan asks for; 0 is any.
+  static HeldPort of(int port, PortNeed need);
+
+  HeldPort(HeldPort&& other) noexcept;
+  HeldPort& operator=(HeldPort&& other) noexcept;
+  ~HeldPort();
+
+  int port() const { return port_; }
+
+ private:
+  HeldPort(int fd, int name_fd, int port) : fd_(fd), name_fd_(name_fd), port_(port) {}
+  int fd_ = -1;
+  int name_fd_ = -1;
+  int port_ = 0;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,211 @@
+// Implementation of job_link.hpp: translation, one function a message.
+#include "launcher/network/job_link.hpp"
+
+#include <utility>
+
+#include "common/system/realtime.hpp"
+#include "launcher/machine/own_address.hpp"
+#include "launcher/verdict/job_judge.hpp"
+
+namespace ddprun {
+namespace {
+
+using rendezvous::Notice;
+namespace member_event = rendezvous::member_event;
+namespace member_action = rendezvous::member_action;
+
+std::string to_text(const rendezvous::Address& address) {
+  const bool bare_ipv6 = address.host.find(':') != std::string::npos;
+  return (bare_ipv6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
+}
+
+}  // namespace
+
+JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& plan, Hooks hooks)
+    : plan_(plan),
+      hooks_(std::move(hooks)),
+      token_file_(std::move(start.token_file)),
+      closes_meet_port_(start.shell.closing == rendezvous::NodeShellSettings::MeetPort::kClosesAtRelease),
+      next_port_(HeldPort::any()),
+      store_(io,
+             [this](int rank, const channel::StoreReply& reply) {
+               const auto client = store_clients_.find(rank);
+               if (client != store_clients_.end()) shell_.answer_store(client->second, {store_round_, rank, reply});
+             }),
+      shell_(
+          io, complete(std::move(start.shell)),
+          [this](rendezvous::ShellEvent event) { std::visit([this](auto& one) { handle(std::move(one)); }, event); },
+          [this](const std::string& line) { say(Notice::Kind::kRefused, line); }) {}
+
+// The coordinator knows best how far its own workers have come; on other nodes nobody hears of checkpoints.
+rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings settings) {
+  settings.node.member.master_port = static_cast<std::uint16_t>(next_port_->port());
+  settings.node.coordinator.judge = [this](const rendezvous::FailureReport& first, const rendezvous::Budget& before) {
+    rendezvous::FailureReport report = first;
+    report.newest_checkpoint = std::max(report.newest_checkpoint, newest_checkpoint_);
+    report.resumed_from = std::max(report.resumed_from, resumed_from_);
+    return judge(report, before, {plan_.max_restarts, plan_.refill_by_progress, plan_.restart_rules});
+  };
+  return settings;
+}
+
+void JobLink::begin() {
+  if (shell_.leads_first()) {
+    say(Notice::Kind::kLeading, how_to_join());
+  } else {
+    const RendezvousPlan& meeting = plan_.rendezvous;
+    const std::string host = meeting.host.empty() ? "127.0.0.1" : meeting.host;
+    say(Notice::Kind::kLooking,
+        "looking for the job '" + plan_.run_id + "' at " + to_text({host, static_cast<std::uint16_t>(meeting.port)}));
+  }
+  shell_.begin();
+}
+
+std::string JobLink::how_to_join() const {
+  const RendezvousPlan& meeting = plan_.rendezvous;
+  const std::string nodes = meeting.min_nodes == meeting.max_nodes
+                                ? std::to_string(meeting.max_nodes)
+                                : std::to_string(meeting.min_nodes) + " to " + std::to_string(meeting.max_nodes);
+  std::string text = "this node coordinates the job '" + plan_.run_id + "' of " + nodes +
+                     " nodes. On each of the others run the same command, or:\n    ddprun join " +
+                     to_text(shell_.meeting_point());
+  if (token_file_.empty()) return text + "    (with the same DDPRUN_TOKEN)";
+  return text + " --token-file FILE    (FILE: a copy of " + token_file_ + ")";
+}
+
+// ---- from the workers here ----
+
+void JobLink::carry_out(const agent_action::ReportFailure& action) {
+  rendezvous::FailureReport report = report_of(action.failure, action.record);
+  report.others_stay = action.others_stay;
+  shell_.local(member_event::WorkersFailed{std::move(report)});
+}
+
+void JobLink::carry_out(const agent_action::ReportRoundOver& action) {
+  using How = agent_action::ReportRoundOver::How;
+  hooks_.set_deadline(std::nullopt);
+  if (!next_port_) next_port_ = HeldPort::any();
+  const auto port = static_cast<std::uint16_t>(next_port_->port());
+  if (action.how == How::kDone) {
+    shell_.local(member_event::WorkersDone{port});
+  } else {
+    shell_.local(member_event::WorkersEnded{action.how == How::kSaved, port, action.leaves_with});
+  }
+}
+
+void JobLink::carry_out(const agent_action::ReportSignal& action) {
+  shell_.local(member_event::StopRequested{action.signal});
+}
+
+void JobLink::carry_out(const agent_action::ReportSteps& action) {
+  shell_.local(member_event::StepsStarted{action.started});
+}
+
+void JobLink::ask_store(int local_rank, const channel::StoreRequest& request) {
+  shell_.local(member_event::AskStore{release_.rank_offset + local_rank, request});
+}
+
+// ---- from the nodes ----
+
+void JobLink::handle(rendezvous::CannotJoin&& event) {
+  hooks_.feed(agent_event::JobEnded{event.exit_code, std::move(event.why)});
+}
+
+void JobLink::handle(rendezvous::NobodyThere&& event) {
+  say(Notice::Kind::kWaiting, event.why + ". Still trying");
+}
+
+void JobLink::handle(member_action::StartWorkers&& event) {
+  release_ = std::move(event.release);
+  resumed_from_ = newest_checkpoint_;
+  granted(event.until);
+  hooks_.feed(agent_event::RoundReleased{.round = static_cast<int>(release_.id.round),
+                                         .restart_count = release_.budget.restart_count,
+                                         .rank_offset = release_.rank_offset,
+                                         .world_size = release_.world_size,
+                                         .group_rank = release_.group_rank,
+                                         .nodes = release_.nodes});
+}
+
+void JobLink::handle(member_action::ExtendGrant&& event) {
+  granted(event.until);
+}
+
+void JobLink::granted(rendezvous::Time until) {
+  answered_ = std::chrono::steady_clock::now();
+  granted_until_ = until;
+  hooks_.set_deadline(until);
+}
+
+void JobLink::handle(member_action::StopWorkers&& event) {
+  using Reason = member_action::StopWorkers::Reason;
+  agent_event::StopOrdered order{
+      .at_once = event.at_once, .why = std::move(event.why), .failure = {}, .unanswered_s = {}, .hold = event.hold};
+  if (event.failure) order.failure = failure_of(*event.failure);
+  if (event.reason == Reason::kCoordinatorLost && event.at_once) {
+    order.unanswered_s = unanswered_s();
+  } else if (event.reason != Reason::kWorkerFailure) {
+    say(Notice::Kind::kRoundOver, order.why);
+  }
+  hooks_.feed(std::move(order));
+}
+
+void JobLink::handle(member_action::DismissHeld&& event) {
+  hooks_.feed(agent_event::HeldDismissed{std::move(event.why)});
+}
+
+void JobLink::handle(member_action::StopAndSave&& event) {
+  hooks_.feed(agent_event::SaveOrdered{event.signal});
+}
+
+void JobLink::handle(member_action::StopAt&& event) {
+  hooks_.feed(agent_event::StepAgreed{event.step});
+}
+
+void JobLink::handle(member_action::AnswerStore&& event) {
+  hooks_.answer_worker(event.rank - release_.rank_offset, event.reply);
+}
+
+void JobLink::handle(member_action::Say&& event) {
+  // What a member says is said by StopWorkers already.
+  if (event.notice.kind == Notice::Kind::kRoundOver) return;
+  if (event.notice.kind == Notice::Kind::kReleased && closes_meet_port_) shell_.close_meet_port();
+  hooks_.publish(NodesChanged{std::move(event.notice), realtime_ns()});
+}
+
+// Keys of another round are nobody's any more, and its waiters are gone.
+void JobLink::handle(rendezvous::node_action::ServeStore&& event) {
+  if (event.ask.round != store_round_) {
+    store_.clear();
+    store_clients_.clear();
+    store_round_ = event.ask.round;
+  }
+  store_clients_[event.ask.rank] = event.link;
+  store_.handle(event.ask.rank, event.ask.request);
+}
+
+void JobLink::handle(rendezvous::node_action::Finish&& event) {
+  hooks_.feed(agent_event::JobEnded{event.exit_code, std::move(event.why)});
+}
+
+void JobLink::say(Notice::Kind kind, std::string text) {
+  hooks_.publish(NodesChanged{Notice{.kind = kind, .text = std::move(text)}, realtime_ns()});
+}
+
+// ---- the round's master ----
+
+// As the coordinator named it, unless that means every node itself: then it is where this node found the coordinator.
+std::string JobLink::master_address() const {
+  const std::string& named = release_.master.host;
+  const std::string& leader = shell_.leader_address();
+  if (release_.group_rank == 0 || leader.empty() || is_loopback(leader) || !is_loopback(named)) return named;
+  return leader;
+}
+
+std::optional<HeldPort> JobLink::hold_master_port() {
+  if (release_.group_rank != 0) return std::nullopt;
+  if (next_port_ && next_port_->port() == release_.master.port) return std::exchange(next_port_, std::nullopt);
+  return HeldPort::exactly(release_.master.port);
+}
+
+}  // namespace ddprun

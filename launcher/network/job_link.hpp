@@ -1,0 +1,88 @@
+// How one node's agent takes part in a job on many machines: between AgentState (what the workers here do) and NodeShell (what
+// the nodes agree on). launcher/agent/agent.cpp makes one when there is more than one machine, and hands it the actions of a
+// member. It also serves the workers' store when this node coordinates, and holds the port that the next round may use as
+// MASTER_PORT.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "launcher/decide/agent_state.hpp"
+#include "launcher/machine/ports.hpp"
+#include "launcher/network/network_start.hpp"
+#include "launcher/workers/store_server.hpp"
+
+namespace ddprun {
+
+class JobLink {
+ public:
+  struct Hooks {
+    std::function<void(const AgentEvent&)> feed;
+    std::function<void(const RunEvent&)> publish;
+    // No worker may run past it; the guardian sees to that.
+    std::function<void(std::optional<rendezvous::Time>)> set_deadline;
+    std::function<void(int local_rank, const channel::StoreReply&)> answer_worker;
+  };
+
+  // Opens the ports. Throws UsageError, InternalError.
+  JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& plan, Hooks hooks);
+
+  void begin();
+  void carry_out(const agent_action::ReportFailure& action);
+  void carry_out(const agent_action::ReportRoundOver& action);
+  void carry_out(const agent_action::ReportSignal& action);
+  void carry_out(const agent_action::ReportSteps& action);
+  void ask_store(int local_rank, const channel::StoreRequest& request);
+  void note_checkpoint(std::int64_t step) { newest_checkpoint_ = std::max(newest_checkpoint_, step); }
+
+  // ---- of the round that was released ----
+  const rendezvous::Release& release() const { return release_; }
+  std::string master_address() const;
+  // MASTER_PORT, held when rank 0 is here.
+  std::optional<HeldPort> hold_master_port();
+  // This node's address as the others see it; may be empty.
+  const std::string& own_address() const { return shell_.own_address(); }
+  // How long the coordinator had not answered when the time was over that it had granted the workers.
+  double unanswered_s() const { return std::max(0.0, std::chrono::duration<double>(granted_until_ - answered_).count()); }
+
+ private:
+  void handle(rendezvous::CannotJoin&& event);
+  void handle(rendezvous::NobodyThere&& event);
+  void handle(rendezvous::member_action::StartWorkers&& event);
+  void handle(rendezvous::member_action::ExtendGrant&& event);
+  void handle(rendezvous::member_action::StopWorkers&& event);
+  void handle(rendezvous::member_action::DismissHeld&& event);
+  void handle(rendezvous::member_action::StopAndSave&& event);
+  void handle(rendezvous::member_action::StopAt&& event);
+  void handle(rendezvous::member_action::AnswerStore&& event);
+  void handle(rendezvous::member_action::Say&& event);
+  void handle(rendezvous::node_action::ServeStore&& event);
+  void handle(rendezvous::node_action::Finish&& event);
+  void say(rendezvous::Notice::Kind kind, std::string text);
+  void granted(rendezvous::Time until);
+  std::string how_to_join() const;
+  rendezvous::NodeShellSettings complete(rendezvous::NodeShellSettings settings);
+
+  const Plan& plan_;
+  Hooks hooks_;
+  std::string token_file_;
+  bool closes_meet_port_;
+  std::optional<HeldPort> next_port_;  // offered for the next round
+  StoreServer store_;
+  std::map<int, rendezvous::LinkId> store_clients_;  // by global rank
+  rendezvous::RoundId store_round_{};
+  rendezvous::Release release_;
+  rendezvous::Time answered_{};  // when the newest grant came
+  rendezvous::Time granted_until_{};
+  std::int64_t newest_checkpoint_ = -1;
+  std::int64_t resumed_from_ = -1;
+  rendezvous::NodeShell shell_;
+};
+
+}  // namespace ddprun

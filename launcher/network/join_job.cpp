@@ -1,0 +1,234 @@
+// Implementation of join_job.hpp.
+#include "launcher/network/join_job.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include "common/base/error.hpp"
+#include "common/config/parse_config.hpp"
+#include "common/system/atomic_file.hpp"
+#include "launcher/machine/own_address.hpp"
+#include "launcher/options/options_table.hpp"
+#include "launcher/options/parse_number.hpp"
+#include "rendezvous/identity/token.hpp"
+#include "rendezvous/shell/node_shell.hpp"
+#include "rendezvous/transport/transport.hpp"
+#include "rendezvous/wire/codec.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr const char* kJoinUsage = "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]";
+constexpr const char* kJoinHelp =
+    "Takes part in the job that is coordinated at HOST:PORT, which that node's console shows. The program, its arguments and\n"
+    "options come from there; the token must be the same (ddprun token).\n"
+    "Options of this node: --token-file, --local-addr, --nproc-per-node, --run-dir, --role, --json, -q, -v.\n";
+constexpr int kFormat = 1;
+constexpr milliseconds kAttempt{4000};
+constexpr milliseconds kPatience{600'000};
+
+// Of the coordinator's options, those that are about that node only.
+constexpr std::array<std::string_view, 17> kOfOneNode{
+    "node-rank",     "local-addr",       "token-file", "run-dir",    "json",         "quiet",
+    "verbose",       "dry-run",          "help",       "version",    "fresh",        "log-dir",
+    "torchrun-help", "print-completion", "role",       "standalone", "rdzv-endpoint"};
+
+void say(const std::string& text) {
+  const std::string line = "ddprun: " + text + "\n";
+  [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+struct Endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+Endpoint parse_endpoint(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const auto port = colon == std::string::npos ? std::nullopt : parse_whole(std::string_view(text).substr(colon + 1));
+  std::string host = text.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (!port || *port < 1 || *port > 65535 || host.empty()) {
+    throw UsageError("join: expected HOST:PORT, as the coordinator's console shows it, but got '" + text + "'; " + kJoinUsage);
+  }
+  return {host, static_cast<std::uint16_t>(*port)};
+}
+
+[[noreturn]] void give_up(const ConnectFailure& failure) {
+  if (failure.kind == ConnectFailure::Kind::kWrongToken) throw TokenError(failure.message);
+  if (failure.kind == ConnectFailure::Kind::kBadLocalAddress) throw UsageError(failure.message);
+  throw Error(ExitCode::kPeersMissing, failure.message);
+}
+
+// One answer, and the connection ends.
+std::string ask(const Endpoint& endpoint, const Token& token, const std::string& local_address) {
+  const auto begin = std::chrono::steady_clock::now();
+  bool told = false;
+  for (;;) {
+    boost::asio::io_context io(1);
+    TransportLimits limits;
+    limits.frame_bytes = rendezvous::kMaxFrameBytes;
+    Transport transport(io,
+                        {.token = token.text(),
+                         .run_id = rendezvous::kJoinRunId,
+                         .protocol_version = static_cast<std::uint8_t>(rendezvous::kProtocolVersion),
+                         .instance = new_instance_id()},
+                        limits);
+    ConnectOptions options;
+    options.host = endpoint.host;
+    options.port = endpoint.port;
+    options.local_address = local_address;
+    options.patience = options.attempt = kAttempt;
+    ConnectResult result;
+    std::string answer;
+    boost::asio::co_spawn(io, transport.connect(std::move(options)),
+                          [&](const std::exception_ptr& error, const ConnectResult& connected) {
+                            if (error) std::rethrow_exception(error);
+                            result = connected;
+                            if (!result.connection) return;
+                            Connection::Handlers handlers;
+                            handlers.on_frame = [&](std::string_view frame) {
+                              answer = frame;
+                              result.connection->finish();
+                            };
+                            handlers.on_closed = [&](const Closed&) { io.stop(); };
+                            result.connection->start(std::move(handlers));
+                          });
+    io.run();
+    if (!answer.empty()) return answer;
+    using Kind = ConnectFailure::Kind;
+    if (result.connection) {
+      result.failure = {Kind::kLost, "the agent at " + endpoint.host + " ended before it had said what to run"};
+    }
+    const bool may_come = result.failure.kind == Kind::kRefused || result.failure.kind == Kind::kUnreachable ||
+                          result.failure.kind == Kind::kLost;
+    if (!may_come || std::chrono::steady_clock::now() - begin > kPatience) give_up(result.failure);
+    if (!std::exchange(told, true)) say(result.failure.message + ". Still trying");
+  }
+}
+
+std::vector<std::string> shared_options(const Settings& settings) {
+  std::vector<std::string> words;
+  for (const OptionSpec& option : option_table()) {
+    if (!settings.given(option.name) || std::find(kOfOneNode.begin(), kOfOneNode.end(), option.name) != kOfOneNode.end())
+      continue;
+    const Setting& setting = *settings.find(option.name);
+    if (option.kind == OptionSpec::Kind::kValue) {
+      words.push_back("--" + std::string(option.name) + "=" + setting.value);
+    } else if (setting.value != "0") {
+      words.push_back("--" + std::string(option.name));
+    }
+  }
+  return words;
+}
+
+fs::path keep_config(const std::string& text) {
+  std::string name = (fs::temp_directory_path() / "ddprun-join-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    throw UsageError("cannot make a folder in " + fs::temp_directory_path().string() + ": " + std::strerror(errno) +
+                     "; TMPDIR names another place");
+  }
+  write_file_atomically(fs::path(name) / "config.json", text);
+  return name;
+}
+
+std::string shown(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+}  // namespace
+
+std::string job_text(const Arguments& arguments, const Plan& plan, const fs::path& cwd) {
+  Json json{{"format", kFormat},
+            {"run_id", plan.run_id},
+            {"options", shared_options(arguments.settings)},
+            {"positional", arguments.positional},
+            {"folder", cwd.string()},
+            {"run_dir", plan.run_dir.string()}};
+  if (plan.config) json["config"] = to_json_text(*plan.config);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+JoinedJob fetch_job(std::span<const std::string> args, const Environment& environment) {
+  std::vector<std::string> words(args.begin(), args.end());
+  if (!words.empty() && !words.front().starts_with("-")) std::rotate(words.begin(), words.begin() + 1, words.end());
+  const Arguments own = parse_arguments(words, environment);
+  if (own.settings.flag("help")) throw UsageError(std::string(kJoinUsage) + "\n" + kJoinHelp);
+  if (own.positional.size() != 1) throw UsageError(kJoinUsage);
+  const Endpoint endpoint = parse_endpoint(own.positional.front());
+
+  const std::string local = own.settings.text("local-addr");
+  FoundToken found = find_token({.token_file = own.settings.text("token-file"),
+                                 .variable = take_token_variable(),
+                                 .run_dir = own.settings.text("run-dir"),
+                                 .user_file = token_file_of_user(),
+                                 .node = TokenSources::Node::kOther});
+  const std::string answer = ask(endpoint, found.token, local.empty() ? local : numeric_address(local));
+
+  JoinedJob job{.arguments = own,
+                .run_id = {},
+                .host = endpoint.host,
+                .port = endpoint.port,
+                .token = {},
+                .folder = {},
+                .config_folder = {}};
+  try {
+    const Json json = Json::parse(answer);
+    if (json.at("format") != kFormat)
+      throw UsageError("the job at " + own.positional.front() + " is of another version of ddprun");
+    job.run_id = json.at("run_id").get<std::string>();
+    job.folder = json.at("folder").get<std::string>();
+    std::vector<std::string> options = json.at("options").get<std::vector<std::string>>();
+    std::vector<std::string> positional = json.at("positional").get<std::vector<std::string>>();
+    say("joining the job '" + job.run_id + "'; the node at " + own.positional.front() +
+        " has this one run: " + shown(positional));
+    if (json.contains("config")) {
+      job.config_folder = keep_config(json.at("config").get<std::string>());
+      positional = {(job.config_folder / "config.json").string()};
+    }
+    if (const auto run_dir = json.at("run_dir").get<std::string>(); !run_dir.empty()) options.push_back("--run-dir=" + run_dir);
+    // This node's own come last and win.
+    for (const OptionSpec& option : option_table()) {
+      if (!own.settings.given(option.name) || option.name == "token-file") continue;
+      const Setting& setting = *own.settings.find(option.name);
+      if (option.kind == OptionSpec::Kind::kValue) {
+        options.push_back("--" + std::string(option.name) + "=" + setting.value);
+      } else {
+        for (int i = std::atoi(setting.value.c_str()); i > 0; --i) options.push_back("--" + std::string(option.name));
+      }
+    }
+    options.insert(options.end(), positional.begin(), positional.end());
+    job.arguments = parse_arguments(options, [](std::string_view) { return std::optional<std::string>(); });
+  } catch (const Json::exception&) {
+    throw UsageError("what the node at " + own.positional.front() +
+                     " says of its job cannot be read: install the same ddprun on both");
+  }
+  job.token = std::string(found.token.text());
+  return job;
+}
+
+void follow(Plan& plan, const JoinedJob& job) {
+  plan.rendezvous.joins = true;
+  plan.rendezvous.host = job.host;
+  plan.rendezvous.port = job.port;
+  plan.rendezvous.node_rank.reset();
+  plan.rendezvous.is_host = false;
+  plan.run_id = job.run_id;
+  plan.token_file.clear();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,191 @@
+// See options.hpp. CLI11 does what it is good at: it takes options apart, counts flags and lets the last repeat win;
+// options_normalise.cpp has made argv plain before.
+#include "launcher/options/options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <set>
+
+#include "common/base/error.hpp"
+#include "launcher/options/options_normalise.hpp"
+#include "launcher/options/options_table.hpp"
+#include "launcher/options/parse_number.hpp"
+
+namespace ddprun {
+namespace {
+
+using Kind = OptionSpec::Kind;
+
+// Each once.
+std::set<const OptionSpec*> options_in(std::span<const std::string> normalised) {
+  std::set<const OptionSpec*> found;
+  for (const std::string_view word : normalised) {
+    constexpr std::size_t kDashes = 2;
+    if (const OptionSpec* option = find_option(word.substr(kDashes, word.find('=') - kDashes))) found.insert(option);
+  }
+  return found;
+}
+
+std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std::string> options) {
+  CLI::App app;
+  app.set_help_flag();  // --help is an option like the others
+  std::map<std::string, std::string, std::less<>> given;
+  // Only what was given: the names are known to be right, and to tell CLI11 of all options took a third of all instructions of
+  // a start.
+  for (const OptionSpec* option : options_in(options)) {
+    const std::string name(option->name);
+    if (option->kind == Kind::kValue) {
+      app.add_option_function<std::string>("--" + name, [&given, name](const std::string& value) { given[name] = value; })
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    } else {
+      app.add_flag_function("--" + name, [&given, name](std::int64_t count) { given[name] = std::to_string(count); });
+    }
+  }
+  // Name and value as words of their own, since CLI11 takes "--name=" for a missing value. It wants the words last first.
+  std::vector<std::string> words;
+  for (const auto& option : options) {
+    const std::size_t equals = option.find('=');
+    words.push_back(option.substr(0, equals));
+    if (equals != std::string::npos) words.push_back(option.substr(equals + 1));
+  }
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  return given;
+}
+
+// Print a text and end; a variable must not do that to every start.
+constexpr std::array<std::string_view, 4> kOnlyOnTheCommandLine{"help", "version", "torchrun-help", "print-completion"};
+
+std::string joined(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
+  }
+  return text;
+}
+
+// Flags in the environment are numbers, as torchrun reads them: PET_STANDALONE=0 is off, =yes is an error.
+void check_type(const OptionSpec& option, const Setting& setting) {
+  using Type = OptionSpec::Type;
+  if (option.kind != Kind::kValue) {
+    const auto number = parse_whole(setting.value);
+    if (!number || *number < 0) refuse(option.name, setting, "0 or 1");
+    return;
+  }
+  if (option.type == Type::kText) return;
+  const std::vector<std::string_view> words = words_of(option);
+  if (std::find(words.begin(), words.end(), setting.value) != words.end()) return;
+  // A number that is too large is refused with the option's range by whoever reads it.
+  const std::string or_words = words.empty() ? "" : ", or " + joined(words);
+  if (option.type == Type::kWhole && !reads_as_number<std::int64_t>(setting.value))
+    refuse(option.name, setting, "a whole number" + or_words);
+  if (option.type == Type::kDecimal && !reads_as_number<double>(setting.value))
+    refuse(option.name, setting, "a number" + or_words);
+  if (option.type == Type::kWord) refuse(option.name, setting, joined(words));
+}
+
+std::optional<Setting> from_environment(const OptionSpec& option, const Environment& environment) {
+  std::vector<std::string> variables{variable_name("DDPRUN_", option.name), variable_name("PET_", option.name)};
+  if (!option.other_variable.empty()) variables.emplace_back(option.other_variable);
+  for (const std::string& variable : variables) {
+    if (auto value = environment(variable)) return Setting{*value, "environment " + variable};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](std::string_view name) -> std::optional<std::string> {
+    const char* value = std::getenv(std::string(name).c_str());
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return std::string(value);
+  };
+}
+
+void refuse(std::string_view option, const Setting& setting, const std::string& expected) {
+  throw UsageError("--" + std::string(option) + ": expected " + expected + ", but got '" + setting.value + "' (" +
+                   setting.source + ")");
+}
+
+Settings::Settings(std::span<const std::string> normalised_options, const Environment& environment) {
+  const auto flags = parse_flags(normalised_options);
+  for (const OptionSpec& option : option_table()) {
+    const std::string name(option.name);
+    std::optional<Setting> setting;
+    if (const auto flag = flags.find(name); flag != flags.end()) {
+      setting = Setting{flag->second, "flag --" + name};
+    } else if (std::find(kOnlyOnTheCommandLine.begin(), kOnlyOnTheCommandLine.end(), option.name) ==
+               kOnlyOnTheCommandLine.end()) {
+      setting = from_environment(option, environment);
+    }
+    if (setting) {
+      check_type(option, *setting);
+      values_[name] = *setting;
+    } else if (!option.default_text.empty()) {
+      values_[name] = {std::string(option.default_text), "default"};
+    }
+  }
+}
+
+const Setting* Settings::find(std::string_view name) const {
+  const auto it = values_.find(name);
+  return it == values_.end() ? nullptr : &it->second;
+}
+
+bool Settings::given(std::string_view name) const {
+  const Setting* setting = find(name);
+  return setting != nullptr && setting->source != "default";
+}
+
+void Settings::adopt(std::string_view name, Setting setting) {
+  const OptionSpec* const option = find_option(name);
+  if (option == nullptr) throw InternalError("there is no option --" + std::string(name));
+  check_type(*option, setting);
+  values_.insert_or_assign(std::string(name), std::move(setting));
+}
+
+std::string Settings::text(std::string_view name) const {
+  const Setting* setting = find(name);
+  return setting == nullptr ? std::string() : setting->value;
+}
+
+bool Settings::flag(std::string_view name) const {
+  const Setting* setting = find(name);
+  return setting != nullptr && parse_whole(setting->value).value_or(0) != 0;
+}
+
+std::int64_t Settings::integer(std::string_view name, std::int64_t min, std::int64_t max) const {
+  const Setting* setting = find(name);
+  if (setting == nullptr) throw InternalError("option --" + std::string(name) + " has neither value nor default");
+  const auto number = parse_whole(setting->value);
+  if (!number || *number < min || *number > max) {
+    refuse(name, *setting, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return *number;
+}
+
+double Settings::number(std::string_view name, double min, double max) const {
+  const Setting* setting = find(name);
+  if (setting == nullptr) throw InternalError("option --" + std::string(name) + " has neither value nor default");
+  const auto number = parse_decimal(setting->value);
+  if (!number || *number < min || *number > max) {
+    char range[64];
+    std::snprintf(range, sizeof range, "a number from %g to %g", min, max);
+    refuse(name, *setting, range);
+  }
+  return *number;
+}
+
+Arguments parse_arguments(std::span<const std::string> args, const Environment& environment) {
+  NormalisedArguments normalised = normalise(args);
+  return {Settings(normalised.options, environment), std::move(normalised.positional), CalledAs::kDdprun, {}, {}};
+}
+
+}  // namespace ddprun

@@ -1,0 +1,122 @@
+// See options_normalise.hpp.
+#include "launcher/options/options_normalise.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "common/base/error.hpp"
+#include "common/base/suggest.hpp"
+#include "launcher/options/options_table.hpp"
+#include "launcher/options/options_torchrun.hpp"
+
+namespace ddprun {
+namespace {
+
+std::string with_dashes(std::string_view name) {
+  std::string result(name);
+  std::replace(result.begin(), result.end(), '_', '-');
+  return result;
+}
+
+const OptionSpec& find_or_throw(std::string_view typed) {
+  const std::string name = with_dashes(typed);
+  if (const OptionSpec* exact = find_option(name)) return *exact;
+
+  // A prefix that means one of torchrun's options goes on meaning it, whatever options ddprun has beside them.
+  std::vector<const OptionSpec*> matches, of_torchrun;
+  for (const OptionSpec& option : option_table()) {
+    if (name.empty() || !option.name.starts_with(name)) continue;
+    matches.push_back(&option);
+    if (is_torchrun_option(option.name)) of_torchrun.push_back(&option);
+  }
+  if (of_torchrun.size() == 1) return *of_torchrun.front();
+  if (matches.size() == 1) return *matches.front();
+  if (matches.size() > 1) {
+    std::string list;
+    for (const OptionSpec* match : matches) list += (list.empty() ? "--" : ", --") + std::string(match->name);
+    throw UsageError("option --" + std::string(typed) + " is ambiguous: it could be " + list);
+  }
+  std::vector<std::string_view> names;
+  for (const OptionSpec& option : option_table()) names.push_back(option.name);
+  const std::string near = nearest(name, names);
+  throw UsageError("unknown option --" + std::string(typed) +
+                   (near.empty() ? "; ddprun --help lists the options" : ". Did you mean --" + near + "?"));
+}
+
+// A word that cannot be meant as a value: "--json", "-v", but not "-", "-1", "-.5" or "- of rank 0".
+bool looks_like_option(std::string_view word) {
+  if (word.size() < 2 || word[0] != '-') return false;
+  const char second = word[1];
+  if (second == '.' || (second >= '0' && second <= '9')) return false;
+  const std::string_view name = word.substr(0, word.find('='));
+  return word.find(' ') == std::string_view::npos ||
+         (name.starts_with("--") && find_option(with_dashes(name.substr(2))) != nullptr);
+}
+
+// The value of args[i], which stands alone; moves i on to it.
+std::string next_value(std::span<const std::string> args, std::size_t& i, const OptionSpec& option) {
+  if (i + 1 == args.size() || looks_like_option(args[i + 1])) {
+    throw UsageError("--" + std::string(option.name) + " needs a value (" + std::string(option.value_name) + ")" +
+                     (i + 1 == args.size() ? ", but the command line ends there" : ", but '" + args[i + 1] + "' follows"));
+  }
+  return args[++i];
+}
+
+// "-m", "-vv", "-t3", "-t=3", "-mt3" and "-t 3": after a letter that takes a value, the rest of the word is the value.
+void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<std::string>& options) {
+  const std::string_view word = args[i];
+  for (std::size_t at = 1; at < word.size(); ++at) {
+    const OptionSpec* option = find_option(word[at]);
+    if (option == nullptr) {
+      throw UsageError("unknown option -" + std::string(1, word[at]) + (word.size() > 2 ? " in " + std::string(word) : "") +
+                       "; ddprun --help lists the options");
+    }
+    const std::string name = "--" + std::string(option->name);
+    if (option->kind != OptionSpec::Kind::kValue) {
+      options.push_back(name);
+      continue;
+    }
+    std::string_view rest = word.substr(at + 1);
+    if (rest.starts_with('=')) rest.remove_prefix(1);
+    options.push_back(name + "=" + (at + 1 < word.size() ? std::string(rest) : next_value(args, i, *option)));
+    return;
+  }
+}
+
+}  // namespace
+
+NormalisedArguments normalise(std::span<const std::string> args) {
+  NormalisedArguments result;
+  std::size_t i = 0;
+  for (; i < args.size(); ++i) {
+    const std::string_view word = args[i];
+    if (word == "--") {
+      ++i;
+      break;
+    }
+    if (word.size() < 2 || word[0] != '-') break;
+    if (word[1] != '-') {
+      add_letters(args, i, result.options);
+      continue;
+    }
+
+    const std::size_t equals = word.find('=');
+    const OptionSpec& option = find_or_throw(word.substr(2, equals == std::string_view::npos ? equals : equals - 2));
+    const std::string name = "--" + std::string(option.name);
+    if (option.kind != OptionSpec::Kind::kValue) {
+      if (equals != std::string_view::npos)
+        throw UsageError(name + " takes no value, but was given '" + std::string(word.substr(equals + 1)) + "'");
+      result.options.push_back(name);
+      continue;
+    }
+    if (equals != std::string_view::npos) {
+      result.options.push_back(name + std::string(word.substr(equals)));
+      continue;
+    }
+    result.options.push_back(name + "=" + next_value(args, i, option));
+  }
+  result.positional.assign(args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
+  return result;
+}
+
+}  // namespace ddprun

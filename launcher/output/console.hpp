@@ -1,0 +1,82 @@
+// What a person (or with --json a program) sees of a run: start, progress, evaluations, failures with their evidence, the end.
+// An observer of the agent's events, made by main(). Workers' own lines go past it (worker_output.hpp) to the same
+// ConsoleWriter.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/events/progress.hpp"
+#include "launcher/events/run_event.hpp"
+#include "launcher/output/console_writer.hpp"
+#include "launcher/plan/plan.hpp"
+
+namespace ddprun {
+
+struct ConsoleFacts {
+  std::vector<std::string> opening;  // lines to say at the start: resumed from, renamed to
+  std::filesystem::path report;      // named when the run fails; may be empty
+};
+
+class Console : public RunObserver {
+ public:
+  Console(const Plan& plan, ConsoleFacts facts, ConsoleWriter& writer);
+  void on(const RunEvent& event) override;
+
+ private:
+  void see(const RunStarted& event);
+  void see(const RoundStarted& event);
+  void say_nodes(const RoundStarted& event);
+  void see(const NodesChanged& event);
+  void see(const WorkerStarted& event);
+  void see(const WorkerSpoke& event);
+  void see(const WorkerEnded& event);
+  void see(const RoundFailed& event);
+  void see(const Regrouped& event);
+  void see(const RegroupFailed& event);
+  void see(const StandbyWaits& event);
+  void see(const StandbyEnded& event);
+  void see(const StopRequested& event);
+  void see(const RunDirectoryRemoved& event);
+  void see(const CutOff& event);
+  void see(const RunEnded& event);
+
+  void hear(int rank, const channel::Progress& message, std::int64_t time_ns);
+  void hear(int rank, const channel::EvalResult& message);
+  void hear(int rank, const channel::WorkerError& message);
+  void hear(int rank, const channel::CheckpointPublished& message);
+  void hear(int rank, const channel::PhaseChange& message);
+
+  bool train() const { return plan_.kind == Plan::Kind::kTrain; }
+  void say(int verbosity,
+           const std::string& text);       // on stdout for a train.json, on stderr for a script, whose stdout is its own
+  void complain(const std::string& text);  // always, on stderr
+  void tell_failure(const Failure& failure);
+  void tell_where_it_stands();
+  void tell_script_failure(const RoundFailed& event);
+  bool sees_stderr_of(int local_rank) const;  // on this console
+  bool sees_all_stderr() const;
+
+  const Plan& plan_;
+  ConsoleFacts facts_;
+  ConsoleWriter& writer_;
+  bool bar_ = false;
+  ProgressMeter meter_;
+  std::map<int, std::int64_t> pids_;     // of this round
+  std::map<int, std::int64_t> left_;     // rank -> when it ended well without being asked to, in this round
+  std::map<std::string, int> failures_;  // "rank 1: hang" -> rounds that failed so first
+  std::string newest_checkpoint_;        // of this invocation
+  int workers_here_ = 0;
+  int workers_of_job_ = 0;   // as they were told last
+  std::string last_notice_;  // said once, however often it comes
+  std::int64_t started_ns_ = 0;
+  std::int64_t drawn_ns_ = 0;  // last bar or plain progress line
+  std::int64_t steps_ = 0;
+  std::int64_t epochs_ = 0;
+  std::int64_t steps_total_ = 0;
+  std::optional<channel::EvalResult> evaluation_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,342 @@
+// See console_writer.hpp.
+#include "launcher/output/console_writer.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include <vector>
+
+namespace ddprun {
+namespace {
+
+constexpr std::string_view kEraseLine = "\r\x1b[K";
+constexpr int kPatienceMs = 2000;
+
+bool same_file(int a, int b) {
+  struct stat left {
+  }, right{};
+  return ::fstat(a, &left) == 0 && ::fstat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
+}
+
+}  // namespace
+
+// One stream. Regular files and devices without readiness (/dev/null) are written at once; pipes, sockets and terminals as they
+// are ready.
+class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::Sink> {
+ public:
+  Sink(boost::asio::io_context& io, int fd) : descriptor_(io) {
+    struct stat info {};
+    if (::fstat(fd, &info) != 0) return;  // closed before we began
+    terminal_ = S_ISCHR(info.st_mode) && ::isatty(fd) == 1;
+    if (!terminal_ && !S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
+      direct_fd_ = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+      if (direct_fd_ >= 0) state_ = State::kDirect;
+      return;
+    }
+    if (!S_ISSOCK(info.st_mode)) {
+      own_description_ = true;
+      const std::string path = "/proc/self/fd/" + std::to_string(fd);
+      const int own = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+      if (own >= 0 && same_file(own, fd)) {
+        attach(own);
+        return;
+      }
+      if (own >= 0) ::close(own);
+      own_description_ = false;
+    }
+    const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy >= 0) attach(copy);
+  }
+
+  ~Sink() {
+    if (direct_fd_ >= 0) ::close(direct_fd_);
+  }
+
+  bool terminal() const { return terminal_; }
+  int fd() const { return direct_fd_ >= 0 ? direct_fd_ : waiting_fd_; }
+  std::uint64_t dropped() const { return dropped_total_; }
+  bool idle() const { return pending() == 0; }
+
+  // `extra`: bytes that may go beyond the limit.
+  void append(std::string_view text, std::size_t extra = 0) {
+    if (state_ == State::kClosed || text.empty()) return;
+    std::string head;
+    if (bar_shown_) {
+      head = kEraseLine;
+      bar_shown_ = false;
+    }
+    if (open_source_ != kNobody) head += '\n';
+    if (!room_for(head.size() + text.size(), extra)) {
+      const auto count = static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
+      dropped_ += count;
+      dropped_total_ += count;
+      return;
+    }
+    open_source_ = kNobody;
+    push(head, text);
+  }
+
+  bool part(int source, std::string_view anew, std::string_view more, bool ends) {
+    if (state_ == State::kClosed) return true;  // silently
+    const bool continues = open_source_ == source;
+    std::string head;
+    if (bar_shown_) head = kEraseLine;
+    if (!continues && open_source_ != kNobody) head += '\n';
+    const std::string_view text = continues ? more : anew;
+    if (!room_for(head.size() + text.size())) {
+      ++dropped_;
+      ++dropped_total_;
+      return false;
+    }
+    bar_shown_ = false;
+    open_source_ = ends ? kNobody : source;
+    push(head, text);
+    return true;
+  }
+
+  void set_bar(std::string_view text) {
+    if (state_ != State::kWaiting || !terminal_ || !idle() || open_source_ != kNobody || (text.empty() && !bar_shown_)) return;
+    bar_shown_ = !text.empty();
+    push(kEraseLine, text);
+  }
+
+  void drain() {
+    while (state_ == State::kWaiting && pending() > 0) {
+      pollfd ready{waiting_fd_, POLLOUT, 0};
+      const int count = ::poll(&ready, 1, kPatienceMs);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return;
+      write_some();
+    }
+  }
+
+  void close() {
+    boost::system::error_code ignored;
+    descriptor_.close(ignored);
+    state_ = State::kClosed;
+  }
+
+  std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : pending(); }
+  void set_limit(std::size_t bytes) { limit_ = bytes; }
+  // What became of text that somebody was to have: a reader that left (EPIPE, EIO of a terminal) has no need of it.
+  int lost_to() const { return lost_to_ == EPIPE || lost_to_ == EIO ? 0 : lost_to_; }
+
+  void when_at_most(std::size_t bytes, std::function<void()> act) {
+    if (waiting_bytes() <= bytes) return act();
+    waiters_.push_back({bytes, std::move(act)});
+  }
+  void forget_waiters() { waiters_.clear(); }
+
+ private:
+  enum class State { kClosed, kDirect, kWaiting };
+  static constexpr int kNobody = -1;
+
+  void attach(int fd) {
+    boost::system::error_code error;
+    descriptor_.assign(fd, error);
+    if (error) {
+      ::close(fd);
+      return;
+    }
+    waiting_fd_ = fd;
+    state_ = State::kWaiting;
+  }
+
+  std::size_t pending() const { return buffer_.size() - written_; }
+  bool room_for(std::size_t bytes, std::size_t extra = 0) const {
+    return pending() == 0 || pending() + bytes <= limit_ + extra;
+  }
+
+  void call_waiters() {
+    for (std::size_t i = 0; i < waiters_.size();) {
+      if (waiting_bytes() > waiters_[i].bytes) {
+        ++i;
+        continue;
+      }
+      const std::function<void()> act = std::move(waiters_[i].act);
+      waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+      act();  // may add others, behind
+    }
+  }
+
+  void push(std::string_view head, std::string_view text) {
+    if (written_ > 0 && (written_ == buffer_.size() || written_ >= kQueueBytes / 2)) {
+      buffer_.erase(0, written_);
+      written_ = 0;
+    }
+    buffer_.append(head).append(text);
+    if (state_ == State::kDirect) {
+      write_directly();
+    } else if (!waiting_) {
+      write_some();
+      wait();
+    }
+  }
+
+  // A regular file: a full disk loses the text, nothing else.
+  void write_directly() {
+    while (pending() > 0) {
+      const ssize_t count = ::write(direct_fd_, buffer_.data() + written_, pending());
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) {
+        lost_to_ = count < 0 ? errno : ENOSPC;
+        break;
+      }
+      written_ += static_cast<std::size_t>(count);
+    }
+    buffer_.clear();
+    written_ = 0;
+  }
+
+  void write_some() {
+    while (state_ == State::kWaiting && pending() > 0) {
+      std::size_t bytes = pending();
+      if (!own_description_) {  // see the Note in console_writer.hpp
+        pollfd ready{waiting_fd_, POLLOUT, 0};
+        if (::poll(&ready, 1, 0) <= 0) return;
+        bytes = std::min<std::size_t>(bytes, terminal_ ? 256 : 4096);
+      }
+      const ssize_t count = ::write(waiting_fd_, buffer_.data() + written_, bytes);
+      if (count > 0) {
+        written_ += static_cast<std::size_t>(count);
+        continue;
+      }
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      lost_to_ = errno;
+      close();  // EPIPE, EIO: nobody reads any more
+      buffer_.clear();
+      written_ = 0;
+      return;
+    }
+    if (pending() > 0 || state_ != State::kWaiting) return;
+    buffer_.clear();
+    written_ = 0;
+    if (dropped_ > 0) {
+      const std::string notice = "ddprun: " + std::to_string(dropped_) + (dropped_ == 1 ? " line was" : " lines were") +
+                                 " not shown here: the console is slower than the output\n";
+      dropped_ = 0;
+      buffer_ = notice;
+      write_some();
+    }
+  }
+
+  void wait() {
+    if (waiting_ || state_ != State::kWaiting || pending() == 0) return;
+    waiting_ = true;
+    descriptor_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                           [weak = weak_from_this()](const boost::system::error_code& error) {
+                             const auto self = weak.lock();
+                             if (!self || error) return;
+                             self->waiting_ = false;
+                             self->write_some();
+                             self->wait();
+                             self->call_waiters();
+                           });
+  }
+
+  boost::asio::posix::stream_descriptor descriptor_;
+  State state_ = State::kClosed;
+  int direct_fd_ = -1;
+  int waiting_fd_ = -1;  // owned by descriptor_
+  bool own_description_ = false;
+  bool terminal_ = false;
+  bool waiting_ = false;
+  bool bar_shown_ = false;
+  struct Waiter {
+    std::size_t bytes;
+    std::function<void()> act;
+  };
+  std::vector<Waiter> waiters_;
+  std::size_t limit_ = kQueueBytes;
+  int open_source_ = kNobody;  // whose unfinished line the console's last line is
+  std::string buffer_;
+  std::size_t written_ = 0;
+  std::uint64_t dropped_ = 0;  // since the last notice
+  std::uint64_t dropped_total_ = 0;
+  int lost_to_ = 0;  // errno of a write that failed
+};
+
+ConsoleWriter::ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int stderr_fd)
+    : stdout_(std::make_shared<Sink>(io, stdout_fd)),
+      stderr_(same_file(stdout_fd, stderr_fd) ? stdout_ : std::make_shared<Sink>(io, stderr_fd)) {}
+
+ConsoleWriter::~ConsoleWriter() {
+  stdout_->forget_waiters();
+  stderr_->forget_waiters();
+  set_bar("");
+  stdout_->drain();
+  if (const int error = stdout_->lost_to(); error != 0 && stderr_ != stdout_) {
+    line(Stream::kStderr, std::string("ddprun: standard output could not be written to its end: ") + std::strerror(error) +
+                              "; what is missing there is in the logs and the report, if there are any");
+  }
+  stderr_->drain();
+  stdout_->close();
+  stderr_->close();
+}
+
+void ConsoleWriter::set_rules(const OutputRules& rules) {
+  rules_ = rules;
+  // Readers that wait for the console stop at half a queue and bring at most one more line, of up to 1 MiB.
+  const std::size_t limit = rules.may_drop ? kQueueBytes : 3 * kQueueBytes;
+  stdout_->set_limit(limit);
+  stderr_->set_limit(limit);
+}
+
+bool ConsoleWriter::is_behind(Stream stream) const {
+  return sink(stream).waiting_bytes() > kQueueBytes / 2;
+}
+
+void ConsoleWriter::when_at_most(Stream stream, std::size_t bytes, std::function<void()> act) {
+  sink(stream).when_at_most(bytes, std::move(act));
+}
+
+bool ConsoleWriter::is_terminal(Stream stream) const {
+  return sink(stream).terminal();
+}
+
+bool ConsoleWriter::colours(Stream stream) const {
+  const char* no_color = std::getenv("NO_COLOR");
+  return is_terminal(stream) && (no_color == nullptr || *no_color == '\0');
+}
+
+int ConsoleWriter::columns() const {
+  winsize size{};
+  const Sink& terminal = stderr_->terminal() ? *stderr_ : *stdout_;
+  if (terminal.terminal() && ::ioctl(terminal.fd(), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
+
+void ConsoleWriter::lines(Stream stream, std::string_view text) {
+  sink(stream).append(text);
+}
+
+void ConsoleWriter::line(Stream stream, std::string_view text) {
+  std::string whole(text);
+  whole += '\n';
+  sink(stream).append(whole, kQueueBytes);
+}
+
+bool ConsoleWriter::part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends) {
+  return sink(stream).part(source, anew, more, ends);
+}
+
+void ConsoleWriter::set_bar(std::string_view text) {
+  (stderr_->terminal() ? stderr_ : stdout_)->set_bar(text);
+}
+
+std::uint64_t ConsoleWriter::dropped_lines() const {
+  return stdout_->dropped() + (stderr_ == stdout_ ? 0 : stderr_->dropped());
+}
+
+}  // namespace ddprun

@@ -1,0 +1,52 @@
+// The last lines of a stream: at most 20 of at most 1 KiB, as the report and the console show them of a failed worker's stderr.
+// Pure; worker_output.cpp feeds one as output comes, worker_output_files.cpp one from a file's end.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/output/line_splitter.hpp"
+
+namespace ddprun {
+
+class LastLines {
+ public:
+  static constexpr std::size_t kLines = 20;
+  static constexpr std::size_t kLineBytes = 1024;
+
+  // A whole line, or what is left of one after add_part(); without '\n'.
+  void add(std::string_view line) {
+    lines_.push_back(with_head(line));
+    if (lines_.size() > kLines) lines_.pop_front();
+    head_.clear();
+  }
+  // The head of a line whose end has not come.
+  void add_part(std::string_view text) {
+    if (head_.size() < kLineBytes) head_ += text.substr(0, kLineBytes);
+  }
+  void clear() { *this = {}; }
+
+  // `unfinished`: what has come of the line after them.
+  std::vector<std::string> lines(std::string_view unfinished = {}) const {
+    std::vector<std::string> lines(lines_.begin(), lines_.end());
+    if (!head_.empty() || !unfinished.empty()) lines.push_back(with_head(unfinished));
+    if (lines.size() > kLines) lines.erase(lines.begin());
+    return lines;
+  }
+
+ private:
+  std::string with_head(std::string_view text) const {
+    std::string whole = head_;
+    whole += text.substr(0, kLineBytes);
+    if (whole.size() > kLineBytes) whole.resize(kLineBytes);
+    return std::string(visible_part(whole));
+  }
+
+  std::deque<std::string> lines_;
+  std::string head_;
+};
+
+}  // namespace ddprun

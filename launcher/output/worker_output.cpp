@@ -1,0 +1,395 @@
+// See worker_output.hpp. Bytes take up to four ways: whole into the log file, as lines to the console, teed lines into the
+// filtered copy, and stderr's last lines into memory.
+#include "launcher/output/worker_output.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "common/system/host_name.hpp"
+#include "launcher/events/event_json.hpp"
+#include "launcher/output/console_writer.hpp"
+#include "launcher/output/last_lines.hpp"
+#include "launcher/output/line_splitter.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Shown = OutputRoute::Shown;
+
+constexpr auto kUnfinishedFor = std::chrono::milliseconds(100);
+constexpr std::array<int, 6> kColours{36, 32, 35, 33, 34, 96};
+
+template <class Do>
+void for_each_line(std::string_view text, Do act) {
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    act(text.substr(0, end));
+    if (end == std::string_view::npos) return;
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+struct WorkerOutput::Impl {
+  struct Source {
+    int worker = 0;  // on this node
+    Stream stream = Stream::kStdout;
+    OutputRoute route;
+    // Of this round.
+    RankAssignment who;
+    std::string prefix;  // without colour
+    fs::path folder;
+    LineSplitter splitter;
+    LineSplitter copied;  // lines for the filtered copy
+    int log_fd = -1;
+    bool by_itself = false;  // the worker writes to its file
+    // Where the head of the current line is, when it was taken before its end came.
+    enum class Head { kNone, kShown, kLost } head = Head::kNone;
+    Clock::time_point waiting_since;
+    LastLines tail;  // stderr only
+
+    int id() const { return 2 * worker + (stream == Stream::kStderr ? 1 : 0); }
+    bool prefixed() const { return route.shown == Shown::kPrefixed; }
+  };
+
+  Impl(boost::asio::io_context& io, ConsoleWriter& writer, WorkerOutputSettings chosen)
+      : timer(io), console(writer), settings(std::move(chosen)), sources(static_cast<std::size_t>(2 * settings.workers)) {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      Source& s = sources[i];
+      s.worker = static_cast<int>(i / 2);
+      s.stream = i % 2 == 0 ? Stream::kStdout : Stream::kStderr;
+      s.route = settings.script ? route_of(*settings.script, settings.kept, s.worker, s.stream)
+                                : OutputRoute{.shown = Shown::kPrefixed, .file = true};
+    }
+  }
+
+  ~Impl() { close_logs(); }
+
+  Source& source(int worker, Stream stream) {
+    return sources.at(2 * static_cast<std::size_t>(worker) + (stream == Stream::kStderr ? 1 : 0));
+  }
+
+  FilteredCopy& copy(Stream stream) { return copies[stream == Stream::kStdout ? 0 : 1]; }
+
+  // ---- files ----
+
+  void name(Source& s, const std::vector<RankAssignment>& ranks) const {
+    const auto place = static_cast<std::size_t>(s.worker);
+    s.who = place < ranks.size() ? ranks[place] : RankAssignment{.rank = s.worker, .local_rank = s.worker};
+    s.prefix = settings.script ? line_prefix(settings.script->prefix_template, s.who, host_name())
+                               : "[rank " + std::to_string(s.who.rank) + "] ";
+  }
+
+  // Of a worker that is about to start. `folder` is the round's, empty without files.
+  void renew(Source& s, const OutputRound& starting, const fs::path& folder) const {
+    name(s, starting.ranks);
+    s.folder = folder.empty() ? fs::path() : worker_folder(folder, settings.layout, s.who.rank, s.who.local_rank);
+    s.splitter = {};
+    s.copied = {};
+    s.by_itself = false;
+    s.head = Source::Head::kNone;
+    s.tail.clear();
+  }
+
+  void close_logs() {
+    for (Source& s : sources) close_log(s);
+    for (FilteredCopy& each : copies) each.close();
+  }
+
+  static void close_log(Source& s) {
+    if (s.log_fd >= 0) ::close(s.log_fd);
+    s.log_fd = -1;
+  }
+
+  void complain(const fs::path& file, int error) {
+    if (complained || error == 0) return;
+    complained = true;
+    console.line(Stream::kStderr, "ddprun: the logs are incomplete from here on: " + file.string() + ": " +
+                                      std::strerror(error) + ". The job goes on.");
+  }
+
+  void open_logs() {
+    if (const int error = make_folder(round)) return complain(round, error);
+    if (!settings.script || settings.kept == KeptFiles::kNone) return;
+    const auto open_copy = [&](Stream stream, const char* name, const std::vector<std::string>& filters) {
+      if (!filters.empty()) complain(round / name, copy(stream).open(round / name, filters));
+    };
+    open_copy(Stream::kStdout, "filtered_stdout.log", settings.script->stdout_filters);
+    open_copy(Stream::kStderr, "filtered_stderr.log", settings.script->stderr_filters);
+  }
+
+  void open_logs_of(int worker) {
+    if (settings.log_root.empty()) return;
+    const fs::path& folder = source(worker, Stream::kStdout).folder;
+    if (const int error = make_folder(folder)) return complain(folder, error);
+    if (repeated) ::unlink((folder / "error.json").c_str());
+    for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+      Source& s = source(worker, stream);
+      if (!s.route.file) continue;
+      const fs::path file = folder / log_name(stream);
+      s.log_fd = open_log(file);
+      if (s.log_fd < 0) complain(file, errno);
+    }
+  }
+
+  void log(Source& s, std::string_view data) {
+    if (s.log_fd < 0) return;
+    if (const int error = write_log(s.log_fd, data)) complain(s.folder, error);
+  }
+
+  void copy_filtered(Source& s, std::string_view data) {
+    s.copied.feed(data, [&](std::string_view lines) { complain(s.folder, copy(s.stream).add(lines, s.prefix)); });
+    if (s.copied.too_long()) complain(s.folder, copy(s.stream).add(s.copied.take_rest() + "\n", s.prefix));
+  }
+
+  // ---- the console ----
+
+  std::string shown_prefix(const Source& s) const {
+    if (!s.prefixed()) return {};
+    if (!console.colours(s.stream)) return s.prefix;
+    const std::string colour = std::to_string(kColours[static_cast<std::size_t>(s.who.rank) % kColours.size()]);
+    return "\x1b[" + colour + "m" + s.prefix + "\x1b[0m";
+  }
+
+  bool shown(const Source& s) const {
+    return s.route.shown != Shown::kNo && (s.stream == Stream::kStderr || console.rules().show_stdout);
+  }
+
+  // Whole lines, each with its '\n'.
+  void whole_lines(Source& s, std::string_view text) {
+    if (s.stream == Stream::kStderr) for_each_line(text, [&](std::string_view line) { s.tail.add(line); });
+    if (!shown(s)) return;
+    if (console.rules().json) {
+      std::string objects;
+      for_each_line(text, [&](std::string_view line) { objects += output_json_line(s.who.rank, s.stream, line); });
+      return console.lines(Stream::kStdout, objects);
+    }
+    if (s.head != Source::Head::kNone) {
+      const std::size_t end = text.find('\n') + 1;
+      if (s.head == Source::Head::kShown) show_part(s, text.substr(0, end - 1), true);
+      s.head = Source::Head::kNone;
+      text.remove_prefix(end);
+    }
+    if (text.empty()) return;
+    if (!s.prefixed()) return console.lines(s.stream, text);
+    const std::string before = shown_prefix(s);
+    std::string prefixed;
+    prefixed.reserve(text.size() + 16 * before.size());
+    for_each_line(text, [&](std::string_view line) { prefixed.append(before).append(visible_part(line)).append("\n"); });
+    console.lines(s.stream, prefixed);
+  }
+
+  // A piece of a line that is shown before its end is known, or the end of one (`ends`); without '\n'.
+  bool show_part(Source& s, std::string_view text, bool ends) {
+    const char* end = ends ? "\n" : "";
+    if (!s.prefixed()) {
+      const std::string raw = std::string(text) + end;
+      return console.part(s.stream, s.id(), raw, raw, ends);
+    }
+    const bool updates = text.find('\r') != std::string_view::npos;
+    const std::string before = shown_prefix(s), visible(visible_part(text));
+    const std::string anew = before + visible + end;
+    const std::string more = updates ? "\r" + anew : visible + end;
+    return console.part(s.stream, s.id(), anew, more, ends);
+  }
+
+  // ---- unfinished lines ----
+
+  // The head of a line goes out although its end has not come.
+  void take_unfinished(Source& s) {
+    if (console.rules().json && !s.splitter.too_long()) return;  // JSON has whole lines only
+    const std::string text = s.splitter.take_rest();
+    if (text.empty()) return;
+    if (s.stream == Stream::kStderr) s.tail.add_part(text);
+    if (!shown(s)) return;
+    if (console.rules().json) return console.lines(Stream::kStdout, output_json_line(s.who.rank, s.stream, text));
+    if (s.head == Source::Head::kLost) return;
+    s.head = show_part(s, text, false) ? Source::Head::kShown : Source::Head::kLost;
+  }
+
+  void await_rest(Source& s, bool had_rest) {
+    if (s.splitter.rest().empty()) return;
+    if (s.splitter.too_long()) return take_unfinished(s);
+    if (!had_rest) s.waiting_since = Clock::now();
+    if (!armed) arm(s.waiting_since + kUnfinishedFor);
+  }
+
+  void arm(Clock::time_point when) {
+    armed = true;
+    timer.expires_at(when);
+    timer.async_wait([this, token = std::weak_ptr<bool>(alive)](const boost::system::error_code& error) {
+      if (error || token.expired()) return;  // `this` may be gone
+      armed = false;
+      flush_overdue();
+    });
+  }
+
+  // A timer that nobody needs must not keep the io_context at work.
+  void disarm_when_idle() {
+    if (!armed) return;
+    for (const Source& s : sources) {
+      if (!s.splitter.rest().empty()) return;
+    }
+    timer.cancel();
+    armed = false;
+  }
+
+  void flush_overdue() {
+    const auto now = Clock::now();
+    auto next = Clock::time_point::max();
+    for (Source& s : sources) {
+      if (s.splitter.rest().empty() || console.rules().json) continue;
+      const auto due = s.waiting_since + kUnfinishedFor;
+      if (due <= now) {
+        if (unread && unread(s.worker, s.stream)) {
+          s.waiting_since = now;  // bytes() comes back to it
+        } else {
+          take_unfinished(s);
+        }
+      } else {
+        next = std::min(next, due);
+      }
+    }
+    if (next != Clock::time_point::max()) arm(next);
+  }
+
+  boost::asio::steady_timer timer;
+  ConsoleWriter& console;
+  WorkerOutputSettings settings;
+  std::function<bool(int, Stream)> unread;
+  std::vector<Source> sources;
+  std::array<FilteredCopy, 2> copies;
+  fs::path round;
+  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+  bool armed = false;
+  bool complained = false;
+  bool repeated = false;  // the round's folder is that of an earlier round: a change of members is no restart
+};
+
+WorkerOutput::WorkerOutput(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutputSettings settings)
+    : impl_(std::make_unique<Impl>(io, console, std::move(settings))) {}
+
+WorkerOutput::~WorkerOutput() = default;
+
+void WorkerOutput::set_unread(std::function<bool(int worker, Stream stream)> unread) {
+  impl_->unread = std::move(unread);
+}
+
+void WorkerOutput::begin_round(const OutputRound& round) {
+  impl_->close_logs();
+  const WorkerOutputSettings& settings = impl_->settings;
+  const bool files = !settings.log_root.empty();
+  const fs::path folder =
+      files ? round_folder(settings.log_root, settings.layout, round.round, round.restart_count) : fs::path();
+  impl_->repeated = files && folder == impl_->round;
+  impl_->round = folder;
+  for (Impl::Source& s : impl_->sources) impl_->renew(s, round, folder);
+  if (files) impl_->open_logs();
+}
+
+void WorkerOutput::begin_successor(int worker, const OutputRound& round) {
+  const WorkerOutputSettings& settings = impl_->settings;
+  const fs::path folder = settings.log_root.empty()
+                              ? fs::path()
+                              : round_folder(settings.log_root, settings.layout, round.round, round.restart_count);
+  if (!folder.empty()) impl_->complain(folder, make_folder(folder));
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    impl_->close_log(impl_->source(worker, stream));
+    impl_->renew(impl_->source(worker, stream), round, folder);
+  }
+}
+
+void WorkerOutput::name_anew(const std::vector<RankAssignment>& ranks) {
+  for (Impl::Source& s : impl_->sources) impl_->name(s, ranks);
+}
+
+void WorkerOutput::begin_worker(int worker) {
+  impl_->open_logs_of(worker);
+}
+
+// Where nothing else needs the bytes. The tail of a stderr that goes nowhere is wanted all the same.
+int WorkerOutput::take_descriptor(int worker, Stream stream) {
+  Impl::Source& s = impl_->source(worker, stream);
+  if (s.route.shown != Shown::kNo) return -1;
+  if (s.route.file) {
+    s.by_itself = s.log_fd >= 0;
+    return std::exchange(s.log_fd, -1);
+  }
+  return stream == Stream::kStdout ? ::open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+}
+
+void WorkerOutput::bytes(int worker, Stream stream, std::span<const char> data) {
+  if (data.empty()) return;
+  Impl::Source& s = impl_->source(worker, stream);
+  const std::string_view text(data.data(), data.size());
+  impl_->log(s, text);
+  if (s.route.filtered) impl_->copy_filtered(s, text);
+  const bool had_rest = !s.splitter.rest().empty() && text.find('\n') == std::string_view::npos;
+  s.splitter.feed(text, [&](std::string_view lines) { impl_->whole_lines(s, lines); });
+  impl_->await_rest(s, had_rest);
+}
+
+void WorkerOutput::end_of_stream(int worker, Stream stream) {
+  Impl::Source& s = impl_->source(worker, stream);
+  if (!s.copied.rest().empty()) impl_->copy_filtered(s, "\n");
+  if (!s.splitter.rest().empty() || s.head != Impl::Source::Head::kNone) {
+    const std::string rest = s.splitter.take_rest();
+    if (s.prefixed() || impl_->console.rules().json) {
+      impl_->whole_lines(s, rest + "\n");  // the next line of somebody else must not be glued to it
+    } else {
+      // Raw output stays raw: no newline is invented at its end.
+      if (s.stream == Stream::kStderr) s.tail.add_part(rest);
+      if (!rest.empty() && impl_->shown(s) && s.head != Impl::Source::Head::kLost) impl_->show_part(s, rest, false);
+      s.head = Impl::Source::Head::kNone;
+    }
+  }
+  Impl::close_log(s);
+  impl_->disarm_when_idle();
+}
+
+bool WorkerOutput::is_kept(int worker, Stream stream) const {
+  const OutputRoute& route = impl_->source(worker, stream).route;
+  return route.file || route.shown == Shown::kNo;
+}
+
+bool WorkerOutput::all_is_kept() const {
+  return std::all_of(impl_->sources.begin(), impl_->sources.end(),
+                     [](const Impl::Source& s) { return s.route.file || s.route.shown == Shown::kNo; });
+}
+
+std::vector<std::string> WorkerOutput::stderr_tail(int worker) const {
+  const Impl::Source& s = impl_->source(worker, Stream::kStderr);
+  return s.by_itself ? last_lines_of(stderr_log(worker)) : s.tail.lines(s.splitter.rest());
+}
+
+std::uintmax_t WorkerOutput::bytes_past_us() const {
+  std::uintmax_t bytes = 0;
+  for (const Impl::Source& s : impl_->sources) {
+    std::error_code error;
+    const std::uintmax_t size = s.by_itself ? fs::file_size(s.folder / log_name(s.stream), error) : 0;
+    if (!error) bytes += size;
+  }
+  return bytes;
+}
+
+fs::path WorkerOutput::stderr_log(int worker) const {
+  const Impl::Source& s = impl_->source(worker, Stream::kStderr);
+  return s.folder.empty() || !s.route.file ? fs::path() : s.folder / log_name(Stream::kStderr);
+}
+
+fs::path WorkerOutput::error_file(int worker) const {
+  const Impl::Source& s = impl_->source(worker, Stream::kStderr);
+  return s.folder.empty() ? fs::path() : s.folder / "error.json";
+}
+
+}  // namespace ddprun

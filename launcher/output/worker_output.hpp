@@ -1,0 +1,80 @@
+// What workers print: bytes from their pipes go whole into log files and, line by line, to the console: a train.json's with its
+// rank before each line, a script's as its options say (worker_output_route.hpp). What is only redirected goes past us: the
+// worker gets the file itself. The console never blocks the agent: its queue is bounded, and lines that don't fit are counted
+// and said, never lost in the files; whoever reads output that is in no file waits for the console (agent.cpp).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "launcher/events/stream.hpp"
+#include "launcher/output/worker_output_files.hpp"
+#include "launcher/output/worker_output_route.hpp"
+
+namespace ddprun {
+
+class ConsoleWriter;  // console_writer.hpp: non-blocking, bounded, shared with the progress bar
+
+struct WorkerOutputSettings {
+  std::filesystem::path log_root{};  // empty: no files
+  LogLayout layout = LogLayout::kRounds;
+  int workers = 1;  // on this node
+  KeptFiles kept = KeptFiles::kAll;
+  std::optional<OutputPlan> script{};  // absent for a train.json
+};
+
+struct OutputRound {
+  int round = 0;
+  int restart_count = 0;
+  std::vector<RankAssignment> ranks{};  // of this node's workers; empty: 0, 1, ...
+};
+
+// Workers are named by their place on this node.
+class WorkerOutput {
+ public:
+  WorkerOutput(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutputSettings settings);
+  ~WorkerOutput();
+
+  // A line without its end is shown after 100 ms, unless `unread(worker, stream)` says that more of it lies unread in the pipe:
+  // then it is the reader that is late, not the worker. Without a function: nothing is ever unread.
+  void set_unread(std::function<bool(int worker, Stream stream)> unread);
+
+  // Makes the folders and files of the round.
+  void begin_round(const OutputRound& round);
+  // Before the worker starts: makes its folder, where its error file will be, and its log files.
+  void begin_worker(int worker);
+  // The worker is started anew while the others of an earlier round go on: its files are those of the new round.
+  void begin_successor(int worker, const OutputRound& round);
+  // Those that go on from an earlier round may have other ranks in this one; their files stay.
+  void name_anew(const std::vector<RankAssignment>& ranks);
+  // What the worker is to write to by itself, the caller's to close; -1: a pipe, whose bytes are to come here.
+  int take_descriptor(int worker, Stream stream);
+  void bytes(int worker, Stream stream, std::span<const char> data);
+  void end_of_stream(int worker, Stream stream);  // flushes an unfinished line
+
+  // In the files that workers of this round write to by themselves, past us.
+  std::uintmax_t bytes_past_us() const;
+
+  // Nothing is lost when the console leaves lines out: they are in a file, or nobody wants them.
+  bool is_kept(int worker, Stream stream) const;
+  bool all_is_kept() const;
+
+  // The last lines the worker wrote to stderr in this round (at most 20, each at most 1 KiB).
+  std::vector<std::string> stderr_tail(int worker) const;
+  std::filesystem::path stderr_log(int worker) const;  // empty when there is none
+  std::filesystem::path error_file(int worker) const;  // of this round; empty without files
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun

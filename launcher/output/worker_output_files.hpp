@@ -1,0 +1,63 @@
+// The log files of workers: where they are in a run directory and in torchrun's layout, how they are opened, how their ends are
+// read, and the copies of teed lines that --duplicate-*-filters ask for. Used by worker_output.cpp.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/events/stream.hpp"
+#include "launcher/output/line_splitter.hpp"
+
+namespace ddprun {
+
+enum class LogLayout {
+  kRounds,    // round-000/rank-00000/: a run directory's
+  kAttempts,  // attempt_0/0/: torchrun's, by restart count and local rank
+};
+
+std::filesystem::path round_folder(const std::filesystem::path& root, LogLayout layout, int round, int restart_count);
+std::filesystem::path worker_folder(const std::filesystem::path& round, LogLayout layout, int rank, int local_rank);
+// What standby workers print while they wait; counted from 0. Only of a run directory.
+std::filesystem::path standby_folder(const std::filesystem::path& root, int standby);
+const char* log_name(Stream stream);  // "stdout.log"
+
+// Makes the folder; one that is there stays as it is. 0 or errno.
+int make_folder(const std::filesystem::path& folder);
+
+// Appends, so that several processes may write to it. -1 and errno when it can't be.
+int open_log(const std::filesystem::path& file);
+
+// 0 or errno. All of it is written.
+int write_log(int fd, std::string_view data);
+
+// The last lines of a file that a worker wrote by itself; see last_lines.hpp. Empty when it can't be read.
+std::vector<std::string> last_lines_of(const std::filesystem::path& file);
+
+// How many lines are in the file, a torn last one included; 0 when it is too large to be read while a restart waits.
+std::int64_t line_count(const std::filesystem::path& file);
+
+// Lines with one of the filters in them, prefixed, in one file for all workers of a round.
+class FilteredCopy {
+ public:
+  FilteredCopy() = default;
+  ~FilteredCopy() { close(); }
+  FilteredCopy(const FilteredCopy&) = delete;
+  FilteredCopy& operator=(const FilteredCopy&) = delete;
+
+  // 0 or errno.
+  int open(const std::filesystem::path& file, std::vector<std::string> filters);
+  void close();
+  // Whole lines, each with its '\n'. 0 or errno.
+  int add(std::string_view lines, std::string_view prefix) const;
+
+ private:
+  bool wanted(std::string_view line) const;
+
+  int fd_ = -1;
+  std::vector<std::string> filters_;
+};
+
+}  // namespace ddprun

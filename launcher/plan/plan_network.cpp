@@ -1,0 +1,104 @@
+// See plan_network.hpp.
+#include "launcher/plan/plan_network.hpp"
+
+#include <fstream>
+
+#include "common/base/error.hpp"
+#include "launcher/plan/plan_rendezvous.hpp"
+
+namespace ddprun {
+namespace {
+
+constexpr int kMeetingPort = 29400;  // of a train.json's agents, whose workers need no port that is known before
+
+std::string new_uuid() {
+  std::string uuid;
+  std::ifstream("/proc/sys/kernel/random/uuid") >> uuid;
+  return uuid.empty() ? "standalone" : uuid;
+}
+
+// "[::1]" is how a command line writes ::1.
+std::string without_brackets(const std::string& host) {
+  return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
+}
+
+// static: the endpoint beats --master-addr and --master-port.
+void choose_static_master(const Settings& settings, bool endpoint_given, bool train, Network& network) {
+  if (endpoint_given) {
+    network.master_addr = network.rendezvous.host;
+    network.master_port = network.rendezvous.port;
+    network.master_source = network.port_source = settings.find("rdzv-endpoint")->source;
+    if (train && network.rendezvous.many()) network.master_port = 0;
+    return;
+  }
+  const Setting& addr = *settings.find("master-addr");
+  if (addr.value.empty()) refuse("master-addr", addr, "a host name or address");
+  network.master_addr = without_brackets(addr.value);
+  network.master_source = addr.source;
+  if (const Setting* port = settings.find("master-port")) {
+    network.master_port = static_cast<int>(settings.integer("master-port", 0, 65535));
+    network.port_source = port->source;
+  } else {
+    network.master_port = train ? 0 : kStaticPort;
+    network.port_source = "default";
+    if (!network.rendezvous.many()) network.master_port_need = PortNeed::kIfFree;  // nobody else has to know it
+  }
+  network.rendezvous.host = network.master_addr;
+  network.rendezvous.port = network.master_port;
+  if (!network.rendezvous.many()) return;
+  if (!settings.given("master-addr")) network.rendezvous.host.clear();
+  if (!train) return;
+  if (!settings.given("master-port")) network.rendezvous.port = kMeetingPort;
+  network.master_port = 0;
+}
+
+// c10d and --standalone: rank 0's own address and a port nobody has.
+void choose_dynamic_master(const Settings& settings, Network& network) {
+  const bool standalone = network.rendezvous.standalone;
+  network.port_source = standalone ? "--standalone" : settings.find("rdzv-backend")->source;
+  if (network.rendezvous.local_addr.empty()) {
+    network.master_source = "default";
+  } else {
+    network.master_addr = without_brackets(network.rendezvous.local_addr);
+    network.master_source = settings.find("local-addr")->source;
+  }
+  for (const char* name : {"master-addr", "master-port"}) {
+    if (settings.given(name)) {
+      network.notes.push_back("--" + std::string(name) + " has no effect with " +
+                              (standalone ? "--standalone" : "--rdzv-backend c10d") + ", as in torchrun");
+    }
+  }
+}
+
+void choose_run_id(const Settings& settings, bool train, const std::string& title, Network& network) {
+  const Setting* id = settings.find("rdzv-id");
+  if (network.rendezvous.standalone) {
+    network.run_id = new_uuid();
+    network.run_id_source = "--standalone";
+  } else if (id != nullptr && !id->value.empty()) {
+    network.run_id = id->value;
+    network.run_id_source = id->source;
+  } else {
+    network.run_id = train ? title : "none";
+    network.run_id_source = train ? "name in the config" : "default";
+  }
+}
+
+}  // namespace
+
+Network resolve_network(const Settings& settings, bool train, const std::string& title) {
+  RendezvousChoice choice = resolve_rendezvous(settings);
+  Network network;
+  network.rendezvous = std::move(choice.plan);
+  network.notes = std::move(choice.notes);
+  network.warnings = std::move(choice.warnings);
+  if (network.rendezvous.backend == RendezvousPlan::Backend::kStatic) {
+    choose_static_master(settings, choice.endpoint_given, train, network);
+  } else {
+    choose_dynamic_master(settings, network);
+  }
+  choose_run_id(settings, train, title, network);
+  return network;
+}
+
+}  // namespace ddprun

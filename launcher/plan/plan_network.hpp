@@ -1,0 +1,28 @@
+// What workers are told about the network: master address and port, run id, and the rendezvous that agents of many machines
+// would follow. Called by plan.cpp. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/options/options.hpp"
+#include "launcher/plan/rendezvous_plan.hpp"
+
+namespace ddprun {
+
+struct Network {
+  RendezvousPlan rendezvous;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;  // 0: a free one, new in every round
+  PortNeed master_port_need = PortNeed::kExactly;
+  std::string run_id;
+  std::string master_source, port_source, run_id_source;
+  std::vector<std::string> notes;
+  std::vector<std::string> warnings;
+};
+
+// `train`: a train.json takes a free port and its own name as run id by default, a script torchrun's 29500 and "none". Throws
+// UsageError.
+Network resolve_network(const Settings& settings, bool train, const std::string& title);
+
+}  // namespace ddprun

@@ -1,0 +1,164 @@
+// See plan_program.hpp.
+#include "launcher/plan/plan_program.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.hpp"
+#include "common/base/suggest.hpp"
+#include "launcher/options/subcommand_names.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path found_in(const fs::path& cwd, const fs::path& file) {
+  return file.is_absolute() ? file : (cwd / file).lexically_normal();
+}
+
+// ELF or "#!".
+bool starts_like_a_program(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  char magic[4] = {};
+  const ssize_t count = ::read(fd, magic, sizeof magic);
+  ::close(fd);
+  return (count == 4 && std::memcmp(magic, "\177ELF", 4) == 0) || (count >= 2 && magic[0] == '#' && magic[1] == '!');
+}
+
+// A config under another name, T.JSON or train.conf: Python would say that "true" is not defined. Python reads "{}" as well,
+// but nobody's script is one JSON object.
+bool holds_a_json_object(const fs::path& file) {
+  std::error_code error;
+  constexpr std::uintmax_t kMostBytes = 4u << 20;  // as of a config
+  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > kMostBytes) return false;
+  std::ifstream in(file, std::ios::binary);
+  char first = '\0';
+  const auto is_before_text = [](char c) { return std::string_view("\xEF\xBB\xBF \t\r\n").find(c) != std::string_view::npos; };
+  while (in.get(first) && is_before_text(first)) {
+  }
+  if (!in || first != '{') return false;  // as good as every script: nothing more is read
+  in.seekg(0);
+  return nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_object();
+}
+
+// What was meant by a word that is no file here; begins with ". ", or is empty.
+std::string hint_for_missing_script(const ProgramChoice& choice, const Machine& machine) {
+  const std::string& word = choice.positional.front();
+  if (word.find('/') != std::string::npos) return "";
+  const bool ours = choice.called_as == CalledAs::kDdprun;  // torchrun has no subcommands
+  if (ours && std::find(kSubcommands.begin(), kSubcommands.end(), word) != kSubcommands.end()) {
+    return ". The subcommand stands before everything else: ddprun " + word + " ...";
+  }
+  if (machine.on_path(word)) return ". A program on PATH is started with --no-python";
+  if (!ours || word.find('.') != std::string::npos) return "";
+  if (word == "help" || word == "version") return ". Did you mean ddprun --" + word + "?";
+  const std::string near = nearest(word, kSubcommands);
+  return near.empty()
+             ? ""
+             : ". Did you mean the subcommand '" + near + "'? It stands before everything else: ddprun " + near + " ...";
+}
+
+void require_executable(const fs::path& file, const std::string& typed) {
+  if (::access(file.c_str(), F_OK) != 0) throw UsageError("program " + typed + ": " + std::strerror(errno));
+  if (fs::is_directory(file)) throw UsageError("program " + typed + " is a folder");
+  if (::access(file.c_str(), X_OK) != 0)
+    throw UsageError("program " + typed + " is not executable; chmod +x " + typed + " makes it so");
+}
+
+// torchrun takes the interpreter that it was installed with. So does a link of that name in a virtual or conda environment; one
+// elsewhere says nothing about Python.
+std::optional<fs::path> python_of_the_link(const ProgramChoice& choice, const Machine& machine) {
+  if (choice.called_as != CalledAs::kTorchrun) return std::nullopt;
+  fs::path folder = choice.called_from;
+  if (folder.empty()) {
+    const auto link = machine.on_path("torchrun");
+    if (!link) return std::nullopt;
+    folder = link->parent_path();
+  }
+  std::error_code ignored;
+  folder = fs::absolute(folder, ignored);
+  const fs::path root = folder.parent_path();
+  if (!fs::exists(root / "pyvenv.cfg", ignored) && !fs::exists(root / "conda-meta", ignored)) return std::nullopt;
+  const fs::path python = folder / "python";
+  return ::access(python.c_str(), X_OK) == 0 ? std::optional<fs::path>(python) : std::nullopt;
+}
+
+fs::path interpreter(const ProgramChoice& choice, const Machine& machine,
+                     const std::function<std::optional<std::string>(std::string_view)>& environment) {
+  if (const auto chosen = environment("PYTHON_EXEC")) {
+    if (chosen->find('/') != std::string::npos) {
+      if (::access(chosen->c_str(), X_OK) != 0) throw UsageError("PYTHON_EXEC=" + *chosen + ": " + std::strerror(errno));
+      return fs::absolute(*chosen);
+    }
+    if (auto found = machine.on_path(*chosen)) return *found;
+    throw UsageError("PYTHON_EXEC=" + *chosen + " is not on PATH");
+  }
+  if (const auto beside = python_of_the_link(choice, machine)) return *beside;
+  if (const auto active = environment("VIRTUAL_ENV")) {
+    fs::path python = fs::path(*active) / "bin" / "python";
+    if (::access(python.c_str(), X_OK) == 0) return python;
+  }
+  if (auto found = machine.on_path("python3")) return *found;
+  if (auto found = machine.on_path("python")) return *found;
+  throw UsageError(
+      "no Python was found: neither PYTHON_EXEC, an active virtual environment nor python3 on PATH. Programs that are not "
+      "Python need --no-python");
+}
+
+}  // namespace
+
+Plan::Kind kind_of(const ProgramChoice& choice, const fs::path& cwd) {
+  const std::string& first = choice.positional.front();
+  if (choice.run_path) return Plan::Kind::kPython;
+  if (choice.module && choice.no_python) throw UsageError("--module and --no-python exclude each other: a module needs Python");
+  if (choice.module) return Plan::Kind::kModule;
+  if (choice.no_python) return Plan::Kind::kProgram;
+  if (first.ends_with(".json")) return Plan::Kind::kTrain;
+  if (choice.called_as == CalledAs::kTorchrun) return Plan::Kind::kPython;
+  const fs::path file = found_in(cwd, first);
+  std::error_code ignored;
+  const bool executable = fs::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0;
+  if (!first.ends_with(".py") && executable && starts_like_a_program(file)) return Plan::Kind::kProgram;
+  if (!first.ends_with(".py") && holds_a_json_object(file)) {
+    throw UsageError(first +
+                     " holds a JSON object, but only a name that ends in .json is taken as a config: rename it. "
+                     "--run-path starts it as a Python script all the same");
+  }
+  return Plan::Kind::kPython;
+}
+
+std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice, const Machine& machine,
+                                    const std::function<std::optional<std::string>(std::string_view)>& environment,
+                                    const fs::path& cwd) {
+  const std::string& first = choice.positional.front();
+  std::vector<std::string> command;
+  if (kind == Plan::Kind::kProgram) {
+    fs::path program = found_in(cwd, first);
+    if (choice.no_python && first.find('/') == std::string::npos) {
+      const auto found = machine.on_path(first);
+      if (!found) throw UsageError("program " + first + " is not on PATH; a file in this folder is ./" + first);
+      program = *found;
+    }
+    require_executable(program, first);
+    command = {program.string()};
+  } else {
+    if (kind == Plan::Kind::kPython && ::access(found_in(cwd, first).c_str(), R_OK) != 0) {
+      const std::string why = std::strerror(errno);
+      throw UsageError("cannot read script " + first + ": " + why + hint_for_missing_script(choice, machine));
+    }
+    command = {interpreter(choice, machine, environment).string(), "-u"};
+    if (kind == Plan::Kind::kModule) command.emplace_back("-m");
+    command.push_back(first);
+  }
+  command.insert(command.end(), choice.positional.begin() + 1, choice.positional.end());
+  return command;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,36 @@
+// What the first positional is (DECISIONS.md 29): a train.json, a Python script or module, or a program, and the argv that
+// starts a script, module or program. Called by plan.cpp.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/machine/detect.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/plan/plan.hpp"
+
+namespace ddprun {
+
+struct ProgramChoice {
+  std::vector<std::string> positional;  // program and its arguments; not empty
+  bool module = false;                  // -m
+  bool no_python = false;               // --no-python
+  bool run_path = false;                // --run-path: a script, before all else
+  CalledAs called_as = CalledAs::kDdprun;
+  std::filesystem::path called_from;  // the folder of the link, when argv[0] names it
+};
+
+// `.json` is a config unless -m, --no-python or --run-path say otherwise. Looks at the file's first bytes to tell a program
+// from a script; under torchrun's name what is no config is Python, as there.
+Plan::Kind kind_of(const ProgramChoice& choice, const std::filesystem::path& cwd);
+
+// argv of a worker that is no kTrain; argv[0] is absolute. Throws UsageError when the script, the interpreter or the program is
+// missing.
+std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice, const Machine& machine,
+                                    const std::function<std::optional<std::string>(std::string_view)>& environment,
+                                    const std::filesystem::path& cwd);
+
+}  // namespace ddprun

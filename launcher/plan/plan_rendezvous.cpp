@@ -1,0 +1,189 @@
+// See plan_rendezvous.hpp.
+#include "launcher/plan/plan_rendezvous.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "common/base/error.hpp"
+#include "common/base/suggest.hpp"
+#include "launcher/options/parse_number.hpp"
+
+namespace ddprun {
+namespace {
+
+constexpr int kMostNodes = 100'000;
+constexpr int kC10dPort = 29400;
+constexpr double kLongestSeconds = 1e7;
+
+constexpr std::array<std::string_view, 12> kConfKeys{"join_timeout",
+                                                     "last_call_timeout",
+                                                     "close_timeout",
+                                                     "heartbeat_timeout",
+                                                     "keep_alive_interval",
+                                                     "keep_alive_max_attempt",
+                                                     "read_timeout",
+                                                     "is_host",
+                                                     "store_type",
+                                                     "rank",
+                                                     "timeout",
+                                                     "use_libuv"};
+
+RendezvousPlan::Backend backend_of(const Setting& setting) {
+  if (setting.value == "static") return RendezvousPlan::Backend::kStatic;
+  if (setting.value == "c10d") return RendezvousPlan::Backend::kC10d;
+  if (setting.value == "etcd" || setting.value == "etcd-v2") {
+    refuse("rdzv-backend", setting,
+           "static or c10d: agents meet without an etcd server, so write --rdzv-backend c10d and name a machine of the job in "
+           "--rdzv-endpoint");
+  }
+  refuse("rdzv-backend", setting, "static or c10d");
+}
+
+void read_node_counts(const Setting& setting, RendezvousPlan& plan) {
+  const std::string_view text = setting.value;
+  const std::size_t colon = text.find(':');
+  const auto low = parse_whole(text.substr(0, colon));
+  const auto high = colon == std::string_view::npos ? low : parse_whole(text.substr(colon + 1));
+  if (!low || !high || *low < 1 || *high < *low || *high > kMostNodes) {
+    refuse("nnodes", setting, "N or MIN:MAX with 1 <= MIN <= MAX");
+  }
+  plan.min_nodes = static_cast<int>(*low);
+  plan.max_nodes = static_cast<int>(*high);
+  if (!plan.standalone) return;
+  if (plan.min_nodes > 1) {
+    throw UsageError("--standalone is for one machine, but --nnodes is " + setting.value + " (" + setting.source +
+                     "); leave one of them out");
+  }
+  plan.max_nodes = 1;  // nobody else can know the port
+}
+
+void read_node_rank(const Settings& settings, RendezvousPlan& plan) {
+  const Setting* setting = settings.find("node-rank");
+  if (setting == nullptr || plan.standalone || plan.backend != RendezvousPlan::Backend::kStatic) return;
+  const auto rank = parse_whole(setting->value);
+  if (!rank || *rank < 0 || *rank >= plan.max_nodes) {
+    refuse("node-rank", *setting,
+           plan.max_nodes == 1 ? "0, since there is one machine"
+                               : "a number from 0 to " + std::to_string(plan.max_nodes - 1) + ", one less than --nnodes");
+  }
+  plan.node_rank = static_cast<int>(*rank);
+}
+
+// HOST, HOST:PORT, [IPv6], [IPv6]:PORT, or an IPv6 address alone.
+void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
+  const std::string text(without_spaces_around(setting.value));
+  const bool bracketed = text.starts_with('[');
+  const std::size_t end = bracketed ? text.find(']') : std::string::npos;
+  if (bracketed && end == std::string::npos) refuse("rdzv-endpoint", setting, "HOST[:PORT]");
+  plan.host = bracketed ? text.substr(1, end - 1) : text;
+  const std::size_t colon = bracketed ? (end + 1 < text.size() ? end + 1 : std::string::npos) : text.find(':');
+  const bool bare_ipv6 = !bracketed && colon != std::string::npos && text.find(':', colon + 1) != std::string::npos;
+  if (colon != std::string::npos && !bare_ipv6) {
+    if (!bracketed) plan.host = text.substr(0, colon);
+    const auto port = text[colon] == ':' ? parse_whole(std::string_view(text).substr(colon + 1)) : std::nullopt;
+    if (!port || *port < 0 || *port > 65535 || plan.host.empty()) {
+      refuse("rdzv-endpoint", setting, "HOST[:PORT] with a port from 0 to 65535");
+    }
+    plan.port = static_cast<int>(*port);
+  } else {
+    plan.port = plan.backend == RendezvousPlan::Backend::kStatic ? kStaticPort : kC10dPort;
+  }
+}
+
+[[noreturn]] void refuse_key(const Setting& conf, const std::string& key, const std::string& value,
+                             const std::string& expected) {
+  throw UsageError("--rdzv-conf: " + key + " has to be " + expected + ", but is '" + value + "' (" + conf.source + ")");
+}
+
+std::chrono::milliseconds duration_of(const Setting& conf, const std::string& key, const std::string& value) {
+  const auto seconds = parse_decimal(value);
+  if (!seconds || *seconds <= 0 || *seconds > kLongestSeconds) refuse_key(conf, key, value, "a number of seconds above 0");
+  return std::chrono::milliseconds(std::max(1LL, std::llround(*seconds * 1000)));
+}
+
+bool truth_of(const Setting& conf, const std::string& key, const std::string& value) {
+  std::string lower = value;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const std::string_view yes : {"1", "true", "t", "yes", "y"}) {
+    if (lower == yes) return true;
+  }
+  for (const std::string_view no : {"0", "false", "f", "no", "n"}) {
+    if (lower == no) return false;
+  }
+  refuse_key(conf, key, value, "true or false");
+}
+
+void read_conf(const Setting& conf, RendezvousChoice& choice) {
+  RendezvousPlan& plan = choice.plan;
+  const bool is_static = plan.backend == RendezvousPlan::Backend::kStatic;
+  const std::array<std::pair<std::string_view, std::chrono::milliseconds*>, 6> durations{{
+      {"join_timeout", &plan.join_timeout},
+      {"last_call_timeout", &plan.last_call_timeout},
+      {"close_timeout", &plan.close_timeout},
+      {"heartbeat_timeout", &plan.heartbeat_timeout},
+      {"keep_alive_interval", &plan.keep_alive_interval},
+      {"read_timeout", &plan.read_timeout},
+  }};
+  for (const auto& [key, value] : parse_rdzv_conf(conf)) {
+    const auto duration =
+        std::find_if(durations.begin(), durations.end(), [&, name = key](const auto& entry) { return entry.first == name; });
+    if (duration != durations.end()) {
+      *duration->second = duration_of(conf, key, value);
+    } else if (key == "timeout" && is_static) {
+      plan.join_timeout = duration_of(conf, key, value);
+    } else if (key == "keep_alive_max_attempt") {
+      const auto attempts = parse_whole(value);
+      if (!attempts || *attempts < 1 || *attempts > 1'000'000) refuse_key(conf, key, value, "a whole number above 0");
+      plan.keep_alive_max_attempt = static_cast<int>(*attempts);
+    } else if (key == "is_host") {
+      plan.is_host = truth_of(conf, key, value);
+    } else if (std::find(kConfKeys.begin(), kConfKeys.end(), key) != kConfKeys.end()) {
+      choice.notes.push_back("--rdzv-conf: " + key + " has no effect here");
+    } else {
+      choice.warnings.push_back("--rdzv-conf: unknown key '" + key + "' has no effect." + did_you_mean(key, kConfKeys));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> parse_rdzv_conf(const Setting& setting) {
+  std::string_view text = without_spaces_around(setting.value);
+  if (text.size() >= 2 && (text.front() == '\'' || text.front() == '"') && text.back() == text.front()) {
+    text = text.substr(1, text.size() - 2);
+  }
+  std::vector<std::pair<std::string, std::string>> pairs;
+  while (!text.empty()) {
+    const std::size_t comma = text.find(',');
+    const std::string_view entry = text.substr(0, comma);
+    const std::size_t equals = entry.find('=');
+    const std::string_view key = without_spaces_around(entry.substr(0, equals));
+    const std::string_view value =
+        equals == std::string_view::npos ? std::string_view() : without_spaces_around(entry.substr(equals + 1));
+    if (key.empty() || value.empty() || comma == text.size() - 1) refuse("rdzv-conf", setting, "KEY=VALUE,KEY=VALUE");
+    pairs.emplace_back(key, value);
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+  }
+  return pairs;
+}
+
+RendezvousChoice resolve_rendezvous(const Settings& settings) {
+  RendezvousChoice choice;
+  RendezvousPlan& plan = choice.plan;
+  plan.standalone = settings.flag("standalone");
+  // --standalone decides the backend, and torchrun does not look at what else was said.
+  plan.backend = plan.standalone ? RendezvousPlan::Backend::kC10d : backend_of(*settings.find("rdzv-backend"));
+  read_node_counts(*settings.find("nnodes"), plan);
+  read_node_rank(settings, plan);
+  plan.local_addr = settings.text("local-addr");
+  if (const std::string endpoint = settings.text("rdzv-endpoint"); !endpoint.empty() && !plan.standalone) {
+    choice.endpoint_given = true;
+    read_endpoint(*settings.find("rdzv-endpoint"), plan);
+  }
+  if (const Setting* conf = settings.find("rdzv-conf"); conf != nullptr && !conf->value.empty()) read_conf(*conf, choice);
+  return choice;
+}
+
+}  // namespace ddprun

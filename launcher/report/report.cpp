@@ -1,0 +1,403 @@
+// See report.hpp. The document is kept as JSON all the time, so that what earlier invocations wrote is carried on as it is.
+#include "launcher/report/report.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/base/signal_name.hpp"
+#include "common/base/version.hpp"
+#include "common/system/atomic_file.hpp"
+#include "common/system/host_name.hpp"
+#include "common/system/realtime.hpp"
+#include "launcher/events/event_json.hpp"
+#include "launcher/events/node_notice.hpp"
+#include "launcher/report/report_figures.hpp"
+#include "launcher/report/time_account.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = ReportJson;
+
+constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // less is the time between two looks at two clocks
+
+constexpr const char* kUnfinished = "the agent ended without a word: killed, out of memory, or the machine went down";
+
+std::string dumped(const Json& document) {
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Whole or not at all for every death of this process; not synced (see the Note).
+bool replace_file(const fs::path& file, std::string_view text) noexcept {
+  try {
+    const std::string temporary = file.string() + ".new";
+    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return false;
+    bool written = true;
+    while (written && !text.empty()) {
+      const ssize_t count = ::write(fd, text.data(), text.size());
+      if (count < 0 && errno == EINTR) continue;
+      written = count > 0;
+      if (written) text.remove_prefix(static_cast<std::size_t>(count));
+    }
+    written = ::close(fd) == 0 && written;
+    if (written && ::rename(temporary.c_str(), file.c_str()) == 0) return true;
+    ::unlink(temporary.c_str());
+    return false;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::optional<std::string> read_file(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return std::nullopt;
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+bool is_report(const Json& document) {
+  return document.is_object() && document.contains("version") && document["version"] == kReportVersion &&
+         document.contains("rounds") && document["rounds"].is_array() && document.contains("invocations") &&
+         document["invocations"].is_array() && document.contains("time") && document["time"].is_object();
+}
+
+fs::path free_name(const fs::path& file) {
+  for (int number = 1;; ++number) {
+    fs::path name = file.string() + ".bad-" + std::to_string(number);
+    if (!fs::exists(name)) return name;
+  }
+}
+
+}  // namespace
+
+struct Report::Impl {
+  fs::path file;
+  ReportFacts facts;
+  std::string warning;
+  Json document;
+  std::int64_t restarts_before = 0;
+  TimeAccount account;
+  std::chrono::steady_clock::time_point opened = std::chrono::steady_clock::now();
+  std::int64_t opened_ns = realtime_ns();
+
+  std::int64_t clock_was_set_ns() const {
+    const std::chrono::nanoseconds passed = std::chrono::steady_clock::now() - opened;
+    const std::int64_t moved = realtime_ns() - opened_ns - passed.count();
+    return std::abs(moved) < kClockIsSetFrom ? 0 : moved;
+  }
+
+  void open() {
+    document = Json{{"version", kReportVersion}, {"ddprun", kVersion}, {"title", facts.title}};
+    if (const auto text = read_file(file)) {
+      Json earlier = Json::parse(*text, nullptr, false);
+      if (is_report(earlier)) {
+        document = std::move(earlier);
+        document["ddprun"] = kVersion;
+        document["title"] = facts.title;
+        finish_earlier();
+      } else {
+        const fs::path aside = free_name(file);
+        std::error_code ignored;
+        fs::rename(file, aside, ignored);
+        warning = "report.json was damaged; it is kept as " + aside.filename().string();
+      }
+    }
+    if (!facts.run_dir.empty()) document["run_dir"] = facts.run_dir;
+    if (!document.contains("invocations")) document["invocations"] = Json::array();
+    if (!document.contains("rounds")) document["rounds"] = Json::array();
+    if (!document.contains("checkpoints"))
+      document["checkpoints"] = Json{{"published", 0}, {"pause_s", 0.0}, {"latest", nullptr}};
+    if (!document.contains("last_step")) document["last_step"] = nullptr;
+    if (!document.contains("evaluation")) document["evaluation"] = nullptr;
+    if (!document.contains("time")) document["time"] = Json::object();
+    account = TimeAccount(earlier_seconds());
+    if (!document["time"].contains("lost_s")) document["time"]["lost_s"] = 0.0;
+    if (!document.contains("failures") || !document["failures"].is_object()) document["failures"] = Json::object();
+    if (!document.contains("steps_lost")) document["steps_lost"] = 0;
+    restarts_before = document.contains("restarts") ? document["restarts"].value("used", std::int64_t{0}) : 0;
+    document["restarts"] =
+        Json{{"used", restarts_before}, {"budget", facts.restart_budget}, {"refilled_by_progress", facts.refilled_by_progress}};
+    document["exit"] = nullptr;
+  }
+
+  // The invocation before this one may have been killed; the guardian fills in "exit" then, unless it was killed as well.
+  void finish_earlier() {
+    const bool completed = document.contains("exit") && !document["exit"].is_null();
+    if (!completed) warning = "the run before this one left an unfinished report: " + std::string(kUnfinished);
+    const Json exit = completed ? document["exit"] : Json{{"code", nullptr}, {"why", kUnfinished}};
+    if (document["invocations"].empty() || !document["invocations"].back().is_object()) return;
+    Json& last = document["invocations"].back();
+    if (!last.contains("exit") || last["exit"].is_null()) last["exit"] = exit;
+  }
+
+  Json& round() { return document["rounds"].back(); }
+  bool has_round() { return !document["rounds"].empty() && round().value("invocation", -1) == invocation_number(); }
+  int invocation_number() const { return static_cast<int>(document["invocations"].size()) - 1; }
+
+  TimeAccount::Seconds earlier_seconds() const {
+    TimeAccount::Seconds seconds{};
+    for (std::size_t i = 0; i < seconds.size(); ++i) seconds[i] = report_number_at(document["time"], TimeAccount::kNames[i]);
+    return seconds;
+  }
+
+  std::string whole() {
+    for (std::size_t i = 0; i < account.seconds().size(); ++i) document["time"][TimeAccount::kNames[i]] = account.seconds()[i];
+    return dumped(document);
+  }
+
+  void write() { replace_file(file, whole()); }
+
+  void add(const RunStarted& event) {
+    document["invocations"].push_back(Json{{"number", invocation_number() + 1},
+                                           {"started_ns", event.time_ns},
+                                           {"ended_ns", nullptr},
+                                           {"host", host_name()},
+                                           {"pid", ::getpid()},
+                                           {"world_size", event.world_size},
+                                           {"command", facts.command},
+                                           {"exit", nullptr}});
+  }
+
+  void add(const RoundStarted& event) {
+    document["rounds"].push_back(Json{{"round", event.round},
+                                      {"invocation", invocation_number()},
+                                      {"restart_count", event.restart_count},
+                                      {"world_size", event.world_size},
+                                      {"nodes", event.nodes},
+                                      {"group_rank", event.group_rank},
+                                      {"regroup", nullptr},
+                                      {"started_ns", event.time_ns},
+                                      {"ended_ns", nullptr},
+                                      {"workers", Json::array()},
+                                      {"first_cause", nullptr},
+                                      {"consequences", Json::array()},
+                                      {"decision", nullptr},
+                                      {"why", nullptr}});
+    leave_out_old_rounds();
+    document["restarts"]["used"] = restarts_before + event.restart_count;
+    write();
+  }
+
+  // Of a job that fails again and again, the first rounds and the last are kept; all failures are counted by cause.
+  static constexpr std::size_t kFirstRounds = 20, kLastRounds = 80;
+  void leave_out_old_rounds() {
+    Json& rounds = document["rounds"];
+    if (rounds.size() <= kFirstRounds + kLastRounds) return;
+    rounds.erase(rounds.begin() + kFirstRounds);
+    document["rounds_left_out"] = report_integer_at(document, "rounds_left_out") + 1;
+  }
+
+  void count_failure(const Failure& first) {
+    Json& failures = document["failures"];
+    failures[name_of(first.cause)] = report_integer_at(failures, name_of(first.cause)) + 1;
+  }
+
+  // At most this many are kept: a node may come and go for days.
+  static constexpr std::size_t kMostNodeEvents = 1000;
+  void add(const NodesChanged& event) {
+    if (event.notice.kind == rendezvous::Notice::Kind::kWaiting) return;
+    Json& nodes = document["invocations"].back()["nodes"];
+    if (nodes.size() >= kMostNodeEvents) return;
+    nodes.push_back(Json{{"event", notice_word(event.notice.kind)}, {"text", event.notice.text}, {"time_ns", event.time_ns}});
+  }
+
+  void add(const CutOff& event) {
+    Json& failures = document["failures"];
+    failures[kCutOff] = report_integer_at(failures, kCutOff) + 1;
+    if (!has_round()) return;
+    close_round();
+    round()["ended_ns"] = event.time_ns;
+    round()["first_cause"] = Json{{"cause", kCutOff},
+                                  {"message", describe(event)},
+                                  {"seconds", event.seconds},
+                                  {"time_ns", event.time_ns},
+                                  {"host", host_name()}};
+    round()["decision"] = "rejoin";
+    round()["why"] = "this node looks for the others";
+    write();
+  }
+
+  void add(const WorkerStarted& event) {
+    if (!has_round()) return;
+    Json worker{{"rank", event.rank}, {"pid", event.pid}, {"started_ns", event.time_ns}};
+    if (event.standby) worker["standby"] = true;
+    round()["workers"].push_back(std::move(worker));
+  }
+
+  void add(const WorkerSpoke& event) {
+    note_where_it_began();
+    if (const auto* progress = std::get_if<channel::Progress>(&event.message)) {
+      if (event.rank == 0) document["last_step"] = progress->step;
+    } else if (const auto* evaluation = std::get_if<channel::EvalResult>(&event.message)) {
+      document["evaluation"] = Json{{"step", evaluation->step},
+                                    {"epoch", evaluation->epoch},
+                                    {"loss", evaluation->loss},
+                                    {"accuracy", evaluation->accuracy},
+                                    {"samples", evaluation->samples}};
+    } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&event.message)) {
+      Json& checkpoints = document["checkpoints"];
+      checkpoints["published"] = checkpoints.value("published", std::int64_t{0}) + 1;
+      checkpoints["pause_s"] = checkpoints.value("pause_s", 0.0) + published->pause_s;
+      checkpoints["latest"] = Json{
+          {"step", published->step}, {"path", published->path}, {"bytes", published->bytes}, {"save_s", published->save_s}};
+    }
+  }
+
+  void note_where_it_began() {
+    const std::int64_t from = account.round().from_step;
+    if (from < 0 || !has_round() || round().contains("from_step")) return;
+    round()["from_step"] = from;
+    count_lost_steps(from);
+  }
+
+  // What the last round that ran had done beyond the step at which this one goes on is done again.
+  void count_lost_steps(std::int64_t goes_on_at) {
+    Json& rounds = document["rounds"];
+    const auto ran = std::find_if(rounds.rbegin() + 1, rounds.rend(),
+                                  [](const Json& one) { return one.is_object() && one.contains("reached_step"); });
+    if (ran == rounds.rend() || ran->contains("steps_lost")) return;
+    Json& before = *ran;
+    const std::int64_t reached = report_integer_at(before, "reached_step");
+    const std::int64_t lost = std::max<std::int64_t>(0, reached - goes_on_at);
+    before["steps_lost"] = lost;
+    document["steps_lost"] = report_integer_at(document, "steps_lost") + lost;
+    const std::int64_t done = reached - report_integer_at(before, "from_step");
+    if (done <= 0) return;
+    const double share = std::min(1.0, static_cast<double>(lost) / static_cast<double>(done));
+    document["time"]["lost_s"] = report_number_at(document["time"], "lost_s") + report_number_at(before, "trained_s") * share;
+  }
+
+  void close_round() {
+    if (account.round().from_step < 0) return;
+    round()["reached_step"] = account.round().reached_step;
+    round()["trained_s"] = account.round().trained_s;
+  }
+
+  void add(const WorkerEnded& event) {
+    if (!has_round()) return;
+    for (Json& worker : round()["workers"]) {
+      if (worker["rank"] != event.rank || worker["pid"] != event.pid) continue;
+      add_status(worker, event.status);
+      worker["ended_ns"] = event.time_ns;
+      worker["asked_to_stop"] = event.asked_to_stop;
+    }
+  }
+
+  void add(const RoundFailed& event) {
+    count_failure(event.first);
+    if (!has_round()) return;
+    close_round();
+    Json& failed = round();
+    failed["ended_ns"] = event.time_ns;
+    failed["first_cause"] = failure_json(event.first);
+    for (const Failure& failure : event.consequences) failed["consequences"].push_back(failure_json(failure));
+    for (const Json& worker : failed["workers"]) {
+      // Of its own accord and with exit code 0, while the others went on.
+      const bool left = worker.value("exit_code", -1) == 0 && !worker.value("asked_to_stop", true) &&
+                        worker.value("ended_ns", event.first.time_ns) < event.first.time_ns;
+      if (left) failed["left_early"].push_back(worker["rank"]);
+    }
+    failed["decision"] = name_of(event.decision);
+    failed["why"] = event.why;
+    write();
+  }
+
+  void add(const Regrouped& event) {
+    if (!has_round()) return;
+    round()["regroup"] = Json{{"step", event.step},         {"kept", event.kept},
+                              {"replaced", event.replaced}, {"by_standby", event.by_standby},
+                              {"seconds", event.seconds},   {"time_ns", event.time_ns}};
+    write();
+  }
+
+  void add(const RegroupFailed& event) {
+    if (!has_round()) return;
+    close_round();
+    round()["regroup"] = Json{{"failed", event.why}, {"time_ns", event.time_ns}};
+    round()["ended_ns"] = event.time_ns;
+    round()["decision"] = "restart";
+    round()["why"] = "the workers could not regroup: " + event.why;
+    write();
+  }
+
+  void add(const StandbyWaits&) {}
+
+  // Of those that cannot start again and again, the newest reason is enough.
+  void add(const StandbyEnded& event) {
+    Json& ended = document["invocations"].back()["standbys_ended"];
+    const std::int64_t count = ended.is_object() ? report_integer_at(ended, "count") : 0;
+    ended = Json{{"count", count + 1}, {"newest", Json{{"pid", event.pid}, {"time_ns", event.time_ns}}}};
+    if (event.status) add_status(ended["newest"], *event.status);
+    if (!event.message.empty()) ended["newest"]["message"] = event.message;
+    write();
+  }
+
+  void add(const StopRequested& event) {
+    Json& signals = document["invocations"].back()["signals"];
+    signals.push_back(Json{{"signal", event.signal}, {"signal_name", signal_name(event.signal)}, {"time_ns", event.time_ns}});
+  }
+
+  void add(const RunDirectoryRemoved& event) { document["invocations"].back()["run_directory_removed_ns"] = event.time_ns; }
+
+  // In the first round of all.
+  bool all_went_well(const RunEnded& event) {
+    return event.exit_code == 0 && document["rounds"].size() == 1 && round()["restart_count"] == 0;
+  }
+
+  void add(const RunEnded& event) {
+    if (has_round() && round()["ended_ns"].is_null()) {
+      close_round();
+      round()["ended_ns"] = event.time_ns;
+      round()["decision"] = "end";
+      round()["why"] = event.why;
+    }
+    const Json exit{{"code", event.exit_code}, {"why", event.why}};
+    Json& last = document["invocations"].back();
+    last["ended_ns"] = event.time_ns;
+    last["exit"] = exit;
+    document["restarts"]["used"] = restarts_before + event.restarts_used;
+    document["exit"] = exit;
+    if (facts.kept == ReportFacts::Kept::kUnlessAllGoesWell && all_went_well(event)) return;
+    if (!facts.synced) return write();
+    try {
+      write_file_atomically(file, whole());
+    } catch (const std::exception&) {
+      write();  // a full disk must not change how the job ends
+    }
+  }
+};
+
+Report::Report(fs::path file, ReportFacts facts) : impl_(std::make_unique<Impl>()) {
+  impl_->file = std::move(file);
+  impl_->facts = std::move(facts);
+  impl_->open();
+}
+
+Report::~Report() = default;
+
+void Report::on(const RunEvent& event) {
+  if (!std::holds_alternative<RunStarted>(event) && impl_->document["invocations"].empty()) return;
+  impl_->account.on(event, impl_->clock_was_set_ns());
+  std::visit([this](const auto& e) { impl_->add(e); }, event);
+}
+
+const std::string& Report::warning() const {
+  return impl_->warning;
+}
+
+std::string Report::text() const {
+  return impl_->whole();
+}
+
+}  // namespace ddprun

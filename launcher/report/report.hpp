@@ -1,0 +1,52 @@
+// report.json: what happened, in order, over all invocations on a run directory. An observer of the agent's events, made by
+// main(). It is written at the start of each round (with "exit": null, which only an agent that was killed leaves behind),
+// after each failure and at the end, unless it is to be removed then.
+//
+// Note: while the job runs the file is replaced by rename without fsync, since a restart must not wait for a disk; the process
+// can die at any moment and the file is whole. The last one is synced.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/events/run_event.hpp"
+
+namespace ddprun {
+
+inline constexpr int kReportVersion = 1;
+
+struct ReportFacts {
+  std::string title;
+  std::string run_dir;               // empty for a script without one
+  std::vector<std::string> command;  // a worker's
+  int restart_budget = 0;
+  bool refilled_by_progress = false;
+  bool synced = true;  // the last one to disk; false for a script's, whose folder is a temporary one
+  // Whether it is worth its last write: a temporary folder in which nobody will look for anything is removed.
+  enum class Kept { kAlways, kUnlessAllGoesWell } kept = Kept::kAlways;
+};
+
+class Report : public RunObserver {
+ public:
+  // Continues what `file` holds. A report that is damaged is set aside as report.json.bad-N, and said in warning().
+  Report(std::filesystem::path file, ReportFacts facts);
+  ~Report() override;
+  void on(const RunEvent& event) override;
+
+  // About the report found at the start: damaged, or of an agent that ended without a word. Empty when all is well.
+  const std::string& warning() const;
+  // The document as it is now.
+  std::string text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A report.json as people read it. Throws UsageError naming `name` when the text is no report.
+std::string render_report(std::string_view text, const std::string& name);
+
+}  // namespace ddprun

@@ -1,0 +1,116 @@
+// Implementation of report_figures.hpp.
+#include "launcher/report/report_figures.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+
+namespace ddprun {
+namespace {
+
+struct TimePart {
+  const char* key;
+  const char* name;
+};
+constexpr std::array kTimeParts{TimePart{"training_s", "training"},        TimePart{"evaluation_s", "evaluating"},
+                                TimePart{"checkpoint_s", "checkpoints"},   TimePart{"start_s", "starting"},
+                                TimePart{"restart_s", "lost to restarts"}, TimePart{"waiting_s", "waiting for nodes"}};
+
+using Counts = std::map<std::string, std::int64_t>;
+
+std::vector<std::pair<std::string, std::int64_t>> most_frequent_first(const Counts& counts) {
+  std::vector<std::pair<std::string, std::int64_t>> sorted(counts.begin(), counts.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+std::string who(const ReportJson& failure) {
+  const std::string host = report_text_at(failure, "host");
+  return whose_failure(failure) + (host.empty() ? "" : " on " + host);
+}
+
+}  // namespace
+
+std::string whose_failure(const ReportJson& failure) {
+  if (!report_value(failure, "rank").is_number()) return "the node";
+  return "rank " + std::to_string(report_integer_at(failure, "rank", -1));
+}
+
+const ReportJson& report_value(const ReportJson& object, const char* key) {
+  static const ReportJson nothing;
+  return object.is_object() && object.contains(key) ? object[key] : nothing;
+}
+
+std::string report_text_at(const ReportJson& object, const char* key) {
+  const ReportJson& value = report_value(object, key);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+std::int64_t report_integer_at(const ReportJson& object, const char* key, std::int64_t otherwise) {
+  const ReportJson& value = report_value(object, key);
+  return value.is_number_integer() ? value.get<std::int64_t>() : otherwise;
+}
+
+double report_number_at(const ReportJson& object, const char* key) {
+  const ReportJson& value = report_value(object, key);
+  return value.is_number() ? value.get<double>() : 0;
+}
+
+ReportFigures figures_of(const ReportJson& report) {
+  ReportFigures figures;
+  const ReportJson& time = report_value(report, "time");
+  for (const TimePart& part : kTimeParts) {
+    const double seconds = report_number_at(time, part.key);
+    figures.total_s += seconds;
+    if (seconds > 0) figures.time.emplace_back(part.name, seconds);
+  }
+  figures.lost_s = report_number_at(time, "lost_s");
+  figures.useful_s =
+      std::max(0.0, report_number_at(time, "training_s") + report_number_at(time, "evaluation_s") - figures.lost_s);
+  figures.steps_lost = report_integer_at(report, "steps_lost");
+
+  Counts causes, ranks;
+  for (const ReportJson& round : report_value(report, "rounds")) {
+    if (!report_value(round, "started_ns").is_number()) continue;
+    const ReportJson& first = report_value(round, "first_cause");
+    RoundSpan span{.round = &round, .begin_ns = report_integer_at(round, "started_ns")};
+    span.end_ns = std::max(span.begin_ns, report_integer_at(round, "ended_ns", span.begin_ns));
+    span.failed = first.is_object();
+    figures.rounds.push_back(span);
+    if (!span.failed) continue;
+    ++figures.failures;
+    ++causes[report_text_at(first, "cause")];
+    ++ranks[who(first)];
+  }
+  // Counted over all rounds, also those that are not kept.
+  if (const ReportJson& counted = report_value(report, "failures"); counted.is_object()) {
+    causes.clear();
+    figures.failures = 0;
+    for (const auto& [cause, count] : counted.items()) {
+      if (!count.is_number_integer()) continue;
+      causes[cause] = count.get<std::int64_t>();
+      figures.failures += causes[cause];
+    }
+  }
+  figures.causes = most_frequent_first(causes);
+  figures.ranks = most_frequent_first(ranks);
+  return figures;
+}
+
+std::string how_it_ended(const ReportJson& exit) {
+  if (!exit.is_object()) return "still running, or killed before it could say how it ended";
+  const ReportJson& code = report_value(exit, "code");
+  const std::string why = report_text_at(exit, "why");
+  return (code.is_number() ? "exit code " + std::to_string(code.get<std::int64_t>()) : "no exit code") +
+         (why.empty() ? "" : ": " + why);
+}
+
+std::string goodput_of(const ReportFigures& figures) {
+  if (!(figures.total_s > 0)) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * figures.useful_s / figures.total_s);
+  return text;
+}
+
+}  // namespace ddprun

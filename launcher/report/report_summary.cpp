@@ -1,0 +1,37 @@
+// See report_summary.hpp.
+#include "launcher/report/report_summary.hpp"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "launcher/events/progress.hpp"
+
+namespace ddprun {
+
+std::string already_done(const Plan& plan, const RunState& state) {
+  using Json = nlohmann::ordered_json;
+  std::ifstream in(state.layout.report());
+  Json report = Json::parse(in, nullptr, false);
+  const Json evaluation = report.is_object() ? report.value("evaluation", Json()) : Json();
+  const std::int64_t step = state.latest_step.value_or(0);
+  const std::string checkpoint = state.layout.checkpoint(step).string();
+  if (plan.json) {
+    const Json line{{"event", "already_done"},
+                    {"step", step},
+                    {"checkpoint", checkpoint},
+                    {"evaluation", evaluation},
+                    {"run_dir", state.layout.root.string()}};
+    return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  std::string text = plan.title + " is already done: " + format_count(step) + " steps, checkpoint " + checkpoint;
+  if (evaluation.is_object() && evaluation.value("accuracy", Json()).is_number()) {
+    char figures[96];
+    std::snprintf(figures, sizeof figures, ", last evaluation: test accuracy %.2f %%, loss %.4f",
+                  100 * evaluation["accuracy"].get<double>(), evaluation.value("loss", 0.0));
+    text += figures;
+  }
+  const std::string limit = plan.config->max_steps > 0 ? "\"epochs\" or \"max_steps\"" : "\"epochs\"";
+  return text + ". A larger " + limit + " continues it, --fresh starts over.\n";
+}
+
+}  // namespace ddprun

@@ -1,0 +1,82 @@
+// Implementation of time_account.hpp.
+#include "launcher/report/time_account.hpp"
+
+#include <algorithm>
+#include <variant>
+
+namespace ddprun {
+
+void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns) {
+  clock_was_set_ns_ = clock_was_set_ns;
+  std::visit([this](const auto& e) { add(e); }, event);
+}
+
+void TimeAccount::count(Part next, std::int64_t time_ns) {
+  const std::int64_t now_ns = time_ns - clock_was_set_ns_;
+  if (since_ns_ != 0 && now_ns > since_ns_) {
+    const double passed = static_cast<double>(now_ns - since_ns_) / 1e9;
+    seconds_[static_cast<std::size_t>(part_)] += passed;
+    if (part_ == Part::kTraining) round_.trained_s += passed;
+  }
+  part_ = next;
+  since_ns_ = now_ns;
+}
+
+void TimeAccount::add(const RunStarted& event) {
+  part_ = Part::kWaiting;
+  since_ns_ = event.time_ns;
+}
+
+void TimeAccount::add(const RoundStarted& event) {
+  if (part_ == Part::kWaiting) count(Part::kStart, event.time_ns);
+  first_round_ = event.restart_count == 0;
+  round_ = {};
+  first_rank_here_ = -1;
+  started_ = 0;
+  workers_here_ = static_cast<std::size_t>(event.workers_here > 0 ? event.workers_here : event.world_size);
+}
+
+void TimeAccount::add(const WorkerStarted& event) {
+  if (first_rank_here_ < 0 || event.rank < first_rank_here_) first_rank_here_ = event.rank;
+  // Workers that never speak run from their start.
+  if (++started_ == workers_here_ && !speaks_) count(Part::kTraining, event.time_ns);
+}
+
+void TimeAccount::add(const WorkerSpoke& event) {
+  // The first word over the channel shows that workers had only been started, not running, when their processes were there.
+  if (!speaks_ && part_ == Part::kTraining) {
+    part_ = first_round_ ? Part::kStart : Part::kRestart;
+    round_.trained_s = 0;
+  }
+  speaks_ = true;
+  std::visit([&](const auto& message) { hear(message, event); }, event.message);
+}
+
+// A round runs when any of its ranks says so; from then on the first one speaks for all, since they wait for each other.
+void TimeAccount::hear(const channel::PhaseChange& phase, const WorkerSpoke& event) {
+  round_.reached_step = std::max(round_.reached_step, phase.step);
+  if (phase.phase == channel::Phase::kRunning && !runs()) {
+    count(Part::kTraining, event.time_ns);
+    round_.from_step = phase.step;
+  }
+  if (!runs() || event.rank != first_rank_here_) return;
+  if (phase.phase == channel::Phase::kRunning) count(Part::kTraining, event.time_ns);
+  if (phase.phase == channel::Phase::kEvaluating) count(Part::kEvaluation, event.time_ns);
+  if (phase.phase == channel::Phase::kSaving) count(Part::kCheckpoint, event.time_ns);
+}
+
+void TimeAccount::hear(const channel::Progress& progress, const WorkerSpoke& event) {
+  if (!runs()) count(Part::kTraining, event.time_ns);
+  round_.reached_step = std::max(round_.reached_step, progress.step);
+}
+
+void TimeAccount::add(const RoundFailed& event) {
+  count(Part::kRestart, event.first.time_ns - clock_was_set_ns_ > since_ns_ ? event.first.time_ns : event.time_ns);
+  round_.reached_step = std::max(round_.reached_step, event.first.step);
+}
+
+void TimeAccount::add(const RunEnded& event) {
+  count(part_, event.time_ns);
+}
+
+}  // namespace ddprun

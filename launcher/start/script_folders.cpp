@@ -1,0 +1,129 @@
+// See script_folders.hpp.
+#include "launcher/start/script_folders.hpp"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/base/error.hpp"
+#include "common/run_directory/run_directory.hpp"
+#include "common/run_directory/run_lock.hpp"
+#include "common/system/host_name.hpp"
+#include "launcher/output/worker_output_files.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+void make(const fs::path& folder, const char* what) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw UsageError(std::string("cannot make the ") + what + " " + folder.string() + ": " + error.message());
+}
+
+// `parent`/<stem>_<random>; nullopt and errno.
+std::optional<fs::path> make_unique_folder(const fs::path& parent, std::string stem) {
+  std::replace(stem.begin(), stem.end(), '/', '_');
+  std::string name = (parent / (stem + "_XXXXXX")).string();
+  if (::mkdtemp(name.data()) == nullptr) return std::nullopt;
+  return name;
+}
+
+fs::path run_folder(const fs::path& parent, const std::string& run_id) {
+  if (const auto folder = make_unique_folder(parent, run_id)) return *folder;
+  throw UsageError("cannot make a folder for logs in " + parent.string() + ": " + std::strerror(errno));
+}
+
+// The first of the usual places that can be written to, as Python's tempfile does.
+fs::path temporary_folder(const std::function<std::optional<std::string>(std::string_view)>& environment) {
+  for (const char* variable : {"TMPDIR", "TEMP", "TMP"}) {
+    const auto place = environment(variable);
+    if (!place || place->empty()) continue;
+    std::error_code error;
+    const fs::path absolute = fs::absolute(*place, error);
+    if (error) continue;
+    if (const auto folder = make_unique_folder(absolute, "torchelastic")) return *folder;
+  }
+  for (const char* place : {"/tmp", "/var/tmp"}) {
+    if (const auto folder = make_unique_folder(place, "torchelastic")) return *folder;
+  }
+  return {};
+}
+
+bool sends_output_to_files(const OutputPlan& output) {
+  return output.redirects.any() || output.tee.any();
+}
+
+// What a run without restarts and log files leaves: empty folders and a report. Removing what we know is quicker than looking
+// for it; whatever else is there makes the last rmdir fail.
+bool remove_known(const ScriptFolders& folders, int workers) {
+  const fs::path round = round_folder(folders.files.log_root, LogLayout::kAttempts, 0, 0);
+  for (int rank = 0; rank < workers; ++rank) ::rmdir(worker_folder(round, LogLayout::kAttempts, rank, rank).c_str());
+  ::rmdir(round.c_str());
+  ::unlink(folders.files.report.c_str());
+  ::rmdir(folders.files.log_root.c_str());
+  return ::rmdir(folders.temporary.c_str()) == 0;
+}
+
+}  // namespace
+
+ScriptFolders make_script_folders(const Plan& plan,
+                                  const std::function<std::optional<std::string>(std::string_view)>& environment,
+                                  FolderOwner owner) {
+  ScriptFolders folders;
+  if (!plan.run_dir.empty() && owner == FolderOwner::kOtherNode) {
+    make(plan.run_dir / "logs", "folder for logs");
+    folders.files.report = report_of_other_node(plan.run_dir);
+  } else if (!plan.run_dir.empty()) {
+    make(plan.run_dir, "run directory");
+    folders.files.lock_fd = take_run_lock(plan.run_dir);  // two jobs must not share it
+    folders.files.report = RunLayout{plan.run_dir}.report();
+  }
+  if (plan.output.no_files) return folders;
+  if (!plan.run_dir.empty() && plan.log_dir.empty()) {
+    folders.files.log_root = plan.run_dir / "logs";
+    return folders;
+  }
+
+  fs::path parent = plan.log_dir;
+  if (parent.empty()) {
+    parent = folders.temporary = temporary_folder(environment);
+    if (parent.empty()) {
+      folders.note =
+          "no folder for logs could be made in $TMPDIR, /tmp or /var/tmp: there are no log files, error files or "
+          "report; --log-dir names another place";
+      return folders;
+    }
+  } else {
+    make(parent, "folder for logs");
+  }
+  folders.files.layout = LogLayout::kAttempts;
+  folders.files.log_root = run_folder(parent, plan.run_id);
+  if (plan.run_dir.empty()) folders.files.report = folders.files.log_root / "report.json";
+  if (!folders.temporary.empty() && sends_output_to_files(plan.output)) {
+    folders.note = "logs are in " + folders.files.log_root.string();
+  }
+  return folders;
+}
+
+fs::path report_of_other_node(const fs::path& run_dir) {
+  return run_dir / "logs" / ("report-" + host_name() + "-" + std::to_string(::getpid()) + ".json");
+}
+
+bool goes_when_all_goes_well(const ScriptFolders& folders, const Plan& plan) {
+  return !folders.temporary.empty() && !sends_output_to_files(plan.output);
+}
+
+void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code) {
+  if (folders.files.lock_fd >= 0) ::close(folders.files.lock_fd);
+  std::error_code ignored;
+  if (exit_code != 0 || !goes_when_all_goes_well(folders, plan)) return;
+  if (fs::exists(folders.files.log_root / "attempt_1", ignored)) return;  // restarted
+  if (!remove_known(folders, plan.nproc_per_node)) fs::remove_all(folders.temporary, ignored);
+}
+
+}  // namespace ddprun

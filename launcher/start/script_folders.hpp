@@ -1,0 +1,41 @@
+// Where a script, module or program leaves its logs and report: torchrun's folders, or a run directory. Called by main() before
+// anything is started and after everything has ended.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/agent/agent.hpp"
+#include "launcher/plan/plan.hpp"
+
+namespace ddprun {
+
+struct ScriptFolders {
+  AgentFiles files;
+  std::filesystem::path temporary;  // in $TMPDIR, made for this run; empty when the user named a folder
+  std::string note;                 // for people, at the start; may be empty
+};
+
+// <log_dir>/<run id>_<random>, in a new $TMPDIR/torchelastic_<random> without --log-dir; logs/ of the run directory with
+// --run-dir only; nothing for --log-dir /dev/null. Takes the run directory's lock. Throws UsageError when a folder that the
+// user named can't be made; when no temporary one can be, the run goes on without files and the note says so.
+// `owner`: of the run directory; kOtherNode only adds its logs to it.
+enum class FolderOwner { kThisNode, kOtherNode };
+ScriptFolders make_script_folders(const Plan& plan,
+                                  const std::function<std::optional<std::string>(std::string_view)>& environment,
+                                  FolderOwner owner = FolderOwner::kThisNode);
+
+// Where a node that does not own the run directory leaves its report: in its logs.
+std::filesystem::path report_of_other_node(const std::filesystem::path& run_dir);
+
+// Of the plan's end: a temporary folder in which nobody will look for anything is removed when all went well at the first
+// attempt, since no output was sent there.
+bool goes_when_all_goes_well(const ScriptFolders& folders, const Plan& plan);
+
+// Removes it when all did. Closes the lock.
+void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code);
+
+}  // namespace ddprun

@@ -1,0 +1,165 @@
+// Implementation of hang_verdict.hpp.
+#include "launcher/verdict/hang_verdict.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "launcher/events/progress.hpp"
+
+namespace ddprun {
+namespace {
+
+using channel::Phase;
+using channel::Position;
+using channel::Stage;
+
+std::string named_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t kNamed = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kNamed) text += " and " + std::to_string(ranks.size() - kNamed) + " more";
+  return text;
+}
+
+// Comparable: what comes first in a run is smaller. After `step` finished steps a run compares states, evaluates, saves, then
+// goes on.
+auto order_of(const Position& at) {
+  int phase = 0;
+  switch (at.phase) {
+    case Phase::kStarting:
+      return std::tuple(-2, std::int64_t{0}, 0, 0);
+    case Phase::kJoining:
+      return std::tuple(-1, std::int64_t{0}, 0, 0);
+    case Phase::kEvaluating:
+      phase = 0;
+      break;
+    case Phase::kSaving:
+      phase = 1;
+      break;
+    case Phase::kRunning:
+      phase = at.stage == Stage::kComparing ? -1 : 2;
+      break;
+    case Phase::kDone:
+      phase = 3;
+      break;
+  }
+  const bool staged = at.phase == Phase::kRunning || at.phase == Phase::kEvaluating;
+  return std::tuple(0, at.step, phase, staged ? static_cast<int>(at.stage) : 0);
+}
+
+// What the others are kept from there; empty where a rank waits for nobody.
+std::string awaited_in(const Position& at) {
+  const std::string next = "of step " + format_count(at.step + 1);
+  switch (at.phase) {
+    case Phase::kJoining:
+      return "for all ranks to join";
+    case Phase::kEvaluating:
+      return at.stage == Stage::kLoss ? "in the sum of the evaluation after step " + format_count(at.step) : "";
+    case Phase::kDone:
+      return "for all ranks to end";
+    case Phase::kStarting:
+    case Phase::kSaving:
+      return {};
+    case Phase::kRunning:
+      break;
+  }
+  if (at.stage == Stage::kBackward) return "in the all-reduce of the gradients " + next;
+  if (at.stage == Stage::kLoss) return "in the sum of the loss " + next;
+  if (at.stage == Stage::kMeeting) return "for all ranks at the end of the run";
+  if (at.stage == Stage::kComparing) return "in the comparison of the states after step " + format_count(at.step);
+  return {};
+}
+
+std::vector<int> ranks_where(std::span<const HangLook> looks, auto wanted) {
+  std::vector<int> ranks;
+  for (const HangLook& look : looks)
+    if (wanted(look)) ranks.push_back(look.rank);
+  return ranks;
+}
+
+// Whoever has told where it is, and waits.
+std::string who_waits(std::span<const HangLook> looks, const std::vector<int>& culprits) {
+  for (const HangLook& look : looks) {
+    const bool culprit = std::find(culprits.begin(), culprits.end(), look.rank) != culprits.end();
+    if (culprit || !look.position) continue;
+    const std::string where = awaited_in(*look.position);
+    if (where.empty()) continue;
+    const auto same = ranks_where(looks, [&](const HangLook& other) {
+      return other.position && order_of(*other.position) == order_of(*look.position) &&
+             std::find(culprits.begin(), culprits.end(), other.rank) == culprits.end();
+    });
+    return "; " + named_ranks(same) + (same.size() == 1 ? " waits " : " wait ") + where;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string describe(const Position& at) {
+  const std::string next = " of step " + format_count(at.step + 1);
+  const std::string after = " after step " + format_count(at.step);
+  switch (at.phase) {
+    case Phase::kStarting:
+      return "the start";
+    case Phase::kJoining:
+      return "the start of the process group, the data or the checkpoint";
+    case Phase::kSaving:
+      return "the checkpoint" + after;
+    case Phase::kEvaluating:
+      return "the evaluation" + after;
+    case Phase::kDone:
+      return "the end of the run" + after;
+    case Phase::kRunning:
+      break;
+  }
+  switch (at.stage) {
+    case Stage::kLoading:
+      return "the batch" + next;
+    case Stage::kForward:
+      return "the forward or backward pass" + next;
+    case Stage::kBackward:
+      return "the all-reduce of the gradients" + next;
+    case Stage::kLoss:
+      return "the sum of the loss" + next;
+    case Stage::kOptimizer:
+      return "the optimizer" + next;
+    case Stage::kMeeting:
+      return "the end of the run" + after;
+    case Stage::kComparing:
+      return "the comparison of the states" + after;
+  }
+  return "step " + format_count(at.step + 1);
+}
+
+HangVerdict judge_hang(std::span<const HangLook> looks) {
+  using Certainty = HangVerdict::Certainty;
+  auto culprits = ranks_where(looks, [](const HangLook& l) { return l.process_state == 'T' || l.process_state == 't'; });
+  if (!culprits.empty()) {
+    const std::string who = who_waits(looks, culprits);
+    return {std::move(culprits), Certainty::kSure, "is stopped (SIGSTOP or a debugger)" + who};
+  }
+  culprits = ranks_where(looks, [](const HangLook& l) { return l.asked && !l.position; });
+  if (!culprits.empty()) {
+    const std::string who = who_waits(looks, culprits);
+    return {std::move(culprits), Certainty::kSure, "does not answer its agent" + who};
+  }
+  if (!looks.front().position) {
+    return {{looks.front().rank}, Certainty::kGuess, "is silent, as all workers here are; see the evidence of each"};
+  }
+
+  const auto earlier = [](const HangLook& a, const HangLook& b) { return order_of(*a.position) < order_of(*b.position); };
+  const auto [first, last] = std::minmax_element(looks.begin(), looks.end(), earlier);
+  const auto first_place = order_of(*first->position);
+  culprits = ranks_where(looks, [&](const HangLook& l) { return order_of(*l.position) == first_place; });
+  const std::string place = describe(*first->position);
+  if (order_of(*first->position) != order_of(*last->position)) {
+    return {culprits, Certainty::kSure, "is in " + place + who_waits(looks, culprits)};
+  }
+  // All of them are at one point. Where nobody waits for anybody, it is their own doing.
+  const bool waiting = !awaited_in(*first->position).empty();
+  return {{culprits.front()},
+          waiting ? Certainty::kGuess : Certainty::kSure,
+          "is in " + place + (looks.size() > 1 ? ", as all ranks here are" : "")};
+}
+
+}  // namespace ddprun

@@ -1,0 +1,109 @@
+// Implementation of hang_watch.hpp.
+#include "launcher/verdict/hang_watch.hpp"
+
+#include <algorithm>
+
+namespace ddprun {
+namespace {
+
+constexpr HangWatch::Duration kBeforeAnythingIsKnown = std::chrono::minutes(10);
+constexpr HangWatch::Duration kShortestLearned = std::chrono::minutes(1);
+constexpr int kTimesTheLongest = 10;
+
+std::size_t pace_index(Pace pace) {
+  return static_cast<std::size_t>(pace);
+}
+
+}  // namespace
+
+Pace pace_of(channel::Phase phase) {
+  switch (phase) {
+    case channel::Phase::kStarting:
+    case channel::Phase::kJoining:
+      return Pace::kStart;
+    case channel::Phase::kRunning:
+      return Pace::kStep;
+    case channel::Phase::kSaving:
+      return Pace::kSave;
+    case channel::Phase::kEvaluating:
+      return Pace::kEvaluate;
+    case channel::Phase::kDone:
+      return Pace::kEnd;
+  }
+  return Pace::kStep;
+}
+
+void HangWatch::begin_round(int workers, Pace first, Others others, Time now) {
+  others_ = others;
+  workers_.assign(static_cast<std::size_t>(workers), Worker{.here = limits_.watch, .pace = first, .since = now});
+}
+
+// Only what was finished is learned from: not a step that an evaluation or a save cut short, nor a part of the start, since
+// loading a library is no measure for loading data.
+void HangWatch::entered(int rank, Pace next, Time now) {
+  if (!watched(rank)) return;
+  Worker& mover = worker(rank);
+  if (mover.pace != next && mover.pace != Pace::kStep) learn(mover, now);
+  mover.pace = next;
+  mover.since = now;
+}
+
+void HangWatch::stepped(int rank, Time now) {
+  if (!watched(rank)) return;
+  Worker& mover = worker(rank);
+  learn(mover, now);
+  mover.since = now;
+}
+
+void HangWatch::learn(const Worker& mover, Time now) {
+  auto& longest = longest_[pace_index(mover.pace)];
+  longest = std::max(longest.value_or(Duration{}), std::chrono::duration_cast<Duration>(now - mover.since));
+}
+
+void HangWatch::gone(int rank) {
+  if (watched(rank)) worker(rank).here = false;
+}
+
+void HangWatch::forgive(Time now) {
+  for (Worker& worker : workers_) worker.since = now;
+}
+
+std::optional<HangWatch::Time> HangWatch::deadline() const {
+  std::optional<Time> latest;
+  for (const Worker& worker : workers_) {
+    if (!worker.here) continue;
+    const Time over = worker.since + allowed(worker);
+    if (!latest || over > *latest) latest = over;
+  }
+  return latest;
+}
+
+HangWatch::Silence HangWatch::silence_of(int rank, Time now) const {
+  const Worker& silent = workers_[static_cast<std::size_t>(rank)];
+  return {.pace = silent.pace,
+          .lasted = std::chrono::duration_cast<Duration>(now - silent.since),
+          .limit = allowed(silent),
+          .learned = !limits_.given[pace_index(silent.pace)]};
+}
+
+HangWatch::Duration HangWatch::longest_elsewhere() const {
+  Duration longest{};
+  for (const Pace pace : {Pace::kStep, Pace::kEvaluate, Pace::kSave}) {
+    const Duration there = limits_.given[pace_index(pace)] ? limit_of(pace) : std::max(limit_of(pace), kBeforeAnythingIsKnown);
+    longest = std::max(longest, there);
+  }
+  return longest;
+}
+
+HangWatch::Duration HangWatch::limit_of(Pace pace) const {
+  if (const auto& given = limits_.given[pace_index(pace)]) return *given;
+  const auto& longest = longest_[pace_index(pace)];
+  return longest ? std::max(kShortestLearned, *longest * kTimesTheLongest) : kBeforeAnythingIsKnown;
+}
+
+HangWatch::Duration HangWatch::allowed(const Worker& worker) const {
+  if (others_ == Others::kNone || worker.pace == Pace::kStart) return limit_of(worker.pace);
+  return std::max({limit_of(worker.pace), limit_of(Pace::kSave), limit_of(Pace::kEvaluate)});
+}
+
+}  // namespace ddprun

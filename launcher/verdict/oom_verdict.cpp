@@ -1,0 +1,90 @@
+// Implementation of oom_verdict.hpp.
+#include "launcher/verdict/oom_verdict.hpp"
+
+#include <csignal>
+#include <cstdio>
+
+namespace ddprun {
+namespace {
+
+constexpr double kFull = 0.98;        // of a limit, reached by what counts against it
+constexpr double kNearlyNone = 0.05;  // of the machine's memory, still available
+
+void append(std::string& text, const std::string& part) {
+  if (!text.empty()) text += ", ";
+  text += part;
+}
+
+std::string numbers(const MemoryEvidence& e) {
+  std::string text;
+  if (e.limit >= 0) append(text, "limit " + format_bytes(e.limit));
+  if (e.limit >= 0 && e.limit_peak >= 0) append(text, "at most " + format_bytes(e.limit_peak) + " of it used");
+  if (e.limit >= 0 && e.limit_usage >= 0) append(text, format_bytes(e.limit_usage) + " now");
+  if (e.worker_peak >= 0) append(text, "the worker's own peak " + format_bytes(e.worker_peak));
+  if (e.available >= 0 && e.total >= 0) {
+    append(text, format_bytes(e.available) + " of the machine's " + format_bytes(e.total) + " available");
+  }
+  return text;
+}
+
+std::string kills_counted(const MemoryEvidence& e) {
+  std::string text;
+  if (e.worker_kills >= 0) append(text, std::to_string(e.worker_kills) + " in the worker's cgroup");
+  if (e.job_kills >= 0) append(text, std::to_string(e.job_kills) + " in the job's cgroup");
+  if (e.machine_kills >= 0) append(text, std::to_string(e.machine_kills) + " on the machine");
+  return text.empty() ? text : "kills for memory in this round: " + text;
+}
+
+// A wrapper whose child was killed says 137 by itself; any other exit code is not by itself a sign of it.
+bool died_of_sigkill(const ExitStatus& status) {
+  return status.signal == SIGKILL || (status.signal == 0 && status.code == 128 + SIGKILL);
+}
+
+}  // namespace
+
+std::string format_bytes(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text,
+                value >= 100 || value == static_cast<double>(static_cast<int>(value)) ? "%.0f %s" : "%.1f %s", value,
+                kUnits[unit]);
+  return text;
+}
+
+OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
+  OomVerdict verdict;
+  if (e.taken == 0 || !(died_of_sigkill(status) || e.worker_kills > 0)) return verdict;
+  verdict.evidence = numbers(e);
+  if (const std::string kills = kills_counted(e); !kills.empty()) append(verdict.evidence, kills);
+  if (e.in_kernel_log != 0) append(verdict.evidence, "named in the kernel's log");
+  const std::string figures = numbers(e);
+  const std::string tail = figures.empty() ? "" : "; " + figures;
+
+  // A count of its own settles it both ways; the job's does where the worker has none.
+  const bool by_job = e.worker_kills < 0 && e.job_kills > 0 && died_of_sigkill(status);
+  if (e.worker_kills > 0 || e.in_kernel_log != 0 || by_job) {
+    verdict.proof = OomVerdict::Proof::kProven;
+    verdict.message =
+        (died_of_sigkill(status) ? "killed by the kernel: out of memory" : "the kernel killed a process of it: out of memory") +
+        tail;
+    return verdict;
+  }
+  if (!died_of_sigkill(status) || e.worker_kills == 0) return verdict;
+  const bool limit_reached =
+      e.limit > 0 && e.limit_peak >= 0 && static_cast<double>(e.limit_peak) >= kFull * static_cast<double>(e.limit);
+  const bool machine_full =
+      e.total > 0 && e.available >= 0 && static_cast<double>(e.available) < kNearlyNone * static_cast<double>(e.total);
+  if (e.machine_kills > 0 || limit_reached || machine_full) {
+    verdict.proof = OomVerdict::Proof::kSuspected;
+    verdict.message = "perhaps killed for lack of memory" + tail;
+  }
+  return verdict;
+}
+
+}  // namespace ddprun

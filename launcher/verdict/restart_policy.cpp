@@ -1,0 +1,172 @@
+// Implementation of restart_policy.hpp: four questions, asked in order, each a function.
+#include "launcher/verdict/restart_policy.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "common/base/exit_code.hpp"
+
+namespace ddprun {
+namespace {
+
+// The first cause's own code where a worker's exit is the cause (DECISIONS.md 4).
+int exit_code_of(const FailedRound& round) {
+  // A worker that hung ended by our own SIGKILL.
+  const int code = round.cause == Cause::kHang ? 0 : round.status.as_exit_code();
+  return code != 0 ? code : static_cast<int>(ExitCode::kBudgetSpent);
+}
+
+const char* why_hopeless(Cause cause) {
+  switch (cause) {
+    case Cause::kUsage:
+      return "usage errors are not restarted";
+    case Cause::kSpawn:
+      return "a program that can't be started is not restarted";
+    case Cause::kDiverged:
+      return "a diverged run is not restarted: it would diverge again";
+    case Cause::kCheckpoint:
+      return "a checkpoint that can't be read or saved is not mended by a restart";
+    case Cause::kStuck:
+      return "a worker that cannot be killed holds what the next one would need";
+    case Cause::kDevice:
+      return "a GPU that failed is not tried again: hide it (CUDA_VISIBLE_DEVICES) or have it reset";
+    case Cause::kExitCode:
+    case Cause::kSignal:
+    case Cause::kException:
+    case Cause::kOutOfMemory:
+    case Cause::kLostPeer:
+    case Cause::kStopped:
+    case Cause::kTimerExpired:
+    case Cause::kHostOutOfMemory:
+    case Cause::kSuspectedOutOfMemory:
+    case Cause::kHang:
+    case Cause::kCorruptState:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+bool same_failure(const FailedRound& a, const FailedRound& b) {
+  return a.step >= 0 && a.step == b.step && a.cause == b.cause && a.rank == b.rank && a.status.code == b.status.code &&
+         a.status.signal == b.status.signal;
+}
+
+// The same failure in so many rounds in a row at the same step, all but the first without a checkpoint of their own.
+bool is_stuck(std::span<const FailedRound> history, int rounds) {
+  if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
+  const auto last = history.last(static_cast<std::size_t>(rounds));
+  for (std::size_t i = 1; i < last.size(); ++i)
+    if (!same_failure(last[i - 1], last[i]) || made_progress(last[i])) return false;
+  return true;
+}
+
+RestartsUsed restarts_used(std::span<const FailedRound> history, const RestartLimits& limits) {
+  RestartsUsed used;
+  for (const FailedRound& round : history.first(history.size() - 1)) {
+    if (limits.refill_by_progress && made_progress(round)) used = {};
+    if (!is_free(round)) ++used.all;
+    if (round.cause == history.back().cause) ++used.for_cause;
+  }
+  if (limits.refill_by_progress && made_progress(history.back())) used = {};
+  return used;
+}
+
+std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history, const RestartRules& rules) {
+  const auto last_good = std::find_if(history.rbegin(), history.rend(), [&rules](const FailedRound& round) {
+    return round.lasted >= rules.instant || made_progress(round);
+  });
+  const auto instant_crashes = last_good - history.rbegin();
+  if (instant_crashes <= 1) return {};
+  const auto doublings = std::min<std::ptrdiff_t>(instant_crashes - 2, 20);
+  return std::min(rules.first_pause * (1 << doublings), rules.longest_pause);
+}
+
+std::string counted_restarts(int number) {
+  return std::to_string(number) + (number == 1 ? " restart" : " restarts");
+}
+
+std::string pause_text(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+}  // namespace
+
+bool made_progress(const FailedRound& round) {
+  return round.newest_checkpoint > round.resumed_from;
+}
+
+bool is_free(const FailedRound& round) {
+  return round.cause == Cause::kOutOfMemory && round.shrink == channel::Shrink::kDone;
+}
+
+bool may_be_restarted(Cause cause) {
+  switch (cause) {
+    case Cause::kUsage:
+    case Cause::kSpawn:
+    case Cause::kStuck:
+    case Cause::kStopped:
+      return false;
+    default:
+      return true;
+  }
+}
+
+std::string describe(const RestartRules& rules) {
+  const RestartRules usual{};
+  std::string text;
+  const auto add = [&text](const std::string& rule) { text += (text.empty() ? "" : ", ") + rule; };
+  for (std::size_t i = 0; i < kCauses; ++i)
+    if (rules.of_cause[i]) add(name_of(static_cast<Cause>(i)) + std::string(": ") + counted_restarts(*rules.of_cause[i]));
+  if (rules.same_failure_rounds != usual.same_failure_rounds)
+    add("same failure: " + (rules.same_failure_rounds == 0 ? "any number" : std::to_string(rules.same_failure_rounds)) +
+        " of rounds");
+  if (rules.instant != usual.instant) add("crashes within " + pause_text(rules.instant) + " are instant");
+  if (rules.first_pause != usual.first_pause || rules.longest_pause != usual.longest_pause)
+    add("pause " + pause_text(rules.first_pause) + " to " + pause_text(rules.longest_pause));
+  return text;
+}
+
+RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits) {
+  return decide_restart(history, limits, restarts_used(history, limits));
+}
+
+RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, const RestartsUsed& used) {
+  const FailedRound& last = history.back();
+  const RestartRules& rules = limits.rules;
+  const std::optional<int> for_cause = rules.of_cause[static_cast<std::size_t>(last.cause)];
+  const char* hopeless = why_hopeless(last.cause);
+  if (hopeless != nullptr && (!for_cause || !may_be_restarted(last.cause))) return GiveUp{exit_code_of(last), hopeless};
+
+  // Halving ends by itself, so it needs no budget; a policy may forbid it.
+  if (last.cause == Cause::kOutOfMemory && last.shrink == channel::Shrink::kNothingLeft)
+    return GiveUp{exit_code_of(last), "out of memory with nothing left to shrink"};
+  if (is_free(last) && for_cause.value_or(1) > 0)
+    return Restart{{}, "the same global batch in smaller pieces, which costs no restart"};
+
+  const std::string budget = std::to_string(limits.max_restarts);
+  if (used.all >= limits.max_restarts) {
+    if (limits.max_restarts == 0) return GiveUp{exit_code_of(last), "no restarts allowed (--max-restarts 0)"};
+    return GiveUp{exit_code_of(last),
+                  "budget of " + budget + (limits.max_restarts == 1 ? " restart spent" : " restarts spent")};
+  }
+
+  if (for_cause && used.for_cause >= *for_cause) {
+    const std::string cause = std::string("failures of cause ") + name_of(last.cause);
+    return GiveUp{exit_code_of(last), *for_cause == 0 ? cause + " are not restarted (--restart-policy)"
+                                                      : "the " + counted_restarts(*for_cause) + " allowed for " + cause +
+                                                            (*for_cause == 1 ? " is spent" : " are spent")};
+  }
+
+  if (is_stuck(history, rules.same_failure_rounds)) {
+    const std::string rounds = rules.same_failure_rounds == 2 ? "two" : std::to_string(rules.same_failure_rounds);
+    return GiveUp{static_cast<int>(ExitCode::kNoProgress),
+                  "the same failure at step " + std::to_string(last.step) + " in " + rounds + " rounds without progress"};
+  }
+
+  return Restart{pause_before_next(history, rules), "restart " + std::to_string(used.all + 1) + " of " + budget};
+}
+
+}  // namespace ddprun

@@ -1,0 +1,107 @@
+// Implementation of standby_processes.hpp.
+#include "launcher/workers/standby_processes.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "launcher/output/worker_output_files.hpp"
+#include "launcher/workers/worker_ends.hpp"
+
+namespace ddprun {
+
+using boost::asio::posix::stream_descriptor;
+
+void StandbyProcesses::start(int number, GuardianLink& guardian, const SpawnRequest& request) {
+  Ends standard_output = output_pipe();
+  Ends standard_error = output_pipe();
+  Ends channel = channel_pair();
+  guardian.spawn(number, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
+
+  WorkerProcess& process = waiting_[number].process;
+  process.number = number;
+  process.pipes[static_cast<std::size_t>(Stream::kStdout)] =
+      std::make_unique<stream_descriptor>(io_, standard_output.ours.release());
+  process.pipes[static_cast<std::size_t>(Stream::kStderr)] =
+      std::make_unique<stream_descriptor>(io_, standard_error.ours.release());
+  process.channel = std::make_shared<WorkerChannel>(
+      io_, channel.ours.release(), [this, number](const channel::FromWorker& message) { on_message_(number, message); },
+      [this, number](const std::string& why) {
+        on_message_(number, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+      });
+  process.channel->start();
+  listen(number, Stream::kStdout);
+  listen(number, Stream::kStderr);
+}
+
+WorkerChannel* StandbyProcesses::channel(int number) const {
+  const auto found = waiting_.find(number);
+  return found == waiting_.end() ? nullptr : found->second.process.channel.get();
+}
+
+void StandbyProcesses::listen(int number, Stream stream) {
+  const auto& pipe = waiting_.at(number).process.pipes[static_cast<std::size_t>(stream)];
+  pipe->async_wait(stream_descriptor::wait_read, [this, number, stream](const boost::system::error_code& error) {
+    if (!error && has(number) && read(number, stream)) listen(number, stream);
+  });
+}
+
+// One chunk. False at the end of the stream.
+bool StandbyProcesses::read(int number, Stream stream) {
+  auto& pipe = waiting_.at(number).process.pipes[static_cast<std::size_t>(stream)];
+  if (!pipe) return false;
+  std::array<char, 4096> chunk;
+  const ssize_t n = ::read(pipe->native_handle(), chunk.data(), chunk.size());
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (n <= 0) {
+    pipe.reset();
+    return false;
+  }
+  keep(number, stream, {chunk.data(), static_cast<std::size_t>(n)});
+  return true;
+}
+
+// It is seldom that there is anything, so no file is held open for it. What cannot be written is no reason to complain: a
+// standby that matters shows its last line when it ends.
+void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
+  const std::filesystem::path folder = standby_folder(log_root_, number - first_);
+  if (!log_root_.empty() && make_folder(folder) == 0) {
+    const Descriptor file(open_log(folder / log_name(stream)));
+    if (file.get() >= 0) write_log(file.get(), text);
+  }
+  if (stream != Stream::kStderr) return;
+  LastLines& tail = waiting_.at(number).tail;
+  for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
+    tail.add(text.substr(0, end));
+  }
+  tail.add_part(text);
+}
+
+WorkerProcess StandbyProcesses::take(int number) {
+  WorkerProcess process = std::move(waiting_.at(number).process);
+  waiting_.erase(number);
+  for (const auto& pipe : process.pipes) {
+    if (pipe) pipe->cancel();  // what was waiting here comes back with an error, or finds nothing of that number
+  }
+  return process;
+}
+
+std::string StandbyProcesses::forget(int number) {
+  Waiting& ended = waiting_.at(number);
+  if (ended.process.channel) ended.process.channel->drain();
+  for (int most = 16; most > 0 && read(number, Stream::kStderr); --most) {
+  }
+  std::string why = ended.reported;
+  if (const auto lines = ended.tail.lines(); why.empty() && !lines.empty()) why = lines.back();
+  waiting_.erase(number);
+  return why;
+}
+
+void StandbyProcesses::dismiss(GuardianLink& guardian) {
+  for (const auto& [number, standby] : waiting_) guardian.signal(number, SIGKILL);
+  waiting_.clear();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,83 @@
+// The processes of standby workers that wait: their channels, what they print, and the handing over of one that becomes a
+// rank's worker. launcher/agent/agent.cpp owns one, starts and takes them as AgentState says (standbys.hpp has the books), and
+// tells it what the guardian says of them. Numbers are the guardian's, above those of the ranks. One thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "launcher/events/stream.hpp"
+#include "launcher/guardian/guardian_link.hpp"
+#include "launcher/guardian/spawn.hpp"
+#include "launcher/output/last_lines.hpp"
+#include "launcher/workers/worker_channel.hpp"
+
+namespace ddprun {
+
+// What is ours of a process that was started as a worker.
+struct WorkerProcess {
+  std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;  // by Stream; null at its end
+  std::shared_ptr<WorkerChannel> channel;
+  pid_t pid = 0;   // 0: not started yet
+  int number = 0;  // the guardian's
+};
+
+class StandbyProcesses {
+ public:
+  // What one says, also when it has become a worker since.
+  using OnMessage = std::function<void(int number, const channel::FromWorker&)>;
+
+  // `log_root`: the run directory's logs/; numbers are counted from `first`.
+  StandbyProcesses(boost::asio::io_context& io, std::filesystem::path log_root, int first, OnMessage on_message)
+      : io_(io), log_root_(std::move(log_root)), first_(first), on_message_(std::move(on_message)) {}
+
+  // Throws InternalError or std::system_error. Nothing is written to the logs before it prints something.
+  void start(int number, GuardianLink& guardian, const SpawnRequest& request);
+  bool has(int number) const { return waiting_.contains(number); }
+  WorkerChannel* channel(int number) const;
+  pid_t pid(int number) const { return waiting_.at(number).process.pid; }
+  void started(int number, pid_t pid) { waiting_.at(number).process.pid = pid; }
+  // It has said why it ends.
+  void reported(int number, const std::string& message) { waiting_.at(number).reported = message; }
+  // It is the caller's from here on; nothing waits on its pipes.
+  WorkerProcess take(int number);
+  // It has ended: why, as far as it said so, else its last line.
+  std::string forget(int number);
+  // SIGKILL to all; what is said of them from then on is nobody's.
+  void dismiss(GuardianLink& guardian);
+  void close() { waiting_.clear(); }
+
+ private:
+  struct Waiting {
+    WorkerProcess process;
+    LastLines tail;
+    std::string reported;
+    ~Waiting() {
+      if (process.channel) process.channel->close();
+    }
+    Waiting() = default;
+    Waiting(Waiting&&) = default;
+    Waiting& operator=(Waiting&&) = default;
+  };
+
+  void listen(int number, Stream stream);
+  bool read(int number, Stream stream);
+  void keep(int number, Stream stream, std::string_view text);
+
+  boost::asio::io_context& io_;
+  std::filesystem::path log_root_;
+  int first_;
+  OnMessage on_message_;
+  std::map<int, Waiting> waiting_;
+};
+
+}  // namespace ddprun

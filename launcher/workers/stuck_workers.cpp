@@ -1,0 +1,44 @@
+// Implementation of stuck_workers.hpp.
+#include "launcher/workers/stuck_workers.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <string>
+
+namespace ddprun {
+
+char process_state(long pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  // pid (name, which may hold anything) state ...
+  const std::size_t name_end = line.rfind(')');
+  return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
+}
+
+std::chrono::milliseconds stuck_timeout_of(const std::optional<std::string_view>& text) {
+  if (!text) return {};
+  double seconds = 0;
+  const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+  if (error != std::errc() || stop != text->data() + text->size() || !(seconds > 0) || seconds > 1e9) return {};
+  return std::chrono::milliseconds(std::max(1LL, std::llround(seconds * 1000)));
+}
+
+bool StuckWatch::see(int rank, char state, Time now) {
+  if (state != 'D') {
+    since_.erase(rank);
+    return false;
+  }
+  const auto [since, first_time] = since_.emplace(rank, now);
+  if (since->second == Time::max() || now - since->second < limit_) return false;  // the former: said already
+  since->second = Time::max();
+  return true;
+}
+
+std::chrono::milliseconds StuckWatch::interval() const {
+  return std::clamp(limit_ / 4, std::chrono::milliseconds(10), std::chrono::milliseconds(5000));
+}
+
+}  // namespace ddprun

@@ -1,0 +1,89 @@
+// Implementation of worker_channel.hpp.
+#include "launcher/workers/worker_channel.hpp"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <span>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t kMaxOutboxBytes = 64u << 20;  // a few of the largest store values
+
+}  // namespace
+
+WorkerChannel::WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken)
+    : socket_(io, boost::asio::local::stream_protocol(), fd),
+      on_message_(std::move(on_message)),
+      on_broken_(std::move(on_broken)) {}
+
+void WorkerChannel::start() {
+  wait();
+}
+
+void WorkerChannel::wait() {
+  socket_.async_wait(boost::asio::local::stream_protocol::socket::wait_read,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (!error && self->socket_.is_open() && self->read_available() == More::kLater) self->wait();
+                     });
+}
+
+WorkerChannel::More WorkerChannel::read_available() {
+  // On the stack: there may be a thousand workers.
+  std::array<std::byte, 16 << 10> chunk;
+  try {
+    while (socket_.is_open()) {
+      const ssize_t n = ::recv(socket_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) return More::kLater;
+      if (n <= 0) break;
+      decoder_.feed(std::span(chunk).first(static_cast<std::size_t>(n)));
+      while (auto message = decoder_.next_from_worker()) on_message_(*message);
+      if (static_cast<std::size_t>(n) < chunk.size()) return socket_.is_open() ? More::kLater : More::kNever;
+    }
+  } catch (const channel::ProtocolError& error) {
+    close();
+    on_broken_(error.what());
+    return More::kNever;
+  }
+  return More::kNever;
+}
+
+void WorkerChannel::send(const channel::FromAgent& message) {
+  if (!socket_.is_open()) return;
+  outbox_.push_back(channel::encode(message));
+  outbox_bytes_ += outbox_.back().size();
+  if (outbox_bytes_ > kMaxOutboxBytes) {
+    close();
+    on_broken_("the worker does not read its channel: " + std::to_string(outbox_bytes_) + " bytes wait for it");
+    return;
+  }
+  if (outbox_.size() == 1) write_next();
+}
+
+// Small messages to a worker that reads go out at once; the rest is Asio's.
+void WorkerChannel::write_next() {
+  boost::asio::async_write(socket_, boost::asio::buffer(outbox_.front()),
+                           [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
+                             if (error || self->outbox_.empty()) return;
+                             self->outbox_bytes_ -= self->outbox_.front().size();
+                             self->outbox_.pop_front();
+                             if (!self->outbox_.empty() && self->socket_.is_open()) self->write_next();
+                           });
+}
+
+void WorkerChannel::drain() {
+  if (socket_.is_open()) read_available();
+}
+
+void WorkerChannel::close() {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,47 @@
+// The agent's end of one worker's channel: bytes of a socket become messages, messages become bytes; the queue to a worker that
+// does not read is bounded. launcher/agent/agent.cpp makes one per worker and round. A closed channel means nothing but silence
+// (DECISIONS.md 7).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+
+#include "common/channel/codec.hpp"
+#include "common/channel/message.hpp"
+
+namespace ddprun {
+
+class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
+ public:
+  using OnMessage = std::function<void(const channel::FromWorker&)>;
+  using OnBroken = std::function<void(const std::string& why)>;  // the worker broke the protocol; the channel is closed
+
+  // Takes the descriptor of a connected Unix stream socket.
+  WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
+
+  void start();
+  void send(const channel::FromAgent& message);
+  // Hands out everything that has arrived, now: called when the worker has ended, so that its last words come before its end.
+  void drain();
+  void close();
+
+ private:
+  enum class More { kLater, kNever };
+  void wait();
+  More read_available();
+  void write_next();
+
+  boost::asio::local::stream_protocol::socket socket_;
+  channel::Decoder decoder_;
+  OnMessage on_message_;
+  OnBroken on_broken_;
+  std::deque<std::string> outbox_;
+  std::size_t outbox_bytes_ = 0;
+};
+
+}  // namespace ddprun

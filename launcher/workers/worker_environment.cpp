@@ -1,0 +1,117 @@
+// Implementation of worker_environment.hpp.
+#include "launcher/workers/worker_environment.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "launcher/guardian/spawn.hpp"
+
+namespace ddprun {
+namespace {
+
+// What a worker never inherits: secrets, which it may print, and what is another worker's.
+constexpr std::array<std::string_view, 4> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL", "DDPRUN_NODE_ADDRESS",
+                                                   "DDPRUN_GENERATION"};
+
+// What only a worker with a rank has. A standby hears of its own over the channel.
+constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
+                                                   "TORCHELASTIC_ERROR_FILE"};
+
+std::string_view variable_name_of(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+std::string names_of(const std::vector<int>& signals) {
+  std::string names;
+  for (const int signal : signals) {
+    const char* name = ::sigabbrev_np(signal);
+    if (name != nullptr) names += (names.empty() ? "SIG" : ",SIG") + std::string(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings) {
+  const auto inherited_value = [&](std::string_view name) -> std::optional<std::string> {
+    for (const std::string_view variable : inherited) {
+      if (variable.size() > name.size() && variable[name.size()] == '=' && variable.starts_with(name)) {
+        return std::string(variable.substr(name.size() + 1));
+      }
+    }
+    return std::nullopt;
+  };
+
+  const RankAssignment& ranks = settings.ranks;
+  const auto number = [](int value) { return std::to_string(value); };
+  std::vector<std::pair<std::string_view, std::string>> ours{
+      {"LOCAL_RANK", number(settings.only_device.empty() ? ranks.local_rank : 0)},
+      {"RANK", number(ranks.rank)},
+      {"GROUP_RANK", number(ranks.group_rank)},
+      {"ROLE_RANK", number(ranks.role_rank)},
+      {"ROLE_NAME", ranks.role},
+      {"LOCAL_WORLD_SIZE", number(ranks.local_world_size)},
+      {"WORLD_SIZE", number(ranks.world_size)},
+      {"GROUP_WORLD_SIZE", number(ranks.group_world_size)},
+      {"ROLE_WORLD_SIZE", number(ranks.role_world_size)},
+      {"MASTER_ADDR", settings.master_addr},
+      {"MASTER_PORT", number(settings.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", number(settings.restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", number(settings.max_restarts)},
+      {"TORCHELASTIC_RUN_ID", settings.run_id},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_ERROR_FILE", settings.error_file},
+  };
+  for (const WorkerPlace::Variable& device : settings.only_device) ours.emplace_back(device.name, device.value);
+  // torchrun leaves its own list to the workers, who are launchers themselves at times.
+  if (!settings.signals_to_handle.empty())
+    ours.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(settings.signals_to_handle));
+  if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
+  if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (!inherited_value("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
+  if (settings.channel == ChannelUse::kGiven) {
+    ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
+    if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
+    if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
+    if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
+    // ddptrain finds its LibTorch there when it is not where it was built with.
+    if (const std::string libtorch = inherited_value("LIBTORCH").value_or(""); !libtorch.empty()) {
+      const std::string paths = inherited_value("LD_LIBRARY_PATH").value_or("");
+      ours.emplace_back("LD_LIBRARY_PATH", libtorch + "/lib" + (paths.empty() ? "" : ":" + paths));
+    }
+  }
+
+  std::vector<std::string_view> replaced(kSecrets.begin(), kSecrets.end());
+  if (settings.standby) {
+    const auto of_a_rank = [](const auto& variable) {
+      return std::find(kOfARank.begin(), kOfARank.end(), variable.first) != kOfARank.end();
+    };
+    ours.erase(std::remove_if(ours.begin(), ours.end(), of_a_rank), ours.end());
+    replaced.insert(replaced.end(), kOfARank.begin(), kOfARank.end());
+  }
+  for (const auto& [name, value] : ours) replaced.push_back(name);
+  std::sort(replaced.begin(), replaced.end());
+  std::vector<std::string> environment;
+  environment.reserve(inherited.size() + ours.size());
+  for (const std::string& variable : inherited) {
+    if (!std::binary_search(replaced.begin(), replaced.end(), variable_name_of(variable))) environment.push_back(variable);
+  }
+  for (const auto& [name, value] : ours) {
+    std::string& variable = environment.emplace_back();
+    variable.reserve(name.size() + 1 + value.size());
+    variable.append(name).append(1, '=').append(value);
+  }
+  return environment;
+}
+
+std::vector<std::string> environment_of_this_process() {
+  std::vector<std::string> variables;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) variables.emplace_back(*variable);
+  return variables;
+}
+
+}  // namespace ddprun

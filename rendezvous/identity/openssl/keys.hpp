@@ -1,0 +1,54 @@
+// The keys of one job inside OpenSSL: derived from token, run id and protocol version, and offered or looked up in a handshake.
+// session.hpp uses it for each connection.
+#pragma once
+
+#include <openssl/ssl.h>
+
+#include <optional>
+#include <vector>
+
+#include "rendezvous/identity/tls.hpp"
+
+namespace ddprun {
+
+template <auto kFree>
+struct OpensslFree {
+  template <class T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
+};
+using SslContextPointer = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
+using SslSessionPointer = std::unique_ptr<SSL_SESSION, OpensslFree<SSL_SESSION_free>>;
+
+// What a client calls itself in its hello, in clear text but bound to the key by the handshake: "ddprun", one byte of protocol
+// version, the run's digest, the instance. The first seven bytes stay where they are in every version.
+std::string to_identity(const TlsPeer& self);
+
+// Nothing when it is not one of ddprun's. Of another version only the version is read.
+std::optional<TlsPeer> parse_identity(std::string_view identity, std::uint8_t own_version);
+
+RunDigest digest_of_run(std::string_view run_id);
+
+class OpensslKeys final : public TlsKeys {
+ public:
+  // Throws std::bad_alloc or std::runtime_error; module.cpp catches both.
+  explicit OpensslKeys(const TlsCredentials& credentials);
+
+  std::unique_ptr<TlsSession> open(TlsRole role) noexcept override;
+  const RunDigest& run() const noexcept override { return self_.run; }
+
+  SSL_CTX* context() const { return context_.get(); }
+  const TlsPeer& self() const { return self_; }
+  const std::string& identity() const { return identity_; }
+  // A copy of the key as OpenSSL wants it: TLS writes into the sessions it is given.
+  SslSessionPointer key() const;
+
+ private:
+  TlsPeer self_;
+  std::string identity_;
+  SslContextPointer context_;
+  SslSessionPointer key_;
+};
+
+}  // namespace ddprun

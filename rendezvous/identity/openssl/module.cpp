@@ -1,0 +1,32 @@
+// The module's one symbol (rendezvous/identity/tls.hpp). Nothing thrown leaves the module.
+#include <openssl/ssl.h>
+
+#include <exception>
+
+#include "rendezvous/identity/openssl/keys.hpp"
+
+namespace ddprun {
+namespace {
+
+class OpensslModule final : public TlsModule {
+ public:
+  std::unique_ptr<TlsKeys> derive(const TlsCredentials& credentials) noexcept override {
+    try {
+      return std::make_unique<OpensslKeys>(credentials);
+    } catch (const std::exception&) {
+      return nullptr;
+    }
+  }
+  RunDigest digest_of(std::string_view run_id) noexcept override { return digest_of_run(run_id); }
+};
+
+}  // namespace
+}  // namespace ddprun
+
+extern "C" __attribute__((visibility("default"))) ddprun::TlsModule* ddprun_tls_module(int version) {
+  if (version != ddprun::kTlsModuleVersion) return nullptr;
+  // Not the machine's openssl.cnf: it could only widen what is asked for here, and is read from disk.
+  static const bool ready = OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
+  static ddprun::OpensslModule module;
+  return ready ? &module : nullptr;
+}

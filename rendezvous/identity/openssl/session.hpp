@@ -1,0 +1,57 @@
+// One connection inside OpenSSL. Its BIO reads from and appends to the strings of the call that is under way, so an idle
+// connection holds no bytes of either side.
+#pragma once
+
+#include <openssl/bio.h>
+#include <openssl/ssl.h>
+
+#include "rendezvous/identity/openssl/keys.hpp"
+#include "rendezvous/identity/tls.hpp"
+
+namespace ddprun {
+
+class OpensslSession final : public TlsSession {
+ public:
+  OpensslSession(const OpensslKeys& keys, TlsRole role);  // throws std::bad_alloc
+
+  TlsState start(std::string& to_peer) noexcept override;
+  TlsState receive(std::string_view from_peer, std::string& plaintext, std::string& to_peer) noexcept override;
+  TlsState send(std::string_view plaintext, std::string& to_peer) noexcept override;
+  void say_goodbye(std::string& to_peer) noexcept override;
+  TlsFailure failure() const noexcept override { return failure_; }
+  const TlsPeer& peer() const noexcept override { return peer_; }
+  const std::string& detail() const noexcept override { return detail_; }
+
+  // OpenSSL's callbacks for external keys.
+  static int find_key(SSL* ssl, const unsigned char* identity, std::size_t length, SSL_SESSION** session);
+  static int offer_key(SSL* ssl, const EVP_MD* digest, const unsigned char** identity, std::size_t* length,
+                       SSL_SESSION** session);
+
+ private:
+  static const BIO_METHOD* bio_method();
+  static int read_bio(BIO* bio, char* into, std::size_t size, std::size_t* count);
+  static int write_bio(BIO* bio, const char* from, std::size_t size, std::size_t* count);
+
+  void shake_hands() noexcept;
+  void read_into(std::string& plaintext) noexcept;
+  void fail(int ssl_error) noexcept;
+  TlsFailure reason_of(unsigned long error) noexcept;
+  TlsFailure refusal_of(int alert) noexcept;
+  void replace_alert() noexcept;
+
+  const OpensslKeys& keys_;
+  std::unique_ptr<SSL, OpensslFree<SSL_free>> ssl_;
+  TlsRole role_;
+  TlsState state_ = TlsState::kHandshaking;
+  TlsFailure failure_ = TlsFailure::kNone;
+  TlsFailure refusal_ = TlsFailure::kNone;  // a server's, of the hello under way
+  bool looks_like_tls_ = true;
+  bool received_ = false;
+  TlsPeer peer_;
+  std::string detail_;
+  // Of the call under way.
+  std::string_view input_;
+  std::string* output_ = nullptr;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,95 @@
+// TLS 1.3 with a key made from the job's token, without sockets: bytes of the network go in, bytes for the network and
+// plaintext come out. It is implemented in a module of its own, libddprun_tls.so, that tls.cpp opens only for a job with a
+// network: linked in, OpenSSL would cost every start 6.5 ms and 8 MB. rendezvous/transport/transport.hpp is its one caller;
+// docs/security.md says what it keeps out. Nothing here throws across the module's border but tls_module() and derive_keys(),
+// which are on our side of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+// The first 16 bytes of a SHA-256 of the run id: which job a peer belongs to, readable without the token.
+using RunDigest = std::array<std::uint8_t, 16>;
+// Random, one for each agent's life. A peer that shows us our own is our own reflection.
+using InstanceId = std::array<std::uint8_t, 16>;
+
+InstanceId new_instance_id();
+
+inline constexpr std::uint8_t kMaxProtocolVersion = 30;  // it must fit into an alert (tls_openssl/session.cpp)
+
+struct TlsCredentials {
+  std::string_view token;
+  std::string_view run_id;
+  std::uint8_t protocol_version = 1;  // 1 to kMaxProtocolVersion
+  InstanceId instance{};
+};
+
+enum class TlsRole { kClient, kServer };
+
+enum class TlsState { kHandshaking, kOpen, kClosed, kFailed };  // kClosed: the peer said goodbye
+
+enum class TlsFailure {
+  kNone,
+  kNotTls,        // the peer speaks something else
+  kNoKey,         // TLS, but not with a key of ddprun's
+  kWrongToken,    // same job and version, another token
+  kWrongRunId,    // another job
+  kWrongVersion,  // another protocol version: TlsPeer has the peer's
+  kReflected,     // our own hello came back, or we called ourselves
+  kBroken,        // a record that cannot be: bytes were lost, changed or replayed
+};
+
+// What the peer said of itself. A server learns all of it, with kOpen proven; a client only the version, when refused for it.
+struct TlsPeer {
+  std::uint8_t protocol_version = 0;
+  RunDigest run{};
+  InstanceId instance{};
+};
+
+// One end of one connection. to_peer is appended to, never replaced; it may hold the reason for a failure, worth sending.
+class TlsSession {
+ public:
+  virtual ~TlsSession() = default;
+  // A client's first words. A server has none.
+  virtual TlsState start(std::string& to_peer) noexcept = 0;
+  virtual TlsState receive(std::string_view from_peer, std::string& plaintext, std::string& to_peer) noexcept = 0;
+  // Only in kOpen.
+  virtual TlsState send(std::string_view plaintext, std::string& to_peer) noexcept = 0;
+  virtual void say_goodbye(std::string& to_peer) noexcept = 0;
+
+  virtual TlsFailure failure() const noexcept = 0;
+  virtual const TlsPeer& peer() const noexcept = 0;
+  virtual const std::string& detail() const noexcept = 0;  // OpenSSL's own words on a failure
+};
+
+// The keys of one job. Copies nothing of the token; wiped at the end. Outlives its sessions.
+class TlsKeys {
+ public:
+  virtual ~TlsKeys() = default;
+  virtual std::unique_ptr<TlsSession> open(TlsRole role) noexcept = 0;  // null: out of memory
+  virtual const RunDigest& run() const noexcept = 0;
+};
+
+class TlsModule {
+ public:
+  virtual ~TlsModule() = default;
+  virtual std::unique_ptr<TlsKeys> derive(const TlsCredentials& credentials) noexcept = 0;  // null: OpenSSL refused
+  virtual RunDigest digest_of(std::string_view run_id) noexcept = 0;
+};
+
+inline constexpr int kTlsModuleVersion = 1;
+inline constexpr const char* kTlsModuleEntry = "ddprun_tls_module";
+// The one symbol of the module. Null when `version` isn't the module's own.
+using TlsModuleEntry = TlsModule*(int version);
+
+// Opens the module at the first call. Throws InternalError when it isn't there or can't be loaded.
+TlsModule& tls_module();
+// Throws InternalError when OpenSSL can't make keys.
+std::unique_ptr<TlsKeys> derive_keys(const TlsCredentials& credentials);
+
+}  // namespace ddprun

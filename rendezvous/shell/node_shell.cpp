@@ -1,0 +1,288 @@
+// Implementation of node_shell.hpp.
+#include "rendezvous/shell/node_shell.hpp"
+
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/ip/address.hpp>
+
+#include "common/base/error.hpp"
+#include "common/system/realtime.hpp"
+#include "rendezvous/identity/hex.hpp"
+#include "rendezvous/transport/handover.hpp"
+#include "rendezvous/wire/codec.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr milliseconds kFarewell{1000};
+constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest store values
+
+TransportLimits limits() {
+  TransportLimits limits;
+  limits.frame_bytes = kMaxFrameBytes;
+  limits.write_queue_bytes = kMaxQueuedBytes;
+  return limits;
+}
+
+TlsCredentials credentials(const NodeShellSettings& settings, std::string_view run_id, const InstanceId& instance) {
+  return {.token = settings.token,
+          .run_id = run_id,
+          .protocol_version = static_cast<std::uint8_t>(kProtocolVersion),
+          .instance = instance};
+}
+
+// The address that leads to the world. Connecting a datagram socket sends nothing: it only asks for the route.
+std::string address_of_route() {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return "";
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(9);
+  address.sin_addr.s_addr = htonl(0xC0000201);  // 192.0.2.1, for documentation only
+  socklen_t size = sizeof address;
+  const bool known = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  ::close(fd);
+  return known ? boost::asio::ip::address_v4(ntohl(address.sin_addr.s_addr)).to_string() : "";
+}
+
+}  // namespace
+
+Now NodeShell::now() {
+  return {std::chrono::steady_clock::now(), realtime_ns()};
+}
+
+NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, std::function<void(ShellEvent)> on_event,
+                     std::function<void(const std::string&)> log)
+    : io_(io), settings_(std::move(settings)), on_event_(std::move(on_event)), timer_(io), farewell_(io) {
+  const InstanceId instance = new_instance_id();
+  transport_ = std::make_unique<Transport>(io, credentials(settings_, settings_.run_id, instance), limits(), log);
+  join_transport_ = std::make_unique<Transport>(io, credentials(settings_, kJoinRunId, instance), limits(), std::move(log));
+  std::fill(settings_.token.begin(), settings_.token.end(), '\0');
+  settings_.token.clear();
+  listen();
+
+  const auto& digest = transport_->run();
+  std::copy(digest.begin(), digest.end(), settings_.node.member.run.begin());
+  const auto name =
+      tls_module().digest_of(settings_.run_id + "\n" + settings_.meet_host + "\n" + std::to_string(settings_.meet_port));
+  record_file_ = RecordFile::claim(record_folder(), to_hex(name));
+  if (record_file_) remembered_ = record_file_->read();
+}
+
+NodeShell::~NodeShell() {
+  for (const auto& [link, one] : dialling_) one->cancel.emit(boost::asio::cancellation_type::terminal);
+  for (const auto& [link, connection] : connections_) connection->close();
+  for (const auto& connection : leaving_) connection->close();
+}
+
+// ---- ports ----
+
+std::unique_ptr<Listener> NodeShell::open(std::uint16_t port) {
+  ListenOptions options;
+  options.port = port;
+  options.hand_over = [this](const ddprun::RunDigest& run, int fd, std::string_view hello) {
+    return take_join(run, fd, hello);
+  };
+  const auto on_member = [this](const std::shared_ptr<Connection>& connection) { accepted(connection); };
+  if (settings_.closing == NodeShellSettings::MeetPort::kStays) {
+    return listen_on_shared_port(io_, *transport_, std::move(options), on_member);
+  }
+  return transport_->listen(std::move(options), on_member);
+}
+
+void NodeShell::listen() {
+  using Lead = NodeShellSettings::Lead;
+  MemberSettings& member = settings_.node.member;
+  settings_.node.leads_first = settings_.lead != Lead::kNo;
+  if (settings_.node.leads_first) {
+    try {
+      meet_listener_ = open(settings_.meet_port);
+      settings_.meet_port = meet_listener_->local().port();
+    } catch (const UsageError&) {
+      if (settings_.lead == Lead::kYes) throw;
+      settings_.node.leads_first = false;
+    }
+  }
+  const bool one_port = meet_listener_ && settings_.closing == NodeShellSettings::MeetPort::kStays;
+  if (!one_port) listener_ = open(0);
+  join_listener_ = join_transport_->listen({.address = {}, .port = 0, .open = ListenOptions::Port::kNone, .hand_over = {}},
+                                           [this](const std::shared_ptr<Connection>& connection) {
+                                             connection->start({});
+                                             connection->send(settings_.node.coordinator.job);
+                                             connection->finish();
+                                           });
+  member.listens = {.host = settings_.local_address, .port = (one_port ? meet_listener_ : listener_)->local().port()};
+  if (settings_.node.leads_first) {
+    member.wanted_group_rank = 0;
+    if (member.listens.host.empty()) member.listens.host = settings_.meet_host;
+    if (member.listens.host.empty()) member.listens.host = address_of_route();
+    if (member.listens.host.empty()) member.listens.host = "127.0.0.1";
+  } else {
+    member.endpoints = {{settings_.meet_host.empty() ? "127.0.0.1" : settings_.meet_host, settings_.meet_port}};
+    // They are the first coordinator's own.
+    settings_.node.coordinator.master_addr.clear();
+    settings_.node.coordinator.master_port = 0;
+  }
+}
+
+bool NodeShell::take_join(const ddprun::RunDigest& run, int fd, std::string_view hello) {
+  if (run != join_transport_->run()) return false;
+  const int copy = ::dup(fd);
+  if (copy < 0) return false;
+  join_listener_->adopt(copy, hello);
+  return true;
+}
+
+void NodeShell::close_meet_port() {
+  if (meet_listener_ && settings_.closing == NodeShellSettings::MeetPort::kClosesAtRelease) meet_listener_.reset();
+}
+
+Address NodeShell::meeting_point() const {
+  return settings_.node.member.listens;
+}
+
+// ---- the machine ----
+
+void NodeShell::make_node() {
+  NodeSettings node = settings_.node;
+  std::optional<Record> record;
+  if (remembered_) {
+    node.member.id = remembered_->id;
+    node.member.join_timeout = std::min(node.member.join_timeout, kLookForOldJob);
+    record = remembered_->record;
+  } else {
+    node.member.id = new_instance_id();
+  }
+  settings_.node.member.id = node.member.id;
+  const Now time = now();
+  node.member.incarnation = static_cast<std::uint64_t>(time.realtime_ns);
+  node_.emplace(std::move(node), std::move(record), time);
+}
+
+void NodeShell::begin() {
+  began_ = now().steady;
+  make_node();
+  if (remembered_) {
+    on_event_(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
+                                        .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
+  }
+  feed(node_event::Begin{});
+}
+
+void NodeShell::local(MemberEvent event) {
+  feed(node_event::Local{std::move(event)});
+}
+
+void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
+  if (link == kSelfLink) {
+    on_event_(member_action::AnswerStore{answer.rank, std::move(answer.reply)});
+  } else {
+    send(link, encode(FromCoordinator(std::move(answer))));
+  }
+}
+
+void NodeShell::feed(NodeEvent event) {
+  pending_.push_back(std::move(event));
+  if (feeding_ || !node_) return;  // the loop below, further up the stack, takes it
+  feeding_ = true;
+  while (!pending_.empty() && !failed_) {
+    const NodeEvent next = std::move(pending_.front());
+    pending_.pop_front();
+    for (NodeAction& action : node_->on(next, now())) carry_out(action);
+  }
+  feeding_ = false;
+  if (!failed_) arm();
+}
+
+void NodeShell::carry_out(NodeAction& action) {
+  std::visit(
+      [this](auto& concrete) {
+        using Action = std::decay_t<decltype(concrete)>;
+        if constexpr (std::is_same_v<Action, node_action::ToDialler>) {
+          if (std::holds_alternative<Welcome>(concrete.message)) {
+            if (const auto found = connections_.find(concrete.link); found != connections_.end()) {
+              found->second->set_frame_limit(kMaxFrameBytes);
+            }
+          }
+          send(concrete.link, encode(concrete.message));
+        } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {
+          send(concrete.link, encode(concrete.message));
+        } else if constexpr (std::is_same_v<Action, node_action::CloseLink>) {
+          close_link(concrete.link);
+        } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
+          dial(concrete.link, concrete.address);
+        } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
+          if (record_file_) record_file_->write({settings_.node.member.id, concrete.record});
+        } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
+          finish(std::move(concrete));
+        } else if constexpr (std::is_same_v<Action, member_action::GotJob>) {
+          // Asked for by nobody: `ddprun join` has it before there is a node.
+        } else {
+          if constexpr (std::is_same_v<Action, member_action::Say>) {
+            const auto kind = concrete.notice.kind;
+            if (kind == Notice::Kind::kFollowing || kind == Notice::Kind::kLeading) welcome_ = true;
+          }
+          on_event_(std::move(concrete));
+        }
+      },
+      action);
+}
+
+void NodeShell::arm() {
+  const auto next = node_->next_deadline();
+  if (next == armed_) return;
+  armed_ = next;
+  timer_.cancel();
+  if (!next) return;
+  timer_.expires_at(*next);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    armed_.reset();
+    feed(node_event::Tick{});
+  });
+}
+
+// ---- the end ----
+
+void NodeShell::finish(node_action::Finish action) {
+  const auto is = [&](ExitCode code) { return action.exit_code == static_cast<int>(code); };
+  if (remembered_ && !welcome_ && (is(ExitCode::kPeersMissing) || is(ExitCode::kMinority))) {
+    // Nobody of the job that it remembers is left: that one is over, and this is a new one.
+    remembered_.reset();
+    record_file_->forget();
+    pending_.clear();
+    make_node();
+    began_ = now().steady;
+    pending_.emplace_back(node_event::Begin{});
+    return;
+  }
+  if (record_file_ && !is(ExitCode::kMinority)) record_file_->forget();
+  finish_ = std::move(action);
+  while (!dialling_.empty()) close_link(dialling_.begin()->first);
+  while (!connections_.empty()) close_link(connections_.begin()->first);
+  meet_listener_.reset();
+  listener_.reset();
+  farewell_.expires_after(kFarewell);
+  farewell_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    leaving_.clear();
+    say_finished();
+  });
+  say_finished();
+}
+
+void NodeShell::say_finished() {
+  if (!finish_ || !leaving_.empty() || failed_) return;
+  farewell_.cancel();
+  failed_ = true;  // nothing follows
+  on_event_(*finish_);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,141 @@
+// The rendezvous of one agent in the world: Node (node.hpp) with real connections, one timer and the file in which it is
+// remembered. The launcher makes one for a job on many machines, tells it what happens to its workers and does what it is told.
+// One thread, nothing polls; handlers may call back into it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/machines/node.hpp"
+#include "rendezvous/shell/record_file.hpp"
+#include "rendezvous/transport/transport.hpp"
+
+namespace ddprun::rendezvous {
+
+// Who asks with this run id knows nothing of the job but address and token, and gets CoordinatorSettings::job (`ddprun join`).
+inline constexpr const char* kJoinRunId = "ddprun join";
+
+struct NodeShellSettings {
+  NodeSettings node{};  // identity, addresses and endpoints are filled in by the shell
+  std::string token;    // wiped once used
+  std::string run_id;
+  std::string local_address;  // a number, of this node as others see it; empty: the connected socket's
+
+  // Where the nodes meet.
+  std::string meet_host;        // as typed
+  std::uint16_t meet_port = 0;  // 0: a free one, on the node that leads first
+  // This node leads first unless, kIfPortIsFree, another agent has the port: then it follows that one.
+  enum class Lead { kNo, kIfPortIsFree, kYes } lead = Lead::kNo;
+  // A script's rank 0 opens the port at which the nodes met as MASTER_PORT: it is closed by then.
+  enum class MeetPort { kStays, kClosesAtRelease } closing = MeetPort::kStays;
+};
+
+// The job could not be joined, and trying again won't help.
+struct CannotJoin {
+  int exit_code = 0;
+  std::string why;
+};
+// Nobody answers yet, and why that may be; once.
+struct NobodyThere {
+  std::string why;
+};
+using ShellEvent =
+    std::variant<CannotJoin, NobodyThere, member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
+                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
+                 member_action::Say, node_action::ServeStore, node_action::Finish>;
+
+class NodeShell {
+ public:
+  // Opens the ports. Throws UsageError when one is taken, InternalError without the TLS module.
+  NodeShell(boost::asio::io_context& io, NodeShellSettings settings, std::function<void(ShellEvent)> on_event,
+            std::function<void(const std::string&)> log);
+  ~NodeShell();
+  NodeShell(const NodeShell&) = delete;
+  NodeShell& operator=(const NodeShell&) = delete;
+
+  void begin();
+  void local(MemberEvent event);
+  void answer_store(LinkId link, StoreAnswer answer);
+  // The port at which the nodes met is the workers' now.
+  void close_meet_port();
+
+  bool leads_first() const { return settings_.node.leads_first; }
+  bool leads() const { return node_ && node_->coordinator() != nullptr; }
+  // Where others can dial this node: for the line to run on them. Not the port that a release closes.
+  Address meeting_point() const;
+  // This node's own address on the way to the others; empty before anybody was connected.
+  const std::string& own_address() const { return own_address_; }
+  // The other end of the connection to the coordinator; empty for the coordinator itself.
+  const std::string& leader_address() const { return leader_address_; }
+
+ private:
+  static Now now();
+
+  struct Dialling {
+    boost::asio::cancellation_signal cancel;
+  };
+
+  void listen();
+  std::unique_ptr<Listener> open(std::uint16_t port);
+  bool take_join(const ddprun::RunDigest& run, int fd, std::string_view hello);
+  void make_node();
+  void feed(NodeEvent event);
+  void carry_out(NodeAction& action);
+  void dial(LinkId link, const Address& address);
+  void dialled(LinkId link, const ConnectResult& result);
+  void not_connected(const ConnectFailure& failure);
+  bool waits_for_long() const;
+  void say_nobody(const std::string& why);
+  void note_silence(LinkId link, const Connection& connection);
+  void accepted(const std::shared_ptr<Connection>& connection);
+  void start(LinkId link, const std::shared_ptr<Connection>& connection);
+  void heard(LinkId link, std::string_view frame);
+  void closed(LinkId link);
+  void close_link(LinkId link);
+  void send(LinkId link, std::string_view frame);
+  void finish(node_action::Finish action);
+  void say_finished();
+  void arm();
+
+  boost::asio::io_context& io_;
+  NodeShellSettings settings_;
+  std::function<void(ShellEvent)> on_event_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Transport> join_transport_;
+  std::unique_ptr<Listener> join_listener_;
+  std::unique_ptr<Listener> meet_listener_;
+  std::unique_ptr<Listener> listener_;
+  std::optional<RecordFile> record_file_;
+  std::optional<RememberedNode> remembered_;
+  std::optional<Node> node_;
+  std::map<LinkId, std::shared_ptr<Connection>> connections_;
+  std::set<LinkId> heard_;  // dialled ones over which something came
+  std::map<LinkId, std::shared_ptr<Dialling>> dialling_;
+  std::set<std::shared_ptr<Connection>> leaving_;  // their last words are on their way
+  boost::asio::steady_timer timer_;
+  std::optional<Time> armed_;
+  std::deque<NodeEvent> pending_;
+  bool feeding_ = false;
+  LinkId next_accepted_ = 1;
+  bool welcome_ = false;  // a coordinator has answered, or this is one
+  bool failed_ = false;
+  bool said_nobody_ = false;
+  Time began_{};
+  std::string own_address_;
+  std::string leader_address_;
+  std::optional<node_action::Finish> finish_;
+  boost::asio::steady_timer farewell_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines outlast the shell
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,176 @@
+// Implementation of record_file.hpp: JSON, replaced by rename; the lock is a file of its own, since a rename would lose it.
+#include "rendezvous/shell/record_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/system/host_name.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int kMostAgents = 64;  // of one job on one host
+constexpr int kFormat = 2;
+
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+Json to_json(const Config& config) {
+  return Json{config.id.term, config.id.round, config.born, config.nodes, config.rank};
+}
+Config config_of(const Json& json) {
+  return {.id = {json.at(0).get<std::uint64_t>(), json.at(1).get<std::int64_t>()},
+          .born = json.at(2).get<std::uint64_t>(),
+          .nodes = json.at(3).get<std::int32_t>(),
+          .rank = json.at(4).get<std::int32_t>()};
+}
+
+Json to_json(const Successor& node) {
+  return Json{node.group_rank, node.node, node.address.host, node.address.port};
+}
+Successor successor_of(const Json& json) {
+  return {.group_rank = json.at(0).get<std::int32_t>(),
+          .node = json.at(1).get<NodeId>(),
+          .address = {json.at(2).get<std::string>(), json.at(3).get<std::uint16_t>()}};
+}
+
+Json to_json(const RememberedNode& node) {
+  const Standing& standing = node.record.standing;
+  Json successors = Json::array();
+  for (const Successor& one : node.record.successors) successors.push_back(to_json(one));
+  return Json{{"format", kFormat},
+              {"boot", boot_id()},
+              {"node", node.id},
+              {"promised_term", standing.promised_term},
+              {"current", to_json(standing.current)},
+              {"previous", to_json(standing.previous)},
+              {"restart_count", standing.budget.restart_count},
+              {"restarts_used", standing.budget.used},
+              {"memory", std::vector<std::uint8_t>(standing.budget.memory.begin(), standing.budget.memory.end())},
+              {"coordinator", to_json(node.record.coordinator)},
+              {"successors", successors},
+              {"roster", Json{{"term", node.record.roster.origin.term},
+                              {"round", node.record.roster.origin.round},
+                              {"nodes", node.record.roster.nodes}}}};
+}
+
+RememberedNode node_of(const Json& json) {
+  RememberedNode node;
+  node.id = json.at("node").get<NodeId>();
+  Standing& standing = node.record.standing;
+  standing.promised_term = json.at("promised_term").get<std::uint64_t>();
+  standing.current = config_of(json.at("current"));
+  standing.previous = config_of(json.at("previous"));
+  standing.budget.restart_count = json.at("restart_count").get<std::int32_t>();
+  standing.budget.used = json.at("restarts_used").get<std::int32_t>();
+  const auto memory = json.at("memory").get<std::vector<std::uint8_t>>();
+  standing.budget.memory.assign(memory.begin(), memory.end());
+  node.record.coordinator = successor_of(json.at("coordinator"));
+  for (const Json& one : json.at("successors")) node.record.successors.push_back(successor_of(one));
+  const Json& roster = json.at("roster");
+  node.record.roster = {.origin = {roster.at("term").get<std::uint64_t>(), roster.at("round").get<std::int64_t>()},
+                        .nodes = roster.at("nodes").get<std::vector<NodeId>>()};
+  return node;
+}
+
+fs::path lock_of(const fs::path& file) {
+  return file.string() + ".lock";
+}
+
+// The one who had it before may have removed it between our opening and locking it.
+bool is_still_at(int opened, const fs::path& path) {
+  struct stat ours {
+  }, there{};
+  return ::fstat(opened, &ours) == 0 && ::stat(path.c_str(), &there) == 0 && ours.st_ino == there.st_ino &&
+         ours.st_dev == there.st_dev;
+}
+
+}  // namespace
+
+std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::string& name) {
+  if (folder.empty()) return std::nullopt;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return std::nullopt;
+  fs::permissions(folder, fs::perms::owner_all, error);
+  for (int number = 0; number < kMostAgents;) {
+    fs::path file = folder / (number == 0 ? name : name + "-" + std::to_string(number));
+    const int lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock < 0) return std::nullopt;
+    const bool ours = ::flock(lock, LOCK_EX | LOCK_NB) == 0;
+    if (ours && is_still_at(lock, lock_of(file))) return RecordFile(std::move(file), lock);
+    ::close(lock);
+    if (!ours) ++number;
+  }
+  return std::nullopt;
+}
+
+RecordFile::RecordFile(RecordFile&& other) noexcept : file_(std::move(other.file_)), lock_(std::exchange(other.lock_, -1)) {}
+
+RecordFile& RecordFile::operator=(RecordFile&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(lock_, other.lock_);
+  return *this;
+}
+
+RecordFile::~RecordFile() {
+  if (lock_ < 0) return;
+  std::error_code ignored;
+  if (!fs::exists(file_, ignored)) fs::remove(lock_of(file_), ignored);  // nothing is remembered: nothing stays
+  ::close(lock_);
+}
+
+std::optional<RememberedNode> RecordFile::read() const {
+  std::ifstream in(file_, std::ios::binary);
+  if (!in) return std::nullopt;
+  try {
+    const Json json = Json::parse(in);
+    if (json.at("format") != kFormat || json.at("boot") != boot_id()) return std::nullopt;
+    return node_of(json);
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+bool RecordFile::write(const RememberedNode& node) const {
+  const std::string text = to_json(node).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string temporary = file_.string() + ".new";
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return false;
+  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  return ::close(fd) == 0 && written && ::rename(temporary.c_str(), file_.c_str()) == 0;
+}
+
+void RecordFile::forget() const {
+  std::error_code ignored;
+  fs::remove(file_, ignored);
+}
+
+fs::path record_folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return fs::path(value == nullptr ? "" : value);
+  };
+  fs::path state = variable("XDG_STATE_HOME");
+  if (!state.is_absolute()) {
+    const fs::path home = variable("HOME");
+    if (!home.is_absolute()) return {};
+    state = home / ".local" / "state";
+  }
+  return state / "ddprun" / "nodes" / host_name();  // the home may be shared
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,132 @@
+// A connection between two agents: whole frames in both directions, encrypted and authenticated, over one TCP socket. The
+// listener and Transport::connect() make it and shake hands; the agent gets it open. It never blocks and holds no buffers while
+// idle. One thread; handlers are called from the event loop, never from within a call of send(), finish() or close().
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/identity/tls.hpp"
+#include "rendezvous/transport/fault.hpp"
+#include "rendezvous/transport/frame.hpp"
+#include "rendezvous/transport/shared.hpp"
+
+namespace ddprun {
+
+struct Closed {
+  enum class Cause {
+    kGoodbye,  // the peer, or this side's finish()
+    kLost,     // reset, timed out, or ended without a goodbye
+    kFault,    // the peer broke a rule; logged
+  };
+  Cause cause = Cause::kLost;
+  std::optional<PeerFault> fault;
+  std::string why;  // for people
+};
+
+// What is sent goes at once, and a peer that is gone is noticed. A listening socket hands them on to those that it accepts
+// (Linux), so a stranger costs no call for that.
+void set_socket_options(int fd, const TransportLimits& limits);
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  using Endpoint = boost::asio::ip::tcp::endpoint;
+
+  struct Handlers {
+    std::function<void(std::string_view frame)> on_frame;  // in order; the view is valid during the call only
+    std::function<void(const Closed&)> on_closed;          // once, as the last; not after close()
+  };
+
+  // Nothing is read before this; frames that are there already are handed out from the event loop.
+  void start(Handlers handlers);
+  // Queues a frame and sends what the network takes now; from within on_frame, when that returns: what is said in answer leaves
+  // together. Throws InternalError when it is over the limit. No effect once closed.
+  void send(std::string_view frame);
+  // Of frames that begin later; TransportLimits::frame_bytes until then. For a peer that has not been welcomed yet.
+  void set_frame_limit(std::size_t bytes) { frames_.set_limit(bytes); }
+  // Sends what is queued and a goodbye, then ends; what still arrives is dropped.
+  void finish();
+  // Ends at once.
+  void close();
+
+  bool is_open() const { return stage_ == Stage::kOpen; }
+  const Endpoint& local() const { return local_; }  // known from the handshake's end on
+  const Endpoint& remote() const { return remote_; }
+  const TlsPeer& peer() const { return peer_; }  // of a member that called this agent
+  std::size_t queued_bytes() const { return out_.size() - sent_; }
+
+  // ---- For the listener and the connector ----
+
+  struct Handshake {
+    enum class End { kOpen, kFault, kLost };
+    End end = End::kLost;
+    PeerFault fault = PeerFault::kNoKey;
+    std::uint8_t peer_version = 0;
+    std::string detail;
+  };
+  struct HandshakeHandlers {
+    std::function<void()> on_started;  // a server: the hello proved the key
+    // Once, last; at an end other than kOpen the connection closes when it returns.
+    std::function<void(const Handshake&)> on_done;
+  };
+  // Takes a connected socket that doesn't block and has set_socket_options().
+  Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, const Endpoint& remote,
+             TlsRole role);
+  // `received`: bytes that somebody else has read from this socket already (transport_handover.hpp). Calls a handler at once
+  // when enough is there.
+  void shake_hands(HandshakeHandlers handlers, std::string_view received = {});
+  // During on_done with kWrongRunId: what a colleague needs to take the connection over. Nothing was said to the peer yet.
+  int native_handle() { return socket_.native_handle(); }
+  const std::string& hello() const { return hello_; }
+  const RunDigest& refused_run() const { return tls_->peer().run; }
+  // During on_done: the peer is somebody else's now, who has a duplicate of the socket. Closes without a word.
+  void give_away();
+
+ private:
+  enum class Stage { kHandshake, kOpen, kFinishing, kClosed };
+  enum class More { kYes, kNo };
+
+  void wait_for_input();
+  void read_available();
+  More take(std::string_view bytes);
+  More take_handshake(TlsState state);
+  More take_records(TlsState state);
+  void hand_out_frames();
+  void flush();
+  int write_out();
+  void wait_for_output();
+  void lost(const std::string& why);
+  void fault(PeerFault fault);
+  void end_handshake(const Handshake& result);
+  void end(Closed closed);
+  void shut();
+
+  std::shared_ptr<TransportShared> shared_;
+  boost::asio::ip::tcp::socket socket_;
+  std::unique_ptr<TlsSession> tls_;
+  FrameReader frames_;
+  std::string out_;
+  std::size_t sent_ = 0;  // of out_
+  std::size_t received_ = 0;
+  std::string hello_;
+  Handlers handlers_;
+  HandshakeHandlers handshake_;
+  std::unique_ptr<boost::asio::steady_timer> farewell_;
+  Endpoint local_;
+  Endpoint remote_;
+  TlsPeer peer_;
+  TlsRole role_;
+  Stage stage_ = Stage::kHandshake;
+  bool proven_ = false;       // a server: on_started was called
+  bool handing_out_ = false;  // what is sent meanwhile is flushed behind it
+  bool writing_ = false;
+  bool reading_ = false;
+};
+
+}  // namespace ddprun

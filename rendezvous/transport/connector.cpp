@@ -1,0 +1,305 @@
+// Transport::connect(): resolves, tries every address, shakes hands, and tries again while that can help. What is told in the
+// end is the most telling of the last round of attempts.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <random>
+#include <variant>
+#include <vector>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "rendezvous/transport/transport.hpp"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::awaitable;
+using boost::asio::ip::tcp;
+using boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+using Kind = ConnectFailure::Kind;
+
+constexpr std::chrono::milliseconds kFirstPause{10};
+constexpr std::chrono::milliseconds kLongestPause{500};
+constexpr double kPauseGrowth = 1.6;
+
+// What an operation with a callback will bring, awaited with a deadline. Both sides keep it, so whichever ends later is safe.
+template <class Result>
+struct Awaited {
+  explicit Awaited(boost::asio::io_context& io) : timer(io) {}
+  void set(Result value) {
+    result = std::move(value);
+    timer.cancel();
+  }
+  std::optional<Result> result;
+  boost::asio::steady_timer timer;
+};
+
+enum class WaitEnd { kResult, kDeadline, kCancelled };
+
+// Note: being cancelled
+// A cancellation that comes between two waits, when what was awaited is there but this coroutine has not gone on yet, ends no
+// timer. Asio would throw from the next co_await instead; that is switched off (run_connector), since connections that have
+// been opened must be closed, and each wait looks for itself.
+template <class Result>
+awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::time_point deadline) {
+  if (!awaited->result) {
+    const auto state = co_await boost::asio::this_coro::cancellation_state;
+    if (state.cancelled() != boost::asio::cancellation_type::none) co_return WaitEnd::kCancelled;
+    awaited->timer.expires_at(deadline);
+    const auto [error] = co_await awaited->timer.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
+    if (!awaited->result) co_return error ? WaitEnd::kCancelled : WaitEnd::kDeadline;
+  }
+  co_return WaitEnd::kResult;
+}
+
+using Endpoints = std::vector<tcp::endpoint>;
+
+// Whether the network lost something of what was sent: then it may be to blame for a silence, not who is called.
+bool packets_were_lost(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && (info.tcpi_total_retrans > 0 || info.tcpi_unacked > 0);
+}
+
+class Connector {
+ public:
+  Connector(std::shared_ptr<TransportShared> shared, ConnectOptions options)
+      : shared_(std::move(shared)),
+        options_(std::move(options)),
+        deadline_(Clock::now() + options_.patience),
+        where_((options_.host.find(':') == std::string::npos ? options_.host : "[" + options_.host + "]") + ":" +
+               std::to_string(options_.port)) {}
+
+  awaitable<ConnectResult> run() {
+    auto pause = kFirstPause;
+    for (;;) {
+      ConnectResult result = co_await try_once();
+      if (result.connection || !waiting_helps(result.failure.kind)) co_return result;
+      const auto resume = Clock::now() + jittered(pause);
+      if (resume >= deadline_) co_return result;
+      const auto timer = std::make_shared<Awaited<int>>(shared_->io);
+      if (co_await wait_for(timer, resume) == WaitEnd::kCancelled) co_return cancelled();
+      pause =
+          std::min(kLongestPause, std::chrono::milliseconds(std::llround(kPauseGrowth * static_cast<double>(pause.count()))));
+    }
+  }
+
+ private:
+  static bool waiting_helps(Kind kind) {
+    switch (kind) {
+      case Kind::kUnresolvable:
+      case Kind::kRefused:
+      case Kind::kUnreachable:
+      case Kind::kSilent:
+      case Kind::kLost:
+      case Kind::kNotDdprun:  // the port's holder of now may be gone soon
+        return true;
+      case Kind::kBadLocalAddress:
+      case Kind::kWrongToken:
+      case Kind::kWrongRunId:
+      case Kind::kWrongVersion:
+      case Kind::kReflected:
+      case Kind::kCancelled:
+        break;
+    }
+    return false;
+  }
+
+  // A thousand agents that wait for one coordinator must not all knock at the same moment.
+  std::chrono::microseconds jittered(std::chrono::milliseconds pause) {
+    std::uniform_real_distribution<double> factor(0.8, 1.2);
+    return std::chrono::microseconds(std::llround(factor(random_) * 1000.0 * static_cast<double>(pause.count())));
+  }
+
+  ConnectFailure failed(Kind kind, const std::string& what) const {
+    return {kind, "cannot join the job at " + where_ + ": " + what};
+  }
+  ConnectFailure cancelled() const { return failed(Kind::kCancelled, "stopped"); }
+
+  awaitable<ConnectResult> try_once() {
+    std::optional<tcp::endpoint> local;
+    if (!options_.local_address.empty()) {
+      error_code error;
+      local.emplace(boost::asio::ip::make_address(options_.local_address, error), 0);
+      if (error) {
+        co_return failed(Kind::kBadLocalAddress, "--local-addr " + options_.local_address +
+                                                     " is not an IP address: give one of this machine (ip addr)");
+      }
+    }
+    std::variant<Endpoints, ConnectFailure> resolved = co_await resolve();
+    if (auto* const failure = std::get_if<ConnectFailure>(&resolved)) co_return std::move(*failure);
+    Endpoints endpoints = std::get<Endpoints>(std::move(resolved));
+    if (local) {
+      std::erase_if(endpoints, [&](const tcp::endpoint& e) { return e.address().is_v4() != local->address().is_v4(); });
+      if (endpoints.empty()) {
+        co_return failed(Kind::kBadLocalAddress, "--local-addr " + options_.local_address + " is IPv" +
+                                                     (local->address().is_v4() ? "4" : "6") +
+                                                     ", but the name has no such address");
+      }
+    }
+    std::optional<ConnectFailure> most_telling;
+    for (const tcp::endpoint& endpoint : endpoints) {
+      ConnectResult result = co_await attempt(endpoint, local);
+      if (result.connection || result.failure.kind == Kind::kCancelled) co_return result;
+      // Further along is more telling: Kind is in that order.
+      if (!most_telling || result.failure.kind > most_telling->kind) most_telling = std::move(result.failure);
+      if (Clock::now() >= deadline_) break;
+    }
+    co_return std::move(*most_telling);
+  }
+
+  awaitable<std::variant<Endpoints, ConnectFailure>> resolve() {
+    error_code error;
+    // A number needs no resolver, and so no thread.
+    if (const auto address = boost::asio::ip::make_address(options_.host, error); !error) {
+      co_return Endpoints{{address, options_.port}};
+    }
+    struct Answer {
+      error_code error;
+      Endpoints endpoints;
+    };
+    const auto answer = std::make_shared<Awaited<Answer>>(shared_->io);
+    const auto resolver = std::make_shared<tcp::resolver>(shared_->io);
+    resolver->async_resolve(options_.host, std::to_string(options_.port), tcp::resolver::numeric_service,
+                            [answer, resolver](const error_code& failure, const tcp::resolver::results_type& results) {
+                              Answer found{failure, {}};
+                              for (const auto& entry : results) found.endpoints.push_back(entry.endpoint());
+                              answer->set(std::move(found));
+                            });
+    const WaitEnd end = co_await wait_for(answer, std::max(deadline_, Clock::now() + std::chrono::seconds(1)));
+    if (end == WaitEnd::kCancelled) co_return cancelled();
+    if (end == WaitEnd::kResult && !answer->result->error && !answer->result->endpoints.empty()) {
+      co_return std::move(answer->result->endpoints);
+    }
+    co_return failed(Kind::kUnresolvable,
+                     "the name " + options_.host + " has no address (" +
+                         (end == WaitEnd::kResult ? answer->result->error.message() : "no answer in time") +
+                         "). Check the name, or give an IP address");
+  }
+
+  awaitable<ConnectResult> attempt(tcp::endpoint endpoint, std::optional<tcp::endpoint> local) {
+    const std::string address = to_text(endpoint);
+    const auto socket = std::make_shared<tcp::socket>(shared_->io);
+    error_code error;
+    socket->open(endpoint.protocol(), error);
+    if (!error && local) {
+      socket->bind(*local, error);
+      if (error) {
+        co_return failed(Kind::kBadLocalAddress, "--local-addr " + options_.local_address + " cannot be used: " +
+                                                     error.message() + ". Give an address of this machine (ip addr)");
+      }
+    }
+    if (error) co_return failed(Kind::kUnreachable, address + ": " + error.message());
+
+    const auto connected = std::make_shared<Awaited<error_code>>(shared_->io);
+    socket->async_connect(endpoint, [connected, socket](const error_code& result) { connected->set(result); });
+    const auto end = co_await wait_for(connected, end_of_attempt());
+    if (end != WaitEnd::kResult) {
+      error_code ignored;
+      socket->close(ignored);
+      if (end == WaitEnd::kCancelled) co_return cancelled();
+      co_return failed(Kind::kUnreachable,
+                       "no answer from " + address + ". Is the node up, and does a firewall let this port pass?");
+    }
+    if (const error_code result = *connected->result) co_return not_connected(address, result);
+    co_return co_await shake_hands(std::move(*socket), address);
+  }
+
+  Clock::time_point end_of_attempt() const {
+    // Past the deadline there is still a moment, so that the last word is the network's.
+    return std::max(std::min(Clock::now() + options_.attempt, deadline_), Clock::now() + std::chrono::milliseconds(100));
+  }
+
+  ConnectFailure not_connected(const std::string& address, const error_code& error) const {
+    if (error == boost::asio::error::connection_refused) {
+      return failed(Kind::kRefused, "nobody listens at " + address +
+                                        " (connection refused). Start ddprun on that node, or check address and port");
+    }
+    return failed(Kind::kUnreachable,
+                  address + ": " + error.message() + ". Check the address and the network between the nodes");
+  }
+
+  awaitable<ConnectResult> shake_hands(tcp::socket socket, std::string address) {
+    const int fd = socket.native_handle();
+    error_code ignored;
+    const tcp::endpoint remote = socket.remote_endpoint(ignored);
+    socket.native_non_blocking(true, ignored);
+    set_socket_options(fd, shared_->limits);
+    const auto connection = std::make_shared<Connection>(shared_, std::move(socket), remote, TlsRole::kClient);
+    const auto done = std::make_shared<Awaited<Connection::Handshake>>(shared_->io);
+    connection->shake_hands({{}, [done](const Connection::Handshake& result) { done->set(result); }});
+    const auto end = co_await wait_for(done, end_of_attempt());
+    if (end == WaitEnd::kResult) {
+      if (done->result->end == Connection::Handshake::End::kOpen) co_return connection;
+      co_return refused(address, *done->result);
+    }
+    const bool lossy = packets_were_lost(fd);
+    connection->close();
+    if (end == WaitEnd::kCancelled) co_return cancelled();
+    if (lossy) {
+      co_return failed(Kind::kUnreachable,
+                       "packets get lost on the way to " + address + ". Check the network between the nodes");
+    }
+    co_return failed(Kind::kSilent,
+                     address + " accepts connections but says nothing. Is that port ddprun's, and is that node alive?");
+  }
+
+  ConnectFailure refused(const std::string& address, const Connection::Handshake& result) const {
+    if (result.end == Connection::Handshake::End::kLost) {
+      return failed(Kind::kLost, address + " closed the connection before it had answered (" + result.detail +
+                                     "). Is that port ddprun's, and did the agent there just end?");
+    }
+    switch (result.fault) {
+      case PeerFault::kWrongToken:
+        return failed(Kind::kWrongToken, address +
+                                             " refuses this node's token: it is not that job's. Copy the token from there "
+                                             "(ddprun token --show) and give it with --token-file or DDPRUN_TOKEN");
+      case PeerFault::kWrongRunId:
+        return failed(Kind::kWrongRunId, "the agent at " + address +
+                                             " runs a job with another run id. Give both the same --rdzv-id, or another port");
+      case PeerFault::kWrongVersion:
+        return failed(Kind::kWrongVersion, "the agent at " + address + " speaks protocol version " +
+                                               std::to_string(result.peer_version) + ", this one version " +
+                                               std::to_string(shared_->protocol_version) +
+                                               ". Install the same ddprun on every node");
+      case PeerFault::kReflected:
+        return failed(Kind::kReflected, address +
+                                            " is this agent itself, or something that sends its messages back. Check that the "
+                                            "address is the coordinator's and not this machine's");
+      default:
+        return failed(Kind::kNotDdprun, "what answers at " + address + " is not this job's ddprun (" +
+                                            (result.detail.empty() ? "no shared key" : result.detail) + "). Check the port");
+    }
+  }
+
+  std::shared_ptr<TransportShared> shared_;
+  ConnectOptions options_;
+  Clock::time_point deadline_;
+  std::string where_;
+  // Not std::random_device, which asks the processor what it is: dear on a virtual machine, for each connection.
+  std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(Clock::now().time_since_epoch().count())};
+};
+
+awaitable<ConnectResult> run_connector(std::shared_ptr<TransportShared> shared, ConnectOptions options) {
+  co_await boost::asio::this_coro::throw_if_cancelled(false);
+  Connector connector(std::move(shared), std::move(options));
+  co_return co_await connector.run();
+}
+
+}  // namespace
+
+awaitable<ConnectResult> Transport::connect(ConnectOptions options) {
+  return run_connector(shared_, std::move(options));
+}
+
+}  // namespace ddprun

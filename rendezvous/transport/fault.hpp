@@ -1,0 +1,56 @@
+// What can be wrong with a peer or a connection, in words, and the log of bad peers: one line for each kind at once, then at
+// most one in ten seconds with the number of those left out. Pure; transport_connection.cpp and transport_listener.cpp use it.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/identity/tls.hpp"
+
+namespace ddprun {
+
+enum class PeerFault : std::uint8_t {
+  kNotTls,
+  kNoKey,
+  kWrongToken,
+  kWrongRunId,
+  kWrongVersion,
+  kReflected,
+  kSilent,         // no whole handshake in time
+  kTalkative,      // too many bytes before the token was shown
+  kCrowdedOut,     // closed for others, having said nothing
+  kNoDescriptors,  // accepted and closed at once
+  kBroken,         // a record that cannot be, from a member
+  kFrameTooLarge,  // from a member
+  kSlowReader,     // a member that does not read
+  kCount,
+};
+
+PeerFault fault_of(TlsFailure failure);
+
+// For a log: what that peer did, and what follows for it.
+std::string describe(PeerFault fault, std::uint8_t own_version, std::uint8_t peer_version);
+
+class BadPeerLog {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::seconds kInterval{10};
+
+  // The line to log now, if any.
+  std::optional<std::string> note(PeerFault fault, std::string_view peer, std::string_view what, TimePoint now);
+  std::uint64_t count(PeerFault fault) const { return kinds_[static_cast<std::size_t>(fault)].total; }
+
+ private:
+  struct Kind {
+    std::uint64_t total = 0;
+    std::uint64_t unsaid = 0;
+    std::optional<TimePoint> said;
+  };
+  std::array<Kind, static_cast<std::size_t>(PeerFault::kCount)> kinds_;
+};
+
+}  // namespace ddprun

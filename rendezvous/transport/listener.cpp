@@ -1,0 +1,340 @@
+// Transport::listen(): accepts, shakes hands within the limits of transport_admission.hpp, and hands out members.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <unordered_map>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include "rendezvous/transport/admission.hpp"
+#include "rendezvous/transport/port.hpp"
+#include "rendezvous/transport/transport.hpp"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAcceptsAtOnce = 32;  // then others have their turn
+constexpr std::chrono::milliseconds kPauseWithoutMemory{100};
+
+tcp::endpoint endpoint_of(const sockaddr_storage& address) {
+  tcp::endpoint endpoint(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), 0);
+  std::memcpy(endpoint.data(), &address, endpoint.size());
+  return endpoint;
+}
+
+SourceAddress source_of(const tcp::endpoint& endpoint) {
+  SourceAddress source{};
+  const auto address = endpoint.address();
+  if (address.is_v4()) {
+    const auto bytes = boost::asio::ip::make_address_v6(boost::asio::ip::v4_mapped, address.to_v4()).to_bytes();
+    std::copy(bytes.begin(), bytes.end(), source.begin());
+  } else {
+    const auto bytes = address.to_v6().to_bytes();
+    std::copy_n(bytes.begin(), bytes.size() / 2, source.begin());
+  }
+  return source;
+}
+
+Admission::Limits admission_limits(const TransportLimits& limits) {
+  Admission::Limits result;
+  result.total = limits.unauthenticated;
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && descriptors.rlim_cur != RLIM_INFINITY) {
+    result.total = std::clamp<std::size_t>(descriptors.rlim_cur / 4, 1, result.total);
+  }
+  result.silent_per_source = std::min(limits.silent_per_source, result.total);
+  result.handshake_time = limits.handshake_time;
+  return result;
+}
+
+int open_spare() {
+  return ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+class Door final : public std::enable_shared_from_this<Door> {
+ public:
+  Door(std::shared_ptr<TransportShared> shared, ListenOptions options,
+       std::function<void(std::shared_ptr<Connection>)> on_member)
+      : shared_(std::move(shared)),
+        acceptor_(open_port(shared_->io, options)),
+        timer_(shared_->io),
+        admission_(admission_limits(shared_->limits)),
+        hand_over_(std::move(options.hand_over)),
+        on_member_(std::move(on_member)),
+        spare_(open_spare()) {
+    prepare_port();
+  }
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+  ~Door() {
+    if (spare_ >= 0) ::close(spare_);
+  }
+
+  const tcp::endpoint& local() const { return local_; }
+  std::size_t unauthenticated() const { return admission_.size(); }
+
+  void wait() {
+    if (!acceptor_.is_open() || waiting_) return;
+    waiting_ = true;
+    acceptor_.async_wait(tcp::acceptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
+      self->waiting_ = false;
+      if (!error) self->accept_some();
+    });
+  }
+
+  void close_port() {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+  }
+
+  // See "sockets that live on elsewhere" in transport_connection.cpp.
+  int release_port() {
+    boost::system::error_code error;
+    const int fd = acceptor_.is_open() ? acceptor_.release(error) : -1;
+    return error ? -1 : fd;
+  }
+
+  void take_port(int fd) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    boost::system::error_code error = boost::asio::error::bad_descriptor;
+    if (!closed_ && !acceptor_.is_open() && ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+      acceptor_.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), fd, error);
+    }
+    if (error) {
+      ::close(fd);
+      return;
+    }
+    prepare_port();
+    wait();
+  }
+
+  void close() {
+    close_port();
+    closed_ = true;
+    timer_.cancel();
+    for (auto& [id, newcomer] : std::exchange(newcomers_, {})) newcomer->close();
+  }
+
+  void adopt(int fd, std::string_view hello) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (closed_ || ::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        !admission_.may_admit(Clock::now())) {
+      ::close(fd);
+      return;
+    }
+    welcome(fd, address, hello);
+    set_timer();
+  }
+
+ private:
+  enum class More { kYes, kNo };
+
+  void prepare_port() {
+    boost::system::error_code ignored;
+    if (!acceptor_.is_open()) return;
+    local_ = unmapped(acceptor_.local_endpoint(ignored));
+    acceptor_.native_non_blocking(true, ignored);
+    set_socket_options(acceptor_.native_handle(), shared_->limits);
+  }
+
+  void accept_some() {
+    for (int i = 0; i < kAcceptsAtOnce && acceptor_.is_open(); ++i) {
+      if (!admission_.may_admit(Clock::now())) {
+        paused_until_ = admission_.admits_at();
+        set_timer();
+        return;
+      }
+      sockaddr_storage address{};
+      socklen_t size = sizeof address;
+      const int fd =
+          ::accept4(acceptor_.native_handle(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd >= 0) {
+        welcome(fd, address, {});
+      } else if (accept_failed(errno) == More::kNo) {
+        return;
+      }
+    }
+    set_timer();
+    wait();
+  }
+
+  // Whether to go on accepting; if not, something is arranged.
+  More accept_failed(int error) {
+    switch (error) {
+      case EAGAIN:
+        set_timer();
+        wait();
+        return More::kNo;
+      case EMFILE:
+      case ENFILE:
+        if (!somebody_knocks()) return accept_failed(EAGAIN);  // the kernel looks for a descriptor first
+        if (const auto id = admission_.evict_one()) {
+          turn_away(*id, PeerFault::kCrowdedOut);
+          return More::kYes;
+        }
+        return refuse_one();
+      case ENOBUFS:
+      case ENOMEM:
+        pause();
+        return More::kNo;
+      case EBADF:
+      case EINVAL:
+        return More::kNo;
+      default:  // that one connection is gone, or the network has an error of its own to tell
+        return More::kYes;
+    }
+  }
+
+  // No descriptor is left, and none of ours can go: whoever waits must not make this a busy loop.
+  More refuse_one() {
+    if (spare_ >= 0) ::close(spare_);
+    const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd >= 0) ::close(fd);
+    spare_ = open_spare();
+    shared_->note(PeerFault::kNoDescriptors, "a connection", 0);
+    if (fd >= 0) return More::kYes;
+    pause();
+    return More::kNo;
+  }
+
+  bool somebody_knocks() {
+    pollfd port{acceptor_.native_handle(), POLLIN, 0};
+    return ::poll(&port, 1, 0) > 0;
+  }
+
+  void pause() {
+    paused_until_ = Clock::now() + kPauseWithoutMemory;
+    set_timer();
+  }
+
+  void welcome(int fd, const sockaddr_storage& address, std::string_view hello) {
+    tcp::socket socket(shared_->io);
+    boost::system::error_code error;
+    socket.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), fd, error);
+    if (error) {
+      ::close(fd);
+      return;
+    }
+    auto newcomer = std::make_shared<Connection>(shared_, std::move(socket), endpoint_of(address), TlsRole::kServer);
+    const auto [id, evicted] = admission_.admit(source_of(newcomer->remote()), Clock::now());
+    for (const Admission::Id old : evicted) turn_away(old, PeerFault::kCrowdedOut);
+    newcomers_.emplace(id, newcomer);
+    // Weak: a newcomer must not keep the door, nor the door's handlers the newcomer.
+    newcomer->shake_hands({[door = weak_from_this(), id = id] {
+                             if (const auto self = door.lock()) self->admission_.started(id);
+                           },
+                           [door = weak_from_this(), id = id](const Connection::Handshake& result) {
+                             if (const auto self = door.lock()) self->done(id, result);
+                           }},
+                          hello);
+  }
+
+  void done(Admission::Id id, const Connection::Handshake& result) {
+    const auto found = newcomers_.find(id);
+    if (found == newcomers_.end()) return;
+    const auto newcomer = std::move(found->second);
+    newcomers_.erase(found);
+    admission_.forget(id);
+    if (result.end == Connection::Handshake::End::kOpen) {
+      on_member_(newcomer);
+    } else if (result.end == Connection::Handshake::End::kFault) {
+      if (result.fault == PeerFault::kWrongRunId && given_away(*newcomer)) return resume();
+      shared_->note(result.fault, to_text(newcomer->remote()), result.peer_version);
+    }
+    resume();
+  }
+
+  bool given_away(Connection& newcomer) {
+    if (!hand_over_ || !hand_over_(newcomer.refused_run(), newcomer.native_handle(), newcomer.hello())) return false;
+    newcomer.give_away();
+    return true;
+  }
+
+  void turn_away(Admission::Id id, PeerFault fault) {
+    const auto found = newcomers_.find(id);
+    if (found == newcomers_.end()) return;
+    const auto newcomer = std::move(found->second);
+    newcomers_.erase(found);
+    shared_->note(fault, to_text(newcomer->remote()), 0);
+    newcomer->close();
+  }
+
+  void resume() {
+    if (!paused_until_ || closed_) return;
+    paused_until_.reset();
+    wait();
+  }
+
+  void set_timer() {
+    std::optional<Clock::time_point> next = admission_.next_deadline();
+    if (paused_until_ && (!next || *paused_until_ < *next)) next = paused_until_;
+    if (!next || closed_ || (armed_for_ && *armed_for_ <= *next)) return;
+    armed_for_ = next;
+    timer_.expires_at(*next);
+    timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+      const auto self = weak.lock();
+      if (error || !self || self->closed_) return;
+      self->armed_for_.reset();
+      const auto now = Clock::now();
+      for (const Admission::Id id : self->admission_.expire(now)) self->turn_away(id, PeerFault::kSilent);
+      if (self->paused_until_ && *self->paused_until_ <= now) self->resume();
+      self->set_timer();
+    });
+  }
+
+  std::shared_ptr<TransportShared> shared_;
+  tcp::acceptor acceptor_;
+  boost::asio::steady_timer timer_;
+  Admission admission_;
+  std::function<bool(const RunDigest&, int, std::string_view)> hand_over_;
+  std::function<void(std::shared_ptr<Connection>)> on_member_;
+  std::unordered_map<Admission::Id, std::shared_ptr<Connection>> newcomers_;
+  tcp::endpoint local_;
+  std::optional<Clock::time_point> paused_until_;
+  std::optional<Clock::time_point> armed_for_;
+  int spare_;
+  bool waiting_ = false;
+  bool closed_ = false;
+};
+
+class DoorListener final : public Listener {
+ public:
+  explicit DoorListener(std::shared_ptr<Door> door) : door_(std::move(door)) { door_->wait(); }
+  DoorListener(const DoorListener&) = delete;
+  DoorListener& operator=(const DoorListener&) = delete;
+  ~DoorListener() override { door_->close(); }
+
+  tcp::endpoint local() const override { return door_->local(); }
+  void close_port() override { door_->close_port(); }
+  int release_port() override { return door_->release_port(); }
+  void take_port(int fd) override { door_->take_port(fd); }
+  void adopt(int fd, std::string_view hello) override { door_->adopt(fd, hello); }
+  std::size_t unauthenticated() const override { return door_->unauthenticated(); }
+
+ private:
+  std::shared_ptr<Door> door_;
+};
+
+}  // namespace
+
+Transport::Transport(boost::asio::io_context& io, const TlsCredentials& credentials, const TransportLimits& limits,
+                     std::function<void(const std::string&)> log)
+    : shared_(std::make_shared<TransportShared>(io, derive_keys(credentials), credentials.protocol_version, limits,
+                                                std::move(log))) {}
+
+std::unique_ptr<Listener> Transport::listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member) {
+  return std::make_unique<DoorListener>(std::make_shared<Door>(shared_, std::move(options), std::move(on_member)));
+}
+
+}  // namespace ddprun

@@ -1,0 +1,53 @@
+// Implementation of transport_port.hpp.
+#include "rendezvous/transport/port.hpp"
+
+#include <boost/asio/ip/v6_only.hpp>
+
+#include "common/base/error.hpp"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::ip::tcp;
+
+tcp::acceptor open_at(boost::asio::io_context& io, const tcp::endpoint& endpoint, boost::system::error_code& error) {
+  tcp::acceptor acceptor(io);
+  acceptor.open(endpoint.protocol(), error);
+  if (error) return acceptor;
+  acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (endpoint.address().is_v6() && endpoint.address().is_unspecified()) {
+    boost::system::error_code ignored;
+    acceptor.set_option(boost::asio::ip::v6_only(false), ignored);
+  }
+  acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(boost::asio::socket_base::max_listen_connections, error);
+  return acceptor;
+}
+
+}  // namespace
+
+tcp::acceptor open_port(boost::asio::io_context& io, const ListenOptions& options) {
+  boost::system::error_code error;
+  std::string where = "port " + std::to_string(options.port);
+  if (options.open == ListenOptions::Port::kNone) return tcp::acceptor(io);
+  if (!options.address.empty()) {
+    const auto address = boost::asio::ip::make_address(options.address, error);
+    if (error) {
+      throw UsageError("--local-addr " + options.address + " is not an IP address: give one of this machine (ip addr)");
+    }
+    where = options.address + " " + where;
+    tcp::acceptor acceptor = open_at(io, {address, options.port}, error);
+    if (!error) return acceptor;
+  } else {
+    tcp::acceptor acceptor = open_at(io, {tcp::v6(), options.port}, error);
+    if (!error) return acceptor;
+    if (error != boost::asio::error::address_in_use && error != boost::asio::error::access_denied) {
+      acceptor = open_at(io, {tcp::v4(), options.port}, error);
+      if (!error) return acceptor;
+    }
+  }
+  throw UsageError("cannot listen on " + where + ": " + error.message() +
+                   ". Choose another port or address, or end what has it (ss -ltnp)");
+}
+
+}  // namespace ddprun

@@ -1,0 +1,194 @@
+// The one list of what is in each message of the rendezvous, in the order of the wire. codec.cpp walks it in both directions,
+// so writing and reading cannot disagree. Internal to the codec. A change of the order is a change of kProtocolVersion.
+#pragma once
+
+#include <type_traits>
+
+#include "common/channel/codec.hpp"
+#include "rendezvous/machines/message.hpp"
+#include "rendezvous/wire/codec.hpp"
+
+namespace ddprun::rendezvous {
+
+// The last value of each enum on the wire.
+template <class Enum>
+inline constexpr Enum kLast{};
+template <>
+inline constexpr Workers kLast<Workers> = Workers::kDone;
+template <>
+inline constexpr FailureCause kLast<FailureCause> = FailureCause::kDevice;
+template <>
+inline constexpr Refusal kLast<Refusal> = Refusal::kOver;
+template <>
+inline constexpr OverReason kLast<OverReason> = OverReason::kMembershipChange;
+template <>
+inline constexpr channel::Shrink kLast<channel::Shrink> = channel::Shrink::kNothingLeft;
+template <>
+inline constexpr channel::StoreRequest::Op kLast<channel::StoreRequest::Op> = channel::StoreRequest::Op::kNumKeys;
+template <>
+inline constexpr channel::StoreReply::Status kLast<channel::StoreReply::Status> = channel::StoreReply::Status::kError;
+
+// Calls visit(name, member) for numbers, enums and structs, visit.bytes for what must fit and visit.text for what may be cut.
+template <class Visitor, class Message>
+void visit_fields(Visitor& visit, Message& m) {
+  using M = std::remove_const_t<Message>;
+  if constexpr (std::is_same_v<M, Address>) {
+    visit.bytes("host", m.host, kMaxHostBytes);
+    visit("port", m.port);
+  } else if constexpr (std::is_same_v<M, RoundId>) {
+    visit("term", m.term);
+    visit("round", m.round);
+  } else if constexpr (std::is_same_v<M, Config>) {
+    visit("id", m.id);
+    visit("born", m.born);
+    visit("nodes", m.nodes);
+    visit("rank", m.rank);
+  } else if constexpr (std::is_same_v<M, Budget>) {
+    visit("restart_count", m.restart_count);
+    visit("used", m.used);
+    visit.bytes("memory", m.memory, kMaxMemoryBytes);
+  } else if constexpr (std::is_same_v<M, Standing>) {
+    visit("promised_term", m.promised_term);
+    visit("current", m.current);
+    visit("previous", m.previous);
+    visit("budget", m.budget);
+  } else if constexpr (std::is_same_v<M, Hello>) {
+    visit("protocol", m.protocol);
+    if (m.protocol != kProtocolVersion) return visit.skip_rest();
+    visit("node", m.node);
+    visit("incarnation", m.incarnation);
+    visit("attempt", m.attempt);
+    visit("run", m.run);
+    visit("wanted_group_rank", m.wanted_group_rank);
+    visit.bytes("role", m.role, kMaxRoleBytes);
+    visit("local_world_size", m.local_world_size);
+    visit.text("hostname", m.hostname, kMaxHostBytes);
+    visit("listens", m.listens);
+    visit("master_port", m.master_port);
+    visit("wants_job", m.wants_job);
+    visit("coordinates", m.coordinates);
+    visit("workers", m.workers);
+    visit("workers_round", m.workers_round);
+    visit("standing", m.standing);
+  } else if constexpr (std::is_same_v<M, Ready>) {
+    visit("round", m.round);
+    visit("master_port", m.master_port);
+  } else if constexpr (std::is_same_v<M, FailureReport>) {
+    visit("round", m.round);
+    visit("rank", m.rank);
+    visit.text("hostname", m.hostname, kMaxHostBytes);
+    visit("cause", m.cause);
+    visit("exit_code", m.exit_code);
+    visit("signal", m.signal);
+    visit("step", m.step);
+    visit("resumed_from", m.resumed_from);
+    visit("newest_checkpoint", m.newest_checkpoint);
+    visit("lasted_ns", m.lasted_ns);
+    visit("time_ns", m.time_ns);
+    visit("skew_ns", m.skew_ns);
+    visit("shrink", m.shrink);
+    visit.text("message", m.message, kMaxTextBytes);
+    visit("others_stay", m.others_stay);
+  } else if constexpr (std::is_same_v<M, Done>) {
+    visit("round", m.round);
+  } else if constexpr (std::is_same_v<M, StopAsk>) {
+    visit("signal", m.signal);
+  } else if constexpr (std::is_same_v<M, StopReady>) {
+    visit("round", m.round);
+    visit("started", m.started);
+  } else if constexpr (std::is_same_v<M, Stopped>) {
+    visit("round", m.round);
+    visit("saved", m.saved);
+  } else if constexpr (std::is_same_v<M, Leave>) {
+    visit.text("why", m.why, kMaxTextBytes);
+  } else if constexpr (std::is_same_v<M, Ping>) {
+    visit("stamp", m.stamp);
+    visit("echo", m.echo);
+    visit("realtime_ns", m.realtime_ns);
+    visit("installed", m.installed);
+  } else if constexpr (std::is_same_v<M, Vote>) {
+    visit("term", m.term);
+    visit("promised_term", m.promised_term);
+    visit("echo", m.echo);
+  } else if constexpr (std::is_same_v<M, StoreAsk>) {
+    visit("round", m.round);
+    visit("rank", m.rank);
+    visit("id", m.request.id);
+    visit("op", m.request.op);
+    visit.list("keys", m.request.keys);
+    visit.bytes("value", m.request.value, channel::kMaxValueBytes);
+    visit.bytes("expected", m.request.expected, channel::kMaxValueBytes);
+    visit("amount", m.request.amount);
+    visit("timeout_ms", m.request.timeout_ms);
+  } else if constexpr (std::is_same_v<M, Welcome>) {
+    visit("term", m.term);
+    visit("coordinator", m.coordinator);
+    visit("lease_ms", m.lease_ms);
+    visit.bytes("job", m.job, kMaxJobBytes);
+  } else if constexpr (std::is_same_v<M, Refused>) {
+    visit("protocol", m.protocol);
+    visit("reason", m.reason);
+    visit.text("text", m.text, kMaxTextBytes);
+    if (m.protocol != kProtocolVersion) return visit.skip_rest();
+    visit("retry_after_ms", m.retry_after_ms);
+  } else if constexpr (std::is_same_v<M, Redirect>) {
+    visit("term", m.term);
+    visit("coordinator", m.coordinator);
+  } else if constexpr (std::is_same_v<M, Successor>) {
+    visit("group_rank", m.group_rank);
+    visit("node", m.node);
+    visit("address", m.address);
+  } else if constexpr (std::is_same_v<M, Release>) {
+    visit("id", m.id);
+    visit("born", m.born);
+    visit("start", m.start);
+    visit("group_rank", m.group_rank);
+    visit("nodes", m.nodes);
+    visit("previous", m.previous);
+    visit("rank_offset", m.rank_offset);
+    visit("world_size", m.world_size);
+    visit("role_rank_offset", m.role_rank_offset);
+    visit("role_world_size", m.role_world_size);
+    visit("master", m.master);
+    visit("budget", m.budget);
+    visit("max_restarts", m.max_restarts);
+    visit("coordinator", m.coordinator);
+    visit.list("successors", m.successors);
+  } else if constexpr (std::is_same_v<M, RoundOver>) {
+    visit("round", m.round);
+    visit("reason", m.reason);
+    visit.text("why", m.why, kMaxTextBytes);
+    visit("failure", m.failure);
+    visit("hold", m.hold);
+  } else if constexpr (std::is_same_v<M, StopAndSave>) {
+    visit("round", m.round);
+    visit("signal", m.signal);
+  } else if constexpr (std::is_same_v<M, StopAt>) {
+    visit("round", m.round);
+    visit("step", m.step);
+  } else if constexpr (std::is_same_v<M, JobOver>) {
+    visit("exit_code", m.exit_code);
+    visit.text("why", m.why, kMaxTextBytes);
+  } else if constexpr (std::is_same_v<M, Pong>) {
+    visit("echo", m.echo);
+    visit("stamp", m.stamp);
+    visit("realtime_ns", m.realtime_ns);
+    visit("grant_ns", m.grant_ns);
+    visit("committed", m.committed);
+  } else if constexpr (std::is_same_v<M, VoteRequest>) {
+    visit("term", m.term);
+    visit("candidate", m.candidate);
+    visit("stamp", m.stamp);
+  } else {
+    static_assert(std::is_same_v<M, StoreAnswer>);
+    visit("round", m.round);
+    visit("rank", m.rank);
+    visit("id", m.reply.id);
+    visit("status", m.reply.status);
+    visit.bytes("value", m.reply.value, channel::kMaxValueBytes);
+    visit("number", m.reply.number);
+    visit.text("message", m.reply.message, kMaxTextBytes);
+  }
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,37 @@
+// What a message may send to a terminal.
+#include "common/base/printable.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ddprun {
+namespace {
+
+TEST(Printable, TextStaysAsItIs) {
+  EXPECT_EQ(printable("epochs=\"3\" \\n ~"), "epochs=\"3\" \\n ~");
+  EXPECT_EQ(printable("\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \xC2\xA0"), "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \xC2\xA0");
+  EXPECT_EQ(printable(""), "");
+}
+
+TEST(Printable, ControlCharactersAreEscaped) {
+  using namespace std::string_view_literals;
+  EXPECT_EQ(printable("\x1b[31mred\a\0\x7f\r"sv), "\\u001b[31mred\\u0007\\u0000\\u007f\\u000d");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            "\\u009b31m");  // one character that begins a sequence as well
+}
+
+TEST(Printable, LineEndsStayWhereTheMessageHasLines) {
+  EXPECT_EQ(printable("a\nb\t"), "a\\u000ab\\u0009");
+  EXPECT_EQ(printable("a\nb\t", LineEnds::kKeep), "a\nb\\u0009");
+}
+
+TEST(Printable, BytesThatAreNotUtf8AreEscaped) {
+  EXPECT_EQ(printable("\xFFx"), "\\xffx");
+  EXPECT_EQ(printable("\x9b"), "\\x9b");
+  EXPECT_EQ(printable("cut \xE2\x82"), "cut \\xe2\\x82");
+  EXPECT_EQ(printable("\xC0\xAF"), "\\xc0\\xaf");           // longer than needed
+  EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // half a pair of UTF-16
+}
+
+}  // namespace
+}  // namespace ddprun

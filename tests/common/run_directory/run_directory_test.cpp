@@ -1,0 +1,408 @@
+// Who may open a run directory, with which config, and what is found in it. Lock files of living and dead holders are real
+// ones.
+#include "common/run_directory/run_directory.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.hpp"
+#include "common/config/parse_config.hpp"
+#include "common/run_directory/run_lock.hpp"
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun {
+namespace {
+
+using test::read_text;
+using test::TemporaryFolder;
+using test::write_text;
+
+TrainConfig config_with(const std::vector<std::string>& overrides = {}) {
+  return parse_config(R"({"data": {"dir": "/d"}, "epochs": 3})", "train.json", "/", overrides);
+}
+
+// Opened and closed again, as a run that ended leaves it.
+RunState opened(const std::filesystem::path& root, const TrainConfig& config = config_with(),
+                FreshStart fresh = FreshStart::kNo) {
+  RunState state = open_run_directory(root, config, fresh);
+  EXPECT_GE(state.lock_fd, 0);
+  ::close(state.lock_fd);
+  return state;
+}
+
+std::string refused_folder(const std::filesystem::path& root, const TrainConfig& config = config_with(),
+                           FreshStart fresh = FreshStart::kNo) {
+  try {
+    opened(root, config, fresh);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void add_checkpoint(const std::filesystem::path& root, std::int64_t step, bool finished, std::int64_t epochs,
+                    std::int64_t max_steps = 0) {
+  const RunLayout layout{root};
+  write_text(layout.checkpoint(step) / "manifest.json", nlohmann::json{{"step", step},
+                                                                       {"finished", finished},
+                                                                       {"total_steps", step},
+                                                                       {"config_epochs", epochs},
+                                                                       {"config_max_steps", max_steps}}
+                                                            .dump());
+  std::filesystem::remove(layout.checkpoints() / "latest");
+  std::filesystem::create_symlink(layout.checkpoint(step).filename(), layout.checkpoints() / "latest");
+}
+
+TEST(RunLayout, Paths) {
+  const RunLayout layout{"/runs/a"};
+  EXPECT_EQ(layout.logs(0, 12), "/runs/a/logs/round-000/rank-00012");
+  EXPECT_EQ(layout.checkpoint(400), "/runs/a/checkpoints/step-000000400");
+  EXPECT_EQ(layout.config(), "/runs/a/config.json");
+}
+
+TEST(RunDirectory, IsMadeWithItsConfig) {
+  const TemporaryFolder folder;
+  const RunState state = opened(folder / "runs/a/");
+  EXPECT_EQ(state.layout.root, folder / "runs/a");
+  EXPECT_FALSE(state.resumed);
+  EXPECT_FALSE(state.finished);
+  EXPECT_FALSE(state.latest_step.has_value());
+  EXPECT_EQ(state.renamed_to, "");
+  EXPECT_EQ(state.notes, "");
+  EXPECT_EQ(read_text(folder / "runs/a/config.json"), to_json_text(config_with()));
+}
+
+TEST(RunDirectory, IsContinuedWithTheSameConfig) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  add_checkpoint(folder / "a", 400, false, 3);
+  const RunState state = opened(folder / "a");
+  EXPECT_TRUE(state.resumed);
+  EXPECT_EQ(state.latest_step, 400);
+  EXPECT_FALSE(state.finished);
+}
+
+TEST(RunDirectory, UsersMayAddTheirNotes) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/notes.txt", "looks good");
+  EXPECT_TRUE(opened(folder / "a").resumed);
+}
+
+TEST(RunDirectory, AnotherConfigIsRefusedWithBothValues) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/metrics.jsonl", "{}");
+  EXPECT_EQ(refused_folder(folder / "a", config_with({"optimizer.lr=0.5", "seed=7", "epochs=9"})),
+            "run directory " + (folder / "a").string() +
+                " belongs to another config:\n"
+                "  /seed: 0 there, 7 now\n"
+                "  /optimizer/lr: 0.001 there, 0.5 now\n"
+                "Use --fresh to keep it under another name and begin anew, or choose another --run-dir.");
+  EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with())) << "a refusal changes nothing";
+}
+
+// A wrong path in the config, say, which ended the first start before a step was made: mending it costs no --fresh.
+TEST(RunDirectory, TheConfigOfAStartThatTrainedNothingIsReplaced) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/logs/round-000/rank-00000/stderr.log", "data set missing");
+  write_text(folder / "a/report.json", "{}");
+  std::filesystem::create_directories(folder / "a/tensorboard");
+  const TrainConfig config = config_with({"seed=7"});
+  EXPECT_EQ(opened(folder / "a", config).notes, "");
+  EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config));
+  for (const char* result :
+       {"run.json", "metrics.jsonl", "checkpoints/step-000000001/manifest.json", "ledger/rank-00000.jsonl"}) {
+    write_text(folder / "a" / result, "{}");
+    EXPECT_NE(refused_folder(folder / "a", config_with({"seed=8"})).find("belongs to another config"), std::string::npos)
+        << result;
+    std::filesystem::remove_all(folder / "a" / std::filesystem::path(result).begin()->string());
+  }
+  write_text(folder / "a/config.json", "{");
+  opened(folder / "a", config);
+}
+
+TEST(RunDirectory, FoldersThatWereMadeForItAreNoObstacle) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "a/lost+found");
+  std::filesystem::create_directories(folder / "a/tensorboard");
+  std::filesystem::create_directories(folder / "scratch");
+  std::filesystem::create_directory_symlink(folder / "scratch", folder / "a/checkpoints");
+  EXPECT_FALSE(opened(folder / "a").resumed);
+}
+
+TEST(RunDirectory, ALookRefusesTheSameAndLeavesNothing) {
+  const TemporaryFolder folder;
+  const auto look = [&](const std::filesystem::path& root, FreshStart fresh = FreshStart::kNo) -> std::string {
+    try {
+      examine_run_directory(root, config_with({"seed=7"}), fresh);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(look(folder / "a"), "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+  const RunState running = open_run_directory(folder / "a", config_with(), FreshStart::kNo);
+  write_text(folder / "a/metrics.jsonl", "{}");
+  EXPECT_EQ(look(folder / "a"), refused_folder(folder / "a", config_with({"seed=7"})));
+  EXPECT_NE(look(folder / "a").find("is in use by a live run (process "), std::string::npos);
+  ::close(running.lock_fd);
+  EXPECT_NE(look(folder / "a").find("belongs to another config"), std::string::npos);
+  EXPECT_EQ(look(folder / "a", FreshStart::kRename), "");
+  EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config_with()));
+  EXPECT_NE(look(folder / "a/metrics.jsonl").find("is a file, expected a folder"), std::string::npos);
+  write_text(folder / "home/thesis.txt", "precious");
+  EXPECT_NE(look(folder / "home").find("is not a run directory"), std::string::npos);
+}
+
+TEST(RunDirectory, ALinkThatLeadsNowhereIsNamed) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory_symlink(folder / "gone", folder / "a");
+  EXPECT_EQ(refused_folder(folder / "a"), "run directory " + (folder / "a").string() + " is a link to " +
+                                              (folder / "gone").string() +
+                                              ", which is not there: make that folder or choose another --run-dir");
+}
+
+TEST(RunDirectory, HarmlessDifferencesAreNotedAndWritten) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/metrics.jsonl", "{}");
+  const TrainConfig config = config_with({"epochs=5", "checkpoint.keep=9"});
+  EXPECT_EQ(opened(folder / "a", config).notes, "/epochs changed from 3 to 5\n/checkpoint/keep changed from 3 to 9");
+  EXPECT_EQ(read_text(folder / "a/config.json"), to_json_text(config));
+}
+
+TEST(RunDirectory, FinishedIsJudgedByThisConfig) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  add_checkpoint(folder / "a", 1407, true, 3);
+  EXPECT_TRUE(opened(folder / "a").finished);
+  EXPECT_TRUE(opened(folder / "a", config_with({"epochs=2"})).finished);
+  EXPECT_TRUE(opened(folder / "a", config_with({"max_steps=100"})).finished);
+  EXPECT_FALSE(opened(folder / "a", config_with({"epochs=4"})).finished);
+
+  opened(folder / "b");
+  add_checkpoint(folder / "b", 100, true, 3, 100);
+  EXPECT_TRUE(opened(folder / "b", config_with({"max_steps=100"})).finished);
+  EXPECT_FALSE(opened(folder / "b", config_with({"max_steps=200"})).finished);
+  EXPECT_FALSE(opened(folder / "b", config_with()).finished) << "0 is no limit";
+}
+
+// The link is for people; a killed writer may leave it behind, and people remove it.
+TEST(RunDirectory, TheNewestCheckpointIsFoundWithoutALink) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  const std::filesystem::path latest = folder / "a/checkpoints/latest";
+  add_checkpoint(folder / "a", 50, false, 3);
+  add_checkpoint(folder / "a", 100, true, 3);
+  for (const char* target : {"", "step-000000050", "nowhere"}) {
+    std::filesystem::remove(latest);
+    if (*target != '\0') std::filesystem::create_symlink(target, latest);
+    EXPECT_EQ(opened(folder / "a").latest_step, 100) << target;
+    EXPECT_TRUE(opened(folder / "a").finished) << target;
+  }
+  write_text(folder / "a/checkpoints/step-000000200/manifest.json", "torn");
+  write_text(folder / "a/checkpoints/step-000000300.bad/manifest.json", "{\"step\": 300}");
+  EXPECT_EQ(opened(folder / "a").latest_step, 100);
+}
+
+TEST(RunDirectory, EachHolderHasAHigherTerm) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(read_run_term(folder / "a"), 0);
+  for (const std::int64_t term : {1, 2, 3}) {
+    opened(folder / "a");
+    EXPECT_EQ(read_run_term(folder / "a"), term);
+  }
+}
+
+TEST(RunDirectory, ABrokenManifestIsNoLatestStep) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  for (const std::string text :
+       {"", "{", "[]", "{\"step\": \"x\", \"finished\": true, \"config_epochs\": 3, \"config_max_steps\": 0}"}) {
+    write_text(folder / "a/checkpoints/latest/manifest.json", text);
+    const RunState state = opened(folder / "a");
+    EXPECT_FALSE(state.latest_step.has_value()) << text;
+    EXPECT_FALSE(state.finished) << text;
+  }
+}
+
+TEST(RunDirectory, FreshRenamesAndNeverDeletes) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/metrics.jsonl", "first");
+  EXPECT_EQ(opened(folder / "a", config_with({"seed=1"}), FreshStart::kRename).renamed_to, (folder / "a.1").string());
+  EXPECT_EQ(read_text(folder / "a.1/metrics.jsonl"), "first");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a/metrics.jsonl"));
+  const RunState again = opened(folder / "a", config_with({"seed=2"}), FreshStart::kRename);
+  EXPECT_EQ(again.renamed_to, (folder / "a.2").string());
+  EXPECT_FALSE(again.resumed);
+  EXPECT_TRUE(opened(folder / "a", config_with({"seed=2"})).resumed);
+}
+
+TEST(RunDirectory, FreshRenamesWhatALinkLeadsTo) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "disk");
+  std::filesystem::create_directory_symlink(folder / "disk", folder / "link");
+  opened(folder / "link", config_with({"seed=1"}));
+  const RunState again = opened(folder / "link", config_with({"seed=2"}), FreshStart::kRename);
+  EXPECT_EQ(again.renamed_to, std::filesystem::canonical(folder / "disk").string() + ".1");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "disk" / "config.json"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "disk.1" / "config.json"));
+}
+
+TEST(RunDirectory, FreshOfNothingRenamesNothing) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(opened(folder / "a", config_with(), FreshStart::kRename).renamed_to, "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.1"));
+}
+
+TEST(RunDirectory, ALiveRunIsNamedAndNeverRenamed) {
+  const TemporaryFolder folder;
+  const RunState running = open_run_directory(folder / "a", config_with(), FreshStart::kNo);
+  EXPECT_NE(::fcntl(running.lock_fd, F_GETFD) & FD_CLOEXEC, 0);
+  const auto holder = nlohmann::json::parse(read_text(folder / "a/lock"));
+  const std::string expected = "run directory " + (folder / "a").string() + " is in use by a live run (process " +
+                               std::to_string(::getpid()) + " on " + holder.at("host").get<std::string>() + ", since " +
+                               holder.at("started").get<std::string>() + "): wait for it, stop it, or choose another --run-dir";
+  EXPECT_EQ(refused_folder(folder / "a"), expected);
+  EXPECT_EQ(refused_folder(folder / "a", config_with(), FreshStart::kRename), expected);
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.1"));
+  ::close(running.lock_fd);
+  EXPECT_TRUE(opened(folder / "a").resumed);
+}
+
+TEST(RunDirectory, AHolderThatHasNotWrittenItsNameYet) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/lock", "{\"ho");
+  const int other = ::open((folder / "a/lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(refused_folder(folder / "a"),
+            "run directory " + (folder / "a").string() +
+                " is in use by a live run (another process): wait for it, stop it, or choose another --run-dir");
+  ::close(other);
+}
+
+// The agent was killed; its guardian holds the lock for the moment it takes to end the workers.
+TEST(RunDirectory, TheGuardianOfADeadRunIsWaitedFor) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  const pid_t dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(dead, nullptr, 0), dead);
+  auto holder = nlohmann::json::parse(read_text(folder / "a/lock"));
+  holder["pid"] = dead;
+  write_text(folder / "a/lock", holder.dump());
+  const int guardian = ::open((folder / "a/lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(guardian, LOCK_EX | LOCK_NB), 0);
+  auto next = std::async(std::launch::async, [&] { return opened(folder / "a").resumed; });
+  ::close(guardian);
+  EXPECT_TRUE(next.get());
+}
+
+TEST(RunDirectory, FoldersWithOtherFilesAreRefusedUntouched) {
+  const TemporaryFolder folder;
+  for (const char* name : {"thesis.txt", "b", "c", "d", "e"}) write_text(folder / "home" / name, "precious");
+  const std::string expected = (folder / "home").string() +
+                               " is not a run directory, it holds other files (b, c, d and 2 more): choose another --run-dir";
+  EXPECT_EQ(refused_folder(folder / "home"), expected);
+  EXPECT_EQ(refused_folder(folder / "home", config_with(), FreshStart::kRename), expected);
+  EXPECT_FALSE(std::filesystem::exists(folder / "home/lock"));
+  write_text(folder / "home/config.json", "{}");
+  EXPECT_EQ(refused_folder(folder / "home", config_with(), FreshStart::kRename), expected) << "another program's config.json";
+}
+
+TEST(RunDirectory, ResultsWithoutAConfigAreRefusedAndFreshKeepsThem) {
+  const TemporaryFolder folder;
+  write_text(folder / "a/checkpoints/x", "");
+  EXPECT_EQ(
+      refused_folder(folder / "a"),
+      "run directory " + (folder / "a").string() +
+          " has checkpoints but no config.json, so it can't be told whether this config continues it: use --fresh to keep it "
+          "under another name and begin anew, or choose another --run-dir");
+  EXPECT_EQ(opened(folder / "a", config_with(), FreshStart::kRename).renamed_to, (folder / "a.1").string());
+}
+
+TEST(RunDirectory, AConfigThatCannotBeReadIsRefusedAndFreshKeepsIt) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/metrics.jsonl", "{}");
+  write_text(folder / "a/config.json", "{");
+  const std::string message = refused_folder(folder / "a");
+  EXPECT_TRUE(
+      message.starts_with("run directory " + (folder / "a").string() + " has a config.json that can't be read: use --fresh"))
+      << message;
+  EXPECT_NE(message.find("config.json:1:2: expected a key"), std::string::npos) << message;
+  EXPECT_EQ(opened(folder / "a", config_with(), FreshStart::kRename).renamed_to, (folder / "a.1").string());
+}
+
+TEST(RunDirectory, WhatAKilledBeginningLeavesIsNoObstacle) {
+  const TemporaryFolder folder;
+  write_text(folder / "a/lock", "");
+  write_text(folder / "a/token", "t");
+  write_text(folder / "a/..token.tmp-7.tmp-7-1", "t");
+  write_text(folder / "a/.config.json.tmp-1-0", "{");
+  EXPECT_FALSE(opened(folder / "a").resumed);
+}
+
+TEST(RunDirectory, AFileInTheWay) {
+  const TemporaryFolder folder;
+  write_text(folder / "a", "x");
+  EXPECT_EQ(refused_folder(folder / "a"),
+            "run directory " + (folder / "a").string() + " is a file, expected a folder: choose another --run-dir");
+  EXPECT_EQ(refused_folder(folder / "a/b"), "can't make run directory " + (folder / "a/b").string() +
+                                                ": Not a directory; mend that or choose another --run-dir");
+}
+
+TEST(RunDirectory, AFileInPlaceOfItsCheckpoints) {
+  const TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/checkpoints", "mine");
+  EXPECT_EQ(refused_folder(folder / "a"),
+            (folder / "a/checkpoints").string() +
+                " has to be the folder of the run's checkpoints, found a file: move it away, use --fresh to keep the run "
+                "directory under another name and begin anew, or choose another --run-dir");
+  EXPECT_FALSE(opened(folder / "a", config_with(), FreshStart::kRename).resumed);
+  std::filesystem::create_directory_symlink(folder / "disk", folder / "a/checkpoints");
+  EXPECT_NE(refused_folder(folder / "a").find("found a link to " + (folder / "disk").string() + ", which is not there: "),
+            std::string::npos);
+  std::filesystem::create_directory(folder / "disk");
+  EXPECT_TRUE(opened(folder / "a").resumed);  // a link to a larger disk
+}
+
+// /proc takes no new folders from anyone, root included.
+TEST(RunDirectory, AFolderThatTakesNoFiles) {
+  const std::string message = refused_folder("/proc/ddprun-run");
+  EXPECT_TRUE(message.starts_with("can't make run directory /proc/ddprun-run: ")) << message;
+  EXPECT_TRUE(message.ends_with("; mend that or choose another --run-dir")) << message;
+}
+
+// They are there for the case that the run directory is lost.
+TEST(RunDirectory, LocalCopiesInsideAreRefusedBeforeAnythingIsMade) {
+  const TemporaryFolder folder;
+  const auto with_copies_in = [](const std::filesystem::path& path) {
+    return config_with({"checkpoint.local_dir=" + path.string()});
+  };
+  std::filesystem::create_directory(folder / "real");
+  std::filesystem::create_directory_symlink(folder / "real", folder / "link");
+  for (const char* inside : {"real/run", "real/run/checkpoints", "link/run/x", "real/other/../run"}) {
+    EXPECT_NE(refused_folder(folder / "real/run", with_copies_in(folder / inside)).find("is in the run directory"),
+              std::string::npos)
+        << inside;
+    EXPECT_FALSE(std::filesystem::exists(folder / "real/run"));
+  }
+  for (const char* beside : {"real", "real/run-2", "copies"}) opened(folder / "real/run", with_copies_in(folder / beside));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,94 @@
+// A reader sees the old file or the new one, and a failed write leaves nothing behind.
+#include "common/system/atomic_file.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <system_error>
+
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun {
+namespace {
+
+using test::read_text;
+using test::TemporaryFolder;
+
+std::size_t entries(const std::filesystem::path& folder) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+TEST(AtomicFile, WritesAndReplaces) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a.json", "old");
+  EXPECT_EQ(read_text(folder / "a.json"), "old");
+  write_file_atomically(folder / "a.json", std::string_view("n\0w", 3));
+  EXPECT_EQ(read_text(folder / "a.json"), std::string("n\0w", 3));
+  EXPECT_EQ(entries(folder.path()), 1u);
+}
+
+TEST(AtomicFile, HasTheModeAskedFor) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "token", "secret", 0600);
+  struct stat status {};
+  ASSERT_EQ(::stat((folder / "token").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST(AtomicFile, AnOpenReaderKeepsTheOldFile) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  std::ifstream reader(folder / "a");
+  write_file_atomically(folder / "a", "new");
+  std::string text;
+  reader >> text;
+  EXPECT_EQ(text, "old");
+}
+
+TEST(AtomicFile, AMissingFolderIsNamed) {
+  const TemporaryFolder folder;
+  try {
+    write_file_atomically(folder / "no/such/a", "x");
+    FAIL() << "expected std::system_error";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code().value(), ENOENT);
+    EXPECT_NE(std::string(error.what()).find((folder / "no/such").string()), std::string::npos) << error.what();
+  }
+}
+
+// A limit on the size of files stands in for a full disk: the write fails half way.
+TEST(AtomicFile, AFailedWriteLeavesTheOldFileAndNoOther) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  rlimit small = limit;
+  small.rlim_cur = 1000;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string message;
+  int code = 0;
+  try {
+    write_file_atomically(folder / "a", std::string(5000, 'x'));
+  } catch (const std::system_error& error) {
+    message = error.what();
+    code = error.code().value();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, before);
+  EXPECT_EQ(code, EFBIG);
+  EXPECT_EQ(message, "can't write " + (folder / "a").string() + ": File too large");
+  EXPECT_EQ(read_text(folder / "a"), "old");
+  EXPECT_EQ(entries(folder.path()), 1u);
+}
+
+TEST(AtomicFile, SyncOfAMissingFolderIsAnError) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(fsync_directory(folder / "none"), std::system_error);
+  EXPECT_NO_THROW(fsync_directory(folder.path()));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,532 @@
+// Real agents with real workers: run_agent() in a child process of the test, /bin/sh scripts (or this binary, speaking the
+// channel) as workers. Everything that happens is written to one FIFO, line by line, by the agent's observer and by the
+// workers, so the test waits for events and never for time.
+#include "launcher/agent/agent.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.hpp"
+#include "common/channel/codec.hpp"
+#include "launcher/machine/ports.hpp"
+#include "launcher/output/console_writer.hpp"
+
+namespace ddprun {
+namespace {
+
+constexpr int kPatienceMs = 60000;  // how long a test waits for what must happen; only a failing test gets there
+
+// ---- a worker that speaks the channel: this binary, told by its environment ----
+
+class ChannelWorker {
+ public:
+  void say(const channel::FromWorker& message) {
+    const std::string frame = channel::encode(message);
+    [[maybe_unused]] const ssize_t n = ::send(3, frame.data(), frame.size(), MSG_NOSIGNAL);
+  }
+  channel::FromAgent hear() {
+    for (;;) {
+      if (auto message = decoder_.next_from_agent()) return *message;
+      std::byte chunk[4096];
+      const ssize_t n = ::recv(3, chunk, sizeof chunk, 0);
+      if (n <= 0) ::_exit(99);
+      decoder_.feed(std::span(chunk, static_cast<std::size_t>(n)));
+    }
+  }
+  channel::StoreReply store(channel::StoreRequest request) {
+    say(request);
+    return std::get<channel::StoreReply>(hear());
+  }
+
+ private:
+  channel::Decoder decoder_;
+};
+
+void note(const std::string& line) {
+  const int fd = ::open(std::getenv("FIFO"), O_WRONLY);
+  const std::string text = line + "\n";
+  [[maybe_unused]] const ssize_t n = ::write(fd, text.data(), text.size());
+  ::close(fd);
+}
+
+[[noreturn]] void be_a_channel_worker(const std::string& part) {
+  const int rank = std::atoi(std::getenv("RANK"));
+  ChannelWorker agent;
+  agent.say(channel::Hello{.protocol = 1, .version = "test", .pid = ::getpid()});
+  if (part == "save") {
+    ::signal(SIGTERM, SIG_IGN);
+    note("ready " + std::to_string(rank));
+    if (std::get<channel::Stop>(agent.hear()).mode != channel::Stop::Mode::kSave) ::_exit(1);
+    agent.say(channel::StopReady{10 + rank});
+    const auto step = std::get<channel::StopAt>(agent.hear()).step;
+    note("saved at " + std::to_string(step));
+    ::_exit(85);
+  }
+  if (part == "lost-peer") {
+    if (rank == 1) {
+      note("victim " + std::to_string(::getpid()));
+      ::pause();
+    }
+    agent.store({.op = channel::StoreRequest::Op::kGet, .keys = {"killed"}, .timeout_ms = 0});
+    note("survivor");
+    std::get<channel::Stop>(agent.hear());  // the agent says why it stops us
+    channel::WorkerError error;
+    error.kind = channel::ErrorKind::kLostPeer;
+    error.message = "peer 1 is gone";
+    agent.say(error);
+    ::_exit(1);
+  }
+  if (part == "usage") {
+    channel::WorkerError error;
+    error.kind = channel::ErrorKind::kUsage;
+    error.message = "no such dataset";
+    error.exit_code = 2;
+    agent.say(error);
+    ::_exit(2);
+  }
+  if (part == "store") {
+    channel::StoreRequest request;
+    request.keys = {"key"};
+    if (rank == 0) {
+      request.op = channel::StoreRequest::Op::kSet;
+      request.value = std::string("\0\xff", 2);
+      ::_exit(agent.store(request).status == channel::StoreReply::Status::kOk ? 0 : 1);
+    }
+    request.op = channel::StoreRequest::Op::kGet;
+    request.timeout_ms = kPatienceMs;
+    if (agent.store(request).value != std::string("\0\xff", 2)) ::_exit(2);
+    request.keys = {"absent"};
+    request.timeout_ms = 1;
+    ::_exit(agent.store(request).status == channel::StoreReply::Status::kTimeout ? 0 : 3);
+  }
+  ::_exit(98);
+}
+
+// Before main() and any test.
+[[maybe_unused]] const bool kNotAWorker = [] {
+  if (const char* part = std::getenv("DDPRUN_TEST_CHANNEL_WORKER");
+      part != nullptr && std::getenv("DDPRUN_CHANNEL") != nullptr) {
+    be_a_channel_worker(part);
+  }
+  return true;
+}();
+
+// ---- what happened, as lines ----
+
+class LineObserver : public RunObserver {
+ public:
+  void on(const RunEvent& event) override {
+    if (const auto* round = std::get_if<RoundStarted>(&event)) note("round " + std::to_string(round->round));
+    if (const auto* started = std::get_if<WorkerStarted>(&event)) {
+      note("started " + std::to_string(started->rank) + " " + std::to_string(started->pid));
+    }
+    if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
+      note("ended " + std::to_string(ended->rank) + " " + describe(ended->status));
+    }
+    if (const auto* failed = std::get_if<RoundFailed>(&event)) {
+      std::string tail;
+      for (const std::string& line : failed->first.stderr_tail) tail += "|" + line;
+      note("failed " + std::string(name_of(failed->first.cause)) + " rank " + std::to_string(failed->first.rank) + " " +
+           failed->first.message + tail);
+    }
+    if (const auto* end = std::get_if<RunEnded>(&event)) note("end " + std::to_string(end->exit_code));
+  }
+};
+
+// ---- the test's side ----
+
+// A handle of a process that is not our child, taken while it lives.
+class Pidfd {
+ public:
+  explicit Pidfd(pid_t pid) : fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
+  Pidfd(Pidfd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Pidfd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  bool valid() const { return fd_ >= 0; }
+  bool ends() const {
+    pollfd polled{fd_, POLLIN, 0};
+    return fd_ >= 0 && ::poll(&polled, 1, kPatienceMs) == 1;
+  }
+
+ private:
+  int fd_;
+};
+
+class AgentTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/ddprun-agent-test-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    folder_ = name;
+    ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
+    fifo_ = ::open((folder_ / "fifo").c_str(), O_RDWR | O_CLOEXEC);  // read-write: no end of file while nobody writes
+    plan_.kind = Plan::Kind::kProgram;
+    plan_.signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    plan_.run_id = "none";
+    plan_.shutdown_timeout = std::chrono::hours(1);
+    files_.log_root = folder_ / "logs";
+    std::filesystem::create_directories(files_.log_root);
+  }
+  void TearDown() override {
+    if (agent_ > 0) {
+      ::kill(agent_, SIGKILL);
+      ::waitpid(agent_, nullptr, 0);
+    }
+    ::close(fifo_);
+    std::filesystem::remove_all(folder_);
+  }
+
+  void start(const std::string& script, int workers = 1) {
+    std::string argument;  // a script's arguments go through torchrun's template, in which a dollar is written twice
+    for (const char c : script) argument += c == '$' ? "$$" : std::string(1, c);
+    plan_.command = {"/bin/sh", "-c", argument};
+    plan_.nproc_per_node = workers;
+    start_plan();
+  }
+  void start_channel_workers(const std::string& part, int workers) {
+    plan_.kind = Plan::Kind::kTrain;
+    plan_.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+    plan_.nproc_per_node = workers;
+    channel_part_ = part;
+    start_plan();
+  }
+  void start_plan() {
+    agent_ = ::fork();
+    ASSERT_GE(agent_, 0);
+    if (agent_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::setenv("FIFO", (folder_ / "fifo").c_str(), 1);
+    if (!channel_part_.empty()) ::setenv("DDPRUN_TEST_CHANNEL_WORKER", channel_part_.c_str(), 1);
+    const int null = ::open("/dev/null", O_WRONLY);
+    ::dup2(null, STDOUT_FILENO);
+    ::dup2(null, STDERR_FILENO);
+    int code = 99;
+    try {
+      const MakeObservers make_observers = [](boost::asio::io_context&, ConsoleWriter&) {
+        std::vector<std::unique_ptr<RunObserver>> observers;
+        observers.push_back(std::make_unique<LineObserver>());
+        return observers;
+      };
+      code = run_agent(plan_, files_, make_observers, std::nullopt,
+                       [](int exit_code) { note("left with " + std::to_string(exit_code)); });
+    } catch (const Error& error) {
+      code = static_cast<int>(error.code());
+    } catch (const std::exception&) {
+      code = 98;
+    }
+    ::_exit(code);
+  }
+
+  // The rest of the first line that begins with this and has not been taken yet; lines of different writers come in any order.
+  std::string wait_for(const std::string& beginning) {
+    for (;;) {
+      for (std::size_t newline; (newline = buffer_.find('\n')) != std::string::npos; buffer_.erase(0, newline + 1)) {
+        lines_.push_back(buffer_.substr(0, newline));
+        seen_ += lines_.back() + "\n";
+      }
+      const auto found =
+          std::find_if(lines_.begin(), lines_.end(), [&](const auto& line) { return line.starts_with(beginning); });
+      if (found != lines_.end()) {
+        const std::string rest = found->substr(beginning.size());
+        lines_.erase(found);
+        return rest;
+      }
+      pollfd polled{fifo_, POLLIN, 0};
+      if (::poll(&polled, 1, kPatienceMs) != 1) {
+        ADD_FAILURE() << "nobody said '" << beginning << "'; said was:\n" << seen_;
+        return "";
+      }
+      char chunk[4096];
+      const ssize_t n = ::read(fifo_, chunk, sizeof chunk);
+      if (n > 0) buffer_.append(chunk, static_cast<std::size_t>(n));
+    }
+  }
+  pid_t wait_for_pid(const std::string& beginning) { return static_cast<pid_t>(std::atoi(wait_for(beginning).c_str())); }
+
+  // The agent's exit code; 128 + N for a signal.
+  int exit_code() {
+    int status = 0;
+    ::waitpid(agent_, &status, 0);
+    agent_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  void signal_agent(int signal) { ::kill(agent_, signal); }
+
+  std::filesystem::path folder_;
+  int fifo_ = -1;
+  pid_t agent_ = -1;
+  Plan plan_;
+  AgentFiles files_;
+  std::string channel_part_;
+  std::string buffer_;              // what has been read, up to an unfinished line
+  std::vector<std::string> lines_;  // not taken yet
+  std::string seen_;
+};
+
+// Writes its pid, then waits for ever in a session of its own, deaf to SIGTERM; its parents are gone.
+constexpr const char* kDaemon = "setsid sh -c 'trap \"\" TERM INT HUP; echo daemon $$ >$FIFO; while :; do sleep 1000; done' & ";
+
+TEST_F(AgentTest, AllWorkersSucceed) {
+  start("exit 0", 8);
+  EXPECT_EQ(exit_code(), 0);
+  EXPECT_EQ(wait_for("left with "), "0");
+}
+
+TEST_F(AgentTest, AWorkersExitCodeIsPassedOn) {
+  start("[ $RANK = 1 ] && { echo oops >&2; exit 7; }; sleep 1000", 3);
+  EXPECT_EQ(wait_for("failed "), "exit_code rank 1 |oops");
+  EXPECT_EQ(wait_for("left with "), "7");
+  EXPECT_EQ(exit_code(), 7);
+}
+
+TEST_F(AgentTest, ASignalIs128PlusItsNumber) {
+  start("kill -KILL $$");
+  EXPECT_EQ(wait_for("failed "), "signal rank 0 ");
+  EXPECT_EQ(exit_code(), 137);
+}
+
+TEST_F(AgentTest, RestartsUntilItWorks) {
+  plan_.max_restarts = 2;
+  start("echo restart $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS >$FIFO; [ $TORCHELASTIC_RESTART_COUNT = 1 ]");
+  EXPECT_EQ(wait_for("restart "), "0 of 2");
+  EXPECT_EQ(wait_for("restart "), "1 of 2");
+  EXPECT_EQ(exit_code(), 0);
+  EXPECT_TRUE(std::filesystem::exists(files_.log_root / "round-001"));
+}
+
+TEST_F(AgentTest, RoundsAreCountedOn) {
+  std::filesystem::create_directories(files_.log_root / "round-004");
+  start("exit 0");
+  EXPECT_EQ(wait_for("round "), "5");
+  EXPECT_EQ(exit_code(), 0);
+}
+
+TEST_F(AgentTest, TheBudgetEnds) {
+  plan_.max_restarts = 1;
+  start("exit 5");
+  wait_for("failed ");
+  wait_for("failed ");
+  EXPECT_EQ(exit_code(), 5);
+}
+
+TEST_F(AgentTest, AMissingProgramIsOneLineAtOnce) {
+  plan_.command = {"/nonexistent/program"};
+  plan_.max_restarts = 3;
+  start_plan();
+  EXPECT_EQ(wait_for("failed "), "spawn rank 0 cannot start '/nonexistent/program': No such file or directory");
+  EXPECT_EQ(exit_code(), 2);
+}
+
+TEST_F(AgentTest, PythonsErrorFileIsTheMessage) {
+  start(R"(echo '{"message":{"message":"ValueError: bad"}}' >$TORCHELASTIC_ERROR_FILE; exit 1)");
+  EXPECT_EQ(wait_for("failed "), "exception rank 0 ValueError: bad");
+  EXPECT_EQ(exit_code(), 1);
+}
+
+TEST_F(AgentTest, TheFirstCausesErrorFileIsHandedOn) {
+  const std::string to = folder_ / "ours.json";
+  ::setenv("TORCHELASTIC_ERROR_FILE", to.c_str(), 1);
+  start(R"(echo '{"message":{"message":"ValueError: bad"}}' >$TORCHELASTIC_ERROR_FILE; kill -KILL $$)");
+  ::unsetenv("TORCHELASTIC_ERROR_FILE");
+  EXPECT_EQ(exit_code(), 137);
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(to)),
+            nlohmann::json::parse(R"({"message":{"message":"ValueError: bad","errorCode":-9}})"));
+}
+
+TEST_F(AgentTest, ARedirectedStderrIsWrittenByTheWorkerAndReadAfterItFailed) {
+  files_.layout = LogLayout::kAttempts;
+  plan_.output.redirects.everyone = Streams::kBoth;
+  start("echo fd $(readlink /proc/$$/fd/1) >$FIFO; echo out; echo why >&2; exit 3");
+  EXPECT_EQ(wait_for("fd "), (files_.log_root / "attempt_0/0/stdout.log").string());
+  EXPECT_EQ(wait_for("failed "), "exit_code rank 0 |why");
+  EXPECT_EQ(exit_code(), 3);
+}
+
+TEST_F(AgentTest, WorkersHaveASessionAndNothingButTheirDescriptors) {
+  const int inherited = ::open("/dev/null", O_RDONLY);  // not CLOEXEC
+  start(
+      "read line && exit 1; echo fds $(cd /proc/$$/fd && echo *) >$FIFO; echo ids $(cut -d' ' -f5,6 /proc/$$/stat) $$ >$FIFO; "
+      "echo oom $(cat /proc/$$/oom_score_adj) >$FIFO");
+  EXPECT_EQ(wait_for("fds ").substr(0, 5), "0 1 2");
+  std::istringstream ids(wait_for("ids "));
+  int group = 0;
+  int session = 0;
+  int pid = -1;
+  ids >> group >> session >> pid;
+  EXPECT_EQ(group, pid);
+  EXPECT_EQ(session, pid);
+  EXPECT_GE(std::atoi(wait_for("oom ").c_str()), 500);
+  EXPECT_EQ(exit_code(), 0);
+  ::close(inherited);
+}
+
+TEST_F(AgentTest, ScriptsGetTheSignalThatTheAgentGot) {
+  start("trap 'echo got INT >$FIFO; exit 0' INT; echo ready >$FIFO; while :; do sleep 1000 & wait; done", 2);
+  wait_for("ready");
+  wait_for("ready");
+  signal_agent(SIGINT);
+  EXPECT_EQ(wait_for("got "), "INT");
+  EXPECT_EQ(wait_for("got "), "INT");
+  EXPECT_EQ(exit_code(), 130);
+}
+
+TEST_F(AgentTest, ASecondSignalKillsWorkersThatIgnoreIt) {
+  start("trap '' INT TERM; echo ready $$ >$FIFO; while :; do sleep 1000; done", 2);
+  const Pidfd one(wait_for_pid("ready "));
+  const Pidfd other(wait_for_pid("ready "));
+  signal_agent(SIGINT);
+  signal_agent(SIGQUIT);  // two of one kind may become one on the way
+  EXPECT_EQ(exit_code(), 130);
+  EXPECT_TRUE(one.ends());
+  EXPECT_TRUE(other.ends());
+}
+
+TEST_F(AgentTest, TheShutdownTimeoutEndsInSigkill) {
+  plan_.shutdown_timeout = std::chrono::milliseconds(50);
+  start("trap '' TERM; echo ready >$FIFO; while :; do sleep 1000; done");
+  wait_for("ready");
+  signal_agent(SIGTERM);
+  EXPECT_EQ(wait_for("ended "), "0 signal 9 (SIGKILL)");
+  EXPECT_EQ(exit_code(), 143);
+}
+
+TEST_F(AgentTest, UserSignalsArePassedOnWithoutEndingTheJob) {
+  start("trap 'echo got USR1 >$FIFO; exit 0' USR1; echo ready >$FIFO; while :; do sleep 1000 & wait; done");
+  wait_for("ready");
+  signal_agent(SIGUSR1);
+  wait_for("got USR1");
+  EXPECT_EQ(exit_code(), 0);
+}
+
+// ---- nothing is left ----
+
+TEST_F(AgentTest, ADaemonOfAWorkerIsGoneWithTheRound) {
+  ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
+  start(std::string(kDaemon) + "read line <$FIFO.go; exit 0");
+  const Pidfd daemon(wait_for_pid("daemon "));
+  ASSERT_TRUE(daemon.valid());
+  std::ofstream(folder_ / "fifo.go") << "go\n";
+  EXPECT_EQ(exit_code(), 0);
+  EXPECT_TRUE(daemon.ends());
+}
+
+TEST_F(AgentTest, AKilledAgentLeavesNothingAndItsReportIsCompleted) {
+  files_.report = folder_ / "report.json";
+  std::ofstream(files_.report) << R"({"rounds":[1],"exit":null})";
+  start(std::string(kDaemon) + "trap '' TERM; echo worker $$ >$FIFO; while :; do sleep 1000; done");
+  const Pidfd daemon(wait_for_pid("daemon "));
+  const pid_t worker_pid = wait_for_pid("worker ");
+  const Pidfd worker(worker_pid);
+  // The guardian is the worker's parent.
+  std::ifstream stat("/proc/" + std::to_string(worker_pid) + "/stat");
+  std::string pid, name, state;
+  int guardian_pid = 0;
+  stat >> pid >> name >> state >> guardian_pid;
+  const Pidfd guardian(guardian_pid);
+  ASSERT_TRUE(daemon.valid() && worker.valid() && guardian.valid());
+
+  signal_agent(SIGKILL);
+  EXPECT_EQ(exit_code(), 137);
+  EXPECT_TRUE(worker.ends());
+  EXPECT_TRUE(daemon.ends());
+  EXPECT_TRUE(guardian.ends());
+  const auto report = nlohmann::json::parse(std::ifstream(files_.report));
+  EXPECT_EQ(report["exit"]["code"], 137);
+  EXPECT_EQ(report["exit"]["why"], "the agent was killed");
+  EXPECT_EQ(report["rounds"].size(), 1u);
+}
+
+TEST_F(AgentTest, TheReportOfAnAgentThatEndsByItselfIsItsOwn) {
+  files_.report = folder_ / "report.json";
+  std::ofstream(files_.report) << R"({"exit":null})";
+  start("exit 0");
+  EXPECT_EQ(exit_code(), 0);
+  EXPECT_TRUE(nlohmann::json::parse(std::ifstream(files_.report))["exit"].is_null());
+}
+
+TEST_F(AgentTest, AWrapperThatDiesOfTheSignalDoesNotCutItsChildShort) {
+  ASSERT_EQ(::mkfifo((folder_ / "fifo.go").c_str(), 0600), 0);
+  start("(trap '' TERM; echo ready >$FIFO; read line <$FIFO.go; echo child saved >$FIFO); true");
+  wait_for("ready");
+  signal_agent(SIGTERM);
+  EXPECT_EQ(wait_for("ended "), "0 signal 15 (SIGTERM)");
+  std::ofstream(folder_ / "fifo.go") << "go\n";
+  wait_for("child saved");
+  EXPECT_EQ(exit_code(), 143);
+}
+
+TEST_F(AgentTest, AKilledGuardianEndsTheJob) {
+  start(std::string(kDaemon) + "echo parent $PPID >$FIFO; sleep 1000");
+  const Pidfd daemon(wait_for_pid("daemon "));
+  ::kill(wait_for_pid("parent "), SIGKILL);
+  EXPECT_EQ(exit_code(), 89);
+  EXPECT_TRUE(daemon.ends());
+}
+
+TEST_F(AgentTest, ThePortIsHeldAndATakenOneIsAUsageError) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(::listen(listener, 1), 0);  // binds to a free port
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const int port =
+      (static_cast<unsigned char>(address.__ss_padding[0]) << 8) + static_cast<unsigned char>(address.__ss_padding[1]);
+  EXPECT_THROW(HeldPort::exactly(port), UsageError);
+  plan_.master_port = port;
+  start("exit 0");
+  EXPECT_EQ(exit_code(), 2);
+  ::close(listener);
+
+  const HeldPort held = HeldPort::any();
+  EXPECT_GT(held.port(), 0);
+  EXPECT_NE(HeldPort::any().port(), held.port());
+}
+
+// ---- workers with a channel ----
+
+TEST_F(AgentTest, ChannelWorkersSaveAtTheAgreedStep) {
+  start_channel_workers("save", 2);
+  wait_for("ready ");
+  wait_for("ready ");
+  signal_agent(SIGTERM);
+  EXPECT_EQ(wait_for("saved at "), "11");
+  EXPECT_EQ(wait_for("saved at "), "11");
+  EXPECT_EQ(exit_code(), 85);
+}
+
+TEST_F(AgentTest, TheKilledWorkerIsTheCause) {
+  start_channel_workers("lost-peer", 2);
+  const pid_t victim = wait_for_pid("victim ");
+  wait_for("survivor");
+  ::kill(victim, SIGKILL);
+  EXPECT_EQ(wait_for("failed "), "signal rank 1 ");
+  EXPECT_EQ(exit_code(), 137);
+}
+
+TEST_F(AgentTest, UsageErrorsAreNotRestarted) {
+  plan_.max_restarts = 3;
+  start_channel_workers("usage", 1);
+  EXPECT_EQ(wait_for("failed "), "usage rank 0 no such dataset");
+  EXPECT_EQ(exit_code(), 2);
+}
+
+TEST_F(AgentTest, TheStoreIsServed) {
+  start_channel_workers("store", 2);
+  EXPECT_EQ(exit_code(), 0);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,741 @@
+// The agent's state machine: events in, actions out, read like a conversation. The actions are rendered as short texts.
+#include "launcher/decide/agent_state.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <random>
+#include <sstream>
+
+namespace ddprun {
+namespace {
+
+using namespace agent_event;  // NOLINT: the test reads as a script
+using channel::ErrorKind;
+using channel::Phase;
+using std::chrono::milliseconds;
+using Lines = std::vector<std::string>;
+
+std::string joined(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+std::string text_of(const channel::FromAgent& message) {
+  if (const auto* stop = std::get_if<channel::Stop>(&message)) return stop->mode == channel::Stop::Mode::kSave ? "save" : "now";
+  if (const auto* at = std::get_if<channel::StopAt>(&message)) return "stop-at " + std::to_string(at->step);
+  if (std::holds_alternative<channel::Carry>(message)) return "carry";
+  return "store";
+}
+
+struct Render {
+  std::string operator()(const agent_action::StartRound& a) const {
+    return "start " + std::to_string(a.round) + " restarts " + std::to_string(a.restart_count);
+  }
+  std::string operator()(const agent_action::ContinueRound& a) const {
+    return "continue " + std::to_string(a.round) + " restarts " + std::to_string(a.restart_count);
+  }
+  std::string operator()(const agent_action::StartWorker& a) const { return "start worker " + std::to_string(a.rank); }
+  std::string operator()(const agent_action::TakeOver& a) const {
+    return "standby " + std::to_string(a.standby) + " takes over " + std::to_string(a.rank);
+  }
+  std::string operator()(const agent_action::StartStandby& a) const { return "start standby " + std::to_string(a.number); }
+  std::string operator()(const agent_action::DismissStandbys&) const { return "dismiss standbys"; }
+  std::string operator()(const agent_action::Tell& a) const { return "tell " + joined(a.ranks) + " " + text_of(a.message); }
+  std::string operator()(const agent_action::SendSignal& a) const {
+    return "signal " + joined(a.ranks) + " " + std::to_string(a.signal);
+  }
+  std::string operator()(const agent_action::Sweep& a) const { return a.patient ? "sweep patiently" : "sweep"; }
+  std::string operator()(const agent_action::SetTimer& a) const {
+    const char* names[] = {"save", "kill", "pause", "regroup", "replace"};
+    return std::string("timer ") + names[static_cast<int>(a.timer)] + " " + std::to_string(a.after.count());
+  }
+  std::string operator()(const agent_action::CancelTimer&) const { return ""; }
+  std::string operator()(const agent_action::ReportFailure& a) const {
+    return "report rank " + std::to_string(a.failure.rank) + " " + name_of(a.failure.cause);
+  }
+  std::string operator()(const agent_action::ReportRoundOver& a) const {
+    const char* names[] = {"done", "saved", "ended"};
+    return std::string("over ") + names[static_cast<int>(a.how)];
+  }
+  std::string operator()(const agent_action::ReportSignal& a) const { return "asks to stop " + std::to_string(a.signal); }
+  std::string operator()(const agent_action::ReportSteps& a) const { return "started " + std::to_string(a.started); }
+  std::string operator()(const agent_action::Finish& a) const {
+    return "finish " + std::to_string(a.exit_code) + (a.abandon ? " abandoning" : "");
+  }
+  std::string operator()(const agent_action::Emit&) const { return ""; }
+};
+
+class AgentStateTest : public testing::Test {
+ protected:
+  void job(int world_size, bool channel, int max_restarts = 0, milliseconds timeout = milliseconds(20000)) {
+    state_.emplace(AgentSettings{.world_size = world_size,
+                                 .workers_have_channel = channel,
+                                 .first_round = 0,
+                                 .shutdown_timeout = timeout,
+                                 .restarts = {.max_restarts = max_restarts, .refill_by_progress = channel}});
+    begin_ = on(Begin{});
+    if (channel) {
+      for (int rank = 0; rank < world_size; ++rank) on(WorkerSaid{rank, channel::Hello{}});
+    }
+  }
+  // One node of a job on two, released with ranks 2 and 3 of 4.
+  void member(bool channel = false) {
+    state_.emplace(AgentSettings{.world_size = 2,
+                                 .mode = AgentSettings::Mode::kMember,
+                                 .workers_have_channel = channel,
+                                 .first_round = 0,
+                                 .shutdown_timeout = milliseconds(20000),
+                                 .restarts = {}});
+    begin_ = on(Begin{});
+  }
+  Lines released(int round, int restarts = 0) {
+    return on(RoundReleased{
+        .round = round, .restart_count = restarts, .rank_offset = 2, .world_size = 4, .group_rank = 1, .nodes = 2});
+  }
+  // What must be done; emitted events are kept in events_.
+  Lines on(const AgentEvent& event) {
+    now_.steady += milliseconds(10);
+    now_.realtime_ns += 10'000'000;
+    Lines lines;
+    for (const AgentAction& action : state_->on(event, now_)) {
+      if (const auto* emit = std::get_if<agent_action::Emit>(&action)) events_.push_back(emit->event);
+      const std::string line = std::visit(Render{}, action);
+      if (!line.empty()) lines.push_back(line);
+    }
+    return lines;
+  }
+  Lines exits(int rank, int code) { return on(WorkerExited{rank, 100 + rank, {.code = code}, now_.realtime_ns + 1}); }
+  Lines dies(int rank, int signal) {
+    return on(WorkerExited{rank, 100 + rank, {.code = 0, .signal = signal}, now_.realtime_ns + 1});
+  }
+  Lines says(int rank, channel::FromWorker message) { return on(WorkerSaid{rank, std::move(message)}); }
+  Lines swept() { return on(RoundSwept{}); }
+  const RoundFailed& last_failure() const {
+    for (auto event = events_.rbegin(); event != events_.rend(); ++event) {
+      if (const auto* failed = std::get_if<RoundFailed>(&*event)) return *failed;
+    }
+    throw std::logic_error("no RoundFailed was emitted");
+  }
+  std::vector<CutOff> cuts() const {
+    std::vector<CutOff> found;
+    for (const RunEvent& event : events_) {
+      if (const auto* cut = std::get_if<CutOff>(&event)) found.push_back(*cut);
+    }
+    return found;
+  }
+  static channel::WorkerError error(ErrorKind kind, std::int64_t step = 0) {
+    channel::WorkerError made;
+    made.kind = kind;
+    made.message = "because";
+    made.step = step;
+    return made;
+  }
+
+  std::optional<AgentState> state_;
+  Instant now_{std::chrono::steady_clock::time_point{}, 1'000'000'000};
+  std::vector<RunEvent> events_;
+  Lines begin_;
+};
+
+TEST_F(AgentStateTest, AJobThatSucceeds) {
+  job(2, false);
+  EXPECT_EQ(begin_, Lines{"start 0 restarts 0"});
+  EXPECT_EQ(exits(1, 0), Lines{});  // fine while others run
+  EXPECT_EQ(exits(0, 0), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 0"});
+  EXPECT_EQ(swept(), Lines{});
+}
+
+TEST_F(AgentStateTest, AnOverdueTimerKillsItsWorkerAndIsTheCause) {
+  job(2, false, 1);
+  EXPECT_EQ(on(TimerExpired{1, SIGKILL, "timer expired: 'step'"}), Lines{"signal 1 9"});
+  EXPECT_EQ(dies(1, SIGKILL), (Lines{"signal 0 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.cause, Cause::kTimerExpired);
+  EXPECT_EQ(last_failure().first.message, "timer expired: 'step'");
+}
+
+TEST_F(AgentStateTest, AHangingWorkerIsKilledAndIsTheFirstCause) {
+  job(3, true, 3);
+  exits(2, 0);
+  EXPECT_EQ(on(HangFound{{{.rank = 0, .blame = {}, .evidence = {"waits"}},
+                          {.rank = 1, .blame = "hangs: it is stopped", .evidence = {"state T"}}}}),
+            Lines{"signal 1 9"});
+  EXPECT_EQ(dies(1, SIGKILL), (Lines{"tell 0 now", "signal 0 15", "timer kill 20000"}));
+  says(0, error(ErrorKind::kLostPeer, 17));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kHang);
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.message, "hangs: it is stopped");
+  EXPECT_EQ(last_failure().first.evidence,
+            (Lines{"state T", "rank 2 had ended before with exit code 0: perhaps it is waited for"}));
+  EXPECT_EQ(last_failure().consequences.at(0).evidence, Lines{"waits"});
+}
+
+TEST_F(AgentStateTest, WhatOneRankHasFinishedTellsHowFarTheOthersAre) {
+  job(2, true, 3);
+  says(0, channel::Progress{.step = 40});
+  says(1, channel::Progress{.step = 12});  // seldom, since each message costs the agent time
+  dies(1, SIGKILL);
+  dies(0, SIGTERM);
+  swept();
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.step, 39);
+  EXPECT_EQ(last_failure().consequences.at(0).step, 40);
+}
+
+TEST_F(AgentStateTest, AHangWithoutRestartsEndsWithACodeOfItsOwn) {
+  job(2, false);
+  on(HangFound{{{.rank = 0, .blame = "hangs", .evidence = {}}, {.rank = 1, .blame = "hangs", .evidence = {}}}});
+  dies(1, SIGKILL);
+  dies(0, SIGKILL);
+  EXPECT_EQ(swept(), Lines{"finish 82"});
+  EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kHang);
+}
+
+TEST_F(AgentStateTest, AHangThatIsFoundWhileTheJobStopsChangesNothing) {
+  job(2, true);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(HangFound{{{.rank = 0, .blame = "hangs", .evidence = {}}}}), Lines{});
+}
+
+TEST_F(AgentStateTest, AnOverdueTimerOfAWorkerThatIsGoneOrBeingStoppedIsNothing) {
+  job(2, false);
+  exits(0, 0);
+  EXPECT_EQ(on(TimerExpired{0, SIGKILL, "late"}), Lines{});
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(TimerExpired{1, SIGKILL, "late"}), Lines{});
+}
+
+TEST_F(AgentStateTest, AStuckWorkerFailsTheJobWithoutRestartsAndIsNotWaitedFor) {
+  job(3, false, 5);
+  EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}), (Lines{"signal 1 9", "signal 0,2 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{});
+  EXPECT_EQ(dies(2, SIGTERM), Lines{"finish 89 abandoning"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.cause, Cause::kStuck);
+  EXPECT_EQ(last_failure().first.message, "in D");
+  EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
+}
+
+TEST_F(AgentStateTest, AStuckWorkerThatDiesMeanwhileIsAsAnyOther) {
+  job(2, false, 5);
+  on(WorkerStuck{1, 101, "in D"});
+  EXPECT_EQ(dies(1, SIGKILL), Lines{});
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+TEST_F(AgentStateTest, AStuckWorkerAfterAFailureLeavesTheFailuresCode) {
+  job(2, false, 5);
+  exits(0, 7);
+  EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}), (Lines{"signal 1 9", "finish 7 abandoning"}));
+  EXPECT_EQ(last_failure().first.rank, 0);
+}
+
+TEST_F(AgentStateTest, AFailureStopsTheOthersAndPassesItsCodeOn) {
+  job(3, false);
+  EXPECT_EQ(exits(1, 7), (Lines{"signal 0,2 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{});
+  EXPECT_EQ(dies(2, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 7"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  ASSERT_EQ(last_failure().consequences.size(), 2u);
+  EXPECT_EQ(last_failure().consequences[0].cause, Cause::kStopped);
+}
+
+TEST_F(AgentStateTest, WhoeverIgnoresTheStopIsKilled) {
+  job(2, false);
+  exits(0, 1);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"signal 1 9"});
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 1"});
+  EXPECT_EQ(last_failure().first.rank, 0);
+}
+
+TEST_F(AgentStateTest, WithoutTimeToStopTheyAreKilledAtOnce) {
+  job(2, false, 0, milliseconds(0));
+  EXPECT_EQ(exits(0, 1), Lines{"signal 1 9"});
+}
+
+TEST_F(AgentStateTest, RestartsWithinTheBudget) {
+  job(1, false, 1);
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  exits(0, 3);
+  EXPECT_EQ(swept(), Lines{"finish 3"});
+}
+
+TEST_F(AgentStateTest, ACrashLoopPausesAndASignalEndsThePause) {
+  job(1, false, 5);
+  exits(0, 1);
+  swept();
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"timer pause 500"});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kPause}), Lines{"start 2 restarts 2"});
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"timer pause 1000"});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"finish 130"});
+}
+
+TEST_F(AgentStateTest, AProgramThatCannotBeStarted) {
+  job(2, false, 3);
+  on(SpawnFailed{0, ENOENT, "cannot start 'x': No such file or directory", now_.realtime_ns});
+  on(SpawnFailed{1, ENOENT, "cannot start 'x': No such file or directory", now_.realtime_ns});
+  EXPECT_EQ(swept(), Lines{"finish 2"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kSpawn);
+}
+
+TEST_F(AgentStateTest, ChannelWorkersAreToldBeforeTheyAreSignalled) {
+  job(2, true);
+  EXPECT_EQ(dies(1, SIGSEGV), (Lines{"tell 0 now", "signal 0 15", "timer kill 20000"}));
+}
+
+TEST_F(AgentStateTest, ALostPeerIsNeverTheCauseThoughItsEndIsHeardFirst) {
+  job(2, true);
+  says(0, error(ErrorKind::kLostPeer));
+  exits(0, 1);
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});  // not ours: nobody has been sent SIGKILL
+  EXPECT_EQ(swept(), Lines{"finish 137"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kLostPeer);
+}
+
+TEST_F(AgentStateTest, AnExitCodeOfItsOwnIsTheCauseThoughAPeersEndIsHeardFirst) {
+  job(2, true);
+  says(0, error(ErrorKind::kLostPeer));
+  exits(0, 1);
+  EXPECT_EQ(exits(1, 7), Lines{"sweep"});  // not its answer to being stopped, that would be 85 or 143
+  EXPECT_EQ(swept(), Lines{"finish 7"});
+  EXPECT_EQ(last_failure().first.rank, 1);
+  EXPECT_EQ(last_failure().first.cause, Cause::kExitCode);
+}
+
+TEST_F(AgentStateTest, TheEarliestOfTwoFailuresIsTheCause) {
+  job(3, false);
+  on(WorkerExited{2, 1, {.code = 5}, 900});
+  on(WorkerExited{0, 1, {.code = 6}, 800});  // was asked to stop only after it had ended by itself? no: asked, so a consequence
+  dies(1, SIGTERM);
+  EXPECT_EQ(swept(), Lines{"finish 5"});
+}
+
+// Rank 1 wrote why it failed, hung on; rank 0 failed of that and ended first.
+TEST_F(AgentStateTest, AnErrorFileThatIsOlderThanTheStopIsTheCause) {
+  job(2, false);
+  const std::int64_t wrote = now_.realtime_ns + 5'000'000;
+  on(WorkerExited{0, 100, {.code = 1}, wrote + 1});
+  const ErrorFile file{.path = "/e", .message = "ValueError: x", .call_stack = "stack", .timestamp_ns = wrote};
+  on(WorkerExited{1, 101, {.signal = SIGTERM}, now_.realtime_ns + 1, file});
+  swept();
+  const Failure& first = last_failure().first;
+  EXPECT_EQ(first.rank, 1);
+  EXPECT_EQ(first.cause, Cause::kException);
+  EXPECT_EQ(first.message, "ValueError: x");
+  EXPECT_EQ(first.call_stack, "stack");
+  EXPECT_EQ(first.error_file, "/e");
+  EXPECT_EQ(first.time_ns, wrote);
+}
+
+TEST_F(AgentStateTest, AnErrorFileFromBeingStoppedIsAConsequence) {
+  job(2, false);
+  exits(0, 3);
+  const ErrorFile file{.message = "SignalException", .timestamp_ns = now_.realtime_ns + 5'000'000};
+  on(WorkerExited{1, 101, {.code = 1}, now_.realtime_ns + 10'000'000, file});
+  EXPECT_EQ(swept(), Lines{"finish 3"});
+  EXPECT_EQ(last_failure().first.rank, 0);
+  EXPECT_EQ(last_failure().consequences.at(0).cause, Cause::kStopped);
+}
+
+TEST_F(AgentStateTest, TheEarlierErrorFileIsTheCause) {
+  job(2, false);
+  const std::int64_t start = now_.realtime_ns;
+  on(WorkerExited{0, 100, {.code = 4}, start + 20, ErrorFile{.message = "late", .timestamp_ns = start + 9}});
+  on(WorkerExited{1, 101, {.code = 5}, start + 30, ErrorFile{.message = "early", .timestamp_ns = start + 8}});
+  EXPECT_EQ(swept(), Lines{"finish 5"});
+}
+
+TEST_F(AgentStateTest, TypedErrorsDecide) {
+  job(2, true, 3);
+  says(0, error(ErrorKind::kUsage));
+  exits(0, 2);
+  dies(1, SIGTERM);
+  EXPECT_EQ(swept(), Lines{"finish 2"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kUsage);
+  EXPECT_EQ(last_failure().first.message, "because");
+}
+
+TEST_F(AgentStateTest, WithoutATypedErrorExit2IsAnOrdinaryFailure) {
+  job(1, true, 3);
+  exits(0, 2);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+TEST_F(AgentStateTest, WarningsAreNoFailures) {
+  job(1, true, 3);
+  channel::WorkerError warning = error(ErrorKind::kCheckpoint);
+  warning.fatal = false;
+  says(0, warning);
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+TEST_F(AgentStateTest, TwiceAtTheSameStepWithoutACheckpointEnds) {
+  job(1, true, 3);
+  says(0, channel::CheckpointPublished{.step = 40, .path = ""});
+  says(0, error(ErrorKind::kException, 41));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  says(0, error(ErrorKind::kException, 41));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"finish 83"});
+}
+
+// ---- stopping by a signal ----
+
+TEST_F(AgentStateTest, AScriptGetsTheSignalItself) {
+  job(2, false, 3);
+  EXPECT_EQ(on(SignalArrived{SIGINT}), (Lines{"signal 0,1 2", "timer kill 20000"}));
+  exits(0, 0);
+  EXPECT_EQ(exits(1, 1), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 130"});
+}
+
+TEST_F(AgentStateTest, TheChildOfAWrapperThatDiedOfTheSignalHasTheRestOfTheTime) {
+  job(1, false);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep patiently"});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+}
+
+TEST_F(AgentStateTest, ASecondSignalKillsNow) {
+  job(2, false);
+  on(SignalArrived{SIGINT});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
+  dies(0, SIGKILL);
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 130"});
+}
+
+TEST_F(AgentStateTest, OnlyAPersonWhoRepeatsItMeansNow) {
+  job(2, false);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});  // Slurm at a time limit
+  EXPECT_EQ(on(SignalArrived{SIGHUP}), Lines{});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
+}
+
+TEST_F(AgentStateTest, ARepeatedSigtermLeavesSavingAlone) {
+  job(2, true, 3);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});
+  says(0, channel::StopReady{4});
+  EXPECT_EQ(says(1, channel::StopReady{5}), Lines{"tell 0,1 stop-at 5"});
+  exits(0, 85);
+  exits(1, 85);
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, ASecondSignalDuringAPatientSweepKillsTheRest) {
+  job(1, false);
+  on(SignalArrived{SIGINT});
+  EXPECT_EQ(dies(0, SIGINT), Lines{"sweep patiently"});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 130"});
+}
+
+TEST_F(AgentStateTest, ChannelWorkersAgreeOnAStepAndSave) {
+  job(2, true);
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
+  EXPECT_EQ(says(0, channel::StopReady{10}), Lines{});
+  EXPECT_EQ(says(1, channel::StopReady{12}), Lines{"tell 0,1 stop-at 12"});
+  EXPECT_EQ(says(1, channel::StopReady{12}), Lines{"tell 1 stop-at 12"});  // asked again
+  exits(1, 85);
+  EXPECT_EQ(exits(0, 85), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, AWorkerThatIsDoneOwesNoAnswer) {
+  job(2, true);
+  says(1, channel::PhaseChange{.phase = Phase::kDone});
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(says(0, channel::StopReady{10}), Lines{"tell 0,1 stop-at 10"});
+  exits(1, 0);
+  exits(0, 0);
+  EXPECT_EQ(swept(), Lines{"finish 0"});  // the job was finished
+}
+
+TEST_F(AgentStateTest, WhoeverCannotSaveInTimeIsStopped) {
+  job(2, true);
+  on(SignalArrived{SIGTERM});
+  says(0, channel::StopReady{10});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kSave}), (Lines{"tell 0,1 now", "signal 0,1 15", "timer kill 5000"}));
+  dies(0, SIGTERM);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"signal 1 9"});
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+}
+
+TEST_F(AgentStateTest, AFailureWhileSavingStopsTheRest) {
+  job(2, true);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(dies(1, SIGSEGV), (Lines{"tell 0 now", "signal 0 15", "timer kill 5000"}));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+}
+
+TEST_F(AgentStateTest, WorkersThatHaveNotSpokenAreSignalled) {
+  state_.emplace(AgentSettings{.world_size = 2, .workers_have_channel = true});
+  on(Begin{});
+  says(0, channel::Hello{});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), (Lines{"tell 0,1 now", "signal 0,1 15", "timer kill 30000"}));
+}
+
+TEST_F(AgentStateTest, ABareSignalIsAskedAbout) {
+  job(1, true);
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"tell 0 carry"});
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(says(0, channel::SignalReceived{SIGTERM}), Lines{"tell 0 save"});
+}
+
+TEST_F(AgentStateTest, WorkersThatWerePreemptedUnaskedEndTheJob) {
+  job(2, true, 3);
+  EXPECT_EQ(exits(0, 85), (Lines{"tell 1 now", "signal 1 15", "timer kill 20000"}));
+  exits(1, 85);
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, AForScriptExit85IsAFailureLikeAnyOther) {
+  job(1, false, 1);
+  exits(0, 85);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+}
+
+TEST_F(AgentStateTest, ASignalWhileStoppingForAFailureMeansNoRestart) {
+  job(2, false, 3);
+  exits(0, 1);
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});
+  dies(1, SIGTERM);
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+  EXPECT_EQ(last_failure().first.rank, 0);
+}
+
+// Whatever happens in whatever order, the job ends once, with a code, and never signals a rank that has ended.
+TEST(AgentState, EndsUnderAnyOrderOfEvents) {
+  for (unsigned seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const int world_size = 1 + static_cast<int>(random() % 4);
+    const bool has_channel = random() % 2 == 0;
+    AgentState state({.world_size = world_size,
+                      .workers_have_channel = has_channel,
+                      .shutdown_timeout = milliseconds(random() % 3 == 0 ? 0 : 1000),
+                      .restarts = {.max_restarts = static_cast<int>(random() % 3), .refill_by_progress = false}});
+    Instant now{std::chrono::steady_clock::time_point{}, 1};
+    std::vector<bool> live(static_cast<std::size_t>(world_size), false);
+    std::vector<bool> doomed(live);
+    bool sweeping = false;
+    int finishes = 0;
+    std::array<bool, 3> timers{};
+    const auto feed = [&](const AgentEvent& event) {
+      now.realtime_ns += 1'000'000;
+      now.steady += milliseconds(1);
+      for (const AgentAction& action : state.on(event, now)) {
+        if (std::holds_alternative<agent_action::StartRound>(action)) {
+          EXPECT_FALSE(sweeping);
+          live.assign(live.size(), true);
+          doomed.assign(live.size(), false);
+        }
+        if (const auto* signal = std::get_if<agent_action::SendSignal>(&action)) {
+          for (const int rank : signal->ranks) {
+            EXPECT_TRUE(live[static_cast<std::size_t>(rank)]);
+            if (signal->signal == SIGKILL) doomed[static_cast<std::size_t>(rank)] = true;
+          }
+        }
+        if (std::holds_alternative<agent_action::Sweep>(action)) sweeping = true;
+        if (const auto* set = std::get_if<agent_action::SetTimer>(&action)) timers[static_cast<std::size_t>(set->timer)] = true;
+        if (const auto* cancel = std::get_if<agent_action::CancelTimer>(&action))
+          timers[static_cast<std::size_t>(cancel->timer)] = false;
+        if (std::holds_alternative<agent_action::Finish>(action)) ++finishes;
+      }
+    };
+    feed(Begin{});
+    for (int i = 0; i < 20000 && finishes == 0; ++i) {
+      const int rank = static_cast<int>(random() % static_cast<unsigned>(world_size));
+      const auto index = static_cast<std::size_t>(rank);
+      switch (random() % 8) {
+        case 0:
+          if (has_channel) feed(WorkerSaid{rank, channel::Hello{}});
+          break;
+        case 1:
+          if (live[index]) {
+            live[index] = false;
+            const bool killed = doomed[index] || random() % 3 == 0;
+            const int codes[] = {0, 0, 1, 2, 85};
+            feed(WorkerExited{
+                rank, 1, {.code = killed ? 0 : codes[random() % 5], .signal = killed ? SIGKILL : 0}, now.realtime_ns});
+          }
+          break;
+        case 2:
+          if (random() % 20 == 0) feed(SignalArrived{random() % 2 == 0 ? SIGTERM : SIGINT});
+          break;
+        case 3:
+          if (has_channel) feed(WorkerSaid{rank, channel::StopReady{static_cast<std::int64_t>(random() % 100)}});
+          break;
+        case 4:
+          if (has_channel) feed(WorkerSaid{rank, channel::SignalReceived{SIGTERM}});
+          break;
+        case 5:
+          if (const auto which = random() % 3; timers[which]) {
+            timers[which] = false;
+            feed(TimerFired{static_cast<AgentTimer>(which)});
+          }
+          break;
+        case 6:
+          if (sweeping) {
+            sweeping = false;
+            feed(RoundSwept{});
+          }
+          break;
+        case 7:
+          if (has_channel && live[index] && random() % 10 == 0) {
+            channel::WorkerError said;
+            said.kind = static_cast<ErrorKind>(random() % 6);
+            feed(WorkerSaid{rank, said});
+          }
+          break;
+      }
+    }
+    EXPECT_EQ(finishes, 1);
+  }
+}
+
+// ---- one node of many ----
+
+TEST_F(AgentStateTest, AMemberStartsNothingBeforeItIsReleased) {
+  member();
+  EXPECT_EQ(begin_, Lines{});
+  EXPECT_EQ(released(4, 1), Lines{"start 4 restarts 1"});
+  exits(0, 0);
+  EXPECT_EQ(exits(1, 0), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over done"});
+  EXPECT_EQ(on(JobEnded{0, "done"}), Lines{"finish 0"});
+}
+
+TEST_F(AgentStateTest, AMemberReportsTheFirstFailureAtOnceAndJudgesNothing) {
+  member();
+  released(0);
+  EXPECT_EQ(exits(1, 7), (Lines{"report rank 3 exit_code", "signal 0 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});
+  EXPECT_EQ(released(1, 1), Lines{"start 1 restarts 1"});
+  EXPECT_EQ(last_failure().first.rank, 3);
+  EXPECT_EQ(last_failure().first.local_rank, 1);
+  EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kRestart);
+}
+
+TEST_F(AgentStateTest, AMemberReportsALaterFailureThatIsTheCause) {
+  member(true);
+  released(0);
+  says(0, channel::Hello{});
+  says(1, channel::Hello{});
+  says(0, error(ErrorKind::kLostPeer));
+  EXPECT_EQ(exits(0, 1).front(), "report rank 2 lost_peer");
+  EXPECT_EQ(dies(1, SIGSEGV), Lines{"sweep"});
+  EXPECT_EQ(swept(), (Lines{"report rank 3 signal", "over ended"}));
+}
+
+TEST_F(AgentStateTest, AMemberStopsForTheFailureOfAnotherNode) {
+  member();
+  released(0);
+  Failure other;
+  other.rank = 0;
+  other.status = ExitStatus{.code = 9};
+  EXPECT_EQ(on(StopOrdered{false, "because", other}), (Lines{"signal 0,1 15", "timer kill 20000"}));
+  dies(0, SIGTERM);
+  EXPECT_EQ(dies(1, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});  // nothing of its own to report
+  EXPECT_EQ(on(JobEnded{9, "worker 0: exit code 9"}), Lines{"finish 9"});
+  EXPECT_EQ(last_failure().first.rank, 0);
+  EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
+}
+
+TEST_F(AgentStateTest, AMemberThatMayRunNoLongerKills) {
+  member();
+  released(0);
+  EXPECT_EQ(on(StopOrdered{true, "no coordinator", {}}), Lines{"signal 0,1 9"});
+}
+
+TEST_F(AgentStateTest, AMemberThatIsCutOffHasNoFailureToReport) {
+  member();
+  released(0);
+  EXPECT_EQ(on(StopOrdered{.at_once = true, .why = "", .failure = {}, .unanswered_s = 4.0}), Lines{"signal 0,1 9"});
+  dies(0, SIGKILL);
+  EXPECT_EQ(dies(1, SIGKILL), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});
+  ASSERT_EQ(cuts().size(), 1U);
+  EXPECT_EQ(cuts().front().seconds, 4.0);
+}
+
+TEST_F(AgentStateTest, TheGuardianMayBeFirstWhenAMemberIsCutOff) {
+  member();
+  released(0);
+  const auto killed = [&](int rank) {
+    return on(WorkerExited{.rank = rank,
+                           .pid = 100 + rank,
+                           .status = {.code = 0, .signal = SIGKILL},
+                           .time_ns = now_.realtime_ns,
+                           .unanswered_s = 4.0});
+  };
+  EXPECT_EQ(killed(0), Lines{"signal 1 9"});
+  on(StopOrdered{.at_once = true, .why = "", .failure = {}, .unanswered_s = 4.0});
+  EXPECT_EQ(killed(1), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});
+  EXPECT_EQ(cuts().size(), 1U);  // said once
+}
+
+TEST_F(AgentStateTest, AScriptThatEndsWellWhenToldToStopHasNotDoneItsWork) {
+  member();
+  released(0);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"signal 0,1 15", "timer kill 20000"}));
+  exits(0, 0);
+  EXPECT_EQ(exits(1, 0), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over ended"});
+  EXPECT_EQ(on(JobEnded{143, "stopped"}), Lines{"finish 143"});
+}
+
+TEST_F(AgentStateTest, NodesAgreeOnTheStepAtWhichAllSave) {
+  member(true);
+  released(0);
+  says(0, channel::Hello{});
+  says(1, channel::Hello{});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{"asks to stop 15"});
+  EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
+  EXPECT_EQ(says(0, channel::StopReady{5}), Lines{});
+  EXPECT_EQ(says(1, channel::StopReady{6}), Lines{"started 6"});
+  EXPECT_EQ(on(StepAgreed{8}), Lines{"tell 0,1 stop-at 8"});  // another node was further
+  exits(0, 85);
+  EXPECT_EQ(exits(1, 85), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"over saved"});
+  EXPECT_EQ(on(JobEnded{85, "saved"}), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, ASecondSignalNeedsNobodyElse) {
+  member();
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"asks to stop 2"});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"finish 130"});
+  member();
+  released(0);
+  on(SignalArrived{SIGINT});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,405 @@
+// Losing workers whose others stay: regroup.hpp's books, and what the agent's state machine makes of them, for every order in
+// which things can go wrong.
+#include "launcher/decide/regroup.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <random>
+
+#include "launcher/decide/agent_state.hpp"
+#include "tests/launcher/decide/driven_agent.hpp"
+
+namespace ddprun {
+namespace {
+
+using namespace agent_event;  // NOLINT: the test reads as a script
+using std::chrono::milliseconds;
+using Lines = std::vector<std::string>;
+
+TEST(Regroup, IsCompleteWhenAllHaveJoinedItsGeneration) {
+  Regroup regroup(3, {1}, {0, 2}, {});
+  regroup.ready(0, 3, 120);
+  regroup.ready(2, 3, 119);
+  EXPECT_FALSE(regroup.joined(0, 3, 120, 3));
+  EXPECT_FALSE(regroup.joined(0, 3, 120, 3));  // said twice
+  EXPECT_FALSE(regroup.joined(2, 2, 100, 3));  // of an older one
+  EXPECT_FALSE(regroup.joined(2, 3, 120, 3));
+  EXPECT_TRUE(regroup.joined(1, 3, 120, 3));
+  EXPECT_EQ(regroup.keepers(), (std::vector<int>{0, 2}));
+  EXPECT_EQ(regroup.replaced(), std::set<int>{1});
+  EXPECT_EQ(regroup.step(), 120);
+}
+
+TEST(Regroup, WhoHadNotAnsweredIsLostByTheSameBlow) {
+  Regroup regroup(1, {1}, {0, 2}, {});
+  regroup.ready(0, 1, 7);
+  EXPECT_TRUE(regroup.also_lost(2));
+  EXPECT_FALSE(regroup.also_lost(0));  // it may be in the new group
+  EXPECT_FALSE(regroup.also_lost(1));  // so may the successor
+  EXPECT_EQ(regroup.replaced(), (std::set<int>{1, 2}));
+}
+
+TEST(Regroup, WhoHoldsNoStateKeepsNone) {
+  Regroup regroup(1, {1}, {0}, {});
+  regroup.ready(0, 1, -1);
+  EXPECT_TRUE(regroup.keepers().empty());
+}
+
+std::string text_of_regroup(const AgentAction& action) {
+  const auto joined = [](const std::vector<int>& ranks) {
+    std::string text;
+    for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+    return text;
+  };
+  if (const auto* a = std::get_if<agent_action::StartRound>(&action)) return "start all " + std::to_string(a->restart_count);
+  if (const auto* a = std::get_if<agent_action::StartWorker>(&action)) {
+    return "start " + std::to_string(a->rank) + " restarts " + std::to_string(a->restart_count);
+  }
+  if (const auto* a = std::get_if<agent_action::Tell>(&action)) {
+    const auto* regroup = std::get_if<channel::Regroup>(&a->message);
+    if (regroup != nullptr) return "regroup " + joined(a->ranks) + " as " + std::to_string(regroup->generation);
+    if (const auto* stop = std::get_if<channel::Stop>(&a->message)) {
+      return (stop->mode == channel::Stop::Mode::kSave ? "save " : "now ") + joined(a->ranks);
+    }
+    return "tell";
+  }
+  if (const auto* a = std::get_if<agent_action::SendSignal>(&action)) {
+    return "signal " + joined(a->ranks) + " " + std::to_string(a->signal);
+  }
+  if (std::holds_alternative<agent_action::Sweep>(action)) return "sweep";
+  if (const auto* a = std::get_if<agent_action::Finish>(&action)) return "finish " + std::to_string(a->exit_code);
+  return "";
+}
+
+class RegroupingAgent : public test::DrivenAgent {
+ protected:
+  RegroupingAgent() : DrivenAgent(text_of_regroup) {}
+
+  void job(int world, int max_restarts = 3, bool regroupable = true) {
+    begin(world, max_restarts, /*standbys=*/0);
+    if (regroupable) says(0, channel::Regroupable{});
+    for (int rank = 0; rank < world; ++rank) runs(rank, 0);
+    later(5000);
+  }
+  Lines exits(int rank, int code) { return on(WorkerExited{rank, 100 + rank, {.code = code}, now_.realtime_ns}); }
+  Lines says(int rank, channel::FromWorker message) { return on(WorkerSaid{rank, std::move(message)}); }
+  void runs(int rank, std::int64_t step) {
+    says(rank, channel::Hello{});
+    says(rank, channel::PhaseChange{.phase = channel::Phase::kRunning, .step = step});
+  }
+  Lines ready(int rank, int generation, std::int64_t step) { return says(rank, channel::RegroupReady{generation, step}); }
+  Lines joined(int rank, int generation, std::int64_t step) { return says(rank, channel::Regrouped{generation, step}); }
+  // All come together after `lost` was replaced.
+  void completes(int generation, std::int64_t step, int lost) {
+    says(lost, channel::Hello{});
+    for (int rank = 0; rank < world_; ++rank) {
+      if (rank != lost) ready(rank, generation, step);
+    }
+    for (int rank = 0; rank < world_; ++rank) joined(rank, generation, step);
+  }
+};
+
+TEST_F(RegroupingAgent, ReplacesALostWorkerBesideTheOthers) {
+  job(3);
+  EXPECT_EQ(dies(1), (Lines{"regroup 0,2 as 1", "start 1 restarts 1"}));
+  const RoundFailed failed = emitted<RoundFailed>().back();
+  EXPECT_EQ(failed.decision, RoundFailed::Decision::kRegroup);
+  EXPECT_EQ(failed.first.rank, 1);
+  EXPECT_TRUE(emitted<RoundStarted>().back().regroup);
+  EXPECT_TRUE(timers_.contains(AgentTimer::kRegroup));
+  later(500);
+  completes(1, 40, 1);
+  const Regrouped done = emitted<Regrouped>().back();
+  EXPECT_EQ(done.kept, (std::vector<int>{0, 2}));
+  EXPECT_EQ(done.replaced, std::vector<int>{1});
+  EXPECT_EQ(done.step, 40);
+  EXPECT_GT(done.seconds, 0.5);
+  EXPECT_TRUE(timers_.empty());
+  for (int rank = 0; rank < 3; ++rank) exits(rank, 0);
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 0"});
+  EXPECT_EQ(emitted<RunEnded>().back().restarts_used, 1);
+}
+
+TEST_F(RegroupingAgent, ReplacesSeveralThatOneBlowHasStruckAndCountsOnce) {
+  job(3);
+  dies(1);
+  EXPECT_EQ(dies(0), Lines{"start 0 restarts 1"});
+  ready(2, 1, 40);
+  for (int rank = 0; rank < 3; ++rank) joined(rank, 1, 40);
+  EXPECT_EQ(emitted<Regrouped>().back().kept, std::vector<int>{2});
+  EXPECT_EQ(emitted<Regrouped>().back().replaced, (std::vector<int>{0, 1}));
+  EXPECT_EQ(emitted<RoundFailed>().size(), 1u);
+}
+
+TEST_F(RegroupingAgent, WithNobodyLeftTheSuccessorsMeetAmongThemselves) {
+  job(2);
+  dies(1);
+  EXPECT_EQ(dies(0), Lines{"start 0 restarts 1"});
+  joined(0, 1, 35);
+  joined(1, 1, 35);
+  EXPECT_TRUE(emitted<Regrouped>().back().kept.empty());
+  EXPECT_EQ(emitted<Regrouped>().back().step, 35);
+}
+
+TEST_F(RegroupingAgent, ASecondLossInTheNewGroupMakesAnother) {
+  job(3);
+  dies(1);
+  ready(0, 1, 40);
+  ready(2, 1, 40);
+  EXPECT_EQ(dies(2), (Lines{"regroup 0,1 as 2", "start 2 restarts 2"}));
+  joined(0, 1, 40);  // of the old one: too late
+  ready(0, 2, 40);
+  ready(1, 2, -1);
+  for (int rank = 0; rank < 3; ++rank) joined(rank, 2, 40);
+  ASSERT_EQ(emitted<Regrouped>().size(), 1u);
+  EXPECT_EQ(emitted<Regrouped>().back().kept, std::vector<int>{0});
+}
+
+TEST_F(RegroupingAgent, ASuccessorThatFailsIsReplacedAfterAPauseAndTheBudgetHolds) {
+  job(2, 3);
+  dies(1);
+  ready(0, 1, 40);
+  EXPECT_EQ(dies(1), (Lines{"regroup 0 as 2", "start 1 restarts 2"}));
+  ready(0, 2, 40);
+  EXPECT_EQ(dies(1), Lines{"regroup 0 as 3"});  // a crash loop: not at once
+  EXPECT_EQ(timers_.at(AgentTimer::kReplace), milliseconds(500));
+  EXPECT_EQ(on(TimerFired{AgentTimer::kReplace}), Lines{"start 1 restarts 3"});
+  ready(0, 3, 40);
+  EXPECT_EQ(dies(1), (Lines{"now 0", "signal 0 15"}));  // the budget is spent
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 137"});
+}
+
+TEST_F(RegroupingAgent, StepsThatSurvivorsHaveMadeRefillTheBudget) {
+  job(2, 1);
+  for (int loss = 1; loss <= 5; ++loss) {
+    later(100);
+    says(0, channel::Progress{.step = 10 * loss});
+    EXPECT_EQ(dies(1), (Lines{"regroup 0 as " + std::to_string(loss), "start 1 restarts " + std::to_string(loss)}));
+    completes(loss, 10 * loss, 1);
+  }
+}
+
+TEST_F(RegroupingAgent, TheSameFailureAtTheSameStepWithoutProgressEndsTheJob) {
+  job(2);
+  says(0, channel::Progress{.step = 16});
+  says(1, channel::Progress{.step = 16});
+  exits(1, 7);
+  completes(1, 16, 1);
+  says(1, channel::PhaseChange{.phase = channel::Phase::kRunning, .step = 16});
+  EXPECT_EQ(exits(1, 7), (Lines{"now 0", "signal 0 15"}));
+  dies(0, SIGTERM);
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 83"});
+}
+
+TEST_F(RegroupingAgent, ASurvivorThatHangsMakesAllStartAnewWithoutASecondRestart) {
+  job(3);
+  dies(1);
+  ready(0, 1, 40);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), (Lines{"now 0,1,2", "signal 0,1,2 15"}));
+  EXPECT_EQ(emitted<RegroupFailed>().size(), 1u);
+  dies(0, SIGTERM);
+  dies(1, SIGTERM);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kKill}), Lines{"signal 2 9"});
+  EXPECT_EQ(dies(2), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"start all 1"});
+  EXPECT_EQ(emitted<RoundFailed>().size(), 1u);
+}
+
+TEST_F(RegroupingAgent, WorkersThatNeededLongToComeUpMayNeedThatTwice) {
+  job(2);
+  later(50'000);
+  joined(0, 0, 0);
+  later(500);
+  joined(1, 0, 0);
+  dies(1);
+  EXPECT_GE(timers_.at(AgentTimer::kRegroup), milliseconds(2 * 55'500));
+}
+
+TEST_F(RegroupingAgent, WorkersThatCannotLeaveTheirGroupAreAllStartedAnew) {
+  job(2, 3, false);
+  EXPECT_EQ(dies(1), (Lines{"now 0", "signal 0 15"}));
+}
+
+TEST_F(RegroupingAgent, AWorkerThatHasFinishedMeanwhileCannotBeWaitedFor) {
+  job(2);
+  dies(1);
+  EXPECT_EQ(exits(0, 0), (Lines{"now 1", "signal 1 15"}));
+  EXPECT_EQ(dies(1, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"start all 1"});
+}
+
+TEST_F(RegroupingAgent, AfterOthersHaveFinishedALossIsAFailureOfTheRound) {
+  job(2);
+  exits(0, 0);
+  EXPECT_EQ(dies(1), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"start all 1"});
+}
+
+TEST_F(RegroupingAgent, ASignalWaitsForAllToBeTogetherAndThenSaves) {
+  job(2);
+  dies(1);
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{});
+  EXPECT_EQ(timers_.at(AgentTimer::kRegroup), milliseconds(10000));
+  says(1, channel::Hello{});
+  ready(0, 1, 40);
+  joined(0, 1, 40);
+  EXPECT_EQ(joined(1, 1, 40), Lines{"save 0,1"});
+}
+
+TEST_F(RegroupingAgent, ASignalThatWaitsTooLongStopsAtOnceAndNoRoundFollows) {
+  job(2);
+  dies(1);
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), (Lines{"now 0,1", "signal 0,1 15"}));
+  dies(0, SIGTERM);
+  dies(1, SIGTERM);
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 143"});
+}
+
+TEST_F(RegroupingAgent, ASecondSignalKillsAlsoThoseThatRegroup) {
+  job(2);
+  dies(1);
+  on(SignalArrived{SIGINT});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0,1 9"});
+  dies(0);
+  EXPECT_EQ(dies(1), Lines{"sweep"});
+}
+
+// Ten losses a fraction of a second apart are no crash loop when steps are made between them: the next one, before any step, is
+// replaced at once.
+TEST_F(RegroupingAgent, LossesBetweenWhichStepsAreMadeCauseNoPause) {
+  job(2, 100);
+  for (int generation = 1; generation <= 10; ++generation) {
+    runs(0, 10 * generation);
+    EXPECT_EQ(dies(1).size(), 2U) << generation;
+    completes(generation, 10 * generation, 1);
+  }
+  EXPECT_EQ(dies(0), (Lines{"regroup 1 as 11", "start 0 restarts 11"}));
+}
+
+TEST_F(RegroupingAgent, ASuccessorThatWasNeverStartedIsNotWaitedFor) {
+  job(2);
+  dies(1);
+  ready(0, 1, 40);
+  dies(1);
+  ready(0, 2, 40);
+  dies(1);  // now it pauses
+  on(SignalArrived{SIGINT});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), Lines{"signal 0 9"});
+  EXPECT_EQ(dies(0), Lines{"sweep"});
+}
+
+TEST_F(RegroupingAgent, WhatNoNewWorkerMendsStopsAll) {
+  for (const auto kind : {channel::ErrorKind::kUsage, channel::ErrorKind::kDiverged}) {
+    job(2);
+    channel::WorkerError error;
+    error.kind = kind;
+    says(1, error);
+    EXPECT_EQ(exits(1, 2), (Lines{"now 0", "signal 0 15"})) << static_cast<int>(kind);
+  }
+}
+
+// The corrupt rank of three is replaced by a copy of another. Of two, either may be the corrupt one, so none is kept.
+TEST_F(RegroupingAgent, ACorruptStateIsReplacedUnlessTheOthersAreSuspectAsWell) {
+  channel::WorkerError error;
+  error.kind = channel::ErrorKind::kCorruptState;
+  job(3);
+  says(1, error);
+  EXPECT_EQ(exits(1, 88), (Lines{"regroup 0,2 as 1", "start 1 restarts 1"}));
+
+  error.others_suspect = true;
+  job(2);
+  says(1, error);
+  says(0, error);
+  EXPECT_EQ(exits(1, 88), (Lines{"now 0", "signal 0 15"}));
+  EXPECT_EQ(exits(0, 88), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"start all 1"});
+  const auto failed = emitted<RoundFailed>().back();
+  EXPECT_EQ(failed.first.cause, Cause::kCorruptState);
+  EXPECT_EQ(failed.consequences.at(0).cause, Cause::kCorruptState);
+
+  job(3);  // two survivors of another loss find each other different
+  dies(2);
+  ready(0, 1, 40);
+  ready(1, 1, 40);
+  says(1, error);
+  EXPECT_EQ(exits(1, 88), (Lines{"now 0,2", "signal 0,2 15"}));
+}
+
+TEST_F(RegroupingAgent, ScriptsAreNotAsked) {
+  state_.emplace(AgentSettings{.world_size = 2,
+                               .workers_have_channel = false,
+                               .shutdown_timeout = milliseconds(20000),
+                               .restarts = {.max_restarts = 3},
+                               .regroup_limit = milliseconds(60000)});
+  on(Begin{});
+  EXPECT_EQ(dies(1), Lines{"signal 0 15"});
+}
+
+// Any order of losses, answers, timers and signals ends the job, with nobody waited for in vain.
+TEST_F(RegroupingAgent, AnyOrderOfEventsEnds) {
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    std::mt19937 chance(seed);
+    const auto below = [&](int n) { return static_cast<int>(chance() % static_cast<unsigned>(n)); };
+    events_.clear();
+    timers_.clear();
+    job(1 + below(4), below(5));
+    std::set<int> alive;  // processes there are
+    for (int rank = 0; rank < world_; ++rank) alive.insert(rank);
+    bool sweeping = false, finished = false;
+    int generation = 0;
+    const auto carry_out = [&](const Lines& lines) {
+      for (const std::string& line : lines) {
+        if (line.starts_with("start all")) {
+          for (int rank = 0; rank < world_; ++rank) EXPECT_TRUE(alive.insert(rank).second) << "seed " << seed;
+        } else if (line.starts_with("start ")) {
+          EXPECT_TRUE(alive.insert(line[6] - '0').second) << "seed " << seed << ": started beside its predecessor";
+        } else if (line.starts_with("regroup")) {
+          generation = std::stoi(line.substr(line.rfind(' ') + 1));
+        } else if (line == "sweep") {
+          EXPECT_TRUE(alive.empty()) << "seed " << seed;
+          sweeping = true;
+        } else if (line.starts_with("finish")) {
+          finished = true;
+        }
+      }
+    };
+    for (int turn = 0; turn < 400 && !finished; ++turn) {
+      const int rank = below(world_);
+      const bool late = turn > 100;  // then things only end
+      if (std::exchange(sweeping, false)) {
+        carry_out(on(RoundSwept{}));
+      } else if (!timers_.empty() && below(late ? 2 : 10) == 0) {
+        const AgentTimer timer = timers_.begin()->first;
+        timers_.erase(timer);
+        carry_out(on(TimerFired{timer}));
+      } else if (below(60) == 0 || (late && below(8) == 0)) {
+        carry_out(on(SignalArrived{below(2) == 0 ? SIGTERM : SIGINT}));
+      } else if (alive.contains(rank)) {
+        switch (below(late ? 2 : 8)) {
+          case 0:
+            alive.erase(rank);
+            carry_out(dies(rank));
+            break;
+          case 1:
+            alive.erase(rank);
+            carry_out(exits(rank, 0));
+            break;
+          case 2:
+          case 3:
+            carry_out(ready(rank, generation, below(50) - 1));
+            break;
+          default:
+            carry_out(joined(rank, generation, below(50)));
+        }
+      }
+    }
+    EXPECT_TRUE(finished) << "seed " << seed << " with " << alive.size() << " workers left";
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun

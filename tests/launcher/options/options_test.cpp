@@ -1,0 +1,234 @@
+// The command line as a specification: how argv is made plain, and where a value comes from.
+#include "launcher/options/options.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "common/base/error.hpp"
+#include "launcher/options/options_normalise.hpp"
+#include "launcher/options/options_table.hpp"
+#include "launcher/options/options_torchrun.hpp"
+
+namespace ddprun {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Environment variables(std::map<std::string, std::string> values) {
+  return [values = std::move(values)](std::string_view name) -> std::optional<std::string> {
+    const auto it = values.find(std::string(name));
+    if (it == values.end() || it->second.empty()) return std::nullopt;
+    return it->second;
+  };
+}
+
+std::string error_of(const Words& args, const Environment& environment = variables({})) {
+  try {
+    parse_arguments(args, environment);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Normalise, UnderscoresAreDashes) {
+  EXPECT_EQ(normalise(Words{"--nproc_per_node=2", "--no_python", "x"}).options, (Words{"--nproc-per-node=2", "--no-python"}));
+}
+
+TEST(Normalise, ValuesJoinTheirOption) {
+  EXPECT_EQ(normalise(Words{"--nproc-per-node", "2", "--max-restarts", "auto", "a.json"}).options,
+            (Words{"--nproc-per-node=2", "--max-restarts=auto"}));
+}
+
+TEST(Normalise, UniquePrefixesAreCompleted) {
+  EXPECT_EQ(normalise(Words{"--nnode", "1", "--no-py", "--master-p=7", "x"}).options,
+            (Words{"--nnodes=1", "--no-python", "--master-port=7"}));
+}
+
+TEST(Normalise, AnExactNameIsNoPrefixOfAnother) {
+  EXPECT_EQ(normalise(Words{"--role", "a", "x"}).options, (Words{"--role=a"}));
+}
+
+TEST(Normalise, AmbiguousPrefixesNameTheirCandidates) {
+  EXPECT_EQ(error_of({"--master", "x", "s.py"}), "option --master is ambiguous: it could be --master-addr, --master-port");
+}
+
+TEST(Normalise, UnknownOptionsNameTheNearest) {
+  EXPECT_EQ(error_of({"--nproc-per-nod3", "2", "x"}), "unknown option --nproc-per-nod3. Did you mean --nproc-per-node?");
+  EXPECT_EQ(error_of({"--max_restart5", "x"}), "unknown option --max_restart5. Did you mean --max-restarts?");
+  EXPECT_EQ(error_of({"-x", "s.py"}), "unknown option -x; ddprun --help lists the options");
+}
+
+TEST(Normalise, NothingIsLookedAtAfterTheProgram) {
+  const NormalisedArguments result = normalise(Words{"-v", "train.py", "--nproc", "--", "-m", "--max_restarts=1"});
+  EXPECT_EQ(result.options, (Words{"--verbose"}));
+  EXPECT_EQ(result.positional, (Words{"train.py", "--nproc", "--", "-m", "--max_restarts=1"}));
+}
+
+TEST(Normalise, TheFirstDoubleDashBeforeTheProgramIsSwallowed) {
+  EXPECT_EQ(normalise(Words{"-q", "--", "s.py", "--", "a"}).positional, (Words{"s.py", "--", "a"}));
+  EXPECT_EQ(normalise(Words{"--", "--", "a"}).positional, (Words{"--", "a"}));
+  EXPECT_EQ(normalise(Words{"--", "--weird.py"}).positional, (Words{"--weird.py"}));
+}
+
+TEST(Normalise, LettersMayShareADash) {
+  EXPECT_EQ(normalise(Words{"-vvm", "pkg"}).options, (Words{"--verbose", "--verbose", "--module"}));
+  EXPECT_EQ(normalise(Words{"-", "x"}).positional, (Words{"-", "x"}));
+}
+
+TEST(Normalise, LettersTakeValuesAsTorchrunsDo) {
+  const Words tee{"--tee=3"};
+  for (const Words& typed : {Words{"-t", "3", "x"}, Words{"-t3", "x"}, Words{"-t=3", "x"}}) {
+    EXPECT_EQ(normalise(typed).options, tee);
+    EXPECT_EQ(normalise(typed).positional, (Words{"x"}));
+  }
+  EXPECT_EQ(normalise(Words{"-mr0:1,1:2", "x"}).options, (Words{"--module", "--redirects=0:1,1:2"}));
+  EXPECT_EQ(normalise(Words{"-mt", "1", "x"}).options, (Words{"--module", "--tee=1"}));
+  EXPECT_EQ(error_of({"-t"}), "--tee needs a value (STREAMS), but the command line ends there");
+  EXPECT_EQ(error_of({"-t", "-m", "x"}), "--tee needs a value (STREAMS), but '-m' follows");
+}
+
+TEST(Normalise, APrefixOfOneTorchrunOptionMeansIt) {
+  // --re could be --resume as well, --run --run-dir, --v --verbose: torchrun's commands go on meaning what they meant.
+  EXPECT_EQ(normalise(Words{"--re=1", "--run", "--virt", "--tee", "1", "x"}).options,
+            (Words{"--redirects=1", "--run-path", "--virtual-local-rank", "--tee=1"}));
+  EXPECT_EQ(normalise(Words{"--resu=never", "x"}).options, (Words{"--resume=never"}));
+  EXPECT_NE(error_of({"--duplicate=a", "x"}).find("is ambiguous"), std::string::npos);
+}
+
+TEST(Normalise, AWordWithSpacesIsAValue) {
+  EXPECT_EQ(normalise(Words{"--log-line-prefix-template", "- ${rank} ", "x"}).options,
+            (Words{"--log-line-prefix-template=- ${rank} "}));
+  EXPECT_EQ(error_of({"--role", "--run-dir=a b", "x"}), "--role needs a value (NAME), but '--run-dir=a b' follows");
+}
+
+TEST(Normalise, AMissingValueIsSaidNotGuessed) {
+  EXPECT_EQ(error_of({"--run-dir"}), "--run-dir needs a value (DIR), but the command line ends there");
+  EXPECT_EQ(error_of({"--run-dir", "--json", "x"}), "--run-dir needs a value (DIR), but '--json' follows");
+  EXPECT_EQ(error_of({"--json=1", "x"}), "--json takes no value, but was given '1'");
+}
+
+TEST(Normalise, NegativeNumbersAreValues) {
+  EXPECT_EQ(normalise(Words{"--max-restarts", "-1", "x"}).options, (Words{"--max-restarts=-1"}));
+}
+
+TEST(Settings, TheFirstHitWins) {
+  const Environment environment = variables({{"DDPRUN_MAX_RESTARTS", "2"}, {"PET_MAX_RESTARTS", "3"}, {"PET_ROLE", "r"}});
+  const Arguments with_flag = parse_arguments(Words{"--max-restarts", "1", "x"}, environment);
+  EXPECT_EQ(with_flag.settings.text("max-restarts"), "1");
+  EXPECT_EQ(with_flag.settings.find("max-restarts")->source, "flag --max-restarts");
+
+  const Arguments without = parse_arguments(Words{"x"}, environment);
+  EXPECT_EQ(without.settings.text("max-restarts"), "2");
+  EXPECT_EQ(without.settings.find("max-restarts")->source, "environment DDPRUN_MAX_RESTARTS");
+  EXPECT_EQ(without.settings.find("role")->source, "environment PET_ROLE");
+  EXPECT_EQ(without.settings.find("shutdown-timeout")->source, "default");
+  EXPECT_EQ(without.settings.find("run-dir"), nullptr);
+}
+
+TEST(Settings, TheLastRepeatWins) {
+  EXPECT_EQ(parse_arguments(Words{"--role", "a", "--role=b", "x"}, variables({})).settings.text("role"), "b");
+}
+
+TEST(Settings, FlagsCount) {
+  EXPECT_EQ(parse_arguments(Words{"-v", "--verbose", "-v", "x"}, variables({})).settings.integer("verbose", 0, 9), 3);
+}
+
+TEST(Settings, ValuesMayBeEmptyOrLookLikeAnything) {
+  const Arguments arguments =
+      parse_arguments(Words{"--rdzv-endpoint=", "--rdzv-conf=a=b,c=d", "--rdzv-id", "", "--role=[x,y]", "p"}, variables({}));
+  EXPECT_EQ(arguments.settings.text("rdzv-endpoint"), "");
+  EXPECT_EQ(arguments.settings.text("rdzv-conf"), "a=b,c=d");
+  EXPECT_EQ(arguments.settings.text("rdzv-id"), "");
+  EXPECT_EQ(arguments.settings.text("role"), "[x,y]");
+  EXPECT_EQ(parse_arguments(Words{"--role=--json", "p"}, variables({})).settings.text("role"), "--json");
+}
+
+TEST(Settings, FlagsInTheEnvironmentAreNumbers) {
+  EXPECT_FALSE(parse_arguments(Words{"x"}, variables({{"PET_STANDALONE", "0"}})).settings.flag("standalone"));
+  EXPECT_TRUE(parse_arguments(Words{"x"}, variables({{"PET_STANDALONE", "1"}})).settings.flag("standalone"));
+  EXPECT_EQ(error_of({"x"}, variables({{"PET_STANDALONE", "yes"}})),
+            "--standalone: expected 0 or 1, but got 'yes' (environment PET_STANDALONE)");
+}
+
+TEST(Settings, TorchrunsOwnVariablesCountLast) {
+  const Environment environment = variables({{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}});
+  EXPECT_EQ(parse_arguments(Words{"x"}, environment).settings.number("shutdown-timeout", 0, 100), 7);
+  EXPECT_EQ(parse_arguments(Words{"--shutdown-timeout=0.5", "x"}, environment).settings.number("shutdown-timeout", 0, 100),
+            0.5);
+}
+
+TEST(Settings, NumbersAndWordsAreChecked) {
+  EXPECT_EQ(error_of({"--max-restarts=3x", "x"}),
+            "--max-restarts: expected a whole number, or auto, but got '3x' (flag --max-restarts)");
+  EXPECT_EQ(error_of({"--shutdown-timeout=nan", "x"}),
+            "--shutdown-timeout: expected a number, but got 'nan' (flag --shutdown-timeout)");
+  EXPECT_EQ(error_of({"--numa-binding", "core", "x"}),
+            "--numa-binding: expected node, socket, exclusive or core-complex, but got 'core' (flag --numa-binding)");
+  EXPECT_EQ(error_of({"x"}, variables({{"PET_MASTER_PORT", "http"}})),
+            "--master-port: expected a whole number, but got 'http' (environment PET_MASTER_PORT)");
+  EXPECT_EQ(error_of({"--max-restarts=auto", "--start-method=fork", "x"}), "no error");
+  const Arguments arguments = parse_arguments(Words{"--max-restarts", " +3 ", "x"}, variables({}));
+  EXPECT_EQ(arguments.settings.integer("max-restarts", 0, 10), 3);
+  EXPECT_THROW(arguments.settings.integer("max-restarts", 0, 2), UsageError);
+}
+
+TEST(Settings, TheLineBeatsTheVariableOfThePrefix) {
+  const Environment environment = variables({{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "v"}});
+  EXPECT_EQ(parse_arguments(Words{"x"}, environment).settings.text("log-line-prefix-template"), "v");
+  EXPECT_EQ(parse_arguments(Words{"--log-line-prefix-template=o", "x"}, environment).settings.text("log-line-prefix-template"),
+            "o");
+}
+
+TEST(Settings, NoVariableTurnsAStartIntoAText) {
+  const Environment environment =
+      variables({{"PET_HELP", "1"}, {"DDPRUN_PRINT_COMPLETION", "bash"}, {"PET_TORCHRUN_HELP", "1"}});
+  const Settings settings = parse_arguments(Words{"x"}, environment).settings;
+  for (const char* name : {"help", "print-completion", "torchrun-help"}) EXPECT_EQ(settings.find(name), nullptr) << name;
+}
+
+TEST(Settings, EveryOptionOfTorchrunHasItsVariable) {
+  for (const TorchrunRow& row : torchrun_options()) {
+    const OptionSpec* option = find_option(row.name);
+    ASSERT_NE(option, nullptr) << row.name;
+    if (row.name == "help" || row.name == "print-completion") continue;
+    const auto words = words_of(*option);
+    const std::string value = option->type == OptionSpec::Type::kText && !words.empty() ? std::string(words.front())
+                              : option->type == OptionSpec::Type::kWord                 ? std::string(words.front())
+                                                                                        : "1";
+    const Environment environment = variables({{variable_name("PET_", row.name), value}});
+    const Settings settings = parse_arguments(Words{"x"}, environment).settings;
+    EXPECT_EQ(settings.text(row.name), value);
+    EXPECT_EQ(settings.find(row.name)->source, "environment " + variable_name("PET_", row.name));
+  }
+}
+
+TEST(Help, UnderTorchrunsNameHasItsOptionsOnly) {
+  const std::string text = help_text(CalledAs::kTorchrun);
+  for (const OptionSpec& option : option_table()) {
+    const bool shown = text.find("--" + std::string(option.name) + " ") != std::string::npos;
+    EXPECT_EQ(shown, is_torchrun_option(option.name)) << option.name;
+  }
+}
+
+TEST(Help, FitsAScreenAndNamesEveryOption) {
+  const std::string text = help_text(CalledAs::kDdprun);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 50);
+  for (const OptionSpec& option : option_table()) {
+    EXPECT_NE(text.find("--" + std::string(option.name)), std::string::npos) << option.name;
+  }
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    EXPECT_LE(end - begin, 128u) << text.substr(begin, end - begin);
+    begin = end + 1;
+  }
+}
+
+TEST(OptionTable, VariablesAreNamedAsTorchrunNamesThem) {
+  EXPECT_EQ(variable_name("PET_", "nproc-per-node"), "PET_NPROC_PER_NODE");
+}
+
+}  // namespace
+}  // namespace ddprun

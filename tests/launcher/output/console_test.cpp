@@ -1,0 +1,234 @@
+// What people see of a run.
+#include "launcher/output/console.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace ddprun {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+class ConsoleTest : public testing::Test {
+ protected:
+  ConsoleTest() {
+    if (::pipe2(out_, O_CLOEXEC) != 0 || ::pipe2(err_, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+    plan_.title = "small";
+    plan_.device = "cpu";
+    plan_.run_dir = "/runs/small";
+  }
+  ~ConsoleTest() override {
+    for (const int fd : {out_[0], out_[1], err_[0], err_[1]}) ::close(fd);
+  }
+
+  // The whole of a run with one failure.
+  void play() {
+    boost::asio::io_context io;
+    ConsoleWriter writer(io, out_[1], err_[1]);
+    Console console(plan_, {{}, "/runs/small/report.json"}, writer);
+    console.on(RunStarted{0, 2});
+    console.on(RoundStarted{0, 0, 2, 0});
+    console.on(WorkerStarted{0, 0, 11, 0});
+    console.on(WorkerStarted{1, 1, 12, 0});
+    for (int i = 1; i <= 50; ++i) {
+      console.on(WorkerSpoke{0, channel::Progress{.step = i, .steps_total = 60, .epochs = 1}, kSecond * i / 10});
+    }
+    Failure failure;
+    failure.cause = Cause::kSignal;
+    failure.rank = 1;
+    failure.pid = 12;
+    failure.status = ExitStatus{0, SIGSEGV, false};
+    failure.stderr_tail = {"oh no"};
+    failure.log_path = "/runs/small/logs/x";
+    failure.step = 50;
+    console.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 6 * kSecond});
+    console.on(WorkerSpoke{0, channel::EvalResult{.step = 60, .epoch = 0, .loss = 0.5, .accuracy = 0.875, .samples = 200},
+                           7 * kSecond});
+    console.on(RunEnded{0, "done", 1, 83 * kSecond});
+  }
+
+  static std::string read_now(int fd) {
+    char buffer[65536];
+    ::fcntl(fd, F_SETFL, O_NONBLOCK);
+    const ssize_t count = ::read(fd, buffer, sizeof buffer);
+    return {buffer, static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
+  }
+
+  Plan plan_;
+  int out_[2], err_[2];
+};
+
+TEST_F(ConsoleTest, PlainLinesTellTheStory) {
+  play();
+  const std::string out = read_now(out_[0]);
+  EXPECT_TRUE(out.starts_with("small: 2 workers on cpu, run directory /runs/small\nrank 0 pid 11, rank 1 pid 12\n")) << out;
+  EXPECT_NE(out.find("epoch 1/1, step 60: test accuracy 87.50 %, loss 0.5000 on 200 samples\n"), std::string::npos) << out;
+  EXPECT_TRUE(out.ends_with("done: test accuracy 87.50 %, 50 steps in 1 min 23 s, 1 restart, /runs/small\n")) << out;
+  EXPECT_EQ(read_now(err_[0]),
+            "ddprun: rank 1 (pid 12) failed: signal 11 (SIGSEGV) at step 50\n"
+            "    | oh no\n"
+            "ddprun: its log is /runs/small/logs/x\n"
+            "ddprun: restart 1 of 3\n");
+}
+
+TEST_F(ConsoleTest, PlainProgressIsAtMostOneLineInTwoSeconds) {
+  play();
+  const std::string out = read_now(out_[0]);
+  std::size_t lines = 0;
+  for (std::size_t at = out.find("  step "); at != std::string::npos; at = out.find("  step ", at + 1)) ++lines;
+  EXPECT_EQ(lines, 2u) << out;  // five seconds of progress: at 2 s and at 4 s
+}
+
+TEST_F(ConsoleTest, QuietHasErrorsAndTheEnd) {
+  plan_.verbosity = -1;
+  play();
+  EXPECT_EQ(read_now(out_[0]), "done: test accuracy 87.50 %, 50 steps in 1 min 23 s, 1 restart, /runs/small\n");
+  EXPECT_NE(read_now(err_[0]).find("SIGSEGV"), std::string::npos);
+}
+
+TEST_F(ConsoleTest, JsonIsOneObjectALine) {
+  plan_.json = true;
+  play();
+  const std::string out = read_now(out_[0]);
+  EXPECT_TRUE(out.starts_with(R"({"event":"run_started","time_ns":0,"world_size":2})"
+                              "\n"))
+      << out;
+  EXPECT_NE(out.find(R"("signal":11,"signal_name":"SIGSEGV")"), std::string::npos);
+  EXPECT_EQ(read_now(err_[0]), "");
+}
+
+TEST_F(ConsoleTest, AScriptThatWorksIsSilent) {
+  plan_.kind = Plan::Kind::kPython;
+  plan_.device.clear();
+  plan_.run_dir.clear();
+  boost::asio::io_context io;
+  ConsoleWriter writer(io, out_[1], err_[1]);
+  Console console(plan_, {}, writer);
+  console.on(RunStarted{0, 2});
+  console.on(RoundStarted{0, 0, 2, 0});
+  console.on(WorkerStarted{0, 0, 11, 0});
+  console.on(WorkerStarted{1, 1, 12, 0});
+  console.on(RunEnded{0, "done", 0, kSecond});
+  EXPECT_EQ(read_now(out_[0]) + read_now(err_[0]), "");
+}
+
+class ScriptConsoleTest : public ConsoleTest {
+ protected:
+  ScriptConsoleTest() {
+    plan_.kind = Plan::Kind::kPython;
+    plan_.title = "train.py";
+    plan_.command = {"/usr/bin/python3", "-u", "jobs/train.py", "--lr", "1"};
+    plan_.device.clear();
+    plan_.run_dir.clear();
+    first_.cause = Cause::kException;
+    first_.rank = first_.local_rank = 1;
+    first_.pid = 12;
+    first_.host = "node7";
+    first_.status = ExitStatus{.code = 1};
+    first_.time_ns = 5 * kSecond;
+    first_.message = "ValueError: x\nmore of it";
+    first_.call_stack = "Traceback (most recent call last):\n  File \"train.py\"\nValueError: x\n";
+    first_.error_file = "/logs/1/error.json";
+    first_.stderr_tail = {"ValueError: x"};
+  }
+  // What is said when rank 0 of three has ended well, rank 1 fails and rank 2 is stopped.
+  std::string fail(RoundFailed::Decision decision = RoundFailed::Decision::kGiveUp) {
+    boost::asio::io_context io;
+    ConsoleWriter writer(io, out_[1], err_[1]);
+    Console console(plan_, {}, writer);
+    console.on(RunStarted{0, 3});
+    console.on(RoundStarted{0, 0, 3, 0});
+    for (int rank = 0; rank < 3; ++rank) console.on(WorkerStarted{rank, rank, 11 + rank, 0});
+    console.on(WorkerEnded{0, 11, {}, false, 2 * kSecond});
+    Failure stopped;
+    stopped.cause = Cause::kStopped;
+    stopped.rank = stopped.local_rank = 2;
+    stopped.pid = 13;
+    stopped.host = "node7";
+    stopped.status = ExitStatus{.signal = SIGTERM};
+    stopped.time_ns = 6 * kSecond;
+    console.on(RoundFailed{0, first_, {stopped}, decision, "why not", 7 * kSecond});
+    EXPECT_EQ(read_now(out_[0]), "");
+    return read_now(err_[0]);
+  }
+
+  Failure first_;
+};
+
+TEST_F(ScriptConsoleTest, TheSummaryIsInTorchrunsForm) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  EXPECT_EQ(fail(),
+            "ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\n"
+            "ddprun: rank 0 had ended before that with exit code 0, 3.0 s earlier\n"
+            "================================================\n"
+            "jobs/train.py FAILED\n"
+            "------------------------------------------------\n"
+            "Failures:\n"
+            "  <NO_OTHER_FAILURES>\n"
+            "------------------------------------------------\n"
+            "Root Cause (first observed failure):\n"
+            "[0]:\n"
+            "  time      : 1970-01-01_00:00:05\n"
+            "  host      : node7\n"
+            "  rank      : 1 (local_rank: 1)\n"
+            "  exitcode  : 1 (pid: 12)\n"
+            "  error_file: /logs/1/error.json\n"
+            "  traceback : Traceback (most recent call last):\n"
+            "    File \"train.py\"\n"
+            "  ValueError: x\n"
+            "================================================\n");
+}
+
+TEST_F(ScriptConsoleTest, ASignalIsSaidAsTorchrunSaysIt) {
+  first_.cause = Cause::kSignal;
+  first_.status = ExitStatus{.signal = SIGSEGV};
+  first_.message = first_.call_stack = first_.error_file = "";
+  const std::string said = fail();
+  EXPECT_NE(
+      said.find(
+          "  exitcode  : -11 (pid: 12) (SIGSEGV)\n  error_file: <N/A>\n  traceback : Signal 11 (SIGSEGV) received by PID 12\n"),
+      std::string::npos)
+      << said;
+}
+
+TEST_F(ScriptConsoleTest, WithoutAnErrorFileTheLastLineOfStderrIsTheReason) {
+  first_.cause = Cause::kExitCode;
+  first_.message = first_.call_stack = first_.error_file = "";
+  const std::string said = fail();
+  EXPECT_TRUE(said.starts_with("ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\nddprun: rank 0")) << said;
+}
+
+TEST_F(ScriptConsoleTest, WhatWasNotSeenIsShown) {
+  plan_.output.redirects.everyone = Streams::kErr;
+  first_.stderr_tail = {"on its way", "ValueError: x"};
+  first_.log_path = "/logs/1/stderr.log";
+  EXPECT_EQ(fail().find("    | "), std::string::npos);  // the summary has the call stack
+  first_.call_stack.clear();
+  const std::string said = fail();
+  EXPECT_NE(said.find("\n    | on its way\nddprun: its log is /logs/1/stderr.log\n"), std::string::npos) << said;
+}
+
+TEST_F(ScriptConsoleTest, QuietAndRestartsHaveNoSummary) {
+  EXPECT_EQ(fail(RoundFailed::Decision::kRestart),
+            "ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\n"
+            "ddprun: rank 0 had ended before that with exit code 0, 3.0 s earlier\n"
+            "ddprun: why not\n");
+  plan_.verbosity = -1;
+  EXPECT_EQ(fail().find("FAILED"), std::string::npos);
+}
+
+TEST_F(ScriptConsoleTest, VerboseNamesWhoLeftAndWhoWasStopped) {
+  plan_.verbosity = 1;
+  const std::string said = fail();
+  EXPECT_NE(said.find("ddprun: rank 0 has ended with exit code 0; 2 others go on\n"), std::string::npos) << said;
+  EXPECT_NE(said.find("ddprun: then rank 2: signal 15 (SIGTERM)\n"), std::string::npos) << said;
+  EXPECT_NE(said.find("Failures:\n[1]:\n"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,36 @@
+// torchrun's template over script arguments. Expectations are what torchrun 2.11 hands to its workers.
+#include "launcher/plan/argument_template.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ddprun {
+namespace {
+
+using Words = std::vector<std::string>;
+
+TEST(ArgumentTemplate, TorchrunsExamples) {
+  EXPECT_EQ(
+      fill_arguments(
+          {"python", "s.py", "$local_rank", "${local_rank}x", "$$", "$$local_rank", "$x", "$", "${bad", "$local_rankx"}, 1),
+      (Words{"python", "s.py", "1", "1x", "$", "$local_rank", "$x", "$", "${bad", "$local_rankx"}));
+}
+
+TEST(ArgumentTemplate, WhatIsNoNameStays) {
+  for (const char* text : {"$1", "${}", "${local rank}", "${local_rank", "$LOCAL_RANK", "$(local_rank)", "100%", "$-"}) {
+    EXPECT_EQ(fill_arguments({"p", text}, 3).at(1), text);
+  }
+  EXPECT_EQ(fill_arguments({"p", "$local_rank.$local_rank-${local_rank}$$$local_rank"}, 3).at(1), "3.3-3$3");
+  EXPECT_EQ(fill_arguments({"p", "${${local_rank}}"}, 3).at(1), "${3}");
+}
+
+TEST(ArgumentTemplate, TheProgramItselfIsLeftAlone) {
+  EXPECT_EQ(fill_arguments({"/opt/$local_rank/run", "$local_rank"}, 0), (Words{"/opt/$local_rank/run", "0"}));
+}
+
+TEST(ArgumentTemplate, FilledInTextIsNotLookedAtAgain) {
+  const auto lookup = [](std::string_view name) { return name == "a" ? std::optional<std::string>("$b$$") : std::nullopt; };
+  EXPECT_EQ(fill_template("<$a>", lookup), "<$b$$>");
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,570 @@
+// What a command line is going to do. The machine is made up, files are in a temporary folder, nothing is started.
+#include "launcher/plan/plan.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <map>
+
+#include "common/base/error.hpp"
+#include "launcher/commands/dry_run.hpp"
+#include "launcher/machine/detect.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/options/shell_quoted.hpp"
+#include "launcher/plan/plan_output.hpp"
+#include "launcher/plan/plan_rendezvous.hpp"
+#include "launcher/plan/torchrun_name.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+class PlanTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string made = (fs::temp_directory_path() / "ddprun_plan_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(made.data()), nullptr);
+    folder_ = made;
+    write("train.json", R"({"name": "small", "batch_size": 8, "data": {"dir": "data"}})");
+    write("train.py", "print()");
+    write("tool.sh", "#!/bin/sh\n", 0755);
+    write("plain", "no program", 0755);
+    machine_ = {[this] { return cpus_; }, [this] { return gpus_; },
+                [this](std::string_view name) -> std::optional<fs::path> {
+                  const auto it = on_path_.find(std::string(name));
+                  return it == on_path_.end() ? std::nullopt : std::optional<fs::path>(it->second);
+                },
+                [this](std::string_view name) -> std::optional<fs::path> {
+                  return trainer_ && name == "ddptrain" ? std::optional<fs::path>("/opt/ddptrain") : std::nullopt;
+                }};
+    machine_.topology = [](const std::vector<std::string>&) { return Topology{{{}, {.id = 1, .core = 1}}, {}}; };
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& text, mode_t mode = 0644) {
+    std::ofstream(folder_ / name) << text;
+    ::chmod((folder_ / name).c_str(), mode);
+  }
+
+  Plan plan(const Words& args, CalledAs called_as = CalledAs::kDdprun, const fs::path& called_from = {}) {
+    const Environment environment = [this](std::string_view name) -> std::optional<std::string> {
+      const auto it = environment_.find(std::string(name));
+      return it == environment_.end() ? std::nullopt : std::optional<std::string>(it->second);
+    };
+    Arguments arguments = parse_arguments(args, environment);
+    arguments.called_as = called_as;
+    arguments.called_from = called_from;
+    return make_plan(arguments, machine_, environment, folder_);
+  }
+
+  std::string error_of(const Words& args) {
+    try {
+      plan(args);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  static std::string source_of(const Plan& plan, const std::string& name) {
+    for (const ValueSource& source : plan.sources) {
+      if (source.name == name) return source.value + " from " + source.source;
+    }
+    return "not there";
+  }
+
+  fs::path folder_;
+  int cpus_ = 6;
+  int gpus_ = 0;
+  bool trainer_ = true;
+  std::map<std::string, std::string> on_path_{{"python3", "/usr/bin/python3"}, {"sh", "/bin/sh"}};
+  std::map<std::string, std::string> environment_;
+  Machine machine_;
+};
+
+TEST_F(PlanTest, AConfigStartsTheTrainer) {
+  const Plan p = plan({"train.json"});
+  const std::string run = (folder_ / "runs/small").string();
+  EXPECT_EQ(p.kind, Plan::Kind::kTrain);
+  EXPECT_EQ(p.command, (Words{"/opt/ddptrain", "--run-dir", run, "--resume", "auto", run + "/config.json"}));
+  EXPECT_EQ(plan({"--fresh", "train.json"}).command[4], "never");  // nor from copies on the nodes' own disks
+  EXPECT_EQ(p.nproc_per_node, 1);
+  EXPECT_EQ(p.max_restarts, 3);
+  EXPECT_TRUE(p.refill_by_progress);
+  EXPECT_EQ(p.master_port, 0);
+  EXPECT_EQ(p.run_id, "small");
+  EXPECT_EQ(p.device, "cpu");
+}
+
+TEST_F(PlanTest, OverridesComeAfterTheConfig) {
+  EXPECT_EQ(plan({"train.json", "epochs=7"}).config->epochs, 7);
+  EXPECT_EQ(error_of({"train.json", "--json"}),
+            "'--json' comes after train.json: options go before it, key.path=value after it");
+}
+
+TEST_F(PlanTest, AScriptGetsAnInterpreterAndTorchrunsDefaults) {
+  const Plan p = plan({"train.py", "--lr", "0.1"});
+  EXPECT_EQ(p.kind, Plan::Kind::kPython);
+  EXPECT_EQ(p.command, (Words{"/usr/bin/python3", "-u", "train.py", "--lr", "0.1"}));
+  EXPECT_EQ(p.max_restarts, 0);
+  EXPECT_FALSE(p.refill_by_progress);
+  EXPECT_EQ(p.master_port, 29500);
+  EXPECT_EQ(p.master_port_need, PortNeed::kIfFree);
+  EXPECT_EQ(p.run_id, "none");
+  EXPECT_TRUE(p.run_dir.empty());
+}
+
+TEST_F(PlanTest, ModulesAndPrograms) {
+  EXPECT_EQ(plan({"-m", "pkg.train", "-m"}).command, (Words{"/usr/bin/python3", "-u", "-m", "pkg.train", "-m"}));
+  EXPECT_EQ(plan({"./tool.sh", "a"}).command, (Words{(folder_ / "tool.sh").string(), "a"}));
+  EXPECT_EQ(plan({"--no-python", "sh", "-c", ":"}).command, (Words{"/bin/sh", "-c", ":"}));
+  EXPECT_EQ(plan({"--no-python", "./tool.sh", "train.json"}).kind, Plan::Kind::kProgram);
+  EXPECT_EQ(plan({"plain"}).kind, Plan::Kind::kPython);  // executable, but neither ELF nor "#!"
+}
+
+TEST_F(PlanTest, MissingProgramsAreOneLine) {
+  EXPECT_EQ(error_of({"other.py"}), "cannot read script other.py: No such file or directory");
+  EXPECT_EQ(error_of({"sh"}),
+            "cannot read script sh: No such file or directory. A program on PATH is started with --no-python");
+  EXPECT_EQ(error_of({"--no-python", "nothing"}), "program nothing is not on PATH; a file in this folder is ./nothing");
+  EXPECT_EQ(error_of({"--no-python", "./train.py"}), "program ./train.py is not executable; chmod +x ./train.py makes it so");
+  EXPECT_NE(error_of({"-m", "--no-python", "x"}).find("exclude each other"), std::string::npos);
+  EXPECT_NE(error_of({"--json"}).find("nothing to run"), std::string::npos);
+  trainer_ = false;
+  EXPECT_NE(error_of({"train.json"}).find("ddptrain was found neither beside ddprun nor on PATH"), std::string::npos);
+}
+
+TEST_F(PlanTest, AWordThatIsNearlyASubcommandIsAnswered) {
+  const std::string stands = "stands before everything else: ddprun ";
+  EXPECT_EQ(error_of({"valdate", "t.json"}),
+            "cannot read script valdate: No such file or directory. Did you mean the subcommand 'validate'? It " + stands +
+                "validate ...");
+  EXPECT_EQ(error_of({"--json", "validate", "t.json"}),
+            "cannot read script validate: No such file or directory. The subcommand " + stands + "validate ...");
+  EXPECT_EQ(error_of({"help"}), "cannot read script help: No such file or directory. Did you mean ddprun --help?");
+  EXPECT_EQ(error_of({"./valdate"}), "cannot read script ./valdate: No such file or directory");
+  EXPECT_EQ(error_of({"something"}), "cannot read script something: No such file or directory");
+}
+
+TEST_F(PlanTest, AConfigUnderAnotherNameIsNoScript) {
+  const std::string refusal =
+      " holds a JSON object, but only a name that ends in .json is taken as a config: rename it. "
+      "--run-path starts it as a Python script all the same";
+  write("T.JSON", "\xEF\xBB\xBF\n {\"a\": true, // why\n \"b\": {}}\n");
+  EXPECT_EQ(error_of({"T.JSON"}), "T.JSON" + refusal);
+  EXPECT_EQ(plan({"--run-path", "T.JSON"}).kind, Plan::Kind::kPython);
+  write("braces", "{1: 2}\n");
+  EXPECT_EQ(plan({"braces"}).kind, Plan::Kind::kPython);
+  write("list", "[1]\n");
+  EXPECT_EQ(plan({"list"}).kind, Plan::Kind::kPython);
+  write("object.py", "{}\n");
+  EXPECT_EQ(plan({"object.py"}).kind, Plan::Kind::kPython);
+}
+
+TEST_F(PlanTest, NumbersThatFitNothingAreRefusedByTheOptionsRange) {
+  const std::string many(20, '9');
+  EXPECT_EQ(error_of({"--nproc-per-node", many, "train.py"}),
+            "--nproc-per-node: expected a whole number from 1 to 4096, but got '" + many + "' (flag --nproc-per-node)");
+  EXPECT_EQ(error_of({"--max-restarts", "-" + many, "train.py"}),
+            "--max-restarts: expected a whole number from 0 to 1000000, but got '-" + many + "' (flag --max-restarts)");
+  EXPECT_EQ(error_of({"--shutdown-timeout", "1e400", "train.py"}),
+            "--shutdown-timeout: expected a number from 0 to 1e+06, but got '1e400' (flag --shutdown-timeout)");
+  EXPECT_NE(error_of({"--nproc-per-node", many + "x", "train.py"}).find("expected a number of workers, auto"),
+            std::string::npos);
+}
+
+TEST_F(PlanTest, TheInterpreterIsChosenInOrder) {
+  const fs::path venv = folder_ / "venv";
+  fs::create_directories(venv / "bin");
+  write("venv/bin/python", "#!/bin/sh\n", 0755);
+  environment_["VIRTUAL_ENV"] = venv;
+  EXPECT_EQ(plan({"train.py"}).command.front(), (venv / "bin/python").string());
+  environment_["PYTHON_EXEC"] = "/bin/sh";
+  EXPECT_EQ(plan({"train.py"}).command.front(), "/bin/sh");
+  environment_["PYTHON_EXEC"] = "/nowhere/python";
+  EXPECT_EQ(error_of({"train.py"}), "PYTHON_EXEC=/nowhere/python: No such file or directory");
+}
+
+TEST_F(PlanTest, WorkersAreCounted) {
+  EXPECT_EQ(plan({"--nproc-per-node", "cpu", "train.py"}).nproc_per_node, 6);
+  EXPECT_EQ(plan({"--nproc-per-node", "auto", "train.py"}).nproc_per_node, 6);
+  EXPECT_EQ(plan({"train.py"}).nproc_per_node, 1);
+  EXPECT_NE(error_of({"--nproc-per-node", "gpu", "train.py"}).find("no GPU can be seen"), std::string::npos);
+  gpus_ = 4;
+  EXPECT_EQ(plan({"--nproc-per-node", "gpu", "train.py"}).nproc_per_node, 4);
+  EXPECT_EQ(plan({"--nproc-per-node", "auto", "train.py"}).nproc_per_node, 4);
+  EXPECT_EQ(plan({"train.py"}).nproc_per_node, 1);
+  EXPECT_EQ(plan({"train.json"}).nproc_per_node, 4);
+  EXPECT_EQ(plan({"train.json", "device=cpu"}).nproc_per_node, 1);
+  EXPECT_EQ(error_of({"--nproc-per-node", "two", "train.py"}),
+            "--nproc-per-node: expected a number of workers, auto, cpu, gpu or xpu, but got 'two' (flag --nproc-per-node)");
+  EXPECT_NE(error_of({"--nproc-per-node", "0", "train.py"}).find("from 1 to"), std::string::npos);
+}
+
+TEST_F(PlanTest, TooManyWorkersAreRefusedWithBothCounts) {
+  gpus_ = 2;
+  const std::string gpus = error_of({"--nproc-per-node", "3", "train.json", "device=cuda"});
+  EXPECT_NE(gpus.find("3 workers"), std::string::npos) << gpus;
+  EXPECT_NE(gpus.find("and 2 can be seen"), std::string::npos) << gpus;
+  const std::string batch = error_of({"--nproc-per-node", "9", "train.json", "device=cpu"});
+  EXPECT_NE(batch.find("batch_size 8 is smaller than the number of workers, 9"), std::string::npos) << batch;
+}
+
+TEST_F(PlanTest, Restarts) {
+  EXPECT_FALSE(plan({"--max-restarts", "5", "train.json"}).refill_by_progress);
+  EXPECT_EQ(plan({"--max-restarts", "5", "train.json"}).max_restarts, 5);
+  EXPECT_TRUE(plan({"--max-restarts", "auto", "train.py"}).refill_by_progress);
+  EXPECT_EQ(plan({"--max-restarts", "auto", "train.py"}).max_restarts, 3);
+  EXPECT_NE(error_of({"--max-restarts", "-1", "train.py"}).find("from 0"), std::string::npos);
+}
+
+TEST_F(PlanTest, Stopping) {
+  EXPECT_EQ(plan({"--shutdown-timeout", "0.25", "train.py"}).shutdown_timeout.count(), 250);
+  EXPECT_EQ(plan({"train.py"}).shutdown_timeout.count(), 30000);
+  EXPECT_EQ(plan({"train.py"}).signals_to_handle, (std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT}));
+  EXPECT_EQ(plan({"--signals-to-handle", "SIGUSR1, TERM", "train.py"}).signals_to_handle, (std::vector<int>{SIGUSR1, SIGTERM}));
+  EXPECT_NE(error_of({"--signals-to-handle", "SIGKILL", "train.py"}).find("not 'SIGKILL'"), std::string::npos);
+}
+
+TEST_F(PlanTest, Resuming) {
+  EXPECT_EQ(plan({"--resume", "never", "train.json"}).resume, Plan::Resume::kNever);
+  const Plan p = plan({"--resume", "train.py", "train.json"});  // any path that exists; the worker checks what it is
+  EXPECT_EQ(p.resume_from, folder_ / "train.py");
+  EXPECT_EQ(p.command.at(4), (folder_ / "train.py").string());
+  EXPECT_NE(error_of({"--resume", "nowhere", "train.json"}).find("a checkpoint that exists"), std::string::npos);
+  EXPECT_EQ(plan({"--nnodes", "2", "--resume", "nowhere", "train.json"}).resume_from, folder_ / "nowhere");  // another node's
+  EXPECT_NE(error_of({"--fresh", "--run-dir", ".", "--resume", "train.py", "train.json"}).find("inside it"), std::string::npos);
+  EXPECT_NE(error_of({"--fresh", "train.py"}).find("goes with a train.json"), std::string::npos);
+}
+
+// A script's agents meet at MASTER_PORT and leave it to rank 0; a train.json's workers need no port that is known before.
+TEST_F(PlanTest, WhereNodesMeet) {
+  const Plan script = plan({"--nnodes", "2", "--master-addr", "10.0.0.1", "train.py"});
+  EXPECT_EQ(script.rendezvous.host, "10.0.0.1");
+  EXPECT_EQ(script.rendezvous.port, 29500);
+  EXPECT_EQ(script.master_port, 29500);
+  const Plan train = plan({"--nnodes", "2", "--master-addr", "10.0.0.1", "train.json"});
+  EXPECT_EQ(train.rendezvous.port, 29400);
+  EXPECT_EQ(train.master_port, 0);
+  EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "--master-port", "7", "train.json"}).rendezvous.port, 7);
+  EXPECT_EQ(plan({"--nnodes", "2", "train.py"}).rendezvous.host, "");  // this machine, or the one that is dialled by default
+}
+
+TEST_F(PlanTest, RunDirectoryIsAbsolute) {
+  EXPECT_EQ(plan({"--run-dir", "a/../b/", "train.json"}).run_dir, folder_ / "b");
+  EXPECT_EQ(plan({"--run-dir", "/x/y", "train.py"}).run_dir, "/x/y");
+}
+
+TEST_F(PlanTest, CountsOfNodes) {
+  EXPECT_FALSE(plan({"--nnodes", "1:1", "train.py"}).rendezvous.many());
+  EXPECT_TRUE(plan({"--nnodes", "2", "train.py"}).rendezvous.many());
+  EXPECT_TRUE(plan({"--nnodes", "1:4", "train.py"}).rendezvous.many());
+  EXPECT_NE(error_of({"--nnodes", "2:1", "train.py"}).find("MIN <= MAX"), std::string::npos);
+  EXPECT_NE(error_of({"--nnodes", "x", "train.py"}).find("N or MIN:MAX"), std::string::npos);
+  EXPECT_NE(error_of({"--node-rank", "1", "train.py"}).find("expected 0"), std::string::npos);
+}
+
+TEST_F(PlanTest, AddressesAreTorchruns) {
+  EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port, 1234);
+  EXPECT_EQ(plan({"--master-port", "1234", "train.py"}).master_port_need, PortNeed::kExactly);
+  EXPECT_EQ(plan({"--nnodes", "2", "--master-addr", "a", "train.py"}).master_port_need, PortNeed::kExactly);  // others go there
+  const Plan endpoint = plan({"--master-port", "1234", "--rdzv-endpoint", "host:77", "train.py"});
+  EXPECT_EQ(endpoint.master_port, 77);  // the endpoint beats --master-port under static
+  EXPECT_EQ(endpoint.master_addr, "host");
+  const Plan c10d = plan({"--rdzv-backend", "c10d", "--rdzv-endpoint", "host:77", "--rdzv-id", "job", "train.py"});
+  EXPECT_EQ(c10d.master_port, 0);
+  EXPECT_EQ(c10d.run_id, "job");
+  const Plan standalone = plan({"--standalone", "--rdzv-id", "job", "--rdzv-endpoint", "host:77", "train.py"});
+  EXPECT_EQ(standalone.master_port, 0);
+  EXPECT_EQ(standalone.master_addr, "127.0.0.1");
+  EXPECT_NE(standalone.run_id, "job");
+  EXPECT_EQ(plan({"--rdzv-endpoint", "[::1]:9", "train.py"}).master_addr, "::1");
+  EXPECT_NE(error_of({"--rdzv-endpoint", "host:port", "train.py"}).find("HOST[:PORT]"), std::string::npos);
+  EXPECT_NE(error_of({"--rdzv-backend", "etcd", "train.py"}).find("static or c10d"), std::string::npos);
+}
+
+TEST_F(PlanTest, TheDynamicBackendTakesNeitherMasterAddressNorPort) {
+  const Plan p =
+      plan({"--rdzv-backend", "c10d", "--master-addr", "host", "--master-port", "1234", "--node-rank", "3", "train.py"});
+  EXPECT_EQ(p.master_addr, "127.0.0.1");
+  EXPECT_EQ(p.master_port, 0);
+  EXPECT_EQ(p.notes.size(), 2u);
+  EXPECT_EQ(plan({"--standalone", "--local-addr", "10.0.0.1", "train.py"}).master_addr, "10.0.0.1");
+  EXPECT_EQ(plan({"--local-addr", "10.0.0.1", "train.py"}).master_addr, "127.0.0.1");
+  EXPECT_EQ(plan({"--master-addr", "[::1]", "train.py"}).master_addr, "::1");
+  EXPECT_EQ(plan({"--standalone", "--nnodes", "1:4", "train.py"}).nproc_per_node, 1);
+  EXPECT_NE(error_of({"--standalone", "--nnodes", "2", "train.py"}).find("leave one of them out"), std::string::npos);
+  EXPECT_NE(error_of({"--rdzv-backend", "etcd-v2", "train.py"}).find("write --rdzv-backend c10d"), std::string::npos);
+  EXPECT_NE(error_of({"--nnodes", "0", "train.py"}).find("1 <= MIN <= MAX"), std::string::npos);
+}
+
+class RendezvousTest : public testing::Test {
+ protected:
+  static RendezvousChoice choice(const Words& args) {
+    Words with_program = args;
+    with_program.emplace_back("x");
+    const Environment environment = [](std::string_view) { return std::nullopt; };
+    return resolve_rendezvous(parse_arguments(with_program, environment).settings);
+  }
+  static RendezvousPlan plan(const Words& args) { return choice(args).plan; }
+  static std::string error_of(const Words& args) {
+    try {
+      plan(args);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+TEST_F(RendezvousTest, Nodes) {
+  EXPECT_EQ(plan({}).max_nodes, 1);
+  EXPECT_EQ(plan({"--nnodes", "2:8"}).min_nodes, 2);
+  EXPECT_EQ(plan({"--nnodes", "2:8"}).max_nodes, 8);
+  EXPECT_FALSE(plan({"--nnodes", "2"}).node_rank);
+  EXPECT_EQ(plan({"--nnodes", "2", "--node-rank", "1"}).node_rank, 1);
+  EXPECT_NE(error_of({"--nnodes", "2", "--node-rank", "2"}).find("from 0 to 1"), std::string::npos);
+  EXPECT_FALSE(plan({"--rdzv-backend", "c10d", "--nnodes", "2", "--node-rank", "7"}).node_rank);
+}
+
+TEST_F(RendezvousTest, Endpoints) {
+  const auto place = [](const Words& args) { return plan(args).host + " " + std::to_string(plan(args).port); };
+  EXPECT_EQ(place({"--rdzv-endpoint", "h:7"}), "h 7");
+  EXPECT_EQ(place({"--rdzv-endpoint", "h"}), "h 29500");
+  EXPECT_EQ(place({"--rdzv-backend=c10d", "--rdzv-endpoint", "h"}), "h 29400");
+  EXPECT_EQ(place({"--rdzv-backend=c10d", "--rdzv-endpoint", "[fe80::1]:9"}), "fe80::1 9");
+  EXPECT_EQ(place({"--rdzv-backend=c10d", "--rdzv-endpoint", "fe80::1"}), "fe80::1 29400");
+  EXPECT_EQ(place({"--standalone", "--rdzv-endpoint", "h:nothing"}), " 0");
+  EXPECT_EQ(plan({"--local-addr", "me"}).local_addr, "me");
+}
+
+TEST_F(RendezvousTest, Timeouts) {
+  using std::chrono::milliseconds;
+  const RendezvousPlan unset = plan({});
+  EXPECT_EQ(unset.join_timeout, milliseconds(600'000));
+  EXPECT_EQ(unset.last_call_timeout, milliseconds(2'000));  // torchrun waits 30 s
+  const RendezvousPlan set = plan({"--rdzv-backend=c10d", "--rdzv-conf",
+                                   "join_timeout=5,last_call_timeout=0.5,close_timeout=1,heartbeat_timeout=2,"
+                                   "keep_alive_interval=3,keep_alive_max_attempt=4,read_timeout=6,is_host=True,timeout=9"});
+  EXPECT_EQ(set.join_timeout, milliseconds(5'000));
+  EXPECT_EQ(set.last_call_timeout, milliseconds(500));
+  EXPECT_EQ(set.close_timeout, milliseconds(1'000));
+  EXPECT_EQ(set.heartbeat_timeout, milliseconds(2'000));
+  EXPECT_EQ(set.keep_alive_interval, milliseconds(3'000));
+  EXPECT_EQ(set.keep_alive_max_attempt, 4);
+  EXPECT_EQ(set.read_timeout, milliseconds(6'000));
+  EXPECT_EQ(set.is_host, true);
+  EXPECT_EQ(plan({"--rdzv-conf", "timeout=9"}).join_timeout, milliseconds(9'000));
+  EXPECT_EQ(error_of({"--rdzv-conf", "join_timeout=soon"}),
+            "--rdzv-conf: join_timeout has to be a number of seconds above 0, but is 'soon' (flag --rdzv-conf)");
+  for (const char* bad : {"join_timeout=0", "keep_alive_max_attempt=1.5", "is_host=maybe", "timeout=-1"}) {
+    EXPECT_NE(error_of({"--rdzv-conf", bad}).find("has to be"), std::string::npos) << bad;
+  }
+  EXPECT_EQ(choice({"--rdzv-conf", "store_type=tcp,rank=0"}).notes.size(), 2u);
+  EXPECT_TRUE(choice({"--rdzv-conf", "store_type=tcp,rank=0"}).warnings.empty());
+}
+
+TEST(RdzvConf, TorchrunsRules) {
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(parse_rdzv_conf({"'join_timeout=5, timeout = 6'", "x"}), (Pairs{{"join_timeout", "5"}, {"timeout", "6"}}));
+  EXPECT_EQ(parse_rdzv_conf({"a=b=c", "x"}), (Pairs{{"a", "b=c"}}));
+  EXPECT_EQ(parse_rdzv_conf({"", "x"}), Pairs{});
+  for (const char* bad : {"a=1,", "a=1,,b=2", "=1", "a=", "a"}) EXPECT_THROW(parse_rdzv_conf({bad, "x"}), UsageError) << bad;
+}
+
+TEST_F(PlanTest, WithoutEffectIsSaid) {
+  EXPECT_EQ(plan({"--start-method", "fork", "train.py"}).notes.size(), 1u);
+  EXPECT_EQ(plan({"--rdzv-conf", "join_timeot=3", "train.py"}).warnings.at(0),
+            "--rdzv-conf: unknown key 'join_timeot' has no effect. Did you mean 'join_timeout'?");
+}
+
+TEST_F(PlanTest, RunPathIsAScriptBeforeAllElse) {
+  EXPECT_EQ(plan({"--run-path", "--no-python", "-m", "train.py", "a"}).command,
+            (Words{"/usr/bin/python3", "-u", "train.py", "a"}));
+  EXPECT_EQ(plan({"--run-path", "train.json"}).kind, Plan::Kind::kPython);
+  EXPECT_EQ(plan({"--run-path", "./tool.sh"}).kind, Plan::Kind::kPython);
+}
+
+TEST_F(PlanTest, TheNameTorchrunMeansPythonUnlessItIsAConfig) {
+  EXPECT_EQ(plan({"./tool.sh"}, CalledAs::kTorchrun).kind, Plan::Kind::kPython);
+  EXPECT_EQ(plan({"--no-python", "./tool.sh"}, CalledAs::kTorchrun).kind, Plan::Kind::kProgram);
+  EXPECT_EQ(plan({"train.json"}, CalledAs::kTorchrun).kind, Plan::Kind::kTrain);
+  EXPECT_TRUE(plan({"train.py"}, CalledAs::kTorchrun).as_torchrun);
+  EXPECT_FALSE(plan({"train.py"}).as_torchrun);
+  EXPECT_EQ(name_called_by("/usr/local/bin/torchrun"), CalledAs::kTorchrun);
+  EXPECT_EQ(name_called_by("torchrun"), CalledAs::kTorchrun);
+  EXPECT_EQ(name_called_by("torchrun/ddprun"), CalledAs::kDdprun);
+  EXPECT_EQ(torchruns_exit_code(0), 0);
+  EXPECT_EQ(torchruns_exit_code(139), 1);
+}
+
+TEST_F(PlanTest, ATorchrunLinkInAnEnvironmentTakesItsPython) {
+  fs::create_directories(folder_ / "env/bin");
+  write("env/bin/python", "#!/bin/sh\n", 0755);
+  const std::string python = (folder_ / "env/bin/python").string();
+  environment_["VIRTUAL_ENV"] = "/nowhere";
+  const auto by_path = [this] { return plan({"train.py"}, CalledAs::kTorchrun, folder_ / "env/bin").command.front(); };
+  EXPECT_EQ(by_path(), "/usr/bin/python3");  // a folder with a python is no environment
+  write("env/pyvenv.cfg", "");
+  EXPECT_EQ(by_path(), python);
+  EXPECT_EQ(plan({"train.py"}, CalledAs::kDdprun, folder_ / "env/bin").command.front(), "/usr/bin/python3");
+  on_path_["torchrun"] = (folder_ / "env/bin/torchrun").string();
+  EXPECT_EQ(plan({"train.py"}, CalledAs::kTorchrun).command.front(), python);
+  environment_["PYTHON_EXEC"] = "/bin/sh";
+  EXPECT_EQ(by_path(), "/bin/sh");
+}
+
+TEST_F(PlanTest, TheThreadsBannerIsTorchrunsAlone) {
+  const Environment nothing = [](std::string_view) { return std::nullopt; };
+  const Environment set = [](std::string_view name) {
+    return name == "OMP_NUM_THREADS" ? std::optional<std::string>("4") : std::nullopt;
+  };
+  const Environment quiet = [](std::string_view name) {
+    return name == "LOGLEVEL" ? std::optional<std::string>("ERROR") : std::nullopt;
+  };
+  const Plan two = plan({"--nproc-per-node", "2", "train.py"}, CalledAs::kTorchrun);
+  const std::string banner = threads_banner(two, nothing);
+  EXPECT_NE(banner.find("] Setting OMP_NUM_THREADS environment variable for each process to be 1"), std::string::npos)
+      << banner;
+  EXPECT_EQ(banner.front(), 'W');
+  EXPECT_EQ(std::count(banner.begin(), banner.end(), '\n'), 4);
+  EXPECT_EQ(threads_banner(two, set), "");
+  EXPECT_EQ(threads_banner(two, quiet), "");
+  EXPECT_EQ(threads_banner(plan({"train.py"}, CalledAs::kTorchrun), nothing), "");
+  EXPECT_EQ(threads_banner(plan({"--nproc-per-node", "2", "train.py"}), nothing), "");
+}
+
+TEST_F(PlanTest, Placement) {
+  EXPECT_EQ(plan({"train.py"}).numa, Numa::kNone);
+  EXPECT_FALSE(plan({"train.py"}).virtual_local_rank);
+  EXPECT_EQ(plan({"--numa-binding", "core-complex", "train.py"}).numa, Numa::kCoreComplex);
+  EXPECT_EQ(plan({"--numa-binding=socket", "train.json"}).numa, Numa::kSocket);
+  EXPECT_TRUE(plan({"--virtual_local_rank", "train.py"}).virtual_local_rank);
+  EXPECT_EQ(plan({"--numa-binding=node", "train.py"}).places.at(0).cpus, (std::vector<int>{0, 1}));
+  EXPECT_NE(error_of({"--nproc-per-node", "xpu", "train.py"}).find("no Intel GPU"), std::string::npos);
+  machine_.xpus = [] { return 3; };
+  EXPECT_EQ(plan({"--nproc-per-node", "xpu", "train.py"}).nproc_per_node, 3);
+  EXPECT_EQ(plan({"--nproc-per-node", "auto", "train.py"}).nproc_per_node, 3);
+}
+
+TEST_F(PlanTest, TheNamelessRunDirectoryIsRefused) {
+  EXPECT_EQ(error_of({"--run-dir", "", "train.json"}), "--run-dir: expected the name of a folder, but got '' (flag --run-dir)");
+  EXPECT_NE(error_of({"--run-dir=", "train.py"}).find("the name of a folder"), std::string::npos);
+  EXPECT_NE(error_of({"--resume=", "train.json"}).find("auto, never or"), std::string::npos);
+}
+
+TEST_F(PlanTest, EveryValueHasASource) {
+  environment_ = {{"DDPRUN_MAX_RESTARTS", "2"}, {"PET_ROLE", "trainer"}};
+  const Plan p = plan({"--nproc-per-node", "2", "train.json"});
+  EXPECT_EQ(source_of(p, "nproc_per_node"), "2 from flag --nproc-per-node");
+  EXPECT_EQ(source_of(p, "max_restarts"), "2 from environment DDPRUN_MAX_RESTARTS");
+  EXPECT_EQ(source_of(p, "role"), "trainer from environment PET_ROLE");
+  EXPECT_EQ(source_of(p, "shutdown_timeout"), "30 s from default");
+  EXPECT_EQ(source_of(p, "master_port"), "a free one from default");
+}
+
+TEST_F(PlanTest, SeveralWorkersKeepTheirStateUnlessToldOtherwise) {
+  const Plan two = plan({"--nproc-per-node", "2", "train.json"});
+  EXPECT_EQ(source_of(two, "recovery"), "live from default");
+  EXPECT_GT(two.regroup_limit.count(), 0);
+  for (const Plan& p : {plan({"--nproc-per-node", "2", "--recovery", "checkpoint", "train.json"}),
+                        plan({"--nproc-per-node", "1", "train.json"})}) {
+    EXPECT_EQ(source_of(p, "recovery").substr(0, 15), "checkpoint from");
+    EXPECT_EQ(p.regroup_limit.count(), 0);
+  }
+  const Plan nodes = plan({"--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "h", "train.json"});
+  EXPECT_EQ(source_of(nodes, "recovery"), "checkpoint from default");
+  EXPECT_EQ(nodes.regroup_limit.count(), 0);
+  EXPECT_GT(plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "train.json"}).regroup_limit.count(), 0);
+}
+
+TEST_F(PlanTest, StandbysAreForJobsInWhichTheyCanTakeOver) {
+  const Plan p = plan({"--nproc-per-node", "2", "--standby", "1", "train.json"});
+  EXPECT_EQ(p.standbys, 1);
+  EXPECT_EQ(source_of(p, "standby"), "1 from flag --standby");
+  EXPECT_NE(dry_run_text(p, {}).find("start 2 workers, and beside them 1 standby"), std::string::npos);
+  EXPECT_EQ(plan({"--nproc-per-node", "2", "train.json"}).standbys, 0);
+  EXPECT_EQ(plan({"--standby", "0", "train.py"}).standbys, 0);
+  const std::vector<std::pair<Words, std::string>> refused{
+      {{"--nproc-per-node", "2", "train.py"}, "goes with a train.json"},
+      {{"--nproc-per-node", "1", "train.json"}, "needs two workers or more"},
+      {{"--nproc-per-node", "2", "--recovery", "checkpoint", "train.json"}, "needs --recovery live"},
+      {{"--nproc-per-node", "2", "--max-restarts", "0", "train.json"}, "with --max-restarts 0 a lost worker is not replaced"},
+      {{"--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "h", "train.json"}, "goes with one machine"},
+      {{"--nproc-per-node", "2", "--virtual-local-rank", "train.json"}, "does not go with --virtual-local-rank"},
+      {{"--nproc-per-node", "2", "--numa-binding", "node", "train.json"}, "does not go with --numa-binding"},
+  };
+  for (auto [words, why] : refused) {
+    words.insert(words.begin(), {"--standby", "1"});
+    const std::string error = error_of(words);
+    EXPECT_TRUE(error.starts_with("--standby (flag --standby) ")) << error;
+    EXPECT_NE(error.find(why), std::string::npos) << error;
+  }
+}
+
+TEST_F(PlanTest, DryRunTellsAllOfIt) {
+  const Plan p = plan({"--nproc-per-node", "2", "train.py", "a b"});
+  const std::string text = dry_run_text(p, environment_of_rank_0(p, {"HOME=/h", "RANK=9"}));
+  for (const char* part : {"start 2 workers", "/usr/bin/python3 -u train.py 'a b'", "  RANK=0\n", "  WORLD_SIZE=2\n",
+                           "  MASTER_PORT=29500\n", "(flag --nproc-per-node)"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+  EXPECT_EQ(text.find("HOME"), std::string::npos);
+}
+
+TEST_F(PlanTest, OutputOfAScript) {
+  const OutputPlan nothing = plan({"train.py"}).output;
+  EXPECT_FALSE(nothing.redirects.any() || nothing.tee.any() || nothing.local_ranks_filter || nothing.no_files);
+  EXPECT_EQ(nothing.prefix_template, "[${role_name}${local_rank}]:");
+
+  const Plan p =
+      plan({"--nproc-per-node=2", "-r", "0:1,1:2", "-t3", "--local-ranks-filter", "0, 1", "--duplicate-stdout-filters=a,,b,c",
+            "--duplicate-stderr-filters", "x", "--log-line-prefix-template", "${rank}>", "--log-dir=/dev/null", "train.py"});
+  EXPECT_EQ(p.output.redirects.of(0), Streams::kOut);
+  EXPECT_EQ(p.output.redirects.of(1), Streams::kErr);
+  EXPECT_EQ(p.output.redirects.of(2), Streams::kNone);
+  EXPECT_EQ(p.output.tee.of(7), Streams::kBoth);
+  EXPECT_EQ(p.output.local_ranks_filter, (std::set<int>{0, 1}));
+  EXPECT_EQ(p.output.stdout_filters, (Words{"a,b", "c"}));
+  EXPECT_EQ(p.output.stderr_filters, (Words{"x"}));
+  EXPECT_EQ(p.output.prefix_template, "${rank}>");
+  EXPECT_TRUE(p.output.no_files);
+  EXPECT_TRUE(p.log_dir.empty());
+  EXPECT_EQ(source_of(p, "tee"), "3 from flag --tee");
+  EXPECT_TRUE(p.notes.empty());
+  EXPECT_EQ(plan({"--tee=1:1", "train.py"}).notes.at(0), "--tee names local rank 1, but there is one worker");
+  EXPECT_EQ(plan({"--tee=3", "train.json"}).notes.at(0), "--tee has no effect with a train.json");
+  EXPECT_NE(error_of({"--local-ranks-filter", "0,", "train.py"}).find("local ranks such as"), std::string::npos);
+}
+
+TEST(Streams, AreANumberOrAMap) {
+  EXPECT_EQ(parse_streams("tee", {"2", "x"}).everyone, Streams::kErr);
+  const StreamsByRank map = parse_streams("tee", {"0:3,1:0,12:1", "x"});
+  EXPECT_EQ(map.everyone, Streams::kNone);
+  EXPECT_EQ(map.by_local_rank, (std::map<int, Streams>{{0, Streams::kBoth}, {1, Streams::kNone}, {12, Streams::kOut}}));
+  EXPECT_EQ(parse_streams("tee", {"0:1,0:2", "x"}).of(0), Streams::kErr);  // the last one wins
+  for (const char* bad :
+       {"", "4", "11", "0:1,", ",0:1", "0:4", "0:", ":1", "-1:1", "0:1;1:2", "0 :1", "a:1", "0:11", "3,0:1"}) {
+    EXPECT_THROW(parse_streams("tee", {bad, "x"}), UsageError) << bad;
+  }
+}
+
+TEST(Filters, ADoubleCommaIsAComma) {
+  EXPECT_EQ(parse_filters("apple,orange"), (Words{"apple", "orange"}));
+  EXPECT_EQ(parse_filters("a,,b"), (Words{"a,b"}));
+  EXPECT_EQ(parse_filters("a,,,b"), (Words{"a,", "b"}));
+  EXPECT_EQ(parse_filters("a,"), (Words{"a", ""}));
+}
+
+TEST(Shell, QuotesWhatNeedsIt) {
+  EXPECT_EQ(shell_quoted("a/b-c=1"), "a/b-c=1");
+  EXPECT_EQ(shell_quoted(""), "''");
+  EXPECT_EQ(shell_quoted("it's $x"), "'it'\\''s $x'");
+}
+
+}  // namespace
+}  // namespace ddprun

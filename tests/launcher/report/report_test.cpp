@@ -1,0 +1,313 @@
+// report.json continues over rounds and invocations, and says what happened in words.
+#include "launcher/report/report.hpp"
+#include "launcher/report/report_html.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/base/error.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kReportSecond = 1'000'000'000;
+
+class ReportTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "ddprun_report_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    file_ = folder_ / "report.json";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Report open() { return Report(file_, {"small", "/runs/small", {"ddptrain", "config.json"}, 3, true, false}); }
+
+  Json on_disk() const {
+    std::ifstream in(file_);
+    return Json::parse(in);
+  }
+
+  // Two workers from `begin` on (seconds); they run one second later.
+  static void start_round(Report& report, int round, int restarts, std::int64_t begin) {
+    report.on(RoundStarted{round, restarts, 2, begin * kReportSecond});
+    for (int rank = 0; rank < 2; ++rank) report.on(WorkerStarted{rank, rank, 100 * (round + 1) + rank, begin * kReportSecond});
+    report.on(WorkerSpoke{0, channel::PhaseChange{channel::Phase::kStarting, 0, 0}, begin * kReportSecond});
+    report.on(WorkerSpoke{0, channel::PhaseChange{channel::Phase::kRunning, 0, 0}, (begin + 1) * kReportSecond});
+  }
+
+  static Failure killed(int rank, std::int64_t pid, std::int64_t second) {
+    Failure failure;
+    failure.cause = Cause::kSignal;
+    failure.rank = rank;
+    failure.pid = pid;
+    failure.status = ExitStatus{0, SIGKILL, false};
+    failure.stderr_tail = {"last words", std::string("not UTF-8: \xff")};
+    failure.step = 41;
+    failure.time_ns = second * kReportSecond;
+    return failure;
+  }
+
+  fs::path folder_, file_;
+};
+
+TEST_F(ReportTest, AnUnfinishedRunHasNoExit) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  EXPECT_TRUE(on_disk()["exit"].is_null());
+  EXPECT_EQ(on_disk()["rounds"].size(), 1u);
+}
+
+TEST_F(ReportTest, OneThatWillBeRemovedIsNotWrittenAtAGoodEnd) {
+  const auto exit_after = [&](int rounds, int exit_code) {
+    fs::remove(file_);
+    Report report(file_, {"small", "", {"true"}, 3, false, false, ReportFacts::Kept::kUnlessAllGoesWell});
+    report.on(RunStarted{10 * kReportSecond, 2});
+    for (int round = 0; round < rounds; ++round) start_round(report, round, round, 10 + 10 * round);
+    report.on(RunEnded{exit_code, "why", rounds - 1, 40 * kReportSecond});
+    return on_disk()["exit"];
+  };
+  EXPECT_TRUE(exit_after(1, 0).is_null());
+  EXPECT_EQ(exit_after(1, 7)["code"], 7);
+  EXPECT_EQ(exit_after(2, 0)["code"], 0);
+}
+
+TEST_F(ReportTest, ARestartIsTwoRoundsWithCauseAndDecision) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(WorkerEnded{1, 101, ExitStatus{0, SIGKILL, false}, false, 20 * kReportSecond});
+  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 21 * kReportSecond});
+  EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["signal_name"], "SIGKILL");
+  start_round(report, 1, 1, 21);
+  report.on(WorkerSpoke{0, channel::EvalResult{.step = 60, .epoch = 2, .loss = 0.25, .accuracy = 0.9, .samples = 200},
+                        30 * kReportSecond});
+  report.on(WorkerSpoke{0, channel::CheckpointPublished{.step = 60, .path = "/c", .pause_s = 0.5, .save_s = 1, .bytes = 7},
+                        30 * kReportSecond});
+  report.on(WorkerSpoke{0, channel::Progress{.step = 60, .steps_total = 60}, 30 * kReportSecond});
+  report.on(RunEnded{0, "done", 1, 32 * kReportSecond});
+
+  const Json document = on_disk();
+  EXPECT_EQ(document["rounds"].size(), 2u);
+  EXPECT_EQ(document["rounds"][0]["decision"], "restart");
+  EXPECT_EQ(document["rounds"][0]["workers"][1]["signal"], SIGKILL);
+  EXPECT_EQ(document["rounds"][1]["restart_count"], 1);
+  EXPECT_EQ(document["restarts"], (Json{{"used", 1}, {"budget", 3}, {"refilled_by_progress", true}}));
+  EXPECT_EQ(document["last_step"], 60);
+  EXPECT_EQ(document["evaluation"]["accuracy"], 0.9);
+  EXPECT_EQ(document["checkpoints"]["published"], 1);
+  EXPECT_EQ(document["exit"], (Json{{"code", 0}, {"why", "done"}}));
+  // Started at 10, ran from 11 to the failure at 20, again from 22 to 32.
+  EXPECT_DOUBLE_EQ(document["time"]["start_s"], 1);
+  EXPECT_DOUBLE_EQ(document["time"]["training_s"], 9 + 10);
+  EXPECT_DOUBLE_EQ(document["time"]["restart_s"], 2);
+}
+
+TEST_F(ReportTest, TheNextInvocationGoesOn) {
+  {
+    Report first = open();
+    first.on(RunStarted{10 * kReportSecond, 2});
+    start_round(first, 0, 0, 10);
+    first.on(RoundFailed{0, killed(0, 100, 20), {}, RoundFailed::Decision::kGiveUp, "budget of 0 spent", 20 * kReportSecond});
+    first.on(RunEnded{137, "rank 0 failed", 0, 21 * kReportSecond});
+  }
+  Report second = open();
+  EXPECT_EQ(second.warning(), "");
+  second.on(RunStarted{50 * kReportSecond, 2});
+  start_round(second, 1, 0, 50);
+  EXPECT_TRUE(on_disk()["exit"].is_null());
+  second.on(RunEnded{0, "done", 0, 60 * kReportSecond});
+  const Json document = on_disk();
+  ASSERT_EQ(document["invocations"].size(), 2u);
+  EXPECT_EQ(document["invocations"][0]["exit"]["code"], 137);
+  EXPECT_EQ(document["invocations"][1]["exit"]["code"], 0);
+  ASSERT_EQ(document["rounds"].size(), 2u);
+  EXPECT_EQ(document["rounds"][0]["invocation"], 0);
+  EXPECT_EQ(document["rounds"][1]["invocation"], 1);
+}
+
+TEST_F(ReportTest, AnAgentThatEndedWithoutAWordIsReportedByTheNext) {
+  {
+    Report killed = open();
+    killed.on(RunStarted{10 * kReportSecond, 2});
+    start_round(killed, 0, 0, 10);
+  }
+  Report next = open();
+  EXPECT_NE(next.warning().find("unfinished report"), std::string::npos);
+  next.on(RunStarted{20 * kReportSecond, 2});
+  next.on(RunEnded{0, "done", 0, 21 * kReportSecond});
+  EXPECT_TRUE(on_disk()["invocations"][0]["exit"]["code"].is_null());
+  EXPECT_NE(on_disk()["invocations"][0]["exit"]["why"].get<std::string>().find("killed"), std::string::npos);
+}
+
+TEST_F(ReportTest, ADamagedReportIsKeptAside) {
+  std::ofstream(file_) << "{ half";
+  const Report report = open();
+  EXPECT_EQ(report.warning(), "report.json was damaged; it is kept as report.json.bad-1");
+  EXPECT_TRUE(fs::exists(folder_ / "report.json.bad-1"));
+}
+
+TEST_F(ReportTest, PeopleReadTheFirstCauseAndTheEnd) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kReportSecond});
+  report.on(RunEnded{137, "rank 1 failed: signal 9 (SIGKILL)", 3, 21 * kReportSecond});
+  const std::string text = render_report(report.text(), "report.json");
+  for (const char* part :
+       {"small  /runs/small", "exit code 137: rank 1 failed", "first cause  rank 1 (pid 101): signal 9 (SIGKILL) at step 41",
+        "| last words", "decision     give up: budget of 3 spent", "3 used, budget 3"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
+TEST_F(ReportTest, WhoLeftEarlyAndWhatPythonSaidAreKept) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(WorkerEnded{0, 100, {}, false, 15 * kReportSecond});
+  Failure failure = killed(1, 101, 20);
+  failure.call_stack = "Traceback:\n  a call\n";
+  failure.error_file = "/logs/error.json";
+  report.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kReportSecond});
+  report.on(RunEnded{137, "x", 3, 21 * kReportSecond});
+  const Json round = on_disk()["rounds"][0];
+  EXPECT_EQ(round["left_early"], Json{0});
+  EXPECT_EQ(round["first_cause"]["call_stack"], "Traceback:\n  a call\n");
+  EXPECT_EQ(round["first_cause"]["error_file"], "/logs/error.json");
+  const std::string text = render_report(report.text(), "report.json");
+  for (const char* part : {"| Traceback:\n", "|   a call\n", "error file: /logs/error.json\n",
+                           "left early   rank 0: exit code 0 while others went on\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+  EXPECT_EQ(text.find("last words"), std::string::npos);
+}
+
+// Round 0 runs steps 0 to 41 in ten seconds, saves for two and evaluates for one; round 1 goes on at step 31.
+TEST_F(ReportTest, TimeAndStepsAreAccountedFor) {
+  using channel::Phase;
+  Report report = open();
+  report.on(RunStarted{8 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  const auto says = [&](Phase phase, std::int64_t step, std::int64_t second) {
+    report.on(WorkerSpoke{0, channel::PhaseChange{phase, step, 0}, second * kReportSecond});
+  };
+  says(Phase::kSaving, 31, 18);
+  report.on(WorkerSpoke{1, channel::PhaseChange{Phase::kRunning, 31, 0}, 19 * kReportSecond});  // only waits for rank 0
+  says(Phase::kEvaluating, 31, 20);
+  says(Phase::kRunning, 31, 21);
+  report.on(WorkerSpoke{0, channel::Progress{.step = 40, .steps_total = 60}, 23 * kReportSecond});
+  report.on(RoundFailed{0, killed(1, 101, 24), {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 25 * kReportSecond});
+  report.on(RoundStarted{1, 1, 2, 25 * kReportSecond});
+  report.on(WorkerStarted{0, 0, 200, 25 * kReportSecond});
+  says(Phase::kRunning, 31, 26);
+  report.on(RunEnded{0, "done", 1, 30 * kReportSecond});
+
+  const Json document = on_disk();
+  EXPECT_DOUBLE_EQ(document["time"]["waiting_s"], 2);
+  EXPECT_DOUBLE_EQ(document["time"]["start_s"], 1);
+  EXPECT_DOUBLE_EQ(document["time"]["checkpoint_s"], 2);
+  EXPECT_DOUBLE_EQ(document["time"]["evaluation_s"], 1);
+  EXPECT_DOUBLE_EQ(document["time"]["training_s"], 7 + 3 + 4);
+  EXPECT_DOUBLE_EQ(document["time"]["restart_s"], 2);
+  EXPECT_EQ(document["rounds"][0]["reached_step"], 41);
+  EXPECT_EQ(document["rounds"][0]["steps_lost"], 10);
+  EXPECT_EQ(document["steps_lost"], 10);
+  EXPECT_DOUBLE_EQ(document["time"]["lost_s"], 10.0 * 10 / 41);
+  const std::string text = render_report(report.text(), "report.json");
+  for (const char* part : {"failures     signal (1); first rank 1 (1)\n", "steps lost   10, 2.4 s of training",
+                           "goodput      57.1 % of 22 s", "14 s training, 1.0 s evaluating, 2.0 s checkpoints, 1.0 s starting",
+                           "time line    [=", "lost         10 steps, done again"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
+TEST_F(ReportTest, AStandbyThatTakesOverIsNamed) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  report.on(StandbyEnded{301, ExitStatus{.signal = 9}, "", 1, 15 * kReportSecond});
+  report.on(StandbyEnded{302, ExitStatus{.code = 2}, "no data set", 2, 16 * kReportSecond});
+  report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kRegroup, "restart 1 of 3", 20 * kReportSecond});
+  report.on(RoundStarted{.round = 1, .restart_count = 1, .world_size = 2, .time_ns = 20 * kReportSecond, .regroup = true});
+  report.on(WorkerStarted{1, 1, 303, 20 * kReportSecond, true});
+  report.on(Regrouped{1, {0}, {1}, {1}, 1040, 0.08, 21 * kReportSecond});
+  report.on(RunEnded{0, "done", 1, 30 * kReportSecond});
+  const Json document = on_disk();
+  EXPECT_EQ(document["rounds"][1]["workers"][0]["standby"], true);
+  EXPECT_FALSE(document["rounds"][0]["workers"][0].contains("standby"));
+  EXPECT_EQ(document["rounds"][1]["regroup"]["by_standby"], Json::array({1}));
+  EXPECT_EQ(document["invocations"][0]["standbys_ended"]["count"], 2);
+  EXPECT_EQ(document["invocations"][0]["standbys_ended"]["newest"]["exit_code"], 2);
+  const std::string text = render_report(report.text(), "x");
+  for (const char* part : {"    regrouped    rank 0 kept step 1,040, rank 1 replaced by a standby in 0.08 s\n",
+                           "  standbys that ended while they waited: 2, the newest with exit code 2: no data set\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
+TEST_F(ReportTest, ManyRoundsLeaveASmallReport) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  for (int round = 0; round < 150; ++round) {
+    report.on(RoundStarted{round, round, 2, (10 + round) * kReportSecond});
+    report.on(
+        RoundFailed{round, killed(1, 101, 20), {}, RoundFailed::Decision::kRestart, "again", (11 + round) * kReportSecond});
+  }
+  const Json document = on_disk();
+  ASSERT_EQ(document["rounds"].size(), 100u);
+  EXPECT_EQ(document["rounds"][19]["round"], 19);
+  EXPECT_EQ(document["rounds"][20]["round"], 70);
+  EXPECT_EQ(document["rounds_left_out"], 50);
+  EXPECT_EQ(document["failures"], (Json{{"signal", 150}}));
+  EXPECT_NE(render_report(report.text(), "x").find("failures     signal (150); first"), std::string::npos);
+}
+
+TEST_F(ReportTest, APageHoldsEverythingAndNothingThatActs) {
+  Report report = open();
+  report.on(RunStarted{10 * kReportSecond, 2});
+  start_round(report, 0, 0, 10);
+  Failure failure = killed(1, 101, 20);
+  failure.message = "<script>alert(1)</script> & more";
+  failure.evidence = {"state T"};
+  failure.log_path = "/logs/stderr.log";
+  failure.log_line = 17;
+  report.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "budget of 3 spent", 20 * kReportSecond});
+  report.on(RunEnded{137, "rank 1 failed", 3, 21 * kReportSecond});
+  std::istringstream metrics(
+      "{\"event\":\"step\",\"step\":1,\"loss\":2.5,\"samples_per_s\":10}\n{\"event\":\"restart\",\"step\":1}\n"
+      "{\"event\":\"step\",\"step\":2,\"loss\":1.5,\"samples_per_s\":11}\nhalf a li");
+  const std::string page = report_page(report.text(), metrics, "report.json");
+  for (const char* part : {"<details class=\"failed\">", "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more", "state T",
+                           "/logs/stderr.log:17", "<polyline", "class=\"restart\"", "exit code 137: rank 1 failed"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  for (const char* part : {"<script", "http", "src=", "href="}) EXPECT_EQ(page.find(part), std::string::npos) << part;
+}
+
+TEST(ReportPage, ALongCurveIsThinned) {
+  std::stringstream metrics;
+  for (int i = 0; i < 20000; ++i) metrics << R"({"event":"step","step":)" << i << R"(,"loss":)" << i % 7 << "}\n";
+  EXPECT_LT(report_page(R"({"rounds": []})", metrics, "x").size(), 60000U);
+  std::istringstream none;
+  EXPECT_THROW(report_page("[]", none, "x"), UsageError);
+  EXPECT_NO_THROW(report_page(R"({"rounds": [{}, 3, "x"], "exit": 3, "time": []})", none, "x"));
+}
+
+TEST(RenderReport, RefusesWhatIsNone) {
+  EXPECT_THROW(render_report("[]", "x"), UsageError);
+  EXPECT_THROW(render_report("", "x"), UsageError);
+  EXPECT_NO_THROW(render_report(R"({"rounds": [{}, 3, "x"]})", "x"));
+}
+
+}  // namespace
+}  // namespace ddprun

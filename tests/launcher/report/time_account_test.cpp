@@ -1,0 +1,93 @@
+// Where a run's time goes: each second is counted once, whatever order the ranks speak in.
+#include "launcher/report/time_account.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace ddprun {
+namespace {
+
+using channel::Phase;
+constexpr std::int64_t kAccountSecond = 1'000'000'000;
+
+class TimeAccountTest : public ::testing::Test {
+ protected:
+  void start(int round, std::int64_t second) {
+    account_.on(RoundStarted{.round = round, .restart_count = round, .world_size = 2, .time_ns = second * kAccountSecond});
+    for (int rank = 0; rank < 2; ++rank) account_.on(WorkerStarted{rank, rank, 100 + rank, second * kAccountSecond});
+  }
+  void says(int rank, Phase phase, std::int64_t step, std::int64_t second) {
+    account_.on(WorkerSpoke{rank, channel::PhaseChange{phase, step, 0}, second * kAccountSecond});
+  }
+  void steps(int rank, std::int64_t step, std::int64_t second) {
+    account_.on(WorkerSpoke{rank, channel::Progress{.step = step, .steps_total = 100}, second * kAccountSecond});
+  }
+  double of(TimeAccount::Part part) const { return account_.seconds()[static_cast<std::size_t>(part)]; }
+
+  TimeAccount account_;
+};
+
+TEST_F(TimeAccountTest, AnotherRanksStepsDoNotEndTheFirstOnesEvaluation) {
+  account_.on(RunStarted{.time_ns = 1 * kAccountSecond, .world_size = 2});
+  start(0, 3);
+  says(1, Phase::kRunning, 0, 5);
+  says(0, Phase::kEvaluating, 10, 9);
+  steps(1, 10, 10);
+  says(1, Phase::kRunning, 10, 11);
+  says(0, Phase::kRunning, 10, 12);
+  account_.on(RunEnded{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = 20 * kAccountSecond});
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kWaiting), 2);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kStart), 2);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kEvaluation), 3);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 4 + 8);
+  EXPECT_DOUBLE_EQ(std::accumulate(account_.seconds().begin(), account_.seconds().end(), 0.0), 19);
+}
+
+TEST_F(TimeAccountTest, SettingTheClockMakesNoTime) {
+  constexpr std::int64_t kSetBy = 3600;
+  account_.on(RunStarted{.time_ns = 10000 * kAccountSecond, .world_size = 2});
+  start(0, 10002);
+  says(0, Phase::kRunning, 0, 10005);
+  const RunEnded forwards{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = (10009 + kSetBy) * kAccountSecond};
+  account_.on(forwards, kSetBy * kAccountSecond);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 4);
+  const RunEnded back{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = (10020 - kSetBy) * kAccountSecond};
+  account_.on(back, -kSetBy * kAccountSecond);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 15);
+}
+
+TEST_F(TimeAccountTest, WorkersThatNeverSpeakTrainFromTheirStart) {
+  account_.on(RunStarted{.time_ns = 1 * kAccountSecond, .world_size = 2});
+  start(0, 2);
+  account_.on(RunEnded{.exit_code = 0, .why = "done", .restarts_used = 0, .time_ns = 7 * kAccountSecond});
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kTraining), 5);
+}
+
+TEST_F(TimeAccountTest, ARoundThatNeverRanHasNoSteps) {
+  account_.on(RunStarted{.time_ns = 1 * kAccountSecond, .world_size = 2});
+  start(0, 2);
+  says(0, Phase::kRunning, 7, 3);
+  steps(0, 9, 4);
+  EXPECT_EQ(account_.round().from_step, 7);
+  EXPECT_EQ(account_.round().reached_step, 9);
+  Failure lost;
+  lost.time_ns = 5 * kAccountSecond;
+  account_.on(RoundFailed{0, lost, {}, RoundFailed::Decision::kRestart, "again", 5 * kAccountSecond});
+  start(1, 6);
+  says(0, Phase::kStarting, 0, 7);
+  EXPECT_EQ(account_.round().from_step, -1);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kRestart), 0);  // goes on
+  says(0, Phase::kRunning, 7, 9);
+  EXPECT_DOUBLE_EQ(of(TimeAccount::Part::kRestart), 4);
+}
+
+TEST(TimeAccount, GoesOnFromEarlierSums) {
+  TimeAccount account(TimeAccount::Seconds{1, 2, 3, 4, 5, 6});
+  account.on(RunStarted{.time_ns = kAccountSecond, .world_size = 1});
+  account.on(RunEnded{.exit_code = 1, .why = "", .restarts_used = 0, .time_ns = 2 * kAccountSecond});
+  EXPECT_EQ(account.seconds(), (TimeAccount::Seconds{2, 2, 3, 4, 5, 6}));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,307 @@
+// When a round counts as hanging, who is to blame for it, and what --hang-timeout means.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <boost/asio/io_context.hpp>
+
+#include "common/base/error.hpp"
+#include "launcher/hang/process_look.hpp"
+#include "launcher/hang/stack_tool.hpp"
+#include "launcher/plan/plan_hang.hpp"
+#include "launcher/verdict/hang_verdict.hpp"
+#include "launcher/verdict/hang_watch.hpp"
+#include "launcher/workers/stuck_workers.hpp"
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun {
+namespace {
+
+using channel::Phase;
+using channel::Position;
+using channel::Stage;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// ---- the watch ----
+
+class HangWatchTest : public testing::Test {
+ protected:
+  static HangWatch::Time at(seconds time) { return HangWatch::Time(time); }
+  static seconds deadline_of(const HangWatch& watch) {
+    return std::chrono::duration_cast<seconds>(watch.deadline().value().time_since_epoch());
+  }
+  static HangLimits all(seconds limit) {
+    HangLimits limits{.watch = true, .given = {}};
+    limits.given.fill(limit);
+    return limits;
+  }
+  static HangWatch begun(const HangLimits& limits, int workers, HangWatch::Others others = HangWatch::Others::kNone) {
+    HangWatch watch(limits);
+    watch.begin_round(workers, Pace::kStep, others, at(seconds(0)));
+    return watch;
+  }
+};
+
+TEST_F(HangWatchTest, ARoundHangsWhenItsLastRankIsLate) {
+  HangWatch watch = begun(all(seconds(10)), 2);
+  EXPECT_EQ(deadline_of(watch), seconds(10));
+  watch.stepped(1, at(seconds(4)));
+  EXPECT_EQ(deadline_of(watch), seconds(14)) << "rank 0 may be waiting for it";
+  watch.gone(1);
+  EXPECT_EQ(deadline_of(watch), seconds(10));
+  watch.gone(0);
+  EXPECT_FALSE(watch.deadline());
+}
+
+TEST_F(HangWatchTest, ALongSaveOfOneRankExcusesTheOthers) {
+  HangLimits limits = all(seconds(10));
+  limits.given[static_cast<std::size_t>(Pace::kSave)] = seconds(300);
+  HangWatch watch = begun(limits, 2);
+  watch.entered(0, Pace::kSave, at(seconds(1)));
+  EXPECT_EQ(deadline_of(watch), seconds(301));
+  watch.entered(0, Pace::kStep, at(seconds(200)));
+  EXPECT_EQ(deadline_of(watch), seconds(210));
+}
+
+TEST_F(HangWatchTest, OnANodeThatHearsNothingOfSavesTheirLimitHolds) {
+  HangLimits limits = all(seconds(10));
+  limits.given[static_cast<std::size_t>(Pace::kSave)] = seconds(300);
+  EXPECT_EQ(deadline_of(begun(limits, 2, HangWatch::Others::kUnheard)), seconds(300));
+}
+
+TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestThatWentWell) {
+  HangWatch watch = begun({.watch = true, .given = {}}, 1);
+  EXPECT_EQ(deadline_of(watch), seconds(600)) << "the first step may compile, load, warm up";
+  watch.stepped(0, at(seconds(1)));
+  EXPECT_EQ(deadline_of(watch), seconds(61)) << "never less than a minute";
+  watch.stepped(0, at(seconds(31)));
+  EXPECT_EQ(deadline_of(watch), seconds(331)) << "ten times the longest step";
+  EXPECT_TRUE(watch.silence_of(0, at(seconds(100))).learned);
+  EXPECT_EQ(watch.silence_of(0, at(seconds(100))).lasted, seconds(69));
+  // A slow step in a later round is still ordinary.
+  watch.begin_round(1, Pace::kStep, HangWatch::Others::kNone, at(seconds(1000)));
+  EXPECT_EQ(deadline_of(watch), seconds(1300));
+}
+
+TEST_F(HangWatchTest, NothingIsLearnedFromWhatWasNotFinished) {
+  HangWatch watch({.watch = true, .given = {}});
+  watch.begin_round(1, Pace::kStart, HangWatch::Others::kNone, at(seconds(0)));
+  watch.entered(0, Pace::kStart, at(seconds(1)));  // LibTorch is loaded, data and checkpoint are not
+  EXPECT_EQ(deadline_of(watch), seconds(601));
+  watch.entered(0, Pace::kStep, at(seconds(11)));
+  watch.entered(0, Pace::kEvaluate, at(seconds(11)));  // resumed where an evaluation is due
+  watch.entered(0, Pace::kStep, at(seconds(12)));
+  EXPECT_EQ(deadline_of(watch), seconds(612)) << "the first step is still to come";
+  watch.begin_round(1, Pace::kStart, HangWatch::Others::kNone, at(seconds(1000)));
+  EXPECT_EQ(deadline_of(watch), seconds(1100)) << "ten times the ten seconds of the start before";
+}
+
+TEST_F(HangWatchTest, WhatCouldNotBeHeardIsForgivenAndNotLearned) {
+  HangWatch watch = begun({.watch = true, .given = {}}, 1);
+  watch.stepped(0, at(seconds(1)));
+  watch.forgive(at(seconds(5000)));
+  EXPECT_EQ(deadline_of(watch), seconds(5060));
+  watch.stepped(0, at(seconds(5001)));
+  EXPECT_EQ(deadline_of(watch), seconds(5061));
+}
+
+TEST_F(HangWatchTest, AnotherNodeMayHaveLearnedNothingYet) {
+  HangWatch watch = begun({.watch = true, .given = {}}, 1);
+  watch.stepped(0, at(seconds(1)));
+  EXPECT_EQ(watch.longest_elsewhere(), seconds(600));
+  EXPECT_EQ(begun(all(seconds(2)), 1).longest_elsewhere(), seconds(2)) << "given limits are everybody's";
+}
+
+TEST_F(HangWatchTest, SwitchedOffItNeverEnds) {
+  HangWatch watch = begun({}, 2);
+  watch.stepped(0, at(seconds(1)));
+  watch.stepped(7, at(seconds(1)));
+  EXPECT_FALSE(watch.deadline());
+}
+
+// ---- the verdict ----
+
+HangLook rank_in(int rank, Stage stage, std::int64_t step, Phase phase = Phase::kRunning) {
+  return {.rank = rank, .process_state = 'S', .asked = true, .position = Position{phase, step, stage}};
+}
+
+TEST(JudgeHang, AStoppedProcessIsToBlame) {
+  const HangVerdict verdict = judge_hang(std::vector<HangLook>{
+      rank_in(0, Stage::kBackward, 17), {.rank = 1, .process_state = 'T', .asked = true}, rank_in(2, Stage::kBackward, 17)});
+  EXPECT_EQ(verdict.culprits, std::vector{1});
+  EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kSure);
+  EXPECT_EQ(verdict.why, "is stopped (SIGSTOP or a debugger); ranks 0, 2 wait in the all-reduce of the gradients of step 18");
+}
+
+TEST(JudgeHang, SoIsOneThatDoesNotAnswer) {
+  const HangVerdict verdict =
+      judge_hang(std::vector<HangLook>{{.rank = 0, .process_state = 'D', .asked = true}, rank_in(1, Stage::kLoss, 4)});
+  EXPECT_EQ(verdict.culprits, std::vector{0});
+  EXPECT_EQ(verdict.why, "does not answer its agent; rank 1 waits in the sum of the loss of step 5");
+}
+
+TEST(JudgeHang, ElseTheOneThatIsTheLeastFar) {
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kBackward, 17), rank_in(1, Stage::kOptimizer, 16)}).why,
+            "is in the optimizer of step 17; rank 0 waits in the all-reduce of the gradients of step 18");
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(4, Stage::kLoading, 1406), rank_in(5, Stage::kBackward, 1406)}).culprits,
+            std::vector{4});
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoss, 20, Phase::kEvaluating),
+                                             rank_in(1, Stage::kForward, 20, Phase::kEvaluating)})
+                .why,
+            "is in the evaluation after step 20; rank 0 waits in the sum of the evaluation after step 20");
+  // What comes after a step: evaluation, then the checkpoint, then the next step, the end last.
+  EXPECT_EQ(
+      judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoading, 20, Phase::kSaving), rank_in(1, Stage::kMeeting, 20)}).why,
+      "is in the checkpoint after step 20; rank 1 waits for all ranks at the end of the run");
+  EXPECT_EQ(
+      judge_hang(std::vector<HangLook>{rank_in(0, Stage::kBackward, 20), rank_in(1, Stage::kLoading, 20, Phase::kEvaluating)})
+          .culprits,
+      std::vector{1});
+  // States are compared first.
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kComparing, 20), rank_in(1, Stage::kOptimizer, 19)}).why,
+            "is in the optimizer of step 20; rank 0 waits in the comparison of the states after step 20");
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kForward, 20), rank_in(1, Stage::kComparing, 20)}).why,
+            "is in the comparison of the states after step 20");
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoading, 0, Phase::kJoining),
+                                             rank_in(1, Stage::kLoading, 0, Phase::kStarting)})
+                .culprits,
+            std::vector{1});
+}
+
+TEST(JudgeHang, WhenAllWaitAtOnePointItIsAGuess) {
+  const HangVerdict verdict =
+      judge_hang(std::vector<HangLook>{rank_in(2, Stage::kBackward, 9), rank_in(3, Stage::kBackward, 9)});
+  EXPECT_EQ(verdict.culprits, std::vector{2});
+  EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
+  EXPECT_EQ(verdict.why, "is in the all-reduce of the gradients of step 10, as all ranks here are");
+  // Nobody waits for others in the forward pass.
+  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
+            HangVerdict::Certainty::kSure);
+}
+
+TEST(JudgeHang, OfScriptsOnlyTheProcessIsSeen) {
+  const HangVerdict verdict =
+      judge_hang(std::vector<HangLook>{{.rank = 0, .process_state = 'S'}, {.rank = 1, .process_state = 'R'}});
+  EXPECT_EQ(verdict.culprits, std::vector{0});
+  EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
+}
+
+// ---- --hang-timeout ----
+
+HangLimits hang_limits_from(const std::string& text, Workers workers = Workers::kTrainer) {
+  const Setting setting{text, "flag --hang-timeout"};
+  return hang_limits_of(&setting, workers);
+}
+
+TEST(HangTimeout, ATrainJsonLearnsAndAScriptIsNotWatched) {
+  EXPECT_EQ(describe(hang_limits_of(nullptr, Workers::kTrainer)), "learned from the run");
+  EXPECT_EQ(describe(hang_limits_of(nullptr, Workers::kScript)), "off");
+  EXPECT_EQ(describe(hang_limits_from("auto")), "learned from the run");
+  EXPECT_EQ(describe(hang_limits_from("off")), "off");
+}
+
+TEST(HangTimeout, SecondsAreForEverythingButTheStart) {
+  EXPECT_EQ(describe(hang_limits_from("1.5")),
+            "step 1.5 s, evaluate 1.5 s, save 1.5 s, end 1.5 s, others learned from the run");
+  EXPECT_EQ(describe(hang_limits_from("60,save=300,start=900")), "start 900 s, step 60 s, evaluate 60 s, save 300 s, end 60 s");
+  EXPECT_EQ(describe(hang_limits_from("evaluate=5")), "evaluate 5 s, others learned from the run");
+  EXPECT_EQ(hang_limits_from("2", Workers::kScript).given[static_cast<std::size_t>(Pace::kStep)], seconds(2));
+}
+
+TEST(HangTimeout, AnythingElseIsRefused) {
+  for (const char* text :
+       {"", "0", "-1", "soon", "step", "step=", "steps=3", "1,,2", "nan", "1e9", "0.9", "step=0.5", "60,save=0.99"}) {
+    EXPECT_THROW(hang_limits_from(text), UsageError) << text;
+  }
+  for (const char* text : {"auto", "step=5", "x"}) EXPECT_THROW(hang_limits_from(text, Workers::kScript), UsageError) << text;
+}
+
+// ---- evidence ----
+
+TEST(ProcessLook, SaysWhatTheKernelKnows) {
+  const std::string look = process_look(::getpid());
+  EXPECT_TRUE(look.starts_with("state R (running), ")) << look;
+  EXPECT_NE(look.find(" of CPU time"), std::string::npos) << look;
+  EXPECT_EQ(process_look(-1), "");
+}
+
+TEST(StackTool, FramesAreTakenOutOfWhatItPrints) {
+  const std::string gdb =
+      "warning: whatever\n[New LWP 12]\n0x00007f in pause ()\n#0  0x00007f in pause () from libc\n#1  0x01 in main "
+      "()\n[Inferior "
+      "1 detached]\n";
+  EXPECT_EQ(frames_in(gdb), (std::vector<std::string>{"#0  0x00007f in pause () from libc", "#1  0x01 in main ()"}));
+  EXPECT_EQ(frames_in("Process 7: python train.py\nThread 7 (idle): \"MainThread\"\n    step (train.py:3)\n").size(), 2U);
+  EXPECT_EQ(frames_in("ptrace: Operation not permitted.\n").size(), 0U);
+  std::string deep;
+  for (int i = 0; i < 1000; ++i) deep += "#" + std::to_string(i) + std::string(500, 'x') + "\n";
+  EXPECT_EQ(frames_in(deep).size(), 40U);
+  EXPECT_LT(frames_in(deep).front().size(), 210U);
+}
+
+TEST(StackTool, GdbReadsNoStartUpFile) {
+  const auto command = stack_command({"gdb", "/usr/bin/gdb"}, 4711);
+  EXPECT_EQ(command.at(1), "-nx");
+  EXPECT_EQ(stack_command({"eu-stack", "/usr/bin/eu-stack"}, 4711).back(), "4711");
+}
+
+// As gdb in one of sixty times when it is killed while it attaches.
+constexpr const char* kDebuggerThatStopsAndDies = "#!/bin/sh\nkill -STOP \"$3\"\nkill -KILL $$\n";
+
+// A process that does nothing, until the end of the test.
+class Idler {
+ public:
+  Idler() : pid_(::fork()) {
+    if (pid_ == 0) {
+      while (true) ::pause();
+    }
+  }
+  ~Idler() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Idler(const Idler&) = delete;
+  Idler& operator=(const Idler&) = delete;
+  void stop() const {
+    ::kill(pid_, SIGSTOP);
+    int status = 0;
+    ::waitpid(pid_, &status, WUNTRACED);
+  }
+  long pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+char state_after_a_dead_debugger(const Idler& idler) {
+  const test::TemporaryFolder folder;
+  const auto tool = folder.path() / "eu-stack";
+  std::ofstream(tool) << kDebuggerThatStopsAndDies;
+  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+  boost::asio::io_context io;
+  std::vector<std::string> frames;
+  const StackRun run(io, {"eu-stack", tool}, idler.pid(), seconds(60),
+                     [&](std::vector<std::string> found) { frames = std::move(found); });
+  io.run();
+  EXPECT_EQ(frames, std::vector<std::string>{"no stack: eu-stack says: "});
+  return process_state(idler.pid());
+}
+
+TEST(StackTool, ADebuggerThatDiesLeavesAProcessThatGoesOn) {
+  const Idler idler;
+  EXPECT_NE(state_after_a_dead_debugger(idler), 'T');
+}
+
+TEST(StackTool, AStoppedProcessStaysStopped) {
+  const Idler idler;
+  idler.stop();
+  EXPECT_EQ(state_after_a_dead_debugger(idler), 'T');
+}
+
+}  // namespace
+}  // namespace ddprun

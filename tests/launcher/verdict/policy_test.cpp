@@ -1,0 +1,241 @@
+// The restart policy, case by case.
+#include "launcher/plan/restart_policy_file.hpp"
+#include "launcher/verdict/restart_policy.hpp"
+
+#include <gtest/gtest.h>
+
+#include "common/base/error.hpp"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+FailedRound crashed_round(int code = 1) {
+  FailedRound round;
+  round.rank = 0;
+  round.status.code = code;
+  round.lasted = seconds(60);
+  return round;
+}
+
+FailedRound crash_at(std::int64_t step, std::int64_t resumed_from, std::int64_t newest) {
+  FailedRound round = crashed_round();
+  round.step = step;
+  round.resumed_from = resumed_from;
+  round.newest_checkpoint = newest;
+  return round;
+}
+
+int code_of(const RestartDecision& decision) {
+  const auto* give_up = std::get_if<GiveUp>(&decision);
+  return give_up == nullptr ? -1 : give_up->exit_code;
+}
+
+milliseconds delay_of(const RestartDecision& decision) {
+  return std::get<Restart>(decision).delay;
+}
+
+TEST(RestartPolicy, WithoutABudgetTheWorkersCodeIsPassedOn) {
+  const FailedRound round = crashed_round(7);
+  EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 0})), 7);
+}
+
+TEST(RestartPolicy, ASignalIs128PlusItsNumber) {
+  FailedRound round = crashed_round();
+  round.cause = Cause::kSignal;
+  round.status = {.code = 0, .signal = 9};
+  EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 0})), 137);
+}
+
+TEST(RestartPolicy, ATotalBudgetIsNeverRefilled) {
+  std::vector<FailedRound> history;
+  for (int i = 0; i < 2; ++i) {
+    history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
+    const auto decision = decide_restart(history, {.max_restarts = 2});
+    EXPECT_EQ(std::get<Restart>(decision).why, "restart " + std::to_string(i + 1) + " of 2");
+  }
+  history.push_back(crash_at(300, 200, 300));
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 2})), 1);
+}
+
+TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
+  std::vector<FailedRound> history;
+  for (int i = 0; i < 20; ++i) {
+    history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
+    EXPECT_EQ(std::get<Restart>(decide_restart(history, {.max_restarts = 3, .refill_by_progress = true})).why,
+              "restart 1 of 3");
+  }
+  for (int i = 0; i < 2; ++i) {  // no checkpoint any more, each at another step
+    history.push_back(crash_at(2001 + i, 2000, 2000));
+    EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 3, .refill_by_progress = true})), -1);
+  }
+  history.push_back(crash_at(2003, 2000, 2000));
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 3, .refill_by_progress = true})), 1);
+}
+
+TEST(RestartPolicy, CausesThatNoRestartMends) {
+  for (const Cause cause : {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint, Cause::kDevice}) {
+    FailedRound round = crashed_round(2);
+    round.cause = cause;
+    EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), 2) << name_of(cause);
+  }
+  for (const Cause cause :
+       {Cause::kExitCode, Cause::kSignal, Cause::kException, Cause::kOutOfMemory, Cause::kLostPeer, Cause::kCorruptState}) {
+    FailedRound round = crashed_round(2);
+    round.cause = cause;
+    EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), -1) << name_of(cause);
+  }
+}
+
+TEST(RestartPolicy, TheSameFailureTwiceAtOneStepIsNoProgress) {
+  const std::vector<FailedRound> stuck{crash_at(41, 0, 40), crash_at(41, 40, 40)};
+  EXPECT_EQ(code_of(decide_restart(stuck, {.max_restarts = 3})), 83);
+  const std::vector<FailedRound> saved{crash_at(41, 0, 40), crash_at(41, 40, 41)};
+  EXPECT_EQ(code_of(decide_restart(saved, {.max_restarts = 3})), -1);
+  const std::vector<FailedRound> further{crash_at(41, 0, 40), crash_at(42, 40, 40)};
+  EXPECT_EQ(code_of(decide_restart(further, {.max_restarts = 3})), -1);
+  std::vector<FailedRound> other_cause = stuck;
+  other_cause[1].status.code = 2;
+  EXPECT_EQ(code_of(decide_restart(other_cause, {.max_restarts = 3})), -1);
+}
+
+TEST(RestartPolicy, AProgramWithoutStepsGetsAllItsRestarts) {
+  const std::vector<FailedRound> history{crashed_round(), crashed_round(), crashed_round()};
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 4})), -1);
+}
+
+TEST(RestartPolicy, OnlyRepeatedInstantCrashesPause) {
+  std::vector<FailedRound> history;
+  const std::vector<int> expected_ms{0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000, 30000, 30000, 30000};
+  for (const int expected : expected_ms) {
+    history.push_back(crashed_round());
+    history.back().lasted = milliseconds(10);
+    EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), expected);
+  }
+  history.push_back(crashed_round());  // one that lasted
+  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
+  history.push_back(crashed_round());
+  history.back().lasted = milliseconds(10);
+  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
+}
+
+TEST(RestartPolicy, ARoundThatGotOnIsNoInstantCrash) {
+  std::vector<FailedRound> history;
+  for (int i = 0; i < 9; ++i) {
+    history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
+    history.back().lasted = milliseconds(600);
+    EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
+  }
+  for (const int expected : {0, 500}) {  // these two did not
+    history.push_back(crash_at(901 + expected, 900, 900));
+    history.back().lasted = milliseconds(100);
+    EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), expected);
+  }
+}
+
+TEST(RestartPolicy, ShrinkingAfterOutOfMemoryCostsNothing) {
+  FailedRound shrunk = crashed_round(84);
+  shrunk.cause = Cause::kOutOfMemory;
+  shrunk.shrink = channel::Shrink::kDone;
+  std::vector<FailedRound> history{shrunk};
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 0})), -1);
+  history = {shrunk, shrunk, shrunk, crashed_round()};
+  EXPECT_EQ(std::get<Restart>(decide_restart(history, {.max_restarts = 1})).why, "restart 1 of 1");
+  FailedRound smallest = shrunk;
+  smallest.shrink = channel::Shrink::kNothingLeft;
+  const RestartDecision end = decide_restart(std::span(&smallest, 1), {.max_restarts = 3});
+  EXPECT_EQ(code_of(end), 84);
+  EXPECT_EQ(std::get<GiveUp>(end).why, "out of memory with nothing left to shrink");
+}
+
+// ---- --restart-policy ----
+
+RestartLimits policy_limits(const std::string& text) {
+  const RestartPolicyFile file = parse_restart_policy(text, "policy.json");
+  return {file.max_restarts.value_or(10), file.refill_by_progress.value_or(false), file.rules};
+}
+
+std::string policy_error(const std::string& text) {
+  try {
+    parse_restart_policy(text, "policy.json");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+FailedRound failed_of(Cause cause) {
+  FailedRound round = crashed_round();
+  round.cause = cause;
+  return round;
+}
+
+TEST(RestartPolicyFile, ACauseHasABudgetOfItsOwn) {
+  const RestartLimits limits = policy_limits(R"({"causes": {"hang": 1, "exception": 0}})");
+  std::vector<FailedRound> history{failed_of(Cause::kHang)};
+  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  history.push_back(crashed_round());
+  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  history.push_back(failed_of(Cause::kHang));
+  const RestartDecision third = decide_restart(history, limits);
+  EXPECT_EQ(code_of(third), 82);
+  EXPECT_EQ(std::get<GiveUp>(third).why, "the 1 restart allowed for failures of cause hang is spent");
+  history.push_back(failed_of(Cause::kException));
+  EXPECT_EQ(std::get<GiveUp>(decide_restart(history, limits)).why,
+            "failures of cause exception are not restarted (--restart-policy)");
+}
+
+TEST(RestartPolicyFile, ABudgetOfACauseIsRefilledWithTheJobs) {
+  const RestartLimits limits = policy_limits(R"({"max_restarts": 5, "refill_by_progress": true, "causes": {"exit_code": 1}})");
+  std::vector<FailedRound> history{crash_at(41, 0, 40), crash_at(90, 40, 80)};
+  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  history.push_back(crash_at(95, 80, 80));
+  EXPECT_EQ(code_of(decide_restart(history, limits)), 1);
+}
+
+TEST(RestartPolicyFile, DivergedRunsMayBeRestartedWhenAskedForButWrongConfigsMayNot) {
+  const FailedRound diverged = failed_of(Cause::kDiverged);
+  EXPECT_EQ(code_of(decide_restart(std::span(&diverged, 1), policy_limits(R"({"causes": {"diverged": 1}})"))), -1);
+  EXPECT_EQ(policy_error(R"({"causes": {"usage": 1}})"),
+            "policy.json:1:13: failures of cause 'usage' are never restarted (/causes/usage)");
+}
+
+TEST(RestartPolicyFile, SameFailuresAndPausesAreChosen) {
+  const std::vector<FailedRound> two{crash_at(41, 0, 40), crash_at(41, 40, 40)};
+  EXPECT_EQ(code_of(decide_restart(two, policy_limits(R"({"same_failure_rounds": 3})"))), -1);
+  const std::vector<FailedRound> three{crash_at(41, 0, 40), crash_at(41, 40, 40), crash_at(41, 40, 40)};
+  EXPECT_EQ(code_of(decide_restart(three, policy_limits(R"({"same_failure_rounds": 3})"))), 83);
+  EXPECT_EQ(code_of(decide_restart(three, policy_limits(R"({"same_failure_rounds": 0})"))), -1);
+
+  std::vector<FailedRound> crashes(2, crashed_round());
+  for (FailedRound& round : crashes) round.lasted = seconds(3);
+  EXPECT_EQ(delay_of(decide_restart(crashes, policy_limits(R"({"pause": {"instant_s": 5, "first_s": 0.25}})"))).count(), 250);
+}
+
+TEST(RestartPolicyFile, MistakesAreShownTogetherWithTheirPlaces) {
+  EXPECT_EQ(policy_error("{\n  // ours\n  \"max_restart\": 3,\n  \"same_failure_rounds\": 1\n}"),
+            "2 errors in the restart policy:\n"
+            "  policy.json:3:3: unknown key 'max_restart' (/max_restart). Did you mean 'max_restarts'?\n"
+            "  policy.json:4:26: expected a whole number, 0 (never stop for that) or 2 to 9, found 1 (/same_failure_rounds)");
+  EXPECT_EQ(policy_error(R"({"causes": {"hangs": 1}})"),
+            "policy.json:1:13: unknown key 'hangs' (/causes/hangs). Did you mean 'hang'?");
+  EXPECT_EQ(policy_error(R"({"pause": {"first_s": "1"}})"),
+            "policy.json:1:23: expected seconds from 0, found \"1\" (/pause/first_s)");
+  EXPECT_EQ(policy_error(R"({"max_restarts": -1})"),
+            "policy.json:1:18: expected a whole number from 0, found -1 (/max_restarts)");
+  EXPECT_EQ(policy_error("[]"), "policy.json:1:1: expected an object in braces, found []");
+  EXPECT_NE(policy_error("{"), "no error");
+  EXPECT_NE(policy_error(R"({"same_failure_rounds": 10})"), "no error");
+  EXPECT_NE(policy_error(R"({"max_restarts": 1, "max_restarts": 2})"), "no error");
+}
+
+TEST(RestartPolicyFile, WhatIsUsualIsNotTold) {
+  EXPECT_EQ(describe(policy_limits("{}").rules), "");
+  EXPECT_EQ(describe(policy_limits(R"({"causes": {"hang": 2}, "same_failure_rounds": 0, "pause": {"longest_s": 5}})").rules),
+            "hang: 2 restarts, same failure: any number of rounds, pause 0.5 s to 5 s");
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,134 @@
+// What workers find in their environment, against torchrun's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+
+#include "launcher/workers/worker_environment.hpp"
+
+namespace ddprun {
+namespace {
+
+std::map<std::string, std::string> as_map(const std::vector<std::string>& variables) {
+  std::map<std::string, std::string> result;
+  for (const std::string& variable : variables) {
+    const auto equals = variable.find('=');
+    EXPECT_TRUE(result.emplace(variable.substr(0, equals), variable.substr(equals + 1)).second) << "twice: " << variable;
+  }
+  return result;
+}
+
+WorkerSettings settings_of_rank(int rank, int world_size) {
+  const NodeShare node{.role = "trainer", .local_world_size = world_size};
+  WorkerSettings settings;
+  settings.ranks = assign_ranks(std::span(&node, 1))[static_cast<std::size_t>(rank)];
+  settings.master_addr = "127.0.0.1";
+  settings.master_port = 1234;
+  settings.restart_count = 1;
+  settings.max_restarts = 3;
+  settings.run_id = "none";
+  settings.error_file = "/logs/error.json";
+  return settings;
+}
+
+TEST(WorkerEnvironment, IsTorchruns) {
+  const auto environment = as_map(worker_environment({}, settings_of_rank(1, 2)));
+  const std::map<std::string, std::string> expected{{"LOCAL_RANK", "1"},
+                                                    {"RANK", "1"},
+                                                    {"GROUP_RANK", "0"},
+                                                    {"ROLE_RANK", "1"},
+                                                    {"ROLE_NAME", "trainer"},
+                                                    {"LOCAL_WORLD_SIZE", "2"},
+                                                    {"WORLD_SIZE", "2"},
+                                                    {"GROUP_WORLD_SIZE", "1"},
+                                                    {"ROLE_WORLD_SIZE", "2"},
+                                                    {"MASTER_ADDR", "127.0.0.1"},
+                                                    {"MASTER_PORT", "1234"},
+                                                    {"TORCHELASTIC_RESTART_COUNT", "1"},
+                                                    {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                                    {"TORCHELASTIC_RUN_ID", "none"},
+                                                    {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                    {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
+                                                    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                                    {"OMP_NUM_THREADS", "1"}};
+  EXPECT_EQ(environment, expected);
+}
+
+TEST(WorkerEnvironment, AStandbyClaimsNoRank) {
+  WorkerSettings settings = settings_of_rank(0, 2);
+  settings.standby = true;
+  settings.channel = ChannelUse::kGiven;
+  const std::vector<std::string> inherited{"RANK=9", "LOCAL_RANK=9", "HOME=/h", "TORCHELASTIC_ERROR_FILE=/another"};
+  const auto environment = as_map(worker_environment(inherited, settings));
+  for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE"})
+    EXPECT_FALSE(environment.contains(name)) << name;
+  EXPECT_EQ(environment.at("WORLD_SIZE"), "2");
+  EXPECT_EQ(environment.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(environment.at("DDPRUN_CHANNEL"), "fd:3");
+  EXPECT_EQ(environment.at("HOME"), "/h");
+}
+
+TEST(WorkerEnvironment, StaleOnesAreOverwrittenOthersKept) {
+  const std::vector<std::string> inherited{"RANK=9", "HOME=/h", "MASTER_ADDR=elsewhere", "EMPTY=", "PET_RANK=3"};
+  const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));
+  EXPECT_EQ(environment.at("RANK"), "0");
+  EXPECT_EQ(environment.at("MASTER_ADDR"), "127.0.0.1");
+  EXPECT_EQ(environment.at("HOME"), "/h");
+  EXPECT_EQ(environment.at("EMPTY"), "");
+  EXPECT_EQ(environment.at("PET_RANK"), "3");
+}
+
+TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
+  const std::vector<std::string> inherited{"OMP_NUM_THREADS=4", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
+  const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));
+  EXPECT_EQ(environment.at("OMP_NUM_THREADS"), "4");
+  EXPECT_EQ(environment.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
+  EXPECT_FALSE(as_map(worker_environment({}, settings_of_rank(0, 1))).contains("OMP_NUM_THREADS"));
+}
+
+TEST(WorkerEnvironment, TheAgentsSignalsAreHandedOnAsTorchrunDoes) {
+  WorkerSettings settings = settings_of_rank(0, 1);
+  settings.signals_to_handle = {SIGTERM, SIGUSR1};
+  const std::vector<std::string> inherited{"TORCHELASTIC_SIGNALS_TO_HANDLE=SIGHUP"};
+  EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGUSR1");
+}
+
+TEST(WorkerEnvironment, AVirtualLocalRankIsZeroAndSeesOneDevice) {
+  WorkerSettings settings = settings_of_rank(1, 2);
+  settings.only_device = {{"CUDA_VISIBLE_DEVICES", "5"}};
+  const auto environment = as_map(worker_environment(std::vector<std::string>{"CUDA_VISIBLE_DEVICES=4,5"}, settings));
+  EXPECT_EQ(environment.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(environment.at("RANK"), "1");
+  EXPECT_EQ(environment.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), "5");
+}
+
+TEST(WorkerEnvironment, TheTimerFileIsTheAgentsOrTheCallers) {
+  const std::vector<std::string> inherited{"TORCHELASTIC_TIMER_FILE=/callers"};
+  EXPECT_EQ(as_map(worker_environment(inherited, settings_of_rank(0, 1))).at("TORCHELASTIC_TIMER_FILE"), "/callers");
+  WorkerSettings settings = settings_of_rank(0, 1);
+  settings.timer_file = "/agents";
+  EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("TORCHELASTIC_TIMER_FILE"), "/agents");
+}
+
+TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
+  const std::vector<std::string> inherited{"DDPRUN_TOKEN=secret", "DDPRUN_CHANNEL=fd:9"};
+  const auto script = as_map(worker_environment(inherited, settings_of_rank(0, 1)));
+  EXPECT_FALSE(script.contains("DDPRUN_TOKEN"));
+  EXPECT_FALSE(script.contains("DDPRUN_CHANNEL"));
+  WorkerSettings train = settings_of_rank(0, 1);
+  train.channel = ChannelUse::kGiven;
+  EXPECT_EQ(as_map(worker_environment(inherited, train)).at("DDPRUN_CHANNEL"), "fd:3");
+}
+
+TEST(WorkerEnvironment, LibtorchIsFoundByDdptrainOnly) {
+  const std::vector<std::string> inherited{"LIBTORCH=/opt/torch", "LD_LIBRARY_PATH=/a:/b"};
+  EXPECT_EQ(as_map(worker_environment(inherited, settings_of_rank(0, 1))).at("LD_LIBRARY_PATH"), "/a:/b");
+  WorkerSettings train = settings_of_rank(0, 1);
+  train.channel = ChannelUse::kGiven;
+  EXPECT_EQ(as_map(worker_environment(inherited, train)).at("LD_LIBRARY_PATH"), "/opt/torch/lib:/a:/b");
+}
+
+}  // namespace
+}  // namespace ddprun

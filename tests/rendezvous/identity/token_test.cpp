@@ -1,0 +1,207 @@
+// Tokens: which are refused, where they come from, and that a file is made once and for its user only.
+#include "rendezvous/identity/token.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kGood = "5f0c6c1e9a47b83d20d1e4f7a95b3c68";
+constexpr const char* kAnother = "q3Jx0Zt7Lw9+Rk2/Vb8NdA==";
+
+std::string complaint(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const TokenError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kTokenRefused);
+    return error.what();
+  }
+  return "";
+}
+
+void write_token(const std::filesystem::path& file, const std::string& text, mode_t mode = 0600) {
+  write_text(file, text + "\n");
+  ASSERT_EQ(::chmod(file.c_str(), mode), 0);
+}
+
+mode_t mode_of(const std::filesystem::path& file) {
+  struct stat status {};
+  EXPECT_EQ(::stat(file.c_str(), &status), 0);
+  return status.st_mode & 07777U;
+}
+
+TEST(Token, NewOnesAreLongAndDifferAndPassTheCheck) {
+  std::set<std::string> seen;
+  for (int i = 0; i < 2000; ++i) {
+    const Token token = new_token();
+    EXPECT_EQ(token.text().size(), 64U);
+    EXPECT_NO_THROW(check_token(std::string(token.text()), "new_token"));
+    EXPECT_TRUE(seen.emplace(token.text()).second);
+  }
+}
+
+TEST(Token, WhatOtherProgramsMakePasses) {
+  for (const char* text : {kGood, kAnother, "  5f0c6c1e9a47b83d20d1e4f7a95b3c68\r\n", "MFRGGZDFMZTWQ2LKNNWG23TPOBYXE43U2K7Q",
+                           "gA7_x-Qp1Vn3zRt9Ls5Jm2"}) {
+    EXPECT_NO_THROW(check_token(text, "x")) << text;
+  }
+}
+
+class WeakTokens : public testing::TestWithParam<const char*> {};
+
+TEST_P(WeakTokens, AreRefusedWithoutBeingShown) {
+  const std::string said = complaint([] { check_token(GetParam(), "FILE"); });
+  EXPECT_NE(said.find("the token in FILE"), std::string::npos) << said;
+  EXPECT_NE(said.find("ddprun token --new"), std::string::npos) << said;
+  if (*GetParam() != '\0') {
+    EXPECT_EQ(said.find(GetParam()), std::string::npos);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Token, WeakTokens,
+                         testing::Values("", "secret", "changeme-changeme-changeme-changeme", "5f0c6c1e9a47b83d20d1e4f7a95b3c6",
+                                         "00000000000000000000000000000000", "0123456789abcdef0123456789abcdef",
+                                         "abcdefghijklmnopqrstuvwxyz0123456789", "correct-horse-battery-staple",
+                                         "Correct-Horse-Battery-Staple", "two words of 5f0c6c1e9a47b83d20d1e4f7a95b3c68",
+                                         "6f9619ff-8b86-4011-b42d-00c04fc964ff"));
+
+TEST(Token, IsWipedWhenMovedFrom) {
+  Token token(kGood);
+  const Token moved = std::move(token);
+  EXPECT_EQ(moved.text(), kGood);
+  EXPECT_EQ(token.text(), "");  // NOLINT(bugprone-use-after-move): what is promised
+}
+
+TEST(TokenFile, IsMadeOnceForItsUserOnly) {
+  const TemporaryFolder folder;
+  const auto file = folder / "a/b/token";
+  EXPECT_TRUE(make_token_file(file, new_token()));
+  const std::string first(read_token_file(file).text());
+  EXPECT_FALSE(make_token_file(file, new_token()));
+  EXPECT_EQ(read_token_file(file).text(), first);
+  EXPECT_EQ(mode_of(file), 0600U);
+  EXPECT_EQ(mode_of(folder / "a/b"), 0700U);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "a/b"), {}), 1);  // nothing left behind
+}
+
+TEST(TokenFile, ThatOthersCanReadIsRefusedWithTheRemedy) {
+  const TemporaryFolder folder;
+  for (const mode_t mode : {0640U, 0604U, 0660U, 0644U}) {
+    write_token(folder / "token", kGood, mode);
+    const std::string said = complaint([&] { read_token_file(folder / "token"); });
+    EXPECT_NE(said.find("chmod 600 '" + (folder / "token").string() + "'"), std::string::npos) << said;
+  }
+  write_token(folder / "token", kGood, 0400);
+  EXPECT_EQ(read_token_file(folder / "token").text(), kGood);
+}
+
+TEST(TokenFile, ThatIsNoneIsSaid) {
+  const TemporaryFolder folder;
+  EXPECT_NE(complaint([&] { read_token_file(folder / "none"); }).find("No such file"), std::string::npos);
+  EXPECT_NE(complaint([&] { read_token_file(folder.path()); }).find("is not a file"), std::string::npos);
+  write_token(folder / "large", std::string(1 << 20, 'x'));
+  EXPECT_NE(complaint([&] { read_token_file(folder / "large"); }).find("longer than"), std::string::npos);
+}
+
+TEST(TokenFile, IsWaitedForUntilSomebodyMakesIt) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "run");
+  std::thread first_node([&] { make_token_file(folder / "run/token", Token(kGood)); });
+  EXPECT_TRUE(wait_for_token_file(folder / "run/token", std::chrono::minutes(1)));
+  first_node.join();
+  EXPECT_EQ(read_token_file(folder / "run/token").text(), kGood);
+  EXPECT_FALSE(wait_for_token_file(folder / "never", milliseconds(1)));
+  EXPECT_FALSE(wait_for_token_file(folder / "no/folder/token", milliseconds(1)));
+}
+
+struct Places {
+  TemporaryFolder folder;
+  TokenSources sources() const {
+    TokenSources sources;
+    sources.user_file = folder / "config/ddprun/token";
+    sources.patience = milliseconds(1);
+    return sources;
+  }
+};
+
+TEST(TokenSourcesTest, TheFirstOneCounts) {
+  const Places places;
+  write_token(places.folder / "given", "5f0c6c1e9a47b83d20d1e4f7a95b3c61");
+  write_token(places.folder / "run/token", "5f0c6c1e9a47b83d20d1e4f7a95b3c63");
+  write_token(places.folder / "config/ddprun/token", "5f0c6c1e9a47b83d20d1e4f7a95b3c64");
+  TokenSources sources = places.sources();
+  EXPECT_EQ(find_token(sources).token.text().back(), '4');
+  sources.run_dir = places.folder / "run";
+  EXPECT_EQ(find_token(sources).token.text().back(), '3');
+  sources.variable = "5f0c6c1e9a47b83d20d1e4f7a95b3c62";
+  EXPECT_EQ(find_token(sources).token.text().back(), '2');
+  EXPECT_EQ(find_token(sources).source, "DDPRUN_TOKEN");
+  sources.token_file = places.folder / "given";
+  EXPECT_EQ(find_token(sources).token.text().back(), '1');
+  EXPECT_EQ(find_token(sources).source, (places.folder / "given").string());
+}
+
+TEST(TokenSourcesTest, ABadOneIsNotPassedOver) {
+  const Places places;
+  TokenSources sources = places.sources();
+  sources.variable = "secret";
+  EXPECT_NE(complaint([&] { find_token(sources); }).find("DDPRUN_TOKEN"), std::string::npos);
+  sources.token_file = places.folder / "missing";
+  EXPECT_NE(complaint([&] { find_token(sources); }).find("missing"), std::string::npos);
+}
+
+TEST(TokenSourcesTest, TheUsersIsMadeOnce) {
+  const Places places;
+  const FoundToken first = find_token(places.sources());
+  const FoundToken second = find_token(places.sources());
+  EXPECT_TRUE(first.made);
+  EXPECT_FALSE(second.made);
+  EXPECT_EQ(first.token.text(), second.token.text());
+}
+
+TEST(TokenSourcesTest, TheFirstNodeMakesTheRunDirectorysAndOthersFindIt) {
+  const Places places;
+  TokenSources sources = places.sources();
+  sources.run_dir = places.folder / "run";
+  sources.node = TokenSources::Node::kOther;
+  sources.user_file.clear();
+  const std::string said = complaint([&] { find_token(sources); });
+  EXPECT_NE(said.find((places.folder / "run/token").string()), std::string::npos) << said;
+  EXPECT_NE(said.find("ddprun token"), std::string::npos) << said;
+
+  TokenSources first = places.sources();
+  first.run_dir = sources.run_dir;
+  const FoundToken made = find_token(first);
+  EXPECT_TRUE(made.made);
+  EXPECT_EQ(made.file, places.folder / "run/token");
+  EXPECT_EQ(find_token(sources).token.text(), made.token.text());
+  // Nodes that share a home but no run directory.
+  sources.run_dir = places.folder / "elsewhere";
+  sources.user_file = first.user_file;
+  EXPECT_EQ(find_token(sources).token.text(), made.token.text());
+}
+
+TEST(TokenVariable, IsTakenOutOfTheProcess) {
+  ASSERT_EQ(::setenv("DDPRUN_TOKEN", kGood, 1), 0);
+  const char* const memory = std::getenv("DDPRUN_TOKEN");
+  EXPECT_EQ(take_token_variable(), kGood);
+  EXPECT_EQ(std::string(memory), "");
+  EXPECT_EQ(std::getenv("DDPRUN_TOKEN"), nullptr);
+  EXPECT_EQ(take_token_variable(), std::nullopt);
+  ASSERT_EQ(::setenv("DDPRUN_TOKEN", "", 1), 0);
+  EXPECT_EQ(take_token_variable(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ddprun::test

@@ -1,0 +1,53 @@
+// NodeShell where it meets somebody who is no use: what it says then. Whole jobs are in tests/whole_program.
+#include "rendezvous/shell/node_shell.hpp"
+
+#include <cstdlib>
+#include <memory>
+
+#include "rendezvous/transport/net.hpp"
+
+namespace ddprun::test {
+namespace {
+
+using namespace rendezvous;
+
+TEST(NodeShell, SaysOnceThatACoordinatorTakesConnectionsAndSaysNothing) {
+  ::unsetenv("HOME");  // it is to be remembered nowhere
+  ::unsetenv("XDG_STATE_HOME");
+  Net net;
+  const auto transport = net.transport(kToken, "job", {}, static_cast<std::uint8_t>(kProtocolVersion));
+  std::vector<std::shared_ptr<Connection>> callers;
+  ListenOptions options;
+  options.address = "127.0.0.1";
+  const auto listener = transport->listen(options, [&](const std::shared_ptr<Connection>& caller) {
+    caller->start({});
+    callers.push_back(caller);
+  });
+
+  NodeShellSettings settings;
+  settings.token = kToken;
+  settings.run_id = "job";
+  settings.meet_host = "127.0.0.1";
+  settings.meet_port = listener->local().port();
+  settings.node.member.lease = milliseconds(1800);  // so long it waits for a word on each connection
+  std::vector<std::string> said;
+  auto shell = std::make_unique<NodeShell>(
+      net.io, std::move(settings),
+      [&](const ShellEvent& event) {
+        if (const auto* nobody = std::get_if<NobodyThere>(&event)) said.push_back(nobody->why);
+      },
+      [](const std::string&) {});
+  shell->begin();
+  ASSERT_TRUE(net.run_until([&] { return !said.empty(); }));
+  const std::size_t calls = callers.size();
+  EXPECT_NE(said.front().find("took the connection, and then nothing came"), std::string::npos) << said.front();
+  ASSERT_TRUE(net.run_until([&] { return callers.size() == calls + 2; }));  // it goes on trying
+  EXPECT_EQ(said.size(), 1U);
+
+  shell.reset();
+  net.io.restart();
+  net.io.poll();  // a call that was under way ends by being cancelled
+}
+
+}  // namespace
+}  // namespace ddprun::test

@@ -1,0 +1,157 @@
+// The part of World (simulated_world.hpp) that goes wrong: workers, and what befalls hosts, networks and nodes until all heals.
+#include <algorithm>
+#include <utility>
+
+#include "tests/rendezvous/simulation/simulated_world.hpp"
+
+namespace ddprun::rendezvous::simulation {
+
+void World::start_workers(int index, const member_action::StartWorkers& action) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  tell(name(index) + " starts its workers in round " + name(action.release.id) + " as node " +
+       std::to_string(action.release.group_rank) + " of " + std::to_string(action.release.nodes) + ", restart " +
+       std::to_string(action.release.budget.restart_count));
+  if (agent.training) violate(name(index) + " starts workers while it has some");
+  if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
+  agent.training = true;
+  agent.ending = false;
+  agent.broken = false;
+  agent.round = action.release.id;
+  agent.until_local = stamp_of(action.until);
+  ++agent.job;
+  Round& round = rounds_[agent.round];
+  round.training.insert(index);
+  if (std::ssize(round.training) == round.first.nodes) round.full = true;
+  started_.push_back(index);
+  if (scenario_.faults && !recovering_ && chance(10)) {
+    schedule(time_ + between(0, 5 * kSecond), Event::Kind::kWorkersFail, index, 0, agent.life, agent.job);
+  }
+  if (recovering_) schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
+}
+
+void World::stop_workers(int index, bool at_once) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (at_once) {
+    workers_gone(agent, index);
+    schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
+    return;
+  }
+  if (std::exchange(agent.ending, true)) return;
+  const Nanos takes = chance(85) ? between(kMs, 300 * kMs) : between(kMs, 9 * kSecond);
+  schedule(time_ + takes, Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
+}
+
+void World::workers_gone(Agent& agent, int index) {
+  if (!agent.training) return;
+  agent.training = false;
+  rounds_[agent.round].training.erase(index);
+}
+
+// ---- faults ----
+
+void World::fault() {
+  if (job_over_) return;
+  const int kind = static_cast<int>(between(0, 99));
+  const bool late_answers = kind >= 70 && kind < 76;
+  const int victim = late_answers || chance(40) ? coordinator_now() : some_agent();
+  Agent& agent = agents_[static_cast<std::size_t>(victim)];
+  const auto block = [&](int from, int to, Nanos until) {
+    if (from != to && !blocked_.empty()) blocked(from, to) = std::max(blocked(from, to), until);
+  };
+  if (kind < 25) {
+    if (!agent.node) return;
+    const bool silent = chance(50);
+    kill(victim, silent);
+  } else if (kind < 40) {
+    if (!agent.node) return;
+    agent.frozen_until = std::max(agent.frozen_until, time_) +
+                         (chance(50) ? between(10 * kMs, 2 * kSecond) : between(2 * kSecond, 14 * kSecond));
+    tell(name(victim) + " is frozen for " + std::to_string((agent.frozen_until - time_) / kMs) + " ms");
+  } else if (kind < 60) {  // two sides, or one way
+    const Nanos until = time_ + (chance(40) ? between(100 * kMs, 4 * kSecond) : between(4 * kSecond, 20 * kSecond));
+    const bool both_ways = chance(60);
+    std::string side;
+    std::vector<bool> in_side(agents_.size());
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      in_side[i] = chance(50);
+      if (in_side[i]) side += " " + std::to_string(i);
+    }
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      for (std::size_t j = 0; j < agents_.size(); ++j) {
+        if (in_side[i] == in_side[j]) continue;
+        if (in_side[i] || both_ways) block(static_cast<int>(i), static_cast<int>(j), until);
+      }
+    }
+    tell("partition" + std::string(both_ways ? "" : ", one way, from") + ":" + side + " for " +
+         std::to_string((until - time_) / kMs) + " ms");
+  } else if (kind < 70) {  // one node's cable, or what it sends, or what it gets
+    const Nanos until = time_ + between(100 * kMs, 16 * kSecond);
+    const int way = static_cast<int>(between(0, 2));
+    for (int i = 0; i < std::ssize(agents_); ++i) {
+      if (way != 1) block(victim, i, until);
+      if (way != 2) block(i, victim, until);
+    }
+    tell(name(victim) +
+         (way == 0   ? " is cut off for "
+          : way == 1 ? " hears nothing for "
+                     : " is not heard for ") +
+         std::to_string((until - time_) / kMs) + " ms");
+  } else if (late_answers) {  // answers come late, and then it is gone
+    const int other = some_agent();
+    if (!agent.node || other == victim) return;
+    const Nanos until = time_ + between(2 * kSecond, 9 * kSecond);
+    slow_[{victim, other}] = {.until = until, .extra = between(2 * kSecond, 4 * kSecond)};
+    tell("what " + name(victim) + " says to " + name(other) + " is late by " +
+         std::to_string(slow_[{victim, other}].extra / kMs) + " ms for " + std::to_string((until - time_) / kMs) + " ms");
+    if (chance(80)) schedule(until, Event::Kind::kPowerLoss, victim, 0, agent.life);
+  } else if (kind < 84) {  // connections are reset, and each side sees it for itself
+    tell("connections of " + name(victim) + " are reset");
+    const auto links = agent.links;
+    for (const auto& [id, link_index] : links) {
+      if (chance(50)) continue;
+      send(link_index, 0, Fin{});
+      send(link_index, 1, Fin{});
+    }
+  } else if (kind < 96 || !leaving_happens_) {
+    if (agent.node && agent.training) {
+      schedule(time_ + between(0, kSecond), Event::Kind::kWorkersFail, victim, 0, agent.life, agent.job);
+    }
+  } else if (agent.node && agent.frozen_until <= time_) {
+    tell(name(victim) + " gets a signal");
+    agent.asked_to_stop = true;
+    deliver(victim, node_event::Local{member_event::StopRequested{15}});
+  }
+}
+
+void World::kill(int victim, bool silent) {
+  tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
+  end_process(victim, silent);
+  if (!chance(85)) return;
+  const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
+  schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
+}
+
+// No more faults: networks heal, whoever is away comes back, and workers finish by and by.
+void World::recover() {
+  tell("all faults are over");
+  recovering_ = true;
+  std::fill(blocked_.begin(), blocked_.end(), 0);
+  slow_.clear();
+  // What remains slow has round trips of at most a fifth of the lease: docs/rendezvous.md promises no more.
+  jitter_ = std::min(jitter_, 100 * kMs);
+  for (int i = 0; i < std::ssize(agents_); ++i) {
+    Agent& agent = agents_[static_cast<std::size_t>(i)];
+    agent.frozen_until = std::min(agent.frozen_until, time_);
+    agent.extra_latency = std::min(agent.extra_latency, 200 * kMs);
+    if (!agent.node) {
+      schedule(time_ + between(0, 2 * kSecond), Event::Kind::kStart, i, 0, agent.life);
+    } else if (agent.training) {
+      schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, i, 0, agent.life, agent.job);
+    }
+    // What waited for the end of a block or a freeze.
+    agent.timer_at = kNever;
+    if (agent.node) set_timer(i);
+  }
+}
+
+}  // namespace ddprun::rendezvous::simulation

@@ -1,0 +1,261 @@
+// The world that simulator.hpp describes: hosts with clocks, the network between them, their workers, and what happens when.
+// simulator.cpp runs it; simulated_network.cpp, simulated_faults.cpp and simulated_invariants.cpp have the rest of its members.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/machines/node.hpp"
+#include "tests/rendezvous/simulation/simulator.hpp"
+
+namespace ddprun::rendezvous::simulation {
+
+using Nanos = std::int64_t;  // of true time, since the simulation began
+constexpr Nanos kMs = 1'000'000;
+constexpr Nanos kSecond = 1000 * kMs;
+constexpr Nanos kNever = INT64_MAX;
+constexpr Nanos kRecovery = 120 * kSecond;  // from the end of the faults to the end of the job
+constexpr std::size_t kLargestRelease = 2048;
+constexpr std::int64_t kMostEvents = 400000;
+constexpr int kBrokenDevice = 9;  // exit code of a node that leaves for that
+
+struct Opened {};
+struct Fin {};
+using Packet = std::variant<Opened, Fin, FromMember, FromCoordinator>;
+
+// One direction of a connection: in order, as TCP's.
+struct Pipe {
+  std::vector<Packet> packets;
+  std::size_t head = 0;
+  bool pumping = false;
+  Nanos last = 0;
+};
+
+struct Link {
+  int end[2] = {0, 0};  // agents: who dialled, who listens
+  std::uint32_t life[2] = {0, 0};
+  LinkId id[2] = {0, 0};
+  bool open[2] = {true, true};  // as that end sees it
+  Pipe pipe[2];                 // [0]: from the dialler
+};
+
+struct Agent {
+  NodeId id{};
+  std::uint64_t incarnation = 1;
+  std::unique_ptr<Node> node;
+  std::optional<Record> record;
+  double rate = 1;
+  Nanos base = 0;
+  Nanos skew = 0;
+  Nanos extra_latency = 0;
+  Nanos frozen_until = 0;
+  bool powered = true;
+  bool asked_to_stop = false;
+  bool left = false;
+  bool broken = false;    // a device of it: it leaves when its workers have ended
+  bool newcomer = false;  // starts anew where the job is known to be: it leads nothing
+  int local_world_size = 1;
+  std::uint32_t life = 0;  // counts starts and ends of the process
+  Nanos timer_at = kNever;
+  std::map<LinkId, int> links;
+  LinkId next_accepted = 1;
+  std::uint64_t term_seen = 0;
+  bool coordinates = false;
+  // its workers
+  bool training = false;
+  RoundId round{};
+  Nanos until_local = 0;
+  std::uint32_t job = 0;  // counts starts of workers
+  bool ending = false;
+  std::int64_t steps = 0;
+};
+
+struct Round {
+  Release first;
+  int coordinator = -1;
+  std::uint32_t leadership = 0;
+  std::map<std::int32_t, int> members;  // group rank -> agent
+  std::map<std::int32_t, std::uint32_t> lives;
+  std::map<std::int32_t, std::int32_t> offsets;
+  std::set<int> training;
+  bool full = false;  // all trained at once
+};
+
+struct Event {
+  enum class Kind {
+    kTimer,
+    kPump,
+    kConnect,
+    kTimeout,
+    kFault,
+    kPowerLoss,
+    kWorkersFail,
+    kWorkersEnd,
+    kWorkersDone,
+    kStart,
+    kRecover
+  };
+  Nanos time = 0;
+  std::uint64_t order = 0;
+  Kind kind{};
+  int a = 0;
+  std::int64_t b = 0;  // a direction, a link
+  std::uint32_t life = 0;
+  std::uint32_t job = 0;
+  bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
+};
+
+class World {
+ public:
+  explicit World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed * 2654435761u + 17) { build(); }
+  Result run();
+
+ private:
+  // ---- chance ----
+  Nanos between(Nanos low, Nanos high) {
+    return low + static_cast<Nanos>(random_() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  bool chance(int percent) { return between(0, 99) < percent; }
+  int some_agent() { return static_cast<int>(between(0, std::ssize(agents_) - 1)); }
+  int coordinator_now() {
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      if (agents_[i].node && agents_[i].node->coordinator() != nullptr) return static_cast<int>(i);
+    }
+    return some_agent();
+  }
+
+  // ---- time ----
+  Nanos local(const Agent& agent, Nanos time) const {
+    return agent.base + static_cast<Nanos>(static_cast<double>(time) * agent.rate);
+  }
+  Nanos true_time(const Agent& agent, Nanos local_time) const {
+    Nanos time = static_cast<Nanos>(static_cast<double>(local_time - agent.base) / agent.rate);
+    while (local(agent, time) < local_time) ++time;
+    return time;
+  }
+  Now now_of(const Agent& agent) const { return {Time(nanoseconds(local(agent, time_))), time_ + agent.skew}; }
+
+  void build();
+  NodeSettings settings_for(int index) const;
+  void schedule(Nanos time, Event::Kind kind, int a, std::int64_t b = 0, std::uint32_t life = 0, std::uint32_t job = 0) {
+    events_.push({time, next_order_++, kind, a, b, life, job});
+  }
+  void handle(const Event& event);
+  void start(int index);
+  void end_process(int index, bool silent);
+  void deliver(int index, const NodeEvent& event);
+  void carry_out(int index, NodeAction& action);
+  void set_timer(int index);
+
+  void dial(int from, LinkId id, const Address& address);
+  void connect(int link_index);
+  void send(int link_index, int end, Packet packet);
+  void pump(int link_index, int direction);
+  void pump_later(int link_index, int direction, Nanos at);
+  void arrive(int link_index, int direction, Packet packet);
+  Nanos latency(int from, int to);
+  struct Slow {
+    Nanos until = 0;
+    Nanos extra = 0;
+  };
+  Nanos& blocked(int from, int to) {
+    return blocked_[static_cast<std::size_t>(from) * agents_.size() + static_cast<std::size_t>(to)];
+  }
+
+  void start_workers(int index, const member_action::StartWorkers& action);
+  void stop_workers(int index, bool at_once);
+  void workers_gone(Agent& agent, int index);
+  bool trains(const Agent& agent) const {
+    return agent.training && !(agent.frozen_until > time_ && local(agent, time_) >= agent.until_local);
+  }
+
+  void fault();
+  void kill(int victim, bool silent);
+  void recover();
+
+  void note_release(int index, std::uint32_t life, const Release& release, int coordinator);
+  void check_training(int index);
+  void check_coordinator(int index);
+  void check_message(const FromCoordinator& message);
+  void violate(const std::string& what) {
+    if (result_.violation.empty()) {
+      result_.violation = what;
+      tell("VIOLATION: " + what);
+    }
+  }
+  void tell(const std::string& line) {
+    if (!scenario_.tell) return;
+    char stamp[32];
+    std::snprintf(stamp, sizeof(stamp), "%10.4f s  ", static_cast<double>(time_) / 1e9);
+    result_.story.push_back(stamp + line);
+  }
+  // What elections and rounds rest on.
+  template <class Any>
+  void tell_message(int from, int to, const Any& any) {
+    if (!scenario_.tell) return;
+    const std::string who = name(from) + " to " + name(to) + ": ";
+    if constexpr (std::is_same_v<Any, FromMember>) {
+      if (const auto* hello = std::get_if<Hello>(&any)) tell(who + "hello " + describe(hello->standing));
+      if (const auto* vote = std::get_if<Vote>(&any)) {
+        tell(who + (vote->given() ? "votes in term " : "no vote in term ") + std::to_string(vote->term));
+      }
+    } else {
+      if (const auto* release = std::get_if<Release>(&any)) {
+        tell(who + "release " + name(release->id) + " as " + std::to_string(release->group_rank) + " of " +
+             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start"));
+      }
+      if (const auto* request = std::get_if<VoteRequest>(&any))
+        tell(who + "vote for me in term " + std::to_string(request->term));
+    }
+  }
+  static std::string describe(const Config& config) {
+    return name(config.id) + (config.born == config.id.term ? "" : " of term " + std::to_string(config.born)) + " as " +
+           std::to_string(config.rank) + " of " + std::to_string(config.nodes);
+  }
+  static std::string describe(const Standing& standing) {
+    return "promised " + std::to_string(standing.promised_term) + ", knows " + describe(standing.current) + ", before " +
+           describe(standing.previous);
+  }
+  static std::string name(const RoundId& id) { return std::to_string(id.term) + "/" + std::to_string(id.round); }
+  static std::string name(int agent) { return "agent " + std::to_string(agent); }
+
+  Scenario scenario_;
+  std::mt19937_64 random_;
+  Nanos time_ = 0;
+  std::uint64_t next_order_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Agent> agents_;
+  std::vector<Link> links_;
+  std::vector<Nanos> blocked_;
+  std::map<std::pair<int, int>, Slow> slow_;  // from, to
+  Result result_;
+
+  std::int32_t min_nodes_ = 1;
+  std::int32_t max_nodes_ = 1;
+  std::int32_t max_restarts_ = 0;
+  bool through_codec_ = false;
+  bool leaving_happens_ = false;
+  Nanos jitter_ = kMs;
+  Nanos faults_end_ = 0;
+  bool recovering_ = false;
+  bool job_over_ = false;
+  Nanos job_over_at_ = 0;
+  std::map<RoundId, Round> rounds_;
+  std::vector<RoundId> released_;  // by the event that is being handled
+  std::vector<int> started_;       // their workers, by the event that is being handled
+  std::map<std::uint64_t, std::pair<int, std::uint32_t>> leader_of_term_;
+};
+
+}  // namespace ddprun::rendezvous::simulation

@@ -1,0 +1,146 @@
+// The simulator's runs: whatever the seed chooses, what must hold holds; and for each rule of rules.hpp, without it some seed
+// fails.
+// ./dev test --long runs fifty times as many seeds. A failing seed prints its story.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#include "tests/rendezvous/simulation/simulator.hpp"
+
+namespace ddprun::rendezvous::simulation {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kOrdinarySeeds = 60;
+#else
+constexpr std::uint64_t kOrdinarySeeds = 2000;
+#endif
+constexpr std::uint64_t kLongSeeds = 100000;
+constexpr std::uint64_t kSeedsForMutations = 6000;
+
+bool is_long() {
+  return std::getenv("DDPRUN_LONG_SIMULATION") != nullptr || std::getenv("DDPRUN_LONG_TESTS") != nullptr;
+}
+
+std::string story_of(Scenario scenario) {
+  scenario.tell = true;
+  std::string text = "seed " + std::to_string(scenario.seed) + ":\n";
+  for (const std::string& line : simulate(scenario).story) text += line + "\n";
+  return text;
+}
+
+// What must not be, or an end that did not come in time; empty when all is well.
+std::string wrong_with(const Scenario& scenario) {
+  const Result result = simulate(scenario);
+  return result.violation.empty() ? result.stuck : result.violation;
+}
+
+// The first seed from `from` to below `end` that breaks something.
+std::optional<std::uint64_t> first_failing_seed(std::uint64_t from, std::uint64_t end, const Rules& rules, unsigned threads) {
+  std::atomic<std::uint64_t> next{from};
+  std::atomic<std::uint64_t> failing{end};
+  const auto work = [&] {
+    for (std::uint64_t seed = next++; seed < failing.load(); seed = next++) {
+      if (wrong_with({.seed = seed, .rules = rules}).empty()) continue;
+      std::uint64_t before = failing.load();
+      while (seed < before && !failing.compare_exchange_weak(before, seed)) {
+      }
+    }
+  };
+  std::vector<std::jthread> others;
+  for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  others.clear();
+  return failing < end ? std::optional(failing.load()) : std::nullopt;
+}
+
+TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
+  if (const char* one = std::getenv("DDPRUN_SIMULATION_SEED")) {
+    std::cout << story_of({.seed = std::strtoull(one, nullptr, 10)});
+    return;
+  }
+  const std::uint64_t seeds = is_long() ? kLongSeeds : kOrdinarySeeds;
+  const unsigned threads = is_long() ? std::max(1u, std::thread::hardware_concurrency()) : 1;
+  const auto failing = first_failing_seed(0, seeds, Rules{}, threads);
+  ASSERT_FALSE(failing.has_value()) << story_of({.seed = *failing});
+}
+
+TEST(Simulation, ASeedIsAlwaysTheSameStory) {
+  for (const std::uint64_t seed : {3u, 8u, 11u}) EXPECT_EQ(story_of({.seed = seed}), story_of({.seed = seed}));
+}
+
+TEST(Simulation, TheFaultsReachWhatTheyShould) {
+  std::int64_t successions = 0;
+  std::int64_t rounds = 0;
+  std::set<int> ends;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Result result = simulate({.seed = seed});
+    successions += result.successions;
+    rounds += result.rounds;
+    ends.insert(result.exit_code);
+  }
+  EXPECT_GT(successions, 60);  // some beyond the first coordinator of each job
+  EXPECT_GT(rounds, 120);
+  EXPECT_TRUE(ends.contains(0));
+  EXPECT_TRUE(ends.contains(7));  // a spent budget ends with the worker's code
+}
+
+// Cost: messages grow with the number of agents, not with its square, and none is larger than for few.
+TEST(Simulation, AThousandAgentsCostAThousandTimesOne) {
+  const Result few = simulate({.seed = 5, .agents = 100, .faults = false});
+  const Result many = simulate({.seed = 5, .agents = 1000, .faults = false});
+  ASSERT_EQ(few.violation, "");
+  ASSERT_EQ(many.violation, "");
+  EXPECT_EQ(few.exit_code, 0);
+  EXPECT_EQ(many.exit_code, 0);
+  EXPECT_LT(many.messages, few.messages * 15);
+  EXPECT_LT(many.largest_message, few.largest_message + 16);
+}
+
+struct Mutation {
+  const char* name;
+  std::function<void(Rules&)> apply;
+  std::uint64_t from = 0;  // where the seeds begin that are tried, for a rule that few of them need
+};
+
+class EveryRule : public testing::TestWithParam<Mutation> {};
+
+TEST_P(EveryRule, IsNeeded) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the release build shows it";
+#endif
+  Rules broken;
+  GetParam().apply(broken);
+  const auto failing = first_failing_seed(GetParam().from, GetParam().from + kSeedsForMutations, broken, 1);
+  ASSERT_TRUE(failing.has_value()) << "the simulator does not notice";
+  std::cout << "seed " << *failing << ": " << wrong_with({.seed = *failing, .rules = broken}) << "\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mutations, EveryRule,
+    testing::Values(Mutation{"VotesWaitForTheLease", [](Rules& r) { r.vote_after = 0.2; }},
+                    Mutation{"GrantsEndWorkers", [](Rules& r) { r.grant_ends_workers = false; }},
+                    Mutation{"GrantsNeedAMajority", [](Rules& r) { r.grants_need_majority = false; }},
+                    Mutation{"LeadingNeedsAMajority", [](Rules& r) { r.majority_needed = false; }},
+                    Mutation{"HalfNeedsTheLowestRank", [](Rules& r) { r.half_needs_rank_0 = false; }},
+                    Mutation{"OneVoteATerm", [](Rules& r) { r.one_vote_a_term = false; }},
+                    Mutation{"TwoMajoritiesUntilCommitted", [](Rules& r) { r.both_rounds_until_committed = false; }},
+                    Mutation{"RoundsWaitUntilTheLastOneIsGone", [](Rules& r) { r.wait_for_ready = false; }},
+                    Mutation{"HolesAreFilled", [](Rules& r) { r.holes_are_filled = false; }},
+                    Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
+                    Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
+                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
+                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 26000},
+                    Mutation{"CoordinatorsRememberMembers", [](Rules& r) { r.coordinator_remembers_members = false; }},
+                    Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }, 15000},
+                    Mutation{"LaterProcessesReplace", [](Rules& r) { r.later_process_replaces = false; }},
+                    Mutation{"FewSuccessorsAreNamed", [](Rules& r) { r.successors_named = 1000000; }}),
+    [](const auto& mutation) { return std::string(mutation.param.name); });
+
+}  // namespace
+}  // namespace ddprun::rendezvous::simulation

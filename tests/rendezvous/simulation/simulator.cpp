@@ -1,0 +1,323 @@
+// Implementation of simulator.hpp: the world is built, its events happen, and what nodes want done is done.
+#include "tests/rendezvous/simulation/simulator.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/exit_code.hpp"
+#include "tests/rendezvous/simulation/simulated_world.hpp"
+
+namespace ddprun::rendezvous::simulation {
+
+void World::build() {
+  const int count = scenario_.agents > 0 ? scenario_.agents
+                    : chance(10)         ? static_cast<int>(between(8, 16))
+                                         : static_cast<int>(between(1, 7));
+  agents_.resize(static_cast<std::size_t>(count));
+  blocked_.assign(agents_.size() * (agents_.size() <= 64 ? agents_.size() : 0), 0);
+  max_nodes_ = chance(70) ? count : static_cast<std::int32_t>(between(1, count));
+  min_nodes_ = chance(40) ? max_nodes_ : static_cast<std::int32_t>(between(1, max_nodes_));
+  max_restarts_ = static_cast<std::int32_t>(between(0, 4));
+  through_codec_ = scenario_.seed % 8 == 0;
+  leaving_happens_ = scenario_.faults && chance(15);
+  jitter_ = chance(70) ? 2 * kMs : between(5 * kMs, 400 * kMs);
+  faults_end_ = scenario_.faults ? between(8 * kSecond, 40 * kSecond) : 0;
+  for (int i = 0; i < count; ++i) {
+    Agent& agent = agents_[static_cast<std::size_t>(i)];
+    for (std::uint8_t& byte : agent.id) byte = static_cast<std::uint8_t>(random_());
+    agent.rate = chance(50)   ? 1.0
+                 : chance(50) ? 0.9
+                 : chance(50) ? 1.1
+                              : 0.9 + 0.2 * static_cast<double>(between(0, 1000)) / 1000;
+    agent.base = between(kSecond, 100000 * kSecond);
+    agent.skew = between(-5 * kSecond, 5 * kSecond);
+    if (scenario_.faults && chance(10)) agent.extra_latency = between(20 * kMs, 500 * kMs);
+    agent.local_world_size = static_cast<int>(between(1, 8));
+    schedule(chance(80) ? between(0, 200 * kMs) : between(0, 10 * kSecond), Event::Kind::kStart, i);
+  }
+  tell(std::to_string(count) + " agents, " + std::to_string(min_nodes_) + " to " + std::to_string(max_nodes_) +
+       " nodes, at most " + std::to_string(max_restarts_) + " restarts");
+  if (scenario_.faults) {
+    Nanos at = between(100 * kMs, 4 * kSecond);
+    while (at < faults_end_) {
+      schedule(at, Event::Kind::kFault, 0);
+      at += chance(50) ? between(kMs, 2 * kSecond) : between(kSecond, 9 * kSecond);
+    }
+  }
+  schedule(faults_end_, Event::Kind::kRecover, 0);
+}
+
+NodeSettings World::settings_for(int index) const {
+  const Agent& agent = agents_[static_cast<std::size_t>(index)];
+  NodeSettings settings;
+  settings.member.id = agent.id;
+  settings.member.incarnation = agent.incarnation;
+  settings.member.hostname = "host" + std::to_string(index);
+  settings.member.listens = {std::to_string(index), 1};
+  settings.member.local_world_size = agent.local_world_size;
+  settings.member.master_port = static_cast<std::uint16_t>(1000 + index);
+  settings.member.join_timeout = milliseconds(60000);
+  settings.member.rules = scenario_.rules;
+  for (int i = 0; i < (agent.newcomer ? std::ssize(agents_) : 1); ++i) {
+    if (i != index) settings.member.endpoints.push_back({std::to_string(i), 1});
+  }
+  settings.leads_first = index == 0 && !agent.newcomer;
+  settings.coordinator.min_nodes = min_nodes_;
+  settings.coordinator.max_nodes = max_nodes_;
+  settings.coordinator.max_restarts = max_restarts_;
+  settings.coordinator.join_timeout = milliseconds(120000);
+  settings.coordinator.rules = scenario_.rules;
+  const std::int32_t most = max_restarts_;
+  settings.coordinator.judge = [most](const FailureReport&, const Budget& before) {
+    Verdict verdict;
+    verdict.restart = before.used < most;
+    verdict.exit_code = 7;
+    verdict.after = before;
+    ++verdict.after.used;
+    return verdict;
+  };
+  return settings;
+}
+
+Result World::run() {
+  while (!events_.empty() && result_.violation.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    time_ = event.time;
+    const bool anybody = std::any_of(agents_.begin(), agents_.end(), [](const Agent& agent) { return agent.node != nullptr; });
+    if (job_over_ && !anybody) break;
+    // Who was cut off when the job ended waits for it a while longer.
+    if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
+      if (leaving_happens_) break;  // those who left for good may have been needed for a majority
+      for (std::size_t i = 0; i < agents_.size(); ++i) {
+        if (!agents_[i].node) continue;
+        const Standing& standing = agents_[i].node->member().standing();
+        const Coordinator* coordinator = agents_[i].node->coordinator();
+        tell(name(static_cast<int>(i)) + " " + describe(standing) + (agents_[i].training ? ", trains" : "") +
+             (agents_[i].node->member().looking() ? ", looks" : "") +
+             (coordinator != nullptr ? ", leads and waits for " + coordinator->waits_for() : std::string()));
+      }
+      result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";
+      tell("STUCK: " + result_.stuck);
+      break;
+    }
+    ++result_.events;
+    if (result_.events > kMostEvents) violate("too much happens: a machine does not come to rest");
+    handle(event);
+  }
+  result_.rounds = std::ssize(rounds_);
+  return std::move(result_);
+}
+
+void World::handle(const Event& event) {
+  switch (event.kind) {
+    case Event::Kind::kPump:
+      return pump(event.a, static_cast<int>(event.b));
+    case Event::Kind::kConnect:
+      return connect(event.a);
+    case Event::Kind::kFault:
+      return fault();
+    case Event::Kind::kRecover:
+      return recover();
+    case Event::Kind::kPowerLoss:
+      if (event.life == agents_[static_cast<std::size_t>(event.a)].life && !recovering_) kill(event.a, /*silent=*/true);
+      return;
+    case Event::Kind::kStart:
+      if (!agents_[static_cast<std::size_t>(event.a)].node && event.life == agents_[static_cast<std::size_t>(event.a)].life) {
+        start(event.a);
+      }
+      return;
+    default:
+      break;
+  }
+  Agent& agent = agents_[static_cast<std::size_t>(event.a)];
+  if (!agent.node || event.life != agent.life) return;
+  if (agent.frozen_until > time_) {
+    schedule(agent.frozen_until, event.kind, event.a, event.b, event.life, event.job);
+    return;
+  }
+  switch (event.kind) {
+    case Event::Kind::kTimer:
+      if (event.time < agent.timer_at) return;
+      agent.timer_at = kNever;
+      return deliver(event.a, node_event::Tick{});
+    case Event::Kind::kTimeout:  // of a connection that could not be made
+      return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b)});
+    case Event::Kind::kWorkersFail: {
+      if (event.job != agent.job || !agent.training || agent.ending) return;
+      tell(name(event.a) + ": a worker fails");
+      FailureReport report;
+      report.exit_code = 7;
+      report.time_ns = time_ + agent.skew;
+      report.message = "exit code 7";
+      if (leaving_happens_ && chance(15)) {
+        agent.broken = true;
+        report.cause = FailureCause::kDevice;
+      }
+      agent.ending = true;
+      schedule(time_ + between(kMs, 200 * kMs), Event::Kind::kWorkersEnd, event.a, 0, agent.life, agent.job);
+      return deliver(event.a, node_event::Local{member_event::WorkersFailed{report}});
+    }
+    case Event::Kind::kWorkersEnd:
+      if (event.job != agent.job || (!agent.training && event.b == 0)) return;
+      workers_gone(agent, event.a);
+      return deliver(
+          event.a,
+          node_event::Local{member_event::WorkersEnded{
+              .saved = true, .master_port = 2000, .leaves_with = agent.broken ? std::optional(kBrokenDevice) : std::nullopt}});
+    case Event::Kind::kWorkersDone:
+      if (event.job != agent.job || !agent.training || agent.ending) return;
+      workers_gone(agent, event.a);
+      tell(name(event.a) + ": its workers are done");
+      return deliver(event.a, node_event::Local{member_event::WorkersDone{.master_port = 2000}});
+    default:
+      return;
+  }
+}
+
+void World::start(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (job_over_) return;
+  ++agent.life;
+  ++agent.incarnation;
+  agent.powered = true;
+  agent.asked_to_stop = false;
+  if (agent.left) {  // who said goodbye comes back as somebody else
+    agent.left = false;
+    agent.newcomer = true;
+    agent.record.reset();
+    for (std::uint8_t& byte : agent.id) byte = static_cast<std::uint8_t>(random_());
+  }
+  agent.timer_at = kNever;
+  agent.coordinates = false;
+  agent.term_seen = 0;
+  tell(name(index) + " starts");
+  agent.node = std::make_unique<Node>(settings_for(index), agent.record, now_of(agent));
+  deliver(index, node_event::Begin{});
+}
+
+// silent: the power is gone, nothing says goodbye to the connections.
+void World::end_process(int index, bool silent) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node) return;
+  workers_gone(agent, index);
+  agent.node.reset();
+  agent.frozen_until = 0;
+  agent.powered = !silent;
+  ++agent.life;
+  for (const auto& [id, link_index] : agent.links) {
+    Link& link = links_[static_cast<std::size_t>(link_index)];
+    const int end = link.end[0] == index ? 0 : 1;
+    if (link.open[end] && !silent) send(link_index, end, Fin{});
+    link.open[end] = false;
+  }
+  agent.links.clear();
+}
+
+void World::deliver(int index, const NodeEvent& event) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  std::vector<NodeAction> actions = agent.node->on(event, now_of(agent));
+  for (NodeAction& action : actions) {
+    if (!agent.node) break;
+    carry_out(index, action);
+  }
+  for (const int started : std::exchange(started_, {})) check_training(started);
+  for (const RoundId& id : std::exchange(released_, {})) {  // all but the coordinator's own node, which may start later
+    if (std::ssize(rounds_[id].members) + 1 < rounds_[id].first.nodes)
+      violate("round " + name(id) + " has nodes that nobody is");
+  }
+  if (!agent.node) return;
+  check_coordinator(index);
+  set_timer(index);
+}
+
+void World::set_timer(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const auto deadline = agent.node->next_deadline();
+  if (!deadline) return;
+  const Nanos at = std::max(time_ + 1, true_time(agent, stamp_of(*deadline)));
+  if (agent.timer_at <= at && agent.timer_at > time_) return;
+  agent.timer_at = at;
+  schedule(at, Event::Kind::kTimer, index, 0, agent.life);
+}
+
+void World::carry_out(int index, NodeAction& any) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  std::visit(
+      [&](auto& action) {
+        using Action = std::decay_t<decltype(action)>;
+        if constexpr (std::is_same_v<Action, node_action::ToDialler>) {
+          check_message(action.message);
+          if (const auto* release = std::get_if<Release>(&action.message);
+              release && release->start && release->group_rank >= 0) {
+            const auto link = agent.links.find(action.link);
+            if (link != agent.links.end()) {
+              const Link& to = links_[static_cast<std::size_t>(link->second)];
+              note_release(to.end[0], to.life[0], *release, index);
+            }
+          }
+          const auto link = agent.links.find(action.link);
+          if (link == agent.links.end()) return;
+          tell_message(index, links_[static_cast<std::size_t>(link->second)].end[0], action.message);
+          send(link->second, 1, std::move(action.message));
+        } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {
+          const auto link = agent.links.find(action.link);
+          if (link == agent.links.end()) return;
+          tell_message(index, links_[static_cast<std::size_t>(link->second)].end[1], action.message);
+          send(link->second, 0, std::move(action.message));
+        } else if constexpr (std::is_same_v<Action, node_action::CloseLink>) {
+          const auto found = agent.links.find(action.link);
+          if (found == agent.links.end()) return;
+          Link& link = links_[static_cast<std::size_t>(found->second)];
+          const int end = (action.link & kDialled) != 0 ? 0 : 1;
+          send(found->second, end, Fin{});
+          link.open[end] = false;
+          agent.links.erase(found);
+        } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
+          tell(name(index) + " ends with " + std::to_string(action.exit_code) + ": " + action.why);
+          const bool missing = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
+                               action.exit_code == static_cast<int>(ExitCode::kMinority) ||
+                               action.exit_code == static_cast<int>(ExitCode::kUsage);
+          const bool stopped_alone =
+              agent.asked_to_stop && !agent.coordinates && action.exit_code != 0 && action.exit_code != 7;
+          const bool alone = stopped_alone || action.exit_code == kBrokenDevice;
+          if (agent.training) violate(name(index) + " ended before its workers");
+          if (!missing && !alone && !job_over_) {
+            job_over_ = true;
+            job_over_at_ = time_;
+            result_.exit_code = action.exit_code;
+          }
+          agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
+          end_process(index, /*silent=*/false);
+          if (missing && (recovering_ || chance(70))) {
+            schedule(time_ + between(100 * kMs, 5 * kSecond), Event::Kind::kStart, index, 0, agent.life);
+          }
+        } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
+          dial(index, action.link, action.address);
+        } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
+          agent.record = action.record;
+        } else if constexpr (std::is_same_v<Action, member_action::StartWorkers>) {
+          start_workers(index, action);
+        } else if constexpr (std::is_same_v<Action, member_action::ExtendGrant>) {
+          agent.until_local = stamp_of(action.until);
+        } else if constexpr (std::is_same_v<Action, member_action::StopWorkers>) {
+          tell(name(index) + " stops its workers" + (action.at_once ? " at once: " : ": ") + action.why);
+          stop_workers(index, action.at_once);
+        } else if constexpr (std::is_same_v<Action, member_action::StopAndSave>) {
+          schedule(time_ + between(300 * kMs, kSecond), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
+          agent.ending = true;
+        } else if constexpr (std::is_same_v<Action, member_action::Say>) {
+          if (scenario_.tell) {
+            tell(name(index) + " [" + std::to_string(static_cast<int>(action.notice.kind)) + "] " + action.notice.text + " " +
+                 std::to_string(action.notice.count) + "/" + std::to_string(action.notice.of));
+          }
+        }
+      },
+      any);
+}
+
+Result simulate(const Scenario& scenario) {
+  return World(scenario).run();
+}
+
+}  // namespace ddprun::rendezvous::simulation

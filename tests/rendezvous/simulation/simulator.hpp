@@ -1,0 +1,44 @@
+// A whole job on a simulated network: the real rendezvous::Node machines, with clocks that drift, hosts that crash, freeze or
+// lose their power, links that are slow, blocked one way or reset, and workers that fail. Everything follows from a seed, so a
+// failure can be run again with its story. What must hold is checked at every event; see check() and finished() in
+// simulator.cpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/machines/node.hpp"
+
+namespace ddprun::rendezvous::simulation {
+
+struct Scenario {
+  std::uint64_t seed = 0;
+  Rules rules{};   // broken by the mutation tests
+  int agents = 0;  // 0: the seed says
+  bool faults = true;
+  bool tell = false;  // collect the story
+};
+
+struct Result {
+  std::string violation{};  // of what must never be; empty: all held
+  std::string stuck{};      // the job did not end in time after the last fault
+  std::vector<std::string> story{};
+  std::int64_t events = 0;
+  std::int64_t rounds = 0;
+  std::int64_t successions = 0;
+  int exit_code = -1;  // of the job
+  std::size_t largest_message = 0;
+  std::size_t messages = 0;
+};
+
+Result simulate(const Scenario& scenario);
+
+}  // namespace ddprun::rendezvous::simulation

@@ -1,0 +1,98 @@
+// Two jobs on one port of one host: each gets its own members, and the port outlives its holder.
+#include "rendezvous/transport/handover.hpp"
+
+#include "common/base/error.hpp"
+#include "rendezvous/transport/net.hpp"
+
+namespace ddprun::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::uint16_t free_port(boost::asio::io_context& io) {
+  const boost::asio::ip::tcp::acceptor probe(io, {boost::asio::ip::address_v4::loopback(), 0});
+  return probe.local_endpoint().port();
+}
+
+struct Job {
+  Job(Net& net, const char* name, std::uint16_t port)
+      : transport(net.transport(kToken, name)), agent(net.transport(kToken, name)) {
+    ListenOptions options;
+    options.address = "127.0.0.1";
+    options.port = port;
+    listener = listen_on_shared_port(net.io, *transport, options,
+                                     [this](std::shared_ptr<Connection> member) { members.push_back(std::move(member)); });
+  }
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Transport> agent;
+  std::vector<std::shared_ptr<Connection>> members;
+  std::unique_ptr<Listener> listener;
+};
+
+class SharedPort : public testing::Test {
+ protected:
+  Net net_;
+  std::uint16_t port_ = free_port(net_.io);
+
+  void a_member_of(Job& job) {
+    const std::size_t before = job.members.size();
+    const auto connection = opened(net_.finish_call(net_.call(*job.agent, to(port_))));
+    ASSERT_TRUE(connection);
+    ASSERT_TRUE(net_.run_until([&] { return job.members.size() == before + 1; }));
+    Inbox inbox;
+    job.members.back()->start(inbox.handlers());
+    connection->send("hello");
+    ASSERT_TRUE(net_.run_until([&] { return inbox.frames.size() == 1; }));
+    connection->close();
+    job.members.back()->close();
+    net_.run_ready();
+  }
+};
+
+TEST_F(SharedPort, EachJobGetsItsMembers) {
+  Job first(net_, "first", port_);
+  Job second(net_, "second", port_);
+  a_member_of(first);
+  a_member_of(second);
+  a_member_of(first);
+  EXPECT_EQ(first.members.size(), 2U);
+  EXPECT_EQ(second.members.size(), 1U);
+  EXPECT_TRUE(net_.log.empty()) << net_.log.front();
+}
+
+TEST_F(SharedPort, AStrangerToBothIsRefused) {
+  const Job first(net_, "first", port_);
+  const Job second(net_, "second", port_);
+  const auto stranger = net_.transport(kToken, "third");
+  EXPECT_EQ(failure(net_.finish_call(net_.call(*stranger, to(port_)))).kind, ConnectFailure::Kind::kWrongRunId);
+  const auto thief = net_.transport(kOtherToken, "second");  // handed over, and refused there
+  const ConnectFailure told = failure(net_.finish_call(net_.call(*thief, to(port_))));
+  EXPECT_EQ(told.kind, ConnectFailure::Kind::kWrongToken) << told.message;
+}
+
+TEST_F(SharedPort, IsPassedOnWhenItsHolderEnds) {
+  auto first = std::make_unique<Job>(net_, "first", port_);
+  auto second = std::make_unique<Job>(net_, "second", port_);
+  Job third(net_, "third", port_);
+  a_member_of(*second);
+  first.reset();
+  a_member_of(*second);  // holds it now, or will
+  a_member_of(third);
+  second.reset();
+  a_member_of(third);
+  EXPECT_EQ(third.listener->local().port(), port_);
+}
+
+TEST_F(SharedPort, OneJobHasOneCoordinatorHere) {
+  const Job first(net_, "first", port_);
+  EXPECT_THROW(Job(net_, "first", port_), UsageError);
+}
+
+TEST_F(SharedPort, AnotherProgramsPortIsAnError) {
+  const boost::asio::ip::tcp::acceptor other(net_.io, {boost::asio::ip::address_v4::loopback(), port_});
+  EXPECT_THROW(Job(net_, "first", port_), UsageError);
+  EXPECT_THROW(Job(net_, "first", port_), UsageError);  // and nothing of the first try is left
+}
+
+}  // namespace
+}  // namespace ddprun::test

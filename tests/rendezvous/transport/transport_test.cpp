@@ -1,0 +1,399 @@
+// What the transport promises to agents: frames arrive whole, in order and from the right peer; who cannot get in is told why.
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+
+#include <malloc.h>
+
+#include "common/base/error.hpp"
+#include "rendezvous/transport/net.hpp"
+
+namespace ddprun::test {
+namespace {
+
+using Kind = ConnectFailure::Kind;
+using std::chrono::milliseconds;
+
+TEST(Transport, CarriesFramesBothWaysWholeAndInOrder) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
+  ASSERT_TRUE(connection);
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
+  Inbox at_agent;
+  Inbox at_coordinator;
+  const auto member = coordinator.members.front();
+  const std::vector<std::string> frames{"", "a", std::string(1 << 20, 'x'), std::string("\0\n\xff", 3), "last"};
+  for (const std::string& frame : frames) connection->send(frame);  // before anybody listens
+  member->start(at_coordinator.handlers());
+  connection->start(at_agent.handlers());
+  for (const std::string& frame : frames) member->send(frame);
+  ASSERT_TRUE(net.run_until([&] { return at_agent.frames.size() == 5 && at_coordinator.frames.size() == 5; }));
+  EXPECT_EQ(at_agent.frames, frames);
+  EXPECT_EQ(at_coordinator.frames, frames);
+  EXPECT_EQ(member->remote(), connection->local());
+  EXPECT_EQ(member->local(), connection->remote());
+  EXPECT_EQ(member->local().address().to_string(), "127.0.0.1");
+  EXPECT_NE(member->peer().instance, InstanceId{});
+
+  connection->finish();
+  ASSERT_TRUE(net.run_until([&] { return at_coordinator.closed && at_agent.closed; }));
+  EXPECT_EQ(at_coordinator.closed->cause, Closed::Cause::kGoodbye);
+  EXPECT_EQ(at_agent.closed->cause, Closed::Cause::kGoodbye);
+  EXPECT_TRUE(net.log.empty());
+}
+
+TEST(Transport, WhatWasSentBeforeFinishArrives) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
+  Inbox inbox;
+  for (int i = 0; i < 6; ++i) connection->send(std::string(1 << 20, 'x'));  // more than a socket holds
+  connection->finish();
+  connection->send("after the end: dropped");
+  coordinator.members.front()->start(inbox.handlers());
+  ASSERT_TRUE(net.run_until([&] { return inbox.closed.has_value(); }));
+  EXPECT_EQ(inbox.frames.size(), 6U);
+  EXPECT_EQ(inbox.closed->cause, Closed::Cause::kGoodbye);
+}
+
+TEST(Transport, AnEndWithoutGoodbyeIsALoss) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
+  Inbox inbox;
+  coordinator.members.front()->start(inbox.handlers());
+  connection->close();
+  ASSERT_TRUE(net.run_until([&] { return inbox.closed.has_value(); }));
+  EXPECT_EQ(inbox.closed->cause, Closed::Cause::kLost);
+}
+
+TEST(Transport, AHandlerMayCloseItsOwnConnection) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
+  int frames = 0;
+  bool told = false;
+  coordinator.members.front()->start({[&](std::string_view) {
+                                        ++frames;
+                                        coordinator.members.front()->close();
+                                        coordinator.members.clear();
+                                      },
+                                      [&](const Closed&) { told = true; }});
+  Inbox inbox;
+  connection->start(inbox.handlers());
+  connection->send("one");
+  connection->send("two");
+  ASSERT_TRUE(net.run_until([&] { return inbox.closed.has_value(); }));
+  EXPECT_EQ(frames, 1);
+  EXPECT_FALSE(told);
+}
+
+TEST(Transport, AFrameOverTheLimitIsNotSent) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
+  ASSERT_TRUE(connection);
+  EXPECT_THROW(connection->send(std::string((1 << 20) + 1, 'x')), InternalError);
+  EXPECT_TRUE(connection->is_open());
+}
+
+struct Refusal {
+  const char* token;
+  const char* run_id;
+  std::uint8_t version;
+  Kind kind;
+  const char* told;    // to who wants in
+  const char* logged;  // at the coordinator
+};
+
+class Refusals : public testing::TestWithParam<Refusal> {};
+
+TEST_P(Refusals, AreToldApartOnBothSides) {
+  const Refusal& refusal = GetParam();
+  Net net;
+  Coordinator coordinator(net);
+  const auto stranger = net.transport(refusal.token, refusal.run_id, {}, refusal.version);
+  const ConnectFailure told = failure(net.finish_call(net.call(*stranger, to(coordinator.port()))));
+  EXPECT_EQ(told.kind, refusal.kind) << told.message;
+  EXPECT_NE(told.message.find(refusal.told), std::string::npos) << told.message;
+  EXPECT_EQ(told.message.find(refusal.token), std::string::npos);
+  EXPECT_EQ(net.logged(refusal.logged), 1U) << testing::PrintToString(net.log);
+  EXPECT_TRUE(coordinator.members.empty());
+
+  const auto agent = net.transport();
+  EXPECT_TRUE(opened(net.finish_call(net.call(*agent, to(coordinator.port())))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Transport, Refusals,
+    testing::Values(Refusal{kOtherToken, "job", 1, Kind::kWrongToken, "refuses this node's token",
+                            "its token is not this job's"},
+                    Refusal{kToken, "other", 1, Kind::kWrongRunId, "runs a job with another run id", "job with another run id"},
+                    Refusal{kToken, "job", 3, Kind::kWrongVersion, "speaks protocol version 1, this one version 3",
+                            "it speaks protocol version 3, this agent version 1"}));
+
+TEST(Transport, AnAgentThatCallsItselfIsTold) {
+  Net net;
+  Coordinator coordinator(net);
+  const ConnectFailure told = failure(net.finish_call(net.call(*coordinator.transport, to(coordinator.port()))));
+  EXPECT_EQ(told.kind, Kind::kReflected) << told.message;
+  EXPECT_TRUE(coordinator.members.empty());
+  EXPECT_EQ(net.logged("its own hello") + net.logged("own hello"), 1U) << testing::PrintToString(net.log);
+}
+
+TEST(Transport, AClosedPortIsRefusedWhenPatienceEnds) {
+  Net net;
+  boost::asio::ip::tcp::acceptor held(net.io);  // bound, not listening
+  held.open(boost::asio::ip::tcp::v4());
+  held.bind({boost::asio::ip::address_v4::loopback(), 0});
+  const auto agent = net.transport();
+  const ConnectFailure told = failure(net.finish_call(net.call(*agent, to(held.local_endpoint().port(), milliseconds(50)))));
+  EXPECT_EQ(told.kind, Kind::kRefused) << told.message;
+  EXPECT_NE(told.message.find("nobody listens at 127.0.0.1:"), std::string::npos) << told.message;
+}
+
+TEST(Transport, APortThatOpensLaterIsJoined) {
+  Net net;
+  boost::asio::ip::tcp::acceptor held(net.io);
+  held.open(boost::asio::ip::tcp::v4());
+  held.set_option(boost::asio::socket_base::reuse_address(true));
+  held.bind({boost::asio::ip::address_v4::loopback(), 0});
+  const auto agent = net.transport();
+  const auto call = net.call(*agent, to(held.local_endpoint().port()));
+  std::unique_ptr<Coordinator> coordinator;
+  boost::asio::steady_timer later(net.io, milliseconds(30));
+  later.async_wait([&](const boost::system::error_code&) {
+    ListenOptions options;
+    options.address = "127.0.0.1";
+    options.port = held.local_endpoint().port();
+    coordinator = std::make_unique<Coordinator>(net, TransportLimits{}, options);
+  });
+  EXPECT_TRUE(opened(net.finish_call(call)));
+}
+
+TEST(Transport, ASilentPortIsToldApart) {
+  Net net;
+  boost::asio::ip::tcp::acceptor silent(net.io, {boost::asio::ip::address_v4::loopback(), 0});
+  const auto agent = net.transport();
+  const ConnectFailure told = failure(net.finish_call(net.call(*agent, to(silent.local_endpoint().port(), milliseconds(50)))));
+  EXPECT_EQ(told.kind, Kind::kSilent) << told.message;
+}
+
+TEST(Transport, AnotherProgramsPortIsToldApart) {
+  Net net;
+  boost::asio::ip::tcp::acceptor web(net.io, {boost::asio::ip::address_v4::loopback(), 0});
+  boost::asio::ip::tcp::socket visitor(net.io);
+  const std::string answer = "HTTP/1.1 400 Bad Request\r\n\r\n";
+  web.async_accept(visitor,
+                   [&](const boost::system::error_code&) { boost::asio::write(visitor, boost::asio::buffer(answer)); });
+  const auto agent = net.transport();
+  const ConnectFailure told = failure(net.finish_call(net.call(*agent, to(web.local_endpoint().port(), milliseconds(1)))));
+  EXPECT_EQ(told.kind, Kind::kNotDdprun) << told.message;
+}
+
+TEST(Transport, ANameWithoutAddressIsToldApart) {
+  Net net;
+  const auto agent = net.transport();
+  ConnectOptions options = to(1, milliseconds(1));
+  options.host = "no-such-host.invalid";
+  const ConnectFailure told = failure(net.finish_call(net.call(*agent, options)));
+  EXPECT_EQ(told.kind, Kind::kUnresolvable) << told.message;
+  EXPECT_NE(told.message.find("no-such-host.invalid"), std::string::npos);
+}
+
+TEST(Transport, AddressesThatAreNotThisMachinesAreRefused) {
+  Net net;
+  const auto agent = net.transport();
+  ConnectOptions options = to(1, milliseconds(1));
+  options.local_address = "192.0.2.1";  // for documentation: nobody's
+  EXPECT_EQ(failure(net.finish_call(net.call(*agent, options))).kind, Kind::kBadLocalAddress);
+  options.local_address = "eth0";
+  EXPECT_EQ(failure(net.finish_call(net.call(*agent, options))).kind, Kind::kBadLocalAddress);
+  ListenOptions listen;
+  listen.address = "192.0.2.1";
+  EXPECT_THROW(agent->listen(listen, {}), UsageError);
+}
+
+TEST(Transport, TheLocalAddressIsTheOneAskedFor) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  ConnectOptions options = to(coordinator.port());
+  options.local_address = "127.0.0.9";
+  const auto connection = opened(net.finish_call(net.call(*agent, options)));
+  ASSERT_TRUE(connection);
+  EXPECT_EQ(connection->local().address().to_string(), "127.0.0.9");
+}
+
+TEST(Transport, OnePortServesIpv4AndIpv6) {
+  Net net;
+  const auto server = net.transport();
+  std::vector<std::shared_ptr<Connection>> members;
+  const auto listener = server->listen({}, [&](std::shared_ptr<Connection> member) { members.push_back(std::move(member)); });
+  const auto agent = net.transport();
+  ConnectOptions options = to(listener->local().port());
+  ASSERT_TRUE(opened(net.finish_call(net.call(*agent, options))));
+  options.host = "localhost";  // a name
+  ASSERT_TRUE(opened(net.finish_call(net.call(*agent, options))));
+  boost::system::error_code error;
+  boost::asio::ip::tcp::acceptor probe(net.io);
+  probe.open(boost::asio::ip::tcp::v6());
+  probe.bind({boost::asio::ip::address_v6::loopback(), 0}, error);
+  if (error) GTEST_SKIP() << "no IPv6 here";
+  options.host = "::1";
+  ASSERT_TRUE(opened(net.finish_call(net.call(*agent, options))));
+  ASSERT_TRUE(net.run_until([&] { return members.size() == 3; }));
+  EXPECT_EQ(members[0]->local().address().to_string(), "127.0.0.1");
+  EXPECT_EQ(members[2]->remote().address().to_string(), "::1");
+}
+
+TEST(Transport, ATakenPortIsAUsageError) {
+  Net net;
+  Coordinator coordinator(net);
+  ListenOptions options;
+  options.address = "127.0.0.1";
+  options.port = coordinator.port();
+  try {
+    coordinator.transport->listen(options, {});
+    FAIL() << "two on one port";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find(std::to_string(coordinator.port())), std::string::npos) << error.what();
+  }
+}
+
+TEST(Transport, MembersOutliveThePort) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
+  coordinator.listener->close_port();
+  boost::asio::ip::tcp::acceptor next(net.io,
+                                      {boost::asio::ip::address_v4::loopback(), coordinator.port()});  // PyTorch's store
+  Inbox inbox;
+  coordinator.members.front()->start(inbox.handlers());
+  connection->send("still here");
+  ASSERT_TRUE(net.run_until([&] { return inbox.frames.size() == 1; }));
+}
+
+TEST(Transport, ACancelledCallEndsAtOnce) {
+  Net net;
+  boost::asio::ip::tcp::acceptor silent(net.io, {boost::asio::ip::address_v4::loopback(), 0});
+  const auto agent = net.transport();
+  boost::asio::cancellation_signal stop;
+  std::optional<ConnectResult> result;
+  boost::asio::co_spawn(net.io, agent->connect(to(silent.local_endpoint().port(), std::chrono::hours(1))),
+                        boost::asio::bind_cancellation_slot(
+                            stop.slot(), [&](const std::exception_ptr&, ConnectResult r) { result = std::move(r); }));
+  net.run_ready();
+  stop.emit(boost::asio::cancellation_type::terminal);
+  ASSERT_TRUE(net.run_until([&] { return result.has_value(); }));
+  EXPECT_EQ(failure(*result).kind, Kind::kCancelled);
+}
+
+// Also between two waits, when what was awaited has come but the call has not gone on yet.
+TEST(Transport, ACallMayBeCancelledAtAnyEvent) {
+  bool went_through = false;
+  for (int events = 0; !went_through; ++events) {
+    ASSERT_LT(events, 1000);
+    Net net;
+    Coordinator coordinator(net);
+    const auto agent = net.transport();
+    boost::asio::cancellation_signal stop;
+    std::exception_ptr thrown;
+    std::optional<ConnectResult> result;
+    boost::asio::co_spawn(net.io, agent->connect(to(coordinator.port())),
+                          boost::asio::bind_cancellation_slot(stop.slot(), [&](std::exception_ptr error, ConnectResult r) {
+                            thrown = std::move(error);
+                            result = std::move(r);
+                          }));
+    for (int i = 0; i < events && !result; ++i) ASSERT_EQ(net.io.run_one_for(std::chrono::minutes(1)), 1u);
+    went_through = result.has_value();
+    stop.emit(boost::asio::cancellation_type::terminal);
+    ASSERT_TRUE(net.run_until([&] { return result.has_value(); }));
+    ASSERT_EQ(thrown, nullptr) << "after event " << events;
+    if (result->connection) continue;
+    EXPECT_EQ(result->failure.kind, Kind::kCancelled) << "after event " << events;
+  }
+}
+
+TEST(Transport, ASlowReaderIsClosedAndItsQueueIsBounded) {
+  Net net;
+  TransportLimits limits;
+  limits.write_queue_bytes = 1 << 20;
+  Coordinator coordinator(net, limits);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));  // never reads
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
+  const auto member = coordinator.members.front();
+  Inbox inbox;
+  member->start(inbox.handlers());
+  const std::string frame(64 << 10, 'x');
+  std::size_t most = 0;
+  for (int i = 0; i < 10000 && member->is_open(); ++i) {
+    member->send(frame);
+    most = std::max(most, member->queued_bytes());
+  }
+  EXPECT_FALSE(member->is_open());
+  ASSERT_TRUE(net.run_until([&] { return inbox.closed.has_value(); }));
+  EXPECT_EQ(inbox.closed->fault, PeerFault::kSlowReader);
+  EXPECT_LE(most, limits.write_queue_bytes + (2 << 10));
+}
+
+TEST(Transport, AnswersLeaveTogetherAndBeforeTheConnectionIsClosed) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  const auto connection = opened(net.finish_call(net.call(*agent, to(coordinator.port()))));
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == 1; }));
+  const auto member = coordinator.members.front();
+  std::size_t held_back = 0;
+  member->start({[&](std::string_view) {
+                   member->send("one");
+                   held_back = member->queued_bytes();
+                   member->send("two");
+                   member->close();
+                 },
+                 {}});
+  Inbox inbox;
+  connection->start(inbox.handlers());
+  connection->send("question");
+  ASSERT_TRUE(net.run_until([&] { return inbox.closed.has_value(); }));
+  EXPECT_GT(held_back, 0U);
+  EXPECT_EQ(inbox.frames, (std::vector<std::string>{"one", "two"}));
+}
+
+// Both ends are in this process, so half of it is the coordinator's; without agents' own state.
+TEST(Transport, AnIdleMemberHoldsLittleMemory) {
+  Net net;
+  Coordinator coordinator(net);
+  const auto agent = net.transport();
+  std::vector<std::shared_ptr<Connection>> connections;
+  const auto join = [&] { connections.push_back(opened(net.finish_call(net.call(*agent, to(coordinator.port()))))); };
+  join();
+  const std::size_t before = ::mallinfo2().uordblks;
+  constexpr std::size_t kMembers = 200;
+  for (std::size_t i = 0; i < kMembers; ++i) join();
+  ASSERT_TRUE(net.run_until([&] { return coordinator.members.size() == kMembers + 1; }));
+  Inbox inbox;
+  for (const auto& member : coordinator.members) member->start(inbox.handlers());
+  for (const auto& connection : connections) connection->send("hello");
+  ASSERT_TRUE(net.run_until([&] { return inbox.frames.size() == kMembers + 1; }));
+  const std::size_t each = (::mallinfo2().uordblks - before) / kMembers / 2;
+  RecordProperty("bytes_each", static_cast<int>(each));
+  EXPECT_LE(each, 40U << 10U);
+}
+
+}  // namespace
+}  // namespace ddprun::test

@@ -1,0 +1,63 @@
+// However a batch is split among ranks and micro-batches, DDP's average of the weighted gradients is the gradient of the mean
+// over the whole batch.
+#include "trainer/loop/loss.hpp"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ddprun::trainer {
+namespace {
+
+at::Tensor gradient(const at::Tensor& weight, const at::Tensor& inputs, const at::Tensor& labels, double factor) {
+  at::Tensor own = weight.detach().clone().requires_grad_(true);
+  weighted(mean_loss(inputs.matmul(own), labels, 0.1), factor).backward();
+  return own.grad();
+}
+
+TEST(MicroBatchWeight, isExactlyOneForEqualWholeShares) {
+  EXPECT_EQ(micro_batch_weight(64, 2, 128), 1.0);
+  EXPECT_EQ(micro_batch_weight(1, 1, 1), 1.0);
+  EXPECT_EQ(micro_batch_weight(43, 3, 128), 43.0 * 3 / 128);
+  EXPECT_EQ(micro_batch_weight(0, 3, 2), 0.0);
+  EXPECT_EQ(micro_batch_weight(32, 2, 128), 0.5);  // two micro-batches
+}
+
+TEST(MicroBatchWeight, oneMultipliesNothing) {
+  const at::Tensor loss = at::randn({});
+  EXPECT_TRUE(weighted(loss, 1.0).is_same(loss));
+}
+
+// Shares [rank][micro-batch] of 10 samples.
+TEST(MicroBatchWeight, everySplitGivesTheGradientOfTheWholeBatch) {
+  const std::vector<std::vector<std::vector<std::int64_t>>> splits{
+      {{10}}, {{5}, {5}}, {{4}, {3}, {3}}, {{3, 2}, {3, 2}}, {{2, 2}, {3}, {1, 1, 1}}, {{7, 1}, {2}}, {{10}, {0}, {0}}};
+  const at::Tensor weight = at::randn({6, 4}, at::kDouble);
+  const at::Tensor inputs = at::randn({10, 6}, at::kDouble);
+  const at::Tensor labels = at::randint(4, {10}, at::kLong);
+  const at::Tensor whole = gradient(weight, inputs, labels, 1.0);
+  for (const auto& ranks : splits) {
+    const int world = static_cast<int>(ranks.size());
+    at::Tensor sum = at::zeros_like(weight);
+    std::int64_t first = 0;
+    for (const auto& micro_batches : ranks) {
+      for (const std::int64_t n : micro_batches) {
+        const std::int64_t stand_in = n == 0 ? 1 : n;  // an empty share has sample 0, weighted 0
+        const std::int64_t begin = n == 0 ? 0 : first;
+        sum += gradient(weight, inputs.narrow(0, begin, stand_in), labels.narrow(0, begin, stand_in),
+                        micro_batch_weight(n, world, 10));
+        first += n;
+      }
+    }
+    EXPECT_EQ(first, 10);
+    const at::Tensor mean = sum.div(world);
+    EXPECT_TRUE(at::allclose(mean, whole, 1e-12, 1e-14)) << "world of " << world;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,77 @@
+// What is recorded of a step and of an evaluation is there once, whoever of the ranks was lost before or after it wrote it.
+#include "trainer/loop/run_log.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr RunLength kFourEpochs{
+    .samples_per_epoch = 40, .batch_size = 4, .epochs = 4, .steps_per_epoch = 10, .total_steps = 40};
+constexpr Evaluation kResult{.loss = 0.5, .accuracy = 0.75, .samples = 8};
+
+class RunLogTest : public testing::Test {
+ protected:
+  // Rank 0 begins at that step, after an earlier one was lost.
+  RunLog& begins(std::int64_t step) {
+    log_.emplace(status_, 0);
+    log_->open(RunLayout{folder_.path()}, config_, kFourEpochs, step);
+    return *log_;
+  }
+  std::vector<std::int64_t> steps_of(const std::string& event) const {
+    std::vector<std::int64_t> steps;
+    std::istringstream lines(test::read_text(folder_ / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto entry = nlohmann::json::parse(line);
+      if (entry.at("event") == event) steps.push_back(entry.at("step").get<std::int64_t>());
+    }
+    return steps;
+  }
+
+  test::TemporaryFolder folder_;
+  TrainConfig config_;
+  Status status_;
+  std::optional<RunLog> log_;
+};
+
+using Steps = std::vector<std::int64_t>;
+
+// The lost rank 0 alone had the sum over all ranks, so the others evaluate again.
+TEST_F(RunLogTest, AnEvaluationThatIsMadeAgainIsThereOnce) {
+  RunLog& lost = begins(0);
+  lost.step(10, 1.0, 0.1);
+  lost.evaluation(10, kResult);
+  RunLog& successor = begins(10);
+  successor.catch_up(StepFigures{.step = 10, .loss = 1.0, .lr = 0.1}, std::nullopt);
+  successor.evaluation(10, kResult);
+  successor.evaluation(20, kResult);
+  EXPECT_EQ(steps_of("eval"), (Steps{10, 20}));
+  EXPECT_EQ(steps_of("step"), Steps{10});
+}
+
+TEST_F(RunLogTest, WhatWasNotWrittenIsCaughtUp) {
+  begins(0).step(9, 1.0, 0.1);
+  begins(10).catch_up(StepFigures{.step = 10, .loss = 1.0, .lr = 0.1}, StepEvaluation{.step = 10, .result = kResult});
+  EXPECT_EQ(steps_of("eval"), Steps{10});
+  EXPECT_EQ(steps_of("step"), (Steps{9, 10}));
+}
+
+TEST_F(RunLogTest, WhatTheLostOneWasAheadIsMadeAgain) {
+  RunLog& lost = begins(0);
+  lost.step(9, 1.0, 0.1);
+  lost.step(10, 1.0, 0.1);
+  lost.evaluation(10, kResult);
+  RunLog& successor = begins(9);
+  successor.step(10, 1.0, 0.1);
+  successor.evaluation(10, kResult);
+  EXPECT_EQ(steps_of("eval"), Steps{10});
+  EXPECT_EQ(steps_of("step"), (Steps{9, 10}));
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

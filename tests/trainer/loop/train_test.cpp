@@ -1,0 +1,342 @@
+// The whole loop in one process: a run that is interrupted and goes on from its checkpoint has the bits of one that was not.
+#include "trainer/loop/train.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "common/base/error.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/failure/failure.hpp"
+#include "trainer/resume/resume.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+class TrainTest : public testing::Test {
+ protected:
+  TrainTest() {
+    at::set_num_threads(1);  // small tensors: more would only wait for each other
+    std::string name = (std::filesystem::temp_directory_path() / "train-test-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    config_.model.type = ModelConfig::Type::kMlp;
+    config_.model.hidden = {16};
+    config_.model.dropout = 0.2;
+    config_.batch_size = 8;
+    config_.micro_batch_size = 3;
+    config_.epochs = 2;
+    config_.checkpoint = {.every_steps = 4, .keep = 10, .local_dir = {}};
+    config_.log = {.every_steps = 1, .tensorboard = false};
+    config_.data.classes = 4;
+    config_.data.augment = {.crop_padding = 1, .flip = true};
+    config_.clip_grad_norm = 1.0;
+    config_.label_smoothing = 0.1;
+    set_.labels = at::arange(36).remainder(4);  // 4 steps of 8 and a ragged one of 4 an epoch
+    set_.images = (at::arange(36 * 64).reshape({36, 1, 8, 8}) * 37 % 251).to(at::kByte);
+  }
+  ~TrainTest() override { std::filesystem::remove_all(folder_); }
+
+  struct Result {
+    TrainingState state;
+    Outcome outcome = Outcome::kDone;
+  };
+
+  // One process' life in the run directory `name`, from what is there. `prepare` may change the workspace before it starts.
+  Result run(const std::string& name, const Faults& faults = {}, StopGate* gate = nullptr) {
+    StopGate own_gate;
+    Status status;
+    RunLog log(status, 0);
+    const Peers peers(nullptr, 0, 1, c10::kCPU);
+    const RunLayout layout{.root = folder_ / name};
+    std::filesystem::create_directories(layout.root);
+    const RunLength length = run_length(config_, set_.size());
+    Result result;
+    result.state = new_training_state(config_, {.channels = 1, .height = 8, .width = 8}, c10::kCPU);
+    const auto from = newest(layout.checkpoints());
+    if (from) restore(result.state, load_checkpoint(*from->path), length, *from->path);
+    log.open(layout, config_, length, result.state.step);
+    Workspace work{
+        .config = config_,
+        .length = length,
+        .device = c10::kCPU,
+        .train_set = set_,
+        .test_set = set_,
+        .normalization = {0.5, 0.25},
+        .faults = faults,
+        .status = status,
+        .log = log,
+        .gate = gate != nullptr ? *gate : own_gate,
+        .peers = peers,
+        .clipped = {},
+        .parallel = std::make_unique<DataParallel>(result.state.parameters, result.state.buffers, nullptr, config_.ddp),
+        .loader = std::make_unique<Loader>(set_, Normalization{0.5, 0.25},
+                                           LoaderOptions{.batch_size = config_.batch_size,
+                                                         .micro_batch_size = config_.micro_batch_size,
+                                                         .augment = config_.data.augment},
+                                           result.state.step, length.total_steps),
+        .ledger = nullptr,
+        .checkpointing = std::make_unique<Checkpointing>(
+            Checkpointing::Setting{.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status)};
+    for (const NamedTensor& parameter : result.state.parameters) work.clipped.push_back(parameter.tensor);
+    result.outcome = train(result.state, work);
+    return result;
+  }
+
+  static std::optional<ResumeFrom> newest(
+      const std::filesystem::path& checkpoints, const Options& options = {}, int restart_count = 0,
+      const Warn& warn = [](const std::string&) {}) {
+    return choose_resume(options, restart_count, {checkpoints}, Peers(nullptr, 0, 1, c10::kCPU), warn).from;
+  }
+
+  static std::string read(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+  std::string metrics(const std::string& name) const { return read(folder_ / name / "metrics.jsonl"); }
+
+  std::filesystem::path folder_;
+  TrainConfig config_;
+  Dataset set_;
+};
+
+void expect_same(const TrainingState& a, const TrainingState& b) {
+  EXPECT_EQ(a.step, b.step);
+  for (std::size_t i = 0; i < a.parameters.size(); ++i) {
+    EXPECT_TRUE(at::equal(a.parameters[i].tensor, b.parameters[i].tensor)) << a.parameters[i].name;
+  }
+  const auto moments_a = a.optimizer->state();
+  const auto moments_b = b.optimizer->state();
+  ASSERT_EQ(moments_a.size(), moments_b.size());
+  for (std::size_t i = 0; i < moments_a.size(); ++i) {
+    EXPECT_TRUE(at::equal(moments_a[i].tensor, moments_b[i].tensor)) << moments_a[i].name;
+  }
+}
+
+TEST_F(TrainTest, reachesTheLastStep) {
+  const Result result = run("calm");
+  EXPECT_EQ(result.outcome, Outcome::kDone);
+  EXPECT_EQ(result.state.step, 10);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "calm" / "checkpoints" / "step-000000010" / "manifest.json"));
+}
+
+TEST_F(TrainTest, anInterruptedRunHasTheBitsOfOneThatWasNot) {
+  const Result calm = run("calm");
+  for (const int step : {1, 5, 9}) {
+    const std::string name = "struck-" + std::to_string(step);
+    EXPECT_THROW(run(name, Faults(parse_fault("oom phase=optimizer step=" + std::to_string(step)), 0, 0)), std::bad_alloc);
+    const Result resumed = run(name);
+    expect_same(resumed.state, calm.state);
+  }
+}
+
+TEST_F(TrainTest, aFailureInsideASaveLosesNothing) {
+  const Result calm = run("calm");
+  EXPECT_THROW(run("struck", Faults(parse_fault("oom phase=saving step=8"), 0, 0)), std::bad_alloc);
+  const Result resumed = run("struck");
+  expect_same(resumed.state, calm.state);
+}
+
+TEST_F(TrainTest, stopsAndSavesWhenAskedAndGoesOnLater) {
+  const Result calm = run("calm");
+  StopGate gate;
+  gate.stop_at(6);
+  const Result stopped = run("stopped", {}, &gate);
+  EXPECT_EQ(stopped.outcome, Outcome::kPreempted);
+  EXPECT_EQ(stopped.state.step, 6);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "stopped" / "checkpoints" / "step-000000006"));
+  const Result resumed = run("stopped");
+  expect_same(resumed.state, calm.state);
+}
+
+TEST_F(TrainTest, aLossThatIsNotANumberNamesStepAndRank) {
+  try {
+    run("nan", Faults(parse_fault("nan step=5"), 0, 0));
+    FAIL();
+  } catch (const DivergedError& error) {
+    EXPECT_NE(std::string(error.what()).find("step 6"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 0"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
+  Result result = run("run");
+  result.state.parameters.back().tensor.detach().fill_(std::numeric_limits<float>::infinity());
+  Status status;
+  RunLog log(status, 0);
+  const Faults faults;
+  const RunLength length = run_length(config_, set_.size());
+  for (const bool background : {false, true}) {
+    for (const auto need : {Checkpointing::Need::kUseful, Checkpointing::Need::kRequired}) {
+      config_.checkpoint.background = background;
+      Checkpointing checkpointing({.folder = folder_ / "other", .config = config_.checkpoint}, faults, log, status);
+      EXPECT_THROW(
+          {
+            checkpointing.save(result.state, config_, length, {}, 1, need);
+            checkpointing.save(result.state, config_, length, {}, 1, need);  // waits for the first, and says what came of it
+          },
+          DivergedError);
+      EXPECT_FALSE(std::filesystem::exists(folder_ / "other" / "latest"));
+    }
+  }
+}
+
+TEST_F(TrainTest, savingInTheBackgroundChangesNoBitAndNoCheckpoint) {
+  config_.checkpoint.background = false;
+  const Result calm = run("calm");
+  config_.checkpoint.background = true;
+  const Result result = run("background");
+  expect_same(result.state, calm.state);
+  for (const char* step : {"step-000000004", "step-000000008", "step-000000010"}) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "manifest.json"}) {
+      const std::string one = read(folder_ / "calm" / "checkpoints" / step / file);
+      EXPECT_FALSE(one.empty());
+      EXPECT_EQ(one, read(folder_ / "background" / "checkpoints" / step / file)) << step << " " << file;
+    }
+  }
+}
+
+TEST_F(TrainTest, aDiskThatTakesNothingStopsSavingAndNotTraining) {
+  config_.checkpoint.every_steps = 3;
+  for (const bool background : {false, true}) {
+    config_.checkpoint.background = background;
+    const std::string name = background ? "background" : "foreground";
+    std::filesystem::create_directories(folder_ / name / "checkpoints" / ".writer");  // a folder where a file should be
+    try {
+      run(name);
+      FAIL() << "the last save is required";
+    } catch (const UnsavedError& error) {
+      EXPECT_NE(std::string(error.what()).find("checkpoint of step 10"), std::string::npos) << error.what();
+    }
+    const std::string text = metrics(name);
+    for (const char* step : {"checkpoint of step 3", "checkpoint of step 6", "checkpoint of step 9"}) {
+      EXPECT_NE(text.find(step), std::string::npos) << text;
+    }
+    EXPECT_NE(text.find("\"step\":10,\"loss\""), std::string::npos) << "training went on to the end";
+  }
+}
+
+TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
+  config_.epochs = 4;
+  config_.checkpoint = {.keep = 1, .keep_best = 1, .best_by = CheckpointConfig::BestBy::kLoss, .local_dir = {}};
+  run("run");
+  double best = std::numeric_limits<double>::infinity();
+  std::int64_t best_step = 0;
+  std::istringstream lines(metrics("run"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record["event"] != "eval" || record["loss"].get<double>() > best) continue;
+    best = record["loss"];
+    best_step = record["step"];
+  }
+  ASSERT_GT(best_step, 0);
+  const RunLayout layout{.root = folder_ / "run"};
+  ASSERT_TRUE(std::filesystem::exists(layout.checkpoint(best_step)));
+  const CheckpointState saved = load_checkpoint(layout.checkpoint(best_step));
+  ASSERT_TRUE(saved.evaluation);
+  EXPECT_EQ(saved.evaluation->loss, best);
+  EXPECT_LE(inspect_checkpoints(layout.checkpoints()).size(), 2U);
+}
+
+// A later round has begun while this process was not running.
+TEST_F(TrainTest, anEarlierRoundsWriterEndsWhenALaterOneHasClaimedTheFolder) {
+  run("run");
+  Result result = run("run");
+  Status status;
+  RunLog log(status, 0);
+  const Faults faults;
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  Checkpointing earlier({.folder = checkpoints, .config = config_.checkpoint, .generation = {.restart = 1}}, faults, log,
+                        status);
+  Checkpointing later({.folder = checkpoints, .config = config_.checkpoint, .generation = {.restart = 2}}, faults, log, status);
+  earlier.begin();
+  later.begin();
+  const RunLength length = run_length(config_, set_.size());
+  result.state.step = 9;
+  EXPECT_THROW(earlier.save(result.state, config_, length, {}, 1, Checkpointing::Need::kRequired), SupersededError);
+  EXPECT_THROW(earlier.begin(), SupersededError);
+  EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-000000009"));
+  EXPECT_NO_THROW(later.save(result.state, config_, length, {}, 1, Checkpointing::Need::kRequired));
+}
+
+TEST_F(TrainTest, theLinkToTheNewestIsMendedWhateverBecameOfIt) {
+  run("run");
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  for (const char* target : {"", "step-000000004", "nowhere"}) {
+    std::filesystem::remove(checkpoints / "latest");
+    if (*target != '\0') std::filesystem::create_symlink(target, checkpoints / "latest");
+    const auto from = newest(checkpoints);
+    ASSERT_TRUE(from);
+    EXPECT_EQ(from->step, 10) << target;
+    EXPECT_EQ(std::filesystem::read_symlink(checkpoints / "latest"), "step-000000010") << target;
+  }
+}
+
+TEST_F(TrainTest, microBatchesChangeTheLossByRoundingOnly) {
+  config_.model.dropout = 0;
+  const Result small = run("small");
+  config_.micro_batch_size = 0;
+  const Result whole = run("whole");
+  for (std::size_t i = 0; i < small.state.parameters.size(); ++i) {
+    EXPECT_TRUE(small.state.parameters[i].tensor.allclose(whole.state.parameters[i].tensor, 1e-3, 1e-5));
+  }
+}
+
+TEST_F(TrainTest, neverResumeKeepsOldCheckpointsUnderAnotherName) {
+  run("run");
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  Options options;
+  options.resume = Options::Resume::kNever;
+  EXPECT_FALSE(newest(checkpoints, options));
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010.superseded"));
+  EXPECT_FALSE(newest(checkpoints));
+}
+
+TEST_F(TrainTest, resumingFromAnEarlierCheckpointHidesTheLaterOnes) {
+  run("run");
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  Options options;
+  options.resume = Options::Resume::kPath;
+  options.resume_from = checkpoints / "step-000000004";
+  const auto from = newest(checkpoints, options);
+  ASSERT_TRUE(from);
+  EXPECT_EQ(from->step, 4);
+  const auto after_a_failure = newest(checkpoints, options, 1);
+  EXPECT_EQ(after_a_failure->step, 4);
+}
+
+TEST_F(TrainTest, whenEveryCheckpointIsBadItRefusesToStartOver) {
+  run("run");
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  for (const char* step : {"step-000000004", "step-000000008", "step-000000010"}) {
+    std::ofstream(checkpoints / step / "model.safetensors", std::ios::app) << 'x';
+  }
+  EXPECT_THROW(newest(checkpoints), BadCheckpointError);
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-000000010"));  // nothing was moved
+}
+
+TEST_F(TrainTest, aBadNewestCheckpointIsSetAsideAndNamed) {
+  run("run");
+  const std::filesystem::path checkpoints = folder_ / "run" / "checkpoints";
+  std::ofstream(checkpoints / "step-000000010" / "model.safetensors", std::ios::app) << 'x';
+  std::string said;
+  const auto from = newest(checkpoints, {}, 0, [&](const std::string& text) { said += text; });
+  ASSERT_TRUE(from);
+  EXPECT_EQ(from->step, 8);
+  EXPECT_NE(said.find("step-000000010"), std::string::npos) << said;
+  EXPECT_FALSE(std::filesystem::exists(checkpoints / "step-000000010"));
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

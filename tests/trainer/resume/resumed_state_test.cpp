@@ -1,0 +1,129 @@
+// Three ranks, of which some can read the checkpoint: afterwards all hold its state, as if each had read it.
+#include "trainer/resume/resumed_state.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+#include "tests/trainer/parallel/ranks.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/state/state_sharing.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCheckpoints = "DDPRUN_TEST_CHECKPOINTS";
+constexpr int kWorld = 3;
+constexpr std::int64_t kStep = 7;
+
+TrainConfig config_of_test() {
+  TrainConfig config;
+  config.model.type = ModelConfig::Type::kMlp;
+  config.model.hidden = {5};
+  config.data.classes = 3;
+  config.optimizer.type = OptimizerConfig::Type::kAdamw;
+  config.batch_size = 8;
+  config.epochs = 4;
+  return config;
+}
+
+const RunLength kLength{.samples_per_epoch = 32, .batch_size = 8, .epochs = 4, .steps_per_epoch = 4, .total_steps = 16};
+
+TrainingState new_state(const TrainConfig& config) {
+  return new_training_state(config, {.channels = 1, .height = 4, .width = 4}, c10::kCPU);
+}
+
+// What no state has that was just made.
+TrainingState trained_state(const TrainConfig& config) {
+  const at::NoGradGuard no_gradients;
+  TrainingState state = new_state(config);
+  for (const NamedTensor& parameter : state.parameters) parameter.tensor.detach().add_(0.25);
+  std::vector<NamedTensor> moments = state.optimizer->state();
+  for (const NamedTensor& moment : moments) moment.tensor.add_(0.5);
+  state.optimizer->load_state(moments);
+  state.step = kStep;
+  state.bucket_order = {{3, 2}, {1, 0}};
+  state.run = {.id = "a"};
+  return state;
+}
+
+void expect_that_of_the_checkpoint(const TrainingState& state, const TrainConfig& config) {
+  const TrainingState expected = trained_state(config);
+  EXPECT_EQ(state.step, kStep);
+  EXPECT_EQ(state.started_from, kStep);
+  EXPECT_EQ(state.bucket_order, expected.bucket_order);
+  EXPECT_EQ(state.run, expected.run);
+  EXPECT_FALSE(state.figures);
+  EXPECT_FALSE(state.evaluation);
+  for (std::size_t i = 0; i < expected.parameters.size(); ++i) {
+    EXPECT_TRUE(at::equal(state.parameters[i].tensor, expected.parameters[i].tensor)) << expected.parameters[i].name;
+  }
+  const auto moments = state.optimizer->state(), expected_moments = expected.optimizer->state();
+  ASSERT_EQ(moments.size(), expected_moments.size());
+  for (std::size_t i = 0; i < moments.size(); ++i) {
+    EXPECT_TRUE(at::equal(moments[i].tensor, expected_moments[i].tensor)) << moments[i].name;
+  }
+}
+
+class ResumedState : public testing::TestWithParam<std::vector<int>> {};  // who can read it
+
+TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
+  const TrainConfig config = config_of_test();
+  if (!is_rank()) {
+    const test::TemporaryFolder folder;
+    CheckpointState saved = checkpoint_of(trained_state(config), config, kLength, {{3, 2}, {1, 0}}, kWorld);
+    saved.intra_op_threads = 1;  // the ranks'
+    save_checkpoint(folder.path(), saved, {.newest = 1});
+    start_ranks(kWorld, {}, {{kCheckpoints, folder.path().string()}}, true);
+    return;
+  }
+  const auto rank = join_as_rank();
+  const Peers peers(rank->group, rank->environment.rank, kWorld, c10::kCPU);
+  const fs::path checkpoint = fs::path(std::getenv(kCheckpoints)) / "step-000000007";
+  ResumeFrom from{.step = kStep, .holders = GetParam(), .path = {}};
+  for (const int holder : from.holders) {
+    if (holder == peers.rank()) from.path = checkpoint;
+  }
+
+  TrainingState state = new_state(config);
+  state.run = {.id = "a"};
+  bool whole = false;
+  const Resumed resumed = resume_state(state, whole, from, config, kLength, peers);
+
+  EXPECT_TRUE(whole);
+  expect_that_of_the_checkpoint(state, config);
+  EXPECT_EQ(resumed.path, checkpoint.string());
+  EXPECT_EQ(resumed.differences, "");
+  // Nobody would have to be sent anything now, were a peer lost.
+  EXPECT_EQ(share_state(state, whole, peers).holders, (std::vector<int>{0, 1, 2}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Holders, ResumedState,
+                         testing::Values(std::vector<int>{0, 1, 2}, std::vector<int>{0}, std::vector<int>{1, 2},
+                                         std::vector<int>{2}));
+
+// A position in the data that this config doesn't have at that step.
+TEST(ResumedStateRefusal, WhatDoesNotFitTheConfigIsRefusedByWhoReadsIt) {
+  const TrainConfig config = config_of_test();
+  const test::TemporaryFolder folder;
+  save_checkpoint(folder.path(), checkpoint_of(trained_state(config), config, kLength, {}, 1), {.newest = 1});
+  RunLength longer = kLength;
+  longer.steps_per_epoch = 5;
+  TrainingState state = new_state(config);
+  bool whole = false;
+  const Peers alone(nullptr, 0, 1, c10::kCPU);
+  const ResumeFrom from{.step = kStep, .holders = {0}, .path = folder / "step-000000007"};
+  EXPECT_THROW(resume_state(state, whole, from, config, longer, alone), UsageError);
+  EXPECT_FALSE(whole);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

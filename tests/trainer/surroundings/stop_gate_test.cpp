@@ -1,0 +1,83 @@
+// All ranks stop at the same step, whoever is ahead when the stop is asked for.
+#include "trainer/surroundings/stop_gate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstdint>
+#include <future>
+#include <thread>
+#include <vector>
+
+namespace ddprun::trainer {
+namespace {
+
+using Verdict = StopGate::Verdict;
+
+TEST(StopGate, letsEveryStepPassWhenNobodyAsks) {
+  StopGate gate;
+  for (std::int64_t finished = 0; finished < 100; ++finished) EXPECT_EQ(gate.may_start(finished), Verdict::kGo);
+  EXPECT_FALSE(gate.asked());
+}
+
+TEST(StopGate, tellsHowManyStepsWereStarted) {
+  StopGate gate;
+  EXPECT_EQ(gate.may_start(400), Verdict::kGo);  // the first one after a resume at step 400
+  EXPECT_EQ(gate.ask(), 401);
+}
+
+TEST(StopGate, stopsAtOnceWhenNobodyHasStartedAnything) {
+  StopGate gate;
+  EXPECT_EQ(gate.ask(), 0);
+  gate.stop_at(0);
+  EXPECT_EQ(gate.may_start(400), Verdict::kStop);
+}
+
+TEST(StopGate, aRankBehindRunsUpToTheOneAhead) {
+  StopGate gate;
+  EXPECT_EQ(gate.may_start(4), Verdict::kGo);
+  EXPECT_EQ(gate.ask(), 5);
+  gate.stop_at(6);  // another rank had started one more
+  EXPECT_EQ(gate.may_start(5), Verdict::kGo);
+  EXPECT_EQ(gate.may_start(6), Verdict::kStop);
+}
+
+TEST(StopGate, waitsForTheTargetBeforeStartingAnotherStep) {
+  StopGate gate;
+  gate.ask();
+  auto verdict = std::async(std::launch::async, [&] { return gate.may_start(7); });
+  gate.stop_at(7);
+  EXPECT_EQ(verdict.get(), Verdict::kStop);
+}
+
+// Ranks as threads that meet after every step, as an all-reduce makes them; each is asked by a thread of its own at an
+// arbitrary moment.
+TEST(StopGate, allRanksStopAtTheSameStep) {
+  constexpr int kAll = 4;
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    std::vector<StopGate> gates(kAll);
+    std::vector<std::int64_t> finished(kAll, 0);
+    std::vector<std::thread> threads;
+    std::barrier all_reduce(kAll);
+    for (int rank = 0; rank < kAll; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::int64_t& own = finished[static_cast<std::size_t>(rank)];
+        while (gates[static_cast<std::size_t>(rank)].may_start(own) == Verdict::kGo) {
+          all_reduce.arrive_and_wait();
+          ++own;
+        }
+      });
+    }
+    std::vector<std::future<std::int64_t>> answers;
+    for (StopGate& gate : gates) answers.push_back(std::async(std::launch::async, [&gate] { return gate.ask(); }));
+    std::int64_t target = 0;
+    for (auto& answer : answers) target = std::max(target, answer.get());
+    for (StopGate& gate : gates) gate.stop_at(target);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::int64_t steps : finished) EXPECT_EQ(steps, target);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

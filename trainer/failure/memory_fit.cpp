@@ -1,0 +1,98 @@
+#include "trainer/failure/memory_fit.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "common/config/parse_config.hpp"
+#include "common/system/atomic_file.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using nlohmann::json;
+
+std::int64_t smaller_of(std::int64_t configured, std::int64_t learned) {
+  if (learned <= 0) return configured;
+  return configured <= 0 ? learned : std::min(configured, learned);
+}
+
+std::int64_t size_at(const json& document, const char* name) {
+  const auto found = document.find(name);
+  return found != document.end() && found->is_number_integer() ? std::max<std::int64_t>(0, found->get<std::int64_t>()) : 0;
+}
+
+std::string samples(std::int64_t count) {
+  return std::to_string(count) + (count == 1 ? " sample" : " samples");
+}
+
+Shrinking halved(const char* what, std::int64_t size) {
+  if (size <= 1) {
+    return {
+        channel::Shrink::kNothingLeft,
+        {},
+        std::string("; the ") + what +
+            " is 1 sample already, so nothing is left to shrink. A smaller model or input, or a device with more memory, would "
+            "help"};
+  }
+  const std::int64_t half = (size + 1) / 2;
+  return {channel::Shrink::kDone,
+          {},
+          std::string("; the next round goes on with a ") + what + " of " + samples(half) + " instead of " +
+              std::to_string(size) + ", the global batch stays"};
+}
+
+}  // namespace
+
+std::string fit_key(const TrainConfig& config, const std::string& device) {
+  const json document = json::parse(to_json_text(config));
+  return document.at("model").dump() + " on " + device.substr(0, device.find(':'));
+}
+
+MemoryFit read_fit(const std::filesystem::path& file, const std::string& key) {
+  std::ifstream in(file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const json document = json::parse(text, nullptr, false);
+  if (!document.is_object() || document.value("for", json()) != key) return {};
+  return {size_at(document, "micro_batch_size"), size_at(document, "eval_batch_size")};
+}
+
+bool write_fit(const std::filesystem::path& file, const std::string& key, const MemoryFit& fit) noexcept {
+  try {
+    const json document{{"micro_batch_size", fit.micro_batch_size}, {"eval_batch_size", fit.eval_batch_size}, {"for", key}};
+    write_file_atomically(file, document.dump(1) + "\n");
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+MemoryFit smaller_fit(const MemoryFit& a, const MemoryFit& b) {
+  return {smaller_of(a.micro_batch_size, b.micro_batch_size), smaller_of(a.eval_batch_size, b.eval_batch_size)};
+}
+
+void apply_fit(TrainConfig& config, const MemoryFit& fit) {
+  config.micro_batch_size = smaller_of(config.micro_batch_size, fit.micro_batch_size);
+  config.eval_batch_size = smaller_of(config.eval_batch_size, fit.eval_batch_size);
+}
+
+Shrinking shrink_after(channel::Phase phase, const TrainConfig& config, int world) {
+  if (phase == channel::Phase::kRunning) {
+    const std::int64_t share = (config.batch_size + world - 1) / world;
+    const std::int64_t size = config.micro_batch_size > 0 ? std::min(config.micro_batch_size, share) : share;
+    Shrinking shrinking = halved("micro-batch", size);
+    shrinking.fit = {(size + 1) / 2, 0};
+    return shrinking;
+  }
+  if (phase == channel::Phase::kEvaluating) {
+    Shrinking shrinking = halved("evaluation batch", config.eval_batch_size);
+    shrinking.fit = {0, (config.eval_batch_size + 1) / 2};
+    return shrinking;
+  }
+  return {};  // loading, saving: no batch is to blame
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,63 @@
+// Implementation of inflated_sharing.hpp.
+#include "trainer/life/inflated_sharing.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <vector>
+
+#include "trainer/parallel/process_group.hpp"
+#include "trainer/surroundings/agent_channel.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::chrono::seconds kInflatingTime{20};  // for another worker to inflate the data set
+
+std::string key_of(const WorkerEnvironment& environment, const std::string& file) {
+  return "inflated/" + std::to_string(environment.group_rank) + "/" + file;
+}
+
+void tell(c10d::Store& store, const std::string& key, const std::string& memory) {
+  try {
+    store.set(key, std::vector<std::uint8_t>(memory.begin(), memory.end()));
+  } catch (const std::exception&) {  // the agent is gone, or holds this worker: offer_again() will say it
+  }
+}
+
+}  // namespace
+
+InflatedFiles InflatedSharing::files(const WorkerEnvironment& environment, AgentChannel* agent) {
+  InflatedFiles files;
+  if (agent == nullptr || environment.local_world_size < 2) return files;
+  const auto store = make_store(environment, agent, kInflatingTime);
+  const std::string here = key_of(environment, "");  // a later round may give this node another group rank
+  if (environment.local_rank == 0) {
+    files.offer = [this, store, here](const std::string& file, const std::string& memory) {
+      {
+        const std::lock_guard lock(mutex_);
+        offered_[file] = memory;
+      }
+      tell(*store, here + file, memory);
+    };
+  } else {
+    files.find = [store, here](const std::string& file) -> std::string {
+      try {
+        const std::vector<std::uint8_t> memory = store->get(here + file);
+        return {memory.begin(), memory.end()};
+      } catch (const std::exception&) {
+        return {};
+      }
+    };
+  }
+  return files;
+}
+
+void InflatedSharing::offer_again(const WorkerEnvironment& environment, AgentChannel& agent) {
+  const std::lock_guard lock(mutex_);
+  if (offered_.empty()) return;
+  const auto store = make_store(environment, &agent, kInflatingTime);
+  for (const auto& [file, memory] : offered_) tell(*store, key_of(environment, file), memory);
+}
+
+}  // namespace ddprun::trainer

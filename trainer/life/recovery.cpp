@@ -1,0 +1,74 @@
+// Implementation of recovery.hpp: orders come on the channel's thread, groups are made and lost on the training thread.
+#include "trainer/life/recovery.hpp"
+
+#include <chrono>
+#include <stdexcept>
+#include <variant>
+
+#include "common/base/error.hpp"
+#include "trainer/failure/failure.hpp"
+#include "trainer/surroundings/agent_channel.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// The agent sees a worker's end within a millisecond. Only when none has ended (a connection broke) is there no order.
+constexpr std::chrono::seconds kTimeToBeOrdered{5};
+
+bool is_our_own(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    return true;  // diverged, a checkpoint that can't be saved: these need no peer to go wrong
+  } catch (...) {
+    return classify(error).kind == channel::ErrorKind::kOutOfMemory;
+  }
+}
+
+}  // namespace
+
+void Recovery::on_message(const channel::FromAgent& message) {
+  const std::lock_guard lock(mutex_);
+  if (const auto* word = std::get_if<channel::TakeOver>(&message)) {
+    started_with_ = newest_.generation = word->restart_count;
+    return;
+  }
+  if (const auto* regroup = std::get_if<channel::Regroup>(&message)) {
+    if (regroup->generation > newest_.generation) newest_ = *regroup;
+    held_ = false;
+  } else if (std::holds_alternative<channel::Hold>(message)) {
+    held_ = true;
+  } else {
+    return;
+  }
+  if (ordered()) breaker_.break_group();
+  changed_.notify_all();
+}
+
+void Recovery::on_agent_gone() {
+  const std::lock_guard lock(mutex_);
+  agent_gone_ = true;
+  changed_.notify_all();
+}
+
+channel::Regroup Recovery::begin_group(std::int64_t step) {
+  std::unique_lock lock(mutex_);
+  breaker_.mend();  // nobody looks for connections while this worker is held
+  changed_.wait(lock, [this] { return !held_ || agent_gone_; });
+  if (held_) throw std::runtime_error("the ddprun agent closed the worker channel while this worker waited for the next round");
+  breaker_.mend();
+  current_ = newest_.generation;
+  if (newest_.world_size > 0) breaker_.set_world(newest_.world_size);
+  if (current_ != started_with_) channel_->send(channel::RegroupReady{.generation = current_, .step = step});
+  return newest_;
+}
+
+bool Recovery::survives(const std::exception_ptr& error) {
+  if (is_our_own(error)) return false;
+  const bool lost_peer = classify(error).kind == channel::ErrorKind::kLostPeer;
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, lost_peer ? kTimeToBeOrdered : std::chrono::seconds(0), [this] { return ordered() || agent_gone_; });
+  return ordered() && !agent_gone_;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,232 @@
+#include "trainer/loop/checkpointing.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/checkpoint/interval.hpp"
+#include "trainer/failure/failure.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::chrono::seconds kSettle{30};  // a disk that hangs must not keep a process that failed
+constexpr std::int64_t kCopiesKept = 2;      // nodes that are killed at the same time have at least one in common
+constexpr double kSaidAgainBeyond = 1.25;    // an interval that changed by this factor is told again
+
+double seconds(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+[[noreturn]] void diverged_before_save(std::int64_t step) {
+  throw DivergedError(
+      "after step " + std::to_string(step) +
+      " some weights are NaN or infinite; they are not saved. The newest checkpoint is from before that; a lower "
+      "learning rate, warm-up or clip_grad_norm may help");
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(Setting setting, const Faults& faults, RunLog& log, Status& status)
+    : setting_(std::move(setting)),
+      faults_(faults),
+      log_(log),
+      status_(status),
+      claim_(setting_.folder, setting_.generation),
+      host_copy_(setting_.source) {
+  if (!setting_.local_copies.empty()) own_copy_.emplace(setting_.local_copies);
+}
+
+Checkpointing::~Checkpointing() = default;
+
+void Checkpointing::begin() {
+  try {
+    if (own_copy_) own_copy_->take();
+  } catch (const std::system_error& error) {
+    log_.warn(channel::ErrorKind::kCheckpoint,
+              std::string(error.what()) + "; this node keeps no copies of checkpoints until that is mended");
+  }
+  if (setting_.folder.empty()) return;
+  try {
+    const std::string note = claim_.take();
+    if (!note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, note);
+  } catch (const std::system_error& error) {
+    log_.warn(channel::ErrorKind::kCheckpoint, std::string(error.what()) + "; checkpoints can't be saved until that is mended");
+  }
+}
+
+void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
+  evaluated_step_ = step;
+  evaluation_.reset();
+  if (std::isfinite(result.loss) && std::isfinite(result.accuracy)) {
+    evaluation_ = CheckpointEvaluation{.loss = result.loss, .accuracy = result.accuracy};
+  }
+}
+
+bool Checkpointing::due(std::int64_t step) const {
+  if (step == current_.step) return false;  // asked again after a regroup
+  const CheckpointConfig& config = setting_.config;
+  if (config.every_steps > 0 && step % config.every_steps == 0) return true;
+  if (config.keep_best > 0 && evaluated_step_ == step) return true;
+  return own_copy_ ? ordered_ : due_by_time();
+}
+
+bool Checkpointing::due_by_time() const {
+  const CheckpointConfig& config = setting_.config;
+  const bool by_time = config.every_seconds > 0 || config.every == CheckpointConfig::Every::kAuto;
+  if (!by_time || seconds(Clock::now() - last_) < interval_s()) return false;
+  return !task_.busy();
+}
+
+double Checkpointing::interval_s() const {
+  if (setting_.config.every == CheckpointConfig::Every::kGiven) return setting_.config.every_seconds;
+  if (!save_s_) return kFirstIntervalSeconds;
+  const double observed = setting_.history.seconds + seconds(Clock::now() - started_);
+  return checkpoint_interval_s(*save_s_, mean_seconds_between_failures(observed, setting_.history.failures));
+}
+
+// The mean of what is known and what is new follows a disk that becomes slower, and forgets a single slow save.
+void Checkpointing::measure(double save_s) {
+  save_s_ = save_s_ ? (*save_s_ + save_s) / 2 : save_s;
+  if (setting_.config.every != CheckpointConfig::Every::kAuto) return;
+  const double now = interval_s();
+  if (said_interval_s_ && now < *said_interval_s_ * kSaidAgainBeyond && now > *said_interval_s_ / kSaidAgainBeyond) return;
+  said_interval_s_ = now;
+  const double observed = setting_.history.seconds + seconds(Clock::now() - started_);
+  log_.checkpoint_interval(current_.step, now, *save_s_, mean_seconds_between_failures(observed, setting_.history.failures),
+                           setting_.history.failures);
+}
+
+void Checkpointing::save(const TrainingState& state, const TrainConfig& config, const RunLength& length,
+                         const BucketOrder& bucket_order, int world, Need need) {
+  const channel::Phase before = status_.phase();
+  const auto begin = Clock::now();
+  status_.enter(channel::Phase::kSaving);
+  wait_and_report();
+  last_ = begin;
+  ordered_ = false;
+  current_ = {.step = state.step};
+  CheckpointState live = checkpoint_of(state, config, length, bucket_order, world);
+  if (evaluated_step_ == state.step) live.evaluation = evaluation_;
+
+  std::optional<CheckpointState> copy;
+  if (need == Need::kUseful && setting_.config.background) copy = host_copy_of(live);
+  if (copy) {
+    current_.pause_s = seconds(Clock::now() - begin);
+    task_.start([this, saved = std::move(*copy)] {
+      if (all_finite(saved.model) && all_finite(saved.optimizer)) {
+        write(saved);
+      } else if (!setting_.folder.empty()) {  // rank 0 says it for all
+        diverged_before_save(saved.step);
+      }
+    });
+  } else {
+    if (!all_finite(state)) diverged_before_save(state.step);
+    std::exception_ptr error;
+    try {
+      write(live);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    current_.pause_s = seconds(Clock::now() - begin);
+    report(error, need);
+  }
+  log_.stood_still(Clock::now() - begin);
+  status_.enter(before);
+}
+
+// Nothing when there is no memory for it, which is said once: then saves are written at once, as without `background`.
+std::optional<CheckpointState> Checkpointing::host_copy_of(const CheckpointState& live) {
+  if (copy_refused_) return std::nullopt;
+  std::string why;
+  try {
+    return host_copy_.take(live);
+  } catch (const std::bad_alloc& refused) {
+    why = refused.what();
+  } catch (const c10::Error& refused) {
+    why = refused.what_without_backtrace();
+  }
+  copy_refused_ = true;
+  log_.warn(channel::ErrorKind::kCheckpoint,
+            "there is no memory for a copy of the training state (" + why + "); training waits while checkpoints are written");
+  return std::nullopt;
+}
+
+// On the thread of the task or on the caller's. The copy first: the run directory may be far away, and gone before it has it.
+void Checkpointing::write(const CheckpointState& state) {
+  const auto begin = Clock::now();
+  if (own_copy_) write_copy(state);
+  if (setting_.folder.empty()) return;
+  write_to_run_directory(state, begin);
+  // At once, also in the middle of a step: the agent counts progress by it.
+  log_.tell_agent_of_checkpoint(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
+                                current_.write_s);
+}
+
+// Whatever becomes of it, the run directory's is what counts.
+void Checkpointing::write_copy(const CheckpointState& state) {
+  try {
+    const SaveResult result = save_checkpoint(own_copy_->take(), state, {.newest = kCopiesKept});
+    current_.copy_trouble = result.note;
+  } catch (const std::system_error& error) {
+    current_.copy_trouble = "this node has no copy of the checkpoint of step " + std::to_string(state.step) + ": " +
+                            error.what() + "; training goes on";
+  }
+}
+
+// The time is that until it counts; what old ones take to be removed is not the save's.
+void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::time_point begin) {
+  const auto at_stage = [&](const char* stage) {
+    if (std::strcmp(stage, "begun") != 0) faults_.at(FaultPhase::kSaving, state.step);
+    if (std::strcmp(stage, "model-half") != 0) claim_.check();
+    if (std::strcmp(stage, "latest-moved") == 0) current_.write_s = seconds(Clock::now() - begin);
+  };
+  current_.result = save_checkpoint(setting_.folder, state, retention_of(setting_.config), at_stage);
+}
+
+void Checkpointing::report_finished() {
+  if (const auto error = task_.take_finished()) report(*error, Need::kUseful);
+}
+
+void Checkpointing::wait_and_report() {
+  task_.wait();
+  report_finished();
+}
+
+void Checkpointing::settle() const {
+  task_.wait_at_most(kSettle);
+}
+
+void Checkpointing::report(const std::exception_ptr& error, Need need) {
+  if (!current_.copy_trouble.empty()) log_.warn(channel::ErrorKind::kCheckpoint, current_.copy_trouble);
+  if (!error) {
+    if (setting_.folder.empty()) return;
+    log_.checkpoint(current_.step, current_.result.path.string(), current_.result.bytes, current_.pause_s, current_.write_s);
+    if (!current_.result.note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, current_.result.note);
+    measure(current_.write_s);
+    return;
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::system_error& failed) {
+    const std::string text =
+        "the checkpoint of step " + std::to_string(current_.step) + " could not be saved: " + failed.what();
+    if (need == Need::kRequired) {
+      throw UnsavedError(
+          text +
+          ". It is the last of this run: make room or mend the folder, then start the run again; it goes on from "
+          "the newest checkpoint");
+    }
+    log_.warn(channel::ErrorKind::kCheckpoint, text + "; training goes on, older checkpoints are untouched");
+  }
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,197 @@
+#include "trainer/loop/run_log.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "common/system/realtime.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Each message wakes the agent, which costs it some 50 us. A round that has just begun is told in detail: that is when it
+// fails.
+constexpr std::chrono::milliseconds kFigures{250};
+constexpr std::chrono::milliseconds kHeartbeat{400};
+constexpr std::chrono::milliseconds kEarlyHeartbeat{50};
+constexpr std::chrono::seconds kEarly{5};
+constexpr std::chrono::seconds kSayAtMostEvery{1};
+
+}  // namespace
+
+void RunLog::open(const RunLayout& layout, const TrainConfig& config, const RunLength& length, std::int64_t resume_step) {
+  length_ = length;
+  opened_ = true;
+  if (rank_ != 0) return;
+  const auto on_trouble = [this](const std::string& trouble) {
+    std::fprintf(stderr, "ddptrain: rank 0: %s; training goes on\n", trouble.c_str());
+  };
+  metrics_ = std::make_unique<MetricsLog>(layout.metrics(), resume_step, on_trouble);
+  if (config.log.tensorboard) events_ = std::make_unique<EventFile>(layout.tensorboard(), resume_step, on_trouble);
+  for (const std::string& warning : std::exchange(early_warnings_, {})) metrics_->write("warning", {{"message", warning}});
+}
+
+void RunLog::resumed(Again again, std::int64_t step, int world, const std::string& checkpoint) {
+  if (rank_ != 0) return;
+  ordered_json fields{{"step", step}};
+  fields["world_size"] = world;
+  fields["checkpoint"] = checkpoint;
+  metrics_->write(again == Again::kRestart ? "restart" : "resume", fields);
+  say("resumed at step %lld from %s", static_cast<long long>(step), checkpoint.c_str());
+}
+
+void RunLog::regrouped(std::int64_t step, int world, const std::vector<int>& replaced) {
+  if (rank_ != 0) return;
+  metrics_->write("regroup", {{"step", step}, {"world_size", world}, {"replaced", replaced}});
+}
+
+void RunLog::catch_up(const std::optional<StepFigures>& figures, const std::optional<StepEvaluation>& evaluation) {
+  if (rank_ != 0) return;
+  if (figures && metrics_->newest("step") < figures->step) step(figures->step, figures->loss, figures->lr);
+  if (evaluation && metrics_->newest("eval") < evaluation->step) this->evaluation(evaluation->step, evaluation->result);
+}
+
+void RunLog::start_clock(std::int64_t step) {
+  interval_begin_ = Clock::now();
+  interval_samples_ = length_.samples_after(step);
+  clock_started_ = interval_begin_;
+  last_sent_ = {};
+}
+
+void RunLog::step(std::int64_t step, double loss, double lr) {
+  const auto now = Clock::now();
+  const std::int64_t samples = length_.samples_after(step);
+  const double seconds = std::chrono::duration<double>(now - interval_begin_).count();
+  const double speed = seconds > 0 ? static_cast<double>(samples - interval_samples_) / seconds : 0;
+  interval_begin_ = now;
+  interval_samples_ = samples;
+
+  const bool early = now - clock_started_ < kEarly;
+  if (rank_ != 0 && !early) return heartbeat(step);
+  if (status_.agent() != nullptr && (early || now - last_figures_ >= kFigures || step == length_.total_steps)) {
+    channel::Progress message = progress(step);
+    if (rank_ == 0) {
+      message.loss = loss;
+      message.lr = lr;
+      message.samples_per_s = speed;
+    }
+    status_.agent()->send(message);
+    last_sent_ = last_figures_ = now;
+  }
+  if (rank_ != 0) return;
+
+  const std::int64_t epoch = epoch_of(step);
+  metrics_->write(
+      "step", {{"epoch", epoch}, {"step", step}, {"loss", loss}, {"lr", lr}, {"samples", samples}, {"samples_per_s", speed}});
+  if (events_) events_->scalars(step, {{"train/loss", loss}, {"train/lr", lr}, {"train/samples_per_s", speed}});
+  if (now - last_said_ >= kSayAtMostEvery || step == 1 || step == length_.total_steps) {
+    last_said_ = now;
+    say("epoch %lld/%lld  step %lld/%lld  loss %.4f  lr %.3g  %.0f samples/s", static_cast<long long>(epoch + 1),
+        static_cast<long long>(length_.epochs), static_cast<long long>(step), static_cast<long long>(length_.total_steps), loss,
+        lr, speed);
+  }
+}
+
+void RunLog::heartbeat(std::int64_t step) {
+  if (status_.agent() == nullptr) return;
+  const auto now = Clock::now();
+  if (now - last_sent_ < (now - clock_started_ < kEarly ? kEarlyHeartbeat : kHeartbeat)) return;
+  last_sent_ = now;
+  status_.agent()->send(progress(step));
+}
+
+void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
+  if (rank_ != 0) return;
+  const std::int64_t epoch = epoch_of(step);
+  // Who was lost may have written it when no other had the result yet: then it is made again.
+  if (metrics_->newest("eval") < step) {
+    metrics_->write(
+        "eval",
+        {{"epoch", epoch}, {"step", step}, {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}});
+  }
+  if (events_) events_->scalars(step, {{"eval/loss", result.loss}, {"eval/accuracy", result.accuracy}});
+  if (status_.agent() != nullptr) {
+    status_.agent()->send(channel::EvalResult{
+        .step = step, .epoch = epoch, .loss = result.loss, .accuracy = result.accuracy, .samples = result.samples});
+  }
+  say("epoch %lld/%lld  step %lld/%lld  test loss %.4f  test accuracy %.2f %%", static_cast<long long>(epoch + 1),
+      static_cast<long long>(length_.epochs), static_cast<long long>(step), static_cast<long long>(length_.total_steps),
+      result.loss, 100 * result.accuracy);
+}
+
+void RunLog::tell_agent_of_checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s,
+                                      double save_s) const {
+  if (rank_ != 0 || status_.agent() == nullptr) return;
+  status_.agent()->send(
+      channel::CheckpointPublished{.step = step, .path = path, .pause_s = pause_s, .save_s = save_s, .bytes = bytes});
+}
+
+void RunLog::checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s, double save_s) {
+  if (rank_ != 0 || !metrics_) return;
+  metrics_->write("checkpoint", {{"step", step}, {"path", path}, {"bytes", bytes}, {"pause_s", pause_s}, {"save_s", save_s}});
+}
+
+void RunLog::checkpoint_interval(std::int64_t step, double seconds, double save_s, double mtbf_s, std::int64_t failures) {
+  if (rank_ != 0) return;
+  if (metrics_) {
+    metrics_->write("checkpoint_interval",
+                    {{"step", step}, {"interval_s", seconds}, {"save_s", save_s}, {"mtbf_s", mtbf_s}, {"failures", failures}});
+  }
+  std::printf(
+      "ddptrain: a checkpoint every %.0f s: a save takes %.2g s, and a failure is expected every %.1f h (%lld so far in this "
+      "run)\n",
+      seconds, save_s, mtbf_s / 3600, static_cast<long long>(failures));
+  std::fflush(stdout);
+}
+
+void RunLog::end(std::int64_t step, const std::string& how) {
+  if (rank_ != 0) return;
+  metrics_->write("end", {{"step", step}, {"epoch", epoch_of(step)}, {"samples", length_.samples_after(step)}, {"how", how}});
+  say("%s at step %lld/%lld", how.c_str(), static_cast<long long>(step), static_cast<long long>(length_.total_steps));
+}
+
+void RunLog::warn(channel::ErrorKind kind, const std::string& message) {
+  std::fprintf(stderr, "ddptrain: rank %d: %s\n", rank_, message.c_str());
+  if (metrics_) {
+    metrics_->write("warning", {{"message", message}});
+  } else if (rank_ == 0) {
+    early_warnings_.push_back(message);
+  }
+  if (status_.agent() != nullptr) {
+    channel::WorkerError error;
+    error.kind = kind;
+    error.message = message;
+    error.step = status_.step();
+    error.phase = status_.phase();
+    error.time_ns = realtime_ns();
+    error.fatal = false;
+    error.exit_code = 0;
+    status_.agent()->send(error);
+  }
+}
+
+channel::Progress RunLog::progress(std::int64_t step) const {
+  channel::Progress message;
+  message.step = step;
+  message.steps_total = length_.total_steps;
+  message.epoch = epoch_of(step);
+  message.epochs = length_.epochs;
+  message.samples = length_.samples_after(step);
+  return message;
+}
+
+void RunLog::say(const char* format, ...) const {
+  if (rank_ != 0 || status_.agent() != nullptr) return;
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vprintf(format, arguments);
+  va_end(arguments);
+  std::putchar('\n');
+  std::fflush(stdout);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,228 @@
+#include "trainer/loop/train.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/grad_mode.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "trainer/loop/evaluate.hpp"
+#include "trainer/loop/loss.hpp"
+#include "trainer/loop/seeds.hpp"
+#include "trainer/optim/schedule.hpp"
+#include "trainer/state/state_comparison.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
+  return device.is_cpu() ? tensor : tensor.to(device, /*non_blocking=*/true);
+}
+
+// Dropout draws from the default generator, which is seeded anew in every step, so that a replayed step draws the same.
+void seed_step(const Workspace& work, std::int64_t step) {
+  if (work.config.model.dropout == 0.0) return;
+  at::Generator generator = at::globalContext().defaultGenerator(work.device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(step_seed(work.config.seed, step, work.peers.rank()));
+}
+
+// Tests only: dies in the middle of the backward pass, when some gradients are there and others are not.
+void arm_backward_fault(TrainingState& state, const Workspace& work) {
+  if (!work.faults.due(FaultPhase::kBackward, state.step)) return;
+  const at::Tensor& middle = state.parameters[state.parameters.size() / 2].tensor;
+  middle.register_hook([&work, step = state.step](const at::Tensor&) { work.faults.at(FaultPhase::kBackward, step); });
+}
+
+[[noreturn]] void diverged(std::int64_t finished, int rank) {
+  throw DivergedError("the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " +
+                      std::to_string(rank) + "; a lower learning rate, warm-up or clip_grad_norm may help");
+}
+
+// On the CPU looking at every loss costs nothing, so the first bad one is named. On a GPU it would wait for the device: there
+// only logged steps look (global_loss).
+void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work) {
+  if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;
+  diverged(state.step, work.peers.rank());
+}
+
+// Forward and backward over this rank's share. The Reducer all-reduces gradients while the last micro-batch's backward still
+// runs. Returns this rank's part of the global batch's mean loss, when it is wanted: reading it waits for the device.
+std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share, bool wants_loss) {
+  double own_loss = 0;
+  work.parallel->zero_grad();
+  for (std::size_t i = 0; i < share.micro_batches.size(); ++i) {
+    const MicroBatch& batch = share.micro_batches[i];
+    const bool sync = i + 1 == share.micro_batches.size();
+    const std::int64_t samples =
+        share.own_size == 0 ? 0 : batch.labels.size(0);  // an empty share has a stand-in that weighs nothing
+
+    work.status.at(channel::Stage::kForward);
+    work.faults.take(state.step, samples);
+    work.parallel->before_forward(sync);
+    const at::Tensor logits = state.model->forward(on_device(batch.images, work.device));
+    work.parallel->before_backward(logits, sync);
+    at::Tensor loss = mean_loss(logits, on_device(batch.labels, work.device), work.config.label_smoothing);
+    if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
+    check_loss(loss, state, work);
+    weighted(loss, micro_batch_weight(samples, work.peers.world(), share.global_size)).backward();
+    work.parallel->after_backward(sync);
+
+    if (wants_loss && samples > 0) {
+      own_loss += loss.item<double>() * static_cast<double>(samples) / static_cast<double>(share.global_size);
+    }
+  }
+  return wants_loss ? std::optional(own_loss) : std::nullopt;
+}
+
+struct GlobalFigures {
+  double loss = 0;           // the mean over the global batch, from every rank's part of it
+  bool save_is_due = false;  // rank 0's clock says so; who else writes hears of it here, since this is exchanged anyway
+};
+
+// Throws DivergedError on all ranks alike, naming the first one whose loss is not a number.
+GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, const Peers& peers) {
+  std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 2, 0.0);
+  sums.back() = asks_for_save ? 1.0 : 0.0;
+  const auto bad_here = static_cast<std::size_t>(peers.rank()) + 1;
+  sums[bad_here] = std::isfinite(own) ? 0.0 : 1.0;
+  sums[0] = std::isfinite(own) ? own : 0.0;
+  peers.sum(sums);
+  for (int rank = 0; rank < peers.world(); ++rank) {
+    if (sums[static_cast<std::size_t>(rank) + 1] == 0.0) continue;
+    diverged(step, rank);
+  }
+  return {.loss = sums[0], .save_is_due = sums.back() > 0};
+}
+
+// One optimizer step over one global batch.
+void train_step(TrainingState& state, Workspace& work) {
+  const TrainConfig& config = work.config;
+  const Share share = work.loader->next();
+  const bool logs = logs_after(work.length, config, state.step + 1);
+
+  begin_step(state);
+  seed_step(work, state.step);
+  work.faults.at(FaultPhase::kStep, state.step);
+  arm_backward_fault(state, work);
+  const std::optional<double> own_loss = accumulate_gradients(state, work, share, logs);
+  work.status.at(channel::Stage::kLoss);
+  const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
+  const GlobalFigures figures = own_loss ? global_figures(*own_loss, asks_for_save, state.step, work.peers) : GlobalFigures{};
+
+  if (config.clip_grad_norm > 0) clip_grad_norm(work.clipped, config.clip_grad_norm);
+  work.status.at(channel::Stage::kOptimizer);
+  work.faults.at(FaultPhase::kOptimizer, state.step);
+  const double lr = config.optimizer.lr *
+                    learning_rate_factor(config.schedule, state.step, work.length.steps_per_epoch, work.length.total_steps);
+  begin_update(state);
+  state.optimizer->step(lr);
+  end_step(state);
+  if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
+  if (logs) state.figures = StepFigures{state.step, figures.loss, lr};
+  if (figures.save_is_due && work.checkpointing) work.checkpointing->order();
+  work.status.reach(state.step, work.length.epoch_of(state.step));
+  if (work.ledger) work.ledger->write(state.step, share.epoch, share.position, share.samples);
+  if (logs) {
+    work.log.step(state.step, figures.loss, lr);
+  } else {
+    work.log.heartbeat(state.step);
+  }
+}
+
+void evaluate_and_log(TrainingState& state, Workspace& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work.status.at(channel::Stage::kForward);
+  work.status.enter(channel::Phase::kEvaluating);
+  work.faults.at(FaultPhase::kEvaluating, state.step);
+  const Evaluation result = evaluate(*state.model, work.test_set, work.normalization, work.config.eval_batch_size, work.device,
+                                     work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
+  state.evaluation = StepEvaluation{state.step, result};
+  work.log.evaluation(state.step, result);
+  if (work.checkpointing) work.checkpointing->evaluated(state.step, result);
+  work.log.stood_still(std::chrono::steady_clock::now() - begin);
+  work.status.at(channel::Stage::kLoading);
+  work.status.enter(channel::Phase::kRunning);
+}
+
+void save(const TrainingState& state, Workspace& work, Checkpointing::Need need) {
+  work.checkpointing->save(state, work.config, work.length, state.bucket_order, work.peers.world(), need);
+}
+
+// Of a rehearsal: as in a broken memory, which tells nobody.
+void flip_a_bit(const at::Tensor& weights) {
+  const at::NoGradGuard no_gradients;
+  constexpr std::int64_t kBit = 1 << 20;  // of the fraction: the number stays one
+  const at::Tensor first = weights.detach().flatten().slice(0, 0, 1);
+  first.copy_(first.cpu().view(at::kInt).bitwise_xor(kBit).view(at::kFloat));
+}
+
+void flip_when_ordered(const TrainingState& state, const Workspace& work) {
+  if (work.faults.flips(state.step)) flip_a_bit(state.parameters.front().tensor);
+}
+
+void compare(const TrainingState& state, Workspace& work) {
+  work.status.at(channel::Stage::kComparing);
+  compare_states(state, work.peers);
+  work.status.at(channel::Stage::kLoading);
+}
+
+// Evaluation comes before the save: a checkpoint of this step says that its evaluation is in the log. And nothing is saved that
+// was not compared, where that is asked for: a save that is due by the clock waits for the next comparison, since rank 0 alone
+// knows of it.
+void follow_step(TrainingState& state, Workspace& work) {
+  const bool compares = work.config.ddp.compare_every_steps > 0 && work.peers.world() > 1;
+  const bool compared = compares && compares_after(work.length, work.config, state.step);
+  if (compared) compare(state, work);
+  const bool evaluated = state.evaluation && state.evaluation->step == state.step;
+  if (evaluates_after(work.length, work.config, state.step) && !evaluated) evaluate_and_log(state, work);
+  const bool may_save = state.step < work.length.total_steps && (compared || !compares);
+  if (work.checkpointing && may_save && work.checkpointing->due(state.step)) {
+    save(state, work, Checkpointing::Need::kUseful);
+  }
+}
+
+// Rank 0 saves, and who keeps a copy for its node; nobody leaves before that is published.
+void save_last(const TrainingState& state, Workspace& work) {
+  if (work.checkpointing) save(state, work, Checkpointing::Need::kRequired);
+  work.status.at(channel::Stage::kMeeting);
+  work.peers.meet();
+}
+
+}  // namespace
+
+Outcome train(TrainingState& state, Workspace& work) {
+  work.status.reach(state.step, work.length.epoch_of(state.step));
+  work.status.enter(channel::Phase::kRunning);
+  work.log.start_clock(state.step);
+  flip_when_ordered(state, work);
+  if (work.regrouped && state.step > state.started_from) {
+    work.log.catch_up(state.figures, state.evaluation);
+    follow_step(state, work);
+  }
+
+  while (state.step < work.length.total_steps) {
+    work.peers.go_on();
+    if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
+      if (state.step == state.started_from) return Outcome::kPreempted;  // what it stands on is what it was started from
+      if (work.config.ddp.compare_every_steps > 0) compare(state, work);
+      save_last(state, work);
+      return Outcome::kPreempted;
+    }
+    train_step(state, work);
+    flip_when_ordered(state, work);
+    if (work.checkpointing) work.checkpointing->report_finished();
+    follow_step(state, work);
+  }
+  save_last(state, work);
+  return Outcome::kDone;
+}
+
+}  // namespace ddprun::trainer

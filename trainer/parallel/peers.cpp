@@ -1,0 +1,132 @@
+#include "trainer/parallel/peers.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "trainer/parallel/group_breaker.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// NCCL needs the tensors on its device.
+void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::RedOpType operation) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation;
+  group.allreduce(tensors, options)->wait();
+  tensor = tensors.front();
+}
+
+void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int source) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
+  group.broadcast(tensors, options)->wait();
+  tensor = tensors.front();
+}
+
+}  // namespace
+
+Peers::Peers(c10::intrusive_ptr<c10d::ProcessGroup> group, int rank, int world, c10::Device device, GroupBreaker* breaker)
+    : group_(std::move(group)), rank_(rank), world_(world), device_(device), breaker_(breaker) {}
+
+at::Tensor Peers::copy_of(const at::Tensor& values) const {
+  return values.to(device_, values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+void Peers::sum(std::span<double> values) const {
+  if (world_ == 1) return;
+  const auto count = static_cast<std::int64_t>(values.size());
+  at::Tensor own = at::from_blob(values.data(), {count}, at::kDouble);
+  at::Tensor shared = copy_of(own);
+  all_reduce(*group_, shared, c10d::ReduceOp::SUM);
+  own.copy_(shared);
+}
+
+std::int64_t Peers::smallest(std::int64_t value) const {
+  smallest_of_each({&value, 1});
+  return value;
+}
+
+void Peers::smallest_of_each(std::span<std::int64_t> values) const {
+  if (world_ == 1) return;
+  at::Tensor own = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kLong);
+  at::Tensor shared = copy_of(own);
+  all_reduce(*group_, shared, c10d::ReduceOp::MIN);
+  own.copy_(shared);
+}
+
+void Peers::go_on() const {
+  if (breaker_ != nullptr && breaker_->broken()) {
+    throw std::runtime_error("Connection closed by peer: the group is being made anew");
+  }
+}
+
+std::string Peers::from(int source, const std::string& text) const {
+  if (world_ == 1) return text;
+  const auto own_size = static_cast<std::int64_t>(text.size());
+  at::Tensor size = at::full({1}, rank_ == source ? own_size : 0, at::TensorOptions(at::kLong).device(device_));
+  broadcast(*group_, size, source);
+  std::string result(static_cast<std::size_t>(size.item<std::int64_t>()), '\0');
+  if (result.empty()) return result;
+  if (rank_ == source) result = text;
+  at::Tensor own = at::from_blob(result.data(), {static_cast<std::int64_t>(result.size())}, at::kByte);
+  at::Tensor shared = copy_of(own);
+  broadcast(*group_, shared, source);
+  own.copy_(shared);
+  return result;
+}
+
+std::vector<std::int64_t> Peers::from_all(std::span<const std::int64_t> values) const {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world_) * values.size(), 0);
+  std::copy(values.begin(), values.end(), all.begin() + static_cast<std::ptrdiff_t>(values.size()) * rank_);
+  if (world_ == 1) return all;
+  at::Tensor own = at::from_blob(all.data(), {static_cast<std::int64_t>(all.size())}, at::kLong);
+  at::Tensor shared = copy_of(own);
+  all_reduce(*group_, shared, c10d::ReduceOp::SUM);
+  own.copy_(shared);
+  return all;
+}
+
+void Peers::wait(const c10::intrusive_ptr<c10d::Work>& message) const {
+  if (breaker_ != nullptr) {
+    breaker_->wait(message);
+  } else {
+    message->wait();
+  }
+}
+
+void Peers::send(const at::Tensor& tensor, int to) const {
+  std::vector<at::Tensor> tensors{tensor};
+  wait(group_->send(tensors, to, /*tag=*/0));
+}
+
+void Peers::receive(at::Tensor tensor, int from) const {
+  std::vector<at::Tensor> tensors{std::move(tensor)};
+  wait(group_->recv(tensors, from, /*tag=*/0));
+}
+
+void Peers::send(const std::string& text, int to) const {
+  send(at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong), to);
+  std::string copy = text;
+  if (!copy.empty()) send(at::from_blob(copy.data(), {static_cast<std::int64_t>(copy.size())}, at::kByte), to);
+}
+
+std::string Peers::receive_text(int from) const {
+  const at::Tensor size = at::zeros({1}, at::kLong);
+  receive(size, from);
+  std::string text(static_cast<std::size_t>(size.item<std::int64_t>()), '\0');
+  if (!text.empty()) receive(at::from_blob(text.data(), {static_cast<std::int64_t>(text.size())}, at::kByte), from);
+  return text;
+}
+
+}  // namespace ddprun::trainer

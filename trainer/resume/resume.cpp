@@ -1,0 +1,276 @@
+// Implementation of resume.hpp.
+#include "trainer/resume/resume.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using nlohmann::json;
+using Copy = VisibleCheckpoints::Copy;
+using Which = VisibleCheckpoints::Which;
+
+constexpr std::int64_t kNone = -1;
+
+// What all ranks go on from; `path` is this rank's, when it has it.
+struct Agreed {
+  std::int64_t step = kNone;
+  std::string content;
+  std::string run;
+  std::vector<int> holders;
+  std::optional<std::filesystem::path> path;
+};
+
+int lowest_with(const std::vector<std::int64_t>& values, std::int64_t value) {
+  return static_cast<int>(std::find(values.begin(), values.end(), value) - values.begin());
+}
+
+std::vector<int> ranks_with(const std::vector<std::int64_t>& values, std::int64_t value) {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    if (values[rank] == value) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+// ---- what was asked for ----
+
+struct Order {
+  Options::Resume resume = Options::Resume::kAuto;
+  std::filesystem::path path;  // kPath: this rank's, else that of who asks
+};
+
+// Agents of other nodes may have been started with other words; --fresh is rank 0's alone.
+Order agree_on_order(const Options& options, const Peers& peers) {
+  const auto number = [](Options::Resume resume) { return static_cast<std::int64_t>(resume); };
+  const std::vector<std::int64_t> words = peers.from_all(number(options.resume));
+  if (words.front() == number(Options::Resume::kNever)) return {.resume = Options::Resume::kNever, .path = {}};
+  const int asks = lowest_with(words, number(Options::Resume::kPath));
+  if (asks == peers.world()) return {};
+  const std::string theirs = peers.from(asks, options.resume_from.string());
+  const bool own = options.resume == Options::Resume::kPath;
+  return {.resume = Options::Resume::kPath, .path = own ? options.resume_from : std::filesystem::path(theirs)};
+}
+
+// ---- whose run it is ----
+
+RunIdentity told(int source, const RunIdentity& run, const Peers& peers) {
+  return run_identity_of(peers.from(source, text_of(run)));
+}
+
+// What is known before anybody has chosen; nothing when the newest copy is to decide. Collective.
+RunIdentity known_identity(VisibleCheckpoints& seen, const CheckpointPlaces& places, const Peers& peers, const Warn& warn) {
+  enum : std::int64_t { kKnowsNothing, kKnows, kHasAnOldVersions };
+  RunIdentity own;
+  std::int64_t knowledge = kKnowsNothing;
+  try {
+    if (const auto kept = read_run_identity(places.run_file)) own = *kept, knowledge = kKnows;
+  } catch (const UsageError& error) {
+    if (peers.rank() == 0 || places.of_node) warn(std::string(error.what()) + "; the checkpoints tell whose they are");
+  }
+  if (peers.rank() == 0 && knowledge == kKnowsNothing) {
+    if (const Copy* const newest = seen.newest_valid([](const Copy& copy) { return !copy.local; })) {
+      own.id = newest->candidate.run;
+      knowledge = own.known() ? kKnows : kHasAnOldVersions;
+    }
+  }
+  const std::vector<std::int64_t> all = peers.from_all(knowledge);
+  const int source = all.front() == kHasAnOldVersions ? peers.world() : lowest_with(all, kKnows);
+  return source == peers.world() ? RunIdentity{} : told(source, own, peers);
+}
+
+// ---- the newest anywhere ----
+
+std::string names_of(const std::vector<Copy>& copies) {
+  std::string names;
+  for (const Copy& copy : copies) {
+    const Candidate& candidate = copy.candidate;
+    names += "\n  " + candidate.path.string() + ": " +
+             (candidate.problem.empty() ? "valid, but of another training" : candidate.problem);
+  }
+  return names.empty() ? "\n  (none here; ranks of other nodes name theirs)" : names;
+}
+
+// Nothing when there is none, and none that is bad either. Collective.
+Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
+  const Copy* const own =
+      seen.newest_valid([&](const Copy& copy) { return !run.known() || run.has(copy.candidate.run, copy.candidate.step); });
+  const std::vector<std::int64_t> steps = peers.from_all(own != nullptr ? own->candidate.step : kNone);
+  Agreed agreed{.step = *std::max_element(steps.begin(), steps.end()), .content = {}, .run = {}, .holders = {}, .path = {}};
+  if (agreed.step == kNone) {  // each rank has verified all that it sees
+    const std::vector<Copy> all = seen.verified(Which::kAll);
+    const bool bad = std::any_of(all.begin(), all.end(), [](const Copy& copy) { return !copy.candidate.problem.empty(); });
+    if (peers.largest(bad ? 1 : 0) == 0) return {};
+    throw BadCheckpointError(
+        "no checkpoint in " + places.run_directory.string() + " can be used, and starting over would lose the run:" +
+        names_of(all) + "\nRestore one of them, or start anew with --fresh (which keeps the old directory under another name)");
+  }
+  const std::string facts =
+      own != nullptr ? json{{"content", own->candidate.content}, {"run", own->candidate.run}}.dump() : std::string();
+  const json chosen = json::parse(peers.from(lowest_with(steps, agreed.step), facts));
+  agreed.content = chosen.at("content").get<std::string>();
+  agreed.run = chosen.at("run").get<std::string>();
+  const Copy* const mine = seen.find(agreed.step, agreed.content);
+  if (mine != nullptr) agreed.path = mine->candidate.path;
+  agreed.holders = ranks_with(peers.from_all(mine != nullptr ? 1 : 0), 1);
+  return agreed;
+}
+
+// ---- the one that was named ----
+
+Agreed agree_on_path(const std::filesystem::path& path, const Peers& peers, const Warn& warn) {
+  std::error_code unknown;
+  Candidate candidate{.step = kNone, .path = path, .problem = {}, .content = {}, .run = {}};
+  if (std::filesystem::exists(path, unknown)) {
+    verify_checkpoint(candidate);
+  } else {
+    candidate.problem = path.string() + " is not there";
+  }
+  const bool has = candidate.problem.empty();
+  const std::vector<std::int64_t> have = peers.from_all(has ? 1 : 0);
+  const int first = lowest_with(have, 1);
+  if (first == peers.world()) throw UsageError("--resume: no rank has a checkpoint that can be used: " + candidate.problem);
+  const json facts{{"step", candidate.step}, {"content", candidate.content}, {"run", candidate.run}};
+  const json chosen = json::parse(peers.from(first, facts.dump()));
+  Agreed agreed{.step = chosen.at("step").get<std::int64_t>(),
+                .content = chosen.at("content").get<std::string>(),
+                .run = chosen.at("run").get<std::string>(),
+                .holders = ranks_with(have, 1),
+                .path = {}};
+  const bool same = !has || (candidate.step == agreed.step && candidate.content == agreed.content);
+  if (peers.smallest(same ? 1 : 0) == 0) {
+    throw UsageError("--resume " + path.string() + " is not the same checkpoint for all ranks (here: " +
+                     (has ? "step " + std::to_string(candidate.step) : "none") + ")");
+  }
+  if (has) {
+    agreed.path = path;
+  } else if (std::filesystem::exists(path, unknown)) {
+    warn("--resume: " + candidate.problem + "; the state comes from rank " + std::to_string(first));
+  }
+  return agreed;
+}
+
+// ---- taking the others out of the way ----
+
+void supersede_and_say(const Copy& copy, const Warn& warn) {
+  const std::filesystem::path target = supersede(copy.candidate.path);
+  warn(copy.candidate.path.string() + " is not what this run goes on from; renamed to " + target.filename().string());
+}
+
+// On a node's own disk another node of the same machine may do the same at the same time.
+void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& change) {
+  try {
+    change();
+  } catch (const std::system_error& error) {
+    if (!copy.local) throw;
+    if (error.code() != std::errc::no_such_file_or_directory) warn(error.what());
+  }
+}
+
+// Takes what is bad out of the way, and what is valid here, but not what the others go on from: saved again, its step would be
+// "already published".
+void clear_away(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
+  for (const Copy& copy : copies) {
+    const Candidate& candidate = copy.candidate;
+    const bool other = candidate.step > agreed.step || (candidate.step == agreed.step && candidate.content != agreed.content);
+    guarded(copy, warn, [&] {
+      if (!candidate.problem.empty()) {
+        const std::filesystem::path aside = set_aside(candidate);
+        warn("checkpoint " + candidate.path.string() + " is bad: " + candidate.problem + "; set aside as " +
+             aside.filename().string());
+      } else if (other) {
+        supersede_and_say(copy, warn);
+      }
+    });
+  }
+}
+
+// Of the run directory; a copy on a node's own disk has none that anybody looks at.
+void mend_latest_of(const std::vector<Copy>& copies, const Agreed& agreed, const Warn& warn) {
+  for (const Copy& copy : copies) {
+    if (copy.candidate.step != agreed.step || copy.candidate.content != agreed.content) continue;
+    try {
+      mend_latest(copy.candidate.path);
+    } catch (const std::system_error& error) {
+      warn(std::string(error.what()) + "; it is for people only, and the run goes on");
+    }
+    return;
+  }
+  warn("the run directory has no valid checkpoint of step " + std::to_string(agreed.step) + ": the run goes on from " +
+       (agreed.path ? "the copies on the nodes' own disks"
+                    : "that of rank " + std::to_string(agreed.holders.front()) + ", which sends it"));
+}
+
+// A start from an earlier step than the newest, or from nothing, as it was ordered: nobody asks whether they are valid.
+void clear_away_after(std::int64_t step, const std::vector<Copy>& copies, bool looks_after_local, const Peers& peers,
+                      const Warn& warn) {
+  for (const Copy& copy : copies) {
+    if (copy.candidate.step <= step || !(copy.local ? looks_after_local : peers.rank() == 0)) continue;
+    guarded(copy, warn, [&] { supersede_and_say(copy, warn); });
+  }
+}
+
+void keep(const CheckpointPlaces& places, const RunIdentity& run, const Warn& warn) {
+  try {
+    keep_run_identity(places.run_file, run);
+  } catch (const std::system_error& error) {
+    warn(std::string(error.what()) +
+         "; should checkpoints of a training that was started over turn up later, they can't be told");
+  }
+}
+
+// It changes by order only: what a node has that is away now stays this run's when the others begin again without it.
+RunIdentity identity_of_beginning(const RunIdentity& known, const Agreed& agreed, bool ordered, const Peers& peers) {
+  if (!ordered && known.known()) return known;
+  if (!ordered && !agreed.run.empty()) return {.id = agreed.run};
+  return told(0, agreed.step == kNone ? new_run() : new_run_from(known, agreed.run, agreed.step), peers);
+}
+
+}  // namespace
+
+Beginning choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const Peers& peers,
+                        const Warn& warn) {
+  VisibleCheckpoints seen(places);
+  if (places.of_node && !seen.trouble().empty()) warn(seen.trouble() + "; copies on this node's disk are not looked at");
+  const Order order = agree_on_order(options, peers);
+  const RunIdentity known = known_identity(seen, places, peers, warn);
+  const bool looks_for_newest = order.resume == Options::Resume::kAuto || restart_count > 0;
+
+  Agreed agreed;
+  if (looks_for_newest) agreed = agree_on_newest(seen, known, places, peers);
+  const bool goes_on = agreed.step != kNone;
+  if (!goes_on && order.resume == Options::Resume::kPath) agreed = agree_on_path(order.path, peers, warn);
+  Beginning beginning{.from = {}, .run = identity_of_beginning(known, agreed, !looks_for_newest, peers)};
+  if (looks_for_newest && known.known() && agreed.step == kNone && peers.rank() == 0) {
+    warn("no rank has a checkpoint of this run: training begins at step 0");
+  }
+
+  // First of all: what is not renamed because of a crash in between is known to be another training's.
+  if (peers.rank() == 0) keep(places, beginning.run, warn);
+  if (looks_for_newest) {
+    if (places.of_node) clear_away(seen.verified(Which::kLocal), agreed, warn);
+    if (peers.rank() == 0) {
+      const std::vector<Copy> copies = seen.verified(Which::kRunDirectory);
+      clear_away(copies, agreed, warn);
+      if (goes_on) mend_latest_of(copies, agreed, warn);
+    }
+  } else {
+    clear_away_after(agreed.step, seen.listed(), places.of_node, peers, warn);
+  }
+  peers.meet();  // before anybody looks at the folder again
+  if (peers.rank() != 0 && places.of_node) keep(places, beginning.run, warn);
+  if (agreed.step != kNone) {
+    beginning.from = ResumeFrom{.step = agreed.step, .holders = std::move(agreed.holders), .path = std::move(agreed.path)};
+  }
+  return beginning;
+}
+
+}  // namespace ddprun::trainer

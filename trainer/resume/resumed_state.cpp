@@ -1,0 +1,27 @@
+// Implementation of resumed_state.hpp.
+#include "trainer/resume/resumed_state.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/state/state_sharing.hpp"
+
+namespace ddprun::trainer {
+
+Resumed resume_state(TrainingState& state, bool& whole, const ResumeFrom& from, const TrainConfig& config,
+                     const RunLength& length, const Peers& peers) {
+  Resumed own;
+  if (from.path) {
+    const CheckpointState saved = load_checkpoint(*from.path);
+    restore(state, saved, length, *from.path);
+    whole = true;
+    own = {.path = from.path->string(), .differences = rounding_differences(saved, config, peers.world())};
+  }
+  share_state(state, whole, peers);
+  const std::string text =
+      nlohmann::json{own.path, own.differences}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const auto firsts = nlohmann::json::parse(peers.from(from.holders.front(), text));
+  return {.path = firsts.at(0).get<std::string>(), .differences = firsts.at(1).get<std::string>()};
+}
+
+}  // namespace ddprun::trainer

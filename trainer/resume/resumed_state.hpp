@@ -1,0 +1,24 @@
+// The state of a checkpoint on every rank, also on those that can't read it: the holders load it and send it to the others.
+// Called by worker.cpp with what resume.hpp has chosen.
+#pragma once
+
+#include <string>
+
+#include "trainer/parallel/peers.hpp"
+#include "trainer/resume/resume.hpp"
+#include "trainer/state/training_state.hpp"
+
+namespace ddprun::trainer {
+
+// As the first holder knows it; the same on all ranks.
+struct Resumed {
+  std::string path;         // of the checkpoint, on the first holder's machine
+  std::string differences;  // rounding_differences()
+};
+
+// Collective. `whole` becomes true where the state has come to be the checkpoint's. Throws UsageError on a holder whose
+// checkpoint can't be read after all or does not fit the config; the other ranks then lose a peer.
+Resumed resume_state(TrainingState& state, bool& whole, const ResumeFrom& from, const TrainConfig& config,
+                     const RunLength& length, const Peers& peers);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,62 @@
+#include "trainer/resume/run_claim.hpp"
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "common/base/error.hpp"
+#include "common/config/parse_config.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr char kGo = 'g';
+constexpr char kFinished = 'f';
+constexpr char kRefused = 'r';
+
+}  // namespace
+
+RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers) {
+  std::exception_ptr refusal;
+  std::string verdict;
+  if (peers.rank() == 0) {
+    try {
+      const RunState state = open_run_directory(root, config, FreshStart::kNo);
+      if (!state.notes.empty()) std::fprintf(stderr, "ddptrain: %s\n", state.notes.c_str());
+      verdict = state.finished ? kFinished : kGo;
+    } catch (const std::exception& error) {
+      refusal = std::current_exception();
+      verdict = kRefused + std::string(error.what());
+    }
+  }
+  verdict = peers.from_rank_0(verdict);
+  if (refusal) std::rethrow_exception(refusal);
+  if (verdict.front() == kRefused) throw UsageError("rank 0 can't use the run directory: " + verdict.substr(1));
+  return {.layout = {.root = root}, .finished = verdict.front() == kFinished};
+}
+
+void agree_on_config(const TrainConfig& config, const Peers& peers) {
+  const std::string own = to_json_text(config);
+  const std::string theirs = peers.from_rank_0(own);
+  if (config_digest(config) == config_digest(parse_config(theirs, "rank 0's config", "/"))) return;
+  std::string differences;
+  for (const ConfigDifference& difference : compare_configs(parse_config(theirs, "rank 0's config", "/"), config)) {
+    if (!difference.may_change) {
+      differences += "\n  " + difference.pointer + ": " + difference.before + " on rank 0, " + difference.after + " here";
+    }
+  }
+  throw UsageError("this rank was given another config than rank 0:" + differences);
+}
+
+void agree_on_length(const RunLength& length, const Peers& peers) {
+  std::array<std::int64_t, 2> bounds{length.samples_per_epoch, -length.samples_per_epoch};
+  peers.smallest_of_each(bounds);
+  if (bounds[0] == -bounds[1]) return;
+  throw UsageError("the ranks have unlike training data: " + std::to_string(length.samples_per_epoch) +
+                   " samples here, between " + std::to_string(bounds[0]) + " and " + std::to_string(-bounds[1]) +
+                   " on all; give every node the same files (data.dir)");
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,29 @@
+// Whose run directory it is. Under ddprun the agent has opened and locked it before any worker started; under torchrun, srun or
+// alone rank 0 does, and the others hear its verdict.
+#pragma once
+
+#include <filesystem>
+
+#include "common/config/train_config.hpp"
+#include "common/run_directory/run_directory.hpp"
+#include "trainer/data/run_length.hpp"
+#include "trainer/parallel/peers.hpp"
+
+namespace ddprun::trainer {
+
+struct RunClaim {
+  RunLayout layout;
+  bool finished = false;  // the config's last step is done and saved
+};
+
+// Collective. Throws UsageError on every rank when rank 0 can't have the directory. The lock is held until the process ends.
+RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers);
+
+// Collective. Throws UsageError when this rank was given another config than rank 0.
+void agree_on_config(const TrainConfig& config, const Peers& peers);
+
+// Collective. Throws UsageError on every rank when they have unlike numbers of training samples: each would be elsewhere in the
+// data after the same number of steps.
+void agree_on_length(const RunLength& length, const Peers& peers);
+
+}  // namespace ddprun::trainer

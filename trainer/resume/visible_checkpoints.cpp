@@ -1,0 +1,63 @@
+// Implementation of visible_checkpoints.hpp.
+#include "trainer/resume/visible_checkpoints.hpp"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "trainer/checkpoint/local_copies.hpp"
+
+namespace ddprun::trainer {
+
+VisibleCheckpoints::VisibleCheckpoints(const CheckpointPlaces& places) {
+  if (!places.local_copies.empty()) add_local(places.local_copies);
+  add(places.run_directory, false);
+  std::stable_sort(copies_.begin(), copies_.end(),
+                   [](const Copy& a, const Copy& b) { return a.candidate.step > b.candidate.step; });
+}
+
+void VisibleCheckpoints::add_local(const std::filesystem::path& copies) {
+  try {
+    for (const auto& folder : copy_folders(copies)) add(folder, true);
+  } catch (const std::system_error& error) {
+    trouble_ = error.what();
+  }
+}
+
+void VisibleCheckpoints::add(const std::filesystem::path& folder, bool local) {
+  for (Candidate& candidate : list_checkpoints(folder)) copies_.push_back({.candidate = std::move(candidate), .local = local});
+}
+
+void VisibleCheckpoints::verify(Copy& copy) {
+  if (!copy.verified) verify_checkpoint(copy.candidate);
+  copy.verified = true;
+}
+
+const VisibleCheckpoints::Copy* VisibleCheckpoints::newest_valid(const std::function<bool(const Copy&)>& counts) {
+  for (Copy& copy : copies_) {
+    verify(copy);
+    if (copy.candidate.problem.empty() && counts(copy)) return &copy;
+  }
+  return nullptr;
+}
+
+const VisibleCheckpoints::Copy* VisibleCheckpoints::find(std::int64_t step, const std::string& content) {
+  for (Copy& copy : copies_) {
+    if (copy.candidate.step != step) continue;
+    verify(copy);
+    if (copy.candidate.content == content) return &copy;
+  }
+  return nullptr;
+}
+
+std::vector<VisibleCheckpoints::Copy> VisibleCheckpoints::verified(Which which) {
+  std::vector<Copy> found;
+  for (Copy& copy : copies_) {
+    if (which != Which::kAll && copy.local != (which == Which::kLocal)) continue;
+    verify(copy);
+    found.push_back(copy);
+  }
+  return found;
+}
+
+}  // namespace ddprun::trainer

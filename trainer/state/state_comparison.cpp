@@ -1,0 +1,114 @@
+// Implementation of state_comparison.hpp: one small exchange where all is well, a second one that finds the tensor where not.
+#include "trainer/state/state_comparison.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <numeric>
+
+#include "trainer/parallel/state_digest.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::size_t kTensorsShown = 3;
+
+// Weights, buffers and moments, with names.
+std::vector<NamedTensor> compared_tensors(const TrainingState& state) {
+  std::vector<NamedTensor> tensors;
+  for (const auto* list : {&state.parameters, &state.buffers}) {
+    for (const NamedTensor& entry : *list) tensors.push_back({entry.name, entry.tensor.detach()});
+  }
+  for (const NamedTensor& entry : state.optimizer->state()) tensors.push_back({"optimizer's " + entry.name, entry.tensor});
+  return tensors;
+}
+
+StateDigest digest_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<at::Tensor> plain;
+  for (const NamedTensor& entry : tensors) plain.push_back(entry.tensor);
+  const auto halves = state_digest(plain);
+  return {halves.at(0), halves.at(1)};
+}
+
+std::vector<StateDigest> digests_of_all(const StateDigest& own, const Peers& peers) {
+  const std::vector<std::int64_t> halves = peers.from_all(own);
+  std::vector<StateDigest> digests;
+  for (std::size_t i = 0; i < halves.size(); i += 2) digests.push_back({halves[i], halves[i + 1]});
+  return digests;
+}
+
+// Collective. A digest is the same everywhere when the smallest one is also the largest; ~ turns the order round.
+std::vector<std::string> differing(const std::vector<NamedTensor>& tensors, const Peers& peers) {
+  std::vector<std::int64_t> extremes;
+  for (const NamedTensor& entry : tensors) {
+    const std::int64_t digest = state_digest({entry.tensor}).back();
+    extremes.insert(extremes.end(), {digest, ~digest});
+  }
+  peers.smallest_of_each(extremes);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (extremes[2 * i] != ~extremes[2 * i + 1]) names.push_back(tensors[i].name);
+  }
+  return names;
+}
+
+std::string all_ranks(int world) {
+  if (world == 2) return "ranks 0 and 1";
+  return "ranks 0 to " + std::to_string(world - 1);
+}
+
+}  // namespace
+
+StateVerdict judge_states(std::span<const StateDigest> of_ranks, std::span<const int> witnesses) {
+  std::map<StateDigest, std::size_t> votes;
+  for (const int rank : witnesses) ++votes[of_ranks[static_cast<std::size_t>(rank)]];
+  const auto most =
+      std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  StateVerdict verdict;
+  verdict.majority = most != votes.end() && 2 * most->second > witnesses.size();
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    if (!verdict.majority || of_ranks[rank] != most->first) verdict.corrupt.push_back(static_cast<int>(rank));
+  }
+  return verdict;
+}
+
+std::string corruption_text(const StateVerdict& verdict, int world, std::int64_t step, std::span<const std::string> tensors,
+                            std::size_t all_tensors) {
+  std::string where;
+  for (std::size_t i = 0; i < std::min(tensors.size(), kTensorsShown); ++i) where += (i > 0 ? ", " : "") + tensors[i];
+  if (tensors.size() > kTensorsShown) where += ", ...";
+  where = " (" + std::to_string(tensors.size()) + " of " + std::to_string(all_tensors) + " tensors: " + where + ")";
+  const std::string after = "after step " + std::to_string(step);
+  if (!verdict.majority) {
+    return "the training states of " + all_ranks(world) + " differ " + after + where +
+           " although all did the same: memory or a processor has changed one silently, and nobody can tell whose is right, so "
+           "none is kept";
+  }
+  const auto others = static_cast<std::size_t>(world) - verdict.corrupt.size();
+  return "the training state of this rank differs " + after + " from that of " + std::to_string(others) + " other " +
+         (others == 1 ? "rank" : "ranks") + where +
+         " although all did the same: memory or a processor of this machine has changed it silently";
+}
+
+void compare_states(const TrainingState& state, const Peers& peers, std::vector<int> witnesses) {
+  if (peers.world() == 1) return;
+  const at::NoGradGuard no_gradients;
+  if (witnesses.empty()) {
+    witnesses.resize(static_cast<std::size_t>(peers.world()));
+    std::iota(witnesses.begin(), witnesses.end(), 0);
+  }
+  const std::vector<NamedTensor> tensors = compared_tensors(state);
+  const StateVerdict verdict = judge_states(digests_of_all(digest_of(tensors), peers), witnesses);
+  if (verdict.corrupt.empty()) return;
+
+  const std::vector<std::string> names = differing(tensors, peers);
+  if (std::find(verdict.corrupt.begin(), verdict.corrupt.end(), peers.rank()) != verdict.corrupt.end()) {
+    throw CorruptStateError(corruption_text(verdict, peers.world(), state.step, names, tensors.size()), !verdict.majority);
+  }
+  peers.meet();  // the corrupt ones do not come: this ends as the loss of a peer does
+  throw InternalError("a rank whose state is corrupt went on after step " + std::to_string(state.step));
+}
+
+}  // namespace ddprun::trainer

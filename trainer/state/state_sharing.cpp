@@ -1,0 +1,124 @@
+// Implementation of state_sharing.hpp: who has how much, then point to point, the small part as JSON and the tensors as they
+// are.
+#include "trainer/state/state_sharing.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace ddprun::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kNoState = -1;
+
+// Grows with what the rank has done: the steps, and after the last of them its evaluation.
+std::int64_t progress_of(const TrainingState& state, bool whole) {
+  if (!whole) return kNoState;
+  return 2 * state.step + (state.evaluation && state.evaluation->step == state.step ? 1 : 0);
+}
+
+// Numbers as their bits: JSON has no NaN, and the log has to show what would have been shown.
+json bits(double value) {
+  return std::bit_cast<std::int64_t>(value);
+}
+double from_bits(const json& value) {
+  return std::bit_cast<double>(value.get<std::int64_t>());
+}
+
+std::string small_part(const TrainingState& state) {
+  json text{{"step", state.step}, {"started_from", state.started_from}, {"bucket_order", state.bucket_order}};
+  text["world"] = {state.world, state.world_since};
+  text["run"] = text_of(state.run);
+  if (state.figures) text["figures"] = {state.figures->step, bits(state.figures->loss), bits(state.figures->lr)};
+  if (state.evaluation) {
+    const Evaluation& result = state.evaluation->result;
+    text["evaluation"] = {state.evaluation->step, bits(result.loss), bits(result.accuracy), result.samples};
+  }
+  return text.dump();
+}
+
+void take_small_part(TrainingState& state, const std::string& received) {
+  const json text = json::parse(received);
+  state.step = text.at("step").get<std::int64_t>();
+  state.started_from = text.at("started_from").get<std::int64_t>();
+  state.bucket_order = text.at("bucket_order").get<BucketOrder>();
+  state.world = text.at("world").at(0).get<int>();
+  state.world_since = text.at("world").at(1).get<std::int64_t>();
+  state.run = run_identity_of(text.at("run").get<std::string>());
+  state.figures.reset();
+  state.evaluation.reset();
+  if (text.contains("figures")) {
+    const json& figures = text["figures"];
+    state.figures = StepFigures{figures.at(0).get<std::int64_t>(), from_bits(figures.at(1)), from_bits(figures.at(2))};
+  }
+  if (text.contains("evaluation")) {
+    const json& evaluation = text["evaluation"];
+    state.evaluation = StepEvaluation{.step = evaluation.at(0).get<std::int64_t>(),
+                                      .result = {.loss = from_bits(evaluation.at(1)),
+                                                 .accuracy = from_bits(evaluation.at(2)),
+                                                 .samples = evaluation.at(3).get<std::int64_t>()}};
+  }
+}
+
+std::vector<at::Tensor> tensors_of(const TrainingState& state, const std::vector<NamedTensor>& moments) {
+  std::vector<at::Tensor> tensors;
+  for (const auto* list : {&state.parameters, &state.buffers, &moments}) {
+    for (const NamedTensor& entry : *list) tensors.push_back(entry.tensor.detach());
+  }
+  return tensors;
+}
+
+void send_state(const TrainingState& state, const Peers& peers, int to) {
+  peers.send(small_part(state), to);
+  for (const at::Tensor& tensor : tensors_of(state, state.optimizer->state())) peers.send(tensor.cpu().contiguous(), to);
+}
+
+void receive_state(TrainingState& state, const Peers& peers, int from) {
+  take_small_part(state, peers.receive_text(from));
+  const std::vector<NamedTensor> moments = state.optimizer->state();
+  for (const at::Tensor& tensor : tensors_of(state, moments)) {
+    const bool directly = tensor.device().is_cpu() && tensor.is_contiguous();
+    const at::Tensor received = directly ? tensor : at::empty_like(tensor.cpu().contiguous());
+    peers.receive(received, from);
+    if (!directly) tensor.copy_(received);
+  }
+  state.optimizer->load_state(moments);  // it has had steps
+}
+
+}  // namespace
+
+Sharing share_state(TrainingState& state, bool& whole, const Peers& peers) {
+  const at::NoGradGuard no_gradients;
+  const std::vector<std::int64_t> progress = peers.from_all(progress_of(state, whole));
+  const std::int64_t most = *std::max_element(progress.begin(), progress.end());
+  if (most == kNoState) return {};
+
+  std::vector<int> others;
+  Sharing sharing;
+  std::vector<int>& holders = sharing.holders;
+  sharing.somebody_had_it = true;
+  for (int rank = 0; rank < peers.world(); ++rank) {
+    const std::int64_t has = progress[static_cast<std::size_t>(rank)];
+    (has == most ? holders : others).push_back(rank);
+    if (has == kNoState) sharing.without.push_back(rank);
+  }
+  // Each holder serves its part of the others, all at the same time.
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const int holder = holders[i % holders.size()];
+    if (peers.rank() == holder) send_state(state, peers, others[i]);
+    if (peers.rank() != others[i]) continue;
+    whole = false;
+    receive_state(state, peers, holder);
+    whole = true;
+  }
+  return sharing;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,192 @@
+#include "trainer/state/training_state.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+#include <torch/version.h>
+
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/config/parse_config.hpp"
+#include "trainer/checkpoint/safetensors.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+template <typename Shape>
+std::string shape_text(const Shape& shape) {
+  std::ostringstream text;
+  text << shape;
+  return text.str();
+}
+
+// Copies saved tensors into the model's by name. Buffers may be absent from a file of initial weights, parameters may not.
+void copy_weights(TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source, bool buffers_too) {
+  const at::NoGradGuard no_gradients;
+  std::unordered_map<std::string, at::Tensor> by_name;
+  for (const NamedTensor& entry : saved) by_name.emplace(entry.name, entry.tensor);
+  const auto take = [&](const NamedTensor& target, bool required) {
+    const auto found = by_name.find(target.name);
+    if (found == by_name.end()) {
+      if (!required) return;
+      throw UsageError(source + " has no tensor " + target.name + ", which the model of the config needs");
+    }
+    if (found->second.sizes() != target.tensor.sizes()) {
+      throw UsageError(source + ": " + target.name + " has the shape " + shape_text(found->second.sizes()) +
+                       ", but the model of the config needs " + shape_text(target.tensor.sizes()));
+    }
+    target.tensor.detach().copy_(found->second);
+    by_name.erase(found);
+  };
+  for (const NamedTensor& parameter : state.parameters) take(parameter, true);
+  for (const NamedTensor& buffer : state.buffers) take(buffer, buffers_too);
+  if (!by_name.empty()) {
+    throw UsageError(source + " holds " + by_name.begin()->first + ", which the model of the config doesn't have");
+  }
+}
+
+// Of a safetensors file, or of a checkpoint's folder.
+std::vector<NamedTensor> initial_weights(const std::filesystem::path& source) {
+  std::error_code none;
+  try {
+    if (!std::filesystem::is_directory(source, none)) return read_safetensors(source).tensors;
+    return load_weights(source).model;
+  } catch (const UsageError& problem) {
+    const std::filesystem::path newest = source / "checkpoints" / "latest";
+    const std::string advice = std::filesystem::exists(newest, none)
+                                   ? source.string() + " is a run directory: give its newest checkpoint, " + newest.string()
+                                   : "Give a safetensors file, or a checkpoint's folder such as RUN_DIR/checkpoints/latest";
+    throw UsageError(std::string(problem.what()) + ". " + advice);
+  }
+}
+
+void initialise(TrainingState& state, const std::filesystem::path& source) {
+  try {
+    copy_weights(state, initial_weights(source), source, /*buffers_too=*/false);
+  } catch (const UsageError& problem) {
+    throw UsageError("model.init: " + std::string(problem.what()));
+  }
+}
+
+}  // namespace
+
+TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device) {
+  TrainingState state;
+  state.model = make_model(config.model, shape, config.data.classes, config.seed);
+  state.model->to(device);
+  for (const auto& item : state.model->named_parameters()) state.parameters.push_back({item.key(), item.value()});
+  for (const auto& item : state.model->named_buffers()) state.buffers.push_back({item.key(), item.value()});
+  if (!config.model.init.empty()) initialise(state, config.model.init);
+  state.optimizer = make_optimizer(config.optimizer, state.parameters);
+  return state;
+}
+
+void restore(TrainingState& state, const CheckpointState& saved, const RunLength& length, const std::filesystem::path& source) {
+  if (saved.epoch != length.epoch_of(saved.step) || saved.position != length.position_of(saved.step)) {
+    throw UsageError(source.string() + " was written at sample " + std::to_string(saved.position) + " of epoch " +
+                     std::to_string(saved.epoch) + " after " + std::to_string(saved.step) +
+                     " steps, but with this config's batch_size " + std::to_string(length.batch_size) + " and " +
+                     std::to_string(length.samples_per_epoch) +
+                     " training samples that step is elsewhere; resume with the batch size and data of that run");
+  }
+  copy_weights(state, saved.model, source.string(), /*buffers_too=*/true);
+  state.optimizer->load_state(saved.optimizer);
+  state.step = saved.step;
+  state.started_from = saved.step;
+  state.bucket_order = saved.bucket_order;
+}
+
+void begin_step(TrainingState& state) {
+  const at::NoGradGuard no_gradients;
+  state.stage = TrainingState::Stage::kExchanging;
+  if (state.buffers_before.size() != state.buffers.size()) {
+    state.buffers_before.clear();
+    for (const NamedTensor& buffer : state.buffers) state.buffers_before.push_back(buffer.tensor.detach().clone());
+    return;
+  }
+  for (std::size_t i = 0; i < state.buffers.size(); ++i) state.buffers_before[i].copy_(state.buffers[i].tensor);
+}
+
+void begin_update(TrainingState& state) {
+  state.stage = TrainingState::Stage::kUpdating;
+}
+
+void end_step(TrainingState& state) {
+  ++state.step;
+  state.stage = TrainingState::Stage::kBetweenSteps;
+}
+
+bool undo_step(TrainingState& state) {
+  using Stage = TrainingState::Stage;
+  if (state.model) state.model->train();  // an evaluation may be what failed
+  const Stage stage = std::exchange(state.stage, Stage::kBetweenSteps);
+  if (stage != Stage::kExchanging) return stage == Stage::kBetweenSteps;
+  const at::NoGradGuard no_gradients;
+  for (std::size_t i = 0; i < state.buffers.size(); ++i) state.buffers[i].tensor.detach().copy_(state.buffers_before[i]);
+  return true;
+}
+
+CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,
+                              const BucketOrder& bucket_order, int world) {
+  CheckpointState saved;
+  saved.step = state.step;
+  saved.epoch = length.epoch_of(state.step);
+  saved.position = length.position_of(state.step);
+  saved.samples = length.samples_after(state.step);
+  saved.finished = state.step >= length.total_steps;
+  saved.total_steps = length.total_steps;
+  saved.config_epochs = config.epochs;
+  saved.config_max_steps = config.max_steps;
+  saved.world_size = world;
+  saved.micro_batch_size = config.micro_batch_size;
+  saved.intra_op_threads = at::get_num_threads();
+  saved.cpu_class = at::get_cpu_capability();
+  saved.torch_version = TORCH_VERSION;
+  saved.seed = config.seed;
+  saved.config_digest = config_digest(config);
+  saved.run = state.run.id;
+  saved.bucket_order = bucket_order;
+  saved.model = state.parameters;
+  saved.model.insert(saved.model.end(), state.buffers.begin(), state.buffers.end());
+  saved.optimizer = state.optimizer->state();
+  return saved;
+}
+
+std::string rounding_differences(const CheckpointState& saved, const TrainConfig& config, int world) {
+  std::string text;
+  const auto note = [&](const std::string& what, const std::string& now, const std::string& before) {
+    if (now != before) text += (text.empty() ? "" : ", ") + what + now + " instead of " + before;
+  };
+  note("workers: ", std::to_string(world), std::to_string(saved.world_size));
+  note("micro_batch_size: ", std::to_string(config.micro_batch_size), std::to_string(saved.micro_batch_size));
+  note("threads a worker: ", std::to_string(at::get_num_threads()), std::to_string(saved.intra_op_threads));
+  note("CPU class: ", at::get_cpu_capability(), saved.cpu_class);
+  note("LibTorch: ", TORCH_VERSION, saved.torch_version);
+  return text;
+}
+
+bool all_finite(const TrainingState& state) {
+  const at::NoGradGuard no_gradients;
+  const auto finite = [](const NamedTensor& entry) {
+    return !entry.tensor.is_floating_point() || at::isfinite(entry.tensor.detach().sum()).item<bool>() ||
+           at::isfinite(entry.tensor.detach()).all().item<bool>();  // the sum may overflow where no element is infinite
+  };
+  for (const NamedTensor& entry : state.parameters) {
+    if (!finite(entry)) return false;
+  }
+  for (const NamedTensor& entry : state.buffers) {
+    if (!finite(entry)) return false;
+  }
+  for (const NamedTensor& entry : state.optimizer->state()) {
+    if (!finite(entry)) return false;
+  }
+  return true;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,82 @@
+// What must survive a restart: the weights, the optimizer's state and the number of finished steps, from which the position in
+// the data and every random number follow (run_length.hpp, seeds.hpp). What can be rebuilt is in workspace.hpp.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/config/train_config.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/data/run_length.hpp"
+#include "trainer/metrics/evaluation.hpp"
+#include "trainer/models/model.hpp"
+#include "trainer/optim/optimizer.hpp"
+#include "trainer/parallel/data_parallel.hpp"
+#include "trainer/state/run_identity.hpp"
+
+namespace ddprun::trainer {
+
+// What the newest logged step and the newest evaluation showed. Every rank keeps them: rank 0 may be lost between the moment at
+// which the others know them and the moment at which it has written them.
+struct StepFigures {
+  std::int64_t step = 0;
+  double loss = 0;
+  double lr = 0;
+};
+struct StepEvaluation {
+  std::int64_t step = 0;
+  Evaluation result{};
+};
+
+struct TrainingState {
+  std::shared_ptr<Model> model;
+  std::vector<NamedTensor> parameters;  // of the model, shared with it
+  std::vector<NamedTensor> buffers;
+  std::unique_ptr<Optimizer> optimizer;
+  std::int64_t step = 0;          // finished
+  BucketOrder bucket_order;       // of the gradients of the next step; empty before the first
+  std::int64_t started_from = 0;  // finished steps when the run began or resumed
+  int world = 0;                  // ranks that shared each batch, from the step on that follows the next number; 0: none yet
+  std::int64_t world_since = 0;
+  RunIdentity run;
+  std::optional<StepFigures> figures;
+  std::optional<StepEvaluation> evaluation;
+
+  // Of the step under way: a forward pass changes the buffers, so those before it are kept (DECISIONS.md 20).
+  enum class Stage { kBetweenSteps, kExchanging, kUpdating } stage = Stage::kBetweenSteps;
+  std::vector<at::Tensor> buffers_before;
+};
+
+// A step changes weights and moments after its last exchange with the other ranks only, so that one that fails in an exchange
+// leaves the state as it was before, but for the buffers.
+void begin_step(TrainingState& state);
+void begin_update(TrainingState& state);
+void end_step(TrainingState& state);
+// Back to the state after state.step steps. False: the update of the weights was cut off, nobody can tell what they are.
+bool undo_step(TrainingState& state);
+
+// A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.
+TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device);
+
+// Replaces the state by a checkpoint's. Throws UsageError, naming `source`, when it is of another model, optimizer or data
+// position.
+void restore(TrainingState& state, const CheckpointState& saved, const RunLength& length, const std::filesystem::path& source);
+
+// The state as a checkpoint. `bucket_order` is the one in use.
+CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,
+                              const BucketOrder& bucket_order, int world);
+
+// Why a run that goes on from `saved` has numbers that agree to rounding only and not to the bit (DECISIONS.md 18), such as
+// "3 workers instead of 2"; empty when nothing of that differs.
+std::string rounding_differences(const CheckpointState& saved, const TrainConfig& config, int world);
+
+// True when no weight and no moment of the optimizer is NaN or infinite.
+bool all_finite(const TrainingState& state);
+
+}  // namespace ddprun::trainer

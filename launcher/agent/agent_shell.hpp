@@ -1,6 +1,6 @@
-// The shell round AgentState: descriptors, timers and the guardian become events; actions become calls. Nothing is decided here
-// but how to do what the machine says. agent.cpp makes and runs it, agent_shell_events.cpp and agent_shell_actions.cpp have the
-// rest.
+// The shell round AgentState: descriptors, timers and the guardian become events; actions become calls. It decides two
+// things only: how to do what the machine says, and when everything of a round is gone and read. run_agent() makes it; one
+// thread.
 #pragma once
 
 #include <array>
@@ -18,7 +18,11 @@
 #include "common/system/realtime.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/agent/blocked_signals.hpp"
+#include "launcher/agent/master_endpoint.hpp"
+#include "launcher/agent/output_reader.hpp"
+#include "launcher/agent/round_workers.hpp"
 #include "launcher/agent/run_directory_watch.hpp"
+#include "launcher/agent/stuck_look.hpp"
 #include "launcher/decide/agent_state.hpp"
 #include "launcher/guardian/guardian_link.hpp"
 #include "launcher/hang/hang_inquiry.hpp"
@@ -31,8 +35,8 @@
 #include "launcher/workers/store_server.hpp"
 #include "launcher/workers/stuck_workers.hpp"
 #include "launcher/workers/worker_channel.hpp"
-#include "launcher/workers/worker_ends.hpp"
 #include "launcher/workers/worker_environment.hpp"
+#include "launcher/workers/worker_pipes.hpp"
 #include "rendezvous/machines/ranks.hpp"
 
 namespace ddprun {
@@ -63,17 +67,12 @@ class AgentShell {
   void on_standby_message(int number, const channel::FromWorker& message);
   void on_worker_message(int rank, const channel::FromWorker& message);
   void on_overdue_timer(const TimerRequest& request);
-  void look_for_stuck_workers();
+  RoundWorkers::Hooks worker_hooks();
+  StuckLook::Hooks stuck_hooks();
   HangInquiry::Hooks hang_hooks();
   void watch_for_hangs();
-  void wait_for_output(int rank, Stream stream);
-  void listen(int rank, Stream stream);
-  bool read_output(int rank, Stream stream);
-  void drain_output(int rank);
-  void end_output(int rank, Stream stream);
   void round_may_be_over();
   void end_round();
-  void close_workers();
 
   // actions out
   void carry_out(const agent_action::StartRound& action);
@@ -96,17 +95,9 @@ class AgentShell {
   void carry_out(const agent_action::ReportSteps& action) { job_->carry_out(action); }
 
   void join_job(NetworkStart start);
-  std::vector<RankAssignment> ranks_here() const;
-  void take_master_port();
+  const rendezvous::Release* release() const { return job_ ? &job_->release() : nullptr; }
   int global_rank(int rank) const { return job_ ? job_->release().rank_offset + rank : rank; }
-  void start_worker(const RankAssignment& ranks, int restart_count);
-  void clear_place(int rank, int round, int restart_count);
   WorkerSettings worker_settings(const RankAssignment& ranks, int restart_count) const;
-  std::optional<int> rank_of(int number) const;
-  WorkerChannel* channel_of(int number) const;
-  Ends output_of(int rank, Stream stream);
-  void add_evidence(Failure& failure) const;
-  void hand_on(const Failure& first) const;
   void publish(const RunEvent& event);
   boost::asio::steady_timer& timer(AgentTimer which) { return timers_[static_cast<std::size_t>(which)]; }
   bool train() const { return plan_.kind == Plan::Kind::kTrain; }
@@ -116,28 +107,23 @@ class AgentShell {
   boost::asio::posix::stream_descriptor signals_;
   ConsoleWriter console_;
   WorkerOutput output_;
+  OutputReader reader_;
   std::vector<std::unique_ptr<RunObserver>> observers_;
   std::array<boost::asio::steady_timer, 5> timers_;
   boost::asio::steady_timer pipe_timer_;
   StoreServer store_;
   AgentState state_;
   std::vector<std::string> inherited_environment_;
-  std::optional<HeldPort> master_port_;
-  std::string master_addr_;
-  int master_port_number_ = 0;
-  std::vector<WorkerProcess> workers_;   // of the current round, by local rank
-  std::map<int, int> ranks_taken_over_;  // by the number that the worker had as a standby
+  MasterEndpoint master_;
   StandbyProcesses standbys_;
-  std::vector<char> chunk_;         // shared by all pipes: one read at a time
+  RoundWorkers workers_;
   std::deque<AgentEvent> pending_;  // events that came up while actions were carried out
   bool feeding_ = false;
   bool swept_ = false;         // the guardian has said so in this round
   bool told_to_stop_ = false;  // by a signal: nobody is waited for any more who only reads
-  int rounds_ = 0;             // begun by this agent
   int restart_count_ = 0;
   std::optional<FileTimerServer> file_timers_;
-  std::optional<StuckWatch> stuck_;
-  boost::asio::steady_timer stuck_timer_;
+  StuckLook stuck_;
   HangInquiry hang_;
   std::optional<RunDirectoryWatch> run_directory_;  // where this agent holds its lock
   std::optional<int> exit_code_;

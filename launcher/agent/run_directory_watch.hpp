@@ -1,5 +1,5 @@
-// Whether the run directory is still in its place. The agent (agent.cpp) owns one where it holds a run directory's lock, and
-// asks at the start of each round as well, since a folder on another machine can go without a word. It tells once.
+// Whether the run directory is still in its place. The agent (agent_shell.cpp) owns one where it holds a run directory's lock,
+// and asks at the start of each round as well, since a folder on another machine can go without a word. It tells once.
 #pragma once
 
 #include <array>

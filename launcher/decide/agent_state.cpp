@@ -1,4 +1,14 @@
-// Implementation of agent_state.hpp. Order of the file: the events, then how a round is started, stopped, swept and judged.
+// Implementation of agent_state.hpp.
+//
+// Note [Why this file is long]
+// It is one state machine, and every part of it reads and sets the same phase. Somebody who asks "what happens when" finds all
+// transitions here, in this order:
+//   events              what the shell reports
+//   a round             how it starts, stops and is swept
+//   a round's end       what follows from its judgement
+//   a lost worker       the others stay and a new one joins them: regrouping, standbys
+//   orders to a member  of a job on many machines, and what its coordinator hears
+//   holding             a member's workers wait for the next round
 #include "launcher/decide/agent_state.hpp"
 
 #include <algorithm>
@@ -22,6 +32,10 @@ constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
 milliseconds kept_for_stopping(milliseconds total) {
   return std::min(total / 4, milliseconds{5000});
 }
+
+constexpr milliseconds kGraceAfterRegroup{5000};  // for those that did not follow: most of them hang
+
+constexpr milliseconds kGraceForHeld{5000};  // they have nothing to do but a checkpoint that is being written
 
 }  // namespace
 
@@ -47,7 +61,7 @@ void AgentState::handle(const agent_event::Begin&) {
 }
 
 void AgentState::handle(const agent_event::WorkerExited& event) {
-  Worker& ended = worker(event.rank);
+  WorkerRecord& ended = worker(event.rank);
   if (!ended.live) return;
   ended.live = false;
   ended.pid = event.pid;
@@ -66,7 +80,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
 }
 
 void AgentState::handle(const agent_event::SpawnFailed& event) {
-  Worker& ended = worker(event.rank);
+  WorkerRecord& ended = worker(event.rank);
   if (!ended.live) return;
   ended.live = false;
   if (ended.standby) standbys_.release(*ended.standby);
@@ -77,7 +91,7 @@ void AgentState::handle(const agent_event::SpawnFailed& event) {
 }
 
 void AgentState::handle(const agent_event::WorkerSaid& event) {
-  Worker& speaker = worker(event.rank);
+  WorkerRecord& speaker = worker(event.rank);
   const bool as_this_rank = !std::holds_alternative<channel::Hello>(event.message);  // a standby's may come late
   speaker.heard = speaker.heard || as_this_rank;
   std::visit(
@@ -142,7 +156,7 @@ void AgentState::hear(int rank, const channel::StopReady& message) {
 
 void AgentState::hear(int rank, const channel::WorkerError& message) {
   if (!message.fatal) return;
-  Worker& speaker = worker(rank);
+  WorkerRecord& speaker = worker(rank);
   speaker.step = std::max(speaker.step, message.step);
   // The first one is the reason; what follows while unwinding is not.
   if (!speaker.error) speaker.error = message;
@@ -194,7 +208,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
 
 // Its death is the failure; nothing but the signal is needed to bring it about.
 void AgentState::handle(const agent_event::TimerExpired& event) {
-  Worker& overdue = worker(event.rank);
+  WorkerRecord& overdue = worker(event.rank);
   if (!overdue.live || (phase_ != Phase::kRunning && phase_ != Phase::kSaving)) return;
   overdue.timer_expired = event.message;
   act(agent_action::SendSignal{{event.rank}, event.signal});
@@ -205,7 +219,7 @@ void AgentState::handle(const agent_event::HangFound& event) {
   if (phase_ != Phase::kRunning) return;
   std::vector<int> to_blame;
   for (const HangFinding& finding : event.findings) {
-    Worker& found = worker(finding.rank);
+    WorkerRecord& found = worker(finding.rank);
     if (!found.live) continue;
     found.hang_evidence = finding.evidence;
     if (!finding.blame) continue;
@@ -221,7 +235,7 @@ void AgentState::handle(const agent_event::HangFound& event) {
 }
 
 void AgentState::handle(const agent_event::WorkerStuck& event) {
-  Worker& stuck = worker(event.rank);
+  WorkerRecord& stuck = worker(event.rank);
   const bool round_goes_on = phase_ == Phase::kRunning || phase_ == Phase::kSaving || phase_ == Phase::kStopping;
   if (!stuck.live || stuck.stuck || !round_goes_on) return;
   stuck.stuck = event.message;
@@ -267,7 +281,8 @@ void AgentState::handle(const agent_event::RoundSwept&) {
     end_round_of_member();
     return;
   }
-  const bool all_ok = std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.status && w.status->ok(); });
+  const bool all_ok =
+      std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.status && w.status->ok(); });
   if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel)) {
     finish(0, "done");
   } else if (stop_signal_ != 0 || left_by_itself_) {
@@ -281,8 +296,8 @@ void AgentState::handle(const agent_event::RoundSwept&) {
 
 void AgentState::start_round() {
   begin_round();
-  workers_.assign(static_cast<std::size_t>(settings_.world_size), Worker{});
-  for (Worker& worker : workers_) worker.live = true;
+  workers_.assign(static_cast<std::size_t>(settings_.world_size), WorkerRecord{});
+  for (WorkerRecord& worker : workers_) worker.live = true;
   together_.clear();
   standbys_.clear();
   act(agent_action::StartRound{round_, restarts_});  // first: who listens need not be waited for
@@ -320,12 +335,12 @@ void AgentState::begin_round() {
 
 void AgentState::worker_gone(int rank) {
   worker(rank).stuck.reset();  // the kernel has let go of it
-  const Worker& gone = worker(rank);
+  const WorkerRecord& gone = worker(rank);
   // What is to be saved is compared first, so a state is found to be corrupt also by who was asked to stop.
   const bool by_itself = !gone.asked_to_stop || (gone.error && gone.error->kind == channel::ErrorKind::kCorruptState);
-  if (failed(gone) && by_itself && !first_failure_) first_failure_ = now_.steady;
+  if (has_failed(gone) && by_itself && !first_failure_) first_failure_ = now_.steady;
 
-  if (phase_ == Phase::kRunning && failed(gone)) {
+  if (phase_ == Phase::kRunning && has_failed(gone)) {
     left_by_itself_ =
         settings_.workers_have_channel && gone.status && gone.status->signal == 0 && gone.status->code == kPreempted;
     if (!replace(rank) && !hold_after(rank)) stop_for_failure(rank);
@@ -350,7 +365,7 @@ void AgentState::worker_gone(int rank) {
   if (live_ranks().empty() && phase_ != Phase::kSweeping) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
     // A wrapper that died of the signal may leave a child that is following it just now: that has the rest of the time.
-    const bool wrapper_died = stop_signal_ != 0 && std::any_of(workers_.begin(), workers_.end(), [this](const Worker& w) {
+    const bool wrapper_died = stop_signal_ != 0 && std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) {
                                 return w.status && w.status->signal == stop_signal_ && !w.killed;
                               });
     patient_sweep_ = phase_ == Phase::kStopping && wrapper_died && !gone.killed && settings_.shutdown_timeout.count() > 0;
@@ -367,7 +382,7 @@ void AgentState::cut_off(double unanswered_s) {
 }
 
 void AgentState::stop_for_failure(int rank) {
-  if (member()) report_failure(failure_of(rank), others_may_stay(rank));
+  if (member()) report_failure(failure_of(round(), rank), others_may_stay(rank));
   reason_ = "worker " + std::to_string(global(rank)) + (left_by_itself_ ? " was preempted" : " failed");
   if (!live_ranks().empty()) stop_now(SIGTERM, settings_.shutdown_timeout);
 }
@@ -460,12 +475,12 @@ void AgentState::sweep() {
   act(agent_action::Sweep{patient_sweep_});
 }
 
-// ---- judging a round that is over ----
+// ---- a round's end ----
 
 // What they hold (a GPU, a port) is not free, so no round can follow; the guardian stays until the kernel lets go of them.
 void AgentState::end_with_stuck_workers() {
-  RoundFailed event = judge_round();
-  const auto stuck = std::find_if(workers_.begin(), workers_.end(), [](const Worker& w) { return w.stuck.has_value(); });
+  RoundFailed event = judge();
+  const auto stuck = std::find_if(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
   const int rank = static_cast<int>(stuck - workers_.begin());
   event.why = "a worker that cannot be killed holds what the next one would need";
   const std::string why = "worker " + std::to_string(rank) + ": " + *stuck->stuck;
@@ -479,15 +494,15 @@ void AgentState::end_with_stuck_workers() {
 }
 
 void AgentState::end_stopped_job() {
-  const bool any_saved = std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) {
+  const bool any_saved = std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) {
     return w.status && w.status->signal == 0 && w.status->code == kPreempted;
   });
-  const bool all_saved = any_saved && std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) {
+  const bool all_saved = any_saved && std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) {
                            return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
                          });
   const std::string by = stop_signal_ != 0 ? "stopped by " + signal_name(stop_signal_) : "stopped by its workers";
   if (phase_ == Phase::kSweeping && first_failure_ && !left_by_itself_) {  // the job was failing when the signal came
-    RoundFailed event = judge_round();
+    RoundFailed event = judge();
     event.why = by;
     emit(std::move(event));
   }
@@ -503,7 +518,7 @@ void AgentState::end_failed_round() {
     start_round();
     return;
   }
-  RoundFailed event = judge_round();
+  RoundFailed event = judge();
   history_.push_back(record_of(event.first));
   const RestartDecision decision = decide_restart(history_, settings_.restarts);
 
@@ -535,6 +550,428 @@ void AgentState::finish(int exit_code, const std::string& why) {
   act(agent_action::Finish{exit_code});
 }
 
+// ---- a lost worker ----
+//
+// The others keep their processes and their state. The policy that decides about a restart says whether and when.
+
+// True when the lost worker is being replaced; false: the round has to end.
+bool AgentState::replace(int rank) {
+  if (member() || !regroupable_ || !others_may_stay(rank)) return false;
+  std::set<int> alive;
+  for (const int other : live_ranks()) alive.insert(other);
+  for (const int coming : successors_) alive.erase(coming);
+  const bool all_others = static_cast<int>(alive.size() + successors_.size()) == settings_.world_size - 1;
+  if (alive.empty() || !all_others) return false;
+
+  if (regroup_ && regroup_->also_lost(rank)) {
+    expect_anew(rank);
+    first_failure_.reset();
+    const bool waits = !successors_.empty();  // for the pause before the first one's start
+    successors_.insert(rank);
+    if (!waits) start_successors();
+    return true;
+  }
+
+  if (regroup_ && was_still_standby(rank)) {
+    expect_anew(rank);
+    first_failure_.reset();
+    successors_.insert(rank);
+    start_successors();
+    return true;
+  }
+
+  RoundFailed event = judge();
+  FailedRound record = record_of(event.first);
+  for (const WorkerRecord& other : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, other.step);
+  history_.push_back(record);
+  const RestartDecision decision = decide_restart(history_, settings_.restarts);
+  if (std::holds_alternative<GiveUp>(decision)) {
+    history_.pop_back();  // the round's end judges it once more, with all that is known then
+    return false;
+  }
+  const Restart& restart = std::get<Restart>(decision);
+  const milliseconds pause = restart.delay;
+
+  ++restarts_;
+  ++round_;
+  regroup_.emplace(restarts_, std::set<int>{rank}, alive, now_.steady);
+  agent_action::Tell order{.ranks = {alive.begin(), alive.end()}, .message = channel::Regroup{.generation = restarts_}};
+  act(std::move(order));
+  event.decision = RoundFailed::Decision::kRegroup;
+  event.why = restart.why + ": the others keep their state";
+  if (pause.count() > 0) event.why += " in " + std::to_string(pause.count()) + " ms";
+  emit(std::move(event));
+  announce_round(true);
+  expect_anew(rank);
+  round_started_ = now_;
+  began_at_.reset();
+  first_failure_.reset();
+  resumed_from_ = record.newest_checkpoint;
+  successors_.insert(rank);
+  const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // much data may have to be loaded
+  act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first) + pause});
+  if (pause.count() > 0) {
+    act(agent_action::SetTimer{AgentTimer::kReplace, pause});
+  } else {
+    start_successors();
+  }
+  return true;
+}
+
+void AgentState::expect_anew(int rank) {
+  worker(rank) = WorkerRecord{};
+  worker(rank).live = true;
+}
+
+void AgentState::start_successors() {
+  if (!regroup_) return;
+  for (const int rank : std::exchange(successors_, {})) {
+    worker(rank).standby = standbys_.take();
+    if (const auto& standby = worker(rank).standby) {
+      worker(rank).said_hello = true;
+      act(agent_action::TakeOver{*standby, rank, round_, restarts_});
+    } else {
+      act(agent_action::StartWorker{rank, round_, restarts_});
+    }
+  }
+}
+
+void AgentState::hear(int rank, const channel::RegroupReady& message) {
+  if (!regroup_) return;
+  regroup_->ready(rank, message.generation, message.step);
+  worker(rank).step = std::max(worker(rank).step, message.step);
+  if (message.generation == regroup_->generation()) resumed_from_ = std::max(resumed_from_, message.step);
+}
+
+void AgentState::hear(int rank, const channel::Regrouped& message) {
+  worker(rank).step = std::max(worker(rank).step, message.step);
+  if (!regroup_) {
+    came_up_in_ = now_.steady - round_started_.steady;
+    if (together_.insert(rank).second && static_cast<int>(together_.size()) == settings_.world_size) began_at_ = message.step;
+  }
+  if (!regroup_ || !regroup_->joined(rank, message.generation, message.step, settings_.world_size)) return;
+  const std::set<int>& replaced = regroup_->replaced();
+  const auto globally = [this](const auto& ranks) {
+    std::vector<int> global_ranks;
+    global_ranks.reserve(ranks.size());
+    for (const int one : ranks) global_ranks.push_back(global(one));
+    return global_ranks;
+  };
+  std::vector<int> by_standby;
+  for (const int one : replaced) {
+    if (worker(one).standby) by_standby.push_back(global(one));
+  }
+  emit(Regrouped{.round = round_,
+                 .kept = globally(regroup_->keepers()),
+                 .replaced = globally(replaced),
+                 .by_standby = std::move(by_standby),
+                 .step = regroup_->step(),
+                 .seconds = std::chrono::duration<double>(now_.steady - regroup_->begun()).count(),
+                 .time_ns = now_.realtime_ns});
+  resumed_from_ = std::max(resumed_from_, regroup_->step());
+  began_at_ = regroup_->step();
+  const int signal = stops_when_together_;
+  leave_regroup();
+  if (signal != 0) stop_by_signal(signal);
+}
+
+// Those that are together can save.
+void AgentState::stop_when_together(int signal) {
+  if (!regroup_ || settings_.shutdown_timeout.count() == 0) return stop_by_signal(signal);
+  stops_when_together_ = signal;
+  act(agent_action::SetTimer{AgentTimer::kRegroup, settings_.shutdown_timeout / 2});
+}
+
+void AgentState::leave_regroup() {
+  if (!regroup_) return;
+  regroup_.reset();
+  stops_when_together_ = 0;
+  for (const int rank : std::exchange(successors_, {})) worker(rank).live = false;  // never started
+  act(agent_action::CancelTimer{AgentTimer::kRegroup});
+  act(agent_action::CancelTimer{AgentTimer::kReplace});
+}
+
+// Back to what a failure means without all this: everybody is stopped, and the next round begins with the newest checkpoint.
+void AgentState::give_up_regroup(const std::string& why) {
+  leave_regroup();
+  fell_back_ = true;
+  reason_ = why;
+  emit(RegroupFailed{round_, why, now_.realtime_ns});
+  if (!live_ranks().empty()) stop_now(SIGTERM, std::min(settings_.shutdown_timeout, kGraceAfterRegroup));
+}
+
+// ---- standbys ----
+//
+// They start once a step is finished, so that they slow down neither the way to a round's first step nor the way from a loss to
+// the next one. They end with the round. What becomes of them meanwhile is no failure of the job.
+
+// After each word of a worker. Workers are heard in any order: the first step may be known before all have said that they are
+// together.
+void AgentState::start_missing_standbys() {
+  if (!standbys_.wanted() || !regroupable_ || !began_at_ || regroup_) return;
+  if (phase_ != Phase::kRunning || stop_signal_ != 0) return;
+  const bool training =
+      std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) { return w.step > *began_at_; });
+  if (!training) return;
+  for (const int number : standbys_.start_missing(now_.steady)) act(agent_action::StartStandby{number});
+}
+
+// The round ends, and nobody will be replaced in it.
+void AgentState::dismiss_standbys() {
+  if (!standbys_.any()) return;
+  standbys_.clear();
+  act(agent_action::DismissStandbys{});
+}
+
+void AgentState::handle(const agent_event::StandbyReady& event) {
+  standbys_.ready(event.number, now_.steady);
+}
+
+void AgentState::handle(const agent_event::StandbyGone& event) {
+  const auto pause = standbys_.gone(event.number, now_.steady);
+  if (!pause) return;
+  emit(StandbyEnded{.pid = event.pid,
+                    .status = event.status,
+                    .message = event.message,
+                    .next_in_s = std::chrono::duration<double>(*pause).count(),
+                    .time_ns = event.time_ns});
+}
+
+// A standby that had ended before it heard of its rank: it was no worker yet, and another process takes that place.
+bool AgentState::was_still_standby(int rank) const {
+  const WorkerRecord& gone = workers_[static_cast<std::size_t>(rank)];
+  return gone.standby && !gone.heard;
+}
+
+// ---- orders to a member ----
+
+void AgentState::handle(const agent_event::RoundReleased& event) {
+  if (!member()) return;
+  if (dismissing_held_) {
+    next_release_ = event;
+    return;
+  }
+  if (phase_ != Phase::kIdle && phase_ != Phase::kHolding) return;
+  const bool held = phase_ == Phase::kHolding;
+  std::string why = event.restart_count == restarts_ ? "the job goes on with the nodes that are here"
+                                                     : "restart " + std::to_string(event.restart_count) + " of the job";
+  if (held) why += ": the others keep their state";
+  tell_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
+  round_ = settings_.first_round + event.round - 1;
+  round_generation_ = event.round;
+  restarts_ = event.restart_count;
+  rank_offset_ = event.rank_offset;
+  job_world_size_ = event.world_size;
+  group_rank_ = event.group_rank;
+  nodes_ = event.nodes;
+  if (held) {
+    continue_round();
+  } else {
+    start_round();
+  }
+}
+
+void AgentState::handle(const agent_event::StopOrdered& event) {
+  if (!member()) return;
+  if (event.failure && !verdict_ && !reported_) {
+    RoundFailed other{};
+    other.round = round_;
+    other.first = *event.failure;
+    verdict_ = std::move(other);
+  }
+  if (dismissing_held_) refuse_release();
+  if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
+  if (event.unanswered_s) return cut_off(*event.unanswered_s);
+  reason_ = event.why;
+  if (event.hold && phase_ == Phase::kRunning && may_hold()) return hold();
+  if (event.at_once) {
+    kill_all();
+  } else if (phase_ != Phase::kStopping) {
+    act(agent_action::CancelTimer{AgentTimer::kSave});
+    stop_now(SIGTERM, settings_.shutdown_timeout);
+  }
+}
+
+void AgentState::handle(const agent_event::SaveOrdered& event) {
+  if (!member()) return;
+  if (dismissing_held_) refuse_release();
+  if (phase_ != Phase::kRunning) return;
+  reason_ = signal_name(event.signal);
+  stop_when_together(event.signal);
+}
+
+void AgentState::handle(const agent_event::StepAgreed& event) {
+  if (!member() || phase_ != Phase::kSaving || agreed_step_) return;
+  tell_step(event.step);
+}
+
+void AgentState::handle(const agent_event::JobEnded& event) {
+  if (!member()) return;
+  if (phase_ == Phase::kHolding) dismiss_held(event.why);
+  if (dismissing_held_) {
+    job_over_ = event;
+    return;
+  }
+  tell_verdict(RoundFailed::Decision::kGiveUp, event.why);
+  finish(event.exit_code, event.why);
+}
+
+// ---- what the coordinator is told ----
+
+void AgentState::report_failure(const Failure& failure, bool others_stay) {
+  reported_ = failure;
+  FailedRound record = record_of(failure);
+  if (others_stay) {  // what is held is not lost
+    for (const WorkerRecord& worker : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, worker.step);
+  }
+  act(agent_action::ReportFailure{failure, record, others_stay});
+}
+
+// What comes of it is the coordinator's to say; the evidence waits for that.
+void AgentState::end_round_of_member() {
+  using How = agent_action::ReportRoundOver::How;
+  phase_ = Phase::kIdle;
+  if (end_of_held()) return;
+  const auto left_well = [](const WorkerRecord& w) { return w.status && w.status->ok(); };
+  const auto saved = [](const WorkerRecord& w) {
+    return w.status && w.status->signal == 0 &&
+           (w.status->code == static_cast<int>(ExitCode::kPreempted) || w.status->code == 0);
+  };
+  // A script that ends well because it was told to stop has not done its work, and whether it saved is not known.
+  const bool stopped = !settings_.workers_have_channel &&
+                       std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.asked_to_stop; });
+  if (!stopped && std::all_of(workers_.begin(), workers_.end(), left_well)) {
+    act(agent_action::ReportRoundOver{How::kDone});
+    return;
+  }
+  const bool all_saved = save_asked_ && std::all_of(workers_.begin(), workers_.end(), saved);
+  const auto by_itself = [this](const WorkerRecord& w) {
+    return has_failed(w) && blame_of(w, settings_.workers_have_channel) != Blame::kStopped;
+  };
+  if (!all_saved && std::any_of(workers_.begin(), workers_.end(), by_itself)) {
+    RoundFailed event = judge();
+    const bool known = reported_ && reported_->local_rank == event.first.local_rank && reported_->cause == event.first.cause;
+    if (!known) report_failure(event.first, others_may_stay(event.first.local_rank));
+    if (!verdict_) verdict_ = std::move(event);
+  }
+  agent_action::ReportRoundOver over{all_saved ? How::kSaved : How::kEnded};
+  const bool may_be_tried = settings_.restarts.rules.of_cause[static_cast<std::size_t>(Cause::kDevice)].has_value();
+  if (reported_ && reported_->cause == Cause::kDevice && !may_be_tried)
+    over.leaves_with = record_of(*reported_).status.as_exit_code();
+  act(over);
+}
+
+void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string& why) {
+  if (!verdict_) return;
+  verdict_->decision = decision;
+  verdict_->why = why;
+  verdict_->time_ns = now_.realtime_ns;
+  emit(*std::exchange(verdict_, std::nullopt));
+}
+
+// ---- holding ----
+//
+// The workers of a member leave their group and wait with their state. The coordinator hears that the round is over here. The
+// next release tells them their places in the new group, and the missing ones are started; from there it is a regroup as on one
+// machine. Waiting has no end of its own: the next release or the end of the job comes, from this coordinator or a successor.
+//
+//     running -> holding -- RoundReleased --> running, regrouping
+//                holding -- JobEnded, or the coordinator says that nothing is to be kept --> stopping -> sweeping -> idle
+
+// Whether what the others hold is sound, whoever they are.
+bool AgentState::others_may_stay(int lost) const {
+  if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel) return false;
+  if (stop_signal_ != 0 || left_by_itself_) return false;
+  const auto& error = workers_[static_cast<std::size_t>(lost)].error;
+  return !error || !error->others_suspect;
+}
+
+bool AgentState::may_hold() const {
+  return member() && settings_.regroup_limit.count() > 0 && regroupable_ && stop_signal_ == 0 && !live_ranks().empty();
+}
+
+// True when the others of this node wait; false: they have to be stopped.
+bool AgentState::hold_after(int rank) {
+  if (!may_hold() || !others_may_stay(rank)) return false;
+  const Failure failure = failure_of(round(), rank);
+  if (failure.cause == Cause::kDevice) return false;  // this node leaves: the others of the other nodes wait
+  report_failure(failure, true);
+  if (!verdict_) verdict_ = judge();
+  hold();
+  return true;
+}
+
+void AgentState::hold() {
+  phase_ = Phase::kHolding;
+  held_since_ = now_;
+  leave_regroup();
+  act(agent_action::Tell{live_ranks(), channel::Hold{}});
+  act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
+}
+
+void AgentState::continue_round() {
+  begin_round();
+  std::set<int> kept;
+  std::set<int> missing;
+  for (int rank = 0; rank < settings_.world_size; ++rank) (worker(rank).live ? kept : missing).insert(rank);
+  for (const int rank : kept) {
+    worker(rank).says_done = false;
+    resumed_from_ = std::max(resumed_from_, worker(rank).step);
+  }
+  regroup_.emplace(round_generation_, missing, kept, held_since_.steady);
+  act(agent_action::ContinueRound{round_, restarts_});
+  announce_round(true);
+  for (const int rank : kept) {
+    act(agent_action::Tell{{rank},
+                           channel::Regroup{.generation = round_generation_,
+                                            .rank = global(rank),
+                                            .world_size = job_world_size_,
+                                            .group_rank = group_rank_,
+                                            .group_world_size = nodes_}});
+  }
+  for (const int rank : missing) {
+    expect_anew(rank);
+    act(agent_action::StartWorker{rank, round_, restarts_});
+  }
+  const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);
+  act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first)});
+}
+
+void AgentState::handle(const agent_event::HeldDismissed& event) {
+  if (phase_ == Phase::kHolding) dismiss_held(event.why);
+}
+
+// They are not wanted any more. What comes next waits until they are gone.
+void AgentState::dismiss_held(const std::string& why) {
+  dismissing_held_ = true;
+  reason_ = why;
+  if (live_ranks().empty()) {
+    sweep();
+  } else {
+    stop_now(SIGTERM, std::min(settings_.shutdown_timeout, kGraceForHeld));
+  }
+}
+
+// Of a round that has not begun here, and ends.
+void AgentState::refuse_release() {
+  if (!next_release_) return;
+  next_release_.reset();
+  act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
+}
+
+// True when it was those that were held: then the round's end was told before, and what has come meanwhile is due.
+bool AgentState::end_of_held() {
+  if (!std::exchange(dismissing_held_, false)) return false;
+  const auto over = std::exchange(job_over_, std::nullopt);
+  const auto release = std::exchange(next_release_, std::nullopt);
+  if (over) {
+    handle(*over);
+  } else if (release) {
+    handle(*release);
+  }
+  return true;
+}
+
 // ---- what is known about the workers ----
 
 std::vector<int> AgentState::live_ranks() const {
@@ -546,16 +983,31 @@ std::vector<int> AgentState::live_ranks() const {
 }
 
 bool AgentState::any_stuck() const {
-  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.stuck.has_value(); });
+  return std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
 }
 
-void AgentState::ask_to_stop(Worker& worker) {
+void AgentState::ask_to_stop(WorkerRecord& worker) {
   if (!worker.asked_to_stop) worker.asked_ns = now_.realtime_ns;
   worker.asked_to_stop = true;
 }
 
 channel::Stop AgentState::stop_message(Stop::Mode mode, milliseconds deadline) const {
   return {.mode = mode, .deadline_ms = deadline.count(), .reason = reason_};
+}
+
+JudgedRound AgentState::round() const {
+  return {.number = round_,
+          .rank_offset = rank_offset_,
+          .workers_have_channel = settings_.workers_have_channel,
+          .workers = workers_};
+}
+
+FailedRound AgentState::record_of(const Failure& first) const {
+  FailedRound record = ddprun::record_of(round(), first);
+  record.resumed_from = resumed_from_;
+  record.newest_checkpoint = newest_checkpoint_;
+  record.lasted = first_failure_.value_or(now_.steady) - round_started_.steady;
+  return record;
 }
 
 }  // namespace ddprun

@@ -1,18 +1,18 @@
-// What one node's agent does, as a pure state machine: everything that happens comes in as an event with the time, everything
-// that must be done comes out as actions; nothing in it touches a process, a socket or a clock. launcher/agent/agent.cpp is the
-// shell that carries the actions out. Read this and agent_state.cpp to know what happens when.
+// What one node's agent does, as a pure state machine: events and the time come in, actions go out (agent_event.hpp,
+// agent_action.hpp). It touches no process, socket, file or clock. launcher/agent/agent_shell.hpp feeds it and carries the
+// actions out. Read this and agent_state.cpp to know what happens when.
 //
-// An agent of a job on many machines is a member: it does not decide when a round starts, whether a failed one is tried again
-// or when the job ends, but reports and obeys (agent_member.cpp; rendezvous/machines/member.hpp; launcher/network/job_link.cpp
-// connects the two).
+// In a job on many machines the agent is a member: it does not decide when a round starts, whether a failed round is tried
+// again or when the job ends. It reports and obeys (rendezvous/machines/member.hpp; launcher/network/job_link.hpp connects the
+// two).
 //
-// When one of several workers with a channel is lost, the others may stay: the next round then has their processes, and only
-// the lost one is started anew (regroup.hpp, agent_regroup.cpp), or a standby takes its place (standbys.hpp,
-// agent_standby.cpp). A member's wait for the next round meanwhile (agent_hold.cpp).
+// When one of several workers with a channel is lost, the others may keep their processes: the next round then starts only the
+// lost worker (regroup.hpp), or a standby takes its place (standbys.hpp). The workers of a member wait for the next round
+// meanwhile.
 //
-// A round goes  starting/running -> [stopping | saving] -> sweeping -> over; then the job ends, or the next round starts, maybe
-// after a pause; or  running -> holding -> running. "Sweeping" is when every worker has ended and what they left behind is
-// killed. agent_judgement.cpp says what a round's end was due to.
+// A round's phases:  running -> [stopping | saving] -> sweeping -> over, then the job ends, or the next round starts, maybe
+// after a pause;  or  running -> holding -> running. In "sweeping" every worker has ended and what they left behind is killed.
+// round_judgement.hpp says what a round's end was due to, launcher/verdict/restart_policy.hpp what follows from it.
 #pragma once
 
 #include <chrono>
@@ -21,17 +21,17 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "common/channel/message.hpp"
+#include "launcher/decide/agent_action.hpp"
+#include "launcher/decide/agent_event.hpp"
 #include "launcher/decide/regroup.hpp"
+#include "launcher/decide/round_judgement.hpp"
 #include "launcher/decide/standbys.hpp"
 #include "launcher/decide/stop_agreement.hpp"
-#include "launcher/events/error_file.hpp"
+#include "launcher/decide/worker_record.hpp"
 #include "launcher/events/run_event.hpp"
-#include "launcher/verdict/hang_verdict.hpp"
-#include "launcher/verdict/oom_verdict.hpp"
 #include "launcher/verdict/restart_policy.hpp"
 
 namespace ddprun {
@@ -54,202 +54,6 @@ struct Instant {
   std::int64_t realtime_ns = 0;
 };
 
-enum class AgentTimer {
-  kSave,     // saving has taken too long: stop without it
-  kKill,     // stopping has taken too long: SIGKILL
-  kPause,    // before the next round
-  kRegroup,  // regrouping has taken too long: stop and start anew
-  kReplace,  // before the lost workers' successors start
-};
-
-namespace agent_event {
-struct Begin {};
-struct WorkerExited {
-  int rank = 0;
-  std::int64_t pid = 0;
-  ExitStatus status;
-  std::int64_t time_ns = 0;
-  std::optional<ErrorFile> error_file{};  // what it left behind when it ended badly
-  OomVerdict memory{};
-  // Killed by the guardian, since for so many seconds no coordinator had answered a member that its workers may run on.
-  std::optional<double> unanswered_s{};
-};
-// The worker's program could not be executed, or no process could be made for it.
-struct SpawnFailed {
-  int rank = 0;
-  int error = 0;  // errno
-  std::string message;
-  std::int64_t time_ns = 0;
-};
-struct WorkerSaid {
-  int rank = 0;
-  channel::FromWorker message;
-};
-struct SignalArrived {
-  int signal = 0;
-};
-// A timer that a worker had set itself is overdue (file_timer_server.hpp).
-struct TimerExpired {
-  int rank = 0;
-  int signal = 0;  // the one it asked for
-  std::string message;
-};
-// The round makes no progress: who is to blame, and what every worker is at.
-struct HangFound {
-  std::vector<HangFinding> findings;
-};
-// A worker has been in uninterruptible sleep for the allowed time.
-struct WorkerStuck {
-  int rank = 0;
-  std::int64_t pid = 0;
-  std::string message;
-};
-// A standby waits for its rank. Numbers are the agent's, above those of the ranks.
-struct StandbyReady {
-  int number = 0;
-};
-// It ended while it waited, or could not be started.
-struct StandbyGone {
-  int number = 0;
-  std::int64_t pid = 0;
-  std::optional<ExitStatus> status{};
-  std::string message{};
-  std::int64_t time_ns = 0;
-};
-struct TimerFired {
-  AgentTimer timer{};
-};
-// Nothing of the round is left: no worker, no descendant, no open pipe.
-struct RoundSwept {};
-
-// ---- to a member, from the coordinator ----
-
-// The next round, which this node is part of.
-struct RoundReleased {
-  int round = 0;
-  int restart_count = 0;
-  int rank_offset = 0;  // global rank of the first worker here
-  int world_size = 1;   // of the job
-  int group_rank = 0;
-  int nodes = 1;
-};
-// The round is over.
-struct StopOrdered {
-  bool at_once = false;                  // SIGKILL
-  std::string why;                       // for people
-  std::optional<Failure> failure;        // of a worker of another node, when that is why
-  std::optional<double> unanswered_s{};  // as of WorkerExited: the coordinator does not answer, and it is over with them
-  bool hold = false;                     // workers that can may wait for the next round with their state
-};
-// The state of those that wait for the next round is not to be kept.
-struct HeldDismissed {
-  std::string why;
-};
-// A signal ends the job: the workers agree on a step and save.
-struct SaveOrdered {
-  int signal = 0;
-};
-struct StepAgreed {
-  std::int64_t step = 0;
-};
-// The workers are gone, and that is all.
-struct JobEnded {
-  int exit_code = 0;
-  std::string why;
-};
-}  // namespace agent_event
-
-using AgentEvent =
-    std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
-                 agent_event::SignalArrived, agent_event::TimerExpired, agent_event::HangFound, agent_event::WorkerStuck,
-                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::TimerFired, agent_event::RoundSwept,
-                 agent_event::RoundReleased, agent_event::StopOrdered, agent_event::HeldDismissed, agent_event::SaveOrdered,
-                 agent_event::StepAgreed, agent_event::JobEnded>;
-
-namespace agent_action {
-struct StartRound {
-  int round = 0;
-  int restart_count = 0;  // of this invocation
-};
-// The next round of a member whose workers have waited for it; StartWorker follows for each that is missing.
-struct ContinueRound {
-  int round = 0;
-  int restart_count = 0;
-};
-// In the place of a lost worker, beside those that stay.
-struct StartWorker {
-  int rank = 0;
-  int round = 0;
-  int restart_count = 0;
-};
-// The same by a standby, which may still be loading.
-struct TakeOver {
-  int standby = 0;  // its number
-  int rank = 0;
-  int round = 0;
-  int restart_count = 0;
-};
-struct StartStandby {
-  int number = 0;
-};
-// SIGKILL to all that wait: they hold nothing.
-struct DismissStandbys {};
-struct Tell {  // over the channel; ranks that have none or are gone are skipped
-  std::vector<int> ranks;
-  channel::FromAgent message;
-};
-struct SendSignal {  // to the process groups of these workers
-  std::vector<int> ranks;
-  int signal = 0;
-};
-// Kill what the round left behind and answer with RoundSwept. Patient: only SIGTERM to those that have not had a signal yet,
-// and wait; an impatient one may follow.
-struct Sweep {
-  bool patient = false;
-};
-struct SetTimer {
-  AgentTimer timer{};
-  std::chrono::milliseconds after{};
-};
-struct CancelTimer {
-  AgentTimer timer{};
-};
-struct Emit {
-  RunEvent event;
-};
-// ---- of a member, for the coordinator ----
-
-// A worker failed; said at once, and once more if another one turns out to be the first cause.
-struct ReportFailure {
-  Failure failure;
-  FailedRound record;
-  bool others_stay = false;  // the state of the other workers is sound
-};
-// Everything of the round is gone, or waits for the next one. Done: all workers ended well.
-struct ReportRoundOver {
-  enum class How { kDone, kSaved, kEnded } how = How::kEnded;
-  std::optional<int> leaves_with{};  // this node is of no more use: its own exit code
-};
-struct ReportSignal {
-  int signal = 0;
-};
-// Answer to SaveOrdered: the most steps that a worker here has started; -1: none will start any more.
-struct ReportSteps {
-  std::int64_t started = -1;
-};
-struct Finish {
-  int exit_code = 0;
-  bool abandon = false;  // a process that cannot be killed is left: don't wait for it
-};
-}  // namespace agent_action
-
-using AgentAction =
-    std::variant<agent_action::StartRound, agent_action::ContinueRound, agent_action::StartWorker, agent_action::TakeOver,
-                 agent_action::StartStandby, agent_action::DismissStandbys, agent_action::Tell, agent_action::SendSignal,
-                 agent_action::Sweep, agent_action::SetTimer, agent_action::CancelTimer, agent_action::Emit,
-                 agent_action::ReportFailure, agent_action::ReportRoundOver, agent_action::ReportSignal,
-                 agent_action::ReportSteps, agent_action::Finish>;
-
 class AgentState {
  public:
   explicit AgentState(AgentSettings settings);
@@ -262,30 +66,6 @@ class AgentState {
 
  private:
   enum class Phase { kIdle, kRunning, kSaving, kStopping, kHolding, kSweeping, kPausing, kFinished };
-
-  struct Worker {
-    bool live = false;
-    bool said_hello = false;
-    bool heard = false;          // anything, as this rank
-    std::optional<int> standby;  // its number, when it was one
-    bool says_done = false;
-    bool asked_to_stop = false;  // before it ended
-    std::int64_t asked_ns = 0;
-    bool killed = false;  // SIGKILL was ours
-    std::int64_t pid = 0;
-    std::int64_t step = -1;
-    std::optional<channel::WorkerError> error;  // fatal, typed
-    std::optional<ErrorFile> error_file;
-    OomVerdict memory;
-    std::optional<ExitStatus> status;
-    std::optional<std::string> spawn_error;
-    std::optional<std::string> timer_expired;
-    std::optional<std::string> hangs;        // why it is to blame
-    std::vector<std::string> hang_evidence;  // also of those that wait for it
-    std::optional<std::string> stuck;        // nobody waits for it any more
-    int spawn_errno = 0;
-    std::int64_t ended_ns = 0;
-  };
 
   void handle(const agent_event::Begin&);
   void handle(const agent_event::WorkerExited& event);
@@ -347,7 +127,9 @@ class AgentState {
   void sweep();
   void end_with_stuck_workers();
   void end_stopped_job();
-  RoundFailed judge_round() const;
+  // The round's workers, for round_judgement.hpp.
+  JudgedRound round() const;
+  RoundFailed judge() const { return judge_round(round(), now_.realtime_ns); }
   FailedRound record_of(const Failure& first) const;
   void end_failed_round();
   void finish(int exit_code, const std::string& why);
@@ -356,13 +138,8 @@ class AgentState {
   bool any_stuck() const;
   bool member() const { return settings_.mode == AgentSettings::Mode::kMember; }
   int global(int rank) const { return rank_offset_ + rank; }
-  Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
-  bool failed(const Worker& worker) const;
-  void ask_to_stop(Worker& worker);
-  bool had_failed_before(const Worker& worker) const;
-  std::int64_t known_step(const Worker& worker) const;
-  int blame(const Worker& worker) const;
-  Failure failure_of(int rank) const;
+  WorkerRecord& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  void ask_to_stop(WorkerRecord& worker);
   channel::Stop stop_message(channel::Stop::Mode mode, std::chrono::milliseconds deadline) const;
 
   template <class Action>
@@ -381,7 +158,7 @@ class AgentState {
 
   int round_ = -1;
   int restarts_ = 0;
-  std::vector<Worker> workers_;
+  std::vector<WorkerRecord> workers_;
   Instant round_started_;
   std::optional<std::chrono::steady_clock::time_point> first_failure_;  // of this round, when it was heard
   std::int64_t resumed_from_ = -1;

@@ -1,5 +1,5 @@
 // One regroup: a worker was lost, the others keep their processes and their state, another one is started in its place, and the
-// group is made anew. This is the bookkeeping of who has answered; agent_regroup.cpp asks it what a further loss means and when
+// group is made anew. This is the bookkeeping of who has answered; agent_state.cpp asks it what a further loss means and when
 // everybody is together. Pure, and of one node: ranks are local.
 //
 //     lost -> the others are told, a new worker starts -> each says that it has left the old group, and what state it holds

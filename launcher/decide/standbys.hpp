@@ -1,6 +1,6 @@
 // The books of the standby workers of ddprun --standby: processes that have loaded everything and wait, so that a lost worker
 // is replaced without a start. Which ones there are, which numbers they go by, who takes over next, and how long nobody is
-// started after one that ended by itself. Pure; AgentState (agent_standby.cpp) asks it.
+// started after one that ended by itself. Pure; AgentState (agent_state.cpp) asks it.
 //
 //     started -> ready -> taken: it is a rank's worker, and its number is in use until that one ends
 //             -> gone: it ended while it waited, and the next one is started after a pause

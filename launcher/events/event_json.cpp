@@ -1,4 +1,4 @@
-// See report_event.hpp.
+// See event_json.hpp.
 #include "launcher/events/event_json.hpp"
 
 #include <cstring>

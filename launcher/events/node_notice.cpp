@@ -1,4 +1,4 @@
-// Implementation of console_nodes.hpp.
+// Implementation of node_notice.hpp.
 #include "launcher/events/node_notice.hpp"
 
 namespace ddprun {

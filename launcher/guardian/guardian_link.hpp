@@ -1,5 +1,5 @@
 // The agent's end of the guardian: starts it, asks it to start, signal and sweep workers, and hands out what it says.
-// launcher/agent/agent.cpp owns one. Closing it makes the guardian end every worker and itself.
+// launcher/agent/agent_shell.cpp owns one. Closing it makes the guardian end every worker and itself.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,6 @@
 // The shell round hang_watch.hpp and hang_verdict.hpp: owns the timer, and when a round seems to hang asks the workers where
-// they are, looks at their processes, has their stacks taken, and says who is to blame. The agent (agent.cpp) tells it what
-// moves, feeds what it finds to the state machine, and ends it with the round.
+// they are, looks at their processes, has their stacks taken, and says who is to blame. The agent (agent_shell.cpp) tells it
+// what moves, feeds what it finds to the state machine, and ends it with the round.
 #pragma once
 
 #include <functional>

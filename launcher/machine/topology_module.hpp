@@ -1,5 +1,5 @@
 // The border between ddprun and its hwloc module (libddprun_topology.so, opened with dlopen): C functions and plain values
-// only, since ddprun carries a C++ library of its own. topology.cpp calls, topology/topology_module.cpp answers.
+// only, since ddprun carries a C++ library of its own. topology.cpp calls, hwloc/topology_module.cpp answers.
 #pragma once
 
 namespace ddprun {

@@ -1,6 +1,6 @@
 // How one node's agent takes part in a job on many machines: between AgentState (what the workers here do) and NodeShell (what
-// the nodes agree on). launcher/agent/agent.cpp makes one when there is more than one machine, and hands it the actions of a
-// member. It also serves the workers' store when this node coordinates, and holds the port that the next round may use as
+// the nodes agree on). launcher/agent/agent_shell.cpp makes one when there is more than one machine, and hands it the actions
+// of a member. It also serves the workers' store when this node coordinates, and holds the port that the next round may use as
 // MASTER_PORT.
 #pragma once
 

@@ -1,7 +1,8 @@
 // What workers print: bytes from their pipes go whole into log files and, line by line, to the console: a train.json's with its
 // rank before each line, a script's as its options say (worker_output_route.hpp). What is only redirected goes past us: the
 // worker gets the file itself. The console never blocks the agent: its queue is bounded, and lines that don't fit are counted
-// and said, never lost in the files; whoever reads output that is in no file waits for the console (agent.cpp).
+// and said, never lost in the files; whoever reads output that is in no file waits for the console
+// (launcher/agent/output_reader.hpp).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The agent's end of torch's file timers (TORCHELASTIC_ENABLE_FILE_TIMER=1): makes the named pipe that workers write to, reads
-// their requests, waits for the first that is due and says who is overdue. launcher/agent/agent.cpp owns one when the
+// their requests, waits for the first that is due and says who is overdue. launcher/agent/agent_shell.cpp owns one when the
 // environment asks for it. No polling: a worker is told on within milliseconds of its time.
 #pragma once
 

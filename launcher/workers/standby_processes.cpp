@@ -8,7 +8,7 @@
 #include <csignal>
 
 #include "launcher/output/worker_output_files.hpp"
-#include "launcher/workers/worker_ends.hpp"
+#include "launcher/workers/worker_pipes.hpp"
 
 namespace ddprun {
 

@@ -1,6 +1,6 @@
 // The processes of standby workers that wait: their channels, what they print, and the handing over of one that becomes a
-// rank's worker. launcher/agent/agent.cpp owns one, starts and takes them as AgentState says (standbys.hpp has the books), and
-// tells it what the guardian says of them. Numbers are the guardian's, above those of the ranks. One thread.
+// rank's worker. launcher/agent/agent_shell.cpp owns one, starts and takes them as AgentState says (standbys.hpp has the
+// books), and tells it what the guardian says of them. Numbers are the guardian's, above those of the ranks. One thread.
 #pragma once
 
 #include <sys/types.h>

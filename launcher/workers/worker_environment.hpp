@@ -1,5 +1,5 @@
 // The environment of a worker: the caller's, with torchrun's variables (overwriting stale ones), the channel for workers that
-// speak it, and without our secrets. Pure; launcher/agent/agent.cpp calls it for each worker of a round.
+// speak it, and without our secrets. Pure; launcher/agent/round_workers.cpp calls it for each worker of a round.
 #pragma once
 
 #include <optional>

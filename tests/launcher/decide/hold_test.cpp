@@ -1,4 +1,4 @@
-// Workers of one node of a job on many machines that wait between two rounds with their state (agent_hold.cpp), for every way
+// Workers of one node of a job on many machines that wait between two rounds with their state (agent_state.cpp), for every way
 // in which that can end.
 #include <gtest/gtest.h>
 

@@ -1,0 +1,18 @@
+// What a plan means for the parts of an agent: settings of the state machine, of the workers' output and of the watch for
+// hangs.
+#pragma once
+
+#include "launcher/agent/agent.hpp"
+#include "launcher/decide/agent_state.hpp"
+#include "launcher/hang/hang_inquiry.hpp"
+#include "launcher/output/worker_output.hpp"
+#include "launcher/plan/plan.hpp"
+
+namespace ddprun {
+
+// Looks into the log folder for the rounds of earlier starts.
+AgentSettings agent_settings(const Plan& plan, const AgentFiles& files, AgentSettings::Mode mode);
+WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files);
+HangSettings hang_settings(const Plan& plan);
+
+}  // namespace ddprun

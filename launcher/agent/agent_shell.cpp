@@ -1,0 +1,459 @@
+// Implementation of agent_shell.hpp. Order of the file: making and running it, what it hears, what it does.
+#include "launcher/agent/agent_shell.hpp"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "launcher/agent/agent_settings.hpp"
+#include "launcher/agent/failure_evidence.hpp"
+#include "launcher/agent/node_ranks.hpp"
+#include "launcher/plan/argument_template.hpp"
+#include "launcher/workers/error_file_reader.hpp"
+#include "launcher/workers/exec_reason.hpp"
+
+namespace ddprun {
+namespace {
+
+using boost::asio::steady_timer;
+using boost::asio::posix::stream_descriptor;
+using std::chrono::milliseconds;
+
+// How long a pipe may stay open after everything below the guardian is gone: someone outside holds it.
+constexpr milliseconds kPipeGrace{200};
+
+std::optional<std::string> variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace
+
+AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
+                       const MakeObservers& make_observers, std::optional<NetworkStart> network)
+    : plan_(plan),
+      signals_(io_, signals.descriptor()),
+      console_(io_, STDOUT_FILENO, STDERR_FILENO),
+      output_(io_, console_, output_settings(plan, files)),
+      reader_(console_, output_, {[this](int rank) { hang_.printed(rank); }, [this] { round_may_be_over(); }}),
+      timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_)},
+      pipe_timer_(io_),
+      store_(io_,
+             [this](int number, const channel::StoreReply& reply) {
+               if (WorkerChannel* const channel = workers_.channel_of(number)) channel->send(reply);
+             }),
+      state_(agent_settings(plan, files, network ? AgentSettings::Mode::kMember : AgentSettings::Mode::kAlone)),
+      inherited_environment_(environment_of_this_process()),
+      standbys_(io_, files.log_root, plan.nproc_per_node,
+                [this](int number, const channel::FromWorker& message) { on_message(number, message); }),
+      workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
+      stuck_(io_, stuck_timeout_of(variable("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
+      hang_(io_, hang_settings(plan), hang_hooks()),
+      guardian_(
+          io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
+          [this] { on_guardian_death(); }) {
+  output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
+  observers_ = make_observers(io_, console_);
+  if (auto path = FileTimerServer::path_in(variable)) {
+    file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) { on_overdue_timer(request); });
+  }
+  if (files.lock_fd >= 0) {
+    run_directory_.emplace(io_, plan.run_dir, files.lock_fd, [this] {
+      publish(RunDirectoryRemoved{plan_.run_dir.string(), realtime_ns()});
+    });
+  }
+  if (network) join_job(*std::move(network));
+}
+
+void AgentShell::join_job(NetworkStart start) {
+  JobLink::Hooks hooks;
+  hooks.feed = [this](const AgentEvent& event) { feed(event); };
+  hooks.publish = [this](const RunEvent& event) { publish(event); };
+  hooks.set_deadline = [this](std::optional<rendezvous::Time> deadline) { guardian_.set_deadline(deadline); };
+  hooks.answer_worker = [this](int rank, const channel::StoreReply& reply) {
+    if (rank < 0 || rank >= static_cast<int>(workers_.size())) return;
+    workers_.tell(rank, reply);
+  };
+  job_ = std::make_unique<JobLink>(io_, std::move(start), plan_, std::move(hooks));
+}
+
+int AgentShell::run() {
+  try {
+    wait_for_signals();
+    feed(agent_event::Begin{});
+    if (job_) job_->begin();
+    if (!exit_code_) io_.run();
+  } catch (const Error& error) {
+    if (exit_code_) throw;
+    // The console, its readers and the report are told as of any other end; the guardian's end takes the workers with it.
+    exit_code_ = static_cast<int>(error.code());
+    workers_.close();
+    master_.let_go();  // when descriptors ran out, the report needs one
+    publish(RunEnded{*exit_code_, error.what(), restart_count_, instant_now().realtime_ns});
+  }
+  return exit_code_.value();
+}
+
+// ---- what it hears: signals, the guardian, workers' channels, clocks ----
+
+void AgentShell::feed(const AgentEvent& event) {
+  pending_.push_back(event);
+  if (feeding_) return;  // the loop below, further up the stack, takes it
+  feeding_ = true;
+  while (!pending_.empty()) {
+    const AgentEvent next = std::move(pending_.front());
+    pending_.pop_front();
+    for (AgentAction& action : state_.on(next, instant_now())) {
+      std::visit([this](auto& concrete) { carry_out(concrete); }, action);
+    }
+  }
+  feeding_ = false;
+}
+
+void AgentShell::wait_for_signals() {
+  signals_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+    if (error) return;
+    signalfd_siginfo info{};
+    while (::read(signals_.native_handle(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      on_signal(static_cast<int>(info.ssi_signo));
+    }
+    wait_for_signals();
+  });
+}
+
+void AgentShell::on_signal(int signal) {
+  const auto& handled = plan_.signals_to_handle;
+  if (std::find(handled.begin(), handled.end(), signal) != handled.end()) {
+    told_to_stop_ = true;
+    feed(agent_event::SignalArrived{signal});
+    if (exit_code_) io_.stop();
+    if (swept_) round_may_be_over();
+    return;
+  }
+  // USR1 and USR2 are the script's own business. ddptrain has none for them, and would die.
+  if (train()) return;
+  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) workers_.signal(rank, signal);
+}
+
+void AgentShell::on_notice(const guardian::Notice& notice) {
+  using Kind = guardian::Notice::Kind;
+  if (notice.kind == Kind::kSwept) {
+    swept_ = true;
+    round_may_be_over();
+    return;
+  }
+  const std::optional<int> rank = workers_.rank_of(notice.worker);
+  if (!rank) {
+    on_standby_notice(notice);
+  } else if (notice.kind == Kind::kStarted) {
+    workers_.at(*rank).pid = notice.pid;
+    const bool was_standby = workers_.was_standby(notice.worker);
+    publish(WorkerStarted{global_rank(*rank), *rank, notice.pid, notice.time_ns, was_standby});
+  } else {
+    on_worker_end(*rank, notice);
+  }
+}
+
+// The program could not be executed, or no process be made for it.
+std::string AgentShell::why_not_started(const guardian::Notice& notice) const {
+  const bool made = notice.kind == guardian::Notice::Kind::kExited;
+  const auto stage = made ? static_cast<SpawnError::Stage>(notice.stage) : SpawnError::Stage::kExec;
+  const std::string& program = plan_.command.at(0);
+  const std::string reason =
+      made && stage == SpawnError::Stage::kExec ? reason_of_exec_error(notice.error, program) : std::string();
+  return describe(SpawnError{notice.worker, stage, notice.error}, program) + (reason.empty() ? "" : ": " + reason);
+}
+
+void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
+  if (notice.kind == guardian::Notice::Kind::kExited) {
+    WorkerProcess& worker = workers_.at(rank);
+    worker.pid = 0;
+    hang_.gone(rank);
+    if (worker.channel) worker.channel->drain();  // its last words come before its end
+    if (train()) reader_.drain(rank);
+    store_.forget(notice.worker);
+  }
+  if (notice.error != 0) {
+    feed(agent_event::SpawnFailed{rank, notice.error, why_not_started(notice), notice.time_ns});
+    return;
+  }
+  const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
+  agent_event::WorkerExited ended{rank, notice.pid, status, notice.time_ns};
+  ended.memory = judge_memory(notice.memory, status);
+  if (notice.overdue != 0 && job_) ended.unanswered_s = job_->unanswered_s();
+  if (const auto file = output_.error_file(rank); !status.ok() && !file.empty()) ended.error_file = read_error_file(file);
+  feed(ended);
+}
+
+// Of one that waits. One that was dismissed is nobody's.
+void AgentShell::on_standby_notice(const guardian::Notice& notice) {
+  using Kind = guardian::Notice::Kind;
+  if (notice.kind == Kind::kExited) store_.forget(notice.worker);
+  if (!standbys_.has(notice.worker)) return;
+  if (notice.kind == Kind::kStarted) return standbys_.started(notice.worker, notice.pid);
+  agent_event::StandbyGone gone{.number = notice.worker, .pid = notice.pid, .time_ns = notice.time_ns};
+  gone.message = standbys_.forget(notice.worker);
+  if (notice.error != 0) {
+    gone.message = why_not_started(notice);
+  } else {
+    gone.status = ExitStatus{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
+    const OomVerdict memory = judge_memory(notice.memory, *gone.status);
+    if (memory.proof != OomVerdict::Proof::kNone) gone.message = memory.message;
+  }
+  feed(gone);
+}
+
+void AgentShell::on_guardian_death() {
+  throw InternalError(
+      "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on");
+}
+
+void AgentShell::on_message(int number, const channel::FromWorker& message) {
+  if (const auto* request = std::get_if<channel::StoreRequest>(&message)) {
+    if (job_) {
+      job_->ask_store(number, *request);
+    } else {
+      store_.handle(number, *request);
+    }
+  } else if (const std::optional<int> rank = workers_.rank_of(number)) {
+    on_worker_message(*rank, message);
+  } else if (standbys_.has(number)) {
+    on_standby_message(number, message);
+  }
+}
+
+void AgentShell::on_standby_message(int number, const channel::FromWorker& message) {
+  if (std::holds_alternative<channel::StandbyReady>(message)) {
+    publish(StandbyWaits{standbys_.pid(number), instant_now().realtime_ns});
+    feed(agent_event::StandbyReady{number});
+  } else if (const auto* error = std::get_if<channel::WorkerError>(&message)) {
+    standbys_.reported(number, error->message);
+    if (!error->fatal) guardian_.signal(number, SIGKILL);  // the channel broke: it would never hear of its rank
+  }
+}
+
+void AgentShell::on_worker_message(int rank, const channel::FromWorker& message) {
+  if (std::holds_alternative<channel::StandbyReady>(message)) return;  // its rank was on the way already
+  if (const auto* published = std::get_if<channel::CheckpointPublished>(&message); published && job_) {
+    job_->note_checkpoint(published->step);
+  }
+  hang_.heard(rank, message);
+  publish(WorkerSpoke{global_rank(rank), message, instant_now().realtime_ns});
+  feed(agent_event::WorkerSaid{rank, message});
+}
+
+// A worker leads its session, and everything that it started and that did not leave is in it: so the session says whose timer
+// this is, and a number that is somebody else's by now is nobody's.
+void AgentShell::on_overdue_timer(const TimerRequest& request) {
+  const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (session <= 0 || workers_.all()[rank].pid != session) continue;
+    std::string message = "timer expired: '" + request.scope + "' was not done in time";
+    if (request.pid != session) message += " (process " + std::to_string(request.pid) + ")";
+    feed(agent_event::TimerExpired{static_cast<int>(rank), request.signal, std::move(message)});
+  }
+}
+
+StuckLook::Hooks AgentShell::stuck_hooks() {
+  return {.workers =
+              [this] {
+                std::vector<pid_t> pids;
+                for (const WorkerProcess& worker : workers_.all()) pids.push_back(worker.pid);
+                return pids;
+              },
+          .found =
+              [this](const agent_event::WorkerStuck& stuck) {
+                feed(stuck);
+                return !exit_code_;
+              }};
+}
+
+RoundWorkers::Hooks AgentShell::worker_hooks() {
+  return {.said = [this](int number, const channel::FromWorker& message) { on_message(number, message); },
+          .channel_closed =
+              [this](int rank, const std::string& why) {
+                on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+              }};
+}
+
+HangInquiry::Hooks AgentShell::hang_hooks() {
+  HangInquiry::Hooks hooks;
+  hooks.matters = [this] { return state_.at_work(); };
+  hooks.subjects = [this] {
+    std::vector<HangInquiry::Subject> running;
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank)
+      if (workers_.all()[rank].pid > 0) running.push_back({static_cast<int>(rank), workers_.all()[rank].pid});
+    return running;
+  };
+  hooks.ask = [this](int rank) { workers_.tell(rank, channel::Where{}); };
+  if (!train()) hooks.bytes_in_files = [this] { return output_.bytes_past_us(); };
+  hooks.found = [this](std::vector<HangFinding> findings) { feed(agent_event::HangFound{std::move(findings)}); };
+  return hooks;
+}
+
+// The round is over when every process of it is gone and everything they printed has been read.
+void AgentShell::round_may_be_over() {
+  if (!swept_) return;
+  if (!reader_.reading()) {
+    end_round();
+    return;
+  }
+  const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
+  if (!output_.all_is_kept() && reader_is_slow && !told_to_stop_) return;  // OutputReader comes back
+  pipe_timer_.expires_after(kPipeGrace);
+  pipe_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && swept_) end_round();
+  });
+}
+
+void AgentShell::end_round() {
+  swept_ = false;
+  pipe_timer_.cancel();
+  hang_.end_round();
+  workers_.close();
+  feed(agent_event::RoundSwept{});
+}
+
+// ---- what it does: starts, signals, tells, waits, reports ----
+
+void AgentShell::carry_out(const agent_action::StartRound& action) {
+  restart_count_ = action.restart_count;
+  if (run_directory_) run_directory_->look();
+  master_.take(plan_, job_.get());
+  store_.clear();
+  const auto ranks = ranks_of_node(plan_, release());
+  output_.begin_round({action.round, action.restart_count, ranks});
+  workers_.begin_round(ranks.size());
+  if (file_timers_) file_timers_->forget_all();
+  for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
+  stuck_.begin_round();
+  watch_for_hangs();
+}
+
+void AgentShell::carry_out(const agent_action::ContinueRound& action) {
+  restart_count_ = action.restart_count;
+  if (run_directory_) run_directory_->look();
+  master_.take(plan_, job_.get());
+  output_.name_anew(ranks_of_node(plan_, release()));
+  watch_for_hangs();
+}
+
+void AgentShell::carry_out(const agent_action::StartWorker& action) {
+  restart_count_ = action.restart_count;
+  const auto ranks = ranks_of_node(plan_, release());
+  workers_.clear_place(action.rank, {action.round, action.restart_count, ranks});
+  workers_.start(worker_settings(ranks[static_cast<std::size_t>(action.rank)], action.restart_count));
+  watch_for_hangs();
+}
+
+void AgentShell::carry_out(const agent_action::TakeOver& action) {
+  restart_count_ = action.restart_count;
+  workers_.clear_place(action.rank, {action.round, action.restart_count, ranks_of_node(plan_, release())});
+  workers_.take_over(action.rank, action.standby);
+  WorkerProcess& worker = workers_.at(action.rank);
+  worker.channel->send(
+      channel::TakeOver{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    auto& pipe = worker.pipes[static_cast<std::size_t>(stream)];
+    if (pipe) reader_.adopt(action.rank, stream, std::move(pipe));
+  }
+  // Of one that the guardian is just starting, its notice says so.
+  if (worker.pid > 0)
+    publish(WorkerStarted{global_rank(action.rank), action.rank, worker.pid, instant_now().realtime_ns, true});
+  watch_for_hangs();
+}
+
+void AgentShell::carry_out(const agent_action::StartStandby& action) {
+  try {
+    workers_.start_standby(action.number, worker_settings(ranks_of_node(plan_, release()).front(), 0));
+  } catch (const std::exception& error) {
+    feed(agent_event::StandbyGone{.number = action.number, .message = error.what(), .time_ns = instant_now().realtime_ns});
+  }
+}
+
+// All of them begin anew, those that kept their state as well: they join the group again.
+void AgentShell::watch_for_hangs() {
+  hang_.begin_round({.workers = static_cast<int>(workers_.size()),
+                     .rank_offset = global_rank(0),
+                     .many_nodes = job_ && job_->release().nodes > 1});
+}
+
+// What is the same for all workers of the node but for their ranks.
+WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int restart_count) const {
+  return {.ranks = ranks,
+          .master_addr = master_.address(),
+          .master_port = master_.port(),
+          .restart_count = restart_count,
+          .max_restarts = plan_.max_restarts,
+          .generation = job_ ? std::optional(static_cast<int>(job_->release().id.round)) : std::nullopt,
+          .run_id = plan_.run_id,
+          .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone,
+          .signals_to_handle = plan_.signals_to_handle,
+          .node_address = job_ ? job_->own_address() : std::string(),
+          .chaos = plan_.chaos,
+          .timer_file = file_timers_ ? file_timers_->path() : std::string()};
+}
+
+void AgentShell::carry_out(const agent_action::Tell& action) {
+  for (const int rank : action.ranks) {
+    workers_.tell(rank, action.message);
+  }
+}
+
+void AgentShell::carry_out(const agent_action::SendSignal& action) {
+  for (const int rank : action.ranks) workers_.signal(rank, action.signal);
+}
+
+void AgentShell::carry_out(const agent_action::Sweep& action) {
+  if (!guardian_.nothing_is_left()) return guardian_.sweep(action.patient);
+  boost::asio::post(io_, [this] {
+    swept_ = true;
+    round_may_be_over();
+  });
+}
+
+void AgentShell::carry_out(const agent_action::SetTimer& action) {
+  timer(action.timer).expires_after(action.after);
+  timer(action.timer).async_wait([this, which = action.timer](const boost::system::error_code& error) {
+    if (!error) feed(agent_event::TimerFired{which});
+  });
+}
+
+void AgentShell::carry_out(const agent_action::CancelTimer& action) {
+  timer(action.timer).cancel();
+}
+
+void AgentShell::carry_out(agent_action::Emit& action) {
+  if (auto* failed = std::get_if<RoundFailed>(&action.event)) {
+    add_evidence(failed->first, output_);
+    for (Failure& failure : failed->consequences) add_evidence(failure, output_);
+    if (failed->decision == RoundFailed::Decision::kGiveUp) hand_on(failed->first, inherited_environment_);
+  }
+  publish(action.event);
+}
+
+void AgentShell::carry_out(const agent_action::Finish& action) {
+  exit_code_ = action.exit_code;
+  if (action.abandon) {
+    guardian_.abandon();
+    workers_.close();
+  }
+  if (output_.all_is_kept() || told_to_stop_) {
+    io_.stop();
+    return;
+  }
+  // What the workers printed is nowhere else: their reader gets all of it.
+  console_.when_at_most(Stream::kStdout, 0, [this] { console_.when_at_most(Stream::kStderr, 0, [this] { io_.stop(); }); });
+}
+
+void AgentShell::publish(const RunEvent& event) {
+  for (const auto& observer : observers_) observer->on(event);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,20 @@
+// What the state machine cannot know of a failure, and whom to tell of it: read from this node's logs by the agent's shell,
+// before anybody is shown the failure.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "launcher/events/run_event.hpp"
+#include "launcher/output/worker_output.hpp"
+
+namespace ddprun {
+
+// Where it was, and the last lines of stderr. A failure of another node stays as it is.
+void add_evidence(Failure& failure, const WorkerOutput& output);
+
+// Whoever started us may have asked for an error file (TORCHELASTIC_ERROR_FILE), as we ask our workers: it gets the first
+// cause's.
+void hand_on(const Failure& first, std::span<const std::string> inherited_environment);
+
+}  // namespace ddprun

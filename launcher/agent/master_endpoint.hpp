@@ -1,0 +1,39 @@
+// MASTER_ADDR and MASTER_PORT of a round. On one machine the port is kept for rank 0 until the next round (HeldPort); in a job
+// on many machines the release says both, and only group rank 0's node keeps the port.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/machine/ports.hpp"
+#include "launcher/network/job_link.hpp"
+#include "launcher/plan/plan.hpp"
+
+namespace ddprun {
+
+class MasterEndpoint {
+ public:
+  // For the round that begins. `job`: null on one machine. Throws UsageError or InternalError, as HeldPort does.
+  void take(const Plan& plan, JobLink* job) {
+    held_.reset();  // before the next is taken, in case it is the same
+    if (job != nullptr) {
+      held_ = job->hold_master_port();
+      address_ = job->master_address();
+      port_ = job->release().master.port;
+    } else {
+      held_.emplace(HeldPort::of(plan.master_port, plan.master_port_need));
+      address_ = plan.master_addr;
+      port_ = held_->port();
+    }
+  }
+  void let_go() { held_.reset(); }
+  const std::string& address() const { return address_; }
+  int port() const { return port_; }
+
+ private:
+  std::optional<HeldPort> held_;
+  std::string address_;
+  int port_ = 0;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,116 @@
+// Implementation of round_workers.hpp.
+#include "launcher/agent/round_workers.hpp"
+
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "launcher/plan/argument_template.hpp"
+
+namespace ddprun {
+
+using boost::asio::posix::stream_descriptor;
+
+void RoundWorkers::begin_round(std::size_t workers) {
+  workers_.clear();
+  workers_.resize(workers);
+  parts_.reader.begin_round(workers);
+  taken_over_.clear();
+}
+
+void RoundWorkers::start(WorkerSettings settings) {
+  const int rank = settings.ranks.local_rank;
+  WorkerProcess& worker = at(rank);
+  worker.number = rank;
+  parts_.output.begin_worker(rank);
+  Ends standard_output = output_of(rank, Stream::kStdout);
+  Ends standard_error = output_of(rank, Stream::kStderr);
+  Ends channel = train() ? channel_pair() : Ends{Descriptor(), Descriptor()};
+
+  const Plan& plan = parts_.plan;
+  const auto place_number = static_cast<std::size_t>(rank);
+  const WorkerPlace place = place_number < plan.places.size() ? plan.places[place_number] : WorkerPlace{};
+  settings.error_file = parts_.output.error_file(rank).string();
+  settings.only_device = place.only_device;
+  const SpawnRequest request{.arguments = train() ? plan.command : fill_arguments(plan.command, rank),
+                             .environment = worker_environment(parts_.inherited_environment, settings),
+                             .cpus = place.cpus};
+  try {
+    parts_.guardian.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
+  } catch (const std::system_error& error) {
+    throw refused_by_system("cannot start a worker", error.code().value());
+  }
+
+  const auto read = [&](Stream stream, Ends& ends) {
+    if (ends.ours.get() < 0) return;  // the worker writes to a file
+    parts_.reader.adopt(rank, stream, std::make_unique<stream_descriptor>(parts_.io, ends.ours.release()));
+  };
+  read(Stream::kStdout, standard_output);
+  read(Stream::kStderr, standard_error);
+  if (train()) {
+    worker.channel = std::make_shared<WorkerChannel>(
+        parts_.io, channel.ours.release(), [this, rank](const channel::FromWorker& message) { hooks_.said(rank, message); },
+        [this, rank](const std::string& why) { hooks_.channel_closed(rank, why); });
+    worker.channel->start();
+  }
+}
+
+// What the worker writes to: a file, or a pipe that the agent reads.
+Ends RoundWorkers::output_of(int rank, Stream stream) const {
+  const int file = parts_.output.take_descriptor(rank, stream);
+  return file >= 0 ? Ends{Descriptor(), Descriptor(file)} : output_pipe();
+}
+
+void RoundWorkers::clear_place(int rank, const OutputRound& round) {
+  WorkerProcess& worker = at(rank);
+  parts_.reader.end(rank);
+  if (worker.channel) worker.channel->close();
+  taken_over_.erase(worker.number);
+  worker = WorkerProcess{};
+  parts_.output.begin_successor(rank, round);
+}
+
+void RoundWorkers::take_over(int rank, int standby) {
+  parts_.output.begin_worker(rank);
+  WorkerProcess& worker = at(rank);
+  worker = parts_.standbys.take(standby);
+  taken_over_[standby] = rank;
+}
+
+void RoundWorkers::start_standby(int number, WorkerSettings settings) {
+  settings.standby = true;
+  SpawnRequest request{.arguments = parts_.plan.command,
+                       .environment = worker_environment(parts_.inherited_environment, settings)};
+  request.arguments.insert(request.arguments.begin() + 1, "--standby");
+  parts_.standbys.start(number, parts_.guardian, request);
+}
+
+void RoundWorkers::close() {
+  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
+    parts_.reader.end(rank);
+    if (const auto& channel = at(rank).channel) channel->close();
+  }
+  parts_.standbys.close();
+}
+
+void RoundWorkers::tell(int rank, const channel::FromAgent& message) const {
+  if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(message);
+}
+
+void RoundWorkers::signal(int rank, int signal) const {
+  parts_.guardian.signal(workers_[static_cast<std::size_t>(rank)].number, signal);
+}
+
+std::optional<int> RoundWorkers::rank_of(int number) const {
+  if (number < parts_.plan.nproc_per_node) return number;
+  const auto found = taken_over_.find(number);
+  return found == taken_over_.end() ? std::nullopt : std::optional(found->second);
+}
+
+WorkerChannel* RoundWorkers::channel_of(int number) const {
+  const std::optional<int> rank = rank_of(number);
+  return rank ? workers_[static_cast<std::size_t>(*rank)].channel.get() : parts_.standbys.channel(number);
+}
+
+}  // namespace ddprun

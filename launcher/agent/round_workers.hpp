@@ -1,0 +1,79 @@
+// The workers of a round on this node, as processes: starts them under the guardian, connects what they print and their
+// channels, and gives the place of a lost one to a successor or to a standby. It keeps two kinds of number apart: local ranks,
+// and the numbers by which the guardian knows a process (a worker's local rank, or the number that it had as a standby). Part
+// of the agent's shell; one thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "common/channel/message.hpp"
+#include "launcher/agent/output_reader.hpp"
+#include "launcher/guardian/guardian_link.hpp"
+#include "launcher/output/worker_output.hpp"
+#include "launcher/plan/plan.hpp"
+#include "launcher/workers/standby_processes.hpp"
+#include "launcher/workers/worker_environment.hpp"
+#include "launcher/workers/worker_pipes.hpp"
+
+namespace ddprun {
+
+class RoundWorkers {
+ public:
+  struct Parts {
+    boost::asio::io_context& io;
+    const Plan& plan;
+    std::span<const std::string> inherited_environment;
+    WorkerOutput& output;
+    OutputReader& reader;
+    GuardianLink& guardian;
+    StandbyProcesses& standbys;
+  };
+  struct Hooks {
+    std::function<void(int number, const channel::FromWorker&)> said;
+    std::function<void(int rank, const std::string& why)> channel_closed;  // unasked
+  };
+  RoundWorkers(const Parts& parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {}
+
+  // So many places, all empty.
+  void begin_round(std::size_t workers);
+  // Fills the place of settings.ranks.local_rank. Error file and device are filled in here. Throws InternalError.
+  void start(WorkerSettings settings);
+  // Empties the place of a lost worker for its successor.
+  void clear_place(int rank, const OutputRound& round);
+  // The standby with that number becomes the worker of an empty place.
+  void take_over(int rank, int standby);
+  // Starts a process that waits for a rank. Throws InternalError or std::system_error.
+  void start_standby(int number, WorkerSettings settings);
+  // Closes pipes and channels of workers and standbys.
+  void close();
+
+  std::size_t size() const { return workers_.size(); }
+  WorkerProcess& at(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  const std::vector<WorkerProcess>& all() const { return workers_; }
+  // Sends nothing to one that has no channel or is gone.
+  void tell(int rank, const channel::FromAgent& message) const;
+  void signal(int rank, int signal) const;
+
+  // By the guardian's numbers; nothing, or null, when that process has no rank and is no standby.
+  std::optional<int> rank_of(int number) const;
+  bool was_standby(int number) const { return taken_over_.contains(number); }
+  WorkerChannel* channel_of(int number) const;
+
+ private:
+  bool train() const { return parts_.plan.kind == Plan::Kind::kTrain; }
+  Ends output_of(int rank, Stream stream) const;
+
+  Parts parts_;
+  Hooks hooks_;
+  std::vector<WorkerProcess> workers_;  // by local rank
+  std::map<int, int> taken_over_;       // rank by the number that the worker had as a standby
+};
+
+}  // namespace ddprun

@@ -4,8 +4,15 @@
 include(${CMAKE_CURRENT_LIST_DIR}/FindTorchFolder.cmake)
 
 set(LIBTORCH "$ENV{LIBTORCH}" CACHE PATH "Folder of LibTorch (the one with include/ and lib/); empty: look for it")
+if(NOT DDPRUN_BUILD_TRAINER)
+  return()
+endif()
 ddprun_find_torch("${LIBTORCH}" ${PROJECT_SOURCE_DIR} TORCH_ROOT looked_at)
-if(NOT TORCH_ROOT)
+if(NOT TORCH_ROOT AND DDPRUN_BUILD_TRAINER STREQUAL "AUTO")
+  message(STATUS "ddptrain: left out, since no LibTorch ${DDPRUN_TORCH_AT_LEAST} or newer was found (-DLIBTORCH=DIR names one)")
+  set(DDPRUN_BUILD_TRAINER OFF)
+  return()
+elseif(NOT TORCH_ROOT)
   message(FATAL_ERROR "LibTorch ${DDPRUN_TORCH_AT_LEAST} or newer was not found in LIBTORCH, CMAKE_PREFIX_PATH, the torch of python3 "
                       "or ${PROJECT_SOURCE_DIR}/.env.${looked_at}\nRun ./dev setup, or pass -DLIBTORCH=/path/to/torch.")
 endif()
@@ -15,7 +22,11 @@ message(STATUS "LibTorch ${TORCH_VERSION}: ${TORCH_ROOT}")
 # The wheel has ProcessGroupGloo but not the Gloo headers that it includes. Headers only: Debian's libgloo would be a second Gloo
 # beside the one inside libtorch_cpu.
 find_path(GLOO_INCLUDE_DIR gloo/config.h)
-if(NOT GLOO_INCLUDE_DIR)
+if(NOT GLOO_INCLUDE_DIR AND DDPRUN_BUILD_TRAINER STREQUAL "AUTO")
+  message(STATUS "ddptrain: left out, since Gloo's headers (gloo/config.h, Debian: libgloo-dev) were not found")
+  set(DDPRUN_BUILD_TRAINER OFF)
+  return()
+elseif(NOT GLOO_INCLUDE_DIR)
   message(FATAL_ERROR "Gloo's headers (gloo/config.h) were not found. Install the Debian package libgloo-dev, run ./dev setup, or "
                       "pass -DGLOO_INCLUDE_DIR=/path/to/include.")
 endif()

@@ -1,6 +1,6 @@
 # A room is a folder with one subject. ddprun_room() makes its library, and its USES say which other rooms its files may
 # include: the one place where an arrow between rooms is written down. CheckRooms.cmake holds every #include against it in each
-# build, and draws docs/internals/rooms.md from the same lines.
+# build, and `./dev rooms` draws docs/internals/rooms.md from the same lines.
 #
 #   ddprun_room(launcher/decide
 #     SAYS "what one sentence says of it"   for the picture
@@ -60,6 +60,17 @@ function(ddprun_rooms_of folder)
   endforeach()
 endfunction()
 
+# ddprun_way_of_a_job(room...): the rooms that a job comes through, in this order; for docs/internals/rooms.md.
+function(ddprun_way_of_a_job)
+  get_property(rooms GLOBAL PROPERTY DDPRUN_ROOMS)
+  foreach(room ${ARGN})
+    if(NOT room IN_LIST rooms)
+      message(FATAL_ERROR "ddprun_way_of_a_job: there is no room ${room}")
+    endif()
+  endforeach()
+  set_property(GLOBAL PROPERTY DDPRUN_WAY "${ARGN}")
+endfunction()
+
 # After the last room: writes what was declared to rooms.txt in the build folder, and adds the check to the build.
 function(ddprun_check_rooms)
   get_property(rooms GLOBAL PROPERTY DDPRUN_ROOMS)
@@ -73,6 +84,8 @@ function(ddprun_check_rooms)
     file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${room}/*.cpp ${PROJECT_SOURCE_DIR}/${room}/*.hpp)
     list(APPEND files ${found})
   endforeach()
+  get_property(way GLOBAL PROPERTY DDPRUN_WAY)
+  string(APPEND text "way|${way}||\n")
   string(REPLACE ";" " " text "${text}")
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/rooms.txt CONTENT "${text}" @ONLY)
   add_custom_command(

@@ -216,7 +216,7 @@ void complain(CalledAs called_as, const std::string& message) {
 std::optional<std::string> text_asked_for(const Arguments& arguments) {
   const Settings& settings = arguments.settings;
   if (settings.flag("help")) return help_text(arguments.called_as);
-  if (settings.flag("version")) return std::string("ddprun ") + kVersion + "\n";
+  if (settings.flag("version")) return "ddprun " + version_and_commit() + "\n";
   if (settings.flag("torchrun-help")) return torchrun_help_text();
   if (const Setting* shell = settings.find("print-completion")) {
     return completion_script(shell->value, arguments.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun");

@@ -1,6 +1,15 @@
-// The one place of the product's version.
+// The product's version, and the commit that it was built from. CMakeLists.txt has the number (project VERSION), and each build
+// asks git for the commit (cmake/WriteVersion.cmake).
 #pragma once
 
+#include <string>
+
 namespace ddprun {
-inline constexpr const char* kVersion = "0.1.0";
-}
+
+extern const char* const kVersion;  // "0.1.0"
+extern const char* const kCommit;   // "0486c001d2f3", "0486c001d2f3+" with changes; empty when built outside a checkout
+
+// "0.1.0 (0486c001d2f3)", for --version
+std::string version_and_commit();
+
+}  // namespace ddprun

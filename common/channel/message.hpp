@@ -2,7 +2,7 @@
 // number is in the worker's environment as DDPRUN_CHANNEL=fd:N). Values only: codec.hpp turns them into frames and back,
 // launcher/ and trainer/ each hold one end. A worker that never speaks is fine: everything here is extra evidence.
 //
-// The channel also carries the workers' c10d store (DECISIONS.md 10): store requests have an id that the answer repeats, may
+// The channel also carries the workers' c10d store (decision 10): store requests have an id that the answer repeats, may
 // come from several threads of the worker, and may be answered out of order ("wait" waits).
 #pragma once
 

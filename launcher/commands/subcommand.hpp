@@ -1,4 +1,4 @@
-// The subcommands: validate, report, doctor, token. They count only as the first argument (DECISIONS.md 29); each prints to
+// The subcommands: validate, report, doctor, token. They count only as the first argument (decision 29); each prints to
 // stdout and returns an exit code, and throws UsageError for wrong arguments. Called by main().
 #pragma once
 

@@ -19,7 +19,7 @@ struct ExitStatus {
   int signal = 0;  // that killed it; 0: it exited
   bool core_dumped = false;
   bool ok() const { return code == 0 && signal == 0; }
-  int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // DECISIONS.md 4
+  int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // decision 4
 };
 
 // "exit code 3", "signal 9 (SIGKILL)"

@@ -1,4 +1,4 @@
-// The guardian: a small process between the agent and its workers (DECISIONS.md 6). It is the workers' parent and the subreaper
+// The guardian: a small process between the agent and its workers (decision 6). It is the workers' parent and the subreaper
 // of all they leave behind, ends them all when the agent is gone, and completes the report when it went without a farewell. It
 // has one thread, no Asio, a session of its own and ignores every signal. guardian_link.hpp starts it and holds the agent's
 // end.

@@ -1,5 +1,5 @@
 // A TCP port kept for MASTER_PORT: bound with SO_REUSEADDR but not listening, so that nobody else is given it and rank 0's
-// TCPStore can still bind it (DECISIONS.md 9). launcher/agent/master_endpoint.hpp holds one per round.
+// TCPStore can still bind it (decision 9). launcher/agent/master_endpoint.hpp holds one per round.
 //
 // Note: two such sockets can be bound to one port, so that alone would let two jobs believe that it is theirs. Each also takes
 // an abstract Unix socket named after the port; like ports, these names belong to the network namespace and end with their

@@ -65,7 +65,7 @@ struct Plan {
   int master_port = 0;  // 0: a free one, new in every round
   PortNeed master_port_need = PortNeed::kExactly;
   int max_restarts = 0;
-  bool refill_by_progress = false;  // DECISIONS.md 1
+  bool refill_by_progress = false;  // decision 1
   RestartRules restart_rules;       // of --restart-policy
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds regroup_limit{0};  // kTrain: a lost worker is replaced beside the others within it; 0: never

@@ -1,4 +1,4 @@
-// What the first positional is (DECISIONS.md 29): a train.json, a Python script or module, or a program, and the argv that
+// What the first positional is (decision 29): a train.json, a Python script or module, or a program, and the argv that
 // starts a script, module or program. Called by plan.cpp.
 #pragma once
 

@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// The first cause's own code where a worker's exit is the cause (DECISIONS.md 4).
+// The first cause's own code where a worker's exit is the cause (decision 4).
 int exit_code_of(const FailedRound& round) {
   // A worker that hung ended by our own SIGKILL.
   const int code = round.cause == Cause::kHang ? 0 : round.status.as_exit_code();

@@ -1,6 +1,6 @@
 // Whether a failed round is tried again: a pure function of the rounds that failed so far. agent_state.cpp asks it once a round
-// is over and everything of it is gone. What it knows: causes that no restart mends, the budget (DECISIONS.md 1), rounds
-// without progress (DECISIONS.md 2) and the pause before the next try.
+// is over and everything of it is gone. What it knows: causes that no restart mends, the budget (decision 1), rounds
+// without progress (decision 2) and the pause before the next try.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // The agent's end of one worker's channel: bytes of a socket become messages, messages become bytes; the queue to a worker that
 // does not read is bounded. launcher/agent/round_workers.cpp makes one per worker and round. A closed channel means nothing but
-// silence (DECISIONS.md 7).
+// silence (decision 7).
 #pragma once
 
 #include <deque>

@@ -121,7 +121,7 @@ def test_help_fits_a_screen(ddprun_bin, run):
 
 
 def test_version(ddprun_bin, run):
-    assert re.fullmatch(r"ddprun \d+\.\d+\.\d+\n", run([ddprun_bin, "--version"]).stdout)
+    assert re.fullmatch(r"ddprun \d+\.\d+\.\d+( \([0-9a-f]{12}\+?\))?\n", run([ddprun_bin, "--version"]).stdout)
 
 
 def test_docs_have_exactly_the_options_of_the_help(ddprun_bin, run):

@@ -28,6 +28,9 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGuardianTime{5};  // to end what a killed agent left
+// Whoever only asks whether the lock is held takes a shared one for an instant (run_lock_is_held), and the file does not name
+// it.
+constexpr std::chrono::seconds kInstant{1};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
 struct Holder {
@@ -46,11 +49,13 @@ std::string now_as_text() {
   return text.data();
 }
 
-// The file may be empty or half written: the holder took the lock a moment ago.
+// The file may be empty or half written: the holder took the lock a moment ago. What stands behind its first line is the rest
+// of a longer one that was there before.
 Holder read_holder(int fd) {
   std::array<char, 1024> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
-  const Json json = Json::parse(text.begin(), text.begin() + std::max<ssize_t>(size, 0), nullptr, false);
+  const auto end = std::find(text.begin(), text.begin() + std::max<ssize_t>(size, 0), '\n');
+  const Json json = Json::parse(text.begin(), end, nullptr, false);
   Holder holder;
   if (!json.is_object()) return holder;
   if (const auto host = json.find("host"); host != json.end() && host->is_string()) holder.host = host->get<std::string>();
@@ -66,6 +71,13 @@ bool is_gone(const Holder& holder) {
   return holder.pid > 0 && holder.host == host_name() && ::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH;
 }
 
+// How long somebody else may have the lock before that counts as a refusal.
+std::chrono::milliseconds patience(const Holder& holder) {
+  if (is_gone(holder)) return kGuardianTime;
+  const bool lives_here = holder.pid > 0 && holder.host == host_name();
+  return lives_here ? std::chrono::milliseconds{0} : kInstant;
+}
+
 [[noreturn]] void throw_in_use(const std::filesystem::path& root, const Holder& holder) {
   std::string by = "another process";
   if (holder.pid > 0) by = "process " + std::to_string(holder.pid) + " on " + holder.host + ", since " + holder.started;
@@ -73,14 +85,25 @@ bool is_gone(const Holder& holder) {
                    "): wait for it, stop it, or choose another --run-dir");
 }
 
-// Not atomically by rename: the lock is on this very file.
-void write_holder(int fd, const std::filesystem::path& file) {
-  const std::int64_t term = read_holder(fd).term + 1;
+// The term with which somebody has claimed the checkpoints (trainer/checkpoint/writer_claim.hpp); 0: nobody has.
+std::int64_t claimed_term(const std::filesystem::path& root) {
+  const int fd = ::open((root / kWriterClaim).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return 0;
+  const std::int64_t term = read_holder(fd).term;
+  ::close(fd);
+  return term;
+}
+
+// Not atomically by rename: the lock is on this very file. The term is above every earlier one also where the lock file was
+// removed, emptied or lost: a writer with a lower one than the claim's could publish nothing. The new text is there before the
+// old one's rest goes, so that a kill or a full disk in between loses no term.
+void write_holder(int fd, const std::filesystem::path& root, const std::filesystem::path& file) {
+  const std::int64_t term = std::max(read_holder(fd).term, claimed_term(root)) + 1;
   const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", now_as_text()}, {"term", term}}.dump(
                                -1, ' ', false, Json::error_handler_t::replace) +
                            "\n";
-  const bool written =
-      ::ftruncate(fd, 0) == 0 && ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  const bool written = ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+                       ::ftruncate(fd, static_cast<off_t>(text.size())) == 0;
   if (!written) {
     const int error = errno;
     ::close(fd);
@@ -108,12 +131,12 @@ int open_lock_file(const std::filesystem::path& file) {
 
 int take_run_lock(const std::filesystem::path& root) {
   const std::filesystem::path file = root / "lock";
-  const Clock::time_point end = Clock::now() + kGuardianTime;
+  const Clock::time_point begin = Clock::now();
   while (true) {
     const int fd = open_lock_file(file);
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
       if (is_still_there(fd, file)) {
-        write_holder(fd, file);
+        write_holder(fd, root, file);
         return fd;
       }
       ::close(fd);
@@ -126,7 +149,7 @@ int take_run_lock(const std::filesystem::path& root) {
       throw UsageError("can't lock " + file.string() + ": " + std::strerror(error) +
                        "; choose a --run-dir on a file system that has locks");
     }
-    if (error == EWOULDBLOCK && (!is_gone(holder) || Clock::now() >= end)) throw_in_use(root, holder);
+    if (error == EWOULDBLOCK && Clock::now() >= begin + patience(holder)) throw_in_use(root, holder);
     std::this_thread::sleep_for(kBetweenTries);
   }
 }

@@ -1,12 +1,16 @@
 // The lock of a run directory: flock on its file `lock`, so it ends with the last process that holds the descriptor, however
-// that ends. The file says who holds it: {"host", "pid", "started", "term"}; the term counts how often the directory was taken,
-// so a later holder has a higher one. Taken by open_run_directory only.
+// that ends. The file says who holds it: {"host", "pid", "started", "term"}. A later holder has a higher term than all before
+// it, also than the one with which the checkpoints are claimed, whatever became of the file meanwhile. Taken by
+// open_run_directory only.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 
 namespace ddprun {
+
+// Who may publish checkpoints, in a run directory: {"term", ...} (trainer/checkpoint/writer_claim.hpp writes it).
+inline constexpr const char* kWriterClaim = "checkpoints/.writer";
 
 // Takes the lock of an existing directory and writes our name into it. The descriptor is CLOEXEC and stays open. When the
 // holder named in the file is a process of this machine that is gone, what holds on is its guardian, which ends within seconds:

@@ -293,6 +293,46 @@ TEST(RunDirectory, AHolderThatHasNotWrittenItsNameYet) {
   ::close(other);
 }
 
+std::int64_t term_of(const std::filesystem::path& root) {
+  return nlohmann::json::parse(read_text(root / "lock")).at("term").get<std::int64_t>();
+}
+
+// What people do with a "stale" lock, and what a copy of the folder lacks: nobody may get a lower term than the one that has
+// claimed the checkpoints, or it could publish nothing.
+TEST(RunDirectory, ARemovedLockDoesNotLowerTheTerm) {
+  TemporaryFolder folder;
+  for (int i = 0; i < 3; ++i) opened(folder / "a");
+  write_text(folder / "a/checkpoints/.writer", R"({"host": "x", "pid": 1, "time_ns": 1, "term": 3, "restart": 1})");
+  std::filesystem::remove(folder / "a/lock");
+  opened(folder / "a");
+  EXPECT_EQ(term_of(folder / "a"), 4);
+  write_text(folder / "a/lock", "");  // what a full disk or a crash leaves
+  write_text(folder / "a/checkpoints/.writer", R"({"host": "x", "pid": 1, "time_ns": 1, "term": 4, "restart": 0})");
+  opened(folder / "a");
+  EXPECT_EQ(term_of(folder / "a"), 5);
+}
+
+TEST(RunDirectory, TheRestOfALongerHolderIsNoPartOfTheTerm) {
+  TemporaryFolder folder;
+  opened(folder / "a");
+  const std::string text = read_text(folder / "a/lock");
+  write_text(folder / "a/lock", text + R"(:00Z","term":17})");  // killed before the old text's end was cut off
+  opened(folder / "a");
+  EXPECT_EQ(term_of(folder / "a"), 2);
+}
+
+TEST(RunDirectory, WhoeverOnlyAsksWhetherTheLockIsHeldDisturbsNoStart) {
+  TemporaryFolder folder;
+  opened(folder / "a");
+  write_text(folder / "a/lock", "");  // no holder that could be seen to be gone
+  const int asks = ::open((folder / "a/lock").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(asks, LOCK_SH | LOCK_NB), 0);
+  auto start = std::async(std::launch::async, [&] { opened(folder / "a"); });
+  EXPECT_EQ(start.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  ::close(asks);
+  start.get();
+}
+
 // The agent was killed; its guardian holds the lock for the moment it takes to end the workers.
 TEST(RunDirectory, TheGuardianOfADeadRunIsWaitedFor) {
   const TemporaryFolder folder;

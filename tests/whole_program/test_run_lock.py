@@ -1,0 +1,27 @@
+"""The lock of a run directory is removed, emptied or lost between starts: the run goes on all the same."""
+
+import json
+import pathlib
+
+import jobs
+import pytest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize("lose", [pathlib.Path.unlink, lambda lock: lock.write_text(""), lambda lock: lock.write_text("{\"host\"")],
+                         ids=["removed", "empty", "torn"])
+def test_a_lost_lock_file_does_not_keep_a_run_from_its_checkpoints(ddprun_bin, data, tmp_path, lose):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, checkpoint={"every_steps": 1}))
+    command = [ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config]
+    for epochs in (1, 2, 3):
+        assert jobs.run([*command, f"epochs={epochs}"]).returncode == 0
+    writer = json.loads((tmp_path / "run/checkpoints/.writer").read_text())
+    lose(tmp_path / "run/lock")
+    done = jobs.run([*command, "epochs=4"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "restart" not in done.stdout
+    assert json.loads((tmp_path / "run/lock").read_text())["term"] == writer["term"] + 1

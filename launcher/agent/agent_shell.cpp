@@ -90,14 +90,22 @@ int AgentShell::run() {
     if (job_) job_->begin();
     if (!exit_code_) io_.run();
   } catch (const Error& error) {
-    if (exit_code_) throw;
-    // The console, its readers and the report are told as of any other end; the guardian's end takes the workers with it.
-    exit_code_ = static_cast<int>(error.code());
-    workers_.close();
-    master_.let_go();  // when descriptors ran out, the report needs one
-    publish(RunEnded{*exit_code_, error.what(), restart_count_, instant_now().realtime_ns});
+    end_by(static_cast<int>(error.code()), error.what());
+  } catch (const std::exception& error) {
+    // The system, a library, no memory: it ends the job like an error of ours.
+    end_by(static_cast<int>(ExitCode::kInternal), std::string("internal error: ") + error.what());
   }
   return exit_code_.value();
+}
+
+// The console, its readers and the report are told as of any other end; the guardian's end takes the workers with it. When they
+// cannot be told, the guardian completes the report, since nobody says farewell to it.
+void AgentShell::end_by(int exit_code, const std::string& why) {
+  if (exit_code_) return;  // that end was told
+  exit_code_ = exit_code;
+  workers_.close();
+  master_.let_go();  // when descriptors ran out, the report needs one
+  publish(RunEnded{exit_code, why, restart_count_, instant_now().realtime_ns});
 }
 
 // ---- what it hears: signals, the guardian, workers' channels, clocks ----

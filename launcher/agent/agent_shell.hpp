@@ -54,6 +54,8 @@ class AgentShell {
   void say_farewell() { guardian_.say_farewell(); }
 
  private:
+  void end_by(int exit_code, const std::string& why);
+
   // events in
   void feed(const AgentEvent& event);
   void wait_for_signals();

@@ -15,13 +15,17 @@ class MasterEndpoint {
  public:
   // For the round that begins. `job`: null on one machine. Throws UsageError or InternalError, as HeldPort does.
   void take(const Plan& plan, JobLink* job) {
-    held_.reset();  // before the next is taken, in case it is the same
     if (job != nullptr) {
+      held_.reset();  // before the next is taken, in case it is the same
       held_ = job->hold_master_port();
       address_ = job->master_address();
       port_ = job->release().master.port;
     } else {
-      held_.emplace(HeldPort::of(plan.master_port, plan.master_port_need));
+      // One that was asked for is not let go between rounds: somebody else could take it, and the job would end in its middle.
+      if (!held_ || plan.master_port == 0 || held_->port() != plan.master_port) {
+        held_.reset();
+        held_.emplace(HeldPort::of(plan.master_port, plan.master_port_need));
+      }
       address_ = plan.master_addr;
       port_ = held_->port();
     }

@@ -34,7 +34,7 @@ class GuardianLink {
   using OnDeath = std::function<void()>;  // at most once; no notice follows
 
   GuardianLink(boost::asio::io_context& io, GuardianProcess process, OnNotice on_notice, OnDeath on_death);
-  ~GuardianLink();  // says farewell and waits until everything below the guardian, and it itself, is gone
+  ~GuardianLink();  // waits until everything below the guardian, and it itself, is gone
   GuardianLink(const GuardianLink&) = delete;
   GuardianLink& operator=(const GuardianLink&) = delete;
 
@@ -45,6 +45,7 @@ class GuardianLink {
   // The guardian has no child any more, and none was asked for: there is nothing to sweep.
   bool nothing_is_left() const { return nothing_is_left_ && unanswered_spawns_ == 0; }
   // The guardian ends, and whatever is below it. Nothing else may be asked of it from then on.
+  // The report is complete: the guardian need not complete it. Everything below it ends now.
   void say_farewell();
   // From then on no worker may run, whatever has become of this agent: stopped, or cut off. Nothing: no such time.
   void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);

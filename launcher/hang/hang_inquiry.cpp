@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "launcher/events/progress.hpp"
 #include "launcher/hang/process_look.hpp"
@@ -14,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswerTime{2000};
 constexpr milliseconds kLookEvery{1000};
 constexpr milliseconds kLateOurselves{1000};  // a timer that fires so late: we were stopped, not the workers
 constexpr milliseconds kOneStack{10000};
@@ -121,9 +121,10 @@ void HangInquiry::inquire() {
     return wait_for_deadline();
   }
   asking_ = true;
+  to_judge_ = true;
   if (settings_.channel)
     for (const Suspect& suspect : suspects_) hooks_.ask(suspect.subject.rank);
-  timer_.expires_after(kAnswerTime);
+  timer_.expires_after(settings_.answer_time);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) judge();
   });
@@ -143,7 +144,10 @@ void HangInquiry::answers_may_be_in() {
   });
 }
 
+// Once for each question: where the time for answers runs out in the turn of the loop in which the last one comes, both timers
+// get here.
 void HangInquiry::judge() {
+  if (!std::exchange(to_judge_, false)) return;
   asking_ = false;
   if (moved_since()) {
     give_up_inquiry();
@@ -160,7 +164,8 @@ void HangInquiry::judge() {
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_look_) {
     second_look_ = true;
     const auto silent = watch_.silence_of(verdict_.culprits.front() - round_.rank_offset, Clock::now()).lasted;
-    timer_.expires_after(std::max(watch_.longest_elsewhere() - silent, HangWatch::Duration{}) + kAnswerTime + kAllStacks);
+    timer_.expires_after(std::max(watch_.longest_elsewhere() - silent, HangWatch::Duration{}) + settings_.answer_time +
+                         kAllStacks);
     timer_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
       if (moved_since()) {
@@ -233,6 +238,7 @@ void HangInquiry::tell() {
 
 void HangInquiry::give_up_inquiry() {
   asking_ = false;
+  to_judge_ = false;
   second_look_ = false;
   stack_run_.reset();
   stacks_to_take_.clear();

@@ -22,6 +22,7 @@ struct HangSettings {
   HangLimits limits{};
   bool channel = false;  // workers can be asked
   bool python = false;
+  std::chrono::milliseconds answer_time{2000};  // that workers have for an answer
 };
 
 class HangInquiry {
@@ -87,6 +88,7 @@ class HangInquiry {
   HangVerdict verdict_;
   std::string message_;
   bool asking_ = false;
+  bool to_judge_ = false;  // asked, and not judged yet
   bool second_look_ = false;
   std::optional<StackTool> tool_;
   std::vector<std::size_t> stacks_to_take_;  // the last one is next

@@ -128,6 +128,10 @@ void note(const std::string& line) {
 class LineObserver : public RunObserver {
  public:
   void on(const RunEvent& event) override {
+    if (std::getenv("THROW_AT_ROUND") != nullptr && std::holds_alternative<RoundStarted>(event)) {
+      throw std::runtime_error("no Error of ours");
+    }
+    if (std::getenv("THROW_AT_END") != nullptr && std::holds_alternative<RunEnded>(event)) throw std::bad_alloc();
     if (const auto* round = std::get_if<RoundStarted>(&event)) note("round " + std::to_string(round->round));
     if (const auto* started = std::get_if<WorkerStarted>(&event)) {
       note("started " + std::to_string(started->rank) + " " + std::to_string(started->pid));
@@ -210,6 +214,7 @@ class AgentTest : public testing::Test {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::setenv("FIFO", (folder_ / "fifo").c_str(), 1);
     if (!channel_part_.empty()) ::setenv("DDPRUN_TEST_CHANNEL_WORKER", channel_part_.c_str(), 1);
+    for (const std::string& name : variables_) ::setenv(name.c_str(), "1", 1);
     const int null = ::open("/dev/null", O_WRONLY);
     ::dup2(null, STDOUT_FILENO);
     ::dup2(null, STDERR_FILENO);
@@ -271,8 +276,9 @@ class AgentTest : public testing::Test {
   Plan plan_;
   AgentFiles files_;
   std::string channel_part_;
-  std::string buffer_;              // what has been read, up to an unfinished line
-  std::vector<std::string> lines_;  // not taken yet
+  std::vector<std::string> variables_;  // set for the agent
+  std::string buffer_;                  // what has been read, up to an unfinished line
+  std::vector<std::string> lines_;      // not taken yet
   std::string seen_;
 };
 
@@ -320,6 +326,25 @@ TEST_F(AgentTest, TheBudgetEnds) {
   wait_for("failed ");
   wait_for("failed ");
   EXPECT_EQ(exit_code(), 5);
+}
+
+// The system's errors, the libraries', a lack of memory.
+TEST_F(AgentTest, WhatIsThrownAndIsNoErrorOfOursEndsTheJobLikeAnyOther) {
+  variables_ = {"THROW_AT_ROUND"};
+  start("echo started >$FIFO; sleep 1000");
+  EXPECT_EQ(wait_for("end "), "89");
+  EXPECT_EQ(wait_for("left with "), "89");
+  EXPECT_EQ(exit_code(), 89);
+}
+
+// Then nobody has said farewell to the guardian.
+TEST_F(AgentTest, AReportWhoseEndCannotBeToldIsCompleted) {
+  files_.report = folder_ / "report.json";
+  std::ofstream(files_.report) << R"({"rounds":[1],"exit":null})";
+  variables_ = {"THROW_AT_END"};
+  start("exit 0");
+  EXPECT_EQ(exit_code(), 98);
+  EXPECT_FALSE(nlohmann::json::parse(std::ifstream(files_.report))["exit"].is_null());
 }
 
 TEST_F(AgentTest, AMissingProgramIsOneLineAtOnce) {

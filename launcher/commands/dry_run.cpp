@@ -1,4 +1,4 @@
-// See dry_run.hpp.
+// Implementation of dry_run.hpp: the same plan in two forms.
 #include "launcher/commands/dry_run.hpp"
 
 #include <nlohmann/json.hpp>

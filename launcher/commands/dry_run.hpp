@@ -1,5 +1,5 @@
 // The whole plan as text or JSON, for --dry-run: what would be started, with which environment, and where each value came from.
-// Pure.
+// main() calls it instead of starting the job. Pure.
 #pragma once
 
 #include <string>

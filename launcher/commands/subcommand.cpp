@@ -1,7 +1,6 @@
-// See subcommand.hpp: the choice, validate and report. The others have files of their own.
+// Implementation of subcommand.hpp: the choice of a subcommand, and `validate` and `report`. The other two, doctor and token,
+// have files of their own.
 #include "launcher/commands/subcommand.hpp"
-
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -15,21 +14,11 @@
 #include "common/config/parse_config.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/system/atomic_file.hpp"
+#include "common/system/print.hpp"
 #include "launcher/report/report.hpp"
 #include "launcher/report/report_html.hpp"
 
 namespace ddprun {
-
-void print(const std::string& text) {
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const ssize_t count = ::write(STDOUT_FILENO, rest.data(), rest.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == ENOSPC) throw InternalError(std::string("cannot write to stdout: ") + std::strerror(errno));
-    if (count <= 0) return;
-    rest.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
 
 std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (args.empty()) return std::nullopt;

@@ -1,5 +1,5 @@
-// The subcommands: validate, report, doctor, token. They count only as the first argument (decision 29); each prints to
-// stdout and returns an exit code, and throws UsageError for wrong arguments. Called by main().
+// The subcommands: validate, report, doctor, token. main() calls run_subcommand(): they count only as the first argument
+// (decision 29). Each prints to stdout and returns an exit code, and throws UsageError for wrong arguments.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,5 @@ int validate_config(std::span<const std::string> args);  // TRAIN.json [key.path
 int show_report(std::span<const std::string> args);      // RUN_DIR [--json]
 int examine_machine(std::span<const std::string> args);  // doctor: what a job on this machine will find
 int show_token(std::span<const std::string> args);       // [--run-dir|--token-file|--new PATH] [--show]
-
-// All of it to stdout; a reader that went away is no error.
-void print(const std::string& text);
 
 }  // namespace ddprun

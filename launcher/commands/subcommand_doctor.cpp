@@ -1,6 +1,5 @@
-// `ddprun doctor`: one short table of what a job on this machine will find. It only looks: nothing is written, started (but
-// ddptrain
-// --version) or kept.
+// `ddprun doctor`: one short table of what a job on this machine will find. run_subcommand() calls it. It only looks: it starts
+// nothing but `ddptrain --version`, and writes and keeps nothing.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -17,6 +16,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/version.hpp"
+#include "common/system/print.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/machine/detect.hpp"
 

@@ -1,9 +1,10 @@
-// `ddprun token`: says where the job's token is, and makes one where none is. It prints the token itself only when asked with
-// --show, and then to stdout only.
+// `ddprun token`: says where the job's token is, and makes one where none is. run_subcommand() calls it. It prints the token
+// itself only when asked with --show, and then to stdout only.
 #include <filesystem>
 #include <string>
 
 #include "common/base/error.hpp"
+#include "common/system/print.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "rendezvous/identity/token.hpp"
 

@@ -1,4 +1,5 @@
-// Implementation of guardian.hpp: one epoll loop over the agent's socket, SIGCHLD and the workers' pidfds.
+// Implementation of guardian.hpp: one epoll loop over the agent's socket (agent_socket.hpp), SIGCHLD, two timers and the
+// pidfds of the workers (worker_table.hpp).
 //
 // Note: the order of deaths. SIGCHLD merges and waitid() answers in the order of creation, but epoll hands out pidfds in the
 // order in which they became readable. So workers are reaped by pidfd, and the first to die gets the earlier time; SIGCHLD is
@@ -10,31 +11,28 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <ctime>
-#include <deque>
 #include <map>
 #include <optional>
-#include <set>
 #include <system_error>
 
 #include "common/system/realtime.hpp"
+#include "launcher/guardian/agent_socket.hpp"
 #include "launcher/guardian/guardian_protocol.hpp"
 #include "launcher/guardian/guardian_report.hpp"
 #include "launcher/guardian/guardian_sweep.hpp"
 #include "launcher/guardian/memory_watch.hpp"
 #include "launcher/guardian/spawn.hpp"
 #include "launcher/guardian/worker_cgroups.hpp"
+#include "launcher/guardian/worker_table.hpp"
 #include "launcher/machine/cgroup_folders.hpp"
 
 namespace ddprun::guardian {
@@ -66,18 +64,13 @@ class Guardian {
   WorkerCgroups& cgroups() { return cgroups_; }
 
  private:
-  struct Worker {
-    pid_t pid = 0;
-    int pidfd = -1;
-    std::int64_t started_us = 0;
-    bool killed = false;   // the agent asked for SIGKILL
-    bool overdue = false;  // killed at the deadline
-  };
+  using Worker = WorkerTable::Worker;
 
   void watch(int fd, std::uint32_t events) const;
+  void stop_watching(int fd) const;
   void receive_requests();
-  void handle(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count);
-  void spawn(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count);
+  void handle(const ReceivedRequest& received);
+  void spawn(const ReceivedRequest& received);
   void signal(const Request& request);
   void place_workers();
   MemoryEvidence memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const;
@@ -89,11 +82,10 @@ class Guardian {
   void reap_worker(int worker);
   void reap_orphans();
   void read_spawn_errors();
-  void tell(const Notice& notice);
   void flush();
   bool has_children() const;
 
-  int socket_;
+  AgentSocket agent_;
   rlimit open_files_;
   int epoll_ = -1;
   int signals_ = -1;
@@ -105,19 +97,15 @@ class Guardian {
   WorkerCgroups cgroups_{folders_};
   MemoryWatch memory_{folders_};
   int error_pipe_[2] = {-1, -1};
-  std::map<int, Worker> workers_;  // alive or not reaped, by number
-  std::map<int, int> worker_of_pidfd_;
-  std::set<pid_t> groups_;                  // of all workers since the last sweep: they had their signal
+  WorkerTable workers_;
   std::map<int, SpawnError> spawn_errors_;  // of workers that are not reaped yet
-  std::deque<Notice> outbox_;
   enum class Sweeping { kNo, kPatiently, kKilling } sweeping_ = Sweeping::kNo;
-  bool round_is_over_ = false;  // and nothing of it is left
-  bool writing_ = false;        // waits for room in the socket
-  bool agent_gone_ = false;
+  bool round_is_over_ = false;  // no process of it is left
+  bool writing_ = false;        // a notice waits for room in the socket
   bool farewell_ = false;
 };
 
-Guardian::Guardian(const GuardianSettings& settings) : socket_(move_up(settings.socket)), open_files_(settings.open_files) {
+Guardian::Guardian(const GuardianSettings& settings) : agent_(move_up(settings.socket)), open_files_(settings.open_files) {
   sigset_t all;
   sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -131,8 +119,7 @@ Guardian::Guardian(const GuardianSettings& settings) : socket_(move_up(settings.
   }
   for (int& fd : error_pipe_) fd = move_up(fd);
   placing_ = move_up(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  ::fcntl(socket_, F_SETFL, O_NONBLOCK);
-  watch(socket_, EPOLLIN);
+  watch(agent_.descriptor(), EPOLLIN);
   watch(signals_, EPOLLIN);
   if (placing_ >= 0) watch(placing_, EPOLLIN);
   memory_.begin();
@@ -145,16 +132,21 @@ void Guardian::watch(int fd, std::uint32_t events) const {
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0 && errno == EEXIST) ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
 }
 
+void Guardian::stop_watching(int fd) const {
+  // close() alone would leave it in the epoll set while a child on its way through exec still holds a copy.
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
 void Guardian::run() {
   std::array<epoll_event, 64> events{};
-  while (!agent_gone_) {
+  while (!agent_.agent_is_gone()) {
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return;  // cannot watch: end everything, the agent sees us go
     bool orphans = false;
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<std::size_t>(i)].data.fd;
-      if (fd == socket_) {
+      if (fd == agent_.descriptor()) {
         if ((events[static_cast<std::size_t>(i)].events & EPOLLOUT) != 0) flush();
         if ((events[static_cast<std::size_t>(i)].events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive_requests();
       } else if (fd == signals_) {
@@ -163,8 +155,8 @@ void Guardian::run() {
         end_of_grant();
       } else if (fd == placing_) {
         place_workers();
-      } else if (const auto found = worker_of_pidfd_.find(fd); found != worker_of_pidfd_.end()) {
-        reap_worker(found->second);
+      } else if (const auto number = workers_.number_of_pidfd(fd)) {
+        reap_worker(*number);
       }
     }
     if (orphans) reap_orphans();
@@ -174,40 +166,14 @@ void Guardian::run() {
 }
 
 void Guardian::receive_requests() {
-  for (;;) {
-    Request request;
-    iovec part{&request, sizeof request};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t n = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return;
-    if (n <= 0) {
-      agent_gone_ = true;
-      return;
-    }
-    std::array<int, kMaxDescriptors> fds{-1, -1, -1, -1};
-    int fd_count = 0;
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      fd_count = static_cast<int>((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-      std::memcpy(fds.data(), CMSG_DATA(header), static_cast<std::size_t>(fd_count) * sizeof(int));
-    }
-    handle(request, fds, fd_count);
-    for (const int fd : fds) {
-      if (fd >= 0) ::close(fd);
-    }
-  }
+  while (const auto received = agent_.receive()) handle(*received);
 }
 
-void Guardian::handle(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count) {
+void Guardian::handle(const ReceivedRequest& received) {
+  const Request& request = received.request;
   switch (request.kind) {
     case Request::Kind::kSpawn:
-      spawn(request, fds, fd_count);
+      spawn(received);
       return;
     case Request::Kind::kSignal:
       signal(request);
@@ -224,31 +190,25 @@ void Guardian::handle(const Request& request, const std::array<int, kMaxDescript
   }
 }
 
-void Guardian::spawn(const Request& request, const std::array<int, kMaxDescriptors>& fds, int fd_count) {
+void Guardian::spawn(const ReceivedRequest& received) {
   if (round_is_over_) begin_next_round();
-  Notice notice{.kind = Notice::Kind::kStarted, .worker = request.worker};
-  if (fd_count < 3) {  // the kernel dropped descriptors: our table is full
+  const int number = received.request.worker;
+  Notice notice{.kind = Notice::Kind::kStarted, .worker = number};
+  if (received.descriptor_count < 3) {  // the kernel dropped descriptors: our table is full
     notice.kind = Notice::Kind::kNotStarted;
     notice.error = EMFILE;
     notice.time_ns = realtime_ns();
-    tell(notice);
+    agent_.tell(notice);
     return;
   }
   try {
-    const SpawnDescriptors descriptors{fds[1], fds[2], fd_count > 3 ? fds[3] : -1};
-    Worker worker;
-    worker.started_us = monotonic_us();
-    worker.pid = spawn_worker(request.worker, unpack(fds[0]), descriptors, error_pipe_[1], open_files_);
-    notice.pid = worker.pid;
+    const auto& [request, standard_output, standard_error, channel] = received.descriptors;
+    const std::int64_t started_us = monotonic_us();
+    notice.pid = spawn_worker(number, unpack(request), {standard_output, standard_error, channel}, error_pipe_[1], open_files_);
     notice.time_ns = realtime_ns();
-    tell(notice);
-    groups_.insert(worker.pid);
-    worker.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, worker.pid, 0));  // -1: SIGCHLD does
-    workers_[request.worker] = worker;
-    if (worker.pidfd >= 0) {
-      worker_of_pidfd_[worker.pidfd] = request.worker;
-      watch(worker.pidfd, EPOLLIN);
-    }
+    agent_.tell(notice);
+    const Worker& worker = workers_.add(number, notice.pid, started_us);
+    if (worker.pidfd >= 0) watch(worker.pidfd, EPOLLIN);
     if (!placing_is_set_ && placing_ >= 0) {
       const itimerspec after{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kPlacingAfterNs}};
       placing_is_set_ = ::timerfd_settime(placing_, 0, &after, nullptr) == 0;
@@ -257,7 +217,7 @@ void Guardian::spawn(const Request& request, const std::array<int, kMaxDescripto
     notice.kind = Notice::Kind::kNotStarted;
     notice.error = error.code().value();
     notice.time_ns = realtime_ns();
-    tell(notice);
+    agent_.tell(notice);
   }
 }
 
@@ -265,17 +225,17 @@ void Guardian::place_workers() {
   std::uint64_t ignored = 0;
   if (::read(placing_, &ignored, sizeof ignored) <= 0) return;
   placing_is_set_ = false;
-  for (const auto& [number, worker] : workers_) {
+  for (const auto& [number, worker] : workers_.all()) {
     if (cgroups_.folder_of(number).empty() && !cgroups_.place(number, worker.pid)) return;
   }
 }
 
 // The worker is not reaped, so its number is its own. Before its setsid() it has no group yet.
 void Guardian::signal(const Request& request) {
-  const auto found = workers_.find(request.worker);
-  if (found == workers_.end()) return;
-  const pid_t pid = found->second.pid;
-  if (request.signal == SIGKILL) found->second.killed = true;
+  Worker* const worker = workers_.find(request.worker);
+  if (worker == nullptr) return;
+  const pid_t pid = worker->pid;
+  if (request.signal == SIGKILL) worker->killed = true;
   const auto send = [pid](int number) {
     if (::kill(-pid, number) != 0 && errno == ESRCH) ::kill(pid, number);
   };
@@ -284,7 +244,7 @@ void Guardian::signal(const Request& request) {
   if (request.signal == SIGTERM || request.signal == SIGHUP) send(SIGCONT);
 }
 
-// A time that is over already fires at once.
+// A deadline that is over already fires at once.
 void Guardian::set_deadline(std::int64_t deadline_ns) {
   overdue_ = false;
   if (deadline_ < 0) {
@@ -305,7 +265,7 @@ void Guardian::end_of_grant() {
   std::uint64_t ignored = 0;
   if (::read(deadline_, &ignored, sizeof ignored) <= 0) return;
   overdue_ = true;
-  for (auto& [number, worker] : workers_) worker.overdue = true;
+  for (auto& [number, worker] : workers_.all()) worker.overdue = true;
   for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
 }
 
@@ -314,7 +274,7 @@ void Guardian::begin_sweep(bool patient) {
   if (!patient) cgroups_.kill();
   if (patient) {
     for (const pid_t pid : children_of_this_process()) {
-      if (!groups_.contains(group_of(pid))) ::kill(pid, SIGTERM);
+      if (!workers_.was_group_of_worker(group_of(pid))) ::kill(pid, SIGTERM);
     }
   }
   continue_sweep();
@@ -328,14 +288,14 @@ void Guardian::continue_sweep() {
     return;  // the next SIGCHLD brings us back
   }
   sweeping_ = Sweeping::kNo;
-  tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
+  agent_.tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
   round_is_over_ = true;
 }
 
-// Beside what the agent does meanwhile; its next request is read after this.
+// Runs while the agent does its own work: its next request is read after this.
 void Guardian::begin_next_round() {
   round_is_over_ = false;
-  groups_.clear();
+  workers_.forget_groups();
   cgroups_.end_round();
   memory_.begin();
 }
@@ -346,40 +306,34 @@ bool Guardian::has_children() const {
 }
 
 void Guardian::reap_worker(int number) {
-  const auto found = workers_.find(number);
-  if (found == workers_.end()) return;
+  const Worker* const worker = workers_.find(number);
+  if (worker == nullptr) return;
   siginfo_t info{};
   rusage usage{};  // the library's waitid() does not hand it out
-  if (::syscall(SYS_waitid, P_PID, found->second.pid, &info, WEXITED | WNOHANG, &usage) != 0 || info.si_pid == 0) return;
+  if (::syscall(SYS_waitid, P_PID, worker->pid, &info, WEXITED | WNOHANG, &usage) != 0 || info.si_pid == 0) return;
   read_spawn_errors();
-  Notice notice{.kind = Notice::Kind::kExited, .worker = number, .pid = found->second.pid, .time_ns = realtime_ns()};
+  Notice notice{.kind = Notice::Kind::kExited, .worker = number, .pid = worker->pid, .time_ns = realtime_ns()};
   if (info.si_code == CLD_EXITED) {
     notice.code = info.si_status;
   } else {
     notice.signal = info.si_status;
     notice.core_dumped = info.si_code == CLD_DUMPED ? 1 : 0;
   }
-  notice.overdue = found->second.overdue && notice.signal == SIGKILL ? 1 : 0;
-  if (info.si_status != 0 && !found->second.killed && notice.overdue == 0)
-    notice.memory = memory_of(number, found->second, info, usage);
+  notice.overdue = worker->overdue && notice.signal == SIGKILL ? 1 : 0;
+  if (info.si_status != 0 && !worker->killed && notice.overdue == 0) notice.memory = memory_of(number, *worker, info, usage);
   cgroups_.forget(number);
   if (const auto error = spawn_errors_.find(number); error != spawn_errors_.end()) {
     notice.error = error->second.error;
     notice.stage = static_cast<std::int32_t>(error->second.stage);
     spawn_errors_.erase(error);
   }
-  if (found->second.pidfd >= 0) {
-    // By name: a child on its way through exec may still hold a copy, with which close() alone would leave it in the epoll set.
-    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second.pidfd, nullptr);
-    worker_of_pidfd_.erase(found->second.pidfd);
-    ::close(found->second.pidfd);
-  }
-  workers_.erase(found);
+  if (worker->pidfd >= 0) stop_watching(worker->pidfd);
+  workers_.remove(number);
   if (workers_.empty() && sweeping_ == Sweeping::kNo && !has_children()) {
     notice.nothing_is_left = 1;
     round_is_over_ = true;
   }
-  tell(notice);
+  agent_.tell(notice);
 }
 
 // The log is long: it is read only when the kernel has killed something, and for what no count has settled.
@@ -399,10 +353,8 @@ void Guardian::reap_orphans() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
-    const auto worker =
-        std::find_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w.second.pid == info.si_pid; });
-    if (worker != workers_.end()) {
-      reap_worker(worker->first);
+    if (const auto number = workers_.number_of_process(info.si_pid)) {
+      reap_worker(*number);
     } else {
       ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     }
@@ -419,23 +371,12 @@ void Guardian::read_spawn_errors() {
     spawn_errors_[error.worker] = error;
 }
 
-// Goes out when everything at hand is done: woken for each of the workers that it has asked for, the agent would take the CPUs
-// that they start on.
-void Guardian::tell(const Notice& notice) {
-  outbox_.push_back(notice);
-}
-
-// Never blocks: a stopped agent must not stop us from reaping, nor a full socket both of us.
+// Has the socket watched for room while a notice waits for it.
 void Guardian::flush() {
-  while (!outbox_.empty()) {
-    const ssize_t n = ::send(socket_, &outbox_.front(), sizeof(Notice), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;  // full: EPOLLOUT; closed: EPOLLIN tells
-    outbox_.pop_front();
-  }
-  if (writing_ == !outbox_.empty()) return;
-  writing_ = !outbox_.empty();
-  watch(socket_, writing_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  agent_.flush();
+  if (writing_ == agent_.has_more_to_send()) return;
+  writing_ = agent_.has_more_to_send();
+  watch(agent_.descriptor(), writing_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 }  // namespace

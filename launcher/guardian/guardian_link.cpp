@@ -1,4 +1,4 @@
-// Implementation of guardian_link.hpp.
+// Implementation of guardian_link.hpp: the fork, requests by sendmsg, and notices through the io_context.
 #include "launcher/guardian/guardian_link.hpp"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
-// The agent's end of the guardian: starts it, asks it to start, signal and sweep workers, and hands out what it says.
-// launcher/agent/agent_shell.cpp owns one. Closing it makes the guardian end every worker and itself.
+// The agent's end of the guardian: starts it, asks it to start, signal and sweep workers, and hands out what it says. The agent
+// (AgentShell) owns one; agent_socket.hpp is the other end. Closing it makes the guardian end every worker and itself.
 #pragma once
 
 #include <sys/types.h>
@@ -42,14 +42,14 @@ class GuardianLink {
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   void signal(int worker, int signal);
   void sweep(bool patient);
-  // The guardian has no child any more, and none was asked for: there is nothing to sweep.
+  // Whether the guardian has no child and none was asked for. Then there is nothing to sweep.
   bool nothing_is_left() const { return nothing_is_left_ && unanswered_spawns_ == 0; }
   // The guardian ends, and whatever is below it. Nothing else may be asked of it from then on.
   // The report is complete: the guardian need not complete it. Everything below it ends now.
   void say_farewell();
-  // From then on no worker may run, whatever has become of this agent: stopped, or cut off. Nothing: no such time.
+  // No worker may run after this time, whatever has become of this agent: stopped, or cut off. Nothing: there is no such time.
   void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // Something below the guardian cannot be killed: its end is not waited for. It stays, and ends when that does.
+  // Something below the guardian cannot be killed, so the destructor does not wait. The guardian stays until that ends.
   void abandon() { abandoned_ = true; }
 
  private:

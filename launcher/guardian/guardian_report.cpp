@@ -1,4 +1,4 @@
-// Implementation of guardian_report.hpp.
+// Implementation of guardian_report.hpp: the document is read, completed and replaced as a whole.
 #include "launcher/guardian/guardian_report.hpp"
 
 #include <csignal>

@@ -1,4 +1,4 @@
-// Completing a run's report when the agent could not: the guardian's last act after the agent was killed.
+// Completes a run's report when the agent could not. It is the last thing that guardian.cpp does after the agent was killed.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Implementation of memory_watch.hpp.
+// Implementation of memory_watch.hpp: files of both versions of cgroups, /proc/vmstat, and the kernel log.
 #include "launcher/guardian/memory_watch.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Reads the kernel's counters about a worker that ended (events/memory_evidence.hpp). The guardian does it: it reaps the
-// worker, so it knows first.
+// Reads the kernel's counters about a worker that ended (launcher/events/memory_evidence.hpp). guardian.cpp calls it: the
+// guardian reaps the worker, so it knows first. What cannot be read is -1.
 #pragma once
 
 #include <sys/types.h>
@@ -43,8 +43,8 @@ class MemoryWatch {
   Counts before_;
 };
 
-// The kernel's log names this process as one that was killed for memory, later than `since_us` (CLOCK_MONOTONIC). False when
-// the log cannot be read.
+// Whether the kernel's log names this process as one that was killed for memory, later than `since_us` (CLOCK_MONOTONIC). False
+// when the log cannot be read.
 bool kernel_log_names(pid_t pid, std::int64_t since_us);
 // One record of /dev/kmsg: "6,1234,5678901,-;Out of memory: Killed process 4321 (python) total-vm:..."
 bool names_oom_victim(const std::string& record, pid_t pid, std::int64_t since_us);

@@ -1,6 +1,6 @@
 // Starting one worker process: its request as a value, the way it travels to the guardian (a memfd, since arguments and
-// environment can be large), and the fork itself. guardian_link.cpp packs, guardian.cpp unpacks and forks, so the guardian is
-// the workers' parent.
+// environment can be large), and the fork itself. guardian_link.cpp packs the request. guardian.cpp unpacks it and forks, so
+// the guardian is the workers' parent.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// Implementation of worker_cgroups.hpp.
+// Implementation of worker_cgroups.hpp: one folder ddprun-<pid> with a folder for each worker in it.
 #include "launcher/guardian/worker_cgroups.hpp"
 
 #include <fcntl.h>

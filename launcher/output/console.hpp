@@ -1,6 +1,6 @@
 // What a person (or with --json a program) sees of a run: start, progress, evaluations, failures with their evidence, the end.
-// An observer of the agent's events, made by main(). Workers' own lines go past it (worker_output.hpp) to the same
-// ConsoleWriter.
+// An observer of the agent's events, made by launcher/start/run_plan.cpp. Workers' own lines go past it (worker_output.hpp) to
+// the same ConsoleWriter.
 #pragma once
 
 #include <filesystem>

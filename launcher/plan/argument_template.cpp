@@ -1,4 +1,4 @@
-// See argument_template.hpp.
+// Implementation of argument_template.hpp: torchrun's rules for $name and ${name}, in one pass.
 #include "launcher/plan/argument_template.hpp"
 
 namespace ddprun {

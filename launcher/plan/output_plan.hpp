@@ -1,6 +1,6 @@
 // What becomes of the workers' output, as the options say it: torchrun's redirects, tee, filters, prefix and log folders
-// (shared words of torch.distributed.run). Values only: plan_output.cpp reads them from the options, worker_output.cpp acts on
-// them, dry_run.cpp prints them.
+// (shared words of torch.distributed.run). Values only: plan_output.cpp reads them from the options, and
+// WorkerOutput (launcher/output) acts on them.
 #pragma once
 
 #include <cstdint>

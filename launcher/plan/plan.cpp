@@ -1,5 +1,5 @@
-// See plan.hpp. One function for each concern, in the order in which a reader would ask: what is started, how many, how often
-// again, where.
+// Implementation of plan.hpp. Planner::make() has the order of all choices: what is started, how many, how often again, where.
+// Each choice is a function here, or in the plan_*.cpp of its subject when it is longer.
 #include "launcher/plan/plan.hpp"
 
 #include <signal.h>
@@ -22,6 +22,7 @@
 #include "launcher/plan/plan_output.hpp"
 #include "launcher/plan/plan_placement.hpp"
 #include "launcher/plan/plan_program.hpp"
+#include "launcher/plan/plan_trainer.hpp"
 #include "launcher/plan/restart_policy_file.hpp"
 
 namespace ddprun {
@@ -29,11 +30,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostWorkers = 4096;
 constexpr int kDefaultRestarts = 3;
-constexpr std::chrono::seconds kRegroupLimit{60};  // a new worker on a busy machine
 
-// What a train.json's run has its own ways for.
+// Options about output that have no effect with a train.json, whose workers' output goes to its run directory.
 constexpr std::array<std::string_view, 6> kOnlyForScripts{"redirects",
                                                           "tee",
                                                           "local-ranks-filter",
@@ -72,12 +71,12 @@ class Planner {
     choose_folders();
     choose_output();
     choose_network();
-    require_resume_path();
-    choose_recovery();
+    if (train()) require_resume_path(plan_, settings_);
+    if (train()) choose_recovery(plan_, settings_);
     choose_placement();
-    choose_standbys();
+    choose_standbys(plan_, settings_);
     choose_console();
-    if (plan_.kind == Plan::Kind::kTrain) choose_trainer();
+    if (train()) plan_.command = trainer_command(plan_, machine_);
     note_options_without_effect();
     return std::move(plan_);
   }
@@ -193,45 +192,6 @@ class Planner {
          source);
   }
 
-  void choose_recovery() {
-    if (!train()) return;
-    // On many machines it has not run as many losses yet, so it is there for who asks.
-    const bool others_stay = plan_.nproc_per_node > 1 && !plan_.rendezvous.many() && !plan_.rendezvous.joins;
-    const Setting* setting = settings_.find("recovery");
-    const bool live = setting != nullptr ? setting->value == "live" : others_stay;
-    if (live) plan_.regroup_limit = kRegroupLimit;
-    keep("recovery", live ? "live" : "checkpoint", setting != nullptr ? setting->source : "default");
-  }
-
-  // Each refusal is of a job in which no standby could ever take over.
-  void choose_standbys() {
-    const Setting* setting = settings_.find("standby");
-    if (setting == nullptr) return;
-    const auto refuse_standbys = [&](const std::string& why) {
-      throw UsageError("--standby (" + setting->source + ") " + why);
-    };
-    const int wanted = static_cast<int>(settings_.integer("standby", 0, kMostWorkers));
-    if (wanted == 0) return;
-    if (!train()) refuse_standbys("goes with a train.json: only ddptrain's workers go on without a lost one");
-    if (plan_.rendezvous.many() || plan_.rendezvous.joins)
-      refuse_standbys("goes with one machine: on many, a lost worker is replaced by a new one");
-    if (plan_.nproc_per_node < 2)
-      refuse_standbys("needs two workers or more: one that is lost leaves nobody who holds the state");
-    if (plan_.regroup_limit.count() == 0)
-      refuse_standbys("needs --recovery live: with --recovery checkpoint all workers start anew after a loss");
-    if (plan_.max_restarts == 0) refuse_standbys("needs restarts: with --max-restarts 0 a lost worker is not replaced");
-    if (plan_.device == "cuda")
-      refuse_standbys("goes with workers on the CPU: those that talk through NCCL cannot go on without a lost one");
-    if (plan_.numa != Numa::kNone || plan_.virtual_local_rank)
-      refuse_standbys(std::string("does not go with ") +
-                      (plan_.virtual_local_rank ? "--virtual-local-rank" : "--numa-binding") +
-                      ": a standby is started before it is known whose place it takes");
-    plan_.standbys = wanted;
-    keep("standby", std::to_string(wanted), setting->source);
-    if (plan_.device == "auto")
-      plan_.notes.emplace_back("--standby has no effect when the workers use GPUs: after a loss all of them start anew");
-  }
-
   void choose_stopping() {
     const double seconds = settings_.number("shutdown-timeout", 0, 1e6);
     plan_.shutdown_timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
@@ -285,7 +245,7 @@ class Planner {
     if (train()) {
       plan_.run_dir = absolute_in(cwd_, run_dir.empty() ? fs::path("runs") / plan_.config->name : fs::path(run_dir));
       keep("run_dir", plan_.run_dir.string(), run_dir.empty() ? "default" : settings_.find("run-dir")->source);
-      choose_resume(resume);
+      choose_resume(plan_, settings_, absolute_in(cwd_, resume.value));
       if (settings_.given("log-dir"))
         plan_.notes.emplace_back("--log-dir has no effect with a train.json: logs are in the run directory");
       return;
@@ -302,41 +262,6 @@ class Planner {
       plan_.log_dir = absolute_in(cwd_, log_dir);
       keep("log_dir", plan_.log_dir.string(), settings_.find("log-dir")->source);
     }
-  }
-
-  void choose_resume(const Setting& setting) {
-    keep("resume", setting.value, setting.source);
-    keep("fresh", plan_.fresh ? "yes" : "no", plan_.fresh ? settings_.find("fresh")->source : "default");
-    if (setting.value == "auto") return;
-    if (setting.value == "never") {
-      plan_.resume = Plan::Resume::kNever;
-      return;
-    }
-    plan_.resume = Plan::Resume::kPath;
-    plan_.resume_from = absolute_in(cwd_, setting.value);
-    std::error_code error;
-    // checkpoints/latest is a link; the worker compares the folder's name with what is in it.
-    if (const fs::path real = fs::canonical(plan_.resume_from, error); !error) plan_.resume_from = real;
-    if (fs::is_directory(plan_.resume_from, error) && !fs::exists(plan_.resume_from / "manifest.json", error)) {
-      refuse("resume", setting,
-             "auto, never or a checkpoint's folder (with a manifest.json), such as RUN_DIR/checkpoints/latest");
-    }
-    const fs::path run_dir = fs::weakly_canonical(plan_.run_dir, error);
-    const auto [run_end, unused] =
-        std::mismatch(run_dir.begin(), run_dir.end(), plan_.resume_from.begin(), plan_.resume_from.end());
-    if (plan_.fresh && run_end == run_dir.end()) {
-      throw UsageError("--fresh renames " + plan_.run_dir.string() +
-                       ", and --resume names a checkpoint inside it: give --run-dir another folder instead of --fresh");
-    }
-  }
-
-  // Of a job on many machines another node may have it: its workers send the state. They refuse it when nobody has.
-  void require_resume_path() {
-    if (plan_.resume != Plan::Resume::kPath) return;
-    const Setting& setting = *settings_.find("resume");
-    const bool others_may_have_it = plan_.rendezvous.many() || plan_.rendezvous.joins;
-    if (!setting.value.empty() && (others_may_have_it || fs::exists(plan_.resume_from))) return;
-    refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
   }
 
   void choose_output() {
@@ -409,21 +334,6 @@ class Planner {
     } else if (settings_.find("verbose") != nullptr) {
       plan_.verbosity = static_cast<int>(std::min<std::int64_t>(2, settings_.integer("verbose", 0, 100)));
     }
-  }
-
-  void choose_trainer() {
-    auto trainer = machine_.beside_self("ddptrain");
-    if (!trainer) trainer = machine_.on_path("ddptrain");
-    if (!trainer) {
-      throw UsageError(
-          "the worker program ddptrain was found neither beside ddprun nor on PATH. It needs LibTorch: build it with ./dev "
-          "build");
-    }
-    // A fresh start goes on from nothing, also where nodes have copies of the earlier run's checkpoints.
-    const bool anew = plan_.resume == Plan::Resume::kNever || (plan_.fresh && plan_.resume == Plan::Resume::kAuto);
-    const std::string how = anew ? "never" : plan_.resume == Plan::Resume::kAuto ? "auto" : plan_.resume_from.string();
-    plan_.command = {trainer->string(), "--run-dir", plan_.run_dir.string(),
-                     "--resume",        how,         (plan_.run_dir / "config.json").string()};
   }
 
   void note_options_without_effect() {

@@ -1,4 +1,5 @@
-// What --hang-timeout means: how long a worker may be without progress. plan.cpp calls it. Pure.
+// What --hang-timeout means: how long a worker may be without progress. plan.cpp calls it and gives the limits to the agent in
+// the plan. Pure.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// See plan_network.hpp.
+// Implementation of plan_network.hpp: the master of a static rendezvous and of c10d.
 #include "launcher/plan/plan_network.hpp"
 
 #include <fstream>

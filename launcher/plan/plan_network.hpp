@@ -1,5 +1,5 @@
 // What workers are told about the network: master address and port, run id, and the rendezvous that agents of many machines
-// would follow. Called by plan.cpp. Pure.
+// follow. plan.cpp calls it. It asks no resolver and opens no port.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// See plan_output.hpp.
+// Implementation of plan_output.hpp: torchrun's rules for lists of ranks, streams and filters.
 #include "launcher/plan/plan_output.hpp"
 
 #include "launcher/options/parse_number.hpp"

@@ -1,4 +1,4 @@
-// Reads torchrun's output options into an OutputPlan: redirects, tee, filters, prefix. Called by plan.cpp for scripts, modules
+// Reads torchrun's output options into an OutputPlan: redirects, tee, filters, prefix. plan.cpp calls it for scripts, modules
 // and programs. Pure.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Implementation of plan_placement.hpp.
+// Implementation of plan_placement.hpp. The binding itself is bind_workers() (launcher/machine/numa_binding.hpp).
 #include "launcher/plan/plan_placement.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// See plan_program.hpp.
+// Implementation of plan_program.hpp: what the first word is, and which Python runs it.
 #include "launcher/plan/plan_program.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // What the first positional is (decision 29): a train.json, a Python script or module, or a program, and the argv that
-// starts a script, module or program. Called by plan.cpp.
+// starts a script, module or program. plan.cpp calls it. It looks at files and runs nothing.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// See plan_rendezvous.hpp.
+// Implementation of plan_rendezvous.hpp: one reader for each option.
 #include "launcher/plan/plan_rendezvous.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // --restart-policy FILE: what a team wants to be different about restarts, as JSON with comments, read as strictly as a
 // train.json: all mistakes of a file are shown together, with line, column, JSON pointer and the nearest valid name. plan.cpp
-// calls it; restart_policy.hpp says what the rules mean. docs/failures.md has the format.
+// calls it; launcher/verdict/restart_policy.hpp says what the rules mean. docs/failures.md has the format.
 #pragma once
 
 #include <filesystem>

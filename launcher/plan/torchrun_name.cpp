@@ -1,4 +1,4 @@
-// See torchrun_name.hpp.
+// Implementation of torchrun_name.hpp: its banner has the form of a line of Python's logging.
 #include "launcher/plan/torchrun_name.hpp"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// What changes when the program is started by the name torchrun, through a link: its banner and its exit codes. main() asks;
-// the plan (as_torchrun) and --help follow the same name. Pure but for the clock and the process id in the banner.
+// What changes when the program is started by the name torchrun, through a link: its banner and its exit codes. main() asks.
+// The plan (as_torchrun) and --help follow the same name. Pure but for the clock and the process id in the banner.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // report.json: what happened, in order, over all invocations on a run directory. An observer of the agent's events, made by
-// main(). It is written at the start of each round (with "exit": null, which only an agent that was killed leaves behind),
-// after each failure and at the end, unless it is to be removed then.
+// launcher/start/run_plan.cpp. It is written at the start of each round (with "exit": null, which only an agent that was killed
+// leaves behind), after each failure and at the end, unless it is to be removed then.
 //
 // Note: while the job runs the file is replaced by rename without fsync, since a restart must not wait for a disk; the process
 // can die at any moment and the file is whole. The last one is synced.

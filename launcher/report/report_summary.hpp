@@ -1,4 +1,4 @@
-// What is said when a run directory is asked to do what it has done. Called by main().
+// What is said when a run directory is asked to do what it has done. Called by launcher/start/start_training.cpp.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// See script_folders.hpp.
+// Implementation of script_folders.hpp: torchrun's rules for names, and what is removed at the end.
 #include "launcher/start/script_folders.hpp"
 
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "common/base/error.hpp"
 #include "common/run_directory/run_directory.hpp"
@@ -25,7 +26,7 @@ void make(const fs::path& folder, const char* what) {
   if (error) throw UsageError(std::string("cannot make the ") + what + " " + folder.string() + ": " + error.message());
 }
 
-// `parent`/<stem>_<random>; nullopt and errno.
+// Makes `parent`/<stem>_<random>. Nothing, and errno, when that fails.
 std::optional<fs::path> make_unique_folder(const fs::path& parent, std::string stem) {
   std::replace(stem.begin(), stem.end(), '/', '_');
   std::string name = (parent / (stem + "_XXXXXX")).string();
@@ -39,7 +40,7 @@ fs::path run_folder(const fs::path& parent, const std::string& run_id) {
 }
 
 // The first of the usual places that can be written to, as Python's tempfile does.
-fs::path temporary_folder(const std::function<std::optional<std::string>(std::string_view)>& environment) {
+fs::path temporary_folder(const Environment& environment) {
   for (const char* variable : {"TMPDIR", "TEMP", "TMP"}) {
     const auto place = environment(variable);
     if (!place || place->empty()) continue;
@@ -71,9 +72,7 @@ bool remove_known(const ScriptFolders& folders, int workers) {
 
 }  // namespace
 
-ScriptFolders make_script_folders(const Plan& plan,
-                                  const std::function<std::optional<std::string>(std::string_view)>& environment,
-                                  FolderOwner owner) {
+ScriptFolders make_script_folders(const Plan& plan, const Environment& environment, FolderOwner owner) {
   ScriptFolders folders;
   if (!plan.run_dir.empty() && owner == FolderOwner::kOtherNode) {
     make(plan.run_dir / "logs", "folder for logs");

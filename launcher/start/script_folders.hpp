@@ -1,14 +1,12 @@
-// Where a script, module or program leaves its logs and report: torchrun's folders, or a run directory. Called by main() before
-// anything is started and after everything has ended.
+// Where a script, module or program leaves its logs and report: torchrun's folders, or a run directory. start_script.cpp calls
+// it before anything is started and after everything has ended. Nothing of a run that failed is removed.
 #pragma once
 
 #include <filesystem>
-#include <functional>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "launcher/agent/agent.hpp"
+#include "launcher/options/options.hpp"
 #include "launcher/plan/plan.hpp"
 
 namespace ddprun {
@@ -24,18 +22,15 @@ struct ScriptFolders {
 // user named can't be made; when no temporary one can be, the run goes on without files and the note says so.
 // `owner`: of the run directory; kOtherNode only adds its logs to it.
 enum class FolderOwner { kThisNode, kOtherNode };
-ScriptFolders make_script_folders(const Plan& plan,
-                                  const std::function<std::optional<std::string>(std::string_view)>& environment,
-                                  FolderOwner owner = FolderOwner::kThisNode);
+ScriptFolders make_script_folders(const Plan& plan, const Environment& environment, FolderOwner owner);
 
-// Where a node that does not own the run directory leaves its report: in its logs.
+// Where a node that does not own the run directory leaves its report: in the folder of its logs.
 std::filesystem::path report_of_other_node(const std::filesystem::path& run_dir);
 
-// Of the plan's end: a temporary folder in which nobody will look for anything is removed when all went well at the first
-// attempt, since no output was sent there.
+// Whether the folders are removed when all goes well at the first attempt: they are temporary, and no output is sent there.
 bool goes_when_all_goes_well(const ScriptFolders& folders, const Plan& plan);
 
-// Removes it when all did. Closes the lock.
+// Closes the lock, and removes the folders when they are to go and all went well.
 void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code);
 
 }  // namespace ddprun

@@ -14,7 +14,7 @@ import jobs
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-TOPOLOGIES = ROOT / "tests" / "launcher" / "topologies"
+TOPOLOGIES = ROOT / "tests" / "launcher" / "machine" / "topologies"
 
 # Plays libnvidia-ml.so.1 over a real dlopen: $FAKE_NVML has "uuid/bus/slice+slice" for each GPU, separated by commas.
 FAKE_NVML = r"""

@@ -44,7 +44,7 @@ def test_files_that_are_compiled_together_declare_no_name_twice(room):
 
 
 def test_the_pattern_of_declarations_finds_some():
-    assert sum(1 for room in ROOMS for file in (ROOT / room).glob("*.cpp") for _ in declared_at(file)) > 1000
+    assert sum(1 for room in ROOMS for file in (ROOT / room).glob("*.cpp") for _ in declared_at(file)) > 500
 
 
 def counted_lines(file):

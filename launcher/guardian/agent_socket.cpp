@@ -1,0 +1,68 @@
+// Implementation of agent_socket.hpp: recvmsg with SCM_RIGHTS, and send.
+#include "launcher/guardian/agent_socket.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace ddprun::guardian {
+
+ReceivedRequest::~ReceivedRequest() {
+  for (const int fd : descriptors) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+ReceivedRequest::ReceivedRequest(ReceivedRequest&& other) noexcept
+    : request(other.request),
+      descriptors(std::exchange(other.descriptors, {-1, -1, -1, -1})),
+      descriptor_count(std::exchange(other.descriptor_count, 0)) {}
+
+AgentSocket::AgentSocket(int socket) : socket_(socket) {
+  ::fcntl(socket_, F_SETFL, O_NONBLOCK);
+}
+
+std::optional<ReceivedRequest> AgentSocket::receive() {
+  ReceivedRequest received;
+  iovec part{&received.request, sizeof received.request};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t n = 0;
+  do n = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n < 0 && errno == EAGAIN) return std::nullopt;
+  if (n <= 0) {
+    agent_gone_ = true;
+    return std::nullopt;
+  }
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    received.descriptor_count = static_cast<int>((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(received.descriptors.data(), CMSG_DATA(header),
+                static_cast<std::size_t>(received.descriptor_count) * sizeof(int));
+  }
+  return received;
+}
+
+void AgentSocket::tell(const Notice& notice) {
+  outbox_.push_back(notice);
+}
+
+void AgentSocket::flush() {
+  while (!outbox_.empty()) {
+    const ssize_t n = ::send(socket_, &outbox_.front(), sizeof(Notice), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return;  // full: the owner waits for room; closed: receive() tells
+    outbox_.pop_front();
+  }
+}
+
+}  // namespace ddprun::guardian

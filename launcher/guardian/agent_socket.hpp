@@ -1,0 +1,51 @@
+// The guardian's end of its socket to the agent: requests with their descriptors come in, notices go out. guardian.cpp owns one
+// and watches its descriptor; guardian_link.hpp is the other end. Nothing here blocks: a stopped agent must not keep the
+// guardian from reaping, nor a full socket both of them.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <optional>
+
+#include "launcher/guardian/guardian_protocol.hpp"
+
+namespace ddprun::guardian {
+
+// A request, and the descriptors that came with it. The destructor closes them.
+class ReceivedRequest {
+ public:
+  ReceivedRequest() = default;
+  ~ReceivedRequest();
+  ReceivedRequest(ReceivedRequest&& other) noexcept;
+  ReceivedRequest& operator=(ReceivedRequest&&) = delete;
+
+  Request request;
+  std::array<int, kMaxDescriptors> descriptors{-1, -1, -1, -1};
+  int descriptor_count = 0;  // fewer than were sent when the table of this process is full
+};
+
+class AgentSocket {
+ public:
+  // Makes it non-blocking.
+  explicit AgentSocket(int socket);
+  int descriptor() const { return socket_; }
+
+  // The next request that is there. Nothing when none is, or when the agent is gone.
+  std::optional<ReceivedRequest> receive();
+  // The agent has closed its end, or it cannot be read.
+  bool agent_is_gone() const { return agent_gone_; }
+
+  // Queues a notice. It goes out with flush(), when everything at hand is done: an agent that is woken for each of the workers
+  // that it has asked for would take the CPUs that they start on.
+  void tell(const Notice& notice);
+  // Sends what the socket takes now. The rest waits for the next call.
+  void flush();
+  bool has_more_to_send() const { return !outbox_.empty(); }
+
+ private:
+  int socket_;
+  std::deque<Notice> outbox_;
+  bool agent_gone_ = false;
+};
+
+}  // namespace ddprun::guardian

@@ -1,0 +1,107 @@
+// Implementation of plan_trainer.hpp, in the order in which plan.cpp calls it.
+#include "launcher/plan/plan_trainer.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "launcher/machine/numa_binding.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kRegroupLimit{60};  // a new worker on a busy machine
+
+void keep_source(Plan& plan, std::string name, std::string value, std::string source) {
+  plan.sources.push_back({std::move(name), std::move(value), std::move(source)});
+}
+
+}  // namespace
+
+void choose_resume(Plan& plan, const Settings& settings, const fs::path& named) {
+  const Setting& setting = *settings.find("resume");
+  keep_source(plan, "resume", setting.value, setting.source);
+  keep_source(plan, "fresh", plan.fresh ? "yes" : "no", plan.fresh ? settings.find("fresh")->source : "default");
+  if (setting.value == "auto") return;
+  if (setting.value == "never") {
+    plan.resume = Plan::Resume::kNever;
+    return;
+  }
+  plan.resume = Plan::Resume::kPath;
+  plan.resume_from = named;
+  std::error_code error;
+  // checkpoints/latest is a link; the worker compares the folder's name with what is in it.
+  if (const fs::path real = fs::canonical(plan.resume_from, error); !error) plan.resume_from = real;
+  if (fs::is_directory(plan.resume_from, error) && !fs::exists(plan.resume_from / "manifest.json", error)) {
+    refuse("resume", setting,
+           "auto, never or a checkpoint's folder (with a manifest.json), such as RUN_DIR/checkpoints/latest");
+  }
+  const fs::path run_dir = fs::weakly_canonical(plan.run_dir, error);
+  const auto [run_end, unused] =
+      std::mismatch(run_dir.begin(), run_dir.end(), plan.resume_from.begin(), plan.resume_from.end());
+  if (plan.fresh && run_end == run_dir.end()) {
+    throw UsageError("--fresh renames " + plan.run_dir.string() +
+                     ", and --resume names a checkpoint inside it: give --run-dir another folder instead of --fresh");
+  }
+}
+
+void require_resume_path(const Plan& plan, const Settings& settings) {
+  if (plan.resume != Plan::Resume::kPath) return;
+  const Setting& setting = *settings.find("resume");
+  const bool others_may_have_it = plan.rendezvous.many() || plan.rendezvous.joins;
+  if (!setting.value.empty() && (others_may_have_it || fs::exists(plan.resume_from))) return;
+  refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
+}
+
+void choose_recovery(Plan& plan, const Settings& settings) {
+  // On many machines live recovery has met fewer losses yet, so it is only for those who ask for it.
+  const bool others_stay = plan.nproc_per_node > 1 && !plan.rendezvous.many() && !plan.rendezvous.joins;
+  const Setting* setting = settings.find("recovery");
+  const bool live = setting != nullptr ? setting->value == "live" : others_stay;
+  if (live) plan.regroup_limit = kRegroupLimit;
+  keep_source(plan, "recovery", live ? "live" : "checkpoint", setting != nullptr ? setting->source : "default");
+}
+
+void choose_standbys(Plan& plan, const Settings& settings) {
+  const Setting* setting = settings.find("standby");
+  if (setting == nullptr) return;
+  const auto refuse_standbys = [&](const std::string& why) { throw UsageError("--standby (" + setting->source + ") " + why); };
+  const int wanted = static_cast<int>(settings.integer("standby", 0, kMostWorkers));
+  if (wanted == 0) return;
+  if (plan.kind != Plan::Kind::kTrain)
+    refuse_standbys("goes with a train.json: only ddptrain's workers go on without a lost one");
+  if (plan.rendezvous.many() || plan.rendezvous.joins)
+    refuse_standbys("goes with one machine: on many, a lost worker is replaced by a new one");
+  if (plan.nproc_per_node < 2) refuse_standbys("needs two workers or more: one that is lost leaves nobody who holds the state");
+  if (plan.regroup_limit.count() == 0)
+    refuse_standbys("needs --recovery live: with --recovery checkpoint all workers start anew after a loss");
+  if (plan.max_restarts == 0) refuse_standbys("needs restarts: with --max-restarts 0 a lost worker is not replaced");
+  if (plan.device == "cuda")
+    refuse_standbys("goes with workers on the CPU: those that talk through NCCL cannot go on without a lost one");
+  if (plan.numa != Numa::kNone || plan.virtual_local_rank)
+    refuse_standbys(std::string("does not go with ") + (plan.virtual_local_rank ? "--virtual-local-rank" : "--numa-binding") +
+                    ": a standby is started before it is known whose place it takes");
+  plan.standbys = wanted;
+  keep_source(plan, "standby", std::to_string(wanted), setting->source);
+  if (plan.device == "auto")
+    plan.notes.emplace_back("--standby has no effect when the workers use GPUs: after a loss all of them start anew");
+}
+
+std::vector<std::string> trainer_command(const Plan& plan, const Machine& machine) {
+  auto trainer = machine.beside_self("ddptrain");
+  if (!trainer) trainer = machine.on_path("ddptrain");
+  if (!trainer) {
+    throw UsageError(
+        "the worker program ddptrain was found neither beside ddprun nor on PATH. It needs LibTorch: build it with ./dev "
+        "build");
+  }
+  // A fresh start goes on from nothing, also where nodes have copies of the earlier run's checkpoints.
+  const bool anew = plan.resume == Plan::Resume::kNever || (plan.fresh && plan.resume == Plan::Resume::kAuto);
+  const std::string how = anew ? "never" : plan.resume == Plan::Resume::kAuto ? "auto" : plan.resume_from.string();
+  return {trainer->string(), "--run-dir", plan.run_dir.string(), "--resume", how, (plan.run_dir / "config.json").string()};
+}
+
+}  // namespace ddprun

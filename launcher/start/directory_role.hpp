@@ -1,0 +1,47 @@
+// Who leads and who follows when several agents of one job are given the same run directory. start_training.cpp and
+// start_script.cpp call open_or_follow(), which asks role_in_directory() for the decision. One agent leads: it holds the lock
+// and writes config and report. The others follow: they only add their logs.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "launcher/network/network_start.hpp"
+
+namespace ddprun {
+
+// What is known when the decision is made.
+struct DirectoryQuestion {
+  using Lead = rendezvous::NodeShellSettings::Lead;
+  std::optional<Lead> lead;         // whether this node leads the job first; nothing: the job has one machine
+  bool has_run_dir = false;         // a script may have none
+  bool another_holds_lock = false;  // another agent holds the directory's lock now
+  bool opening_refused = false;     // this agent tried to open the directory as its leader, and was refused
+};
+
+enum class DirectoryRole {
+  kLead,    // open the directory as its leader
+  kFollow,  // another agent of the job leads in it
+  kRefuse,  // neither: the refusal of the opening stands
+};
+
+// Pure.
+DirectoryRole role_in_directory(const DirectoryQuestion& question);
+
+// Whether the answer depends on `another_holds_lock`. Where it does not, the lock is left alone: asking takes it for a moment.
+// Pure.
+bool depends_on_lock(const DirectoryQuestion& question);
+
+struct LeaderSteps {
+  std::function<void()> check{};  // its UsageError is final; may be empty
+  std::function<void()> open;     // its UsageError is final too, unless another agent took the directory meanwhile
+};
+
+// Takes the steps when this agent is to lead, and returns kLead when they succeed. Two agents of one command on one machine
+// start at the same time, so the role is asked for again when the opening is refused. Returns kFollow when another agent leads,
+// and then tells `network` that this node does not. Never returns kRefuse: the UsageError goes on.
+DirectoryRole open_or_follow(const std::filesystem::path& run_dir, std::optional<NetworkStart>& network,
+                             const LeaderSteps& steps);
+
+}  // namespace ddprun

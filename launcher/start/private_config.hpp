@@ -1,0 +1,26 @@
+// The config file of a node that follows in a run directory: the leader's config.json may be on another disk, so this node
+// writes one of its own. start_training.cpp makes it before the workers start and keeps it until they have ended.
+#pragma once
+
+#include <filesystem>
+
+#include "common/config/train_config.hpp"
+
+namespace ddprun {
+
+// A temporary folder with the config in it. The destructor removes it.
+class PrivateConfig {
+ public:
+  // Throws UsageError when no folder can be made, std::system_error when the file cannot be written.
+  explicit PrivateConfig(const TrainConfig& config);
+  ~PrivateConfig();
+  PrivateConfig(const PrivateConfig&) = delete;
+  PrivateConfig& operator=(const PrivateConfig&) = delete;
+
+  std::filesystem::path file() const { return folder_ / "config.json"; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,39 @@
+// Implementation of refusals.hpp. Each message names the way out.
+#include "launcher/start/refusals.hpp"
+
+#include <filesystem>
+
+#include "common/base/error.hpp"
+#include "common/run_directory/run_directory.hpp"
+#include "common/run_directory/run_lock.hpp"
+#include "launcher/machine/ports.hpp"
+
+namespace ddprun {
+
+bool has_checkpoints(const Plan& plan) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(RunLayout{plan.run_dir}.checkpoints(), ignored)) {
+    if (entry.path().filename().string().starts_with("step-")) return true;
+  }
+  return false;
+}
+
+void refuse_to_mix(const Plan& plan) {
+  if (plan.resume != Plan::Resume::kNever || plan.fresh || !has_checkpoints(plan)) return;
+  throw UsageError(
+      "--resume never, but " + plan.run_dir.string() +
+      " has checkpoints of an earlier run. --fresh renames the folder and starts over; --run-dir takes another one");
+}
+
+void refuse_a_taken_port(const Plan& plan) {
+  if (plan.master_port != 0 && plan.master_port_need == PortNeed::kExactly) HeldPort::exactly(plan.master_port);
+}
+
+void refuse_what_cannot_run(const Plan& plan) {
+  if (plan.run_dir.empty() || plan.rendezvous.many()) return;
+  if (plan.kind != Plan::Kind::kTrain) return refuse_held_run(plan.run_dir);
+  refuse_to_mix(plan);
+  examine_run_directory(plan.run_dir, *plan.config, plan.fresh ? FreshStart::kRename : FreshStart::kNo);
+}
+
+}  // namespace ddprun

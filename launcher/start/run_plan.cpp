@@ -1,0 +1,34 @@
+// Implementation of run_plan.hpp. The report is opened before the guardian is forked; the console is made once the agent has
+// its io_context.
+#include "launcher/start/run_plan.hpp"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace ddprun {
+
+int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std::optional<NetworkStart> network,
+             ReportFacts::Kept kept, const AtEnd& at_end) {
+  std::unique_ptr<Report> report;
+  if (!files.report.empty()) {
+    report = std::make_unique<Report>(files.report, ReportFacts{.title = plan.title,
+                                                                .run_dir = plan.run_dir.string(),
+                                                                .command = plan.command,
+                                                                .restart_budget = plan.max_restarts,
+                                                                .refilled_by_progress = plan.refill_by_progress,
+                                                                .synced = !plan.run_dir.empty(),
+                                                                .kept = kept});
+    if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
+  }
+  facts.report = files.report;
+  const MakeObservers make_observers = [&](boost::asio::io_context&, ConsoleWriter& writer) {
+    std::vector<std::unique_ptr<RunObserver>> observers;
+    observers.push_back(std::make_unique<Console>(plan, std::move(facts), writer));
+    if (report) observers.push_back(std::move(report));
+    return observers;
+  };
+  return run_agent(plan, files, make_observers, std::move(network), at_end);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,26 @@
+// Implementation of start_script.hpp. The folders are left while the guardian ends, which takes as long.
+#include "launcher/start/start_script.hpp"
+
+#include <utility>
+
+#include "launcher/start/directory_role.hpp"
+#include "launcher/start/run_plan.hpp"
+#include "launcher/start/script_folders.hpp"
+
+namespace ddprun {
+
+int start_script(const Plan& plan, const Environment& environment, std::optional<NetworkStart> network) {
+  ScriptFolders folders;
+  const auto open = [&] { folders = make_script_folders(plan, environment, FolderOwner::kThisNode); };
+  if (open_or_follow(plan.run_dir, network, {.open = open}) == DirectoryRole::kFollow) {
+    folders = make_script_folders(plan, environment, FolderOwner::kOtherNode);
+  }
+  ConsoleFacts facts;
+  if (!folders.note.empty()) facts.opening.push_back(folders.note);
+  using Kept = ReportFacts::Kept;
+  const Kept kept = goes_when_all_goes_well(folders, plan) ? Kept::kUnlessAllGoesWell : Kept::kAlways;
+  return run_plan(plan, folders.files, std::move(facts), std::move(network), kept,
+                  [&](int exit_code) { leave_script_folders(folders, plan, exit_code); });
+}
+
+}  // namespace ddprun

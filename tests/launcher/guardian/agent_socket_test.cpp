@@ -1,0 +1,96 @@
+// The guardian's end of its socket: what comes in with a request, what a full or closed socket does. The agent's end is a plain
+// socket here.
+#include "launcher/guardian/agent_socket.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace ddprun::guardian {
+namespace {
+
+class AgentSocketTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_), 0); }
+  void TearDown() override {
+    for (const int fd : ends_) ::close(fd);
+  }
+  void ask(const Request& request, int descriptor = -1) const {
+    Request copy = request;
+    iovec part{&copy, sizeof copy};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (descriptor >= 0) {
+      message.msg_control = control;
+      message.msg_controllen = sizeof control;
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    }
+    ASSERT_EQ(::sendmsg(ends_[0], &message, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof copy));
+  }
+
+  int ends_[2] = {-1, -1};
+};
+
+TEST_F(AgentSocketTest, RequestsComeInOrderAndThenThereIsNone) {
+  AgentSocket socket(ends_[1]);
+  ask({.kind = Request::Kind::kSignal, .worker = 3, .signal = 15});
+  ask({.kind = Request::Kind::kFarewell});
+  EXPECT_EQ(socket.receive()->request.worker, 3);
+  EXPECT_EQ(socket.receive()->request.kind, Request::Kind::kFarewell);
+  EXPECT_FALSE(socket.receive());
+  EXPECT_FALSE(socket.agent_is_gone());
+}
+
+TEST_F(AgentSocketTest, DescriptorsOfARequestAreClosedWithIt) {
+  AgentSocket socket(ends_[1]);
+  ask({.kind = Request::Kind::kSpawn}, STDERR_FILENO);
+  int descriptor = -1;
+  {
+    const auto received = socket.receive();
+    ASSERT_TRUE(received);
+    EXPECT_EQ(received->descriptor_count, 1);
+    descriptor = received->descriptors[0];
+    EXPECT_EQ(::fcntl(descriptor, F_GETFD), FD_CLOEXEC);
+    EXPECT_EQ(received->descriptors[1], -1);
+  }
+  EXPECT_EQ(::fcntl(descriptor, F_GETFD), -1);
+}
+
+TEST_F(AgentSocketTest, TheAgentIsGoneAfterItsLastRequest) {
+  AgentSocket socket(ends_[1]);
+  ask({.kind = Request::Kind::kFarewell});
+  ::shutdown(ends_[0], SHUT_RDWR);
+  EXPECT_TRUE(socket.receive());
+  EXPECT_FALSE(socket.agent_is_gone());
+  EXPECT_FALSE(socket.receive());
+  EXPECT_TRUE(socket.agent_is_gone());
+}
+
+TEST_F(AgentSocketTest, AFullSocketKeepsTheRestForLater) {
+  AgentSocket socket(ends_[1]);
+  int told = 0;
+  for (; !socket.has_more_to_send(); ++told) {
+    ASSERT_LT(told, 1'000'000);
+    socket.tell({.worker = told});
+    socket.flush();
+  }
+  for (int worker = 0; worker < told; ++worker) {
+    Notice notice;
+    ASSERT_EQ(::recv(ends_[0], &notice, sizeof notice, MSG_DONTWAIT), static_cast<ssize_t>(sizeof notice));
+    ASSERT_EQ(notice.worker, worker);
+    socket.flush();
+  }
+  EXPECT_FALSE(socket.has_more_to_send());
+}
+
+}  // namespace
+}  // namespace ddprun::guardian

@@ -1,0 +1,49 @@
+// Who runs under which number. The workers are children of the test that do nothing.
+#include "launcher/guardian/worker_table.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace ddprun::guardian {
+namespace {
+
+class WorkerTableTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    pid_ = ::fork();
+    if (pid_ == 0) ::_exit(0);
+    ASSERT_GT(pid_, 0);
+  }
+  void TearDown() override { ::waitpid(pid_, nullptr, 0); }
+
+  pid_t pid_ = -1;
+  WorkerTable table_;
+};
+
+TEST_F(WorkerTableTest, AWorkerIsFoundByNumberProcessAndPidfd) {
+  const WorkerTable::Worker worker = table_.add(4, pid_, 100);
+  ASSERT_GE(worker.pidfd, 0);
+  EXPECT_EQ(table_.find(4)->pid, pid_);
+  EXPECT_EQ(table_.find(4)->started_us, 100);
+  EXPECT_EQ(table_.number_of_process(pid_), 4);
+  EXPECT_EQ(table_.number_of_pidfd(worker.pidfd), 4);
+  EXPECT_EQ(table_.find(5), nullptr);
+  EXPECT_EQ(table_.number_of_process(::getpid()), std::nullopt);
+}
+
+TEST_F(WorkerTableTest, ARemovedWorkerLeavesItsGroupUntilTheNextRound) {
+  const int pidfd = table_.add(4, pid_, 100).pidfd;
+  table_.remove(4);
+  EXPECT_TRUE(table_.empty());
+  EXPECT_EQ(table_.find(4), nullptr);
+  EXPECT_EQ(table_.number_of_pidfd(pidfd), std::nullopt);
+  EXPECT_EQ(::fcntl(pidfd, F_GETFD), -1);
+  EXPECT_TRUE(table_.was_group_of_worker(pid_));
+  table_.forget_groups();
+  EXPECT_FALSE(table_.was_group_of_worker(pid_));
+}
+
+}  // namespace
+}  // namespace ddprun::guardian

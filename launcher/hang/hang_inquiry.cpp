@@ -52,6 +52,8 @@ void HangInquiry::heard(int rank, const channel::FromWorker& message) {
   if (const auto* change = std::get_if<channel::PhaseChange>(&message)) {
     watch_.entered(rank, pace_of(change->phase), Clock::now());
     deadline_may_be_sooner();
+  } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&message)) {
+    watch_.wrote(std::chrono::duration_cast<HangWatch::Duration>(std::chrono::duration<double>(published->save_s)));
   } else if (std::holds_alternative<channel::Progress>(message)) {
     const auto now = Clock::now();
     watch_.stepped(rank, now);
@@ -186,7 +188,8 @@ std::string HangInquiry::message_of(const HangVerdict& verdict) const {
   const HangWatch::Silence silence = watch_.silence_of(rank, Clock::now());
   const char* what = settings_.channel ? "no progress for " : "no output of any worker for ";
   return "hangs: " + std::string(what) + spoken_time(silence.lasted) + " (limit " + spoken_time(silence.limit) +
-         (silence.learned ? ", learned from this run" : ", --hang-timeout") + "); it " + verdict.why;
+         (silence.learned ? ", learned from this run" : ", --hang-timeout") + "); it " + verdict.why +
+         (silence.pace == Pace::kSave ? "; --hang-timeout save=SECONDS allows more" : "");
 }
 
 // Those to blame first; each is stopped for a moment while its stack is read.

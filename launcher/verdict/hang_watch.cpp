@@ -9,6 +9,9 @@ namespace {
 constexpr HangWatch::Duration kBeforeAnythingIsKnown = std::chrono::minutes(10);
 constexpr HangWatch::Duration kShortestLearned = std::chrono::minutes(1);
 constexpr int kTimesTheLongest = 10;
+// A disk may stand still for long although every earlier save took milliseconds, and ending the process that waits for it helps
+// nobody: what it writes would be lost.
+constexpr HangWatch::Duration kShortestOfASave = std::chrono::minutes(10);
 
 std::size_t pace_index(Pace pace) {
   return static_cast<std::size_t>(pace);
@@ -39,11 +42,12 @@ void HangWatch::begin_round(int workers, Pace first, Others others, Time now) {
 }
 
 // Only what was finished is learned from: not a step that an evaluation or a save cut short, nor a part of the start, since
-// loading a library is no measure for loading data.
+// loading a library is no measure for loading data. Nor the time in which a rank says that it saves: of a save in the background
+// that is only the copy (wrote()).
 void HangWatch::entered(int rank, Pace next, Time now) {
   if (!watched(rank)) return;
   Worker& mover = worker(rank);
-  if (mover.pace != next && mover.pace != Pace::kStep) learn(mover, now);
+  if (mover.pace != next && mover.pace != Pace::kStep && mover.pace != Pace::kSave) learn(mover, now);
   mover.pace = next;
   mover.since = now;
 }
@@ -58,6 +62,11 @@ void HangWatch::stepped(int rank, Time now) {
 void HangWatch::learn(const Worker& mover, Time now) {
   auto& longest = longest_[pace_index(mover.pace)];
   longest = std::max(longest.value_or(Duration{}), std::chrono::duration_cast<Duration>(now - mover.since));
+}
+
+void HangWatch::wrote(Duration time) {
+  auto& longest = longest_[pace_index(Pace::kSave)];
+  longest = std::max(longest.value_or(Duration{}), time);
 }
 
 void HangWatch::gone(int rank) {
@@ -98,7 +107,8 @@ HangWatch::Duration HangWatch::longest_elsewhere() const {
 HangWatch::Duration HangWatch::limit_of(Pace pace) const {
   if (const auto& given = limits_.given[pace_index(pace)]) return *given;
   const auto& longest = longest_[pace_index(pace)];
-  return longest ? std::max(kShortestLearned, *longest * kTimesTheLongest) : kBeforeAnythingIsKnown;
+  const Duration shortest = pace == Pace::kSave ? kShortestOfASave : kShortestLearned;
+  return longest ? std::max(shortest, *longest * kTimesTheLongest) : kBeforeAnythingIsKnown;
 }
 
 HangWatch::Duration HangWatch::allowed(const Worker& worker) const {

@@ -174,20 +174,31 @@ void require_space(const fs::path& checkpoints_dir, const CheckpointState& state
        " KiB free where a checkpoint needs " + std::to_string(needed >> 10));
 }
 
-FileFacts write_tensors(const fs::path& file, const std::vector<NamedTensor>& tensors, const std::function<void()>& at_half) {
+// `progress` after each piece; `at_half` in the middle of the file.
+FileFacts write_tensors(const fs::path& file, const std::vector<NamedTensor>& tensors, const std::function<void()>& progress,
+                        const std::function<void()>& at_half) {
+  constexpr std::size_t kPieceBytes = 64 << 20;
   const SafetensorsPlan plan = plan_safetensors(tensors, {{"format", "pt"}});
   HashedFileWriter writer(file, plan.file_bytes());
+  const auto write = [&](std::string_view bytes) {
+    while (!bytes.empty()) {
+      const std::string_view piece = bytes.substr(0, kPieceBytes);
+      writer.write(piece);
+      progress();
+      bytes.remove_prefix(piece.size());
+    }
+  };
   std::int64_t written = 0;
   const std::int64_t half = plan.file_bytes() / 2;
   stream_safetensors(plan, tensors, [&](std::string_view bytes) {
     const std::int64_t before = written;
     written += static_cast<std::int64_t>(bytes.size());
     if (at_half && before <= half && half < written) {
-      writer.write(bytes.substr(0, static_cast<std::size_t>(half - before)));
+      write(bytes.substr(0, static_cast<std::size_t>(half - before)));
       at_half();
       bytes.remove_prefix(static_cast<std::size_t>(half - before));
     }
-    writer.write(bytes);
+    write(bytes);
   });
   return writer.finish();
 }
@@ -204,9 +215,10 @@ std::int64_t publish(const fs::path& checkpoints_dir, const fs::path& path, cons
   require_space(checkpoints_dir, state);
   TemporaryFolder folder(checkpoints_dir, path.filename().string());
   Manifest manifest;
-  manifest.files[kModelFile] = write_tensors(folder.path() / kModelFile, state.model, [&] { reached("model-half"); });
+  const auto progress = [&] { reached("writing"); };
+  manifest.files[kModelFile] = write_tensors(folder.path() / kModelFile, state.model, progress, [&] { reached("model-half"); });
   reached("model-written");
-  manifest.files[kOptimizerFile] = write_tensors(folder.path() / kOptimizerFile, state.optimizer, {});
+  manifest.files[kOptimizerFile] = write_tensors(folder.path() / kOptimizerFile, state.optimizer, progress, {});
   reached("optimizer-written");
   manifest.state = state;
   const std::string text = encode_manifest(manifest);

@@ -48,8 +48,9 @@ struct SaveResult {
 };
 
 // Told of each stage of a save as it is reached: "begun", "model-half" (in the middle of that file), "model-written",
-// "optimizer-written", "manifest-written", "renamed", "latest-moved". What it throws ends the save there: before "renamed"
-// nothing is published. Tests let faults happen in it, and a writer that was superseded learns of it there.
+// "optimizer-written", "manifest-written", "renamed", "latest-moved"; and "writing" after each piece of 64 MiB at most. What it
+// throws ends the save there: before "renamed" nothing is published. Tests let faults happen in it, and a writer that was
+// superseded learns of it there.
 using StageObserver = std::function<void(const char* stage)>;
 
 // Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes what `retention` doesn't keep (never the

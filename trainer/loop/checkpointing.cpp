@@ -18,9 +18,10 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::chrono::seconds kSettle{30};  // a disk that hangs must not keep a process that failed
-constexpr std::int64_t kCopiesKept = 2;      // nodes that are killed at the same time have at least one in common
-constexpr double kSaidAgainBeyond = 1.25;    // an interval that changed by this factor is told again
+constexpr std::chrono::seconds kSettle{30};    // a disk that hangs must not keep a process that failed
+constexpr std::int64_t kCopiesKept = 2;        // nodes that are killed at the same time have at least one in common
+constexpr double kSaidAgainBeyond = 1.25;      // an interval that changed by this factor is told again
+constexpr std::chrono::seconds kTellEvery{1};  // that a save that training waits for is being written
 
 double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -117,8 +118,9 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
   CheckpointState live = checkpoint_of(state, config, length, bucket_order, world);
   if (evaluated_step_ == state.step) live.evaluation = evaluation_;
 
+  awaited_ = need == Need::kRequired;
   std::optional<CheckpointState> copy;
-  if (need == Need::kUseful && setting_.config.background) copy = host_copy_of(live);
+  if (setting_.config.background) copy = host_copy_of(live);
   if (copy) {
     current_.pause_s = seconds(Clock::now() - begin);
     task_.start([this, saved = std::move(*copy)] {
@@ -128,7 +130,13 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
         diverged_before_save(saved.step);
       }
     });
+    if (awaited_) {
+      task_.wait();
+      current_.pause_s = seconds(Clock::now() - begin);
+      report(task_.take_finished().value(), need);
+    }
   } else {
+    awaited_ = true;
     if (!all_finite(state)) diverged_before_save(state.step);
     std::exception_ptr error;
     try {
@@ -184,7 +192,16 @@ void Checkpointing::write_copy(const CheckpointState& state) {
 
 // The time is that until it counts; what old ones take to be removed is not the save's.
 void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::time_point begin) {
+  auto told = begin;
   const auto at_stage = [&](const char* stage) {
+    if (std::strcmp(stage, "writing") == 0) {
+      // The agent sees that it moves: the same phase again. In the background training says so by itself.
+      if (awaited_ && Clock::now() - told >= kTellEvery) {
+        told = Clock::now();
+        status_.enter(channel::Phase::kSaving);
+      }
+      return;
+    }
     if (std::strcmp(stage, "begun") != 0) faults_.at(FaultPhase::kSaving, state.step);
     if (std::strcmp(stage, "model-half") != 0) claim_.check();
     if (std::strcmp(stage, "latest-moved") == 0) current_.write_s = seconds(Clock::now() - begin);

@@ -54,8 +54,10 @@ class Checkpointing {
   void order() { ordered_ = true; }
 
   enum class Need {
-    kUseful,    // in the background unless the config says otherwise; a failure is a warning
-    kRequired,  // published when it returns; a failure throws InternalError: what the run did since the last one would be lost
+    kUseful,  // in the background unless the config says otherwise; a failure is a warning
+    // Published when it returns, written by the same thread; a failure throws InternalError: what the run did since the last
+    // one would be lost.
+    kRequired,
   };
   // Waits for a save in flight, then saves. Throws DivergedError rather than publish weights that are not numbers; in the
   // background that is thrown by the next call of report_finished().
@@ -106,7 +108,8 @@ class Checkpointing {
   std::int64_t evaluated_step_ = -1;
   std::optional<CheckpointEvaluation> evaluation_;
   Save current_;
-  BackgroundTask task_;  // last: its end waits for what uses the others
+  bool awaited_ = false;  // training waits for it
+  BackgroundTask task_;   // last: its end waits for what uses the others
 };
 
 }  // namespace ddprun::trainer

@@ -74,6 +74,23 @@ TEST_F(HangWatchTest, OnANodeThatHearsNothingOfSavesTheirLimitHolds) {
   EXPECT_EQ(deadline_of(begun(limits, 2, HangWatch::Others::kUnheard)), seconds(300));
 }
 
+// A background save is in its phase for the milliseconds of a copy. The run's last save is in it until everything is written.
+TEST_F(HangWatchTest, AShortPauseForASaveTeachesNothingOfHowLongWritingTakes) {
+  constexpr seconds kTenMinutes{600};
+  HangWatch watch = begun({.watch = true, .given = {}}, 1);
+  for (int i = 1; i <= 3; ++i) {
+    watch.entered(0, Pace::kSave, at(seconds(i)));
+    watch.entered(0, Pace::kStep, at(seconds(i)));
+    watch.wrote(milliseconds(50));
+  }
+  watch.entered(0, Pace::kSave, at(seconds(4)));
+  EXPECT_EQ(deadline_of(watch), seconds(4) + kTenMinutes) << "a disk may stand still";
+  watch.entered(0, Pace::kSave, at(seconds(100)));
+  EXPECT_EQ(deadline_of(watch), seconds(100) + kTenMinutes) << "it says that it writes";
+  watch.wrote(seconds(120));
+  EXPECT_EQ(deadline_of(watch), seconds(100) + 10 * seconds(120)) << "ten times the longest";
+}
+
 TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestThatWentWell) {
   HangWatch watch = begun({.watch = true, .given = {}}, 1);
   EXPECT_EQ(deadline_of(watch), seconds(600)) << "the first step may compile, load, warm up";

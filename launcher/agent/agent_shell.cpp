@@ -16,7 +16,6 @@
 #include "launcher/agent/node_ranks.hpp"
 #include "launcher/plan/argument_template.hpp"
 #include "launcher/workers/error_file_reader.hpp"
-#include "launcher/workers/exec_reason.hpp"
 
 namespace ddprun {
 namespace {
@@ -54,6 +53,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
                 [this](int number, const channel::FromWorker& message) { on_message(number, message); }),
       workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
       stuck_(io_, stuck_timeout_of(variable("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
+      slow_stop_(io_, {}, slow_stop_hooks()),
       hang_(io_, hang_settings(plan), hang_hooks()),
       guardian_(
           io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
@@ -168,16 +168,6 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
   }
 }
 
-// The program could not be executed, or no process be made for it.
-std::string AgentShell::why_not_started(const guardian::Notice& notice) const {
-  const bool made = notice.kind == guardian::Notice::Kind::kExited;
-  const auto stage = made ? static_cast<SpawnError::Stage>(notice.stage) : SpawnError::Stage::kExec;
-  const std::string& program = plan_.command.at(0);
-  const std::string reason =
-      made && stage == SpawnError::Stage::kExec ? reason_of_exec_error(notice.error, program) : std::string();
-  return describe(SpawnError{notice.worker, stage, notice.error}, program) + (reason.empty() ? "" : ": " + reason);
-}
-
 void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
   if (notice.kind == guardian::Notice::Kind::kExited) {
     WorkerProcess& worker = workers_.at(rank);
@@ -188,7 +178,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
     store_.forget(notice.worker);
   }
   if (notice.error != 0) {
-    feed(agent_event::SpawnFailed{rank, notice.error, why_not_started(notice), notice.time_ns});
+    feed(agent_event::SpawnFailed{rank, notice.error, why_not_started(notice, plan_.command.at(0)), notice.time_ns});
     return;
   }
   const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
@@ -208,7 +198,7 @@ void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   agent_event::StandbyGone gone{.number = notice.worker, .pid = notice.pid, .time_ns = notice.time_ns};
   gone.message = standbys_.forget(notice.worker);
   if (notice.error != 0) {
-    gone.message = why_not_started(notice);
+    gone.message = why_not_started(notice, plan_.command.at(0));
   } else {
     gone.status = ExitStatus{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
     const OomVerdict memory = judge_memory(notice.memory, *gone.status);
@@ -260,26 +250,32 @@ void AgentShell::on_worker_message(int rank, const channel::FromWorker& message)
 // this is, and a number that is somebody else's by now is nobody's.
 void AgentShell::on_overdue_timer(const TimerRequest& request) {
   const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
-  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-    if (session <= 0 || workers_.all()[rank].pid != session) continue;
-    std::string message = "timer expired: '" + request.scope + "' was not done in time";
-    if (request.pid != session) message += " (process " + std::to_string(request.pid) + ")";
-    feed(agent_event::TimerExpired{static_cast<int>(rank), request.signal, std::move(message)});
-  }
+  const std::vector<pid_t> pids = workers_.pids();
+  const auto found = std::find(pids.begin(), pids.end(), session);
+  if (session <= 0 || found == pids.end()) return;
+  std::string message = "timer expired: '" + request.scope + "' was not done in time";
+  if (request.pid != session) message += " (process " + std::to_string(request.pid) + ")";
+  feed(agent_event::TimerExpired{static_cast<int>(found - pids.begin()), request.signal, std::move(message)});
 }
 
 StuckLook::Hooks AgentShell::stuck_hooks() {
-  return {.workers =
-              [this] {
-                std::vector<pid_t> pids;
-                for (const WorkerProcess& worker : workers_.all()) pids.push_back(worker.pid);
-                return pids;
-              },
+  return {.workers = [this] { return workers_.pids(); },
           .found =
               [this](const agent_event::WorkerStuck& stuck) {
                 feed(stuck);
                 return !exit_code_;
               }};
+}
+
+SlowStop::Hooks AgentShell::slow_stop_hooks() {
+  SlowStop::Hooks hooks;
+  hooks.workers = [this] { return workers_.pids(); };
+  hooks.slow = [this](double seconds, std::vector<StopIsSlow::Awaited> awaited) {
+    for (StopIsSlow::Awaited& one : awaited) one.rank = global_rank(one.rank);
+    publish(StopIsSlow{seconds, state_.first_failure(), std::move(awaited), instant_now().realtime_ns});
+  };
+  hooks.cannot_be_killed = [this](const agent_event::WorkerStuck& stuck) { feed(stuck); };
+  return hooks;
 }
 
 RoundWorkers::Hooks AgentShell::worker_hooks() {
@@ -293,12 +289,7 @@ RoundWorkers::Hooks AgentShell::worker_hooks() {
 HangInquiry::Hooks AgentShell::hang_hooks() {
   HangInquiry::Hooks hooks;
   hooks.matters = [this] { return state_.at_work(); };
-  hooks.subjects = [this] {
-    std::vector<HangInquiry::Subject> running;
-    for (std::size_t rank = 0; rank < workers_.size(); ++rank)
-      if (workers_.all()[rank].pid > 0) running.push_back({static_cast<int>(rank), workers_.all()[rank].pid});
-    return running;
-  };
+  hooks.workers = [this] { return workers_.pids(); };
   hooks.ask = [this](int rank) { workers_.tell(rank, channel::Where{}); };
   if (!train()) hooks.bytes_in_files = [this] { return output_.bytes_past_us(); };
   hooks.found = [this](std::vector<HangFinding> findings) { feed(agent_event::HangFound{std::move(findings)}); };
@@ -322,6 +313,7 @@ void AgentShell::round_may_be_over() {
 
 void AgentShell::end_round() {
   swept_ = false;
+  slow_stop_.begin_round();
   pipe_timer_.cancel();
   hang_.end_round();
   workers_.close();
@@ -341,6 +333,7 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
   if (file_timers_) file_timers_->forget_all();
   for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
   stuck_.begin_round();
+  slow_stop_.begin_round();
   watch_for_hangs();
 }
 
@@ -416,6 +409,8 @@ void AgentShell::carry_out(const agent_action::Tell& action) {
 
 void AgentShell::carry_out(const agent_action::SendSignal& action) {
   for (const int rank : action.ranks) workers_.signal(rank, action.signal);
+  if (!state_.at_work()) slow_stop_.stops();
+  if (action.signal == SIGKILL) slow_stop_.killed(action.ranks);
 }
 
 void AgentShell::carry_out(const agent_action::Sweep& action) {

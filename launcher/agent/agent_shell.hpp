@@ -22,6 +22,7 @@
 #include "launcher/agent/output_reader.hpp"
 #include "launcher/agent/round_workers.hpp"
 #include "launcher/agent/run_directory_watch.hpp"
+#include "launcher/agent/slow_stop.hpp"
 #include "launcher/agent/stuck_look.hpp"
 #include "launcher/decide/agent_state.hpp"
 #include "launcher/guardian/guardian_link.hpp"
@@ -64,13 +65,13 @@ class AgentShell {
   void on_guardian_death();
   void on_worker_end(int rank, const guardian::Notice& notice);
   void on_standby_notice(const guardian::Notice& notice);
-  std::string why_not_started(const guardian::Notice& notice) const;
   void on_message(int number, const channel::FromWorker& message);
   void on_standby_message(int number, const channel::FromWorker& message);
   void on_worker_message(int rank, const channel::FromWorker& message);
   void on_overdue_timer(const TimerRequest& request);
   RoundWorkers::Hooks worker_hooks();
   StuckLook::Hooks stuck_hooks();
+  SlowStop::Hooks slow_stop_hooks();
   HangInquiry::Hooks hang_hooks();
   void watch_for_hangs();
   void round_may_be_over();
@@ -126,6 +127,7 @@ class AgentShell {
   int restart_count_ = 0;
   std::optional<FileTimerServer> file_timers_;
   StuckLook stuck_;
+  SlowStop slow_stop_;
   HangInquiry hang_;
   std::optional<RunDirectoryWatch> run_directory_;  // where this agent holds its lock
   std::optional<int> exit_code_;

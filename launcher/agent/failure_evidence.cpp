@@ -5,8 +5,10 @@
 #include <string_view>
 
 #include "common/system/host_name.hpp"
+#include "launcher/guardian/spawn.hpp"
 #include "launcher/output/worker_output_files.hpp"
 #include "launcher/workers/error_file_reader.hpp"
+#include "launcher/workers/exec_reason.hpp"
 
 namespace ddprun {
 
@@ -30,6 +32,14 @@ void hand_on(const Failure& first, std::span<const std::string> inherited_enviro
     copy_error_file(first.error_file, variable.substr(kName.size()), code);
     return;
   }
+}
+
+std::string why_not_started(const guardian::Notice& notice, const std::string& program) {
+  const bool made = notice.kind == guardian::Notice::Kind::kExited;
+  const auto stage = made ? static_cast<SpawnError::Stage>(notice.stage) : SpawnError::Stage::kExec;
+  const std::string reason =
+      made && stage == SpawnError::Stage::kExec ? reason_of_exec_error(notice.error, program) : std::string();
+  return describe(SpawnError{notice.worker, stage, notice.error}, program) + (reason.empty() ? "" : ": " + reason);
 }
 
 }  // namespace ddprun

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launcher/events/run_event.hpp"
+#include "launcher/guardian/guardian_protocol.hpp"
 #include "launcher/output/worker_output.hpp"
 
 namespace ddprun {
@@ -16,5 +17,8 @@ void add_evidence(Failure& failure, const WorkerOutput& output);
 // Whoever started us may have asked for an error file (TORCHELASTIC_ERROR_FILE), as we ask our workers: it gets the first
 // cause's.
 void hand_on(const Failure& first, std::span<const std::string> inherited_environment);
+
+// The program could not be executed, or no process be made for it: what the guardian's notice says of it.
+std::string why_not_started(const guardian::Notice& notice, const std::string& program);
 
 }  // namespace ddprun

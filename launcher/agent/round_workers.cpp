@@ -94,6 +94,12 @@ void RoundWorkers::close() {
   parts_.standbys.close();
 }
 
+std::vector<pid_t> RoundWorkers::pids() const {
+  std::vector<pid_t> pids;
+  for (const WorkerProcess& worker : workers_) pids.push_back(worker.pid);
+  return pids;
+}
+
 void RoundWorkers::tell(int rank, const channel::FromAgent& message) const {
   if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(message);
 }

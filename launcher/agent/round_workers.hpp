@@ -57,6 +57,7 @@ class RoundWorkers {
   std::size_t size() const { return workers_.size(); }
   WorkerProcess& at(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
   const std::vector<WorkerProcess>& all() const { return workers_; }
+  std::vector<pid_t> pids() const;  // by local rank; 0: not running
   // Sends nothing to one that has no channel or is gone.
   void tell(int rank, const channel::FromAgent& message) const;
   void signal(int rank, int signal) const;

@@ -995,6 +995,11 @@ channel::Stop AgentState::stop_message(Stop::Mode mode, milliseconds deadline) c
   return {.mode = mode, .deadline_ms = deadline.count(), .reason = reason_};
 }
 
+std::optional<Failure> AgentState::first_failure() const {
+  if (std::none_of(workers_.begin(), workers_.end(), has_failed)) return std::nullopt;
+  return judge().first;
+}
+
 JudgedRound AgentState::round() const {
   return {.number = round_,
           .rank_offset = rank_offset_,

@@ -63,6 +63,8 @@ class AgentState {
 
   // Workers are at work and nobody is stopping them: whether it matters that they are silent.
   bool at_work() const { return phase_ == Phase::kRunning; }
+  // Why the workers of this round are being stopped, as far as it is known by now: nothing when none has failed.
+  std::optional<Failure> first_failure() const;
 
  private:
   enum class Phase { kIdle, kRunning, kSaving, kStopping, kHolding, kSweeping, kPausing, kFinished };

@@ -224,6 +224,17 @@ std::string event_json_line(const RunEvent& event) {
                                 {"second", e.effect != StopRequested::Effect::kStops},
                                 {"kills", e.effect == StopRequested::Effect::kKills}});
           },
+          [](const StopIsSlow& e) {
+            Json awaited = Json::array();
+            for (const StopIsSlow::Awaited& one : e.awaited) {
+              awaited.push_back(Json{{"rank", one.rank}, {"pid", one.pid}, {"look", one.look}});
+            }
+            Json object{{"event", "stop_is_slow"}, {"time_ns", e.time_ns}, {"seconds", e.seconds}};
+            if (e.first) object["first_cause"] = failure_json(*e.first);
+            object["awaited"] = std::move(awaited);
+            object["message"] = describe(e);
+            return line_of(object);
+          },
           [](const RunDirectoryRemoved& e) {
             return line_of(Json{{"event", "run_directory_removed"}, {"time_ns", e.time_ns}, {"path", e.path}});
           },

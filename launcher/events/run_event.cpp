@@ -21,6 +21,23 @@ std::string describe(const CutOff& event) {
          " s: the workers of this node were ended, since the other nodes may have gone on without it";
 }
 
+std::string describe(const StopIsSlow& event) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.0f", event.seconds);
+  std::string text;
+  if (event.first) {
+    text = "rank " + std::to_string(event.first->rank) + " (pid " + std::to_string(event.first->pid) +
+           ") failed: " + how_it_failed(*event.first) + "; ";
+  }
+  text += "the workers were told to stop " + std::string(seconds) + " s ago, and this is waited for:";
+  for (const StopIsSlow::Awaited& one : event.awaited) {
+    text += " rank " + std::to_string(one.rank) + " (pid " + std::to_string(one.pid) + ")";
+    if (!one.look.empty()) text += " in " + one.look;
+    text += one.pid == event.awaited.back().pid ? "" : ";";
+  }
+  return text;
+}
+
 const char* name_of(RoundFailed::Decision decision) {
   switch (decision) {
     case RoundFailed::Decision::kRestart:

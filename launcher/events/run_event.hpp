@@ -162,6 +162,19 @@ struct StopRequested {
   enum class Effect { kStops, kNothingNew, kKills } effect;
   std::int64_t time_ns;
 };
+// Workers were told to stop long ago, and some have not ended. Once a round.
+struct StopIsSlow {
+  struct Awaited {
+    int rank;
+    std::int64_t pid;
+    std::string look;  // what the kernel says of it (process_look.hpp); empty when it says nothing
+  };
+  double seconds;
+  std::optional<Failure> first;  // why they are being stopped, as far as it is known by now
+  std::vector<Awaited> awaited;
+  std::int64_t time_ns;
+};
+std::string describe(const StopIsSlow& event);
 // The run directory is not where it was: removed, renamed or replaced. Once.
 struct RunDirectoryRemoved {
   std::string path;
@@ -174,9 +187,9 @@ struct RunEnded {
   std::int64_t time_ns;
 };
 
-using RunEvent =
-    std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded, RoundFailed,
-                 Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, RunDirectoryRemoved, RunEnded>;
+using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded,
+                              RoundFailed, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, StopIsSlow,
+                              RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

@@ -2,9 +2,12 @@
 #include "launcher/guardian/guardian_sweep.hpp"
 
 #include <dirent.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -54,6 +57,30 @@ std::vector<pid_t> children_from_scan() {
   return children;
 }
 
+// Waits until one of these children has ended, and says which have. All of them where the kernel has no pidfds, or descriptors
+// have run out: then the caller waits for one after the other.
+std::vector<pid_t> wait_for_any(const std::vector<pid_t>& children) {
+  std::vector<pollfd> handles;
+  for (const pid_t pid : children) {
+    handles.push_back({static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)), POLLIN, 0});
+  }
+  const bool all_known = std::all_of(handles.begin(), handles.end(), [](const pollfd& handle) { return handle.fd >= 0; });
+  std::vector<pid_t> ended;
+  if (!all_known) {
+    ended = children;
+  } else {
+    while (::poll(handles.data(), handles.size(), -1) < 0 && errno == EINTR) {
+    }
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      if (handles[i].revents != 0) ended.push_back(children[i]);
+    }
+  }
+  for (const pollfd& handle : handles) {
+    if (handle.fd >= 0) ::close(handle.fd);
+  }
+  return ended;
+}
+
 }  // namespace
 
 std::vector<pid_t> children_of_this_process() {
@@ -82,13 +109,16 @@ pid_t group_of(pid_t pid) {
   return ::getpgid(pid);
 }
 
+// Whoever comes first is reaped first: one that waits in the kernel and cannot die must not keep alive what the others leave
+// behind, which becomes ours when they are gone.
 void kill_children_until_none_is_left(const std::set<pid_t>& spared) {
   for (;;) {
     std::vector<pid_t> children = children_of_this_process();
     std::erase_if(children, [&](pid_t pid) { return spared.contains(pid); });
     if (children.empty()) return;
     for (const pid_t pid : children) ::kill(pid, SIGKILL);
-    for (const pid_t pid : children) {
+    const std::vector<pid_t> ended = wait_for_any(children);
+    for (const pid_t pid : ended) {
       while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
       }
     }

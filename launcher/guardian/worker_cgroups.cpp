@@ -44,8 +44,10 @@ void remove_leftovers(const fs::path& parent) {
     const std::string name = top.filename().string();
     pid_t pid = 0;
     if (!name.starts_with(kPrefix)) continue;
-    const char* end = name.data() + name.size();
-    if (std::from_chars(name.data() + kPrefix.size(), end, pid).ptr != end || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
+    const char* const end = name.data() + name.size();
+    const auto number = std::from_chars(name.data() + kPrefix.size(), end, pid);
+    const bool ours = number.ec == std::errc{} && (number.ptr == end || *number.ptr == '-');
+    if (!ours || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
     std::vector<fs::path> below;
     for (const auto& entry : fs::directory_iterator(top, error)) {
       if (entry.is_directory(error)) below.push_back(entry.path());
@@ -71,43 +73,68 @@ bool WorkerCgroups::make_top() {
   if (!top_.empty()) return true;
   if (parent_.empty()) return false;
   remove_leftovers(parent_);
-  const fs::path top = parent_ / (std::string(kPrefix) + std::to_string(::getpid()));
-  if (::mkdir(top.c_str(), 0755) != 0 && errno != EEXIST) {
+  // One that is there belongs to somebody else: another PID namespace below the same cgroup has the same numbers.
+  const std::string name = std::string(kPrefix) + std::to_string(::getpid());
+  constexpr int kMostNames = 100;
+  int made = -1;
+  for (int n = 1; n <= kMostNames && made != 0; ++n) {
+    top_ = parent_ / (n == 1 ? name : name + "-" + std::to_string(n));
+    made = ::mkdir(top_.c_str(), 0755);
+    if (made != 0 && errno != EEXIST) break;
+  }
+  if (made != 0) {
+    top_.clear();
     parent_.clear();  // never again
     return false;
   }
-  top_ = top;
   // Given to the workers' folders where this one has been given it; refused otherwise, which is no loss.
   if (v2_) write_to(top_ / "cgroup.subtree_control", "+memory");
   return true;
 }
 
+fs::path WorkerCgroups::folder_now(pid_t pid) const {
+  const CgroupFolders folders = cgroups_of(pid);
+  const auto& tree = v2_ ? folders.unified : folders.memory;
+  return tree ? tree->folder : fs::path();
+}
+
+// Only from where the agent started it.
+bool WorkerCgroups::move(pid_t pid, const fs::path& to) const {
+  return folder_now(pid) == parent_ && write_to(to / "cgroup.procs", std::to_string(pid));
+}
+
 bool WorkerCgroups::place(int worker, pid_t pid) {
   if (!make_top()) return false;
+  const CgroupVersion version = v2_ ? CgroupVersion::kV2 : CgroupVersion::kV1;
+  if (const fs::path now = folder_now(pid); !now.empty() && now != parent_) {
+    placed_[worker] = {now, oom_kills_in(now, version)};
+    return false;
+  }
   const fs::path place = folder(worker);
   if (!made_[worker] && ::mkdir(place.c_str(), 0755) != 0 && errno != EEXIST) return false;
   made_[worker] = true;
-  const std::int64_t before = oom_kills_in(place, v2_ ? CgroupVersion::kV2 : CgroupVersion::kV1);
-  if (!write_to(place / "cgroup.procs", std::to_string(pid))) return false;
-  placed_[worker] = before;
+  const std::int64_t before = oom_kills_in(place, version);
+  if (!move(pid, place)) return false;
+  placed_[worker] = {place, before};
   // What it starts from now on is in it; what it had started before is fetched, until nothing new turns up.
   std::set<pid_t> moved;
   for (bool more = true; more;) {
     more = false;
     for (const pid_t child : guardian::descendants_of(pid)) {
-      if (moved.insert(child).second && write_to(place / "cgroup.procs", std::to_string(child))) more = true;
+      if (moved.insert(child).second && move(child, place)) more = true;
     }
   }
   return true;
 }
 
 fs::path WorkerCgroups::folder_of(int worker) const {
-  return placed_.contains(worker) ? folder(worker) : fs::path();
+  const auto found = placed_.find(worker);
+  return found == placed_.end() ? fs::path() : found->second.folder;
 }
 
 std::int64_t WorkerCgroups::kills_before(int worker) const {
   const auto found = placed_.find(worker);
-  return found == placed_.end() ? -1 : found->second;
+  return found == placed_.end() ? -1 : found->second.kills_before;
 }
 
 void WorkerCgroups::kill() const {

@@ -21,9 +21,11 @@ class WorkerCgroups {
  public:
   explicit WorkerCgroups(const CgroupFolders& folders);
 
-  // Moves the process and everything below it. False: it stays where it is.
+  // Moves the process and everything below it, as far as they are where the agent started them. A process that somebody has put
+  // into another cgroup (cgexec, systemd-run, a scheduler, the script itself) stays there, and that cgroup's limits hold.
+  // False: it stays where it is.
   bool place(int worker, pid_t pid);
-  // Of a placed worker of this round; empty otherwise.
+  // Of this round's worker: where it was placed, or where somebody else had put it by then; empty when neither is known.
   std::filesystem::path folder_of(int worker) const;
   std::int64_t kills_before(int worker) const;  // its out-of-memory count when it was placed
   // SIGKILL to everything in any of them.
@@ -36,12 +38,19 @@ class WorkerCgroups {
 
  private:
   bool make_top();
+  // Of the tree in which workers are placed.
+  std::filesystem::path folder_now(pid_t pid) const;
+  bool move(pid_t pid, const std::filesystem::path& to) const;
   std::filesystem::path folder(int worker) const { return top_ / ("worker-" + std::to_string(worker)); }
 
   std::filesystem::path parent_;  // empty: none can be made
   bool v2_ = false;
-  std::filesystem::path top_;  // ddprun-<pid>; empty until the first is made
-  std::map<int, std::int64_t> placed_;
+  std::filesystem::path top_;  // ddprun-<pid> or ddprun-<pid>-<n>, ours alone; empty until the first is made
+  struct Place {
+    std::filesystem::path folder;
+    std::int64_t kills_before = -1;
+  };
+  std::map<int, Place> placed_;
   std::map<int, bool> made_;
 };
 

@@ -113,7 +113,10 @@ bool HangInquiry::moved_since() const {
 
 void HangInquiry::inquire() {
   suspects_.clear();
-  for (const Subject& subject : hooks_.subjects()) {
+  const std::vector<pid_t> pids = hooks_.workers();
+  for (std::size_t rank = 0; rank < pids.size(); ++rank) {
+    if (pids[rank] <= 0) continue;
+    const Subject subject{static_cast<int>(rank), pids[rank]};
     HangLook look{.rank = round_.rank_offset + subject.rank, .process_state = process_state(subject.pid)};
     look.asked = settings_.channel;
     suspects_.push_back({subject, look});

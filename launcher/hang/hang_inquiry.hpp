@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
@@ -34,8 +36,8 @@ class HangInquiry {
   struct Hooks {
     // Nothing is heard of anybody: whether that matters now. It is asked before anything is done.
     std::function<bool()> matters;
-    std::function<std::vector<Subject>()> subjects;  // the workers that run
-    std::function<void(int rank)> ask;               // sends Where
+    std::function<std::vector<pid_t>()> workers;  // by local rank; 0: not running
+    std::function<void(int rank)> ask;            // sends Where
     // Output that goes straight to files: its size, to see whether it grows. Only for scripts.
     std::function<std::uintmax_t()> bytes_in_files;
     std::function<void(std::vector<HangFinding>)> found;

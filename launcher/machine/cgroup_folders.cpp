@@ -101,4 +101,9 @@ CgroupFolders cgroups_of_this_process() {
                       read_kernel_file("/proc/self/mountinfo").value_or(""));
 }
 
+CgroupFolders cgroups_of(long pid) {
+  return find_cgroups(read_kernel_file(("/proc/" + std::to_string(pid) + "/cgroup").c_str()).value_or(""),
+                      read_kernel_file("/proc/self/mountinfo").value_or(""));
+}
+
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Where in the cgroup trees this process is, from the texts of /proc/self/cgroup and /proc/self/mountinfo. Pure; the guardian
-// asks once at its start (worker_cgroups.hpp, memory_watch.hpp).
+// Where in the cgroup trees a process is, from the texts of /proc/PID/cgroup and /proc/self/mountinfo. The guardian asks at its
+// start for itself, and for each worker that it is about to move (worker_cgroups.hpp, memory_watch.hpp).
 #pragma once
 
 #include <filesystem>
@@ -22,5 +22,7 @@ struct CgroupFolders {
 // Nothing for a tree that is not mounted here, or whose mount does not show this process (another namespace's).
 CgroupFolders find_cgroups(std::string_view cgroup, std::string_view mountinfo);
 CgroupFolders cgroups_of_this_process();
+// Of another one, as far as this process sees it; nothing when it is gone.
+CgroupFolders cgroups_of(long pid);
 
 }  // namespace ddprun

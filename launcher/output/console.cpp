@@ -319,6 +319,11 @@ void Console::see(const CutOff& event) {
   complain(describe(event));
 }
 
+void Console::see(const StopIsSlow& event) {
+  writer_.set_bar("");
+  complain(describe(event));
+}
+
 void Console::see(const RunDirectoryRemoved& event) {
   complain("the run directory " + event.path +
            " was removed or renamed while the job runs: the job goes on, and what it writes " +

@@ -41,6 +41,7 @@ class Console : public RunObserver {
   void see(const StopRequested& event);
   void see(const RunDirectoryRemoved& event);
   void see(const CutOff& event);
+  void see(const StopIsSlow& event);
   void see(const RunEnded& event);
 
   void hear(int rank, const channel::Progress& message, std::int64_t time_ns);

@@ -348,6 +348,12 @@ struct Report::Impl {
     signals.push_back(Json{{"signal", event.signal}, {"signal_name", signal_name(event.signal)}, {"time_ns", event.time_ns}});
   }
 
+  // Written at once: nothing else may ever come.
+  void add(const StopIsSlow& event) {
+    round()["stop_is_slow"] = Json{{"time_ns", event.time_ns}, {"seconds", event.seconds}, {"message", describe(event)}};
+    write();
+  }
+
   void add(const RunDirectoryRemoved& event) { document["invocations"].back()["run_directory_removed_ns"] = event.time_ns; }
 
   // In the first round of all.

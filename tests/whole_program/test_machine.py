@@ -4,6 +4,7 @@ environment, timers that kill, workers that cannot be killed, and signals."""
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import subprocess
@@ -402,6 +403,102 @@ exec sleep 1000
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert "uninterruptible" in json.dumps(report)
     assert report["exit"]["code"] == 89
+
+
+class FrozenRank:
+    """A job of two: rank 1 freezes itself (state D, in which SIGKILL waits), then rank 0 fails."""
+
+    def __init__(self, ddprun, tmp_path):
+        self.group = new_group("freezer")
+        script = write_script(tmp_path / "freeze.sh", f"""
+if [ "$RANK" = 1 ]; then
+  echo $$ > {self.group}/cgroup.procs
+  echo FROZEN > {self.group}/freezer.state
+  exec sleep 1000
+fi
+until [ "$(cat {self.group}/freezer.state)" = FROZEN ]; do sleep 0.05; done
+exit 7
+""")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN_", "PET_", "TORCHELASTIC_"))}
+        self.report = tmp_path / "run" / "report.json"
+        self.agent = subprocess.Popen([ddprun, "--nproc-per-node", "2", "--shutdown-timeout", "1", "--run-dir", tmp_path / "run", "--no-python",
+                                       script], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE, text=True)
+
+    def thaw(self):
+        (self.group / "freezer.state").write_text("THAWED")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.agent.kill()
+        self.agent.wait()
+        self.thaw()
+        deadline = time.monotonic() + 20
+        while (self.group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.group.rmdir()
+
+
+def test_a_stop_that_takes_long_says_why_and_who_is_awaited(ddprun, tmp_path):
+    with FrozenRank(ddprun, tmp_path) as job:
+        line = next(line for line in job.agent.stderr if "this is waited for" in line)
+        assert "rank 0" in line and "failed: exit code 7" in line
+        assert "rank 1 (pid" in line and "in state D" in line
+        assert "waited for" in json.loads(job.report.read_text())["rounds"][-1]["stop_is_slow"]["message"]
+        job.thaw()
+        assert job.agent.wait(timeout=60) == 7
+
+
+@pytest.mark.long
+def test_nobody_waits_for_ever_for_a_worker_that_cannot_be_killed(ddprun, tmp_path):
+    with FrozenRank(ddprun, tmp_path) as job:
+        assert job.agent.wait(timeout=120) == 7
+        told = job.agent.stderr.read()
+        assert "60 s after SIGKILL and cannot be killed: state D" in told, told
+
+
+def test_a_worker_that_cannot_be_killed_keeps_nobody_elses_children_alive(ddprun, tmp_path):
+    """The agent is killed while rank 0 is in state D: what rank 1 has left behind in a session of its own goes all the same."""
+    group = new_group("freezer")
+    script = write_script(tmp_path / "freeze.sh", f"""
+if [ "$RANK" = 0 ]; then
+  echo $$ > {group}/cgroup.procs
+  echo frozen > {tmp_path}/ready-0
+  echo FROZEN > {group}/freezer.state
+else
+  setsid sh -c 'echo $$ > {tmp_path}/left; trap "" TERM; while :; do sleep 1000; done' &
+  while [ ! -s {tmp_path}/left ]; do sleep 0.01; done
+  echo left > {tmp_path}/ready-1
+fi
+exec sleep 1000
+""")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN_", "PET_", "TORCHELASTIC_"))}
+    agent = subprocess.Popen([ddprun, "--nproc-per-node", "2", "--no-python", script], cwd=tmp_path, env=environment,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        frozen = group / "freezer.state"
+        while not ((tmp_path / "ready-1").exists() and frozen.read_text().strip() == "FROZEN"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        left = os.pidfd_open(int((tmp_path / "left").read_text()))
+        agent.kill()
+        agent.wait()
+        gone, _, _ = select.select([left], [], [], 60)
+        os.close(left)
+        still = (group / "cgroup.procs").read_text().split()
+    finally:
+        agent.kill()
+        agent.wait()
+        (group / "freezer.state").write_text("THAWED")
+        deadline = time.monotonic() + 20
+        while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        group.rmdir()
+    assert still, "rank 0 was to be there still"
+    assert gone, "what rank 1 had left behind was to be gone"
 
 
 # ---- signals ----

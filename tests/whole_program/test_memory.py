@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import cgroups
 import jobs
@@ -61,6 +62,25 @@ def test_a_restart_after_the_kernel_has_killed(ddprun, tmp_path):
         code, _, err = finish(folder, [ddprun, "--nproc-per-node", 3, "--max-restarts", 1, script], AFTER="0.3")
     assert code == 0, err
     assert "out of memory" in err and "restart 1 of 1" in err
+
+
+def test_a_worker_that_put_itself_into_a_cgroup_stays_under_its_limit(ddprun, tmp_path):
+    """As cgexec or systemd-run do it. The agent places its workers a moment after their start: the worker takes memory only then."""
+    script = tmp_path / "own.sh"
+    script.write_text(f"""#!/bin/sh
+echo $$ > "$OWN/cgroup.procs" || exit 3
+exec {sys.executable} -c '
+import os, signal, time
+time.sleep(1)
+print(open("/proc/self/cgroup").read(), flush=True)
+hoard = [bytearray(os.urandom(1) * (1 << 20)) for _ in range(400)]'
+""")
+    script.chmod(0o755)
+    with cgroups.limited(LIMIT) as folder:
+        done = jobs.run([ddprun, "--run-dir", tmp_path / "run", "--no-python", script], OWN=str(folder))
+    assert folder.name in done.stdout, done.stdout
+    assert done.returncode == 137, done.stdout + done.stderr
+    assert jobs.report(tmp_path / "run")["rounds"][0]["first_cause"]["cause"] == "host_out_of_memory"
 
 
 def test_a_sigkill_from_elsewhere_is_not_blamed_on_memory(ddprun, tmp_path):

@@ -97,6 +97,69 @@ TEST(WorkerCgroups, AWorkerAndItsChildrenArePlacedKilledAndNothingIsLeft) {
   EXPECT_FALSE(fs::exists(here.unified->folder / top));
 }
 
+class OwnFolder {
+ public:
+  explicit OwnFolder(fs::path folder) : folder_(std::move(folder)) { fs::create_directory(folder_); }
+  ~OwnFolder() {
+    std::error_code ignored;
+    fs::remove(folder_, ignored);
+  }
+  OwnFolder(const OwnFolder&) = delete;
+  OwnFolder& operator=(const OwnFolder&) = delete;
+  void take(pid_t pid) const { std::ofstream(folder_ / "cgroup.procs") << pid; }
+  const fs::path& path() const { return folder_; }
+
+ private:
+  fs::path folder_;
+};
+
+// As cgexec, systemd-run, a scheduler's plugin or the script itself do it: the limits there are meant to hold.
+TEST(WorkerCgroups, AWorkerThatSomebodyHasPutElsewhereStaysThere) {
+  const CgroupFolders here = cgroups_of_this_process();
+  if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {
+    GTEST_SKIP() << "no cgroup of version 2 can be made here";
+  }
+  const OwnFolder elsewhere(here.unified->folder / ("ddprun-test-elsewhere-" + std::to_string(::getpid())));
+  WorkerCgroups cgroups({.memory = std::nullopt, .unified = here.unified});
+  Sleepers whole;
+  elsewhere.take(whole.child());
+  EXPECT_FALSE(cgroups.place(0, whole.child()));
+  EXPECT_TRUE(cgroup_of(whole.child()).ends_with(elsewhere.path().filename().string()));
+  EXPECT_EQ(cgroups.folder_of(0), elsewhere.path()) << "evidence is read where it is";
+  Sleepers part;
+  elsewhere.take(part.grandchild());
+  EXPECT_TRUE(cgroups.place(1, part.child()));
+  EXPECT_TRUE(cgroup_of(part.child()).ends_with("/worker-1"));
+  EXPECT_TRUE(cgroup_of(part.grandchild()).ends_with(elsewhere.path().filename().string()));
+  ::kill(whole.child(), SIGKILL);
+  ::kill(part.child(), SIGKILL);
+  for (Sleepers* both : {&whole, &part}) {
+    both->wait();
+    pollfd ended{both->grandchild_pidfd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&ended, 1, 60'000), 1);
+  }
+  cgroups.remove();
+}
+
+// Two guardians in two PID namespaces below one cgroup have the same number: the one's kill must not reach the other's workers.
+TEST(WorkerCgroups, AFolderThatIsThereIsSomebodyElses) {
+  const CgroupFolders here = cgroups_of_this_process();
+  if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {
+    GTEST_SKIP() << "no cgroup of version 2 can be made here";
+  }
+  const OwnFolder others(here.unified->folder / ("ddprun-" + std::to_string(::getpid())));
+  WorkerCgroups cgroups({.memory = std::nullopt, .unified = here.unified});
+  Sleepers worker;
+  ASSERT_TRUE(cgroups.place(0, worker.child()));
+  EXPECT_EQ(cgroups.folder_of(0), others.path().string() + "-2/worker-0");
+  cgroups.kill();
+  worker.wait();
+  pollfd ended{worker.grandchild_pidfd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 60'000), 1);
+  cgroups.remove();
+  EXPECT_TRUE(fs::exists(others.path()));
+}
+
 TEST(WorkerCgroups, WhereNoneCanBeMadeNothingHappens) {
   WorkerCgroups cgroups({});
   EXPECT_FALSE(cgroups.place(0, ::getpid()));

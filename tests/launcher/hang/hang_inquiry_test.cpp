@@ -30,7 +30,7 @@ TEST(HangInquiry, AnAnswerAtTheLastMomentIsJudgedOnce) {
   int told = 0;
   HangInquiry::Hooks hooks;
   hooks.matters = [] { return true; };
-  hooks.subjects = [] { return std::vector<HangInquiry::Subject>{{0, ::getpid()}}; };
+  hooks.workers = [] { return std::vector<pid_t>{::getpid()}; };
   hooks.ask = [&](int) { asked = true; };
   hooks.found = [&](const std::vector<HangFinding>& findings) {
     ++told;

@@ -1,0 +1,51 @@
+// Notices that workers do not end although they were told to: after a while it says who is awaited and what that process is at,
+// and long after SIGKILL it reports the process as one that cannot be killed. Without it a worker in state D (a dead network
+// file system, a wedged driver) would keep a job waiting for ever in silence. Part of the agent's shell; one thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "launcher/decide/agent_event.hpp"
+#include "launcher/events/run_event.hpp"
+
+namespace ddprun {
+
+class SlowStop {
+ public:
+  struct Limits {
+    std::chrono::milliseconds slow{10'000};        // from the first order to stop until it is said
+    std::chrono::milliseconds unkillable{60'000};  // from SIGKILL until a process counts as lost
+  };
+  struct Hooks {
+    std::function<std::vector<pid_t>()> workers;                                  // by local rank; 0: it has ended
+    std::function<void(double seconds, std::vector<StopIsSlow::Awaited>)> slow;   // once a round
+    std::function<void(const agent_event::WorkerStuck& stuck)> cannot_be_killed;  // once a worker
+  };
+  SlowStop(boost::asio::io_context& io, Limits limits, Hooks hooks);
+
+  void begin_round();
+  // The round's workers are being stopped. Only the first word of a round counts.
+  void stops();
+  // These were sent SIGKILL.
+  void killed(const std::vector<int>& ranks);
+
+ private:
+  void look_at_the_killed();
+
+  boost::asio::steady_timer slow_timer_;
+  boost::asio::steady_timer kill_timer_;
+  Limits limits_;
+  Hooks hooks_;
+  bool stopping_ = false;
+  std::set<int> killed_;
+};
+
+}  // namespace ddprun

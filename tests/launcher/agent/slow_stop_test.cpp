@@ -1,0 +1,62 @@
+// Who is awaited, and who cannot be killed: real timers with short limits, this process as a worker that does not end.
+#include "launcher/agent/slow_stop.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <vector>
+
+namespace ddprun {
+namespace {
+
+using std::chrono::milliseconds;
+
+class SlowStopTest : public testing::Test {
+ protected:
+  SlowStop make() {
+    SlowStop::Hooks hooks;
+    hooks.workers = [this] { return pids_; };
+    hooks.slow = [this](double, std::vector<StopIsSlow::Awaited> awaited) { slow_.push_back(std::move(awaited)); };
+    hooks.cannot_be_killed = [this](const agent_event::WorkerStuck& stuck) { stuck_.push_back(stuck); };
+    return {io_, {.slow = milliseconds(1), .unkillable = milliseconds(1)}, std::move(hooks)};
+  }
+  boost::asio::io_context io_{1};
+  std::vector<pid_t> pids_{0, ::getpid()};
+  std::vector<std::vector<StopIsSlow::Awaited>> slow_;
+  std::vector<agent_event::WorkerStuck> stuck_;
+};
+
+TEST_F(SlowStopTest, WhoHasNotEndedIsNamedOnceWithWhatTheKernelSaysOfIt) {
+  SlowStop stop = make();
+  stop.stops();
+  stop.stops();
+  io_.run();
+  ASSERT_EQ(slow_.size(), 1u);
+  ASSERT_EQ(slow_[0].size(), 1u);
+  EXPECT_EQ(slow_[0][0].rank, 1);
+  EXPECT_EQ(slow_[0][0].pid, ::getpid());
+  EXPECT_NE(slow_[0][0].look.find("state "), std::string::npos);
+}
+
+TEST_F(SlowStopTest, ARoundThatEndsInTimeSaysNothing) {
+  SlowStop stop = make();
+  stop.stops();
+  stop.killed({0, 1});
+  stop.begin_round();
+  io_.run();
+  EXPECT_TRUE(slow_.empty());
+  EXPECT_TRUE(stuck_.empty());
+}
+
+TEST_F(SlowStopTest, WhoIsThereLongAfterSigkillCannotBeKilled) {
+  SlowStop stop = make();
+  stop.killed({0, 1});
+  io_.run();
+  ASSERT_EQ(stuck_.size(), 1u) << "rank 0 has ended";
+  EXPECT_EQ(stuck_[0].rank, 1);
+  EXPECT_EQ(stuck_[0].pid, ::getpid());
+  EXPECT_NE(stuck_[0].message.find("cannot be killed: state "), std::string::npos) << stuck_[0].message;
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -30,7 +30,7 @@ bool keeps(const std::string& line, std::int64_t resume_step) {
   return entry["step"].get<std::int64_t>() <= resume_step;
 }
 
-void cut_file(const std::filesystem::path& file, std::int64_t resume_step) {
+void cut_ledger_file(const std::filesystem::path& file, std::int64_t resume_step) {
   if (!std::filesystem::is_regular_file(file)) return;  // a device or a pipe has nothing to cut, and may have no end
   std::ifstream in(file, std::ios::binary);
   const std::string content((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -68,7 +68,7 @@ void cut_ledger(const std::filesystem::path& folder, std::int64_t resume_step,
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("rank-") || !name.ends_with(".jsonl")) continue;
     try {
-      cut_file(entry.path(), resume_step);
+      cut_ledger_file(entry.path(), resume_step);
     } catch (const std::system_error& error) {
       on_trouble(std::string(error.what()) + "; the ledger has steps past " + std::to_string(resume_step) + " twice");
     }

@@ -1,5 +1,6 @@
 // What must survive a restart: the weights, the optimizer's state and the number of finished steps, from which the position in
-// the data and every random number follow (run_length.hpp, seeds.hpp). What can be rebuilt is in workspace.hpp.
+// the data and every random number follow (trainer/data/run_length.hpp, trainer/loop/seeds.hpp). What can be rebuilt is in
+// trainer/loop/workspace.hpp.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,4 +1,4 @@
-// How a worker is asked to stop, and how the ranks agree where (DECISIONS.md 5; the gate itself is stop_gate.hpp). Under ddprun
+// How a worker is asked to stop, and how the ranks agree where (decision 5; the gate itself is stop_gate.hpp). Under ddprun
 // the agent asks and decides, over the worker channel; a bare signal is a question to the agent. Without an agent of ours
 // (torchrun, srun, a shell) each rank gets the signal itself, and they agree through the store.
 #pragma once

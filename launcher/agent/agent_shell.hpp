@@ -33,7 +33,7 @@
 #include "launcher/workers/worker_channel.hpp"
 #include "launcher/workers/worker_ends.hpp"
 #include "launcher/workers/worker_environment.hpp"
-#include "rendezvous/machines/ranks.hpp"
+#include "rendezvous/protocol/ranks.hpp"
 
 namespace ddprun {
 

@@ -12,7 +12,7 @@
 // them.
 //     Member's StartWorkers            AgentState starts the round it names instead of counting rounds itself
 //     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL), or holds them, and judges
-//     nothing Member's StopAndSave, StopAt     AgentState's signal path; its StopAgreement's answer goes to StepsStarted first
+//     Member's StopAndSave, StopAt     AgentState's signal path; its StopAgreement's answer goes to StepsStarted first
 //     AgentState's first failure       WorkersFailed at once, so that all nodes stop within one message's time
 //     AgentState's RoundSwept          WorkersEnded, or WorkersDone when all ended well
 //     AgentState's SignalArrived       StopRequested; the second one stays with AgentState: it kills

@@ -13,6 +13,7 @@ import pathlib
 import platform
 import sys
 
+import before_bench
 import checkpoint_bench
 import launch_bench
 import measure
@@ -23,8 +24,9 @@ import training_bench
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"launch": launch_bench.run, "training": training_bench.run, "checkpoint": checkpoint_bench.run,
-          "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run}
-BY_NAME_ONLY = {"soak"}  # takes hours
+          "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run,
+          "before": before_bench.run}
+BY_NAME_ONLY = {"soak", "before"}  # takes hours; needs another build
 
 
 def describe_machine() -> dict:
@@ -45,7 +47,7 @@ def describe_machine() -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", metavar="what",
-                        help="launch, training, checkpoint, recovery, rendezvous, soak; all but soak when none is named")
+                        help="launch, training, checkpoint, recovery, rendezvous, soak, before; all but soak and before when none is named")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="of the training, launch and checkpoint benchmarks: the tables and rows with this in their name; of the soak: agent, faults or the name of a job")
@@ -53,6 +55,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=300, metavar="N", help="of the soak, for each of its three jobs (300)")
     parser.add_argument("--apart", type=float, default=5.0, metavar="SECONDS", help="between two faults of the soak, on average (5)")
     parser.add_argument("--network-mbit", type=float, default=0.0, metavar="N", help="of the soak: on a network that sends N Mbit/s")
+    parser.add_argument("--before", type=pathlib.Path, metavar="DDPRUN", help="of the benchmark 'before': the ddprun of the build to compare with")
     parser.add_argument("--docs", action="store_true", help="write the newest tables of every benchmark to docs/benchmarks.md")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder of ddprun and ddptrain")
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench" / "results", help="folder of the figures")
@@ -67,6 +70,7 @@ def main() -> int:
     results = {"machine": machine, "quick": arguments.quick, "tables": []}
     soak_bench.seed, soak_bench.faults, soak_bench.apart, soak_bench.network_mbit = arguments.seed, arguments.faults, arguments.apart, arguments.network_mbit
     soak_bench.results = arguments.results
+    before_bench.before = arguments.before.resolve() if arguments.before else None
     for name in arguments.what or [name for name in SUITES if name not in BY_NAME_ONLY]:
         print(f"== {name}", flush=True)
         for table in SUITES[name](tools, how):

@@ -1,4 +1,4 @@
-// A crowd of agents for one coordinator: N real members (rendezvous/machines/member.hpp) over real connections in one process,
+// A crowd of agents for one coordinator: N real members (rendezvous/member/member.hpp) over real connections in one process,
 // and the coordinator, a whole agent's rendezvous (node_shell.hpp), in another. bench/rendezvous_bench.py runs it. Prints, as
 // JSON, how long it takes until everybody is released into a round, how long after a failure into the next one, and what the
 // coordinator pays for each agent.

@@ -7,6 +7,7 @@
 
 #include "common/base/error.hpp"
 #include "trainer/life/export_weights.hpp"
+#include "trainer/life/version.hpp"
 #include "trainer/life/worker.hpp"
 #include "trainer/surroundings/options.hpp"
 #include "trainer/surroundings/signals.hpp"
@@ -17,7 +18,7 @@ int main(int argc, char** argv) {
     const trainer::Options options = trainer::parse_options(std::vector<std::string>(argv + 1, argv + argc));
     switch (options.action) {
       case trainer::Options::Action::kSayVersion:
-        std::puts(trainer::version_text().c_str());
+        std::puts(("ddptrain " + trainer::version_with_torch()).c_str());
         return 0;
       case trainer::Options::Action::kSayHelp:
         std::fputs(options.help.c_str(), stdout);

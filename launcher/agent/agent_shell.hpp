@@ -38,7 +38,7 @@
 #include "launcher/workers/worker_channel.hpp"
 #include "launcher/workers/worker_environment.hpp"
 #include "launcher/workers/worker_pipes.hpp"
-#include "rendezvous/machines/ranks.hpp"
+#include "rendezvous/protocol/ranks.hpp"
 
 namespace ddprun {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "launcher/plan/plan.hpp"
-#include "rendezvous/machines/message.hpp"
-#include "rendezvous/machines/ranks.hpp"
+#include "rendezvous/protocol/message.hpp"
+#include "rendezvous/protocol/ranks.hpp"
 
 namespace ddprun {
 

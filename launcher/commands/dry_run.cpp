@@ -6,7 +6,7 @@
 #include "launcher/options/shell_quoted.hpp"
 #include "launcher/plan/argument_template.hpp"
 #include "launcher/workers/worker_environment.hpp"
-#include "rendezvous/machines/ranks.hpp"
+#include "rendezvous/protocol/ranks.hpp"
 
 namespace ddprun {
 namespace {

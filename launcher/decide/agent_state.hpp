@@ -3,7 +3,7 @@
 // actions out. Read this and agent_state.cpp to know what happens when.
 //
 // In a job on many machines the agent is a member: it does not decide when a round starts, whether a failed round is tried
-// again or when the job ends. It reports and obeys (rendezvous/machines/member.hpp; launcher/network/job_link.hpp connects the
+// again or when the job ends. It reports and obeys (rendezvous/member/member.hpp; launcher/network/job_link.hpp connects the
 // two).
 //
 // When one of several workers with a channel is lost, the others may keep their processes: the next round then starts only the

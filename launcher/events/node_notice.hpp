@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "rendezvous/machines/link.hpp"
+#include "rendezvous/protocol/link.hpp"
 
 namespace ddprun {
 

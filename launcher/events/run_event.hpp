@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/channel/message.hpp"
-#include "rendezvous/machines/link.hpp"
+#include "rendezvous/protocol/link.hpp"
 
 namespace ddprun {
 

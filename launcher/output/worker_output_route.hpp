@@ -7,7 +7,7 @@
 
 #include "launcher/events/stream.hpp"
 #include "launcher/plan/output_plan.hpp"
-#include "rendezvous/machines/ranks.hpp"
+#include "rendezvous/protocol/ranks.hpp"
 
 namespace ddprun {
 

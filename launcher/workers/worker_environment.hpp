@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/plan/plan.hpp"
-#include "rendezvous/machines/ranks.hpp"
+#include "rendezvous/protocol/ranks.hpp"
 
 namespace ddprun {
 

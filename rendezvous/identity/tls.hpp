@@ -20,7 +20,7 @@ using InstanceId = std::array<std::uint8_t, 16>;
 
 InstanceId new_instance_id();
 
-inline constexpr std::uint8_t kMaxProtocolVersion = 30;  // it must fit into an alert (tls_openssl/session.cpp)
+inline constexpr std::uint8_t kMaxProtocolVersion = 30;  // it must fit into an alert (openssl/session.cpp)
 
 struct TlsCredentials {
   std::string_view token;

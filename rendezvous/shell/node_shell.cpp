@@ -1,4 +1,5 @@
-// Implementation of node_shell.hpp.
+// Implementation of node_shell.hpp: its ports, the machine, its connections and what is said of those that cannot be had, and
+// the end.
 #include "rendezvous/shell/node_shell.hpp"
 
 #include <netinet/in.h>
@@ -22,6 +23,10 @@ namespace {
 
 constexpr milliseconds kFarewell{1000};
 constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest store values
+// One attempt to reach somebody; what is wrong is said within 5 s.
+constexpr milliseconds kAttempt{4000};
+// So long a name may be unknown, a port another job's: the others may be just starting.
+constexpr milliseconds kPatience{3500};
 
 TransportLimits limits() {
   TransportLimits limits;
@@ -35,6 +40,10 @@ TlsCredentials credentials(const NodeShellSettings& settings, std::string_view r
           .run_id = run_id,
           .protocol_version = static_cast<std::uint8_t>(kProtocolVersion),
           .instance = instance};
+}
+
+std::string text_of(const Connection::Endpoint& endpoint) {
+  return unmapped(endpoint).address().to_string();
 }
 
 // The address that leads to the world. Connecting a datagram socket sends nothing: it only asks for the route.
@@ -60,7 +69,17 @@ Now NodeShell::now() {
 
 NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, std::function<void(ShellEvent)> on_event,
                      std::function<void(const std::string&)> log)
-    : io_(io), settings_(std::move(settings)), on_event_(std::move(on_event)), timer_(io), farewell_(io) {
+    : io_(io),
+      settings_(std::move(settings)),
+      on_event_(std::move(on_event)),
+      links_(io, {.opened = [this](LinkId link, const Connection& connection) { opened(link, connection); },
+                  .not_opened = [this](LinkId link, const ConnectFailure& failure) { not_opened(link, failure); },
+                  .heard = [this](LinkId link, std::string_view frame) { heard(link, frame); },
+                  .lost = [this](LinkId link) { feed(node_event::LinkClosed{link}); },
+                  .no_word = [this](const Connection& connection) { note_silence(connection); },
+                  .ended = [this] { say_finished(); }}),
+      timer_(io),
+      farewell_(io) {
   const InstanceId instance = new_instance_id();
   transport_ = std::make_unique<Transport>(io, credentials(settings_, settings_.run_id, instance), limits(), log);
   join_transport_ = std::make_unique<Transport>(io, credentials(settings_, kJoinRunId, instance), limits(), std::move(log));
@@ -77,9 +96,7 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
 }
 
 NodeShell::~NodeShell() {
-  for (const auto& [link, one] : dialling_) one->cancel.emit(boost::asio::cancellation_type::terminal);
-  for (const auto& [link, connection] : connections_) connection->close();
-  for (const auto& connection : leaving_) connection->close();
+  links_.abandon();
 }
 
 // ---- ports ----
@@ -184,7 +201,7 @@ void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
   if (link == kSelfLink) {
     on_event_(member_action::AnswerStore{answer.rank, std::move(answer.reply)});
   } else {
-    send(link, encode(FromCoordinator(std::move(answer))));
+    links_.send(link, encode(FromCoordinator(std::move(answer))));
   }
 }
 
@@ -206,16 +223,12 @@ void NodeShell::carry_out(NodeAction& action) {
       [this](auto& concrete) {
         using Action = std::decay_t<decltype(concrete)>;
         if constexpr (std::is_same_v<Action, node_action::ToDialler>) {
-          if (std::holds_alternative<Welcome>(concrete.message)) {
-            if (const auto found = connections_.find(concrete.link); found != connections_.end()) {
-              found->second->set_frame_limit(kMaxFrameBytes);
-            }
-          }
-          send(concrete.link, encode(concrete.message));
+          if (std::holds_alternative<Welcome>(concrete.message)) links_.set_frame_limit(concrete.link, kMaxFrameBytes);
+          links_.send(concrete.link, encode(concrete.message));
         } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {
-          send(concrete.link, encode(concrete.message));
+          links_.send(concrete.link, encode(concrete.message));
         } else if constexpr (std::is_same_v<Action, node_action::CloseLink>) {
-          close_link(concrete.link);
+          links_.close(concrete.link);
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
           dial(concrete.link, concrete.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
@@ -249,6 +262,106 @@ void NodeShell::arm() {
   });
 }
 
+// ---- connections ----
+
+void NodeShell::dial(LinkId link, const Address& address) {
+  ConnectOptions options;
+  options.host = address.host;
+  options.port = address.port;
+  options.local_address = settings_.local_address;
+  // Before the member gives it up (LeaderSearch::dial_due), so that what is wrong is known.
+  options.patience = options.attempt = std::min(kAttempt, settings_.node.member.lease * 9 / 10);
+  links_.dial(link, *transport_, std::move(options));
+}
+
+void NodeShell::accepted(const std::shared_ptr<Connection>& connection) {
+  if (failed_ || finish_ || !node_) return connection->close();
+  links_.accept(connection, kMaxFirstFrameBytes);
+}
+
+void NodeShell::opened(LinkId link, const Connection& connection) {
+  if ((link & kDialled) != 0) {
+    own_address_ = text_of(connection.local());
+    leader_address_ = text_of(connection.remote());
+    return feed(node_event::LinkOpened{link, own_address_});
+  }
+  const auto local = unmapped(connection.local()).address();
+  if (own_address_.empty() || !local.is_loopback()) own_address_ = local.to_string();
+  feed(node_event::LinkOpened{link, {}});
+}
+
+void NodeShell::heard(LinkId link, std::string_view frame) {
+  try {
+    if ((link & kDialled) != 0) {
+      feed(node_event::FromListener{link, decode_from_coordinator(frame)});
+    } else {
+      feed(node_event::FromDialler{link, decode_from_member(frame)});
+    }
+  } catch (const ProtocolError&) {  // a member's own fault: the node is lost
+    links_.cut(link);
+  }
+}
+
+void NodeShell::not_opened(LinkId link, const ConnectFailure& failure) {
+  note_failure(failure);
+  if (!failed_) feed(node_event::LinkClosed{link});
+}
+
+// Only for who never belonged to the job: later, what is at an address may be anybody's.
+void NodeShell::note_failure(const ConnectFailure& failure) {
+  if (welcome_ || remembered_ || failed_) return;
+  const bool for_long = waits_for_long();
+  ExitCode code = ExitCode::kPeersMissing;
+  bool hopeless = false;
+  using Kind = ConnectFailure::Kind;
+  switch (failure.kind) {
+    case Kind::kWrongToken:
+      code = ExitCode::kTokenRefused;
+      hopeless = true;
+      break;
+    case Kind::kBadLocalAddress:
+      code = ExitCode::kUsage;
+      hopeless = true;
+      break;
+    case Kind::kWrongVersion:
+    case Kind::kReflected:
+      hopeless = true;
+      break;
+    case Kind::kUnresolvable:
+    case Kind::kSilent:
+    case Kind::kNotDdprun:
+    case Kind::kWrongRunId:
+      hopeless = for_long;
+      break;
+    case Kind::kRefused:
+    case Kind::kUnreachable:
+    case Kind::kLost:
+      if (for_long) say_nobody(failure.message);
+      return;
+    case Kind::kCancelled:
+      return;
+  }
+  if (!hopeless) return;
+  failed_ = true;
+  timer_.cancel();
+  on_event_(CannotJoin{static_cast<int>(code), failure.message});
+}
+
+bool NodeShell::waits_for_long() const {
+  return now().steady - began_ >= kPatience;
+}
+
+void NodeShell::say_nobody(const std::string& why) {
+  if (!std::exchange(said_nobody_, true)) on_event_(NobodyThere{why});
+}
+
+// The member gives up a connection over which nothing came.
+void NodeShell::note_silence(const Connection& connection) {
+  if (welcome_ || !waits_for_long()) return;
+  say_nobody("the agent at " + to_text(connection.remote()) +
+             " took the connection, and then nothing came. Packets may get lost on the way, or that node may be stopped");
+}
+
 // ---- the end ----
 
 void NodeShell::finish(node_action::Finish action) {
@@ -265,21 +378,20 @@ void NodeShell::finish(node_action::Finish action) {
   }
   if (record_file_ && !is(ExitCode::kMinority)) record_file_->forget();
   finish_ = std::move(action);
-  while (!dialling_.empty()) close_link(dialling_.begin()->first);
-  while (!connections_.empty()) close_link(connections_.begin()->first);
+  links_.close_all();
   meet_listener_.reset();
   listener_.reset();
   farewell_.expires_after(kFarewell);
   farewell_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    leaving_.clear();
+    links_.forget_leaving();
     say_finished();
   });
   say_finished();
 }
 
 void NodeShell::say_finished() {
-  if (!finish_ || !leaving_.empty() || failed_) return;
+  if (!finish_ || links_.are_leaving() || failed_) return;
   farewell_.cancel();
   failed_ = true;  // nothing follows
   on_event_(*finish_);

@@ -1,22 +1,24 @@
 // The rendezvous of one agent in the world: Node (node.hpp) with real connections, one timer and the file in which it is
 // remembered. The launcher makes one for a job on many machines, tells it what happens to its workers and does what it is told.
 // One thread, nothing polls; handlers may call back into it.
+//
+// It owns the listening ports, the timer, the record's file and the machine, and says what is wrong with those that cannot be
+// reached. The connections are links.hpp's.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 
-#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "rendezvous/machines/node.hpp"
+#include "rendezvous/node/node.hpp"
+#include "rendezvous/shell/links.hpp"
 #include "rendezvous/shell/record_file.hpp"
 #include "rendezvous/transport/transport.hpp"
 
@@ -81,10 +83,6 @@ class NodeShell {
  private:
   static Now now();
 
-  struct Dialling {
-    boost::asio::cancellation_signal cancel;
-  };
-
   void listen();
   std::unique_ptr<Listener> open(std::uint16_t port);
   bool take_join(const ddprun::RunDigest& run, int fd, std::string_view hello);
@@ -92,17 +90,14 @@ class NodeShell {
   void feed(NodeEvent event);
   void carry_out(NodeAction& action);
   void dial(LinkId link, const Address& address);
-  void dialled(LinkId link, const ConnectResult& result);
-  void not_connected(const ConnectFailure& failure);
+  void opened(LinkId link, const Connection& connection);
+  void not_opened(LinkId link, const ConnectFailure& failure);
+  void note_failure(const ConnectFailure& failure);
   bool waits_for_long() const;
   void say_nobody(const std::string& why);
-  void note_silence(LinkId link, const Connection& connection);
+  void note_silence(const Connection& connection);
   void accepted(const std::shared_ptr<Connection>& connection);
-  void start(LinkId link, const std::shared_ptr<Connection>& connection);
   void heard(LinkId link, std::string_view frame);
-  void closed(LinkId link);
-  void close_link(LinkId link);
-  void send(LinkId link, std::string_view frame);
   void finish(node_action::Finish action);
   void say_finished();
   void arm();
@@ -118,15 +113,11 @@ class NodeShell {
   std::optional<RecordFile> record_file_;
   std::optional<RememberedNode> remembered_;
   std::optional<Node> node_;
-  std::map<LinkId, std::shared_ptr<Connection>> connections_;
-  std::set<LinkId> heard_;  // dialled ones over which something came
-  std::map<LinkId, std::shared_ptr<Dialling>> dialling_;
-  std::set<std::shared_ptr<Connection>> leaving_;  // their last words are on their way
+  Links links_;
   boost::asio::steady_timer timer_;
   std::optional<Time> armed_;
   std::deque<NodeEvent> pending_;
   bool feeding_ = false;
-  LinkId next_accepted_ = 1;
   bool welcome_ = false;  // a coordinator has answered, or this is one
   bool failed_ = false;
   bool said_nobody_ = false;
@@ -135,7 +126,6 @@ class NodeShell {
   std::string leader_address_;
   std::optional<node_action::Finish> finish_;
   boost::asio::steady_timer farewell_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines outlast the shell
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,13 +1,13 @@
-// What a node must remember while its machine is up (member.hpp, Record), with its identity, in a file of this host that only
-// its user can read. One agent has it at a time; node_shell.hpp writes it. A record of before the machine's last start counts
-// as none: by then the others have gone on without this node.
+// What a node must remember while its machine is up (rendezvous/member/record.hpp), with its identity, in a file of this host
+// that only its user can read. One agent has it at a time; node_shell.hpp writes it. A record of before the machine's last
+// start counts as none: by then the others have gone on without this node.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
 
-#include "rendezvous/machines/member.hpp"
+#include "rendezvous/member/record.hpp"
 
 namespace ddprun::rendezvous {
 

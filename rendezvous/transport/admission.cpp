@@ -1,4 +1,4 @@
-// Implementation of transport_admission.hpp.
+// Implementation of admission.hpp.
 #include "rendezvous/transport/admission.hpp"
 
 #include <algorithm>

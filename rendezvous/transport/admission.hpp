@@ -1,5 +1,5 @@
 // Who may wait at the door: which connections that have not shown the token yet are kept, which make room for others, and when
-// no more are accepted. Pure: arrivals and the time go in, ids to close come out. transport_listener.cpp obeys it.
+// no more are accepted. Pure: arrivals and the time go in, ids to close come out. listener.cpp obeys it.
 //
 // Newcomers that have said nothing yet ("silent") make room for others, the oldest first, so that idle connections never keep
 // anybody out; in a burst of joins they get a moment to speak. Those whose hello proved the key ("started") may be recordings,

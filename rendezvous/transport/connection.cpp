@@ -1,4 +1,4 @@
-// Implementation of transport_connection.hpp.
+// Implementation of connection.hpp.
 //
 // Note: one buffer for all. Asio is only asked when a socket is ready; the bytes are then read into a buffer that all
 // connections share, decrypted and cut into frames within that call. With ten thousand members a buffer each would be most of
@@ -93,7 +93,7 @@ void Connection::shake_hands(HandshakeHandlers handlers, std::string_view receiv
   }
   if (stage_ != Stage::kHandshake) return;
   if (!received.empty() && take(received) == More::kNo) return;
-  // A member's hello is mostly there already, and then shows that this is one (transport_admission.hpp).
+  // A member's hello is mostly there already, and then shows that this is one (admission.hpp).
   read_available();
 }
 

@@ -78,7 +78,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Takes a connected socket that doesn't block and has set_socket_options().
   Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, const Endpoint& remote,
              TlsRole role);
-  // `received`: bytes that somebody else has read from this socket already (transport_handover.hpp). Calls a handler at once
+  // `received`: bytes that somebody else has read from this socket already (handover.hpp). Calls a handler at once
   // when enough is there.
   void shake_hands(HandshakeHandlers handlers, std::string_view received = {});
   // During on_done with kWrongRunId: what a colleague needs to take the connection over. Nothing was said to the peer yet.

@@ -1,5 +1,6 @@
-// Transport::connect(): resolves, tries every address, shakes hands, and tries again while that can help. What is told in the
-// end is the most telling of the last round of attempts.
+// Implementation of connector.hpp.
+#include "rendezvous/transport/connector.hpp"
+
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -16,8 +17,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-
-#include "rendezvous/transport/transport.hpp"
 
 namespace ddprun {
 namespace {
@@ -290,16 +289,12 @@ class Connector {
   std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(Clock::now().time_since_epoch().count())};
 };
 
+}  // namespace
+
 awaitable<ConnectResult> run_connector(std::shared_ptr<TransportShared> shared, ConnectOptions options) {
   co_await boost::asio::this_coro::throw_if_cancelled(false);
   Connector connector(std::move(shared), std::move(options));
   co_return co_await connector.run();
-}
-
-}  // namespace
-
-awaitable<ConnectResult> Transport::connect(ConnectOptions options) {
-  return run_connector(shared_, std::move(options));
 }
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Implementation of transport_fault.hpp.
+// Implementation of fault.hpp.
 #include "rendezvous/transport/fault.hpp"
 
 namespace ddprun {

@@ -1,5 +1,5 @@
 // What can be wrong with a peer or a connection, in words, and the log of bad peers: one line for each kind at once, then at
-// most one in ten seconds with the number of those left out. Pure; transport_connection.cpp and transport_listener.cpp use it.
+// most one in ten seconds with the number of those left out. Pure; connection.cpp and listener.cpp use it.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Implementation of transport_frame.hpp.
+// Implementation of frame.hpp.
 #include "rendezvous/transport/frame.hpp"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Frames: byte strings with a length of four bytes, most significant first. Pure; used by transport_connection.cpp. A length
+// Frames: byte strings with a length of four bytes, most significant first. Pure; used by connection.cpp. A length
 // over the limit is an error that lasts, found before a byte of the frame is stored: memory follows what arrived, not what was
 // announced.
 #pragma once

@@ -1,4 +1,4 @@
-// Implementation of transport_handover.hpp. Two abstract sockets: every job's inbox ("ddprun/UID/PORT/RUN"), where it gets
+// Implementation of handover.hpp. Two abstract sockets: every job's inbox ("ddprun/UID/PORT/RUN"), where it gets
 // connections that came to the holder, and the holder's waiting room ("ddprun/UID/PORT/holder"), where guests stay connected
 // until the port is passed on, or until the end of the stream says that the holder died and the port is free.
 #include "rendezvous/transport/handover.hpp"

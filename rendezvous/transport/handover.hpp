@@ -1,4 +1,4 @@
-// One port for the coordinators of several jobs on one host (DECISIONS.md 14). The first one holds the port; it hands
+// One port for the coordinators of several jobs on one host (decision 14). The first one holds the port; it hands
 // connections of other jobs, which their hello names, to those jobs' agents, and the port itself to one of them when it ends.
 // Agents of one user find each other by abstract Unix sockets, which belong to the network namespace as ports do. Called by the
 // coordinator in place of Transport::listen() where a port is the user's choice.

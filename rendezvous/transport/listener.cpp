@@ -1,4 +1,6 @@
-// Transport::listen(): accepts, shakes hands within the limits of transport_admission.hpp, and hands out members.
+// Implementation of listener.hpp.
+#include "rendezvous/transport/listener.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -8,13 +10,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/transport/admission.hpp"
 #include "rendezvous/transport/port.hpp"
-#include "rendezvous/transport/transport.hpp"
 
 namespace ddprun {
 namespace {
@@ -96,7 +99,7 @@ class Door final : public std::enable_shared_from_this<Door> {
     acceptor_.close(ignored);
   }
 
-  // See "sockets that live on elsewhere" in transport_connection.cpp.
+  // See "sockets that live on elsewhere" in connection.cpp.
   int release_port() {
     boost::system::error_code error;
     const int fd = acceptor_.is_open() ? acceptor_.release(error) : -1;
@@ -328,13 +331,9 @@ class DoorListener final : public Listener {
 
 }  // namespace
 
-Transport::Transport(boost::asio::io_context& io, const TlsCredentials& credentials, const TransportLimits& limits,
-                     std::function<void(const std::string&)> log)
-    : shared_(std::make_shared<TransportShared>(io, derive_keys(credentials), credentials.protocol_version, limits,
-                                                std::move(log))) {}
-
-std::unique_ptr<Listener> Transport::listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member) {
-  return std::make_unique<DoorListener>(std::make_shared<Door>(shared_, std::move(options), std::move(on_member)));
+std::unique_ptr<Listener> make_listener(std::shared_ptr<TransportShared> shared, ListenOptions options,
+                                        std::function<void(std::shared_ptr<Connection>)> on_member) {
+  return std::make_unique<DoorListener>(std::make_shared<Door>(std::move(shared), std::move(options), std::move(on_member)));
 }
 
 }  // namespace ddprun

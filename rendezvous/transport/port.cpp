@@ -1,4 +1,4 @@
-// Implementation of transport_port.hpp.
+// Implementation of port.hpp.
 #include "rendezvous/transport/port.hpp"
 
 #include <boost/asio/ip/v6_only.hpp>

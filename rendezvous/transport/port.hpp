@@ -1,10 +1,10 @@
-// The port that Transport::listen() accepts at. Used by transport_listener.cpp.
+// The port that a listener accepts at. listener.cpp uses it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
-#include "rendezvous/transport/transport.hpp"
+#include "rendezvous/transport/listener.hpp"
 
 namespace ddprun {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/machines/message.hpp"
+#include "rendezvous/protocol/message.hpp"
 
 namespace ddprun::rendezvous {
 

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "common/channel/codec.hpp"
-#include "rendezvous/machines/message.hpp"
+#include "rendezvous/protocol/message.hpp"
 #include "rendezvous/wire/codec.hpp"
 
 namespace ddprun::rendezvous {

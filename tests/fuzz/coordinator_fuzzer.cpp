@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "rendezvous/machines/coordinator.hpp"
+#include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/wire/codec.hpp"
 #include "tests/fuzz/steps.hpp"
 

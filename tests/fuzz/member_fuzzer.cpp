@@ -2,7 +2,7 @@
 // twice without having been told that the first are gone, and what it sends can be encoded.
 #include <cstdlib>
 
-#include "rendezvous/machines/node.hpp"
+#include "rendezvous/node/node.hpp"
 #include "rendezvous/wire/codec.hpp"
 #include "tests/fuzz/steps.hpp"
 

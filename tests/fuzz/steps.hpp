@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "rendezvous/machines/link.hpp"
+#include "rendezvous/protocol/link.hpp"
 
 namespace ddprun::rendezvous {
 

@@ -9,14 +9,49 @@ import jobs
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DECISIONS = ROOT / "docs" / "internals" / "decisions"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_a_cited_decision_is_in_the_table():
+    table = (DECISIONS / "README.md").read_text(encoding="utf-8").split("## Settled questions")[1]
+    numbers = {int(n) for n in re.findall(r"^\| *(\d+)", table, re.M)}
+    cited = set()
+    for top in ("common", "rendezvous", "launcher", "trainer", "cmd", "tests"):
+        for file in (ROOT / top).rglob("*.[ch]pp"):
+            text = file.read_text(encoding="utf-8")
+            assert "DECISIONS.md" not in text, file
+            cited |= {int(n) for n in re.findall(r"\bdecision (\d+)", text)}
+    assert len(cited) > 10 and cited <= numbers, cited - numbers
+
+
+def test_every_decision_is_in_the_index():
+    index = (DECISIONS / "README.md").read_text(encoding="utf-8")
+    records = sorted(str(file.relative_to(DECISIONS)) for file in DECISIONS.rglob("*.md") if file.name != "README.md")
+    assert len(records) > 100
+    assert [] == [record for record in records if f"]({record})" not in index]
+
+
+@pytest.mark.parametrize("top", ["common", "rendezvous", "launcher", "trainer", "cmd", "bench", "cmake"])
+def test_files_that_a_comment_names_are_there(top):
+    names = {file.name for folder in ("common", "rendezvous", "launcher", "trainer", "cmd", "tests", "bench", "cmake") for file in (ROOT / folder).rglob("*.*")}
+    foreign = {"pbf_builder.hpp", "CPUGeneratorImpl.cpp", "alloc_cpu.cpp", "reducer.cpp", "probe.cpp", "ddprun_built_version.hpp"}
+    for file in sorted((ROOT / top).rglob("*.[ch]pp")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if "#include" in line:
+                continue
+            for name in re.findall(r"([\w/.-]*\w\.[ch]pp)\b", line):
+                if name.split("/")[-1] in foreign:
+                    continue
+                there = (ROOT / name).exists() or any(str(found).endswith("/" + name) for found in (ROOT / top).rglob(name.split("/")[-1])) if "/" in name else name in names
+                assert there, f"{file.relative_to(ROOT)} names {name}"
 
 
 def commands(page: pathlib.Path) -> list[str]:

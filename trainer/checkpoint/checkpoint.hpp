@@ -29,14 +29,14 @@ struct CheckpointState {
   int world_size = 1;
   std::int64_t micro_batch_size = 0;
   int intra_op_threads = 1;
-  std::string cpu_class;  // at::get_cpu_capability(): DECISIONS.md 18
+  std::string cpu_class;  // at::get_cpu_capability(): decision 18
   std::string torch_version;
   std::uint64_t seed = 0;
   std::string config_digest;
   std::string run;  // the training that it is of (trainer/state/run_identity.hpp); empty: written by a version that had none
   std::optional<CheckpointEvaluation> evaluation;  // made after this very step; nothing when there was none
   std::vector<std::vector<std::int64_t>>
-      bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (DECISIONS.md 19); may be empty
+      bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (decision 19); may be empty
   std::vector<NamedTensor> model;  // parameters and buffers; after loading wider elements come first, so go by name
   std::vector<NamedTensor> optimizer;
 };

@@ -1,4 +1,5 @@
-// How often a checkpoint is worth its time when the config says "every": "auto". Pure; checkpointing.cpp measures and asks.
+// How often a checkpoint is worth its time when the config says "every": "auto". Pure; trainer/loop/checkpointing.cpp measures
+// and asks.
 #pragma once
 
 #include <cstdint>

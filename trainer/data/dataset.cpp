@@ -1,5 +1,5 @@
-// Puts the two IDX files of a split together and computes the normalisation. Called once at start by the training program;
-// every disagreement between files and config ends here with a UsageError.
+// Puts the two IDX files of a split together and computes the normalisation. Called once, at the start of a process; every
+// disagreement between files and config ends here with a UsageError.
 #include "trainer/data/dataset.hpp"
 
 #include <c10/util/StringUtil.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <future>
 #include <span>
 
 #include "common/base/error.hpp"
@@ -99,6 +100,15 @@ Normalization normalization_of(const DataConfig& config, const Dataset& train) {
   }
   const auto n = static_cast<double>(sums.count);
   return {static_cast<double>(sums.sum) / n / 255.0, std::sqrt(static_cast<double>(scaled_variance)) / n / 255.0};
+}
+
+DataSets load_data_sets(const DataConfig& config, const InflatedFiles& shared) {
+  auto test = std::async(std::launch::async, [&] { return load_idx(config, Split::kTest, shared); });
+  DataSets data;
+  data.train = load_idx(config, Split::kTrain, shared);
+  data.normalization = normalization_of(config, data.train);
+  data.test = test.get();
+  return data;
 }
 
 }  // namespace ddprun::trainer

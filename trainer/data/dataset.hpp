@@ -45,4 +45,14 @@ ImageSize image_size_of(const DataConfig& config);
 // The config's values, or the exact mean and standard deviation of all pixels (by integer sums: the same on every machine).
 Normalization normalization_of(const DataConfig& config, const Dataset& train);
 
+// What a run learns from and is evaluated on.
+struct DataSets {
+  Dataset train;
+  Dataset test;
+  Normalization normalization;
+};
+
+// Reads both splits at the same time. Throws as load_idx and normalization_of do.
+DataSets load_data_sets(const DataConfig& config, const InflatedFiles& shared = {});
+
 }  // namespace ddprun::trainer

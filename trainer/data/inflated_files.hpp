@@ -1,5 +1,6 @@
 // How the workers of a machine inflate a gzip data set once instead of each for itself: one offers what it has inflated, the
-// others find it. worker.cpp fills this in where there is a worker channel; idx_file.cpp calls it, from the thread that reads.
+// others find it. trainer/life/inflated_sharing.cpp fills this in where there is a worker channel; idx_file.cpp calls it, from
+// the thread that reads.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // Which samples a rank sees in which step: a pure function of (seed, epoch, position, world size, rank). The order of an epoch
 // is torch.randperm(n) seeded with seed + epoch, as PyTorch's DistributedSampler has it; rank r of W takes every W-th position
 // of each global batch, beginning with the r-th. So the order depends neither on the number of workers nor on restarts, and a
-// checkpoint stores one integer. Nothing is padded or dropped: the last batch of an epoch may be smaller (DECISIONS.md 22).
+// checkpoint stores one integer. Nothing is padded or dropped: the last batch of an epoch may be smaller (decision 22).
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,12 @@
 #include "trainer/failure/memory_fit.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
@@ -47,6 +50,10 @@ Shrinking halved(const char* what, std::int64_t size) {
 
 }  // namespace
 
+std::filesystem::path fit_file(const std::filesystem::path& run_dir) {
+  return run_dir / "memory-fit.json";
+}
+
 std::string fit_key(const TrainConfig& config, const std::string& device) {
   const json document = json::parse(to_json_text(config));
   return document.at("model").dump() + " on " + device.substr(0, device.find(':'));
@@ -77,6 +84,21 @@ MemoryFit smaller_fit(const MemoryFit& a, const MemoryFit& b) {
 void apply_fit(TrainConfig& config, const MemoryFit& fit) {
   config.micro_batch_size = smaller_of(config.micro_batch_size, fit.micro_batch_size);
   config.eval_batch_size = smaller_of(config.eval_batch_size, fit.eval_batch_size);
+}
+
+void agree_on_fit(TrainConfig& config, const std::filesystem::path& file, const std::string& device, const Peers& peers) {
+  constexpr std::int64_t kAnything = std::numeric_limits<std::int64_t>::max();
+  const MemoryFit own = read_fit(file, fit_key(config, device));
+  std::array<std::int64_t, 2> sizes{own.micro_batch_size, own.eval_batch_size};
+  for (std::int64_t& size : sizes) size = size > 0 ? size : kAnything;
+  peers.smallest_of_each(sizes);
+  for (std::int64_t& size : sizes) size = size == kAnything ? 0 : size;
+  const MemoryFit fit{sizes[0], sizes[1]};
+  if (fit == MemoryFit{}) return;
+  apply_fit(config, fit);
+  if (peers.rank() != 0) return;
+  std::fprintf(stderr, "ddptrain: as learned from running out of memory (%s): micro-batch %lld, evaluation batch %lld\n",
+               file.c_str(), static_cast<long long>(config.micro_batch_size), static_cast<long long>(config.eval_batch_size));
 }
 
 Shrinking shrink_after(channel::Phase phase, const TrainConfig& config, int world) {

@@ -1,6 +1,7 @@
 // What fits into memory, learned from running out of it: the next process takes half the micro-batch (or half the evaluation
-// batch), with the same global batch, and what was learned stays in the run directory until model or device change. worker.cpp
-// reads it at the start, so that all ranks agree, and writes it before a process that ran out ends.
+// batch), with the same global batch, and what was learned stays in the run directory until model or device change. Each group
+// agrees on it when it begins (trainer/life/worker.cpp); a process that ran out writes it before it ends
+// (trainer/life/report_failure.cpp).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "common/channel/message.hpp"
 #include "common/config/train_config.hpp"
+#include "trainer/parallel/peers.hpp"
 
 namespace ddprun::trainer {
 
@@ -17,6 +19,9 @@ struct MemoryFit {
   std::int64_t eval_batch_size = 0;   // likewise
   bool operator==(const MemoryFit&) const = default;
 };
+
+// Where a run keeps it.
+std::filesystem::path fit_file(const std::filesystem::path& run_dir);
 
 // What the fit depends on: model and kind of device.
 std::string fit_key(const TrainConfig& config, const std::string& device);
@@ -31,6 +36,10 @@ MemoryFit smaller_fit(const MemoryFit& a, const MemoryFit& b);
 
 // The config with at most what fits.
 void apply_fit(TrainConfig& config, const MemoryFit& fit);
+
+// Collective. The config with at most what fits on every rank: without a shared disk each node knows what its own ranks have
+// learned, and all go by the smallest. Rank 0 says it on stderr. Throws what the process group throws for a lost peer.
+void agree_on_fit(TrainConfig& config, const std::filesystem::path& file, const std::string& device, const Peers& peers);
 
 // After running out of memory in that phase with that config, which has been through apply_fit. `text` completes the message.
 struct Shrinking {

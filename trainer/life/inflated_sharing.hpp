@@ -1,6 +1,6 @@
 // How the workers of one machine inflate a compressed data set once for all of them: local rank 0 does, and the others hear of
 // it through the agent's store. Who can't be reached does not keep them: another process that dies meanwhile, or an older one
-// whose word is still there, only costs the time that they need to do it themselves. worker.cpp makes one; thread-safe.
+// whose word is still there, only costs the time that they need to do it themselves. Process has one; thread-safe.
 #pragma once
 
 #include <map>

@@ -29,7 +29,7 @@ class Checkpointing {
   struct Setting {
     std::filesystem::path folder;  // the run directory's; empty for a rank that writes a copy only
     CheckpointConfig config;
-    std::filesystem::path local_copies{};  // of this run on this machine (local_copies.hpp); empty: none is asked for
+    std::filesystem::path local_copies{};  // trainer/checkpoint/local_copies.hpp; empty: none is asked for
     WriterClaim::Generation generation{};
     HostCopy::Source source{};  // where the training state is
     FailureHistory history{};   // of the run so far; needed for "every": "auto" only

@@ -1,6 +1,6 @@
 // The loss of a micro-batch and its weight. Every micro-batch's loss is a mean; DDP averages gradients over the ranks; so with
 // weight n * W / B for n of the B samples of the global batch on W ranks, the result is the gradient of the mean over all B
-// samples, however the batch was split (DECISIONS.md 22).
+// samples, however the batch was split (decision 22).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Stateless random numbers: the seed of a moment is a pure function of the run's seed and what the moment is (DECISIONS.md 20),
+// Stateless random numbers: the seed of a moment is a pure function of the run's seed and what the moment is (decision 20),
 // so a checkpoint has no generator to save and a replayed step draws the same numbers.
 #pragma once
 

@@ -142,8 +142,8 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kForward);
   work.status.enter(channel::Phase::kEvaluating);
   work.faults.at(FaultPhase::kEvaluating, state.step);
-  const Evaluation result = evaluate(*state.model, work.test_set, work.normalization, work.config.eval_batch_size, work.device,
-                                     work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
+  const Evaluation result = evaluate(*state.model, work.data.test, work.data.normalization, work.config.eval_batch_size,
+                                     work.device, work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
   state.evaluation = StepEvaluation{state.step, result};
   work.log.evaluation(state.step, result);
   if (work.checkpointing) work.checkpointing->evaluated(state.step, result);
@@ -203,7 +203,7 @@ Outcome train(TrainingState& state, Workspace& work) {
   work.status.enter(channel::Phase::kRunning);
   work.log.start_clock(state.step);
   flip_when_ordered(state, work);
-  if (work.regrouped && state.step > state.started_from) {
+  if (work.origin == StateOrigin::kSurvivors && state.step > state.started_from) {
     work.log.catch_up(state.figures, state.evaluation);
     follow_step(state, work);
   }

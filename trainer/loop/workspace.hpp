@@ -1,5 +1,6 @@
 // What training needs beside its state and can be rebuilt at any time: data, the ranks' group, the Reducer, the loader, the
-// logs. One Workspace belongs to one process group; after a lost peer another one is made around the same TrainingState.
+// logs. One Workspace belongs to one process group; after a lost peer another one is made around the same TrainingState. The
+// worker's life makes it (trainer/life/prepare_workspace.cpp), train() uses it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,31 +18,38 @@
 #include "trainer/metrics/ledger.hpp"
 #include "trainer/parallel/data_parallel.hpp"
 #include "trainer/parallel/peers.hpp"
+#include "trainer/state/state_origin.hpp"
+#include "trainer/state/training_state.hpp"
 #include "trainer/surroundings/fault_injection.hpp"
 #include "trainer/surroundings/status.hpp"
 #include "trainer/surroundings/stop_gate.hpp"
 
 namespace ddprun::trainer {
 
-struct Workspace {
+// What is there before a group is, and outlives it.
+struct Means {
   const TrainConfig& config;
   RunLength length;
   c10::Device device;
-  const Dataset& train_set;
-  const Dataset& test_set;
-  Normalization normalization;
+  const DataSets& data;
   const Faults& faults;
   Status& status;
   RunLog& log;
   StopGate& gate;
-  Peers peers;
-  std::vector<at::Tensor> clipped{};  // parameters whose gradients are clipped together
-  std::unique_ptr<DataParallel> parallel{};
-  std::unique_ptr<Loader> loader{};
-  std::unique_ptr<Ledger> ledger{};                // when asked for
-  std::unique_ptr<Checkpointing> checkpointing{};  // rank 0, and who writes a copy for its node
-  // The state comes from survivors of a loss: what belongs to its last step may not be done.
-  bool regrouped = false;
 };
+
+struct Workspace : Means {
+  Peers peers;
+  StateOrigin origin;                        // survivors of a loss may not have done what belongs to the last step
+  std::vector<at::Tensor> clipped{};         // parameters whose gradients are clipped together
+  std::unique_ptr<DataParallel> parallel{};  // around the state's parameters
+  std::unique_ptr<Loader> loader{};          // from the state's step on
+  std::unique_ptr<Ledger> ledger{};          // when asked for
+  Checkpointing* checkpointing = nullptr;    // rank 0's, and who writes a copy for its node; outlives groups
+};
+
+// Collective. For a state that is whole; without ledger and checkpointing, which are not everybody's. Throws what DataParallel
+// does: ranks with unlike parameters, a lost peer.
+Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin);
 
 }  // namespace ddprun::trainer

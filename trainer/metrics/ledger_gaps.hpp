@@ -1,6 +1,7 @@
 // What a lost rank left out of the ledger. The newest step is finished on a rank that outlived another, or was ahead of it, and
 // that one's line may be missing: who comes after it adds the line, to the lost one's own file, so that a second loss meanwhile
-// finds what is there already and adds nothing twice. worker.cpp calls it when survivors have made a new group.
+// finds what is there already and adds nothing twice. trainer/life/prepare_workspace.cpp calls it when survivors have made a
+// new group.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ Kept kept_part(const std::string& text, std::int64_t resume_step, NewestSteps& n
 }
 
 // Throws std::system_error naming the file.
-void cut_file(const fs::path& file, std::int64_t resume_step, NewestSteps& newest) {
+void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestSteps& newest) {
   if (!fs::is_regular_file(file)) return;
   std::string text;
   {
@@ -92,7 +92,7 @@ MetricsLog::MetricsLog(const fs::path& file, std::int64_t resume_step, std::func
     : file_(file), on_trouble_(std::move(on_trouble)) {
   try {
     if (!file.parent_path().empty()) fs::create_directories(file.parent_path());
-    cut_file(file, resume_step, newest_);
+    cut_metrics_file(file, resume_step, newest_);
   } catch (const std::system_error& error) {
     trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step) + " may appear twice");
   }

@@ -229,7 +229,7 @@ struct DataParallel::Impl {
 
 void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder& saved) {
   Agreement agreement(*group, parameters[0].device());
-  // Rank 0's order is everybody's, so a fresh rank that joins with an empty one is built alike (DECISIONS.md 19).
+  // Rank 0's order is everybody's, so a fresh rank that joins with an empty one is built alike (decision 19).
   // [saved or not, bucket of the first entry, its parameter, ...]: of fixed length, so one broadcast does.
   Buckets buckets;
   std::vector<std::int64_t> packed{saved.empty() ? 0 : 1};

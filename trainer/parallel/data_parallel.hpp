@@ -28,7 +28,7 @@ class DataParallel {
   // known to be equal.
   enum class State { kRank0s, kEqual };
   // Verifies that all ranks have the same parameters, and makes the Reducer with `buckets` when given (a checkpoint's:
-  // DECISIONS.md 19), else by size. Parameters that don't require gradients are left out; shared ones count once.
+  // decision 19), else by size. Parameters that don't require gradients are left out; shared ones count once.
   DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,
                c10::intrusive_ptr<c10d::ProcessGroup> group, const DdpConfig& config, const BucketOrder& buckets = {},
                State state = State::kRank0s);

@@ -20,7 +20,7 @@
 // When a connection ends in the middle of an operation, Gloo tells those who wait for others that had not begun, but not for
 // this one (Pair::signalException knows nothing of what is being read or written just then). It would be waited for until the
 // group's timeout. A message between two ranks can be aborted. A collective can't; whoever waits for it is let go, and Gloo's
-// thread is left behind with the whole group (worker.cpp).
+// thread is left behind with the whole group (trainer/life/membership.cpp).
 #include "trainer/parallel/group_breaker.hpp"
 
 #include <netinet/in.h>

@@ -22,6 +22,8 @@ class Peers {
 
   int rank() const { return rank_; }
   int world() const { return world_; }
+  // May be null in a world of one.
+  const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
 
   // Replaces each value by its sum over all ranks.
   void sum(std::span<double> values) const;

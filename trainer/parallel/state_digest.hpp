@@ -1,5 +1,5 @@
 // A digest of tensors' bytes, by which ranks find out whether they hold the same state without sending it to each other.
-// DataParallel calls it once at start, state_comparison.hpp while training.
+// DataParallel calls it once at start, trainer/state/state_comparison.cpp while training.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -8,16 +8,17 @@
 
 namespace ddprun::trainer {
 
-Resumed resume_state(TrainingState& state, bool& whole, const ResumeFrom& from, const TrainConfig& config,
+Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom& from, const TrainConfig& config,
                      const RunLength& length, const Peers& peers) {
   Resumed own;
   if (from.path) {
     const CheckpointState saved = load_checkpoint(*from.path);
     restore(state, saved, length, *from.path);
-    whole = true;
+    origin = StateOrigin::kCheckpoint;
     own = {.path = from.path->string(), .differences = rounding_differences(saved, config, peers.world())};
   }
-  share_state(state, whole, peers);
+  share_state(state, origin, peers);
+  origin = StateOrigin::kCheckpoint;  // although it was shared as survivors share theirs
   const std::string text =
       nlohmann::json{own.path, own.differences}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const auto firsts = nlohmann::json::parse(peers.from(from.holders.front(), text));

@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <system_error>
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
+#include "common/system/atomic_file.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -35,6 +37,14 @@ RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfi
   if (refusal) std::rethrow_exception(refusal);
   if (verdict.front() == kRefused) throw UsageError("rank 0 can't use the run directory: " + verdict.substr(1));
   return {.layout = {.root = root}, .finished = verdict.front() == kFinished};
+}
+
+void keep_config(const RunLayout& layout, const TrainConfig& config) {
+  const std::filesystem::path file = layout.config();
+  std::error_code unknown;
+  if (std::filesystem::exists(file, unknown)) return;
+  std::filesystem::create_directories(layout.root);
+  write_file_atomically(file, to_json_text(config));
 }
 
 void agree_on_config(const TrainConfig& config, const Peers& peers) {

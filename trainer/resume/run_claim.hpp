@@ -1,5 +1,5 @@
 // Whose run directory it is. Under ddprun the agent has opened and locked it before any worker started; under torchrun, srun or
-// alone rank 0 does, and the others hear its verdict.
+// alone rank 0 does, and the others hear its verdict. Either way the ranks make sure that they are there for the same training.
 #pragma once
 
 #include <filesystem>
@@ -18,6 +18,11 @@ struct RunClaim {
 
 // Collective. Throws UsageError on every rank when rank 0 can't have the directory. The lock is held until the process ends.
 RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfig& config, const Peers& peers);
+
+// Under an agent, by rank 0: where nodes share no disk it may have come to one whose agent never led the job, and what is saved
+// there from now on needs the config beside it, or no start could go on from it. Does nothing where there is one. Throws
+// std::system_error when it can't be written.
+void keep_config(const RunLayout& layout, const TrainConfig& config);
 
 // Collective. Throws UsageError when this rank was given another config than rank 0.
 void agree_on_config(const TrainConfig& config, const Peers& peers);

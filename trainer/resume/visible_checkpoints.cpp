@@ -5,9 +5,17 @@
 #include <system_error>
 #include <utility>
 
+#include "common/config/parse_config.hpp"
 #include "trainer/checkpoint/local_copies.hpp"
 
 namespace ddprun::trainer {
+
+CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& config, bool of_node) {
+  CheckpointPlaces places{.run_directory = layout.checkpoints(), .of_node = of_node, .run_file = layout.run()};
+  if (config.checkpoint.local_dir.empty()) return places;
+  places.local_copies = local_copies_of(config.checkpoint.local_dir, layout.root, config_digest(config));
+  return places;
+}
 
 VisibleCheckpoints::VisibleCheckpoints(const CheckpointPlaces& places) {
   if (!places.local_copies.empty()) add_local(places.local_copies);

@@ -1,6 +1,7 @@
 // What one rank sees of a run's checkpoints: those of the run directory, and copies on its node's own disk. A step may be there
 // several times, and copies of one step may differ (of a training that went on otherwise). Each is verified when it is first
-// asked about, the own disk's before those of the run directory, which may be far away. Used by resume.cpp.
+// asked about, the own disk's before those of the run directory, which may be far away. Used by resume.cpp; whoever writes
+// checkpoints asks for the same places.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,21 @@
 #include <string>
 #include <vector>
 
+#include "common/config/train_config.hpp"
+#include "common/run_directory/run_directory.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 
 namespace ddprun::trainer {
 
 struct CheckpointPlaces {
   std::filesystem::path run_directory;   // its folder of checkpoints
-  std::filesystem::path local_copies{};  // of this run on this machine (local_copies.hpp); empty: there are none
+  std::filesystem::path local_copies{};  // trainer/checkpoint/local_copies.hpp: of this run on this machine; empty: none
   bool of_node = false;                  // this process looks after its node's disk: one of each node
-  std::filesystem::path run_file{};      // who the run is (run_identity.hpp); empty: that is kept nowhere
+  std::filesystem::path run_file{};      // who the run is (trainer/state/run_identity.hpp); empty: that is kept nowhere
 };
+
+// Those of a run with this config. `layout.root` is absolute.
+CheckpointPlaces checkpoint_places(const RunLayout& layout, const TrainConfig& config, bool of_node);
 
 class VisibleCheckpoints {
  public:

@@ -1,7 +1,7 @@
 // Which training a checkpoint is of. A node that was away may come back with copies of a training that was started over since;
 // their steps may be higher, and yet they must not win. So each training has an identity, drawn at its first start and whenever
 // somebody orders another beginning (--fresh, --resume never or PATH). Every checkpoint carries it (the manifest's "run"), and
-// each node keeps it in its run directory (run.json) from the beginning on. Used by resume.cpp.
+// each node keeps it in its run directory (run.json) from the beginning on. Used by trainer/resume/resume.cpp.
 #pragma once
 
 #include <cstdint>

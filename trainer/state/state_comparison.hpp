@@ -1,7 +1,7 @@
 // Whether all ranks hold the same training state. Ranks that do the same steps hold the same bits, so a difference means that
 // something changed a state silently: memory, a processor, a bug. Digests of weights, buffers and moments are exchanged, and
-// the ranks that are not with the majority end as corrupt. train.cpp asks at a step's end, when rank 0's buffers have been sent
-// to all; worker.cpp asks when a lost rank was replaced.
+// the ranks that are not with the majority end as corrupt. trainer/loop/train.cpp asks at a step's end, when rank 0's buffers
+// have been sent to all; trainer/life/state_source.cpp asks when a lost rank was replaced.
 #pragma once
 
 #include <array>

@@ -19,8 +19,8 @@ using nlohmann::json;
 constexpr std::int64_t kNoState = -1;
 
 // Grows with what the rank has done: the steps, and after the last of them its evaluation.
-std::int64_t progress_of(const TrainingState& state, bool whole) {
-  if (!whole) return kNoState;
+std::int64_t progress_of(const TrainingState& state, StateOrigin origin) {
+  if (!is_whole(origin)) return kNoState;
   return 2 * state.step + (state.evaluation && state.evaluation->step == state.step ? 1 : 0);
 }
 
@@ -94,16 +94,15 @@ void receive_state(TrainingState& state, const Peers& peers, int from) {
 
 }  // namespace
 
-Sharing share_state(TrainingState& state, bool& whole, const Peers& peers) {
+Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers) {
   const at::NoGradGuard no_gradients;
-  const std::vector<std::int64_t> progress = peers.from_all(progress_of(state, whole));
+  const std::vector<std::int64_t> progress = peers.from_all(progress_of(state, origin));
   const std::int64_t most = *std::max_element(progress.begin(), progress.end());
   if (most == kNoState) return {};
 
   std::vector<int> others;
   Sharing sharing;
   std::vector<int>& holders = sharing.holders;
-  sharing.somebody_had_it = true;
   for (int rank = 0; rank < peers.world(); ++rank) {
     const std::int64_t has = progress[static_cast<std::size_t>(rank)];
     (has == most ? holders : others).push_back(rank);
@@ -114,10 +113,10 @@ Sharing share_state(TrainingState& state, bool& whole, const Peers& peers) {
     const int holder = holders[i % holders.size()];
     if (peers.rank() == holder) send_state(state, peers, others[i]);
     if (peers.rank() != others[i]) continue;
-    whole = false;
+    origin = StateOrigin::kNothing;
     receive_state(state, peers, holder);
-    whole = true;
   }
+  origin = StateOrigin::kSurvivors;
   return sharing;
 }
 

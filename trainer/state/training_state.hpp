@@ -1,5 +1,6 @@
 // What must survive a restart: the weights, the optimizer's state and the number of finished steps, from which the position in
-// the data and every random number follow (run_length.hpp, seeds.hpp). What can be rebuilt is in workspace.hpp.
+// the data and every random number follow (trainer/data/run_length.hpp, trainer/loop/seeds.hpp). What can be rebuilt is in
+// trainer/loop/workspace.hpp.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -48,7 +49,7 @@ struct TrainingState {
   std::optional<StepFigures> figures;
   std::optional<StepEvaluation> evaluation;
 
-  // Of the step under way: a forward pass changes the buffers, so those before it are kept (DECISIONS.md 20).
+  // Of the step under way: a forward pass changes the buffers, so those before it are kept (decision 20).
   enum class Stage { kBetweenSteps, kExchanging, kUpdating } stage = Stage::kBetweenSteps;
   std::vector<at::Tensor> buffers_before;
 };
@@ -72,7 +73,7 @@ void restore(TrainingState& state, const CheckpointState& saved, const RunLength
 CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,
                               const BucketOrder& bucket_order, int world);
 
-// Why a run that goes on from `saved` has numbers that agree to rounding only and not to the bit (DECISIONS.md 18), such as
+// Why a run that goes on from `saved` has numbers that agree to rounding only and not to the bit (decision 18), such as
 // "3 workers instead of 2"; empty when nothing of that differs.
 std::string rounding_differences(const CheckpointState& saved, const TrainConfig& config, int world);
 

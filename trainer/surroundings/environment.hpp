@@ -1,4 +1,4 @@
-// Who this worker is, from its environment: torchrun's variables (DECISIONS.md 30: srun's, mpirun's and PMIx's when RANK is
+// Who this worker is, from its environment: torchrun's variables (decision 30: srun's, mpirun's and PMIx's when RANK is
 // unset), else a job of one.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Where a standby worker waits for its rank (ddprun --standby): the agent says over the worker channel whose place it takes, or
-// is gone. worker.cpp waits here once everything is loaded that needs no rank.
+// is gone. trainer/life/process.cpp waits here once everything is loaded that needs no rank.
 //
 // Thread-safe: the channel's reader thread brings the word, the main thread waits for it, without waking up meanwhile.
 #pragma once

@@ -88,18 +88,18 @@ StoppingByStore::~StoppingByStore() {
   agreement_.join();
 }
 
-void StoppingByStore::attach(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int generation) {
+void StoppingByStore::on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) {
   const std::lock_guard lock(mutex_);
   store_ = std::move(store);
   rank_ = rank;
   world_ = world;
-  prefix_ = "stop/" + std::to_string(generation) + "/";
-  attached_ = true;
+  prefix_ = "stop/" + std::to_string(restart) + "/";
+  has_group_ = true;
 }
 
 void StoppingByStore::on_signal(int signal) {
   const std::lock_guard lock(mutex_);
-  if (!attached_) leave_now(128 + signal);
+  if (!has_group_) leave_now(128 + signal);
   if (asked_) {
     // Slurm sends SIGTERM twice (FAULTS.md); only a person who presses Ctrl-C again means "now".
     if (signal == SIGINT) leave_now(128 + signal);

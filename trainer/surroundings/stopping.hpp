@@ -1,4 +1,4 @@
-// How a worker is asked to stop, and how the ranks agree where (DECISIONS.md 5; the gate itself is stop_gate.hpp). Under ddprun
+// How a worker is asked to stop, and how the ranks agree where (decision 5; the gate itself is stop_gate.hpp). Under ddprun
 // the agent asks and decides, over the worker channel; a bare signal is a question to the agent. Without an agent of ours
 // (torchrun, srun, a shell) each rank gets the signal itself, and they agree through the store.
 #pragma once
@@ -24,6 +24,9 @@ class Stopping {
  public:
   virtual ~Stopping() = default;
   virtual void on_signal(int signal) = 0;
+  // On the training thread: this is the group now. `store` may be null in a world of one. `restart` (the restart count) keeps
+  // the keys of rounds apart.
+  virtual void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) = 0;
 };
 
 // By the agent. Messages may come before attach(): answers wait for it.
@@ -34,6 +37,8 @@ class StoppingByAgent : public Stopping {
   void on_message(const channel::FromAgent& message);
   // Asks the agent. SIGINT is left to it altogether: a Ctrl-C reaches it as well.
   void on_signal(int signal) override;
+  // The agent made it.
+  void on_group(c10::intrusive_ptr<c10d::Store>, int, int, int) override {}
 
  private:
   void on_stop(const channel::Stop& stop);
@@ -45,15 +50,14 @@ class StoppingByAgent : public Stopping {
   bool asked_ = false;
 };
 
-// By the ranks among themselves. Before attach() there is nothing to save, so a signal ends the process.
+// By the ranks among themselves. Before their group there is nothing to save, so a signal ends the process.
 class StoppingByStore : public Stopping {
  public:
   explicit StoppingByStore(StopGate& gate) : gate_(gate) {}
   ~StoppingByStore() override;
-  // `store` may be null in a world of one. `generation` (the restart count) keeps the keys of rounds apart.
-  void attach(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int generation);
   // The first one saves and stops; a second SIGINT ends the process at once.
   void on_signal(int signal) override;
+  void on_group(c10::intrusive_ptr<c10d::Store> store, int rank, int world, int restart) override;
 
  private:
   void agree(std::int64_t started, int signal);
@@ -61,7 +65,7 @@ class StoppingByStore : public Stopping {
 
   StopGate& gate_;
   std::mutex mutex_;
-  bool attached_ = false;
+  bool has_group_ = false;
   bool asked_ = false;
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_ = 0;

@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/machines/node.hpp"
+#include "rendezvous/node/node.hpp"
 #include "tests/rendezvous/simulation/simulator.hpp"
 
 namespace ddprun::rendezvous::simulation {

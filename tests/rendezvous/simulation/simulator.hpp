@@ -1,7 +1,6 @@
 // A whole job on a simulated network: the real rendezvous::Node machines, with clocks that drift, hosts that crash, freeze or
 // lose their power, links that are slow, blocked one way or reset, and workers that fail. Everything follows from a seed, so a
-// failure can be run again with its story. What must hold is checked at every event; see check() and finished() in
-// simulator.cpp.
+// failure can be run again with its story. What must hold is checked at every event, by simulated_invariants.cpp.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/machines/node.hpp"
+#include "rendezvous/node/node.hpp"
 
 namespace ddprun::rendezvous::simulation {
 

@@ -53,7 +53,7 @@ class TrainTest : public testing::Test {
     Outcome outcome = Outcome::kDone;
   };
 
-  // One process' life in the run directory `name`, from what is there. `prepare` may change the workspace before it starts.
+  // One process' life in the run directory `name`, from what is there.
   Result run(const std::string& name, const Faults& faults = {}, StopGate* gate = nullptr) {
     StopGate own_gate;
     Status status;
@@ -67,29 +67,18 @@ class TrainTest : public testing::Test {
     const auto from = newest(layout.checkpoints());
     if (from) restore(result.state, load_checkpoint(*from->path), length, *from->path);
     log.open(layout, config_, length, result.state.step);
-    Workspace work{
-        .config = config_,
-        .length = length,
-        .device = c10::kCPU,
-        .train_set = set_,
-        .test_set = set_,
-        .normalization = {0.5, 0.25},
-        .faults = faults,
-        .status = status,
-        .log = log,
-        .gate = gate != nullptr ? *gate : own_gate,
-        .peers = peers,
-        .clipped = {},
-        .parallel = std::make_unique<DataParallel>(result.state.parameters, result.state.buffers, nullptr, config_.ddp),
-        .loader = std::make_unique<Loader>(set_, Normalization{0.5, 0.25},
-                                           LoaderOptions{.batch_size = config_.batch_size,
-                                                         .micro_batch_size = config_.micro_batch_size,
-                                                         .augment = config_.data.augment},
-                                           result.state.step, length.total_steps),
-        .ledger = nullptr,
-        .checkpointing = std::make_unique<Checkpointing>(
-            Checkpointing::Setting{.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status)};
-    for (const NamedTensor& parameter : result.state.parameters) work.clipped.push_back(parameter.tensor);
+    const DataSets data{.train = set_, .test = set_, .normalization = {0.5, 0.25}};
+    Checkpointing checkpointing({.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status);
+    Workspace work = make_workspace({.config = config_,
+                                     .length = length,
+                                     .device = c10::kCPU,
+                                     .data = data,
+                                     .faults = faults,
+                                     .status = status,
+                                     .log = log,
+                                     .gate = gate != nullptr ? *gate : own_gate},
+                                    peers, result.state, from ? StateOrigin::kCheckpoint : StateOrigin::kSeed);
+    work.checkpointing = &checkpointing;
     result.outcome = train(result.state, work);
     return result;
   }

@@ -95,15 +95,16 @@ TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
 
   TrainingState state = new_state(config);
   state.run = {.id = "a"};
-  bool whole = false;
-  const Resumed resumed = resume_state(state, whole, from, config, kLength, peers);
+  StateOrigin origin = StateOrigin::kUntouched;
+  const Resumed resumed = resume_state(state, origin, from, config, kLength, peers);
 
-  EXPECT_TRUE(whole);
+  EXPECT_EQ(origin, StateOrigin::kCheckpoint);
   expect_that_of_the_checkpoint(state, config);
   EXPECT_EQ(resumed.path, checkpoint.string());
   EXPECT_EQ(resumed.differences, "");
   // Nobody would have to be sent anything now, were a peer lost.
-  EXPECT_EQ(share_state(state, whole, peers).holders, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(share_state(state, origin, peers).holders, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(origin, StateOrigin::kSurvivors);
 }
 
 INSTANTIATE_TEST_SUITE_P(Holders, ResumedState,
@@ -118,11 +119,11 @@ TEST(ResumedStateRefusal, WhatDoesNotFitTheConfigIsRefusedByWhoReadsIt) {
   RunLength longer = kLength;
   longer.steps_per_epoch = 5;
   TrainingState state = new_state(config);
-  bool whole = false;
+  StateOrigin origin = StateOrigin::kUntouched;
   const Peers alone(nullptr, 0, 1, c10::kCPU);
   const ResumeFrom from{.step = kStep, .holders = {0}, .path = folder / "step-000000007"};
-  EXPECT_THROW(resume_state(state, whole, from, config, longer, alone), UsageError);
-  EXPECT_FALSE(whole);
+  EXPECT_THROW(resume_state(state, origin, from, config, longer, alone), UsageError);
+  EXPECT_FALSE(is_whole(origin));
 }
 
 }  // namespace

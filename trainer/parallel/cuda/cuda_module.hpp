@@ -1,6 +1,6 @@
-// What ddptrain needs of CUDA beyond tensors. It is implemented in a module of its own, libddptrain_cuda.so, that device.cpp
-// opens only where a GPU is used: linked in, libtorch_cuda would cost every start 0.35 s. Both sides are built together
-// (kCudaModuleVersion).
+// What ddptrain needs of CUDA beyond tensors. It is implemented in a module of its own, libddptrain_cuda.so, that
+// trainer/parallel/device.cpp opens only where a GPU is used: linked in, libtorch_cuda would cost every start 0.35 s. Both
+// sides are built together (kCudaModuleVersion).
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -1,0 +1,462 @@
+// Implementation of coordinator.hpp: what it does with each event, in the order of a job's life. Who comes in, who is lost,
+// authority, how a round starts, how it ends, how the job ends, time.
+#include "rendezvous/coordinator/coordinator.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/exit_code.hpp"
+#include "rendezvous/coordinator/entry.hpp"
+#include "rendezvous/coordinator/release.hpp"
+
+namespace ddprun::rendezvous {
+
+Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authority, Now now)
+    : settings_(std::move(settings)),
+      now_(now),
+      term_(authority.term),
+      elected_(authority.elected),
+      losses_(settings_),
+      membership_(authority, settings_.rules),
+      leadership_(settings_, now.steady),
+      gathering_(settings_) {
+  if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
+  const Config& inherited = membership_.current();
+  release_.id = inherited.id;
+  release_.born = inherited.born;
+  release_.nodes = inherited.nodes;
+  release_.budget = budget_;
+  gather(inherited.exists() ? settings_.regroup_call : settings_.last_call);
+}
+
+std::vector<CoordinatorAction> Coordinator::on(const CoordinatorEvent& event, Now now) {
+  now_ = now;
+  if (phase_ == Phase::kSteppedDown) return {};
+  // Nothing that was asked after its authority ended may be answered.
+  check_authority();
+  if (phase_ != Phase::kSteppedDown) std::visit([this](const auto& concrete) { handle(concrete); }, event);
+  return outbox_.take();
+}
+
+void Coordinator::handle(const coordinator_event::Closed& event) {
+  strangers_.remove(event.link);
+  if (Peer* peer = peers_.behind(event.link)) lose(*peer, "closed its connection");
+}
+
+void Coordinator::handle(const coordinator_event::Heard& event) {
+  const auto* hello = std::get_if<Hello>(&event.message);
+  const bool stranger = strangers_.contains(event.link);
+  if (hello != nullptr && stranger) return greet(event.link, *hello);
+  if (Peer* peer = peers_.behind(event.link)) {
+    peers_.hear(*peer, now_.steady);
+    std::visit([&](const auto& message) { hear(*peer, message); }, event.message);
+  } else if (stranger) {
+    close(event.link);
+  }
+}
+
+// ---- who comes in ----
+
+void Coordinator::greet(LinkId link, const Hello& hello) {
+  if (phase_ == Phase::kOver) {
+    act(coordinator_action::Send{link, over_});
+    return close(link);
+  }
+  const EntryView view{settings_, term_, elected_, peers_, membership_, losses_, now_.steady};
+  Entry entry = entry_of(hello, view);
+  if (entry.step_down) return step_down(*std::move(entry.step_down));
+  if (entry.replaces) {
+    Peer& known = peers_.at(hello.node);
+    if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
+    if (settings_.rules.later_process_replaces) {
+      close_and_lose(known, "came back over another connection");
+    } else {
+      peers_.keep_counting(known);
+    }
+  }
+  if (entry.answer) act(coordinator_action::Send{link, *std::move(entry.answer)});
+  if (!entry.notice.empty()) outbox_.say(Notice::Kind::kRefused, std::move(entry.notice));
+  if (!entry.admitted) return close(link);
+
+  strangers_.remove(link);
+  Peer& peer = peers_.know(hello.node);
+  membership_.recall_ranks(peer, hello);
+  peers_.connect(peer, link, hello, now_.steady);
+  // Before the first round nobody can have been elected: a later term is free to be taken.
+  if (hello.standing.promised_term > term_) term_ = hello.standing.promised_term + 1;
+  welcome(peer);
+}
+
+void Coordinator::welcome(Peer& peer) {
+  peer.welcome = true;
+  outbox_.send(peer, Welcome{.term = term_,
+                             .coordinator = settings_.self,
+                             .lease_ms = settings_.lease.count(),
+                             .job = peer.hello.wants_job ? settings_.job : std::string()});
+  outbox_.say(Notice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
+  if (membership_.was_committed_for(peer.hello.standing)) {
+    membership_.forget_previous(peers_);
+    leadership_.count_again();
+  }
+  if (peer.hello.node == settings_.self && release_.coordinator.address.port == 0) {
+    release_.coordinator = {.group_rank = peer.rank, .node = settings_.self, .address = peer.hello.listens};
+  }
+  const Config& current = membership_.current();
+  if (current.exists()) {  // everybody must know of it before it can count as committed
+    if (peer.hello.standing.current.id == current.id) {
+      note_installed(peer);
+    } else if (peer.hello.standing.current.id < current.id) {
+      Release known = release_for(peer, release_, membership_.previous());
+      known.start = false;
+      outbox_.send(peer, std::move(known));
+    }
+  }
+  if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping) {
+    peers_.await_workers(peer, peer.hello.workers_round);
+  } else {
+    peers_.set_ready(peer, true);
+  }
+  consider();
+}
+
+// ---- who is lost ----
+
+void Coordinator::hear(Peer& peer, const Leave&) {
+  // What failed leaves with it, so there is nothing to judge: the others go on.
+  if (phase_ == Phase::kEnding && failure_ && failure_->cause == FailureCause::kDevice) members_changed_ = true;
+  peer.departed = true;
+  note_installed(peer);  // it votes for nobody any more
+  close_and_lose(peer, "left");
+}
+
+void Coordinator::close_and_lose(Peer& peer, const std::string& why) {
+  const LinkId link = *peer.link;
+  lose(peer, why);
+  close(link);
+}
+
+void Coordinator::lose(Peer& peer, const std::string& why) {
+  const NodeId id = peer.hello.node;
+  peers_.disconnect(peer);
+  if (saving_) saving_->lost(peer);
+  const bool was_welcome = std::exchange(peer.welcome, false);
+  const bool in_round = peer.rank >= 0;
+  if (was_welcome && phase_ != Phase::kOver) {
+    outbox_.say(Notice::Kind::kLost, name_of(peer.hello) + " " + why, peers_.connected(), settings_.max_nodes);
+    if (!peer.departed && id != settings_.self && losses_.note(id, now_.steady)) {
+      outbox_.say(Notice::Kind::kSetAside, "lost too often", settings_.cool_down.count());
+    }
+  }
+  if (in_round && phase_ == Phase::kRunning) {
+    --seated_;
+    if (!peer.done && settings_.rules.lost_members_end_round) {
+      return end_round(OverReason::kMembershipChange, name_of(peer.hello) + " " + why, Others::kHold);
+    }
+  }
+  if (in_round && phase_ == Phase::kEnding && !peer.departed) members_changed_ = true;
+  if (!in_round && peer.previous_rank < 0) peers_.forget(id);  // `peer` is gone from here on
+  check_ended();
+  check_saving();
+  check_done();
+  consider();
+}
+
+void Coordinator::drop_silent() {
+  const nanoseconds patience = part_of(settings_.lease, settings_.rules.give_up);
+  while (peers_.connected() > 0 && phase_ != Phase::kSteppedDown) {
+    Peer& oldest = peers_.at(peers_.by_age().front());
+    if (oldest.heard + patience > now_.steady) return;
+    close_and_lose(oldest, "was not heard of for " + std::to_string(settings_.lease.count()) + " ms");
+  }
+}
+
+// ---- authority ----
+
+void Coordinator::hear(Peer& peer, const Ping& message) {
+  if (!peer.welcome) return;
+  if (message.echo > 0 && message.echo <= stamp_of(now_.steady)) peer.answered = std::max(peer.answered, message.echo);
+  if (message.installed == round() && membership_.current().exists()) note_installed(peer);
+  leadership_.answer(peer, message.stamp, membership_, peers_, now_, outbox_);
+}
+
+void Coordinator::check_authority() {
+  if (phase_ == Phase::kOver || !leadership_.has_ended(membership_, peers_, now_.steady)) return;
+  const std::string nodes = std::to_string(membership_.current().nodes);
+  step_down({.why = "less than a majority of the " + nodes + " nodes answers", .term = 0, .leader = {}});
+}
+
+void Coordinator::step_down(coordinator_action::StepDown why) {
+  phase_ = Phase::kSteppedDown;
+  act(std::move(why));
+}
+
+void Coordinator::hear(Peer& peer, const StoreAsk& message) {
+  if (phase_ != Phase::kRunning && phase_ != Phase::kSaving) return;
+  if (message.round == round()) act(coordinator_action::ServeStore{*peer.link, message});
+}
+
+// ---- when a round starts ----
+
+void Coordinator::gather(milliseconds call) {
+  phase_ = Phase::kGathering;
+  failure_.reset();
+  members_changed_ = false;
+  absorb_at_.reset();
+  gathering_.begin(membership_.current(), call, now_.steady);
+}
+
+bool Coordinator::self_is_ready() const {
+  const Peer* self = peers_.find(settings_.self);
+  return self != nullptr && self->here() && self->ready;
+}
+
+// Called whenever who is here and ready may have changed.
+void Coordinator::consider() {
+  if (phase_ == Phase::kRunning) {
+    if (seated_ < settings_.max_nodes && spares_ready() > 0 && done_ == 0 && membership_.committed()) {
+      if (!absorb_at_) absorb_at_ = now_.steady + settings_.last_call;
+    } else {
+      absorb_at_.reset();
+    }
+    return;
+  }
+  if (phase_ != Phase::kGathering) return;
+  // A change of the membership on top of one that is not known to a majority yet would take three majorities.
+  if (!membership_.committed() && settings_.rules.commit_before_change) return;
+  if (!self_is_ready()) return;
+  if (peers_.awaited() > 0 && settings_.rules.wait_for_ready) return;
+  if (gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) form();
+}
+
+void Coordinator::form() {
+  const Seating seating = seat_ready(peers_, settings_);
+  membership_.begin_round(term_, seating.by_rank, peers_);
+  leadership_.round_released(now_.steady);
+  const Config& current = membership_.current();
+  phase_ = Phase::kRunning;
+  seated_ = current.nodes;
+  done_ = 0;
+
+  round_nodes_.clear();
+  for (Peer* peer : seating.by_rank) {
+    if (peer == nullptr) continue;
+    peers_.set_ready(*peer, false);
+    round_nodes_.push_back(peer->hello.node);
+  }
+  if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(seating, current)});
+  release_ = common_release(seating, current, budget_, settings_);
+  send_release(seating, release_, membership_.previous(), peers_, outbox_);
+  outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
+  consider();
+}
+
+void Coordinator::note_installed(Peer& peer) {
+  if (!membership_.install(peer, peers_)) return;
+  leadership_.count_again();
+  peers_.forget_bystanders();
+  consider();
+}
+
+std::string Coordinator::waits_for() const {
+  if (phase_ == Phase::kRunning) return "the running round";
+  if (phase_ == Phase::kPausing) return "the pause before a restart";
+  if (phase_ == Phase::kSaving) return std::to_string(saving_->waits_for()) + " nodes that stop";
+  if (phase_ == Phase::kOver || phase_ == Phase::kSteppedDown) return "nothing";
+  if (peers_.awaited() > 0) return std::to_string(peers_.awaited()) + " nodes that stop their workers";
+  if (phase_ == Phase::kEnding) return "a decision";
+  if (!membership_.committed()) return "a majority to know the last round";
+  if (!self_is_ready()) return "this node";
+  return "nodes: " + std::to_string(peers_.ready()) + " of at least " + std::to_string(settings_.min_nodes);
+}
+
+// ---- how a round ends ----
+
+void Coordinator::hear(Peer& peer, const FailureReport& message) {
+  if (message.round != round() || peer.rank < 0) return;
+  if (phase_ == Phase::kRunning) {
+    failure_ = message;
+    return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
+  }
+  if (phase_ != Phase::kEnding || !failure_) return;
+  // "My peer is gone" is a consequence; of the others the first in time is the cause.
+  const auto key = [](const FailureReport& report) {
+    return std::pair(report.cause == FailureCause::kLostPeer, report.coordinator_time_ns());
+  };
+  if (key(message) < key(*failure_)) failure_ = message;
+}
+
+void Coordinator::end_round(OverReason reason, const std::string& why, Others others) {
+  phase_ = Phase::kEnding;
+  absorb_at_.reset();
+  members_changed_ = false;
+  if (reason == OverReason::kMembershipChange) failure_.reset();
+  RoundOver over{.round = round(), .reason = reason, .why = why, .failure = {}, .hold = others == Others::kHold};
+  if (failure_) over.failure = *failure_;
+  for (Peer* peer : peers_.seated(round_nodes_)) {
+    peers_.await_workers(*peer, round());
+    outbox_.send(*peer, over);
+  }
+  outbox_.say(Notice::Kind::kRoundOver, why);
+  check_ended();
+}
+
+void Coordinator::hear(Peer& peer, const Ready& message) {
+  if (message.master_port != 0) peer.master_port = message.master_port;
+  if (phase_ == Phase::kRunning && message.round == round() && peer.rank >= 0) {
+    // It could not go on with what it held, so nobody does: the next round begins with new workers everywhere.
+    end_round(OverReason::kMembershipChange, peer.hello.hostname + " has no workers any more", Others::kStop);
+  }
+  if (!peers_.workers_gone(peer, message.round)) return;
+  peers_.set_ready(peer, true);
+  check_ended();
+  consider();
+}
+
+void Coordinator::check_ended() {
+  if (phase_ != Phase::kEnding || (peers_.awaited() > 0 && settings_.rules.wait_for_ready)) return;
+  if (!settings_.rules.wait_for_ready) peers_.await_nobody();
+  if (failure_ && !members_changed_) {
+    judge();
+  } else {
+    gather(milliseconds{0});
+    consider();
+  }
+}
+
+void Coordinator::judge() {
+  const Verdict verdict = settings_.judge ? settings_.judge(*failure_, budget_) : Verdict{};
+  if (!verdict.restart) return finish(verdict.exit_code, verdict.why);
+  const std::int32_t restarts = budget_.restart_count + 1;
+  budget_ = verdict.after;
+  budget_.restart_count = restarts;
+  if (verdict.delay.count() > 0) {
+    phase_ = Phase::kPausing;
+    pause_ends_ = now_.steady + verdict.delay;
+    return;
+  }
+  gather(milliseconds{0});
+  consider();
+}
+
+// ---- how the job ends ----
+
+void Coordinator::hear(Peer& peer, const Done& message) {
+  if (message.round != round() || peer.rank < 0 || peer.done) return;
+  if (phase_ != Phase::kRunning && phase_ != Phase::kSaving) return;
+  peer.done = true;
+  ++done_;
+  if (saving_) saving_->done(peer);
+  check_saving();
+  check_done();
+}
+
+void Coordinator::check_done() {
+  if (phase_ == Phase::kRunning && done_ == membership_.current().nodes) finish(static_cast<int>(ExitCode::kDone), "done");
+}
+
+void Coordinator::hear(Peer& peer, const StopAsk& message) {
+  const bool coordinates = peer.hello.node == settings_.self;
+  switch (phase_) {
+    case Phase::kRunning:
+      if (peer.rank < 0 && !coordinates) return;
+      if (coordinates || seated_ + spares_ready() - 1 < settings_.min_nodes) return begin_saving(message.signal);
+      return end_round(OverReason::kMembershipChange, peer.hello.hostname + " is leaving", Others::kHold);
+    case Phase::kGathering:
+    case Phase::kPausing:
+    case Phase::kEnding:
+      if (coordinates) finish(128 + message.signal, "stopped by signal " + std::to_string(message.signal));
+      return;
+    case Phase::kSaving:
+    case Phase::kOver:
+    case Phase::kSteppedDown:
+      return;
+  }
+}
+
+void Coordinator::begin_saving(std::int32_t signal) {
+  phase_ = Phase::kSaving;
+  saving_.emplace(round(), signal, peers_.seated(round_nodes_), outbox_);
+  check_saving();
+}
+
+void Coordinator::hear(Peer& peer, const StopReady& message) {
+  if (phase_ != Phase::kSaving || message.round != round()) return;
+  saving_->hear(peer, message, outbox_);
+  check_saving();
+}
+
+void Coordinator::hear(Peer& peer, const Stopped& message) {
+  if (phase_ != Phase::kSaving || message.round != round()) return;
+  saving_->hear(peer, message);
+  check_saving();
+}
+
+void Coordinator::check_saving() {
+  if (phase_ != Phase::kSaving) return;
+  saving_->tell_step(peers_.seated(round_nodes_), outbox_);
+  if (saving_->over()) finish(saving_->exit_code(), saving_->why());
+}
+
+void Coordinator::finish(int exit_code, const std::string& why) {
+  phase_ = Phase::kOver;
+  over_ = JobOver{.exit_code = exit_code, .why = why};
+  linger_ends_ = now_.steady + settings_.lease;
+  for (const NodeId& id : peers_.by_age()) outbox_.send(peers_.at(id), over_);
+}
+
+// ---- time ----
+
+void Coordinator::handle(const coordinator_event::Tick&) {
+  drop_silent();
+  while (const auto silent = strangers_.take_due(now_.steady)) close(*silent);
+  const auto due = [&](std::optional<Time>& time) {
+    if (!time || *time > now_.steady) return false;
+    time.reset();
+    return true;
+  };
+  if (phase_ == Phase::kOver) {
+    if (due(linger_ends_) || peers_.connected() == 0) {
+      phase_ = Phase::kSteppedDown;
+      act(coordinator_action::Finished{});
+    }
+    return;
+  }
+  if (due(pause_ends_) && phase_ == Phase::kPausing) gather(milliseconds{0});
+  if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && done_ == 0) {
+    const auto count = spares_ready();
+    end_round(OverReason::kMembershipChange, std::to_string(count) + (count == 1 ? " node" : " nodes") + " joined",
+              Others::kHold);
+  }
+  consider();
+  if (phase_ == Phase::kGathering && gathering_.in_vain(now_.steady)) {
+    finish(static_cast<int>(ExitCode::kPeersMissing), gathering_.why(peers_.ready()));
+  }
+}
+
+std::optional<Time> Coordinator::next_deadline() const {
+  if (phase_ == Phase::kSteppedDown) return std::nullopt;
+  std::optional<Time> next;
+  const auto consider_time = [&](const std::optional<Time>& time) {
+    if (time && (!next || *time < *next)) next = time;
+  };
+  if (const auto oldest = peers_.oldest_word()) {
+    consider_time(*oldest + part_of(settings_.lease, settings_.rules.give_up));
+  }
+  consider_time(strangers_.next_deadline());
+  if (phase_ == Phase::kOver) {
+    consider_time(peers_.connected() == 0 ? std::optional<Time>(now_.steady) : linger_ends_);
+    return next;
+  }
+  consider_time(leadership_.deadline(membership_, peers_, now_.steady));
+  if (phase_ == Phase::kPausing) consider_time(pause_ends_);
+  if (phase_ == Phase::kRunning) consider_time(absorb_at_);
+  if (phase_ == Phase::kGathering) consider_time(gathering_.next_deadline(now_.steady));
+  return next;
+}
+
+void Coordinator::close(LinkId link) {
+  strangers_.remove(link);
+  act(coordinator_action::Close{link});
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,159 @@
+// The coordinator of a job: who is here, when a round starts, when it ends, and when the job is over, as a pure state machine.
+// Connections, messages and the time go in; messages and facts come out. node.hpp holds one when its node leads; the node's own
+// member is one of its members, over kSelfLink.
+//
+//     gathering -> running -> ending -> [pausing] -> gathering ...      a failure, or a change of members
+//                  running -> saving -> over                            a signal
+//                  running -> over                                      all done
+//
+// It leads as long as a majority of the round's nodes answers (leadership.hpp, rules.hpp); otherwise it steps down, by when all
+// workers have stopped, since it granted them no more time than it had itself.
+//
+// It owns the phase, the running round's progress, the cause of its end, the job's budget, and what it waits for until when.
+// The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), which nodes are the job (membership.hpp),
+// until when it leads (leadership.hpp), and how all stop after a signal (saving.hpp).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/coordinator/action.hpp"
+#include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/leadership.hpp"
+#include "rendezvous/coordinator/losses.hpp"
+#include "rendezvous/coordinator/membership.hpp"
+#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/coordinator/saving.hpp"
+#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/coordinator/strangers.hpp"
+#include "rendezvous/protocol/link.hpp"
+#include "rendezvous/protocol/message.hpp"
+
+namespace ddprun::rendezvous {
+
+namespace coordinator_event {
+struct Opened {
+  LinkId link = 0;
+};
+struct Closed {
+  LinkId link = 0;
+};
+struct Heard {
+  LinkId link = 0;
+  FromMember message{};
+};
+struct Tick {};
+}  // namespace coordinator_event
+using CoordinatorEvent =
+    std::variant<coordinator_event::Opened, coordinator_event::Closed, coordinator_event::Heard, coordinator_event::Tick>;
+
+class Coordinator {
+ public:
+  Coordinator(CoordinatorSettings settings, const Authority& authority, Now now);
+
+  // Feeds one event; the actions are to be carried out in order.
+  std::vector<CoordinatorAction> on(const CoordinatorEvent& event, Now now);
+  // When the next Tick is due.
+  std::optional<Time> next_deadline() const;
+
+  // What keeps the next round from starting, for people and for the simulator's stories.
+  std::string waits_for() const;
+  std::uint64_t term() const { return term_; }
+  RoundId round() const { return membership_.current().id; }
+  // Whether a node with that address is here.
+  bool knows(const Address& address) const { return peers_.knows(address); }
+
+ private:
+  enum class Phase { kGathering, kRunning, kEnding, kPausing, kSaving, kOver, kSteppedDown };
+
+  // ---- events ----
+  void handle(const coordinator_event::Opened& event) { strangers_.add(event.link, now_.steady); }
+  void handle(const coordinator_event::Closed& event);
+  void handle(const coordinator_event::Heard& event);
+  void handle(const coordinator_event::Tick&);
+  void hear(Peer& peer, const Hello&) { close_and_lose(peer, "said hello twice"); }
+  void hear(Peer& peer, const Ready& message);
+  void hear(Peer& peer, const FailureReport& message);
+  void hear(Peer& peer, const Done& message);
+  void hear(Peer& peer, const StopAsk& message);
+  void hear(Peer& peer, const StopReady& message);
+  void hear(Peer& peer, const Stopped& message);
+  void hear(Peer& peer, const Leave& message);
+  void hear(Peer& peer, const Ping& message);
+  void hear(Peer&, const Vote&) {}  // of the election that it has won already
+  void hear(Peer& peer, const StoreAsk& message);
+
+  // ---- who comes in ----
+  void greet(LinkId link, const Hello& hello);
+  void welcome(Peer& peer);
+
+  // ---- who is lost ----
+  void close_and_lose(Peer& peer, const std::string& why);
+  void lose(Peer& peer, const std::string& why);
+  void drop_silent();
+
+  // ---- authority ----
+  void check_authority();
+  void step_down(coordinator_action::StepDown why);
+
+  // ---- when a round starts ----
+  void gather(milliseconds call);
+  void consider();
+  void form();
+  void note_installed(Peer& peer);
+  bool self_is_ready() const;
+  std::int64_t spares_ready() const { return peers_.ready(); }  // while a round runs: its own nodes are not
+
+  // ---- how a round ends ----
+  enum class Others { kStop, kHold };  // what becomes of workers that could go on
+  void end_round(OverReason reason, const std::string& why, Others others);
+  void check_ended();
+  void judge();
+
+  // ---- how the job ends ----
+  void begin_saving(std::int32_t signal);
+  void check_saving();
+  void check_done();
+  void finish(int exit_code, const std::string& why);
+
+  void close(LinkId link);
+  template <class Action>
+  void act(Action action) {
+    outbox_.act(std::move(action));
+  }
+
+  CoordinatorSettings settings_;
+  Now now_;
+  Outbox outbox_;
+  Phase phase_ = Phase::kGathering;
+  std::uint64_t term_ = 1;
+  bool elected_ = false;
+
+  // Its parts.
+  Strangers strangers_;
+  Peers peers_;
+  Losses losses_;
+  Membership membership_;
+  Leadership leadership_;
+  Gathering gathering_;
+  std::optional<Saving> saving_;  // from kSaving on
+
+  // The running round, and how it ended.
+  Budget budget_;
+  Release release_;                       // what is the same for everybody
+  std::vector<NodeId> round_nodes_;       // in the order of group ranks
+  std::int32_t seated_ = 0;               // of those: here
+  std::int32_t done_ = 0;                 // of those
+  std::optional<FailureReport> failure_;  // the first cause
+  bool members_changed_ = false;          // while it ended
+  JobOver over_;
+
+  std::optional<Time> absorb_at_;  // late joiners
+  std::optional<Time> pause_ends_;
+  std::optional<Time> linger_ends_;
+};
+
+}  // namespace ddprun::rendezvous

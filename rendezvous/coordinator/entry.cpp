@@ -1,0 +1,121 @@
+// Implementation of entry.hpp.
+#include "rendezvous/coordinator/entry.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::uint64_t kLargestTerm = std::uint64_t{1} << 62;
+constexpr std::int64_t kLargestRound = std::int64_t{1} << 62;
+
+bool makes_sense(const Config& config) {
+  return config.nodes >= 0 && config.nodes <= kMaxNodes && config.rank >= -1 && config.rank < std::max(config.nodes, 1) &&
+         config.id.term <= kLargestTerm && config.born <= config.id.term && config.id.round >= -1 &&
+         config.id.round <= kLargestRound;
+}
+
+bool makes_sense(const Standing& standing) {
+  return standing.promised_term <= kLargestTerm && makes_sense(standing.current) && makes_sense(standing.previous) &&
+         standing.current.id.term <= standing.promised_term && standing.budget.restart_count >= 0 && standing.budget.used >= 0;
+}
+
+// Whoever it is, and whatever this coordinator leads.
+std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
+  const CoordinatorSettings& settings = view.settings;
+  if (hello.protocol != kProtocolVersion) {
+    return Refused{.reason = Refusal::kVersion,
+                   .text = "this agent speaks version " + std::to_string(hello.protocol) +
+                           " of the rendezvous, the coordinator version " + std::to_string(kProtocolVersion) +
+                           "; install the same ddprun on both"};
+  }
+  if (hello.run != settings.run) {
+    return Refused{.reason = Refusal::kRun,
+                   .text = "the job at this address has another run id; give every node the same --rdzv-id"};
+  }
+  if (hello.local_world_size < 1 || hello.local_world_size > kMaxWorkersPerNode || hello.wanted_group_rank < -1 ||
+      hello.wanted_group_rank >= settings.max_nodes || !makes_sense(hello.standing)) {
+    return Refused{.reason = Refusal::kBadHello,
+                   .text = "it asks for node rank " + std::to_string(hello.wanted_group_rank) + " of " +
+                           std::to_string(settings.max_nodes) + " with " + std::to_string(hello.local_world_size) +
+                           " workers; expected a rank from 0 to " + std::to_string(settings.max_nodes - 1) + " and 1 to " +
+                           std::to_string(kMaxWorkersPerNode) + " workers"};
+  }
+  if (const auto wait = view.losses.set_aside_for(hello.node, view.now)) {
+    return Refused{.reason = Refusal::kSetAside,
+                   .text = "it was lost too often and is set aside for " + std::to_string(wait->count()) + " ms",
+                   .retry_after_ms = wait->count()};
+  }
+  return std::nullopt;
+}
+
+// Of two coordinators the later term is right; but one that never had a round yields to any that has.
+Entry visit(const Hello& visitor, const EntryView& view) {
+  const bool never_began = !view.membership.current().exists() && visitor.standing.current.exists();
+  if (visitor.standing.promised_term > view.term || never_began) {
+    return {.step_down = coordinator_action::StepDown{.why = name_of(visitor) + " coordinates a later term",
+                                                      .term = visitor.standing.promised_term,
+                                                      .leader = visitor.listens}};
+  }
+  const Peer* self = view.peers.find(view.settings.self);
+  return {.answer = Redirect{.term = view.term, .coordinator = self == nullptr ? Address{} : self->hello.listens}};
+}
+
+// Who knows a round of a later coordinator, or a round where we know none, knows more than we do.
+bool knows_more(const Hello& hello, const EntryView& view) {
+  const Config& told = hello.standing.current;
+  const bool knows_nothing = !view.membership.current().exists();
+  const bool promised_more = hello.standing.promised_term > view.term && !knows_nothing;
+  return promised_more || (told.exists() && (told.id.term > view.term || (knows_nothing && !view.elected)));
+}
+
+// One place for each identity and each wanted rank.
+Entry place_for(const Hello& hello, const EntryView& view) {
+  Entry entry;
+  if (const Peer* known = view.peers.find(hello.node)) {
+    const Hello& before = known->hello;
+    if (before.incarnation == hello.incarnation && before.attempt > hello.attempt) {
+      return {};  // said before the one that was heard already, over a connection that was slower
+    }
+    entry.replaces = known->link.has_value();
+    const Refused replaced{.reason = Refusal::kReplaced, .text = "a later process with the identity of this node has joined"};
+    if (entry.replaces && view.settings.rules.later_process_replaces) {
+      if (hello.incarnation < before.incarnation) return {.answer = replaced};
+      if (hello.incarnation > before.incarnation) entry.to_replaced = replaced;
+    }
+  }
+  const bool ranks_are_fixed = view.settings.min_nodes == view.settings.max_nodes;
+  const NodeId* holder = ranks_are_fixed ? view.peers.holder_of(hello.wanted_group_rank) : nullptr;
+  if (holder != nullptr && *holder != hello.node) {
+    Refused taken{.reason = Refusal::kRankTaken,
+                  .text = "node rank " + std::to_string(hello.wanted_group_rank) + " is taken by " +
+                          name_of(view.peers.at(*holder).hello) + "; give every node its own --node-rank"};
+    entry.notice = name_of(hello) + ": " + taken.text;
+    entry.answer = std::move(taken);
+    return entry;
+  }
+  entry.admitted = true;
+  return entry;
+}
+
+}  // namespace
+
+Entry entry_of(const Hello& hello, const EntryView& view) {
+  if (std::optional<Refused> refused = refusal_of(hello, view)) {
+    std::string notice = name_of(hello) + ": " + refused->text;
+    return {.answer = *std::move(refused), .notice = std::move(notice)};
+  }
+  if (hello.coordinates) return visit(hello, view);
+  if (knows_more(hello, view)) {
+    return {.step_down = coordinator_action::StepDown{
+                .why = name_of(hello) + " knows of a later round", .term = hello.standing.promised_term, .leader = {}}};
+  }
+  return place_for(hello, view);
+}
+
+std::string name_of(const Hello& hello) {
+  return hello.hostname.empty() ? "a node without a name" : hello.hostname;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,94 @@
+// Implementation of leadership.hpp.
+#include "rendezvous/coordinator/leadership.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace ddprun::rendezvous {
+
+// Who asked before a majority had answered, as the coordinator's own node does, must not wait with its workers until it asks
+// next.
+void Leadership::answer(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now,
+                        Outbox& outbox) {
+  send_pong(peer, stamp, membership, peers, now, outbox);
+  if (grant(membership, peers, now.steady) <= part_of(lease_, rules_.start_with)) {
+    short_answers_.insert_or_assign(peer.hello.node, stamp);
+    return;
+  }
+  short_answers_.erase(peer.hello.node);
+  for (const auto& [id, asked] : std::exchange(short_answers_, {})) {
+    const Peer* other = peers.find(id);
+    if (other != nullptr && other->here()) send_pong(*other, asked, membership, peers, now, outbox);
+  }
+}
+
+void Leadership::send_pong(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now,
+                           Outbox& outbox) const {
+  outbox.send(peer, Pong{.echo = stamp,
+                         .stamp = stamp_of(now.steady),
+                         .realtime_ns = now.realtime_ns,
+                         .grant_ns = grant(membership, peers, now.steady).count(),
+                         .committed = membership.committed() ? membership.current().id : RoundId{}});
+}
+
+nanoseconds Leadership::grant(const Membership& membership, const Peers& peers, Time now) const {
+  const nanoseconds left = rules_.grants_need_majority ? end(membership, peers, now) - now : lease_;
+  return std::clamp(left, nanoseconds{0}, part_of(lease_, rules_.grant));
+}
+
+std::optional<Time> Leadership::deadline(const Membership& membership, const Peers& peers, Time now) const {
+  if (!membership.current().exists() || !rules_.grants_need_majority) return std::nullopt;
+  return std::max(end(membership, peers, now), stays_until_);
+}
+
+bool Leadership::has_ended(const Membership& membership, const Peers& peers, Time now) const {
+  const std::optional<Time> end = deadline(membership, peers, now);
+  return end && *end <= now;
+}
+
+void Leadership::round_released(Time now) {
+  released_at_ = now;
+  count_again();
+}
+
+// Counting is a pass over all nodes, so of many it is done at most fifty times a lease; an older figure is never too large.
+Time Leadership::end(const Membership& membership, const Peers& peers, Time now) const {
+  constexpr std::size_t kMany = 64;
+  const bool fresh = peers.all().size() > kMany && counted_at_ && *counted_at_ + lease_ / 50 > now;
+  if (!fresh || end_ <= now) {
+    counted_at_ = now;
+    end_ = end_under(membership.current(), /*current=*/true, peers, now);
+    if (membership.previous().exists() && rules_.both_rounds_until_committed) {
+      end_ = std::min(end_, end_under(membership.previous(), /*current=*/false, peers, now));
+    }
+  }
+  return end_;
+}
+
+Time Leadership::end_under(const Config& config, bool current, const Peers& peers, Time now) const {
+  const nanoseconds length = part_of(lease_, rules_.authority);
+  if (!config.exists()) return now + length;
+
+  std::vector<std::pair<Time, std::int32_t>> answers;  // newest answered question, group rank
+  answers.reserve(peers.all().size());
+  for (const auto& [id, peer] : peers.all()) {
+    const std::int32_t rank = current ? peer.rank : peer.previous_rank;
+    if (rank < 0) continue;
+    // Who left does not vote any more.
+    answers.emplace_back(id == self_ || peer.departed ? now : time_of(peer.answered), rank);
+  }
+  std::sort(answers.begin(), answers.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  Time begins{};
+  Tally tally(config.nodes);
+  for (const auto& [time, rank] : answers) {
+    tally.add(rank);
+    begins = time;
+    if (tally.enough(rules_)) break;
+  }
+  if (!tally.enough(rules_)) begins = Time{};
+  // Whoever votes as part of the current round was released into it, and heard this coordinator at that time.
+  return (current ? std::max(begins, released_at_) : begins) + length;
+}
+
+}  // namespace ddprun::rendezvous

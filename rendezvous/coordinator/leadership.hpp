@@ -1,0 +1,60 @@
+// Until when a coordinator may lead, and what it grants its members meanwhile: no more than what is left. The coordinator asks
+// before each event, and lets it answer pings. Pure.
+//
+// Whoever sends a stamp back promised thereby not to vote for anybody else for 1.25 leases from then on; so for one lease after
+// the newest stamp that a majority has sent back nobody else can lead. Until a round is committed a majority of the round
+// before is needed as well.
+//
+// It owns when this coordinator was elected, when it released the current round, the time that it counted last, and the pings
+// that got too little. The stamps are the peers', the rounds the membership's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "rendezvous/coordinator/action.hpp"
+#include "rendezvous/coordinator/membership.hpp"
+#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/coordinator/settings.hpp"
+
+namespace ddprun::rendezvous {
+
+class Leadership {
+ public:
+  Leadership(const CoordinatorSettings& settings, Time now)
+      : self_(settings.self),
+        lease_(settings.lease),
+        rules_(settings.rules),
+        stays_until_(now + part_of(settings.lease, settings.rules.authority)) {}
+
+  // Answers a ping of that stamp: for how long the node's workers may run. When there is enough for workers to start, it
+  // answers again those who got too little before.
+  void answer(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now, Outbox& outbox);
+  // When it ends, should no other answer come; nothing: it does not end by itself.
+  std::optional<Time> deadline(const Membership& membership, const Peers& peers, Time now) const;
+  bool has_ended(const Membership& membership, const Peers& peers, Time now) const;
+
+  // Who can be asked for a vote as part of the round hears of it after this.
+  void round_released(Time now);
+  // What a majority is has changed.
+  void count_again() { counted_at_.reset(); }
+
+ private:
+  nanoseconds grant(const Membership& membership, const Peers& peers, Time now) const;
+  void send_pong(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now,
+                 Outbox& outbox) const;
+  Time end(const Membership& membership, const Peers& peers, Time now) const;
+  Time end_under(const Config& config, bool current, const Peers& peers, Time now) const;
+
+  NodeId self_;
+  nanoseconds lease_;
+  Rules rules_;
+  Time stays_until_;  // it was elected just now: without authority yet, it waits for the first answers
+  Time released_at_{};
+  mutable Time end_{};
+  mutable std::optional<Time> counted_at_;        // when end_ was found
+  std::map<NodeId, std::int64_t> short_answers_;  // newest pings that got too little to start workers with
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,79 @@
+// Implementation of membership.hpp.
+#include "rendezvous/coordinator/membership.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+Membership::Membership(const Authority& authority, const Rules& rules)
+    : rules_(rules), current_(authority.known.current), previous_(authority.known.previous) {
+  last_round_ = std::max(current_.id.round, previous_.id.round);
+  if (current_.exists()) {  // quorum.hpp: inherited rounds are released again
+    if (authority.roster.origin == current_.origin()) {
+      for (std::size_t rank = 0; rank < authority.roster.nodes.size(); ++rank) {
+        inherited_ranks_.emplace(authority.roster.nodes[rank], static_cast<std::int32_t>(rank));
+      }
+    }
+    if (rules_.inherited_rounds_are_renewed) current_.id.term = authority.term;
+    committed_ = false;
+  }
+  installed_current_ = Tally(current_.nodes);
+  installed_previous_ = Tally(previous_.nodes);
+}
+
+// A rank that is known stays: another hello may be from before its node had heard of the round.
+void Membership::recall_ranks(Peer& peer, const Hello& hello) {
+  for (const Config& remembered : {hello.standing.current, hello.standing.previous}) {
+    if (!remembered.exists()) continue;
+    if (remembered.origin() == current_.origin()) peer.rank = std::max(peer.rank, remembered.rank);
+    if (previous_.exists() && remembered.origin() == previous_.origin()) {
+      peer.previous_rank = std::max(peer.previous_rank, remembered.rank);
+    }
+  }
+  if (const auto inherited = inherited_ranks_.find(hello.node); inherited != inherited_ranks_.end()) {
+    peer.rank = inherited->second;
+  }
+  last_round_ = std::max(last_round_, hello.standing.current.id.round);
+}
+
+void Membership::begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, Peers& peers) {
+  previous_ = current_;
+  current_ = Config{.id = {term, ++last_round_}, .born = term, .nodes = static_cast<std::int32_t>(by_rank.size())};
+  committed_ = false;
+  inherited_ranks_.clear();
+  installed_current_ = Tally(current_.nodes);
+  installed_previous_ = Tally(previous_.nodes);
+  for (auto& [id, peer] : peers.all()) {
+    peer.previous_rank = peer.rank;
+    peer.rank = -1;
+    peer.installed = false;
+    peer.done = false;
+    if (peer.departed) installed_previous_.add(peer.previous_rank);  // it does not vote any more
+  }
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    if (by_rank[rank] != nullptr) by_rank[rank]->rank = static_cast<std::int32_t>(rank);
+  }
+}
+
+bool Membership::install(Peer& peer, Peers& peers) {
+  if (std::exchange(peer.installed, true)) return false;
+  installed_current_.add(peer.rank);
+  installed_previous_.add(peer.previous_rank);
+  if (committed_ || !installed_current_.enough(rules_) || !installed_previous_.enough(rules_)) return false;
+  committed_ = true;
+  forget_previous(peers);
+  return true;
+}
+
+bool Membership::was_committed_for(const Standing& told) const {
+  return previous_.exists() && told.current.origin() == current_.origin() && !told.previous.exists();
+}
+
+void Membership::forget_previous(Peers& peers) {
+  previous_ = Config{};
+  installed_previous_ = Tally();
+  for (auto& [id, peer] : peers.all()) peer.previous_rank = -1;
+}
+
+}  // namespace ddprun::rendezvous

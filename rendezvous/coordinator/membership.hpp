@@ -1,0 +1,48 @@
+// Which nodes are the job: the current round's, and those of the round before until the current one is committed. The notes of
+// quorum.hpp say why it takes both. The coordinator tells it who has installed what. Pure.
+//
+// It owns both rounds, how many nodes have installed the current one, and the ranks of a round that this node released in an
+// earlier term. Of a Peer it alone writes the ranks and `installed`;
+// a new round finds nobody done.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/protocol/quorum.hpp"
+
+namespace ddprun::rendezvous {
+
+class Membership {
+ public:
+  Membership(const Authority& authority, const Rules& rules);
+
+  const Config& current() const { return current_; }
+  const Config& previous() const { return previous_; }  // exists until current() is committed
+  bool committed() const { return committed_; }
+
+  // What a node that says hello remembers of its ranks.
+  void recall_ranks(Peer& peer, const Hello& hello);
+  // The nodes of `by_rank` are the next round; nullptr: nobody has that rank. The current round becomes the previous one.
+  void begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, Peers& peers);
+  // The node has installed the current round, or votes no more. True: that was the last one needed, and it is committed now.
+  bool install(Peer& peer, Peers& peers);
+  // The current round was known to be committed by whoever stands there.
+  bool was_committed_for(const Standing& told) const;
+  void forget_previous(Peers& peers);
+
+ private:
+  Rules rules_;
+  Config current_;  // rank: this node's
+  Config previous_;
+  bool committed_ = true;
+  std::int64_t last_round_ = -1;  // the largest number that any node here has heard of
+  Tally installed_current_;
+  Tally installed_previous_;
+  std::unordered_map<NodeId, std::int32_t, HashNodeId> inherited_ranks_;
+};
+
+}  // namespace ddprun::rendezvous

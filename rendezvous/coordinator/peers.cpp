@@ -1,0 +1,117 @@
+// Implementation of peers.hpp.
+#include "rendezvous/coordinator/peers.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+std::size_t HashNodeId::operator()(const NodeId& id) const {
+  std::size_t hash = 0;
+  std::memcpy(&hash, id.data(), sizeof(hash));
+  return hash;
+}
+
+// ---- looking up ----
+
+Peer* Peers::find(const NodeId& id) {
+  const auto found = peers_.find(id);
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+Peer* Peers::behind(LinkId link) {
+  const auto found = links_.find(link);
+  return found == links_.end() ? nullptr : &peers_.at(found->second);
+}
+
+std::optional<Time> Peers::oldest_word() const {
+  if (by_age_.empty()) return std::nullopt;
+  return peers_.at(by_age_.front()).heard;
+}
+
+bool Peers::knows(const Address& address) const {
+  return std::any_of(by_age_.begin(), by_age_.end(), [&](const NodeId& id) { return peers_.at(id).hello.listens == address; });
+}
+
+const NodeId* Peers::holder_of(std::int32_t wanted_rank) const {
+  const auto found = rank_holders_.find(wanted_rank);
+  return found == rank_holders_.end() ? nullptr : &found->second;
+}
+
+std::vector<Peer*> Peers::seated(const std::vector<NodeId>& ids) {
+  std::vector<Peer*> seated;
+  seated.reserve(ids.size());
+  for (const NodeId& id : ids) {
+    Peer* const peer = find(id);
+    if (peer != nullptr && peer->here() && peer->rank >= 0) seated.push_back(peer);
+  }
+  return seated;
+}
+
+// ---- coming and going ----
+
+void Peers::connect(Peer& peer, LinkId link, const Hello& hello, Time now) {
+  peer.hello = hello;
+  peer.link = link;
+  peer.order = next_order_++;
+  peer.welcome = false;
+  peer.ready = false;
+  peer.master_port = hello.master_port;
+  peer.heard = now;
+  peer.age = by_age_.insert(by_age_.end(), hello.node);
+  links_.emplace(link, hello.node);
+  if (hello.wanted_group_rank >= 0) rank_holders_.try_emplace(hello.wanted_group_rank, hello.node);
+}
+
+void Peers::hear(Peer& peer, Time now) {
+  peer.heard = now;
+  by_age_.splice(by_age_.end(), by_age_, peer.age);
+}
+
+void Peers::disconnect(Peer& peer) {
+  const NodeId& id = peer.hello.node;
+  set_ready(peer, false);
+  links_.erase(*peer.link);
+  by_age_.erase(peer.age);
+  awaited_.erase(id);
+  const auto holder = rank_holders_.find(peer.hello.wanted_group_rank);
+  if (holder != rank_holders_.end() && holder->second == id) rank_holders_.erase(holder);
+  peer.link.reset();
+}
+
+void Peers::forget_bystanders() {
+  std::erase_if(peers_, [](const auto& entry) { return !entry.second.link && entry.second.rank < 0; });
+}
+
+void Peers::keep_counting(Peer& peer) {
+  by_age_.erase(peer.age);
+  links_.erase(*peer.link);
+  awaited_.erase(peer.hello.node);
+  if (peer.ready) --ready_;
+}
+
+// ---- ready ----
+
+void Peers::set_ready(Peer& peer, bool ready) {
+  if (peer.ready == ready) return;
+  peer.ready = ready;
+  ready_ += ready ? 1 : -1;
+}
+
+void Peers::await_workers(Peer& peer, const RoundId& round) {
+  peer.owes_ready = round;
+  awaited_.insert(peer.hello.node);
+}
+
+bool Peers::workers_gone(Peer& peer, const RoundId& round) {
+  if (round != peer.owes_ready || awaited_.erase(peer.hello.node) == 0) return false;
+  peer.owes_ready = RoundId{};
+  return true;
+}
+
+void Peers::await_nobody() {
+  for (const NodeId& id : std::exchange(awaited_, {})) set_ready(peers_.at(id), true);
+}
+
+}  // namespace ddprun::rendezvous

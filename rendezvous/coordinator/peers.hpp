@@ -1,0 +1,104 @@
+// The nodes that a coordinator knows: who is here, over which link, unheard for how long, and ready for a round or not. The
+// coordinator and its parts look nodes up here; only the coordinator lets them come and go. Pure.
+//
+// It owns the table of nodes, the links that lead to them, the order in which they were last heard, who holds which wanted
+// rank, and the two counts that a round waits for: nodes that are ready, and nodes whose workers still have to end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "rendezvous/protocol/link.hpp"
+#include "rendezvous/protocol/message.hpp"
+
+namespace ddprun::rendezvous {
+
+struct HashNodeId {
+  std::size_t operator()(const NodeId& id) const;
+};
+using NodeIds = std::unordered_set<NodeId, HashNodeId>;
+
+// A node: here (it has a link and was welcomed), or gone but still counted in a round's majority.
+struct Peer {
+  Hello hello;
+  std::optional<LinkId> link;
+  std::uint64_t order = 0;  // of joining
+  bool welcome = false;
+  bool ready = false;
+  bool done = false;
+  bool departed = false;
+  std::int32_t rank = -1;           // in the current round
+  std::int32_t previous_rank = -1;  // in the one before
+  bool installed = false;           // the current round
+  RoundId owes_ready{};             // the round whose workers it still has
+  std::uint16_t master_port = 0;
+  std::int64_t answered = 0;  // newest stamp of ours that came back
+  Time heard{};
+  std::list<NodeId>::iterator age{};
+
+  bool here() const { return link.has_value() && welcome; }
+};
+
+class Peers {
+ public:
+  using Table = std::unordered_map<NodeId, Peer, HashNodeId>;
+
+  // ---- looking up ----
+  Table& all() { return peers_; }
+  const Table& all() const { return peers_; }
+  Peer* find(const NodeId& id);
+  const Peer* find(const NodeId& id) const { return const_cast<Peers*>(this)->find(id); }
+  Peer& at(const NodeId& id) { return peers_.at(id); }
+  const Peer& at(const NodeId& id) const { return peers_.at(id); }
+  Peer* behind(LinkId link);
+  // Those with a link, longest unheard first.
+  const std::list<NodeId>& by_age() const { return by_age_; }
+  std::int64_t connected() const { return std::ssize(by_age_); }
+  // When the longest unheard was heard; nothing when nobody has a link.
+  std::optional<Time> oldest_word() const;
+  bool knows(const Address& address) const;
+  // Who said first that it wants this group rank, and is still here; nullptr: nobody.
+  const NodeId* holder_of(std::int32_t wanted_rank) const;
+  // Those of `ids` that are here and in the current round, in that order.
+  std::vector<Peer*> seated(const std::vector<NodeId>& ids);
+
+  // ---- coming and going ----
+  // The node of that identity; a new one if it is not known.
+  Peer& know(const NodeId& id) { return peers_[id]; }
+  void connect(Peer& peer, LinkId link, const Hello& hello, Time now);
+  void hear(Peer& peer, Time now);
+  // It stays known, without a link.
+  void disconnect(Peer& peer);
+  void forget(const NodeId& id) { peers_.erase(id); }
+  // Those without a link that are in no current round.
+  void forget_bystanders();
+  // Rule later_process_replaces, broken on purpose: the older connection still counts.
+  void keep_counting(Peer& peer);
+
+  // ---- ready ----
+  void set_ready(Peer& peer, bool ready);
+  std::int64_t ready() const { return ready_; }
+  // It has workers of that round until it says that they are gone.
+  void await_workers(Peer& peer, const RoundId& round);
+  // False if those of that round were not awaited.
+  bool workers_gone(Peer& peer, const RoundId& round);
+  std::size_t awaited() const { return awaited_.size(); }
+  // Rule wait_for_ready, broken on purpose: whoever is awaited counts as ready.
+  void await_nobody();
+
+ private:
+  Table peers_;
+  std::unordered_map<LinkId, NodeId> links_;
+  std::list<NodeId> by_age_;
+  std::unordered_map<std::int32_t, NodeId> rank_holders_;  // wanted group rank
+  std::int64_t ready_ = 0;
+  NodeIds awaited_;
+  std::uint64_t next_order_ = 0;
+};
+
+}  // namespace ddprun::rendezvous

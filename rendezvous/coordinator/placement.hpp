@@ -1,0 +1,37 @@
+// Who gets which ranks in a round: group ranks stay where they can, and workers' ranks are counted contiguously by group rank,
+// as torchrun and ranks.hpp do, but with one entry a node. Pure; the coordinator calls it once a round.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/protocol/rules.hpp"
+
+namespace ddprun::rendezvous {
+
+struct Candidate {
+  std::int32_t kept_rank = -1;  // of the last round, or the wanted one; -1: any
+  std::string role = "default";
+  std::int32_t workers = 1;
+};
+
+struct Seat {
+  std::size_t candidate = 0;  // index
+  std::int32_t rank_offset = 0;
+  std::int32_t role_rank_offset = 0;
+};
+
+struct Placement {
+  std::vector<Seat> seats;  // index = group rank
+  std::int32_t world_size = 0;
+  std::map<std::string, std::int32_t> role_sizes;
+};
+
+// `candidates` in the order of preference; those beyond max_nodes get no seat. Whoever has a kept rank below the number of
+// seats keeps it, if it comes first; the others fill the holes from below, those with a kept rank before the new ones.
+Placement place(std::span<const Candidate> candidates, std::int32_t max_nodes, const Rules& rules = {});
+
+}  // namespace ddprun::rendezvous

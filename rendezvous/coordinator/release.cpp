@@ -1,0 +1,92 @@
+// Implementation of release.hpp.
+#include "rendezvous/coordinator/release.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+Seating seat_ready(Peers& peers, const CoordinatorSettings& settings) {
+  std::vector<Peer*> nodes;
+  nodes.reserve(peers.all().size());
+  for (auto& [id, peer] : peers.all()) {
+    if (peer.here() && peer.ready) nodes.push_back(&peer);
+  }
+  const auto key = [&](const Peer* peer) {
+    const std::int32_t rank = peer->rank >= 0 ? peer->rank : kMaxNodes;
+    return std::tuple(peer->hello.node != settings.self, rank, peer->order);
+  };
+  std::sort(nodes.begin(), nodes.end(), [&](const Peer* a, const Peer* b) { return key(a) < key(b); });
+  std::vector<Candidate> candidates;
+  candidates.reserve(nodes.size());
+  for (const Peer* peer : nodes) {
+    candidates.push_back({.kept_rank = peer->rank >= 0 ? peer->rank : peer->hello.wanted_group_rank,
+                          .role = peer->hello.role,
+                          .workers = peer->hello.local_world_size});
+  }
+  Seating seating{.by_rank = {}, .placement = place(candidates, settings.max_nodes, settings.rules)};
+  for (const Seat& seat : seating.placement.seats) {
+    seating.by_rank.push_back(seat.candidate < nodes.size() ? nodes[seat.candidate] : nullptr);
+  }
+  return seating;
+}
+
+Roster roster_of(const Seating& seating, const Config& round) {
+  Roster roster{.origin = round.origin(), .nodes = {}};
+  for (const Peer* peer : seating.by_rank) roster.nodes.push_back(peer == nullptr ? NodeId{} : peer->hello.node);
+  return roster;
+}
+
+Release common_release(const Seating& seating, const Config& round, const Budget& budget, const CoordinatorSettings& settings) {
+  const auto named = [](const Peer& peer) {
+    return Successor{.group_rank = peer.rank, .node = peer.hello.node, .address = peer.hello.listens};
+  };
+  Release release;
+  release.id = round.id;
+  release.born = round.born;
+  release.nodes = round.nodes;
+  release.world_size = seating.placement.world_size;
+  release.budget = budget;
+  release.max_restarts = settings.max_restarts;
+  for (const Peer* peer : seating.by_rank) {
+    if (peer == nullptr) continue;
+    if (peer->hello.node == settings.self) {
+      release.coordinator = named(*peer);
+    } else if (release.successors.size() < settings.rules.successors_named && peer->hello.listens.port != 0) {
+      release.successors.push_back(named(*peer));
+    }
+  }
+  if (const Peer* first = seating.by_rank.front(); first != nullptr) {
+    release.master.host = settings.master_addr.empty() ? first->hello.listens.host : settings.master_addr;
+    release.master.port = settings.master_port != 0 ? settings.master_port : first->master_port;
+  }
+  return release;
+}
+
+Release release_for(const Peer& peer, const Release& common, const Config& previous) {
+  Release own = common;
+  own.group_rank = peer.rank;
+  own.start = peer.rank >= 0;
+  own.previous = previous;
+  own.previous.rank = peer.previous_rank;
+  return own;
+}
+
+void send_release(const Seating& seating, const Release& common, const Config& previous, Peers& peers, Outbox& outbox) {
+  for (std::size_t rank = 0; rank < seating.by_rank.size(); ++rank) {
+    if (seating.by_rank[rank] == nullptr) continue;
+    const Peer& peer = *seating.by_rank[rank];
+    Release own = release_for(peer, common, previous);
+    own.rank_offset = seating.placement.seats[rank].rank_offset;
+    own.role_rank_offset = seating.placement.seats[rank].role_rank_offset;
+    own.role_world_size = seating.placement.role_sizes.at(peer.hello.role);
+    outbox.send(peer, std::move(own));
+  }
+  for (const NodeId& id : peers.by_age()) {
+    const Peer& peer = peers.at(id);
+    if (peer.rank < 0 && peer.here()) outbox.send(peer, release_for(peer, common, previous));
+  }
+}
+
+}  // namespace ddprun::rendezvous

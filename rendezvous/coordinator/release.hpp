@@ -1,0 +1,36 @@
+// The release of a round: who gets which seat, and what each node is told of it. The coordinator calls these one after the
+// other when it forms a round. Pure functions over its peers; they change nothing.
+#pragma once
+
+#include <vector>
+
+#include "rendezvous/coordinator/action.hpp"
+#include "rendezvous/coordinator/membership.hpp"
+#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/coordinator/placement.hpp"
+#include "rendezvous/coordinator/settings.hpp"
+
+namespace ddprun::rendezvous {
+
+struct Seating {
+  std::vector<Peer*> by_rank;  // index = group rank; nullptr: nobody has it
+  Placement placement;
+};
+
+// Seats those that are ready: this node first, then those of the last round, then by arrival.
+Seating seat_ready(Peers& peers, const CoordinatorSettings& settings);
+
+// Who is in the round, to be remembered before it is released.
+Roster roster_of(const Seating& seating, const Config& round);
+
+// What is the same for everybody. The peers have their ranks by now.
+Release common_release(const Seating& seating, const Config& round, const Budget& budget, const CoordinatorSettings& settings);
+
+// The same with the node's own ranks in this round and the one before.
+Release release_for(const Peer& peer, const Release& common, const Config& previous);
+
+// Sends it to all: those with a seat in the order of group ranks, so that successors, who are needed if this node dies just
+// now, know first; and then the spares.
+void send_release(const Seating& seating, const Release& common, const Config& previous, Peers& peers, Outbox& outbox);
+
+}  // namespace ddprun::rendezvous

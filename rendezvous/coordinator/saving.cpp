@@ -1,0 +1,52 @@
+// Implementation of saving.hpp.
+#include "rendezvous/coordinator/saving.hpp"
+
+#include <algorithm>
+
+#include "common/base/exit_code.hpp"
+
+namespace ddprun::rendezvous {
+
+Saving::Saving(const RoundId& round, std::int32_t signal, const std::vector<Peer*>& seated, Outbox& outbox)
+    : round_(round), signal_(signal) {
+  for (const Peer* peer : seated) {
+    unsaved_.insert(peer->hello.node);
+    if (!peer->done) unanswered_.insert(peer->hello.node);
+    outbox.send(*peer, StopAndSave{.round = round, .signal = signal});
+  }
+}
+
+void Saving::hear(const Peer& peer, const StopReady& message, Outbox& outbox) {
+  if (step_told_) {  // asked again
+    if (step_ >= 0) outbox.send(peer, StopAt{.round = round_, .step = step_});
+    return;
+  }
+  if (unanswered_.erase(peer.hello.node) > 0) step_ = std::max(step_, message.started);
+}
+
+void Saving::hear(const Peer& peer, const Stopped& message) {
+  unanswered_.erase(peer.hello.node);
+  if (unsaved_.erase(peer.hello.node) > 0) all_saved_ = all_saved_ && message.saved;
+}
+
+void Saving::lost(const Peer& peer) {
+  unanswered_.erase(peer.hello.node);
+  if (unsaved_.erase(peer.hello.node) > 0 && !peer.departed) all_saved_ = false;
+}
+
+void Saving::tell_step(const std::vector<Peer*>& seated, Outbox& outbox) {
+  if (step_told_ || !unanswered_.empty()) return;
+  step_told_ = true;
+  if (step_ < 0) return;
+  for (const Peer* peer : seated) outbox.send(*peer, StopAt{.round = round_, .step = step_});
+}
+
+int Saving::exit_code() const {
+  return all_saved_ ? static_cast<int>(ExitCode::kPreempted) : 128 + signal_;
+}
+
+std::string Saving::why() const {
+  return "stopped by signal " + std::to_string(signal_) + (all_saved_ ? " after saving" : " before all could save");
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,470 @@
+// Implementation of member.hpp: its events, what it does about its coordinator, what it does about its workers, and time.
+#include "rendezvous/member/member.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/exit_code.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using StopReason = member_action::StopWorkers::Reason;
+// Parts of the lease between two pings. Who waits for the first round has no workers that need a grant and counts in nobody's
+// majority: it only shows that it is here. Of ten thousand that wait, pings would soon be most of the coordinator's work.
+constexpr double kPing = 0.2;
+constexpr double kPingBeforeTheFirstRound = 0.4;
+
+// What a coordinator says in milliseconds, but never nothing or for ever.
+milliseconds sensible(std::int64_t count) {
+  return milliseconds(std::clamp<std::int64_t>(count, 1, std::int64_t{3600} * 1000));
+}
+
+}  // namespace
+
+Member::Member(MemberSettings settings, std::optional<Record> record, Now now)
+    : settings_(std::move(settings)),
+      now_(now),
+      record_(record ? *std::move(record) : Record{}),
+      search_(settings_),
+      voter_(settings_.rules, record_.standing.promised_term > 0, now.steady),
+      looking_since_(now.steady),
+      lease_(settings_.lease),
+      master_port_(settings_.master_port) {
+  search_.begin(others_of(record_, settings_.id));
+}
+
+std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
+  now_ = now;
+  if (phase_ == Phase::kOver) return {};
+  std::visit([this](const auto& concrete) { handle(concrete); }, event);
+  // Whatever woke it: what time ended has ended, and targets that are due are dialled.
+  if (phase_ != Phase::kOver) tick();
+  return std::exchange(actions_, {});
+}
+
+// ---- looking for a coordinator ----
+
+void Member::handle(const member_event::Opened& event) {
+  if (phase_ == Phase::kLooking && (event.link == kSelfLink || search_.dialled(event.link))) {
+    act(member_action::Send{event.link, hello(event.local_host)});
+  } else {
+    act(member_action::Close{event.link});
+  }
+}
+
+Hello Member::hello(const std::string& local_host) {
+  Hello hello;
+  hello.node = settings_.id;
+  hello.incarnation = settings_.incarnation;
+  hello.attempt = ++hellos_;
+  hello.run = settings_.run;
+  hello.wanted_group_rank = settings_.wanted_group_rank;
+  hello.role = settings_.role;
+  hello.local_world_size = settings_.local_world_size;
+  hello.hostname = settings_.hostname;
+  hello.listens = settings_.listens;
+  if (hello.listens.host.empty()) hello.listens.host = local_host;
+  hello.master_port = master_port_;
+  hello.wants_job = settings_.wants_job && !was_welcome_;
+  hello.workers = workers_;
+  hello.workers_round = workers_round_;
+  hello.standing = record_.standing;
+  return hello;
+}
+
+void Member::hear(LinkId link, const Welcome& message) {
+  if (phase_ != Phase::kLooking || leader_) {
+    if (!leads(link)) act(member_action::Close{link});
+    return;
+  }
+  if (message.term < record_.standing.promised_term) {  // it was coordinator once
+    act(member_action::Close{link});
+    return search_.retry_lasting(link, now_.steady + lease_ / 5);
+  }
+  phase_ = Phase::kFollowing;
+  was_welcome_ = true;
+  lease_ = sensible(message.lease_ms);
+  voter_.heard_leader(now_.steady);
+  voter_.forget_all();
+  leader_stamp_ = 0;
+  grant_.lose_leader();
+  best_round_trip_.reset();
+  leader_ = Leader{.link = link, .term = message.term, .address = search_.settle(link, actions_)};
+  if (message.term > record_.standing.promised_term) {
+    record_.standing.promised_term = message.term;
+    remember();
+  }
+  also_try(leader_->address);  // to be found again before its first release came
+  if (!message.job.empty()) act(member_action::GotJob{message.job});
+  say(Notice::Kind::kFollowing, "joined");
+  ping();
+  if (!has_workers()) say_ready(workers_round_);  // they may have ended since the hello was sent
+}
+
+void Member::hear(LinkId link, const Refused& message) {
+  if (message.reason == Refusal::kSetAside) {
+    if (!search_.dialled(link)) return;
+    const Time next_try = now_.steady + sensible(message.retry_after_ms);
+    search_.retry_lasting(link, next_try);
+    looking_since_ = std::max(looking_since_, next_try);
+    act(member_action::Close{link});
+    return;
+  }
+  // Another job may be where ours was: only who never belonged to a job takes that as the answer.
+  if (was_welcome_ && message.reason != Refusal::kReplaced) return;
+  finish(static_cast<int>(ExitCode::kUsage), "the coordinator refused this node: " + message.text);
+}
+
+void Member::hear(LinkId link, const Redirect& message) {
+  if (phase_ != Phase::kLooking || !search_.dialled(link)) return;
+  if (message.term < record_.standing.promised_term) return;
+  search_.retry(link, now_.steady + lease_ / 5);
+  act(member_action::Close{link});
+  also_try(message.coordinator);
+}
+
+// ---- votes ----
+
+void Member::hear(LinkId link, const VoteRequest& message) {
+  if (leader_) return;
+  search_.heard(link, now_.steady);
+  if (now_.steady < may_vote_at()) {
+    voter_.keep(link, message);
+  } else {
+    vote(link, message);
+  }
+}
+
+void Member::vote(LinkId link, const VoteRequest& request) {
+  const Vote vote = voter_.answer(request, record_.standing.promised_term, now_.steady);
+  if (vote.given()) {
+    record_.standing.promised_term = request.term;
+    remember();
+  }
+  act(member_action::Send{link, vote});
+}
+
+bool Member::promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions) {
+  now_ = now;
+  if (!voter_.may_promise(term, record_.standing.promised_term)) return false;
+  record_.standing.promised_term = term;
+  actions.emplace_back(member_action::Remember{record_});
+  return true;
+}
+
+void Member::keep_roster(Roster roster, std::vector<MemberAction>& actions) {
+  record_.roster = std::move(roster);
+  actions.emplace_back(member_action::Remember{record_});
+}
+
+// ---- following it ----
+
+void Member::handle(const member_event::Heard& event) {
+  if (leads(event.link)) voter_.heard_leader(now_.steady);
+  std::visit([&](const auto& message) { hear(event.link, message); }, event.message);
+}
+
+void Member::tell_leader(FromMember message) {
+  if (leader_) act(member_action::Send{leader_->link, std::move(message)});
+}
+
+void Member::ping() {
+  next_ping_ = now_.steady + part_of(lease_, record_.standing.current.exists() ? kPing : kPingBeforeTheFirstRound);
+  tell_leader(Ping{.stamp = stamp_of(now_.steady),
+                   .echo = leader_stamp_,
+                   .realtime_ns = now_.realtime_ns,
+                   .installed = record_.standing.current.id});
+}
+
+void Member::hear(LinkId link, const Pong& message) {
+  if (!leads(link) || message.echo <= 0 || message.echo > stamp_of(now_.steady)) return;
+  const bool first = leader_stamp_ == 0;
+  leader_stamp_ = std::max(leader_stamp_, message.stamp);
+  const nanoseconds length = std::clamp(nanoseconds(message.grant_ns), nanoseconds{0}, lease_);
+  // From when it asked: the answer may have been on its way for long.
+  if (grant_.extend(time_of(message.echo), length, has_workers()) && has_workers()) {
+    act(member_action::ExtendGrant{grant_.until()});
+  }
+  note_clock(message);
+  if (record_.standing.previous.exists() && message.committed == record_.standing.current.id) {
+    record_.standing.previous = Config{};
+    remember();
+  }
+  start_if_granted();
+  // A new coordinator has no authority over a round before its first stamps come back.
+  if (first && record_.standing.current.exists()) ping();
+}
+
+void Member::note_clock(const Pong& message) {
+  const std::int64_t round_trip = stamp_of(now_.steady) - message.echo;
+  if (best_round_trip_ && round_trip >= *best_round_trip_) return;
+  best_round_trip_ = round_trip;
+  skew_ns_ = static_cast<std::int64_t>(static_cast<std::uint64_t>(message.realtime_ns) -
+                                       static_cast<std::uint64_t>(now_.realtime_ns - round_trip / 2));
+}
+
+void Member::handle(const member_event::Closed& event) {
+  voter_.forget(event.link);
+  search_.closed(event.link, now_.steady);
+  if (leads(event.link)) lose_leader("the connection to the coordinator was closed", /*at_once=*/false);
+}
+
+void Member::lose_leader(const std::string& why, bool at_once) {
+  leader_.reset();
+  grant_.lose_leader();
+  pending_start_.reset();
+  // Broken on purpose, it goes on without a grant.
+  const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
+  // Who is left will be in a round of the successor's: what it waits for is its word, which needs no grant.
+  if (workers_ == Workers::kRunning && !saving_ && !may_go_on) {
+    stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = at_once, .why = why, .hold = !at_once});
+  }
+  if (saving_ && !has_workers()) return after_saving();
+  phase_ = Phase::kLooking;
+  looking_since_ = now_.steady;
+  say(Notice::Kind::kLooking, why);
+  search_.begin(others_of(record_, settings_.id));
+}
+
+// ---- rounds ----
+
+void Member::hear(LinkId link, const Release& message) {
+  if (!leads(link) || message.nodes < 1 ||
+      message.id <= record_.standing.current.id) {  // no coordinator that has authority says that
+    return;
+  }
+  const bool starts = message.start && message.group_rank >= 0;
+  if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // it was not asked whether it is ready
+  record_.standing.current = Config{.id = message.id, .born = message.born, .nodes = message.nodes, .rank = message.group_rank};
+  record_.standing.previous = message.previous;
+  record_.standing.budget = message.budget;
+  record_.coordinator = message.coordinator;
+  // An inherited round names none: those who were named before are still in it.
+  if (message.start || !message.successors.empty()) record_.successors = message.successors;
+  remember();
+  pending_start_.reset();
+  if (starts) {
+    workers_ = Workers::kNone;
+    saving_ = false;
+    pending_start_ = message;
+  }
+  ping();
+  start_if_granted();
+}
+
+void Member::start_if_granted() {
+  // One that is about to end would end before it is renewed where answers are slow.
+  const Time least = now_.steady + part_of(lease_, settings_.rules.start_with);
+  if (!pending_start_ || !grant_.is_leaders() || grant_.is_over(least)) return;
+  workers_ = Workers::kRunning;
+  workers_round_ = pending_start_->id;
+  act(member_action::StartWorkers{*std::exchange(pending_start_, std::nullopt), grant_.until()});
+}
+
+void Member::hear(LinkId link, const RoundOver& message) {
+  if (!leads(link) || message.round != record_.standing.current.id || record_.standing.current.rank < 0) return;
+  pending_start_.reset();
+  if (workers_ == Workers::kRunning) {
+    const bool failed = message.reason == OverReason::kWorkerFailure;
+    stop_workers({.reason = failed ? StopReason::kWorkerFailure : StopReason::kMembershipChange,
+                  .why = message.why,
+                  .failure = failed ? std::optional(message.failure) : std::nullopt,
+                  .hold = message.hold});
+  } else if (!has_workers()) {
+    workers_ = Workers::kNone;
+    if (!message.hold) act(member_action::DismissHeld{message.why});
+    say_ready(message.round);
+  }
+}
+
+void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
+  if (!leads(link) || message.round != record_.standing.current.id) return;
+  saving_ = true;
+  if (stop_signal_ == 0) stop_signal_ = message.signal;
+  pending_start_.reset();
+  if (workers_ == Workers::kRunning) {
+    act(member_action::StopAndSave{message.signal});
+  } else if (!has_workers()) {
+    tell_leader(Stopped{.round = message.round, .saved = workers_ == Workers::kDone});
+  }
+}
+
+void Member::hear(LinkId link, const rendezvous::StopAt& message) {
+  if (leads(link) && workers_ == Workers::kRunning && message.round == workers_round_) act(member_action::StopAt{message.step});
+}
+
+void Member::hear(LinkId link, const StoreAnswer& message) {
+  if (leads(link) && has_workers() && message.round == workers_round_) {
+    act(member_action::AnswerStore{message.rank, message.reply});
+  }
+}
+
+// ---- the workers ----
+
+void Member::stop_workers(member_action::StopWorkers order) {
+  workers_ = Workers::kStopping;
+  order.round = workers_round_;
+  act(std::move(order));
+}
+
+void Member::say_ready(const RoundId& round) {
+  tell_leader(Ready{.round = round, .master_port = master_port_});
+}
+
+void Member::handle(const member_event::WorkersFailed& event) {
+  if (!has_workers()) return;
+  workers_ = Workers::kStopping;
+  FailureReport report = event.report;
+  report.round = workers_round_;
+  report.hostname = settings_.hostname;
+  report.skew_ns = skew_ns_;
+  tell_leader(std::move(report));
+}
+
+void Member::handle(const member_event::StepsStarted& event) {
+  tell_leader(StopReady{.round = workers_round_, .started = event.started});
+}
+
+void Member::handle(const member_event::AskStore& event) {
+  if (has_workers()) tell_leader(StoreAsk{workers_round_, event.rank, event.request});
+}
+
+void Member::handle(const member_event::WorkersEnded& event) {
+  workers_ended(event.saved, /*done=*/false, event.master_port, event.leaves_with);
+}
+
+void Member::handle(const member_event::WorkersDone& event) {
+  workers_ended(/*saved=*/true, /*done=*/true, event.master_port, std::nullopt);
+}
+
+void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with) {
+  if (!has_workers()) return;
+  if (master_port != 0) master_port_ = master_port;
+  const bool were_running = workers_ == Workers::kRunning;
+  workers_ = done && were_running ? Workers::kDone : Workers::kNone;
+  if (over_) return finish(over_->exit_code, over_->why);
+  if (saving_) {
+    saved_ = saved;
+    if (!leader_) return after_saving();
+    return tell_leader(Stopped{.round = workers_round_, .saved = saved});
+  }
+  if (leaves_with && may_leave()) {
+    const bool resigns = coordinates();
+    if (!resigns) tell_leader(Leave{"it is of no more use"});
+    finish(*leaves_with, "this node leaves the job: a device of it has failed");
+    if (resigns) act(member_action::Resign{});
+    return;
+  }
+  if (stop_signal_ != 0 && !coordinates()) {
+    tell_leader(Leave{"a signal"});
+    return finish(128 + stop_signal_, "stopped by a signal");
+  }
+  if (workers_ == Workers::kDone) {
+    tell_leader(Done{workers_round_});
+  } else {
+    say_ready(workers_round_);
+  }
+}
+
+void Member::after_saving() {
+  finish(saved_ ? static_cast<int>(ExitCode::kPreempted) : 128 + stop_signal_, "stopped by a signal");
+}
+
+// A coordinator leaves only those who can choose another one. Otherwise it stays, and the failure is judged.
+bool Member::may_leave() const {
+  if (!coordinates()) return true;
+  const Config& round = record_.standing.current;
+  Tally others(round.nodes);
+  for (std::int32_t rank = 0; rank < round.nodes; ++rank) others.add(rank == round.rank ? -1 : rank);
+  return others.enough(settings_.rules);
+}
+
+// ---- the end ----
+
+void Member::handle(const member_event::StopRequested& event) {
+  if (stop_signal_ != 0) return;
+  stop_signal_ = event.signal;
+  if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal});
+  if (has_workers()) return;  // they are being stopped already
+  tell_leader(Leave{"a signal"});
+  finish(128 + event.signal, "stopped by a signal");
+}
+
+void Member::hear(LinkId link, const rendezvous::JobOver& message) {
+  if (leads(link) || (phase_ == Phase::kLooking && (link == kSelfLink || search_.dialled(link)))) {
+    finish(message.exit_code, message.why);
+  }
+}
+
+// Whoever the job's end reaches stops its workers first.
+void Member::finish(int exit_code, const std::string& why) {
+  if (workers_ == Workers::kRunning) stop_workers({.reason = StopReason::kJobOver, .why = why});
+  if (leader_) act(member_action::Close{leader_->link});
+  search_.end(leader_ ? std::optional(leader_->link) : std::nullopt, actions_);
+  leader_.reset();
+  pending_start_.reset();
+  if (has_workers()) {
+    over_ = rendezvous::JobOver{.exit_code = exit_code, .why = why};
+    phase_ = Phase::kFollowing;  // nobody, but it does not look either
+    return;
+  }
+  phase_ = Phase::kOver;
+  act(member_action::JobOver{exit_code, why});
+}
+
+// ---- time ----
+
+void Member::tick() {
+  const bool grant_over = grant_.is_over(now_.steady) && settings_.rules.grant_ends_workers;
+  if (leader_) {
+    const bool silent = voter_.last_contact() + part_of(lease_, settings_.rules.give_up) <= now_.steady;
+    if ((has_workers() && grant_over && grant_.is_leaders()) || silent) {
+      const LinkId link = leader_->link;
+      lose_leader("the coordinator does not answer", /*at_once=*/true);
+      act(member_action::Close{link});
+    } else if (next_ping_ <= now_.steady) {
+      ping();
+    }
+  }
+  // Stopping them kindly may take longer than they may run.
+  if ((!leader_ || !grant_.is_leaders()) && has_workers() && grant_over && grant_.exists()) {
+    grant_.forget();
+    stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = true, .why = "no coordinator"});
+  }
+  if (phase_ != Phase::kLooking) return;
+  if (now_.steady >= may_vote_at()) {
+    for (const auto& [link, request] : voter_.take()) vote(link, request);
+  }
+  if (looking_since_ + patience() > now_.steady) {
+    for (const LinkId silent : search_.dial_due(lease_, now_.steady, actions_)) voter_.forget(silent);
+    return;
+  }
+  const std::string seconds = std::to_string(patience().count() / 1000) + " s";
+  if (was_welcome_ && record_.standing.current.exists()) {
+    finish(static_cast<int>(ExitCode::kMinority), "cut off from the majority of the nodes for " + seconds);
+  } else {
+    finish(static_cast<int>(ExitCode::kPeersMissing), "no coordinator answered for " + seconds);
+  }
+}
+
+std::optional<Time> Member::next_deadline() const {
+  if (phase_ == Phase::kOver) return std::nullopt;
+  std::optional<Time> next;
+  const auto consider = [&](const std::optional<Time>& time) {
+    if (time && (!next || *time < *next)) next = time;
+  };
+  if (has_workers() && grant_.exists() && settings_.rules.grant_ends_workers) consider(grant_.until());
+  if (leader_) {
+    consider(voter_.last_contact() + part_of(lease_, settings_.rules.give_up));
+    consider(next_ping_);
+  }
+  if (phase_ == Phase::kLooking) {
+    consider(looking_since_ + patience());
+    consider(search_.next_deadline(lease_));
+    if (voter_.keeps_some()) consider(may_vote_at());
+  }
+  return next;
+}
+
+}  // namespace ddprun::rendezvous

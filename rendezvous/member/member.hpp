@@ -1,0 +1,209 @@
+// One node's place in the job, as a pure state machine: it looks for the coordinator, follows it, is released into rounds, and
+// votes for a successor when the coordinator is lost. What it wants of the agent comes out as plain actions: start workers with
+// these ranks, stop them, the job is over. node.hpp holds one and carries its messages.
+//
+//     looking -- Welcome --> following -- Release, grant --> workers run -- RoundOver --> stop, Ready --> ...
+//        ^----------- link closed, or no answer: workers stop -----------'
+//
+// It owns the phase, the record, the leader with what it said last, and what the workers of this node do. Whom to dial is
+// leader_search.hpp's, when to vote voter.hpp's, until when workers may run grant.hpp's.
+//
+// How it meets the launcher's AgentState (one node's workers): an agent of a networked job has both, and the shell connects
+// them.
+//     Member's StartWorkers            AgentState starts the round it names instead of counting rounds itself
+//     Member's StopWorkers             AgentState stops the round's workers (at_once: SIGKILL), or holds them, and judges
+//     Member's StopAndSave, StopAt     AgentState's signal path; its StopAgreement's answer goes to StepsStarted first
+//     AgentState's first failure       WorkersFailed at once, so that all nodes stop within one message's time
+//     AgentState's RoundSwept          WorkersEnded, or WorkersDone when all ended well
+//     AgentState's SignalArrived       StopRequested; the second one stays with AgentState: it kills
+//     Member's JobOver                 AgentState's Finish, with this exit code
+// decide_restart then runs at the coordinator (Coordinator's judge), once for the whole job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/member/action.hpp"
+#include "rendezvous/member/grant.hpp"
+#include "rendezvous/member/leader_search.hpp"
+#include "rendezvous/member/record.hpp"
+#include "rendezvous/member/settings.hpp"
+#include "rendezvous/member/voter.hpp"
+#include "rendezvous/protocol/link.hpp"
+#include "rendezvous/protocol/message.hpp"
+#include "rendezvous/protocol/quorum.hpp"
+
+namespace ddprun::rendezvous {
+
+namespace member_event {
+struct Opened {
+  LinkId link = 0;
+  std::string local_host{};  // of the socket
+};
+struct Closed {  // or could not be opened
+  LinkId link = 0;
+};
+struct Heard {
+  LinkId link = 0;
+  FromCoordinator message{};
+};
+struct Tick {};
+// Of the workers here. The first that failed is reported at once, and another one if it turns out to be the cause; the agent
+// stops the others of the node itself.
+struct WorkersFailed {
+  FailureReport report{};  // round, hostname and skew are filled in here
+};
+// All of the round's workers and what they started are gone, or wait for the next round and do nothing meanwhile.
+struct WorkersEnded {
+  bool saved = false;                // after StopAndSave
+  std::uint16_t master_port = 0;     // held for the next round
+  std::optional<int> leaves_with{};  // the node leaves the job for good, with that exit code
+};
+struct WorkersDone {  // the same, and all of them ended well
+  std::uint16_t master_port = 0;
+};
+struct StopRequested {
+  int signal = 0;
+};
+// Answer to StopAndSave: the most steps that a worker here has started; -1: none will start any more.
+struct StepsStarted {
+  std::int64_t started = -1;
+};
+struct AskStore {
+  std::int32_t rank = 0;
+  channel::StoreRequest request{};
+};
+}  // namespace member_event
+using MemberEvent = std::variant<member_event::Opened, member_event::Closed, member_event::Heard, member_event::Tick,
+                                 member_event::WorkersFailed, member_event::WorkersEnded, member_event::WorkersDone,
+                                 member_event::StopRequested, member_event::StepsStarted, member_event::AskStore>;
+
+class Member {
+ public:
+  // `record`: of an earlier process with this identity.
+  Member(MemberSettings settings, std::optional<Record> record, Now now);
+
+  std::vector<MemberAction> on(const MemberEvent& event, Now now);
+  std::optional<Time> next_deadline() const;
+
+  // ---- for succession (node.cpp) ----
+  bool looking() const { return phase_ == Phase::kLooking; }
+  bool following() const { return phase_ == Phase::kFollowing; }
+  bool over() const { return phase_ == Phase::kOver; }
+  const Standing& standing() const { return record_.standing; }
+  Address leader_address() const { return leader_ ? leader_->address : Address{}; }
+  std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
+  // 0: first in line, when the coordinator is lost.
+  std::size_t place_in_line() const { return rendezvous::place_in_line(record_, settings_.id); }
+  Time may_vote_at() const { return voter_.may_vote_at(lease_); }
+  // For itself, before others: not while somebody whom it voted for may win.
+  Time may_stand_at() const { return voter_.may_stand_at(lease_); }
+  const Roster& roster() const { return record_.roster; }
+  // Before the release goes out.
+  void keep_roster(Roster roster, std::vector<MemberAction>& actions);
+  // Somebody may be there who leads, or knows who does.
+  void also_try(const Address& address) { search_.hint(address, looking(), now_.steady); }
+  // Where nodes may be that look for a coordinator.
+  std::vector<Address> known_places() const { return search_.places(others_of(record_, settings_.id)); }
+  Hello hello(const std::string& local_host);
+  // The vote for itself; false if it has promised that term already.
+  bool promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions);
+
+ private:
+  enum class Phase { kLooking, kFollowing, kOver };
+  struct Leader {
+    LinkId link = 0;
+    std::uint64_t term = 0;
+    Address address{};
+  };
+
+  void handle(const member_event::Opened& event);
+  void handle(const member_event::Closed& event);
+  void handle(const member_event::Heard& event);
+  void handle(const member_event::Tick&) {}  // as after each event
+  void handle(const member_event::WorkersFailed& event);
+  void handle(const member_event::WorkersEnded& event);
+  void handle(const member_event::WorkersDone& event);
+  void handle(const member_event::StopRequested& event);
+  void handle(const member_event::StepsStarted& event);
+  void handle(const member_event::AskStore& event);
+
+  void hear(LinkId link, const Welcome& message);
+  void hear(LinkId link, const Refused& message);
+  void hear(LinkId link, const Redirect& message);
+  void hear(LinkId link, const Release& message);
+  void hear(LinkId link, const RoundOver& message);
+  void hear(LinkId link, const rendezvous::StopAndSave& message);
+  void hear(LinkId link, const rendezvous::StopAt& message);
+  void hear(LinkId link, const rendezvous::JobOver& message);
+  void hear(LinkId link, const Pong& message);
+  void hear(LinkId link, const VoteRequest& message);
+  void hear(LinkId link, const StoreAnswer& message);
+
+  // ---- the coordinator ----
+  void lose_leader(const std::string& why, bool at_once);
+  void ping();
+  void vote(LinkId link, const VoteRequest& request);
+  void note_clock(const Pong& message);
+  bool leads(LinkId link) const { return leader_ && leader_->link == link; }
+  bool coordinates() const { return leads(kSelfLink); }
+  void tell_leader(FromMember message);
+  void remember() { act(member_action::Remember{record_}); }
+
+  // ---- the workers ----
+  bool has_workers() const { return workers_ == Workers::kRunning || workers_ == Workers::kStopping; }
+  void start_if_granted();
+  void stop_workers(member_action::StopWorkers order);
+  void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with);
+  void after_saving();
+  bool may_leave() const;
+  void say_ready(const RoundId& round);
+
+  void tick();
+  milliseconds patience() const { return was_welcome_ ? settings_.rejoin_for : settings_.join_timeout; }
+  void finish(int exit_code, const std::string& why);
+  template <class Action>
+  void act(Action action) {
+    actions_.emplace_back(std::move(action));
+  }
+  void say(Notice::Kind kind, std::string text) { act(member_action::Say{Notice{.kind = kind, .text = std::move(text)}}); }
+
+  MemberSettings settings_;
+  Now now_;
+  std::vector<MemberAction> actions_;
+  Phase phase_ = Phase::kLooking;
+  Record record_;
+
+  // Its parts.
+  LeaderSearch search_;
+  Voter voter_;
+  Grant grant_;
+
+  // The coordinator that it looks for or follows.
+  Time looking_since_{};
+  bool was_welcome_ = false;  // by any coordinator
+  std::uint64_t hellos_ = 0;
+  std::optional<Leader> leader_;
+  nanoseconds lease_;
+  std::int64_t leader_stamp_ = 0;
+  Time next_ping_{};
+  std::optional<std::int64_t> best_round_trip_;
+  std::int64_t skew_ns_ = 0;  // the leader's clock minus this node's
+
+  // The workers.
+  Workers workers_ = Workers::kNone;
+  RoundId workers_round_{};
+  std::optional<Release> pending_start_;  // released, and waiting for a grant
+  std::uint16_t master_port_ = 0;
+  bool saving_ = false;
+  bool saved_ = false;
+  int stop_signal_ = 0;
+  std::optional<rendezvous::JobOver> over_;  // said when the workers are gone
+};
+
+}  // namespace ddprun::rendezvous

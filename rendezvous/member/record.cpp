@@ -1,0 +1,22 @@
+// Implementation of record.hpp.
+#include "rendezvous/member/record.hpp"
+
+namespace ddprun::rendezvous {
+
+std::vector<Successor> others_of(const Record& record, const NodeId& self) {
+  if (!record.standing.current.exists()) return {};
+  std::vector<Successor> nodes{record.coordinator};
+  nodes.insert(nodes.end(), record.successors.begin(), record.successors.end());
+  std::erase_if(nodes, [&](const Successor& node) { return node.node == self; });
+  return nodes;
+}
+
+std::size_t place_in_line(const Record& record, const NodeId& self) {
+  if (record.coordinator.node == self) return 0;
+  for (std::size_t i = 0; i < record.successors.size(); ++i) {
+    if (record.successors[i].node == self) return i + 1;
+  }
+  return kSuccessors + 1;
+}
+
+}  // namespace ddprun::rendezvous

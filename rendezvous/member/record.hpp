@@ -1,0 +1,28 @@
+// What a node remembers of its job: where it stands, and who would lead when the coordinator is gone. The member keeps it up to
+// date, the shell's record file writes it to disk.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "rendezvous/protocol/message.hpp"
+#include "rendezvous/protocol/quorum.hpp"
+
+namespace ddprun::rendezvous {
+
+// What must survive a restart of the agent under the same identity, for as long as the machine is up: without it the node must
+// take a new identity. Small and rare: once a round and once a vote. It must be written before what follows it is sent.
+struct Record {
+  Standing standing{};
+  Successor coordinator{};
+  std::vector<Successor> successors{};
+  Roster roster{};  // of the newest round that this node released
+};
+
+// The coordinator and its successors without `self`, whose own address as others see it may be none that it knows as its own.
+std::vector<Successor> others_of(const Record& record, const NodeId& self);
+
+// 0: first in line, when the coordinator is lost; kSuccessors + 1: not named.
+std::size_t place_in_line(const Record& record, const NodeId& self);
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,34 @@
+// What a member is told when it is made: who it is, and where the job was said to be. node.hpp and the shell fill it in. Values
+// only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/protocol/link.hpp"
+#include "rendezvous/protocol/message.hpp"
+#include "rendezvous/protocol/rules.hpp"
+
+namespace ddprun::rendezvous {
+
+struct MemberSettings {
+  NodeId id{};
+  std::uint64_t incarnation = 0;
+  RunDigest run{};
+  std::int32_t wanted_group_rank = -1;
+  std::string role = "default";
+  std::int32_t local_world_size = 1;
+  std::string hostname{};
+  Address listens{};  // host empty: the address of the socket that reaches the coordinator
+  std::uint16_t master_port = 0;
+  std::vector<Address> endpoints{};  // where the job was said to be; empty on the node that coordinates first
+  bool wants_job = false;
+  milliseconds lease{5000};  // until a coordinator says another
+  milliseconds join_timeout{600000};
+  milliseconds rejoin_for{30000};  // how long a node whose coordinator was lost looks for the others: then it is the minority
+  milliseconds redial{500};
+  Rules rules{};
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,158 @@
+// All that one agent is in the rendezvous: always a member, a candidate when there is no coordinator, and the coordinator when
+// it leads. One pure state machine for the shell: links, messages, the time and what its workers do go in; links to dial,
+// messages to send and simple orders (start these workers, stop them, the job is over) come out. The shell (and the simulator)
+// owns the sockets and one timer, for next_deadline(); a link that this node did not dial speaks FromMember, one it dialled
+// FromCoordinator.
+//
+// It owns the three machines, the messages on their way between those of this node, the links that others dialled, and those by
+// which its coordinator visits addresses where nodes may be that don't know it.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/coordinator/coordinator.hpp"
+#include "rendezvous/member/member.hpp"
+#include "rendezvous/node/succession.hpp"
+#include "rendezvous/protocol/link.hpp"
+
+namespace ddprun::rendezvous {
+
+struct NodeSettings {
+  MemberSettings member{};
+  CoordinatorSettings coordinator{};  // what it would lead with; self and run are the member's
+  bool leads_first = false;           // --node-rank 0, or the owner of the endpoint: it coordinates a job that never was
+};
+
+namespace node_event {
+struct Begin {};
+struct LinkOpened {  // dialled by this node, or accepted
+  LinkId link = 0;
+  std::string local_host{};  // of the socket, for dialled ones
+};
+struct LinkClosed {
+  LinkId link = 0;
+};
+struct FromDialler {  // over an accepted link
+  LinkId link = 0;
+  FromMember message{};
+};
+struct FromListener {  // over a dialled link
+  LinkId link = 0;
+  FromCoordinator message{};
+};
+struct Tick {};
+// What happens to this node's workers, to it, and what they ask.
+struct Local {
+  MemberEvent event{};
+};
+}  // namespace node_event
+using NodeEvent = std::variant<node_event::Begin, node_event::LinkOpened, node_event::LinkClosed, node_event::FromDialler,
+                               node_event::FromListener, node_event::Tick, node_event::Local>;
+
+namespace node_action {
+struct ToDialler {  // over an accepted link
+  LinkId link = 0;
+  FromCoordinator message{};
+};
+struct ToListener {  // over a dialled link
+  LinkId link = 0;
+  FromMember message{};
+};
+struct CloseLink {  // after what was sent before; LinkClosed need not follow
+  LinkId link = 0;
+};
+struct ServeStore {  // answer with a StoreAnswer over the link; kSelfLink: a worker of this node
+  LinkId link = 0;
+  StoreAsk ask{};
+};
+struct Finish {  // nothing is left to do
+  int exit_code = 0;
+  std::string why{};
+};
+}  // namespace node_action
+using NodeAction =
+    std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink, node_action::ServeStore,
+                 node_action::Finish, member_action::Dial, member_action::Remember, member_action::StartWorkers,
+                 member_action::ExtendGrant, member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
+                 member_action::StopAt, member_action::AnswerStore, member_action::GotJob, member_action::Say>;
+
+// How long a node that was cut off looks for the job that it remembers, before it takes that for over.
+inline constexpr milliseconds kLookForOldJob{10000};
+
+class Node {
+ public:
+  Node(NodeSettings settings, std::optional<Record> record, Now now);
+
+  // Feeds one event; the actions are to be carried out in order. After Finish no event has an effect.
+  std::vector<NodeAction> on(const NodeEvent& event, Now now);
+  std::optional<Time> next_deadline() const;
+
+  const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
+  const Member& member() const { return member_; }
+
+ private:
+  struct ToCoordinator {
+    CoordinatorEvent event;
+  };
+  struct ToMember {
+    MemberEvent event;
+  };
+  using Inside = std::variant<ToCoordinator, ToMember>;
+
+  void handle(const node_event::Begin&);
+  void handle(const node_event::LinkOpened& event);
+  void handle(const node_event::LinkClosed& event);
+  void handle(const node_event::FromDialler& event);
+  void handle(const node_event::FromListener& event);
+  void handle(const node_event::Tick&);
+  void handle(const node_event::Local& event);
+
+  // ---- the machines inside ----
+  void run_inside();
+  void carry_out(std::vector<MemberAction> actions);
+  void carry_out(std::vector<CoordinatorAction> actions);
+
+  // ---- without a coordinator here ----
+  void greet(LinkId link, const Hello& hello);
+  void redirect(LinkId link);
+  void redirect_electors();
+  Succession::Candidate candidate() const;
+  void consider_candidacy();
+  bool knows_no_round() const { return !member_.standing().current.exists() && member_.roster().nodes.empty(); }
+  bool may_lead_again() const;
+
+  // ---- leading ----
+  void lead_unelected();
+  void lead(const Authority& authority);
+  void visit();
+  void hear_visited(LinkId link, const FromCoordinator& message);
+  void step_down(const std::string& why);
+
+  void drop(LinkId link);
+  template <class Action>
+  void act(Action action) {
+    actions_.emplace_back(std::move(action));
+  }
+
+  NodeSettings settings_;
+  Now now_;
+  std::vector<NodeAction> actions_;
+  std::deque<Inside> inside_;  // on their way
+  Member member_;
+  Succession succession_;
+  std::optional<Coordinator> coordinator_;
+  std::set<LinkId> accepted_;    // dialled by others
+  std::vector<Address> places_;  // to visit: known when it began to lead
+  std::set<LinkId> visits_;      // dialled by this node's coordinator
+  LinkId next_visit_link_ = 1;
+  Time next_visit_{};
+  std::optional<Time> stepped_down_;
+  std::optional<node_action::Finish> finish_;  // said once the coordinator, if it is here, has told everybody
+  bool finished_ = false;
+};
+
+}  // namespace ddprun::rendezvous

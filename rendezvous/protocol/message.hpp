@@ -1,0 +1,306 @@
+// What agents say to each other to agree on rounds: values only. codec.hpp turns them into frames and back; coordinator.hpp,
+// member.hpp and succession.hpp are the machines that speak them. Who dials speaks FromMember, who listens FromCoordinator; a
+// candidate for succession listens, so its requests for votes are FromCoordinator too.
+//
+// Every message has a constant size but for bounded text: none lists the members, so that a round costs N and not N².
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/channel/message.hpp"
+
+namespace ddprun::rendezvous {
+
+inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::size_t kSuccessors = 4;             // named in a release
+inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
+inline constexpr std::int32_t kMaxNodes = 1 << 20;
+
+using NodeId = std::array<std::uint8_t, 16>;     // random, kept by an agent over reconnects and restarts
+using RunDigest = std::array<std::uint8_t, 32>;  // of the run id: two jobs never mix
+
+struct Address {
+  std::string host{};  // as another node can dial it: numeric, or a name
+  std::uint16_t port = 0;
+  bool operator==(const Address&) const = default;
+};
+
+// Rounds are ordered by the term of the coordinator that made them, then by their number; both only grow.
+struct RoundId {
+  std::uint64_t term = 0;
+  std::int64_t round = -1;
+  auto operator<=>(const RoundId&) const = default;  // NOLINT(modernize-use-nullptr): no pointer is here
+};
+
+// One agreed membership as one of its nodes remembers it: enough to say what a majority of it is. A successor that inherits a
+// round releases it again, the same nodes with the same ranks, under its own term: quorum.hpp says why.
+struct Config {
+  RoundId id{};
+  std::uint64_t born = 0;  // the term in which it was released first
+  std::int32_t nodes = 0;  // 0: there is none
+  std::int32_t rank = -1;  // this node's group rank in it; -1: it is not part of it (a spare)
+  bool exists() const { return nodes > 0; }
+  RoundId origin() const { return {born, id.round}; }  // equal for the same membership
+  bool operator==(const Config&) const = default;
+};
+
+// What was spent of the job's restarts; every member keeps it, so that a successor goes on counting.
+struct Budget {
+  std::int32_t restart_count = 0;  // over the whole job, TORCHELASTIC_RESTART_COUNT
+  std::int32_t used = 0;           // of the budget; progress may have refilled it
+  std::string memory{};            // what else the policy must remember, opaque
+  bool operator==(const Budget&) const = default;
+};
+
+enum class Workers : std::uint8_t { kNone, kRunning, kStopping, kDone };
+
+// Where a node stands: told with each Hello, kept on disk under its identity (member/record.hpp).
+struct Standing {
+  std::uint64_t promised_term = 0;  // it follows no coordinator of a lower term and votes once in each
+  Config current{};                 // the newest round it was released into
+  Config previous{};                // the one before, until `current` is known to be committed: see quorum.hpp
+  Budget budget{};
+  bool operator==(const Standing&) const = default;
+};
+
+// ---- from the one who dialled ----
+
+struct Hello {
+  std::uint16_t protocol = kProtocolVersion;  // first on the wire in every version
+  NodeId node{};
+  std::uint64_t incarnation = 0;  // of the process: its start in nanoseconds; of two with one identity the later is right
+  std::uint64_t attempt = 0;      // counts the hellos of the process: an older one may arrive later, over another connection
+  RunDigest run{};
+  std::int32_t wanted_group_rank = -1;  // --node-rank
+  std::string role = "default";
+  std::int32_t local_world_size = 1;
+  std::string hostname{};         // for people
+  Address listens{};              // where successors would be dialled: the connected socket's address
+  std::uint16_t master_port = 0;  // held for the next round, should this node be group rank 0
+  bool wants_job = false;         // ddprun join: has address and token only
+  bool coordinates = false;       // a coordinator that visits an address where nodes may be that don't know it
+  Workers workers = Workers::kNone;
+  RoundId workers_round{};  // of those that are still running or stopping
+  Standing standing{};
+  std::pair<std::uint64_t, std::uint64_t> said() const { return {incarnation, attempt}; }  // orders the hellos of a node
+};
+
+// The workers of that round are gone, with all they started; the node can take part in the next one.
+struct Ready {
+  RoundId round{};
+  std::uint16_t master_port = 0;
+};
+
+// In the order of the launcher's Cause.
+enum class FailureCause : std::uint8_t {
+  kExitCode,
+  kSignal,
+  kException,
+  kUsage,
+  kOutOfMemory,
+  kLostPeer,
+  kDiverged,
+  kCheckpoint,
+  kSpawn,
+  kStopped,
+  kTimerExpired,
+  kStuck,
+  kHostOutOfMemory,
+  kSuspectedOutOfMemory,
+  kHang,
+  kCorruptState,
+  kDevice
+};
+
+// A worker failed: the evidence that the restart policy judges. Steps are -1 where there are none.
+struct FailureReport {
+  RoundId round{};
+  std::int32_t rank = -1;
+  std::string hostname{};
+  FailureCause cause = FailureCause::kExitCode;
+  std::int32_t exit_code = 0;
+  std::int32_t signal = 0;
+  std::int64_t step = -1;
+  std::int64_t resumed_from = -1;
+  std::int64_t newest_checkpoint = -1;
+  std::int64_t lasted_ns = 0;
+  std::int64_t time_ns = 0;  // CLOCK_REALTIME of the node
+  std::int64_t skew_ns = 0;  // the coordinator's clock minus the node's, as far as the node knows
+  channel::Shrink shrink = channel::Shrink::kNothingKnown;  // out of memory: whether the next round needs less
+  std::string message{};
+  bool others_stay = false;  // the other workers' state is sound: they can be held for the next round instead of stopped
+  std::int64_t coordinator_time_ns() const {  // wraps instead of overflowing: the numbers may be anybody's
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(time_ns) + static_cast<std::uint64_t>(skew_ns));
+  }
+};
+
+// All workers of the node ended well.
+struct Done {
+  RoundId round{};
+};
+
+// A signal reached this node: it wants to stop, and the job with it when too few would be left.
+struct StopAsk {
+  std::int32_t signal = 0;
+};
+
+// Answer to StopAndSave: the most steps that any worker of this node has started; -1: all have finished.
+struct StopReady {
+  RoundId round{};
+  std::int64_t started = -1;
+};
+
+// The node's workers have ended after StopAndSave.
+struct Stopped {
+  RoundId round{};
+  bool saved = false;
+};
+
+// Last words: the node's workers are gone and it does not come back.
+struct Leave {
+  std::string why{};
+};
+
+// Sent now and then (Member::ping) and on every release. Stamps are nanoseconds of the sender's own steady clock and mean
+// something to it only: who gets its own stamp back knows that the other side was reachable after that moment.
+struct Ping {
+  std::int64_t stamp = 0;
+  std::int64_t echo = 0;  // newest stamp of the coordinator's; 0: none yet
+  std::int64_t realtime_ns = 0;
+  RoundId installed{};
+};
+
+// Answer to VoteRequest. Given when both terms are equal; otherwise it says which term would have been too low.
+struct Vote {
+  std::uint64_t term = 0;           // the request's
+  std::uint64_t promised_term = 0;  // the voter's, now
+  std::int64_t echo = 0;            // the request's stamp
+  bool given() const { return term == promised_term; }
+};
+
+// A worker's question to the job's store (decision 10).
+struct StoreAsk {
+  RoundId round{};
+  std::int32_t rank = 0;  // global, of the worker
+  channel::StoreRequest request{};
+};
+
+using FromMember = std::variant<Hello, Ready, FailureReport, Done, StopAsk, StopReady, Stopped, Leave, Ping, Vote, StoreAsk>;
+
+// ---- from the one who listens ----
+
+struct Welcome {
+  std::uint64_t term = 0;
+  NodeId coordinator{};
+  std::int64_t lease_ms = 0;
+  std::string job{};  // for `ddprun join`: config, arguments and options
+};
+
+enum class Refusal : std::uint8_t {
+  kVersion,    // another protocol
+  kRun,        // another run id
+  kRankTaken,  // somebody else has this --node-rank
+  kBadHello,   // values that make no sense
+  kReplaced,   // a later process has this identity
+  kSetAside,   // lost too often: come back after retry_after_ms
+  kOver,       // the job has ended
+};
+
+struct Refused {
+  std::uint16_t protocol = kProtocolVersion;  // with reason and text first on the wire in every version
+  Refusal reason = Refusal::kVersion;
+  std::string text{};
+  std::int64_t retry_after_ms = 0;  // kSetAside
+};
+
+// Not here: the coordinator is there. A coordinator that visits is told of a later term than its own.
+struct Redirect {
+  std::uint64_t term = 0;
+  Address coordinator{};
+};
+
+struct Successor {
+  std::int32_t group_rank = -1;
+  NodeId node{};
+  Address address{};
+  bool operator==(const Successor&) const = default;
+};
+
+// A round: who the receiver is in it. group_rank -1: it is a spare and only learns who leads.
+struct Release {
+  RoundId id{};
+  std::uint64_t born = 0;  // see Config
+  bool start = true;       // false: the round is over or not the receiver's; it is only to be remembered
+  std::int32_t group_rank = -1;
+  std::int32_t nodes = 0;
+  Config previous{};             // the round that this one replaces, with the receiver's rank in it
+  std::int32_t rank_offset = 0;  // the receiver's first global rank
+  std::int32_t world_size = 0;
+  std::int32_t role_rank_offset = 0;
+  std::int32_t role_world_size = 0;
+  Address master{};
+  Budget budget{};
+  std::int32_t max_restarts = 0;
+  Successor coordinator{};
+  std::vector<Successor> successors{};  // at most kSuccessors, lowest group rank first, without the coordinator
+};
+
+enum class OverReason : std::uint8_t { kWorkerFailure, kMembershipChange };
+
+// The round ends: stop the workers, or hold them, and say Ready.
+struct RoundOver {
+  RoundId round{};
+  OverReason reason = OverReason::kMembershipChange;
+  std::string why{};        // for people: "node b was lost", "2 nodes joined"
+  FailureReport failure{};  // kWorkerFailure: the first cause, as known now
+  bool hold = false;        // workers that can leave their group wait for the next round with their state
+};
+
+// A signal ends the job: workers agree on a step and save.
+struct StopAndSave {
+  RoundId round{};
+  std::int32_t signal = 0;
+};
+
+struct StopAt {
+  RoundId round{};
+  std::int64_t step = 0;
+};
+
+struct JobOver {
+  std::int32_t exit_code = 0;
+  std::string why{};
+};
+
+struct Pong {
+  std::int64_t echo = 0;  // the ping's stamp
+  std::int64_t stamp = 0;
+  std::int64_t realtime_ns = 0;
+  std::int64_t grant_ns = 0;  // workers may run for that long after the ping was sent
+  RoundId committed{};        // see quorum.hpp
+};
+
+// "Make me coordinator of this term." From a candidate.
+struct VoteRequest {
+  std::uint64_t term = 0;
+  NodeId candidate{};
+  std::int64_t stamp = 0;
+};
+
+struct StoreAnswer {
+  RoundId round{};
+  std::int32_t rank = 0;
+  channel::StoreReply reply{};
+};
+
+using FromCoordinator =
+    std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong, VoteRequest, StoreAnswer>;
+
+}  // namespace ddprun::rendezvous

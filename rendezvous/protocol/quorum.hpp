@@ -1,0 +1,59 @@
+// What a majority of a round's nodes is. Two majorities of one round always share a node; that is all that terms, leases and
+// succession rest on.
+//
+// Note: two rounds until committed. A release is a change of what a majority is, and the coordinator may die while some nodes
+// have it and others do not. So a round counts as *committed* once a majority of it and a majority of the round before have
+// installed it; until then, leading takes a majority of both. What a voter knows counts for its candidate, so nobody who is
+// elected with the vote of a node that installed it can overlook it. (The idea is Raft's joint consensus.)
+//
+// Note: inherited rounds are released again. A successor may inherit a round that is not committed, while another one, of a
+// term in between, had given that round up. Counting who installed the old release could then commit what somebody else has
+// replaced (figure 8 of the Raft paper). So it releases the round again under its own term, with the same nodes and ranks, and
+// counts who installed that.
+//
+// Note: a member list at the coordinator. A release names few nodes, so a node that it never reached does not know that it is
+// part of the round, and if its coordinator dies just then too few may know. The coordinator remembers all of them (Roster)
+// before the release goes out; when it is back, it can count them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rendezvous/protocol/message.hpp"
+#include "rendezvous/protocol/rules.hpp"
+
+namespace ddprun::rendezvous {
+
+// Who is in a round, by group rank, as its coordinator remembers it. It alone can say of a node that never heard of the round
+// that it is part of it, so it can lead on when it comes back, whoever its release had reached.
+struct Roster {
+  RoundId origin{};  // Config::origin()
+  std::vector<NodeId> nodes{};
+  bool operator==(const Roster&) const = default;
+};
+
+class Tally {
+ public:
+  explicit Tally(std::int32_t nodes = 0) : nodes_(nodes) {}
+
+  // A node of that group rank counts; nodes that are not part of the round (-1) don't. The caller adds each node once.
+  void add(std::int32_t rank) {
+    if (rank < 0 || rank >= nodes_) return;
+    ++count_;
+    if (rank == 0) has_lowest_ = true;
+  }
+  bool enough(const Rules& rules = {}) const {
+    if (nodes_ == 0) return true;  // no round: nobody to be asked
+    if (!rules.majority_needed) return count_ > 0;
+    const std::int64_t twice = 2 * std::int64_t{count_};
+    return twice > nodes_ || (twice == nodes_ && (has_lowest_ || !rules.half_needs_rank_0));
+  }
+  std::int32_t count() const { return count_; }
+
+ private:
+  std::int32_t nodes_;
+  std::int32_t count_ = 0;
+  bool has_lowest_ = false;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,49 @@
+// The rules that keep a job one job, each as a value with its name. Nobody sets them but the simulator's tests, which break one
+// at a time and show that the simulator finds out: a rule whose absence nobody would notice is not a rule.
+//
+// Times are parts of the lease L (5 s). Clocks of two nodes differ by at most 10 % in rate, so that what one node ends at L
+// (at most 1.111 L of true time) is over before another one begins at 1.25 L (at least 1.136 L).
+#pragma once
+
+#include <cstddef>
+
+#include "rendezvous/protocol/message.hpp"
+
+namespace ddprun::rendezvous {
+
+struct Rules {
+  // ---- time ----
+  // Workers may run for that long after the newest ping that the coordinator answered. Less than give_up, by more than the
+  // drift: a silent member's workers are gone when the others go on without it.
+  double grant = 0.8;
+  double start_with = 0.3;  // workers start only with that much of a grant left
+  double give_up = 1.0;     // a member that is silent for that long is lost
+  // The coordinator's authority ends that long after it asked the newest question that a majority has answered.
+  double authority = 1.0;
+  double vote_after = 1.25;  // nobody votes for another coordinator before its own one was silent for that long
+  // Who voted for another candidate gives it two round trips to win before it stands itself: as a Raft server that grants its
+  // vote begins its election timeout anew. Otherwise nodes with slow links overtake each winner with a later term.
+  double voter_stands_back = 0.4;
+  bool grant_ends_workers = true;
+  bool grants_need_majority = true;
+
+  // ---- who may lead ----
+  bool majority_needed = true;
+  bool half_needs_rank_0 = true;  // exactly half of the nodes is enough only with the lowest-ranked node among them
+  bool one_vote_a_term = true;
+  bool both_rounds_until_committed = true;
+  bool commit_before_change = true;          // the next round waits until a majority knows the last one
+  bool inherited_rounds_are_renewed = true;  // a successor releases the round that it inherits again
+  bool coordinator_remembers_members = true;
+  bool coordinators_visit = true;  // where nodes may be that don't know them
+
+  // ---- rounds ----
+  bool wait_for_ready = true;    // the next round is not released before the last one's workers are gone
+  bool holes_are_filled = true;  // group ranks are 0..n-1
+  bool budget_is_inherited = true;
+  bool later_process_replaces = true;  // of two with one identity
+  bool lost_members_end_round = true;
+  std::size_t successors_named = kSuccessors;
+};
+
+}  // namespace ddprun::rendezvous

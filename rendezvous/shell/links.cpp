@@ -1,0 +1,103 @@
+// Implementation of links.hpp.
+#include "rendezvous/shell/links.hpp"
+
+#include <utility>
+
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/co_spawn.hpp>
+
+namespace ddprun::rendezvous {
+
+void Links::dial(LinkId link, Transport& transport, ConnectOptions options) {
+  const auto dialling = std::make_shared<Dialling>();
+  dialling_[link] = dialling;
+  boost::asio::co_spawn(io_, transport.connect(std::move(options)),
+                        boost::asio::bind_cancellation_slot(dialling->cancel.slot(),
+                                                            [this, link, dialling, alive = std::weak_ptr<int>(alive_)](
+                                                                const std::exception_ptr& error, const ConnectResult& result) {
+                                                              if (alive.expired()) return;
+                                                              if (error) std::rethrow_exception(error);
+                                                              dialled(link, result);
+                                                            }));
+}
+
+void Links::dialled(LinkId link, const ConnectResult& result) {
+  if (dialling_.erase(link) == 0) {  // nobody wants it any more
+    if (result.connection) result.connection->close();
+    return;
+  }
+  if (!result.connection) return handlers_.not_opened(link, result.failure);
+  use(link, result.connection);
+}
+
+void Links::accept(const std::shared_ptr<Connection>& connection, std::size_t first_frame_bytes) {
+  const LinkId link = next_accepted_++;
+  connection->set_frame_limit(first_frame_bytes);
+  use(link, connection);
+}
+
+void Links::use(LinkId link, const std::shared_ptr<Connection>& connection) {
+  open_[link] = connection;
+  handlers_.opened(link, *connection);
+  if (!open_.contains(link)) return;  // closed at once
+  connection->start({[this, link](std::string_view frame) { heard(link, frame); },
+                     [this, link, connection](const Closed&) {
+                       leaving_.erase(connection);
+                       lose(link);
+                       handlers_.ended();
+                     }});
+}
+
+void Links::heard(LinkId link, std::string_view frame) {
+  if (!open_.contains(link)) return;
+  if ((link & kDialled) != 0) heard_.insert(link);
+  handlers_.heard(link, frame);
+}
+
+void Links::lose(LinkId link) {
+  heard_.erase(link);
+  if (open_.erase(link) > 0) handlers_.lost(link);
+}
+
+void Links::cut(LinkId link) {
+  if (const auto found = open_.find(link); found != open_.end()) found->second->close();
+  lose(link);
+}
+
+void Links::close(LinkId link) {
+  if (const auto dialling = dialling_.find(link); dialling != dialling_.end()) {
+    const auto one = dialling->second;
+    dialling_.erase(dialling);
+    one->cancel.emit(boost::asio::cancellation_type::terminal);
+    return;
+  }
+  const auto found = open_.find(link);
+  if (found == open_.end()) return;
+  const auto connection = found->second;
+  open_.erase(found);
+  if ((link & kDialled) != 0 && !heard_.contains(link)) handlers_.no_word(*connection);
+  heard_.erase(link);
+  if (connection->is_open()) leaving_.insert(connection);
+  connection->finish();
+}
+
+void Links::close_all() {
+  while (!dialling_.empty()) close(dialling_.begin()->first);
+  while (!open_.empty()) close(open_.begin()->first);
+}
+
+void Links::abandon() {
+  for (const auto& [link, one] : dialling_) one->cancel.emit(boost::asio::cancellation_type::terminal);
+  for (const auto& [link, connection] : open_) connection->close();
+  for (const auto& connection : leaving_) connection->close();
+}
+
+void Links::set_frame_limit(LinkId link, std::size_t bytes) {
+  if (const auto found = open_.find(link); found != open_.end()) found->second->set_frame_limit(bytes);
+}
+
+void Links::send(LinkId link, std::string_view frame) {
+  if (const auto found = open_.find(link); found != open_.end()) found->second->send(frame);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,84 @@
+// What a coordinator grants and when it says so, in the schedules that a simulator's seed has no reason to find slow.
+#include "rendezvous/coordinator/coordinator.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr LinkId kOwnNode = 1;
+constexpr LinkId kOtherNode = 2;
+
+// Three nodes took part in round 1 of term 1; its coordinator is gone, and node 2 was elected with node 3's vote.
+class Elected : public testing::Test {
+ protected:
+  static Standing standing(std::int32_t rank) {
+    Standing standing;
+    standing.promised_term = 2;
+    standing.current = Config{.id = {1, 1}, .born = 1, .nodes = 3, .rank = rank};
+    return standing;
+  }
+  static CoordinatorSettings settings() {
+    CoordinatorSettings settings;
+    settings.self = {2};
+    settings.min_nodes = 2;
+    settings.max_nodes = 3;
+    return settings;
+  }
+
+  void on(const CoordinatorEvent& event) {
+    for (CoordinatorAction& action : coordinator_.on(event, {time_, 0})) {
+      const auto* send = std::get_if<coordinator_action::Send>(&action);
+      if (send == nullptr) continue;
+      if (const auto* pong = std::get_if<Pong>(&send->message)) pongs_[send->link].push_back(*pong);
+      if (const auto* release = std::get_if<Release>(&send->message)) rounds_[send->link] = release->id;
+    }
+  }
+  void join(LinkId link, std::uint8_t node, std::int32_t rank) {
+    on(coordinator_event::Opened{link});
+    Hello hello;
+    hello.node = {node};
+    hello.incarnation = 1;
+    hello.attempt = 1;
+    hello.listens = {"10.0.0." + std::to_string(node), 29400};
+    hello.standing = standing(rank);
+    on(coordinator_event::Heard{link, hello});
+  }
+  void ping(LinkId link, std::int64_t stamp, std::int64_t echo) {
+    on(coordinator_event::Heard{link, Ping{.stamp = stamp, .echo = echo, .realtime_ns = 0, .installed = rounds_[link]}});
+  }
+
+  Time time_{seconds(1000)};
+  Coordinator coordinator_{settings(), Authority{.term = 2, .elected = true, .known = standing(1), .roster = {}}, {time_, 0}};
+  std::map<LinkId, std::vector<Pong>> pongs_;
+  std::map<LinkId, RoundId> rounds_;
+};
+
+TEST_F(Elected, WhoAskedBeforeAMajorityHadAnsweredIsAnsweredAgain) {
+  join(kOwnNode, 2, 1);
+  join(kOtherNode, 3, 2);
+  time_ += milliseconds(400);
+  on(coordinator_event::Tick{});
+  ASSERT_TRUE(rounds_.contains(kOwnNode));
+
+  ping(kOwnNode, 11, 0);
+  ASSERT_EQ(pongs_[kOwnNode].size(), 1u);
+  EXPECT_EQ(pongs_[kOwnNode][0].grant_ns, 0) << "nobody else has answered in this term";
+  ping(kOtherNode, 21, 0);
+  EXPECT_EQ(pongs_[kOtherNode].at(0).grant_ns, 0);
+
+  ping(kOtherNode, 22, pongs_[kOtherNode][0].stamp);
+  EXPECT_GT(pongs_[kOtherNode].at(1).grant_ns, 0);
+  ASSERT_EQ(pongs_[kOwnNode].size(), 2u);
+  EXPECT_EQ(pongs_[kOwnNode][1].echo, 11);
+  EXPECT_GT(pongs_[kOwnNode][1].grant_ns, 0);
+
+  ping(kOtherNode, 23, pongs_[kOtherNode][1].stamp);
+  EXPECT_EQ(pongs_[kOwnNode].size(), 2u) << "once is enough";
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

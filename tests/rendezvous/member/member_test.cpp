@@ -1,0 +1,175 @@
+// What one node does with what a coordinator, or somebody who was one, says to it: those rules of member.hpp that no schedule
+// of a correct network would miss, so that the simulator can't show them.
+#include "rendezvous/member/member.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using std::chrono::seconds;
+
+template <class Action>
+const Action* find(const std::vector<MemberAction>& actions) {
+  for (const MemberAction& action : actions) {
+    if (const auto* found = std::get_if<Action>(&action)) return found;
+  }
+  return nullptr;
+}
+
+template <class Message>
+const Message* sent(const std::vector<MemberAction>& actions) {
+  for (const MemberAction& action : actions) {
+    const auto* send = std::get_if<member_action::Send>(&action);
+    if (send == nullptr) continue;
+    if (const auto* message = std::get_if<Message>(&send->message)) return message;
+  }
+  return nullptr;
+}
+
+// A node that has dialled the one address it knows.
+class OneMember : public testing::Test {
+ protected:
+  OneMember() : member_(settings(), std::nullopt, now()) {
+    link_ = find<member_action::Dial>(member_.on(member_event::Tick{}, now()))->link;
+    tell(member_event::Opened{link_, "10.0.0.2"});
+  }
+
+  static MemberSettings settings() {
+    MemberSettings settings;
+    settings.id = {2};
+    settings.listens = {"10.0.0.2", 7};
+    settings.endpoints = {{"10.0.0.1", 29400}};
+    return settings;
+  }
+  Now now() const { return {time_, 0}; }
+  std::vector<MemberAction> tell(const MemberEvent& event) { return member_.on(event, now()); }
+  std::vector<MemberAction> hear(FromCoordinator message) { return tell(member_event::Heard{link_, std::move(message)}); }
+  Release release(std::uint64_t term, std::int64_t round) const {
+    Release release;
+    release.id = {term, round};
+    release.born = term;
+    release.group_rank = 1;
+    release.nodes = 2;
+    release.world_size = 2;
+    return release;
+  }
+  Pong answer(Time asked, std::chrono::nanoseconds grant) const {
+    return {.echo = stamp_of(asked), .stamp = stamp_of(asked), .realtime_ns = 0, .grant_ns = grant.count(), .committed = {}};
+  }
+
+  Time time_{seconds(1000)};
+  Member member_;
+  LinkId link_ = 0;
+};
+
+TEST_F(OneMember, StartsItsWorkersOnceItHasBothAReleaseAndAGrant) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  EXPECT_EQ(find<member_action::StartWorkers>(hear(release(3, 0))), nullptr);
+  const auto actions = hear(answer(time_, seconds(4)));
+  const auto* start = find<member_action::StartWorkers>(actions);
+  ASSERT_NE(start, nullptr);
+  EXPECT_EQ(start->release.id, (RoundId{3, 0}));
+  EXPECT_EQ(start->until, time_ + seconds(4));
+}
+
+TEST_F(OneMember, CountsAGrantFromItsQuestionHoweverLateTheAnswerComes) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  const Time asked = time_;
+  time_ += seconds(2);
+  const auto actions = hear(answer(asked, seconds(4)));
+  const auto* start = find<member_action::StartWorkers>(actions);
+  ASSERT_NE(start, nullptr);
+  EXPECT_EQ(start->until, asked + seconds(4));
+}
+
+TEST_F(OneMember, StartsNothingWithAGrantThatIsNearlyOver) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  const Time asked = time_;
+  time_ += seconds(3);
+  EXPECT_EQ(find<member_action::StartWorkers>(hear(answer(asked, seconds(4)))), nullptr);
+  EXPECT_NE(find<member_action::StartWorkers>(hear(answer(time_ - seconds(1), seconds(4)))), nullptr);
+}
+
+TEST_F(OneMember, IgnoresAReleaseThatIsNotNewerThanItsRound) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 4));
+  EXPECT_EQ(find<member_action::Remember>(hear(release(3, 4))), nullptr);
+  EXPECT_EQ(find<member_action::Remember>(hear(release(3, 3))), nullptr);
+  EXPECT_EQ(find<member_action::Remember>(hear(release(2, 9))), nullptr);
+  EXPECT_EQ(member_.standing().current.id, (RoundId{3, 4}));
+}
+
+TEST_F(OneMember, FollowsNobodyOfAnEarlierTermThanItPromised) {
+  hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
+  hear(Welcome{.term = 5, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  EXPECT_TRUE(member_.looking());
+}
+
+TEST_F(OneMember, VotesOnceATerm) {
+  const auto first = hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
+  ASSERT_NE(sent<Vote>(first), nullptr);
+  EXPECT_TRUE(sent<Vote>(first)->given());
+  const auto second = hear(VoteRequest{.term = 6, .candidate = {3}, .stamp = 1});
+  ASSERT_NE(sent<Vote>(second), nullptr);
+  EXPECT_FALSE(sent<Vote>(second)->given());
+}
+
+TEST_F(OneMember, HoldsItsWorkersWhenItMayAndIsReadyForTheNextRound) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  const auto over = hear(RoundOver{.round = {3, 0}, .why = "b was lost", .hold = true});
+  ASSERT_NE(find<member_action::StopWorkers>(over), nullptr);
+  EXPECT_TRUE(find<member_action::StopWorkers>(over)->hold);
+  EXPECT_NE(sent<Ready>(tell(member_event::WorkersEnded{})), nullptr);
+  time_ += seconds(60);  // they run under no grant
+  EXPECT_EQ(find<member_action::StopWorkers>(tell(member_event::Closed{link_})), nullptr);
+}
+
+TEST_F(OneMember, DismissesWhomItHoldsForAFailureOfItsOwnWhenNothingIsToBeKept) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::WorkersFailed{});
+  tell(member_event::WorkersEnded{});
+  const RoundOver over{.round = {3, 0}, .reason = OverReason::kWorkerFailure, .why = "states differ"};
+  EXPECT_NE(find<member_action::DismissHeld>(hear(over)), nullptr);
+  RoundOver holding = over;
+  holding.hold = true;
+  EXPECT_EQ(find<member_action::DismissHeld>(hear(holding)), nullptr);
+}
+
+TEST_F(OneMember, VotesForNobodyWhileItsCoordinatorMayStillLead) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  const Time heard = time_;
+  const auto lost = tell(member_event::Closed{link_});
+  ASSERT_NE(find<member_action::Dial>(lost), nullptr);
+  link_ = find<member_action::Dial>(lost)->link;
+  tell(member_event::Opened{link_, "10.0.0.2"});
+  EXPECT_EQ(sent<Vote>(hear(VoteRequest{.term = 4, .candidate = {1}, .stamp = 1})), nullptr);
+  EXPECT_EQ(member_.may_vote_at(), heard + std::chrono::milliseconds(6250));
+  time_ = member_.may_vote_at();
+  const auto actions = tell(member_event::Tick{});
+  ASSERT_NE(sent<Vote>(actions), nullptr);
+  EXPECT_TRUE(sent<Vote>(actions)->given());
+}
+
+TEST_F(OneMember, StandsBackForWhomItVotedFor) {
+  EXPECT_LE(member_.may_stand_at(), time_);
+  hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
+  EXPECT_EQ(member_.may_stand_at(), time_ + seconds(2));
+}
+
+TEST_F(OneMember, RemembersTheMembersOfARoundThatItReleases) {
+  std::vector<MemberAction> actions;
+  member_.keep_roster(Roster{.origin = {3, 0}, .nodes = {{1}, {2}}}, actions);
+  const auto* remember = find<member_action::Remember>(actions);
+  ASSERT_NE(remember, nullptr);
+  EXPECT_EQ(remember->record.roster.nodes.size(), 2u);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,131 @@
+// Where a worker's state comes from, seen from one process that is a job of its own: what it holds before a group, in it, and
+// after a peer was lost in the middle of something. What survivors give is seen in tests/whole_program/test_live_recovery.py.
+#include "trainer/life/state_source.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "tests/common/temporary_folder.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using Stage = TrainingState::Stage;
+
+constexpr std::uint32_t kSamples = 8;
+constexpr std::uint32_t kSide = 2;
+
+std::string number(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+class StateSourceTest : public testing::Test {
+ protected:
+  StateSourceTest() {
+    for (const char* split : {"train", "t10k"}) {
+      std::string pixels = number(0x803) + number(kSamples) + number(kSide) + number(kSide);
+      for (std::uint32_t i = 0; i < kSamples * kSide * kSide; ++i) pixels += static_cast<char>(i);
+      write(std::string(split) + "-images-idx3-ubyte", pixels);
+      write(std::string(split) + "-labels-idx1-ubyte", number(0x801) + number(kSamples) + std::string(kSamples, '\0'));
+    }
+    write("config.json", R"({"name": "test", "epochs": 2, "batch_size": 4, "model": {"type": "mlp", "hidden": [3]},
+                             "data": {"dir": ")" +
+                             folder_.path().string() + R"("}})");
+    options_.config = folder_ / "config.json";
+    process_.begin();
+    process_.use(c10::kCPU);
+    process_.await_data();
+    run_.layout.root = folder_ / "run";
+    run_.length = run_length(process_.config(), kSamples);
+    std::filesystem::create_directories(run_.layout.root);
+  }
+
+  void write(const std::string& name, const std::string& bytes) { std::ofstream(folder_ / name, std::ios::binary) << bytes; }
+
+  void begin_group() {
+    source_.prepare();
+    membership_.join(source_.held());
+    source_.agree(membership_, run_);
+  }
+
+  const test::TemporaryFolder folder_;
+  Options options_;
+  Process process_{options_};
+  Membership membership_{process_};
+  trainer::Run run_;
+  StateSource source_{process_};
+};
+
+TEST_F(StateSourceTest, nothingIsHeldBeforeTheGroupHasAgreed) {
+  EXPECT_EQ(source_.origin(), StateOrigin::kNothing);
+  EXPECT_FALSE(source_.held());
+  source_.prepare();
+  EXPECT_EQ(source_.origin(), StateOrigin::kUntouched);
+  EXPECT_FALSE(source_.held());
+}
+
+TEST_F(StateSourceTest, aStateThatIsUntouchedIsNotMadeAgain) {
+  source_.prepare();
+  const auto model = source_.state().model;
+  source_.prepare();
+  EXPECT_EQ(source_.state().model, model);
+}
+
+TEST_F(StateSourceTest, aStateOfAGroupThatNeverAgreedIsMadeAgain) {
+  source_.prepare();
+  const auto model = source_.state().model;
+  source_.leave();
+  EXPECT_EQ(source_.origin(), StateOrigin::kNothing);
+  source_.prepare();
+  EXPECT_NE(source_.state().model, model);
+}
+
+TEST_F(StateSourceTest, withoutCheckpointsTheRunBeginsAsTheSeedMakesIt) {
+  begin_group();
+  EXPECT_EQ(source_.origin(), StateOrigin::kSeed);
+  EXPECT_EQ(source_.held(), 0);
+}
+
+TEST_F(StateSourceTest, withACheckpointTheRunGoesOnFromIt) {
+  begin_group();
+  source_.state().step = 3;
+  save_checkpoint(run_.layout.checkpoints(), checkpoint_of(source_.state(), process_.config(), run_.length, {}, 1),
+                  {.newest = 1});
+  StateSource next(process_);
+  next.prepare();
+  EXPECT_FALSE(next.held());
+  next.agree(membership_, run_);
+  EXPECT_EQ(next.origin(), StateOrigin::kCheckpoint);
+  EXPECT_EQ(next.held(), 3);
+}
+
+TEST_F(StateSourceTest, aLossInAnExchangeLeavesTheStateAsItWasBeforeTheStep) {
+  begin_group();
+  source_.state().step = 3;
+  begin_step(source_.state());
+  source_.leave();
+  EXPECT_EQ(source_.held(), 3);
+  const auto model = source_.state().model;
+  source_.prepare();
+  EXPECT_EQ(source_.state().model, model);
+}
+
+TEST_F(StateSourceTest, aLossInTheUpdateLeavesNothing) {
+  begin_group();
+  begin_step(source_.state());
+  begin_update(source_.state());
+  source_.leave();
+  EXPECT_EQ(source_.origin(), StateOrigin::kNothing);
+  EXPECT_FALSE(source_.held());
+  EXPECT_EQ(source_.state().stage, Stage::kBetweenSteps);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

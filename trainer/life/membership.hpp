@@ -1,0 +1,50 @@
+// This worker's place among the others: its rank and what belongs to it, the group that it is in, and the way from one group to
+// the next. Worker joins before each attempt to train and leaves when a peer was lost; what the agent orders meanwhile is
+// Recovery's. One group at a time: everything made of its peers() is gone before leave().
+#pragma once
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <cstdint>
+#include <optional>
+
+#include "common/channel/message.hpp"
+#include "trainer/life/process.hpp"
+#include "trainer/life/rank_records.hpp"
+#include "trainer/parallel/peers.hpp"
+
+namespace ddprun::trainer {
+
+class Membership {
+ public:
+  explicit Membership(Process& process) : process_(process) {}
+
+  // Makes the group with the others, at the place that the agent gives where that is a new one. `held`: finished steps of the
+  // state that this rank could give them. Throws UsageError when so many can't share a batch, and what the process group throws
+  // for a lost peer.
+  void join(std::optional<std::int64_t> held);
+  // Ends a group that lost a peer. Needs an agent: without one there is no next group.
+  void leave();
+
+  // Between join() and leave().
+  const Peers& peers() const { return *peers_; }
+  // Of that group: the round on many machines, else the restart count.
+  int generation() const { return generation_; }
+  RankRecords& records() { return records_; }
+  // Threads are left that use LibTorch: this process must not take it apart.
+  bool left_groups_behind() const { return groups_left_behind_; }
+
+ private:
+  void move_to(const channel::Regroup& order);
+
+  Process& process_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  int generation_ = 0;
+  bool groups_left_behind_ = false;
+  std::optional<Peers> peers_;
+  RankRecords records_;  // last: ends before the group
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,89 @@
+// Implementation of prepare_workspace.hpp.
+#include "trainer/life/prepare_workspace.hpp"
+
+#include <memory>
+
+#include "common/run_directory/run_lock.hpp"
+#include "trainer/failure/failure_history.hpp"
+#include "trainer/metrics/ledger_gaps.hpp"
+#include "trainer/parallel/device.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+Checkpointing::Setting checkpoint_setting(const Process& process, const Membership& membership, const RunLayout& layout) {
+  const TrainConfig& config = process.config();
+  const CheckpointPlaces places = checkpoint_places(layout, config, process.environment().local_rank == 0);
+  Checkpointing::Setting setting{.folder = {}, .config = config.checkpoint};
+  if (places.of_node) setting.local_copies = places.local_copies;
+  if (membership.peers().rank() == 0) {
+    setting.folder = places.run_directory;
+    setting.generation = {.term = read_run_term(layout.root), .restart = membership.generation()};
+  }
+  if (process.device().is_cuda()) {
+    setting.source = {.on_device = true,
+                      .synchronize = [device = process.device().index()] { cuda_module()->synchronize(device); }};
+  }
+  if (config.checkpoint.every == CheckpointConfig::Every::kAuto) {
+    setting.history = read_failure_history(layout.metrics());
+  }
+  return setting;
+}
+
+// Does nothing on ranks that write none, and where this rank has begun to in an earlier group.
+void begin_checkpoints(Process& process, Membership& membership, const TrainingState& state, const RunLayout& layout) {
+  RankRecords& records = membership.records();
+  const bool writes_copy = process.environment().local_rank == 0 && !process.config().checkpoint.local_dir.empty();
+  if (records.checkpointing || (membership.peers().rank() != 0 && !writes_copy)) return;
+  records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, layout), process.faults(),
+                                                          *records.log, process.status());
+  records.checkpointing->begin();
+  if (state.evaluation) records.checkpointing->evaluated(state.evaluation->step, state.evaluation->result);
+}
+
+// Collective. After what the state has forgotten is cut, and what a lost rank left out is added.
+std::unique_ptr<Ledger> open_ledger(const Process& process, Membership& membership, const StateSource& source, const Run& run) {
+  const Peers& peers = membership.peers();
+  const TrainingState& state = source.state();
+  const Warn warn = membership.records().warn(channel::ErrorKind::kException);
+  const auto folder = run.layout.ledger();
+  // Rank 0 before those of other nodes: where all have one folder, there is nothing left for these to cut.
+  if (peers.rank() == 0) cut_ledger(folder, state.step, warn);
+  peers.meet();
+  if (peers.rank() != 0 && process.environment().local_rank == 0) cut_ledger(folder, state.step, warn);
+  peers.meet();  // nobody writes before all have cut
+  if (source.origin() == StateOrigin::kSurvivors) {
+    const GroupBefore before{.world = state.world, .since = state.world_since, .started_from = state.started_from};
+    const auto gaps = ledger_gaps(folder, before, peers.rank(), peers.world());
+    fill_ledger_gaps(folder, gaps, before, state.step, run.length, process.config().seed, warn);
+    peers.meet();  // until then all know of the group before: one that is lost now leaves its gaps to the others
+  }
+  return std::make_unique<Ledger>(folder, peers.rank(), warn);
+}
+
+}  // namespace
+
+void prepare_workspace(std::optional<Workspace>& work, Process& process, Membership& membership, StateSource& source,
+                       const Run& run) {
+  const Peers& peers = membership.peers();
+  TrainingState& state = source.state();
+  work.emplace(make_workspace({.config = process.config(),
+                               .length = run.length,
+                               .device = process.device(),
+                               .data = process.data(),
+                               .faults = process.faults(),
+                               .status = process.status(),
+                               .log = *membership.records().log,
+                               .gate = process.gate()},
+                              peers, state, source.origin()));
+  begin_checkpoints(process, membership, state, run.layout);
+  work->checkpointing = membership.records().checkpointing.get();
+  if (process.config().data.ledger) work->ledger = open_ledger(process, membership, source, run);
+  if (state.world != peers.world()) {
+    state.world = peers.world();
+    state.world_since = state.step;
+  }
+  if (process.agent()) process.agent()->send(channel::Regrouped{.generation = membership.generation(), .step = state.step});
+}
+
+}  // namespace ddprun::trainer

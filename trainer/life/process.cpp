@@ -1,0 +1,109 @@
+// Implementation of process.hpp.
+#include "trainer/life/process.hpp"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+#include <variant>
+
+#include "common/base/error.hpp"
+#include "common/config/parse_config.hpp"
+#include "trainer/life/version.hpp"
+#include "trainer/parallel/device.hpp"
+#include "trainer/parallel/process_group.hpp"
+
+namespace ddprun::trainer {
+
+void Process::begin() {
+  environment_ = options_.standby ? read_standby_environment() : read_environment();
+  if (environment_.channel_fd < 0) {
+    stopping_ = std::make_unique<StoppingByStore>(gate_);
+  } else {
+    listen_to_agent();
+  }
+  signals_ = std::make_unique<SignalWatch>([this](int signal) { stopping_->on_signal(signal); });
+  config_ = load_config(options_.config, options_.overrides);
+  check_share();
+}
+
+void Process::listen_to_agent() {
+  auto by_agent = std::make_unique<StoppingByAgent>(gate_);
+  recovery_ = std::make_unique<Recovery>(environment_.generation, environment_.world_size);
+  channel::Hello hello;
+  hello.version = version_with_torch();
+  hello.pid = ::getpid();
+  agent_ = std::make_unique<AgentChannel>(
+      environment_.channel_fd, hello,
+      [this, stop = by_agent.get(), recovery = recovery_.get()](const channel::FromAgent& message) {
+        if (std::holds_alternative<channel::Where>(message)) {
+          // A debugger started by the agent is no ancestor of ours; where only those may look (Yama), this lets it.
+          ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+          status_.tell_position();
+        }
+        stop->on_message(message);
+        recovery->on_message(message);
+        standby_.on_message(message);
+      },
+      [this, recovery = recovery_.get()] {
+        standby_.on_agent_gone();
+        recovery->on_agent_gone();
+      });
+  by_agent->attach(*agent_);
+  recovery_->attach(*agent_);
+  stopping_ = std::move(by_agent);
+  status_.attach(agent_.get());
+}
+
+void Process::check_share() const {
+  if (config_.batch_size < environment_.world_size) {
+    throw UsageError("batch_size is " + std::to_string(config_.batch_size) + ", which " +
+                     std::to_string(environment_.world_size) + " workers can't share; use a batch_size of at least " +
+                     std::to_string(environment_.world_size) + " or fewer workers");
+  }
+}
+
+// The data is read beside the model's and the group's start.
+void Process::use(c10::Device device) {
+  device_ = device;
+  data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment_, agent_.get())] {
+    return load_data_sets(config_.data, files);
+  });
+}
+
+void Process::wait_for_rank() {
+  agent_->send(channel::StandbyReady{});
+  take_place(environment_, standby_.wait());
+}
+
+void Process::take_up_work() {
+  arm_faults();
+  if (!device_) use(choose_device(config_.device, environment_));
+  if (recovery_ && group_can_be_broken(*device_, environment_)) agent_->send(channel::Regroupable{});
+}
+
+// They are meant for a rank, and for a restart.
+void Process::arm_faults() {
+  if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
+    faults_ = Faults(parse_fault(fault), environment_.rank, environment_.restart_count);
+  } else if (const char* rehearsal = std::getenv("DDPTRAIN_CHAOS"); rehearsal != nullptr && *rehearsal != '\0') {
+    faults_ = Faults(parse_faults(rehearsal, "--chaos"), environment_.rank, environment_.restart_count,
+                     std::filesystem::path(options_.run_dir) / "chaos");
+  }
+}
+
+void Process::await_data() {
+  if (data_coming_.valid()) data_ = data_coming_.get();
+}
+
+void Process::move_to(const channel::Regroup& place) {
+  environment_.rank = place.rank;
+  environment_.world_size = place.world_size;
+  environment_.group_rank = place.group_rank;
+  environment_.group_world_size = place.group_world_size;
+  check_share();
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,96 @@
+// What a worker has for as long as its process lives, whatever group it is in: who it is, the agent and the signals that may
+// tell it something, the config, the device, the data. Worker makes one and takes it through its calls in the order in which
+// they are declared; everything else in life/ is given it.
+//
+// Each call leaves behind what an error needs to be reported, so the constructor does nothing that can fail.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/channel/message.hpp"
+#include "common/config/train_config.hpp"
+#include "trainer/data/dataset.hpp"
+#include "trainer/life/inflated_sharing.hpp"
+#include "trainer/life/recovery.hpp"
+#include "trainer/surroundings/agent_channel.hpp"
+#include "trainer/surroundings/environment.hpp"
+#include "trainer/surroundings/fault_injection.hpp"
+#include "trainer/surroundings/options.hpp"
+#include "trainer/surroundings/signals.hpp"
+#include "trainer/surroundings/standby.hpp"
+#include "trainer/surroundings/status.hpp"
+#include "trainer/surroundings/stop_gate.hpp"
+#include "trainer/surroundings/stopping.hpp"
+
+namespace ddprun::trainer {
+
+class Process {
+ public:
+  explicit Process(const Options& options) : options_(options) {}
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  // Reads the environment, listens to agent and signals, reads the config: everything that can be wrong without a peer or a
+  // file of the run being touched. Throws UsageError.
+  void begin();
+  // Before the first tensor. From here on a thread reads the data.
+  void use(c10::Device device);
+  // A standby's: sleeps until the agent gives it a rank. Throws std::runtime_error when the agent is gone.
+  void wait_for_rank();
+  // Once it has a rank: arms the faults that are meant for it, chooses a device unless one is in use, and tells the agent when
+  // its groups can be broken. Throws UsageError.
+  void take_up_work();
+  // Returns when the data is there. Throws what load_data_sets() threw.
+  void await_data();
+  // Makes that its place, in a group of other machines or of others than before. Throws UsageError when so many workers can't
+  // share a batch.
+  void move_to(const channel::Regroup& place);
+
+  const Options& options() const { return options_; }
+  const WorkerEnvironment& environment() const { return environment_; }
+  const TrainConfig& config() const { return config_; }
+  TrainConfig& config() { return config_; }
+  const Faults& faults() const { return faults_; }
+  // Of use() or take_up_work().
+  c10::Device device() const { return *device_; }
+  // "" while none is in use.
+  std::string device_name() const { return device_ ? device_->str() : ""; }
+  StopGate& gate() { return gate_; }
+  Status& status() { return status_; }
+  Stopping& stopping() { return *stopping_; }
+  // Null without an agent of ours, both.
+  AgentChannel* agent() const { return agent_.get(); }
+  Recovery* recovery() const { return recovery_.get(); }
+  InflatedSharing& inflated() { return inflated_; }
+  // After await_data().
+  const DataSets& data() const { return data_; }
+
+ private:
+  void listen_to_agent();
+  void check_share() const;
+  void arm_faults();
+
+  const Options& options_;
+  WorkerEnvironment environment_;
+  TrainConfig config_;
+  Faults faults_;
+  std::optional<c10::Device> device_;
+  StopGate gate_;
+  Status status_;
+  // Who listens outlives what it listens to.
+  std::unique_ptr<Stopping> stopping_;
+  std::unique_ptr<Recovery> recovery_;
+  Standby standby_;
+  std::unique_ptr<AgentChannel> agent_;
+  std::unique_ptr<SignalWatch> signals_;
+  InflatedSharing inflated_;
+  std::future<DataSets> data_coming_;
+  DataSets data_;
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,59 @@
+// Implementation of report_failure.hpp.
+#include "trainer/life/report_failure.hpp"
+
+#include <cstdio>
+#include <string>
+
+#include "common/system/realtime.hpp"
+#include "trainer/failure/failure.hpp"
+#include "trainer/failure/memory_fit.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// Completes the message. What is not kept would run out again, so that restart has its price.
+channel::Shrink shrink(Failure& failure, Process& process, const std::filesystem::path& run_dir) {
+  const TrainConfig& config = process.config();
+  const Shrinking shrinking = shrink_after(process.status().phase(), config, process.environment().world_size);
+  failure.message += shrinking.text;
+  if (shrinking.how != channel::Shrink::kDone) return shrinking.how;
+  const std::filesystem::path file = fit_file(run_dir);
+  const std::string key = fit_key(config, process.device_name());
+  if (write_fit(file, key, smaller_fit(shrinking.fit, read_fit(file, key)))) return channel::Shrink::kDone;
+  failure.message += " (but " + file.string() + " cannot be written)";
+  return channel::Shrink::kNothingKnown;
+}
+
+void tell_agent(AgentChannel& agent, const Failure& failure, channel::Shrink shrinking, Process& process) {
+  channel::WorkerError report;
+  report.kind = failure.kind;
+  report.message = failure.message;
+  report.device = process.device_name();
+  report.step = process.status().step();
+  report.phase = process.status().phase();
+  report.bytes_asked = failure.bytes_asked;
+  report.bytes_free = failure.bytes_free;
+  report.time_ns = realtime_ns();
+  report.exit_code = failure.exit_code;
+  report.shrink = shrinking;
+  report.others_suspect = failure.others_suspect;
+  agent.send(report);
+}
+
+}  // namespace
+
+int report_failure(const std::exception_ptr& error, Process& process, const std::filesystem::path& run_dir) {
+  Failure failure = classify(error);
+  channel::Shrink shrinking = Shrinking{}.how;
+  if (failure.kind == channel::ErrorKind::kOutOfMemory) shrinking = shrink(failure, process, run_dir);
+  if (failure.kind == channel::ErrorKind::kLostPeer) {
+    failure.message += " (after step " + std::to_string(process.status().step()) + ")";
+  }
+  const int rank = process.environment().rank;
+  const std::string who = rank < 0 ? "a standby" : "rank " + std::to_string(rank);
+  std::fprintf(stderr, "ddptrain: %s: %s\n", who.c_str(), failure.message.c_str());
+  if (process.agent()) tell_agent(*process.agent(), failure, shrinking, process);
+  return failure.exit_code;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,118 @@
+// Implementation of state_source.hpp.
+#include "trainer/life/state_source.hpp"
+
+#include <cstdio>
+#include <string>
+#include <system_error>
+
+#include "common/base/error.hpp"
+#include "trainer/resume/kept_history.hpp"
+#include "trainer/resume/resume.hpp"
+#include "trainer/resume/resumed_state.hpp"
+#include "trainer/state/state_comparison.hpp"
+#include "trainer/state/state_sharing.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// Of a node that was not there when the run began. Whoever begins one keeps it himself (trainer/resume/resume.cpp).
+void keep_identity(const RunLayout& layout, const RunIdentity& run, const Warn& warn) {
+  try {
+    keep_run_identity(layout.run(), run);
+  } catch (const std::system_error& error) {
+    warn(std::string(error.what()) + "; training goes on");
+  }
+}
+
+// Whoever removed the checkpoints of a run may not have meant its figures.
+void keep_history(const RunLayout& layout, const Warn& warn) {
+  try {
+    std::string names;
+    for (const auto& path : keep_history_without_checkpoints(layout)) {
+      names += (names.empty() ? "" : ", ") + path.filename().string();
+    }
+    if (names.empty()) return;
+    warn("this run had checkpoints, but " + layout.checkpoints().string() +
+         " has none that it goes on from: training begins at step 0, and what is recorded of the earlier training is kept as " +
+         names);
+  } catch (const std::system_error& error) {
+    throw UsageError(
+        "this run had checkpoints and begins at step 0 without them, but what is recorded of it can't be renamed: " +
+        std::string(error.what()) + "; mend that, or use --fresh or another --run-dir");
+  }
+}
+
+}  // namespace
+
+void StateSource::prepare() {
+  if (origin_ != StateOrigin::kNothing) return;
+  const ImageSize size = image_size_of(process_.config().data);
+  state_ = new_training_state(process_.config(), {.channels = size.channels, .height = size.height, .width = size.width},
+                              process_.device());
+  // The first layer's gradient is the last one: from there on this rank only waits for the others'.
+  state_.parameters.front().tensor.register_hook(
+      [&status = process_.status()](const at::Tensor&) { status.at(channel::Stage::kBackward); });
+  origin_ = StateOrigin::kUntouched;
+}
+
+std::optional<std::int64_t> StateSource::held() const {
+  return is_whole(origin_) ? std::optional(state_.step) : std::nullopt;
+}
+
+// What was made for a group and is not whole may have been changed in it.
+void StateSource::leave() {
+  const bool undone = undo_step(state_);
+  if (!undone || !is_whole(origin_)) origin_ = StateOrigin::kNothing;
+}
+
+// Without an agent there are no groups after the first, so no survivors.
+void StateSource::agree(Membership& membership, const Run& run) {
+  Sharing sharing;
+  if (process_.recovery()) sharing = share_state(state_, origin_, membership.peers());
+  if (origin_ == StateOrigin::kSurvivors) {
+    take_from_survivors(membership, run, sharing.holders, sharing.without);
+  } else {
+    begin_or_resume(membership, run);
+  }
+}
+
+void StateSource::take_from_survivors(Membership& membership, const Run& run, const std::vector<int>& holders,
+                                      const std::vector<int>& without) {
+  const Peers& peers = membership.peers();
+  RankRecords& records = membership.records();
+  compare_states(state_, peers, holders);
+  if (process_.environment().local_rank == 0) {
+    keep_identity(run.layout, state_.run, records.warn(channel::ErrorKind::kCheckpoint));
+  }
+  if (!records.log->is_open()) records.log->open(run.layout, process_.config(), run.length, state_.step);
+  records.log->regrouped(state_.step, peers.world(), without);
+}
+
+void StateSource::begin_or_resume(Membership& membership, const Run& run) {
+  const TrainConfig& config = process_.config();
+  const Peers& peers = membership.peers();
+  RunLog& log = *membership.records().log;
+  const Warn warn = membership.records().warn(channel::ErrorKind::kCheckpoint);
+  const CheckpointPlaces places = checkpoint_places(run.layout, config, process_.environment().local_rank == 0);
+
+  const Beginning beginning = choose_resume(process_.options(), membership.generation(), places, peers, warn);
+  state_.run = beginning.run;
+  Resumed resumed;
+  if (beginning.from) {
+    resumed = resume_state(state_, origin_, *beginning.from, config, run.length, peers);
+  } else if (peers.rank() == 0) {
+    keep_history(run.layout, warn);
+  }
+  log.open(run.layout, config, run.length, state_.step);
+  if (beginning.from) {
+    const auto again = membership.generation() > 0 ? RunLog::Again::kRestart : RunLog::Again::kResume;
+    log.resumed(again, state_.step, peers.world(), resumed.path);
+  }
+  if (!resumed.differences.empty() && peers.rank() == 0) {
+    std::fprintf(stderr, "ddptrain: the numbers agree with those of the run so far to rounding, not to the bit: %s\n",
+                 resumed.differences.c_str());
+  }
+  if (!beginning.from) origin_ = StateOrigin::kSeed;
+}
+
+}  // namespace ddprun::trainer

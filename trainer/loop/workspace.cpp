@@ -1,0 +1,26 @@
+// Implementation of workspace.hpp. The loader comes first: its thread makes batches while the ranks compare parameters.
+#include "trainer/loop/workspace.hpp"
+
+namespace ddprun::trainer {
+
+Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin) {
+  const TrainConfig& config = means.config;
+  Workspace work{means, peers, origin};
+  work.loader = std::make_unique<Loader>(means.data.train, means.data.normalization,
+                                         LoaderOptions{.batch_size = config.batch_size,
+                                                       .micro_batch_size = config.micro_batch_size,
+                                                       .prefetch = config.data.prefetch,
+                                                       .seed = config.seed,
+                                                       .augment = config.data.augment,
+                                                       .world = peers.world(),
+                                                       .rank = peers.rank(),
+                                                       .pin_memory = means.device.is_cuda()},
+                                         state.step, means.length.total_steps);
+  for (const NamedTensor& parameter : state.parameters) work.clipped.push_back(parameter.tensor);
+  const auto equal = origin == StateOrigin::kSurvivors ? DataParallel::State::kEqual : DataParallel::State::kRank0s;
+  work.parallel =
+      std::make_unique<DataParallel>(state.parameters, state.buffers, peers.group(), config.ddp, state.bucket_order, equal);
+  return work;
+}
+
+}  // namespace ddprun::trainer

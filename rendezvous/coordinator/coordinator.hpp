@@ -10,7 +10,8 @@
 // workers have stopped, since it granted them no more time than it had itself.
 //
 // It owns the phase, the running round's progress, the cause of its end, the job's budget, and what it waits for until when.
-// The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), which nodes are the job (membership.hpp),
+// The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), of the round (seats.hpp), which nodes are
+// the job (membership.hpp),
 // until when it leads (leadership.hpp), and how all stop after a signal (saving.hpp).
 #pragma once
 
@@ -27,6 +28,7 @@
 #include "rendezvous/coordinator/membership.hpp"
 #include "rendezvous/coordinator/peers.hpp"
 #include "rendezvous/coordinator/saving.hpp"
+#include "rendezvous/coordinator/seats.hpp"
 #include "rendezvous/coordinator/settings.hpp"
 #include "rendezvous/coordinator/strangers.hpp"
 #include "rendezvous/protocol/link.hpp"
@@ -116,6 +118,7 @@ class Coordinator {
   // ---- how the job ends ----
   void begin_saving(std::int32_t signal);
   void check_saving();
+  void note_done(Peer& peer, const RoundId& round);
   void check_done();
   void finish(int exit_code, const std::string& why);
 
@@ -143,10 +146,8 @@ class Coordinator {
 
   // The running round, and how it ended.
   Budget budget_;
-  Release release_;                       // what is the same for everybody
-  std::vector<NodeId> round_nodes_;       // in the order of group ranks
-  std::int32_t seated_ = 0;               // of those: here
-  std::int32_t done_ = 0;                 // of those
+  Release release_;  // what is the same for everybody
+  Seats seats_;
   std::optional<FailureReport> failure_;  // the first cause
   bool members_changed_ = false;          // while it ended
   JobOver over_;

@@ -30,7 +30,8 @@ struct Peer {
   std::uint64_t order = 0;  // of joining
   bool welcome = false;
   bool ready = false;
-  bool done = false;
+  bool seated = false;  // in the current round, and not lost since
+  bool done = false;    // with the current round
   bool departed = false;
   std::int32_t rank = -1;           // in the current round
   std::int32_t previous_rank = -1;  // in the one before

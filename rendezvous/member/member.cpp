@@ -99,7 +99,12 @@ void Member::hear(LinkId link, const Welcome& message) {
   if (!message.job.empty()) act(member_action::GotJob{message.job});
   say(Notice::Kind::kFollowing, "joined");
   ping();
-  if (!has_workers()) say_ready(workers_round_);  // they may have ended since the hello was sent
+  // They may have ended since the hello was sent, or their last word was lost with the link before this one.
+  if (workers_ == Workers::kDone) {
+    tell_leader(Done{workers_round_});
+  } else if (!has_workers()) {
+    say_ready(workers_round_);
+  }
 }
 
 void Member::hear(LinkId link, const Refused& message) {
@@ -356,15 +361,12 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
     if (resigns) act(member_action::Resign{});
     return;
   }
+  if (workers_ == Workers::kDone) tell_leader(Done{workers_round_});
   if (stop_signal_ != 0 && !coordinates()) {
     tell_leader(Leave{"a signal"});
     return finish(128 + stop_signal_, "stopped by a signal");
   }
-  if (workers_ == Workers::kDone) {
-    tell_leader(Done{workers_round_});
-  } else {
-    say_ready(workers_round_);
-  }
+  if (workers_ != Workers::kDone) say_ready(workers_round_);
 }
 
 void Member::after_saving() {

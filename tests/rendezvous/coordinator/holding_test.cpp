@@ -48,16 +48,19 @@ class RunningRound : public testing::Test {
       if (const auto* over = std::get_if<RoundOver>(&send->message)) over_[send->link] = *over;
       if (const auto* release = std::get_if<Release>(&send->message)) released_[send->link] = *release;
       if (const auto* pong = std::get_if<Pong>(&send->message)) stamps_[send->link] = pong->stamp;
+      if (const auto* over = std::get_if<JobOver>(&send->message)) job_over_ = *over;
     }
   }
   void says(LinkId link, FromMember message) { on(coordinator_event::Heard{link, std::move(message)}); }
   void tick() { on(coordinator_event::Tick{}); }
-  void join(LinkId link, std::uint8_t node) {
+  void join(LinkId link, std::uint8_t node, Workers workers = Workers::kNone) {
     on(coordinator_event::Opened{link});
     Hello hello;
     hello.node = {node};
     hello.incarnation = 1;
-    hello.attempt = 1;
+    hello.attempt = ++hellos_;
+    hello.workers = workers;
+    if (workers != Workers::kNone) hello.workers_round = round();
     hello.listens = {"10.0.0." + std::to_string(node), 29400};
     says(link, hello);
   }
@@ -78,6 +81,8 @@ class RunningRound : public testing::Test {
   std::map<LinkId, RoundOver> over_;
   std::map<LinkId, Release> released_;
   std::map<LinkId, std::int64_t> stamps_;
+  std::optional<JobOver> job_over_;
+  std::uint64_t hellos_ = 0;
 };
 
 TEST_F(RunningRound, WorkersWaitWhenALostOnesNodeSaysThatTheOthersAreSound) {
@@ -130,6 +135,43 @@ TEST_F(RunningRound, NobodyWaitsWhenANodeCouldNotGoOnWithWhatItHeld) {
   says(kOther, Ready{.round = round(), .master_port = 1});
   EXPECT_FALSE(over_.at(kSelfLink).hold);
   EXPECT_FALSE(over_.at(kOther).hold);
+}
+
+// ---- a node that has finished ----
+
+TEST_F(RunningRound, AFinishedNodeThatComesBackEndsNobodysRound) {
+  says(kOther, Done{round()});
+  on(coordinator_event::Closed{kOther});
+  EXPECT_TRUE(over_.empty());
+  join(kThird, 2, Workers::kDone);
+  says(kThird, Done{round()});
+  says(kThird, Ready{.round = round(), .master_port = 1});  // an agent that says it all the same
+  EXPECT_TRUE(over_.empty());
+  says(kSelfLink, Done{round()});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 0);
+}
+
+// The connection broke after its workers had ended, and the node saw it first.
+TEST_F(RunningRound, ANodeWhoseLastWordWasLostIsDoneWhenItsHelloSaysSo) {
+  join(kThird, 2, Workers::kDone);
+  EXPECT_TRUE(over_.empty());
+  says(kSelfLink, Done{round()});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 0);
+}
+
+TEST_F(RunningRound, AFinishedNodeThatComesAndGoesIsCountedOnce) {
+  says(kOther, Done{round()});
+  for (int turn = 0; turn < 3; ++turn) {
+    on(coordinator_event::Closed{turn == 0 ? kOther : kThird});
+    join(kThird, 2, Workers::kDone);
+  }
+  says(kThird, Done{round()});
+  EXPECT_FALSE(job_over_.has_value());
+  EXPECT_TRUE(over_.empty());
+  on(coordinator_event::Closed{kSelfLink});  // who has not finished still ends it
+  EXPECT_TRUE(over_.contains(kThird));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
        std::to_string(action.release.group_rank) + " of " + std::to_string(action.release.nodes) + ", restart " +
        std::to_string(action.release.budget.restart_count));
   if (agent.training) violate(name(index) + " starts workers while it has some");
+  check_start_after_end(index);
   if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
   agent.training = true;
   agent.ending = false;
@@ -27,6 +28,11 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
     schedule(time_ + between(0, 5 * kSecond), Event::Kind::kWorkersFail, index, 0, agent.life, agent.job);
   }
   if (recovering_) schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
+  if (finishing_happens_ && !recovering_) {
+    if (round.done_at == 0) round.done_at = time_ + later_between(0, 10 * kSecond);
+    schedule(round.done_at + later_between(0, later_chance(50) ? 10 * kMs : 6 * kSecond), Event::Kind::kWorkersDone, index, 0,
+             agent.life, agent.job);
+  }
 }
 
 void World::stop_workers(int index, bool at_once) {
@@ -66,6 +72,7 @@ void World::fault() {
     if (!agent.node) return;
     agent.frozen_until = std::max(agent.frozen_until, time_) +
                          (chance(50) ? between(10 * kMs, 2 * kSecond) : between(2 * kSecond, 14 * kSecond));
+    disturb(agent, agent.frozen_until);
     tell(name(victim) + " is frozen for " + std::to_string((agent.frozen_until - time_) / kMs) + " ms");
   } else if (kind < 60) {  // two sides, or one way
     const Nanos until = time_ + (chance(40) ? between(100 * kMs, 4 * kSecond) : between(4 * kSecond, 20 * kSecond));
@@ -74,6 +81,7 @@ void World::fault() {
     std::vector<bool> in_side(agents_.size());
     for (std::size_t i = 0; i < agents_.size(); ++i) {
       in_side[i] = chance(50);
+      disturb(agents_[i], until);
       if (in_side[i]) side += " " + std::to_string(i);
     }
     for (std::size_t i = 0; i < agents_.size(); ++i) {
@@ -87,6 +95,7 @@ void World::fault() {
   } else if (kind < 70) {  // one node's cable, or what it sends, or what it gets
     const Nanos until = time_ + between(100 * kMs, 16 * kSecond);
     const int way = static_cast<int>(between(0, 2));
+    disturb(agent, until);
     for (int i = 0; i < std::ssize(agents_); ++i) {
       if (way != 1) block(victim, i, until);
       if (way != 2) block(i, victim, until);
@@ -100,12 +109,15 @@ void World::fault() {
     const int other = some_agent();
     if (!agent.node || other == victim) return;
     const Nanos until = time_ + between(2 * kSecond, 9 * kSecond);
+    disturb(agent, until + kSecond * 4);
+    disturb(agents_[static_cast<std::size_t>(other)], until + kSecond * 4);
     slow_[{victim, other}] = {.until = until, .extra = between(2 * kSecond, 4 * kSecond)};
     tell("what " + name(victim) + " says to " + name(other) + " is late by " +
          std::to_string(slow_[{victim, other}].extra / kMs) + " ms for " + std::to_string((until - time_) / kMs) + " ms");
     if (chance(80)) schedule(until, Event::Kind::kPowerLoss, victim, 0, agent.life);
   } else if (kind < 84) {  // connections are reset, and each side sees it for itself
     tell("connections of " + name(victim) + " are reset");
+    disturb(agent, time_);
     const auto links = agent.links;
     for (const auto& [id, link_index] : links) {
       if (chance(50)) continue;
@@ -118,7 +130,7 @@ void World::fault() {
     }
   } else if (agent.node && agent.frozen_until <= time_) {
     tell(name(victim) + " gets a signal");
-    agent.asked_to_stop = true;
+    agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
     deliver(victim, node_event::Local{member_event::StopRequested{15}});
   }
 }

@@ -61,6 +61,7 @@ struct Agent {
   Nanos skew = 0;
   Nanos extra_latency = 0;
   Nanos frozen_until = 0;
+  Nanos disturbed_until = 0;  // by faults of its own, or of its network
   bool powered = true;
   bool asked_to_stop = false;
   bool left = false;
@@ -91,6 +92,11 @@ struct Round {
   std::map<std::int32_t, std::int32_t> offsets;
   std::set<int> training;
   bool full = false;  // all trained at once
+  // What its end may be for.
+  std::set<int> finished;  // its coordinator has heard so
+  std::set<int> lost;      // its coordinator has no link to them any more
+  bool failed = false;
+  Nanos done_at = 0;  // about when workers finish, if they do
 };
 
 struct Event {
@@ -119,7 +125,10 @@ struct Event {
 
 class World {
  public:
-  explicit World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed * 2654435761u + 17) { build(); }
+  explicit World(const Scenario& scenario)
+      : scenario_(scenario), random_(scenario.seed * 2654435761u + 17), later_random_(scenario.seed + 4711) {
+    build();
+  }
   Result run();
 
  private:
@@ -128,6 +137,11 @@ class World {
     return low + static_cast<Nanos>(random_() % static_cast<std::uint64_t>(high - low + 1));
   }
   bool chance(int percent) { return between(0, 99) < percent; }
+  // Of what was thought of later: the seeds of before keep their stories.
+  Nanos later_between(Nanos low, Nanos high) {
+    return low + static_cast<Nanos>(later_random_() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  bool later_chance(int percent) { return later_between(0, 99) < percent; }
   int some_agent() { return static_cast<int>(between(0, std::ssize(agents_) - 1)); }
   int coordinator_now() {
     for (std::size_t i = 0; i < agents_.size(); ++i) {
@@ -189,6 +203,13 @@ class World {
   void check_training(int index);
   void check_coordinator(int index);
   void check_message(const FromCoordinator& message);
+  void note_heard(int index, int sender, const FromMember& message);
+  void note_lost(int index, int other);
+  void check_round_over(int index, const RoundId& id, const std::string& why);
+  void check_start_after_end(int index);
+  void check_end(int index, const node_action::Finish& finish);
+  bool may_not_know_of_the_end(int index) const;
+  void disturb(Agent& agent, Nanos until) { agent.disturbed_until = std::max(agent.disturbed_until, until); }
   void violate(const std::string& what) {
     if (result_.violation.empty()) {
       result_.violation = what;
@@ -233,6 +254,7 @@ class World {
 
   Scenario scenario_;
   std::mt19937_64 random_;
+  std::mt19937_64 later_random_;
   Nanos time_ = 0;
   std::uint64_t next_order_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -247,14 +269,18 @@ class World {
   std::int32_t max_restarts_ = 0;
   bool through_codec_ = false;
   bool leaving_happens_ = false;
+  bool finishing_happens_ = false;  // while faults happen
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;
   bool recovering_ = false;
   bool job_over_ = false;
   Nanos job_over_at_ = 0;
+  int decided_by_ = 0;
   std::map<RoundId, Round> rounds_;
-  std::vector<RoundId> released_;  // by the event that is being handled
-  std::vector<int> started_;       // their workers, by the event that is being handled
+  std::vector<RoundId> released_;   // by the event that is being handled
+  std::vector<int> started_;        // their workers, by the event that is being handled
+  std::vector<std::string> ended_;  // rounds, and why, by the event that is being handled
+  bool somebody_was_asked_to_stop_ = false;
   std::map<std::uint64_t, std::pair<int, std::uint32_t>> leader_of_term_;
 };
 

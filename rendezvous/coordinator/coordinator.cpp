@@ -19,7 +19,8 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       losses_(settings_),
       membership_(authority, settings_.rules),
       leadership_(settings_, now.steady),
-      gathering_(settings_) {
+      gathering_(settings_),
+      leaving_(settings_) {
   if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
   const Config& inherited = membership_.current();
   release_.id = inherited.id;
@@ -158,6 +159,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   }
   if (in_round && phase_ == Phase::kRunning) {
     seats_.lost(peer);
+    leaving_.lost(peer);
     if (!peer.done && settings_.rules.lost_members_end_round) {
       return end_round(OverReason::kMembershipChange, name_of(peer.hello) + " " + why, Others::kHold);
     }
@@ -167,6 +169,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   check_ended();
   check_saving();
   check_done();
+  check_leaving();
   consider();
 }
 
@@ -234,6 +237,10 @@ void Coordinator::consider() {
   if (!membership_.committed() && settings_.rules.commit_before_change) return;
   if (!self_is_ready()) return;
   if (peers_.awaited() > 0 && settings_.rules.wait_for_ready) return;
+  if (save_next_) {
+    if (peers_.ready() >= settings_.min_nodes) return form();
+    return finish_unsaved(*save_next_, "fewer nodes than are needed are left");
+  }
   if (gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) form();
 }
 
@@ -251,6 +258,9 @@ void Coordinator::form() {
   release_ = common_release(seating, current, budget_, settings_);
   send_release(seating, release_, membership_.previous(), peers_, outbox_);
   outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
+  leaving_.clear();
+  held_ = false;
+  if (save_next_) return begin_saving(*std::exchange(save_next_, std::nullopt));
   consider();
 }
 
@@ -296,6 +306,7 @@ void Coordinator::handle(const coordinator_event::Tick&) {
     end_round(OverReason::kMembershipChange, std::to_string(count) + (count == 1 ? " node" : " nodes") + " joined",
               Others::kHold);
   }
+  check_leaving();
   consider();
   if (phase_ == Phase::kGathering && gathering_.in_vain(now_.steady)) {
     finish(static_cast<int>(ExitCode::kPeersMissing), gathering_.why(peers_.ready()));
@@ -319,6 +330,7 @@ std::optional<Time> Coordinator::next_deadline() const {
   consider_time(leadership_.deadline(membership_, peers_, now_.steady));
   if (phase_ == Phase::kPausing) consider_time(pause_ends_);
   if (phase_ == Phase::kRunning) consider_time(absorb_at_);
+  if (phase_ == Phase::kRunning) consider_time(leaving_.deadline());
   if (phase_ == Phase::kGathering) consider_time(gathering_.next_deadline(now_.steady));
   return next;
 }

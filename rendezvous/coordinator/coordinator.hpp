@@ -24,6 +24,7 @@
 #include "rendezvous/coordinator/action.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/leadership.hpp"
+#include "rendezvous/coordinator/leaving.hpp"
 #include "rendezvous/coordinator/losses.hpp"
 #include "rendezvous/coordinator/membership.hpp"
 #include "rendezvous/coordinator/peers.hpp"
@@ -116,6 +117,9 @@ class Coordinator {
   void judge();
 
   // ---- how the job ends ----
+  void check_leaving();
+  void stop_between_rounds(std::int32_t signal);
+  void finish_unsaved(std::int32_t signal, const std::string& why);
   void begin_saving(std::int32_t signal);
   void check_saving();
   void note_done(Peer& peer, const RoundId& round);
@@ -148,9 +152,14 @@ class Coordinator {
   Budget budget_;
   Release release_;  // what is the same for everybody
   Seats seats_;
+  Leaving leaving_;
+  bool held_ = false;                     // it ended so that workers may wait with their state
   std::optional<FailureReport> failure_;  // the first cause
   bool members_changed_ = false;          // while it ended
   JobOver over_;
+
+  // A signal that came while workers waited with their state: the next round begins only to save it.
+  std::optional<std::int32_t> save_next_;
 
   std::optional<Time> absorb_at_;  // late joiners
   std::optional<Time> pause_ends_;

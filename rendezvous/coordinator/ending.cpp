@@ -28,6 +28,8 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
   phase_ = Phase::kEnding;
   absorb_at_.reset();
   members_changed_ = false;
+  leaving_.clear();
+  held_ = others == Others::kHold;
   if (reason == OverReason::kMembershipChange) failure_.reset();
   RoundOver over{.round = round(), .reason = reason, .why = why, .failure = {}, .hold = others == Others::kHold};
   if (failure_) over.failure = *failure_;
@@ -68,7 +70,7 @@ void Coordinator::judge() {
   const std::int32_t restarts = budget_.restart_count + 1;
   budget_ = verdict.after;
   budget_.restart_count = restarts;
-  if (verdict.delay.count() > 0) {
+  if (verdict.delay.count() > 0 && !save_next_) {
     phase_ = Phase::kPausing;
     pause_ends_ = now_.steady + verdict.delay;
     return;
@@ -104,12 +106,13 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
   switch (phase_) {
     case Phase::kRunning:
       if (peer.rank < 0 && !coordinates) return;
-      if (coordinates || seats_.here() + spares_ready() - 1 < settings_.min_nodes) return begin_saving(message.signal);
-      return end_round(OverReason::kMembershipChange, peer.hello.hostname + " is leaving", Others::kHold);
+      if (coordinates) return begin_saving(message.signal);
+      leaving_.ask(peer, message.signal, now_.steady);
+      return check_leaving();
     case Phase::kGathering:
     case Phase::kPausing:
     case Phase::kEnding:
-      if (coordinates) finish(128 + message.signal, "stopped by signal " + std::to_string(message.signal));
+      if (coordinates) stop_between_rounds(message.signal);
       return;
     case Phase::kSaving:
     case Phase::kOver:
@@ -118,8 +121,32 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
   }
 }
 
+void Coordinator::check_leaving() {
+  if (phase_ != Phase::kRunning || leaving_.empty()) return;
+  if (seats_.here() + spares_ready() - leaving_.count() < settings_.min_nodes) return begin_saving(leaving_.signal());
+  if (leaving_.is_due(now_.steady)) end_round(OverReason::kMembershipChange, leaving_.why(), Others::kHold);
+}
+
+// Workers that wait hold what would be saved, and only a round can save.
+void Coordinator::stop_between_rounds(std::int32_t signal) {
+  if (phase_ == Phase::kGathering && !membership_.current().exists()) {
+    return finish(128 + signal, "stopped by signal " + std::to_string(signal));
+  }
+  if (!held_ || phase_ == Phase::kPausing) {
+    return finish_unsaved(signal, failure_ ? "a round had failed" : "no round was running");
+  }
+  save_next_ = signal;
+  consider();
+}
+
+void Coordinator::finish_unsaved(std::int32_t signal, const std::string& why) {
+  save_next_.reset();
+  finish(128 + signal, "stopped by signal " + std::to_string(signal) + " without saving: " + why);
+}
+
 void Coordinator::begin_saving(std::int32_t signal) {
   phase_ = Phase::kSaving;
+  leaving_.clear();
   saving_.emplace(round(), signal, peers_.seated(seats_.nodes()), outbox_);
   check_saving();
 }

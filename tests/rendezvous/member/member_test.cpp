@@ -157,6 +157,19 @@ TEST_F(OneMember, SaysAgainThatItIsDoneAndNotThatItIsReady) {
   EXPECT_EQ(sent<Ready>(back), nullptr);
 }
 
+// A round may begin only to save what workers hold: the order comes before they have started.
+TEST_F(OneMember, StartsItsWorkersBeforeTheySave) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  const auto early = hear(StopAndSave{.round = {3, 0}, .signal = 15});
+  EXPECT_EQ(find<member_action::StopAndSave>(early), nullptr);
+  EXPECT_EQ(sent<Stopped>(early), nullptr);
+  const auto actions = hear(answer(time_, seconds(4)));
+  EXPECT_NE(find<member_action::StartWorkers>(actions), nullptr);
+  ASSERT_NE(find<member_action::StopAndSave>(actions), nullptr);
+  EXPECT_EQ(find<member_action::StopAndSave>(actions)->signal, 15);
+}
+
 // What its workers did counts, whatever it was asked meanwhile.
 TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});

@@ -27,7 +27,8 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
   if (scenario_.faults && !recovering_ && chance(10)) {
     schedule(time_ + between(0, 5 * kSecond), Event::Kind::kWorkersFail, index, 0, agent.life, agent.job);
   }
-  if (recovering_) schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
+  if (recovering_ && !all_are_signalled_)
+    schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
   if (finishing_happens_ && !recovering_) {
     if (round.done_at == 0) round.done_at = time_ + later_between(0, 10 * kSecond);
     schedule(round.done_at + later_between(0, later_chance(50) ? 10 * kMs : 6 * kSecond), Event::Kind::kWorkersDone, index, 0,
@@ -143,6 +144,29 @@ void World::kill(int victim, bool silent) {
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
 }
 
+// One of those that a scheduler sends to all nodes.
+void World::signal(int index) {
+  if (!std::exchange(signals_came_, true)) {
+    const auto leads = [](const Agent& agent) { return agent.node && agent.node->coordinator() != nullptr; };
+    const auto leader = std::find_if(agents_.begin(), agents_.end(), leads);
+    const bool calm = leader != agents_.end() && std::count_if(agents_.begin(), agents_.end(), leads) == 1 &&
+                      leader->node->coordinator()->waits_for() == "the running round";
+    const auto trains_with_it = [&](const Agent& agent) {
+      return agent.node && agent.training && !agent.ending && agent.round == leader->node->coordinator()->round() &&
+             agent.frozen_until <= time_ && agent.node->member().following();
+    };
+    const bool all =
+        calm && std::count_if(agents_.begin(), agents_.end(), trains_with_it) == rounds_[leader->round].first.nodes;
+    for (Agent& agent : agents_) agent.must_save = all && trains_with_it(agent);
+    tell(all ? "all nodes get signals, and train" : "all nodes get signals");
+  }
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node) return;
+  tell(name(index) + " gets a signal");
+  agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
+  deliver(index, node_event::Local{member_event::StopRequested{15}});
+}
+
 // No more faults: networks heal, whoever is away comes back, and workers finish by and by.
 void World::recover() {
   tell("all faults are over");
@@ -157,7 +181,7 @@ void World::recover() {
     agent.extra_latency = std::min(agent.extra_latency, 200 * kMs);
     if (!agent.node) {
       schedule(time_ + between(0, 2 * kSecond), Event::Kind::kStart, i, 0, agent.life);
-    } else if (agent.training) {
+    } else if (agent.training && !all_are_signalled_) {
       schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, i, 0, agent.life, agent.job);
     }
     // What waited for the end of a block or a freeze.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/exit_code.hpp"
 #include "rendezvous/wire/codec.hpp"
 #include "tests/rendezvous/simulation/simulated_world.hpp"
 
@@ -132,6 +133,16 @@ bool World::may_not_know_of_the_end(int index) const {
 
 void World::check_start_after_end(int index) {
   if (job_over_ && !may_not_know_of_the_end(index)) violate(name(index) + " starts workers after the end of the job");
+}
+
+// Whom all nodes' signals found at work has saved; whoever has not says why.
+void World::check_stopped(int index, const node_action::Finish& finish) {
+  const Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const bool saved = finish.exit_code == static_cast<int>(ExitCode::kPreempted);
+  if (agent.must_save && !saved) {
+    violate(name(index) + " trained, and ends with " + std::to_string(finish.exit_code) + " after a signal: " + finish.why);
+  }
+  if (!saved && finish.why.empty()) violate(name(index) + " ends after a signal and does not say why");
 }
 
 // The job has one end.

@@ -65,8 +65,9 @@ struct Agent {
   bool powered = true;
   bool asked_to_stop = false;
   bool left = false;
-  bool broken = false;    // a device of it: it leaves when its workers have ended
-  bool newcomer = false;  // starts anew where the job is known to be: it leads nothing
+  bool must_save = false;  // when all were signalled, it trained in a round that all trained in
+  bool broken = false;     // a device of it: it leaves when its workers have ended
+  bool newcomer = false;   // starts anew where the job is known to be: it leads nothing
   int local_world_size = 1;
   std::uint32_t life = 0;  // counts starts and ends of the process
   Nanos timer_at = kNever;
@@ -111,7 +112,8 @@ struct Event {
     kWorkersEnd,
     kWorkersDone,
     kStart,
-    kRecover
+    kRecover,
+    kSignal
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -206,7 +208,9 @@ class World {
   void note_heard(int index, int sender, const FromMember& message);
   void note_lost(int index, int other);
   void check_round_over(int index, const RoundId& id, const std::string& why);
+  void signal(int index);
   void check_start_after_end(int index);
+  void check_stopped(int index, const node_action::Finish& finish);
   void check_end(int index, const node_action::Finish& finish);
   bool may_not_know_of_the_end(int index) const;
   void disturb(Agent& agent, Nanos until) { agent.disturbed_until = std::max(agent.disturbed_until, until); }
@@ -270,6 +274,8 @@ class World {
   bool through_codec_ = false;
   bool leaving_happens_ = false;
   bool finishing_happens_ = false;  // while faults happen
+  bool all_are_signalled_ = false;  // within 20 ms, when the faults are over
+  bool signals_came_ = false;
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;
   bool recovering_ = false;

@@ -144,6 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 26000},
                     Mutation{"CoordinatorsRememberMembers", [](Rules& r) { r.coordinator_remembers_members = false; }},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }, 40000},
+                    Mutation{"StopRequestsAreOne", [](Rules& r) { r.stop_requests_are_one = false; }},
                     Mutation{"LaterProcessesReplace", [](Rules& r) { r.later_process_replaces = false; }},
                     Mutation{"FewSuccessorsAreNamed", [](Rules& r) { r.successors_named = 1000000; }}),
     [](const auto& mutation) { return std::string(mutation.param.name); });

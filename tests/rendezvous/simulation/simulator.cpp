@@ -46,6 +46,14 @@ void World::build() {
     }
   }
   schedule(faults_end_, Event::Kind::kRecover, 0);
+  std::mt19937_64 signals(scenario_.seed + 815);
+  all_are_signalled_ = scenario_.faults && signals() % 10 == 0;
+  if (!all_are_signalled_) return;
+  const Nanos at = faults_end_ + 6 * kSecond + static_cast<Nanos>(signals() % 30000) * kMs;
+  const Nanos within = static_cast<Nanos>(signals() % 21) * kMs;
+  for (int i = 0; i < count; ++i)
+    schedule(at + (within > 0 ? static_cast<Nanos>(signals() % static_cast<std::uint64_t>(within)) : 0), Event::Kind::kSignal,
+             i);
 }
 
 NodeSettings World::settings_for(int index) const {
@@ -123,6 +131,8 @@ void World::handle(const Event& event) {
     case Event::Kind::kPowerLoss:
       if (event.life == agents_[static_cast<std::size_t>(event.a)].life && !recovering_) kill(event.a, /*silent=*/true);
       return;
+    case Event::Kind::kSignal:
+      return signal(event.a);
     case Event::Kind::kStart:
       if (!agents_[static_cast<std::size_t>(event.a)].node && event.life == agents_[static_cast<std::size_t>(event.a)].life) {
         start(event.a);
@@ -182,7 +192,7 @@ void World::handle(const Event& event) {
 
 void World::start(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  if (job_over_) return;
+  if (job_over_ || signals_came_) return;
   ++agent.life;
   ++agent.incarnation;
   agent.powered = true;
@@ -297,6 +307,7 @@ void World::carry_out(int index, NodeAction& any) {
           const bool alone = stopped_alone || action.exit_code == kBrokenDevice;
           if (agent.training) violate(name(index) + " ended before its workers");
           if (!missing && !alone) check_end(index, action);
+          if (signals_came_) check_stopped(index, action);
           if (!missing && !alone && !job_over_) {
             job_over_ = true;
             job_over_at_ = time_;

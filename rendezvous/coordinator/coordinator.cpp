@@ -16,6 +16,7 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       now_(now),
       term_(authority.term),
       elected_(authority.elected),
+      stragglers_(settings_),
       losses_(settings_),
       membership_(authority, settings_.rules),
       leadership_(settings_, now.steady),
@@ -41,7 +42,7 @@ std::vector<CoordinatorAction> Coordinator::on(const CoordinatorEvent& event, No
 
 void Coordinator::handle(const coordinator_event::Closed& event) {
   strangers_.remove(event.link);
-  if (Peer* peer = peers_.behind(event.link)) lose(*peer, "closed its connection");
+  if (Peer* peer = peers_.behind(event.link)) lose(*peer, peer->straggles ? stragglers_.why() : "closed its connection");
 }
 
 void Coordinator::handle(const coordinator_event::Heard& event) {
@@ -115,8 +116,12 @@ void Coordinator::welcome(Peer& peer) {
       outbox_.send(peer, std::move(known));
     }
   }
-  if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping) {
-    peers_.await_workers(peer, peer.hello.workers_round);
+  peer.straggles = stragglers_.still_has_workers(peer, now_.steady);
+  if (peer.straggles) {  // it may vote, and nobody waits for it
+    peer.owes_ready = peer.hello.workers_round;
+  } else if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping) {
+    peers_.await_workers(peer, peer.hello.workers_round, now_.steady);
+    stragglers_.await(peer, now_.steady);
   } else {
     if (peer.hello.workers == Workers::kDone) note_done(peer, peer.hello.workers_round);
     // It waits for the end of the round, as those do that were not away.
@@ -179,6 +184,20 @@ void Coordinator::drop_silent() {
     Peer& oldest = peers_.at(peers_.by_age().front());
     if (oldest.heard + patience > now_.steady) return;
     close_and_lose(oldest, "was not heard of for " + std::to_string(settings_.lease.count()) + " ms");
+  }
+}
+
+// Its own node can't be lost to it: another one leads then, if there is one.
+void Coordinator::check_stragglers() {
+  std::string news = stragglers_.take_news(peers_, now_.steady);
+  if (!news.empty()) outbox_.say(Notice::Kind::kWaiting, std::move(news));
+  for (const NodeId& id : stragglers_.take_given_up(peers_, now_.steady)) {
+    if (id != settings_.self || peers_.connected() < 2) continue;
+    return step_down({.why = "this node " + stragglers_.why() + ": another one is to lead", .unfit = true});
+  }
+  for (const NodeId& id : stragglers_.take_lost(peers_, now_.steady)) {
+    Peer* const peer = peers_.find(id);
+    if (peer != nullptr && peer->link && id != settings_.self) close_and_lose(*peer, stragglers_.why());
   }
 }
 
@@ -287,6 +306,9 @@ std::string Coordinator::waits_for() const {
 
 void Coordinator::handle(const coordinator_event::Tick&) {
   drop_silent();
+  if (phase_ == Phase::kSteppedDown) return;
+  check_stragglers();
+  if (phase_ == Phase::kSteppedDown) return;
   while (const auto silent = strangers_.take_due(now_.steady)) close(*silent);
   const auto due = [&](std::optional<Time>& time) {
     if (!time || *time > now_.steady) return false;
@@ -323,6 +345,7 @@ std::optional<Time> Coordinator::next_deadline() const {
     consider_time(*oldest + part_of(settings_.lease, settings_.rules.give_up));
   }
   consider_time(strangers_.next_deadline());
+  if (peers_.awaited() > 0) consider_time(stragglers_.next_deadline());
   if (phase_ == Phase::kOver) {
     consider_time(peers_.connected() == 0 ? std::optional<Time>(now_.steady) : linger_ends_);
     return next;

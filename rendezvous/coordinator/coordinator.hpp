@@ -31,6 +31,7 @@
 #include "rendezvous/coordinator/saving.hpp"
 #include "rendezvous/coordinator/seats.hpp"
 #include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/coordinator/stragglers.hpp"
 #include "rendezvous/coordinator/strangers.hpp"
 #include "rendezvous/protocol/link.hpp"
 #include "rendezvous/protocol/message.hpp"
@@ -97,6 +98,7 @@ class Coordinator {
   void close_and_lose(Peer& peer, const std::string& why);
   void lose(Peer& peer, const std::string& why);
   void drop_silent();
+  void check_stragglers();
 
   // ---- authority ----
   void check_authority();
@@ -141,6 +143,7 @@ class Coordinator {
 
   // Its parts.
   Strangers strangers_;
+  Stragglers stragglers_;
   Peers peers_;
   Losses losses_;
   Membership membership_;

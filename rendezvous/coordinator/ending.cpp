@@ -34,7 +34,8 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
   RoundOver over{.round = round(), .reason = reason, .why = why, .failure = {}, .hold = others == Others::kHold};
   if (failure_) over.failure = *failure_;
   for (Peer* peer : peers_.seated(seats_.nodes())) {
-    peers_.await_workers(*peer, round());
+    peers_.await_workers(*peer, round(), now_.steady);
+    stragglers_.await(*peer, now_.steady);
     outbox_.send(*peer, over);
   }
   outbox_.say(Notice::Kind::kRoundOver, why);
@@ -48,6 +49,7 @@ void Coordinator::hear(Peer& peer, const Ready& message) {
     end_round(OverReason::kMembershipChange, peer.hello.hostname + " has no workers any more", Others::kStop);
   }
   if (!peers_.workers_gone(peer, message.round)) return;
+  if (peer.straggles) stragglers_.forgive(peer);
   peers_.set_ready(peer, true);
   check_ended();
   consider();

@@ -144,6 +144,31 @@ void World::kill(int victim, bool silent) {
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
 }
 
+// Its workers hang in a dead file system, and another node ends the round.
+void World::get_stuck(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node || !agent.training || job_over_) return;
+  tell(name(index) + ": its workers hang in the kernel");
+  agent.stuck = true;
+  schedule(time_ + kStuckFor, Event::Kind::kUnstuck, index, 0, agent.life, agent.job);
+  for (int i = 0; i < std::ssize(agents_); ++i) {
+    const Agent& other = agents_[static_cast<std::size_t>(i)];
+    if (i != index && other.training) {
+      return schedule(time_ + 100 * kMs, Event::Kind::kWorkersFail, i, 0, other.life, other.job);
+    }
+  }
+}
+
+void World::get_loose(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!std::exchange(agent.stuck, false)) return;
+  tell(name(index) + ": the kernel lets go of its workers");
+  if (agent.owes_end) schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
+  if (!agent.owes_end && recovering_ && !all_are_signalled_) {
+    schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
+  }
+}
+
 // One of those that a scheduler sends to all nodes.
 void World::signal(int index) {
   if (!std::exchange(signals_came_, true)) {

@@ -123,6 +123,19 @@ void World::check_round_over(int index, const RoundId& id, const std::string& wh
   violate("round " + name(id) + " is ended without a reason: " + why);
 }
 
+// Nobody waits for ever for the workers of others.
+void World::check_waiting(Agent& agent) {
+  const Coordinator* const leads = agent.node->coordinator();
+  if (leads == nullptr || !leads->waits_for().ends_with("nodes that stop their workers")) {
+    agent.waits_since = 0;
+  } else if (agent.waits_since == 0) {
+    agent.waits_since = time_;
+  } else if (time_ - agent.waits_since > 5 * kReadyTimeout / 2) {
+    violate("a coordinator waits for " + leads->waits_for() + " for " + std::to_string((time_ - agent.waits_since) / kSecond) +
+            " s");
+  }
+}
+
 // The end is not agreed upon: the coordinator tells everybody, for a lease. Whom it can't reach in that time, or all of them
 // when it is gone before, may run the last round again, or end otherwise. docs/rendezvous.md says so; seed 2165 shows it.
 bool World::may_not_know_of_the_end(int index) const {

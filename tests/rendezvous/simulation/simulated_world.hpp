@@ -26,7 +26,9 @@ using Nanos = std::int64_t;  // of true time, since the simulation began
 constexpr Nanos kMs = 1'000'000;
 constexpr Nanos kSecond = 1000 * kMs;
 constexpr Nanos kNever = INT64_MAX;
-constexpr Nanos kRecovery = 120 * kSecond;  // from the end of the faults to the end of the job
+constexpr Nanos kRecovery = 120 * kSecond;     // from the end of the faults to the end of the job
+constexpr Nanos kReadyTimeout = 12 * kSecond;  // what stops kindly takes up to 9 s
+constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
 constexpr std::int64_t kMostEvents = 400000;
 constexpr int kBrokenDevice = 9;  // exit code of a node that leaves for that
@@ -66,6 +68,9 @@ struct Agent {
   bool asked_to_stop = false;
   bool left = false;
   bool must_save = false;  // when all were signalled, it trained in a round that all trained in
+  bool stuck = false;      // its workers don't run any more, but the kernel does not let go of them
+  bool owes_end = false;   // they would have ended
+  Nanos waits_since = 0;   // its coordinator, for the workers of others
   bool broken = false;     // a device of it: it leaves when its workers have ended
   bool newcomer = false;   // starts anew where the job is known to be: it leads nothing
   int local_world_size = 1;
@@ -113,7 +118,9 @@ struct Event {
     kWorkersDone,
     kStart,
     kRecover,
-    kSignal
+    kSignal,
+    kStuck,
+    kUnstuck
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -209,6 +216,9 @@ class World {
   void note_lost(int index, int other);
   void check_round_over(int index, const RoundId& id, const std::string& why);
   void signal(int index);
+  void get_stuck(int index);
+  void get_loose(int index);
+  void check_waiting(Agent& agent);
   void check_start_after_end(int index);
   void check_stopped(int index, const node_action::Finish& finish);
   void check_end(int index, const node_action::Finish& finish);
@@ -276,6 +286,7 @@ class World {
   bool finishing_happens_ = false;  // while faults happen
   bool all_are_signalled_ = false;  // within 20 ms, when the faults are over
   bool signals_came_ = false;
+  bool somebody_gets_stuck_ = false;
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;
   bool recovering_ = false;

@@ -76,6 +76,11 @@ TEST(Simulation, ANodeThatHasFinishedIsNoLoss) {
   for (const std::uint64_t seed : {525u, 1858u, 2472u, 2657u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }
 
+// Workers that the kernel does not let go of: before ready_timeout, all others waited for them without an end.
+TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
+  for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
+}
+
 TEST(Simulation, ASeedIsAlwaysTheSameStory) {
   for (const std::uint64_t seed : {3u, 8u, 11u}) EXPECT_EQ(story_of({.seed = seed}), story_of({.seed = seed}));
 }

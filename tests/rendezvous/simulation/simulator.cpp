@@ -46,6 +46,12 @@ void World::build() {
     }
   }
   schedule(faults_end_, Event::Kind::kRecover, 0);
+  std::mt19937_64 stuck(scenario_.seed + 1623);
+  somebody_gets_stuck_ = scenario_.faults && count > 1 && stuck() % 10 == 0;
+  if (somebody_gets_stuck_) {
+    const Nanos at = static_cast<Nanos>(stuck() % static_cast<std::uint64_t>(faults_end_));
+    schedule(at, Event::Kind::kStuck, static_cast<int>(stuck() % static_cast<std::uint64_t>(count)));
+  }
   std::mt19937_64 signals(scenario_.seed + 815);
   all_are_signalled_ = scenario_.faults && signals() % 10 == 0;
   if (!all_are_signalled_) return;
@@ -75,6 +81,7 @@ NodeSettings World::settings_for(int index) const {
   settings.coordinator.max_nodes = max_nodes_;
   settings.coordinator.max_restarts = max_restarts_;
   settings.coordinator.join_timeout = milliseconds(120000);
+  settings.coordinator.ready_timeout = milliseconds(kReadyTimeout / kMs);
   settings.coordinator.rules = scenario_.rules;
   const std::int32_t most = max_restarts_;
   settings.coordinator.judge = [most](const FailureReport&, const Budget& before) {
@@ -131,6 +138,8 @@ void World::handle(const Event& event) {
     case Event::Kind::kPowerLoss:
       if (event.life == agents_[static_cast<std::size_t>(event.a)].life && !recovering_) kill(event.a, /*silent=*/true);
       return;
+    case Event::Kind::kStuck:
+      return get_stuck(event.a);
     case Event::Kind::kSignal:
       return signal(event.a);
     case Event::Kind::kStart:
@@ -154,8 +163,10 @@ void World::handle(const Event& event) {
       return deliver(event.a, node_event::Tick{});
     case Event::Kind::kTimeout:  // of a connection that could not be made
       return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b)});
+    case Event::Kind::kUnstuck:
+      return get_loose(event.a);
     case Event::Kind::kWorkersFail: {
-      if (event.job != agent.job || !agent.training || agent.ending) return;
+      if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
       tell(name(event.a) + ": a worker fails");
       rounds_[agent.round].failed = true;
       FailureReport report;
@@ -171,14 +182,19 @@ void World::handle(const Event& event) {
       return deliver(event.a, node_event::Local{member_event::WorkersFailed{report}});
     }
     case Event::Kind::kWorkersEnd:
-      if (event.job != agent.job || (!agent.training && event.b == 0)) return;
+      if (event.job != agent.job || (!agent.training && event.b == 0 && !agent.owes_end)) return;
       workers_gone(agent, event.a);
+      if (agent.stuck) {
+        agent.owes_end = true;
+        return;
+      }
+      agent.owes_end = false;
       return deliver(
           event.a,
           node_event::Local{member_event::WorkersEnded{
               .saved = true, .master_port = 2000, .leaves_with = agent.broken ? std::optional(kBrokenDevice) : std::nullopt}});
     case Event::Kind::kWorkersDone:
-      if (event.job != agent.job || !agent.training || agent.ending) return;
+      if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
       workers_gone(agent, event.a);
       tell(name(event.a) + ": its workers are done");
       if (agent.node->coordinator() != nullptr && agent.node->member().following()) {
@@ -218,6 +234,8 @@ void World::end_process(int index, bool silent) {
   if (!agent.node) return;
   workers_gone(agent, index);
   agent.node.reset();
+  agent.stuck = agent.owes_end = false;
+  agent.waits_since = 0;
   if (!job_over_) disturb(agent, time_);
   agent.frozen_until = 0;
   agent.powered = !silent;
@@ -251,6 +269,7 @@ void World::deliver(int index, const NodeEvent& event) {
   }
   if (!agent.node) return;
   check_coordinator(index);
+  if (somebody_gets_stuck_) check_waiting(agent);
   set_timer(index);
 }
 

@@ -36,6 +36,7 @@ struct StepDown {
   std::string why{};
   std::uint64_t term = 0;  // that somebody has promised; 0: not known
   Address leader{};        // where another coordinator is, if known
+  bool unfit = false;      // this node is not to lead again while it has the workers that it has now
 };
 // To be written before any of the messages that follow is sent.
 struct KeepRoster {

@@ -1,5 +1,5 @@
-// Implementation of coordinator.hpp: what it does with each event, in the order of a job's life. Who comes in, who is lost,
-// authority, how a round starts, how it ends, how the job ends, time.
+// Implementation of coordinator.hpp, in the order of a job's life: who comes in, who is lost, authority, how a round starts,
+// and time. How a round ends, and the job, is in ending.cpp.
 #include "rendezvous/coordinator/coordinator.hpp"
 
 #include <algorithm>
@@ -16,10 +16,12 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       now_(now),
       term_(authority.term),
       elected_(authority.elected),
+      stragglers_(settings_),
       losses_(settings_),
       membership_(authority, settings_.rules),
       leadership_(settings_, now.steady),
-      gathering_(settings_) {
+      gathering_(settings_),
+      leaving_(settings_) {
   if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
   const Config& inherited = membership_.current();
   release_.id = inherited.id;
@@ -40,7 +42,7 @@ std::vector<CoordinatorAction> Coordinator::on(const CoordinatorEvent& event, No
 
 void Coordinator::handle(const coordinator_event::Closed& event) {
   strangers_.remove(event.link);
-  if (Peer* peer = peers_.behind(event.link)) lose(*peer, "closed its connection");
+  if (Peer* peer = peers_.behind(event.link)) lose(*peer, peer->straggles ? stragglers_.why() : "closed its connection");
 }
 
 void Coordinator::handle(const coordinator_event::Heard& event) {
@@ -67,6 +69,9 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   if (entry.step_down) return step_down(*std::move(entry.step_down));
   if (entry.replaces) {
     Peer& known = peers_.at(hello.node);
+    // Its word may have been lost with the link that is lost now.
+    if (entry.admitted && hello.workers == Workers::kDone) note_done(known, hello.workers_round);
+    if (phase_ == Phase::kOver) return greet(link, hello);
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
     if (settings_.rules.later_process_replaces) {
       close_and_lose(known, "came back over another connection");
@@ -111,10 +116,20 @@ void Coordinator::welcome(Peer& peer) {
       outbox_.send(peer, std::move(known));
     }
   }
-  if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping) {
-    peers_.await_workers(peer, peer.hello.workers_round);
+  peer.straggles = stragglers_.still_has_workers(peer, now_.steady);
+  if (peer.straggles) {  // it may vote, and nobody waits for it
+    peer.owes_ready = peer.hello.workers_round;
+  } else if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping) {
+    peers_.await_workers(peer, peer.hello.workers_round, now_.steady);
+    stragglers_.await(peer, now_.steady);
   } else {
-    peers_.set_ready(peer, true);
+    if (peer.hello.workers == Workers::kDone) note_done(peer, peer.hello.workers_round);
+    // It waits for the end of the round, as those do that were not away.
+    if (phase_ == Phase::kRunning && peer.done) {
+      seats_.back(peer);
+    } else {
+      peers_.set_ready(peer, true);
+    }
   }
   consider();
 }
@@ -148,7 +163,8 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
     }
   }
   if (in_round && phase_ == Phase::kRunning) {
-    --seated_;
+    seats_.lost(peer);
+    leaving_.lost(peer);
     if (!peer.done && settings_.rules.lost_members_end_round) {
       return end_round(OverReason::kMembershipChange, name_of(peer.hello) + " " + why, Others::kHold);
     }
@@ -158,6 +174,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   check_ended();
   check_saving();
   check_done();
+  check_leaving();
   consider();
 }
 
@@ -167,6 +184,20 @@ void Coordinator::drop_silent() {
     Peer& oldest = peers_.at(peers_.by_age().front());
     if (oldest.heard + patience > now_.steady) return;
     close_and_lose(oldest, "was not heard of for " + std::to_string(settings_.lease.count()) + " ms");
+  }
+}
+
+// Its own node can't be lost to it: another one leads then, if there is one.
+void Coordinator::check_stragglers() {
+  std::string news = stragglers_.take_news(peers_, now_.steady);
+  if (!news.empty()) outbox_.say(Notice::Kind::kWaiting, std::move(news));
+  for (const NodeId& id : stragglers_.take_given_up(peers_, now_.steady)) {
+    if (id != settings_.self || peers_.connected() < 2) continue;
+    return step_down({.why = "this node " + stragglers_.why() + ": another one is to lead", .unfit = true});
+  }
+  for (const NodeId& id : stragglers_.take_lost(peers_, now_.steady)) {
+    Peer* const peer = peers_.find(id);
+    if (peer != nullptr && peer->link && id != settings_.self) close_and_lose(*peer, stragglers_.why());
   }
 }
 
@@ -213,7 +244,7 @@ bool Coordinator::self_is_ready() const {
 // Called whenever who is here and ready may have changed.
 void Coordinator::consider() {
   if (phase_ == Phase::kRunning) {
-    if (seated_ < settings_.max_nodes && spares_ready() > 0 && done_ == 0 && membership_.committed()) {
+    if (seats_.here() < settings_.max_nodes && spares_ready() > 0 && seats_.done() == 0 && membership_.committed()) {
       if (!absorb_at_) absorb_at_ = now_.steady + settings_.last_call;
     } else {
       absorb_at_.reset();
@@ -225,6 +256,10 @@ void Coordinator::consider() {
   if (!membership_.committed() && settings_.rules.commit_before_change) return;
   if (!self_is_ready()) return;
   if (peers_.awaited() > 0 && settings_.rules.wait_for_ready) return;
+  if (save_next_) {
+    if (peers_.ready() >= settings_.min_nodes) return form();
+    return finish_unsaved(*save_next_, "fewer nodes than are needed are left");
+  }
   if (gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) form();
 }
 
@@ -234,19 +269,17 @@ void Coordinator::form() {
   leadership_.round_released(now_.steady);
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
-  seated_ = current.nodes;
-  done_ = 0;
-
-  round_nodes_.clear();
+  seats_.begin(current.nodes, seating.by_rank, peers_);
   for (Peer* peer : seating.by_rank) {
-    if (peer == nullptr) continue;
-    peers_.set_ready(*peer, false);
-    round_nodes_.push_back(peer->hello.node);
+    if (peer != nullptr) peers_.set_ready(*peer, false);
   }
   if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(seating, current)});
   release_ = common_release(seating, current, budget_, settings_);
   send_release(seating, release_, membership_.previous(), peers_, outbox_);
   outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
+  leaving_.clear();
+  held_ = false;
+  if (save_next_) return begin_saving(*std::exchange(save_next_, std::nullopt));
   consider();
 }
 
@@ -269,145 +302,13 @@ std::string Coordinator::waits_for() const {
   return "nodes: " + std::to_string(peers_.ready()) + " of at least " + std::to_string(settings_.min_nodes);
 }
 
-// ---- how a round ends ----
-
-void Coordinator::hear(Peer& peer, const FailureReport& message) {
-  if (message.round != round() || peer.rank < 0) return;
-  if (phase_ == Phase::kRunning) {
-    failure_ = message;
-    return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
-  }
-  if (phase_ != Phase::kEnding || !failure_) return;
-  // "My peer is gone" is a consequence; of the others the first in time is the cause.
-  const auto key = [](const FailureReport& report) {
-    return std::pair(report.cause == FailureCause::kLostPeer, report.coordinator_time_ns());
-  };
-  if (key(message) < key(*failure_)) failure_ = message;
-}
-
-void Coordinator::end_round(OverReason reason, const std::string& why, Others others) {
-  phase_ = Phase::kEnding;
-  absorb_at_.reset();
-  members_changed_ = false;
-  if (reason == OverReason::kMembershipChange) failure_.reset();
-  RoundOver over{.round = round(), .reason = reason, .why = why, .failure = {}, .hold = others == Others::kHold};
-  if (failure_) over.failure = *failure_;
-  for (Peer* peer : peers_.seated(round_nodes_)) {
-    peers_.await_workers(*peer, round());
-    outbox_.send(*peer, over);
-  }
-  outbox_.say(Notice::Kind::kRoundOver, why);
-  check_ended();
-}
-
-void Coordinator::hear(Peer& peer, const Ready& message) {
-  if (message.master_port != 0) peer.master_port = message.master_port;
-  if (phase_ == Phase::kRunning && message.round == round() && peer.rank >= 0) {
-    // It could not go on with what it held, so nobody does: the next round begins with new workers everywhere.
-    end_round(OverReason::kMembershipChange, peer.hello.hostname + " has no workers any more", Others::kStop);
-  }
-  if (!peers_.workers_gone(peer, message.round)) return;
-  peers_.set_ready(peer, true);
-  check_ended();
-  consider();
-}
-
-void Coordinator::check_ended() {
-  if (phase_ != Phase::kEnding || (peers_.awaited() > 0 && settings_.rules.wait_for_ready)) return;
-  if (!settings_.rules.wait_for_ready) peers_.await_nobody();
-  if (failure_ && !members_changed_) {
-    judge();
-  } else {
-    gather(milliseconds{0});
-    consider();
-  }
-}
-
-void Coordinator::judge() {
-  const Verdict verdict = settings_.judge ? settings_.judge(*failure_, budget_) : Verdict{};
-  if (!verdict.restart) return finish(verdict.exit_code, verdict.why);
-  const std::int32_t restarts = budget_.restart_count + 1;
-  budget_ = verdict.after;
-  budget_.restart_count = restarts;
-  if (verdict.delay.count() > 0) {
-    phase_ = Phase::kPausing;
-    pause_ends_ = now_.steady + verdict.delay;
-    return;
-  }
-  gather(milliseconds{0});
-  consider();
-}
-
-// ---- how the job ends ----
-
-void Coordinator::hear(Peer& peer, const Done& message) {
-  if (message.round != round() || peer.rank < 0 || peer.done) return;
-  if (phase_ != Phase::kRunning && phase_ != Phase::kSaving) return;
-  peer.done = true;
-  ++done_;
-  if (saving_) saving_->done(peer);
-  check_saving();
-  check_done();
-}
-
-void Coordinator::check_done() {
-  if (phase_ == Phase::kRunning && done_ == membership_.current().nodes) finish(static_cast<int>(ExitCode::kDone), "done");
-}
-
-void Coordinator::hear(Peer& peer, const StopAsk& message) {
-  const bool coordinates = peer.hello.node == settings_.self;
-  switch (phase_) {
-    case Phase::kRunning:
-      if (peer.rank < 0 && !coordinates) return;
-      if (coordinates || seated_ + spares_ready() - 1 < settings_.min_nodes) return begin_saving(message.signal);
-      return end_round(OverReason::kMembershipChange, peer.hello.hostname + " is leaving", Others::kHold);
-    case Phase::kGathering:
-    case Phase::kPausing:
-    case Phase::kEnding:
-      if (coordinates) finish(128 + message.signal, "stopped by signal " + std::to_string(message.signal));
-      return;
-    case Phase::kSaving:
-    case Phase::kOver:
-    case Phase::kSteppedDown:
-      return;
-  }
-}
-
-void Coordinator::begin_saving(std::int32_t signal) {
-  phase_ = Phase::kSaving;
-  saving_.emplace(round(), signal, peers_.seated(round_nodes_), outbox_);
-  check_saving();
-}
-
-void Coordinator::hear(Peer& peer, const StopReady& message) {
-  if (phase_ != Phase::kSaving || message.round != round()) return;
-  saving_->hear(peer, message, outbox_);
-  check_saving();
-}
-
-void Coordinator::hear(Peer& peer, const Stopped& message) {
-  if (phase_ != Phase::kSaving || message.round != round()) return;
-  saving_->hear(peer, message);
-  check_saving();
-}
-
-void Coordinator::check_saving() {
-  if (phase_ != Phase::kSaving) return;
-  saving_->tell_step(peers_.seated(round_nodes_), outbox_);
-  if (saving_->over()) finish(saving_->exit_code(), saving_->why());
-}
-
-void Coordinator::finish(int exit_code, const std::string& why) {
-  phase_ = Phase::kOver;
-  over_ = JobOver{.exit_code = exit_code, .why = why};
-  linger_ends_ = now_.steady + settings_.lease;
-  for (const NodeId& id : peers_.by_age()) outbox_.send(peers_.at(id), over_);
-}
-
 // ---- time ----
 
 void Coordinator::handle(const coordinator_event::Tick&) {
   drop_silent();
+  if (phase_ == Phase::kSteppedDown) return;
+  check_stragglers();
+  if (phase_ == Phase::kSteppedDown) return;
   while (const auto silent = strangers_.take_due(now_.steady)) close(*silent);
   const auto due = [&](std::optional<Time>& time) {
     if (!time || *time > now_.steady) return false;
@@ -422,11 +323,12 @@ void Coordinator::handle(const coordinator_event::Tick&) {
     return;
   }
   if (due(pause_ends_) && phase_ == Phase::kPausing) gather(milliseconds{0});
-  if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && done_ == 0) {
+  if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && seats_.done() == 0) {
     const auto count = spares_ready();
     end_round(OverReason::kMembershipChange, std::to_string(count) + (count == 1 ? " node" : " nodes") + " joined",
               Others::kHold);
   }
+  check_leaving();
   consider();
   if (phase_ == Phase::kGathering && gathering_.in_vain(now_.steady)) {
     finish(static_cast<int>(ExitCode::kPeersMissing), gathering_.why(peers_.ready()));
@@ -443,6 +345,7 @@ std::optional<Time> Coordinator::next_deadline() const {
     consider_time(*oldest + part_of(settings_.lease, settings_.rules.give_up));
   }
   consider_time(strangers_.next_deadline());
+  if (peers_.awaited() > 0) consider_time(stragglers_.next_deadline());
   if (phase_ == Phase::kOver) {
     consider_time(peers_.connected() == 0 ? std::optional<Time>(now_.steady) : linger_ends_);
     return next;
@@ -450,6 +353,7 @@ std::optional<Time> Coordinator::next_deadline() const {
   consider_time(leadership_.deadline(membership_, peers_, now_.steady));
   if (phase_ == Phase::kPausing) consider_time(pause_ends_);
   if (phase_ == Phase::kRunning) consider_time(absorb_at_);
+  if (phase_ == Phase::kRunning) consider_time(leaving_.deadline());
   if (phase_ == Phase::kGathering) consider_time(gathering_.next_deadline(now_.steady));
   return next;
 }

@@ -10,7 +10,8 @@
 // workers have stopped, since it granted them no more time than it had itself.
 //
 // It owns the phase, the running round's progress, the cause of its end, the job's budget, and what it waits for until when.
-// The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), which nodes are the job (membership.hpp),
+// The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), of the round (seats.hpp), which nodes are
+// the job (membership.hpp),
 // until when it leads (leadership.hpp), and how all stop after a signal (saving.hpp).
 #pragma once
 
@@ -23,11 +24,14 @@
 #include "rendezvous/coordinator/action.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/leadership.hpp"
+#include "rendezvous/coordinator/leaving.hpp"
 #include "rendezvous/coordinator/losses.hpp"
 #include "rendezvous/coordinator/membership.hpp"
 #include "rendezvous/coordinator/peers.hpp"
 #include "rendezvous/coordinator/saving.hpp"
+#include "rendezvous/coordinator/seats.hpp"
 #include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/coordinator/stragglers.hpp"
 #include "rendezvous/coordinator/strangers.hpp"
 #include "rendezvous/protocol/link.hpp"
 #include "rendezvous/protocol/message.hpp"
@@ -94,6 +98,7 @@ class Coordinator {
   void close_and_lose(Peer& peer, const std::string& why);
   void lose(Peer& peer, const std::string& why);
   void drop_silent();
+  void check_stragglers();
 
   // ---- authority ----
   void check_authority();
@@ -114,8 +119,12 @@ class Coordinator {
   void judge();
 
   // ---- how the job ends ----
+  void check_leaving();
+  void stop_between_rounds(std::int32_t signal);
+  void finish_unsaved(std::int32_t signal, const std::string& why);
   void begin_saving(std::int32_t signal);
   void check_saving();
+  void note_done(Peer& peer, const RoundId& round);
   void check_done();
   void finish(int exit_code, const std::string& why);
 
@@ -134,6 +143,7 @@ class Coordinator {
 
   // Its parts.
   Strangers strangers_;
+  Stragglers stragglers_;
   Peers peers_;
   Losses losses_;
   Membership membership_;
@@ -143,13 +153,16 @@ class Coordinator {
 
   // The running round, and how it ended.
   Budget budget_;
-  Release release_;                       // what is the same for everybody
-  std::vector<NodeId> round_nodes_;       // in the order of group ranks
-  std::int32_t seated_ = 0;               // of those: here
-  std::int32_t done_ = 0;                 // of those
+  Release release_;  // what is the same for everybody
+  Seats seats_;
+  Leaving leaving_;
+  bool held_ = false;                     // it ended so that workers may wait with their state
   std::optional<FailureReport> failure_;  // the first cause
   bool members_changed_ = false;          // while it ended
   JobOver over_;
+
+  // A signal that came while workers waited with their state: the next round begins only to save it.
+  std::optional<std::int32_t> save_next_;
 
   std::optional<Time> absorb_at_;  // late joiners
   std::optional<Time> pause_ends_;

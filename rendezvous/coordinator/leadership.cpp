@@ -28,7 +28,7 @@ void Leadership::send_pong(const Peer& peer, std::int64_t stamp, const Membershi
   outbox.send(peer, Pong{.echo = stamp,
                          .stamp = stamp_of(now.steady),
                          .realtime_ns = now.realtime_ns,
-                         .grant_ns = grant(membership, peers, now.steady).count(),
+                         .grant_ns = peer.straggles ? 0 : grant(membership, peers, now.steady).count(),
                          .committed = membership.committed() ? membership.current().id : RoundId{}});
 }
 

@@ -48,7 +48,6 @@ void Membership::begin_round(std::uint64_t term, const std::vector<Peer*>& by_ra
     peer.previous_rank = peer.rank;
     peer.rank = -1;
     peer.installed = false;
-    peer.done = false;
     if (peer.departed) installed_previous_.add(peer.previous_rank);  // it does not vote any more
   }
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {

@@ -2,8 +2,7 @@
 // quorum.hpp say why it takes both. The coordinator tells it who has installed what. Pure.
 //
 // It owns both rounds, how many nodes have installed the current one, and the ranks of a round that this node released in an
-// earlier term. Of a Peer it alone writes the ranks and `installed`;
-// a new round finds nobody done.
+// earlier term. Of a Peer it alone writes the ranks and `installed`.
 #pragma once
 
 #include <cstdint>

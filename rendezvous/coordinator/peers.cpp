@@ -99,14 +99,16 @@ void Peers::set_ready(Peer& peer, bool ready) {
   ready_ += ready ? 1 : -1;
 }
 
-void Peers::await_workers(Peer& peer, const RoundId& round) {
+void Peers::await_workers(Peer& peer, const RoundId& round, Time now) {
+  if (peer.owes_ready != round || !peer.awaited_since) peer.awaited_since = now;
   peer.owes_ready = round;
   awaited_.insert(peer.hello.node);
 }
 
 bool Peers::workers_gone(Peer& peer, const RoundId& round) {
-  if (round != peer.owes_ready || awaited_.erase(peer.hello.node) == 0) return false;
+  if (round != peer.owes_ready || (awaited_.erase(peer.hello.node) == 0 && !peer.straggles)) return false;
   peer.owes_ready = RoundId{};
+  peer.awaited_since.reset();
   return true;
 }
 

@@ -30,12 +30,15 @@ struct Peer {
   std::uint64_t order = 0;  // of joining
   bool welcome = false;
   bool ready = false;
-  bool done = false;
+  bool seated = false;  // in the current round, and not lost since
+  bool done = false;    // with the current round
   bool departed = false;
-  std::int32_t rank = -1;           // in the current round
-  std::int32_t previous_rank = -1;  // in the one before
-  bool installed = false;           // the current round
-  RoundId owes_ready{};             // the round whose workers it still has
+  std::int32_t rank = -1;               // in the current round
+  std::int32_t previous_rank = -1;      // in the one before
+  bool installed = false;               // the current round
+  RoundId owes_ready{};                 // the round whose workers it still has
+  std::optional<Time> awaited_since{};  // for that; not from anew when it was away in between
+  bool straggles = false;               // its workers did not end in time: nobody waits for them any more
   std::uint16_t master_port = 0;
   std::int64_t answered = 0;  // newest stamp of ours that came back
   Time heard{};
@@ -84,8 +87,9 @@ class Peers {
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
   // It has workers of that round until it says that they are gone.
-  void await_workers(Peer& peer, const RoundId& round);
-  // False if those of that round were not awaited.
+  void await_workers(Peer& peer, const RoundId& round, Time now);
+  bool awaits(const NodeId& id) const { return awaited_.contains(id); }
+  // False if those of that round were neither awaited nor late.
   bool workers_gone(Peer& peer, const RoundId& round);
   std::size_t awaited() const { return awaited_.size(); }
   // Rule wait_for_ready, broken on purpose: whoever is awaited counts as ready.

@@ -31,7 +31,7 @@ void Saving::hear(const Peer& peer, const Stopped& message) {
 
 void Saving::lost(const Peer& peer) {
   unanswered_.erase(peer.hello.node);
-  if (unsaved_.erase(peer.hello.node) > 0 && !peer.departed) all_saved_ = false;
+  if (unsaved_.erase(peer.hello.node) > 0 && !peer.departed && !peer.done) all_saved_ = false;
 }
 
 void Saving::tell_step(const std::vector<Peer*>& seated, Outbox& outbox) {

@@ -30,7 +30,11 @@ struct CoordinatorSettings {
   std::int32_t max_nodes = 1;
   milliseconds last_call{2000};    // from min_nodes on, how long to wait for more
   milliseconds regroup_call{300};  // after succession, how long to wait for the others
+  milliseconds stop_call{250};     // when a node that may leave was asked to stop, how long to wait for others that were
   milliseconds join_timeout{600000};
+  // How long the workers of a node may take to end before the others go on without it; a lease at least. The launcher should
+  // set it to its shutdown timeout and a margin: what ends later is not stopping, it is stuck.
+  milliseconds ready_timeout{90000};
   milliseconds lease{5000};
   std::int32_t max_restarts = 0;  // only passed on: `judge` decides
   JudgeFailure judge{};

@@ -99,7 +99,12 @@ void Member::hear(LinkId link, const Welcome& message) {
   if (!message.job.empty()) act(member_action::GotJob{message.job});
   say(Notice::Kind::kFollowing, "joined");
   ping();
-  if (!has_workers()) say_ready(workers_round_);  // they may have ended since the hello was sent
+  // They may have ended since the hello was sent, or their last word was lost with the link before this one.
+  if (workers_ == Workers::kDone) {
+    tell_leader(Done{workers_round_});
+  } else if (!has_workers()) {
+    say_ready(workers_round_);
+  }
 }
 
 void Member::hear(LinkId link, const Refused& message) {
@@ -260,6 +265,7 @@ void Member::start_if_granted() {
   workers_ = Workers::kRunning;
   workers_round_ = pending_start_->id;
   act(member_action::StartWorkers{*std::exchange(pending_start_, std::nullopt), grant_.until()});
+  if (saving_) act(member_action::StopAndSave{stop_signal_});
 }
 
 void Member::hear(LinkId link, const RoundOver& message) {
@@ -282,7 +288,7 @@ void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
   if (!leads(link) || message.round != record_.standing.current.id) return;
   saving_ = true;
   if (stop_signal_ == 0) stop_signal_ = message.signal;
-  pending_start_.reset();
+  if (pending_start_) return;  // it was released to save what workers hold: start_if_granted
   if (workers_ == Workers::kRunning) {
     act(member_action::StopAndSave{message.signal});
   } else if (!has_workers()) {
@@ -356,19 +362,17 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
     if (resigns) act(member_action::Resign{});
     return;
   }
+  if (workers_ == Workers::kDone) tell_leader(Done{workers_round_});
   if (stop_signal_ != 0 && !coordinates()) {
     tell_leader(Leave{"a signal"});
     return finish(128 + stop_signal_, "stopped by a signal");
   }
-  if (workers_ == Workers::kDone) {
-    tell_leader(Done{workers_round_});
-  } else {
-    say_ready(workers_round_);
-  }
+  if (workers_ != Workers::kDone) say_ready(workers_round_);
 }
 
 void Member::after_saving() {
-  finish(saved_ ? static_cast<int>(ExitCode::kPreempted) : 128 + stop_signal_, "stopped by a signal");
+  finish(saved_ ? static_cast<int>(ExitCode::kPreempted) : 128 + stop_signal_,
+         saved_ ? "stopped by a signal after saving" : "stopped by a signal before it could save");
 }
 
 // A coordinator leaves only those who can choose another one. Otherwise it stays, and the failure is judged.

@@ -95,6 +95,7 @@ class Member {
   bool looking() const { return phase_ == Phase::kLooking; }
   bool following() const { return phase_ == Phase::kFollowing; }
   bool over() const { return phase_ == Phase::kOver; }
+  bool has_workers() const { return workers_ == Workers::kRunning || workers_ == Workers::kStopping; }
   const Standing& standing() const { return record_.standing; }
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
@@ -156,7 +157,6 @@ class Member {
   void remember() { act(member_action::Remember{record_}); }
 
   // ---- the workers ----
-  bool has_workers() const { return workers_ == Workers::kRunning || workers_ == Workers::kStopping; }
   void start_if_granted();
   void stop_workers(member_action::StopWorkers order);
   void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with);

@@ -51,7 +51,7 @@ std::optional<Time> Node::next_deadline() const {
   if (coordinator_) {
     consider(coordinator_->next_deadline());
     if (!places_.empty()) consider(next_visit_);
-  } else if (member_.looking()) {
+  } else if (may_stand()) {
     consider(succession_.next_attempt(candidate()));
   }
   return next;
@@ -188,6 +188,7 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
             act(member_action::Say{std::move(concrete.notice)});
           } else if constexpr (std::is_same_v<Action, coordinator_action::StepDown>) {
             step_down(concrete.why);
+            unfit_ = concrete.unfit;
             succession_.note_term(concrete.term);
             member_.also_try(concrete.leader);
           } else if constexpr (std::is_same_v<Action, coordinator_action::KeepRoster>) {
@@ -259,7 +260,8 @@ Succession::Candidate Node::candidate() const {
 }
 
 void Node::consider_candidacy() {
-  if (coordinator_ || !member_.looking()) return;
+  if (!may_stand()) return;
+  unfit_ = false;
   if (succession_.attempt(candidate(), now_)) {
     std::vector<MemberAction> actions;
     if (!member_.promise(succession_.election()->term, now_, actions)) return;

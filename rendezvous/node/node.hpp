@@ -124,6 +124,7 @@ class Node {
   void consider_candidacy();
   bool knows_no_round() const { return !member_.standing().current.exists() && member_.roster().nodes.empty(); }
   bool may_lead_again() const;
+  bool may_stand() const { return !coordinator_ && member_.looking() && !(unfit_ && member_.has_workers()); }
 
   // ---- leading ----
   void lead_unelected();
@@ -151,6 +152,7 @@ class Node {
   LinkId next_visit_link_ = 1;
   Time next_visit_{};
   std::optional<Time> stepped_down_;
+  bool unfit_ = false;                         // to lead with the workers that it had when it stepped down: they don't end
   std::optional<node_action::Finish> finish_;  // said once the coordinator, if it is here, has told everybody
   bool finished_ = false;
 };

@@ -43,6 +43,7 @@ struct Rules {
   bool budget_is_inherited = true;
   bool later_process_replaces = true;  // of two with one identity
   bool lost_members_end_round = true;
+  bool stop_requests_are_one = true;  // those that come together: a scheduler signals all nodes of a job
   std::size_t successors_named = kSuccessors;
 };
 

@@ -142,6 +142,45 @@ TEST_F(OneMember, DismissesWhomItHoldsForAFailureOfItsOwnWhenNothingIsToBeKept) 
   EXPECT_EQ(find<member_action::DismissHeld>(hear(holding)), nullptr);
 }
 
+TEST_F(OneMember, SaysAgainThatItIsDoneAndNotThatItIsReady) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  EXPECT_NE(sent<Done>(tell(member_event::WorkersDone{})), nullptr);
+  const auto lost = tell(member_event::Closed{link_});
+  ASSERT_NE(find<member_action::Dial>(lost), nullptr);
+  link_ = find<member_action::Dial>(lost)->link;
+  tell(member_event::Opened{link_, "10.0.0.2"});
+  const auto back = hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  ASSERT_NE(sent<Done>(back), nullptr);
+  EXPECT_EQ(sent<Done>(back)->round, (RoundId{3, 0}));
+  EXPECT_EQ(sent<Ready>(back), nullptr);
+}
+
+// A round may begin only to save what workers hold: the order comes before they have started.
+TEST_F(OneMember, StartsItsWorkersBeforeTheySave) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  const auto early = hear(StopAndSave{.round = {3, 0}, .signal = 15});
+  EXPECT_EQ(find<member_action::StopAndSave>(early), nullptr);
+  EXPECT_EQ(sent<Stopped>(early), nullptr);
+  const auto actions = hear(answer(time_, seconds(4)));
+  EXPECT_NE(find<member_action::StartWorkers>(actions), nullptr);
+  ASSERT_NE(find<member_action::StopAndSave>(actions), nullptr);
+  EXPECT_EQ(find<member_action::StopAndSave>(actions)->signal, 15);
+}
+
+// What its workers did counts, whatever it was asked meanwhile.
+TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::StopRequested{15});
+  const auto actions = tell(member_event::WorkersDone{});
+  EXPECT_NE(sent<Done>(actions), nullptr);
+  EXPECT_NE(sent<Leave>(actions), nullptr);
+}
+
 TEST_F(OneMember, VotesForNobodyWhileItsCoordinatorMayStillLead) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
   const Time heard = time_;

@@ -12,6 +12,7 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
        std::to_string(action.release.group_rank) + " of " + std::to_string(action.release.nodes) + ", restart " +
        std::to_string(action.release.budget.restart_count));
   if (agent.training) violate(name(index) + " starts workers while it has some");
+  check_start_after_end(index);
   if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
   agent.training = true;
   agent.ending = false;
@@ -26,7 +27,13 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
   if (scenario_.faults && !recovering_ && chance(10)) {
     schedule(time_ + between(0, 5 * kSecond), Event::Kind::kWorkersFail, index, 0, agent.life, agent.job);
   }
-  if (recovering_) schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
+  if (recovering_ && !all_are_signalled_)
+    schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
+  if (finishing_happens_ && !recovering_) {
+    if (round.done_at == 0) round.done_at = time_ + later_between(0, 10 * kSecond);
+    schedule(round.done_at + later_between(0, later_chance(50) ? 10 * kMs : 6 * kSecond), Event::Kind::kWorkersDone, index, 0,
+             agent.life, agent.job);
+  }
 }
 
 void World::stop_workers(int index, bool at_once) {
@@ -66,6 +73,7 @@ void World::fault() {
     if (!agent.node) return;
     agent.frozen_until = std::max(agent.frozen_until, time_) +
                          (chance(50) ? between(10 * kMs, 2 * kSecond) : between(2 * kSecond, 14 * kSecond));
+    disturb(agent, agent.frozen_until);
     tell(name(victim) + " is frozen for " + std::to_string((agent.frozen_until - time_) / kMs) + " ms");
   } else if (kind < 60) {  // two sides, or one way
     const Nanos until = time_ + (chance(40) ? between(100 * kMs, 4 * kSecond) : between(4 * kSecond, 20 * kSecond));
@@ -74,6 +82,7 @@ void World::fault() {
     std::vector<bool> in_side(agents_.size());
     for (std::size_t i = 0; i < agents_.size(); ++i) {
       in_side[i] = chance(50);
+      disturb(agents_[i], until);
       if (in_side[i]) side += " " + std::to_string(i);
     }
     for (std::size_t i = 0; i < agents_.size(); ++i) {
@@ -87,6 +96,7 @@ void World::fault() {
   } else if (kind < 70) {  // one node's cable, or what it sends, or what it gets
     const Nanos until = time_ + between(100 * kMs, 16 * kSecond);
     const int way = static_cast<int>(between(0, 2));
+    disturb(agent, until);
     for (int i = 0; i < std::ssize(agents_); ++i) {
       if (way != 1) block(victim, i, until);
       if (way != 2) block(i, victim, until);
@@ -100,12 +110,15 @@ void World::fault() {
     const int other = some_agent();
     if (!agent.node || other == victim) return;
     const Nanos until = time_ + between(2 * kSecond, 9 * kSecond);
+    disturb(agent, until + kSecond * 4);
+    disturb(agents_[static_cast<std::size_t>(other)], until + kSecond * 4);
     slow_[{victim, other}] = {.until = until, .extra = between(2 * kSecond, 4 * kSecond)};
     tell("what " + name(victim) + " says to " + name(other) + " is late by " +
          std::to_string(slow_[{victim, other}].extra / kMs) + " ms for " + std::to_string((until - time_) / kMs) + " ms");
     if (chance(80)) schedule(until, Event::Kind::kPowerLoss, victim, 0, agent.life);
   } else if (kind < 84) {  // connections are reset, and each side sees it for itself
     tell("connections of " + name(victim) + " are reset");
+    disturb(agent, time_);
     const auto links = agent.links;
     for (const auto& [id, link_index] : links) {
       if (chance(50)) continue;
@@ -118,7 +131,7 @@ void World::fault() {
     }
   } else if (agent.node && agent.frozen_until <= time_) {
     tell(name(victim) + " gets a signal");
-    agent.asked_to_stop = true;
+    agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
     deliver(victim, node_event::Local{member_event::StopRequested{15}});
   }
 }
@@ -129,6 +142,54 @@ void World::kill(int victim, bool silent) {
   if (!chance(85)) return;
   const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
+}
+
+// Its workers hang in a dead file system, and another node ends the round.
+void World::get_stuck(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node || !agent.training || job_over_) return;
+  tell(name(index) + ": its workers hang in the kernel");
+  agent.stuck = true;
+  schedule(time_ + kStuckFor, Event::Kind::kUnstuck, index, 0, agent.life, agent.job);
+  for (int i = 0; i < std::ssize(agents_); ++i) {
+    const Agent& other = agents_[static_cast<std::size_t>(i)];
+    if (i != index && other.training) {
+      return schedule(time_ + 100 * kMs, Event::Kind::kWorkersFail, i, 0, other.life, other.job);
+    }
+  }
+}
+
+void World::get_loose(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!std::exchange(agent.stuck, false)) return;
+  tell(name(index) + ": the kernel lets go of its workers");
+  if (agent.owes_end) schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
+  if (!agent.owes_end && recovering_ && !all_are_signalled_) {
+    schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
+  }
+}
+
+// One of those that a scheduler sends to all nodes.
+void World::signal(int index) {
+  if (!std::exchange(signals_came_, true)) {
+    const auto leads = [](const Agent& agent) { return agent.node && agent.node->coordinator() != nullptr; };
+    const auto leader = std::find_if(agents_.begin(), agents_.end(), leads);
+    const bool calm = leader != agents_.end() && std::count_if(agents_.begin(), agents_.end(), leads) == 1 &&
+                      leader->node->coordinator()->waits_for() == "the running round";
+    const auto trains_with_it = [&](const Agent& agent) {
+      return agent.node && agent.training && !agent.ending && agent.round == leader->node->coordinator()->round() &&
+             agent.frozen_until <= time_ && agent.node->member().following();
+    };
+    const bool all =
+        calm && std::count_if(agents_.begin(), agents_.end(), trains_with_it) == rounds_[leader->round].first.nodes;
+    for (Agent& agent : agents_) agent.must_save = all && trains_with_it(agent);
+    tell(all ? "all nodes get signals, and train" : "all nodes get signals");
+  }
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node) return;
+  tell(name(index) + " gets a signal");
+  agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
+  deliver(index, node_event::Local{member_event::StopRequested{15}});
 }
 
 // No more faults: networks heal, whoever is away comes back, and workers finish by and by.
@@ -145,7 +206,7 @@ void World::recover() {
     agent.extra_latency = std::min(agent.extra_latency, 200 * kMs);
     if (!agent.node) {
       schedule(time_ + between(0, 2 * kSecond), Event::Kind::kStart, i, 0, agent.life);
-    } else if (agent.training) {
+    } else if (agent.training && !all_are_signalled_) {
       schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, i, 0, agent.life, agent.job);
     }
     // What waited for the end of a block or a freeze.

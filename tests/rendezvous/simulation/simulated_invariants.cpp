@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/exit_code.hpp"
 #include "rendezvous/wire/codec.hpp"
 #include "tests/rendezvous/simulation/simulated_world.hpp"
 
@@ -95,6 +96,73 @@ void World::check_training(int index) {
       if (!shared && all_known) violate("disjoint rounds train at once: " + both);
     }
   }
+}
+
+// ---- how rounds and the job end ----
+
+void World::note_heard(int index, int sender, const FromMember& message) {
+  if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
+  if (const auto* done = std::get_if<Done>(&message)) rounds_[done->round].finished.insert(sender);
+  const auto* hello = std::get_if<Hello>(&message);
+  if (hello != nullptr && hello->workers == Workers::kDone) rounds_[hello->workers_round].finished.insert(sender);
+}
+
+void World::note_lost(int index, int other) {
+  const Coordinator* const leads = agents_[static_cast<std::size_t>(index)].node->coordinator();
+  if (leads != nullptr) rounds_[leads->round()].lost.insert(other);
+}
+
+// No round ends for nothing: somebody failed, was asked to stop, came while nobody had finished, or was lost unfinished.
+void World::check_round_over(int index, const RoundId& id, const std::string& why) {
+  const Round& round = rounds_[id];
+  const auto unfinished = [&](int agent) { return !round.finished.contains(agent); };
+  const bool own_is_lost = why.starts_with("host" + std::to_string(index) + " ") && unfinished(index);
+  const bool joined = why.ends_with(" joined") && round.finished.empty();
+  if (round.failed || joined || own_is_lost || somebody_was_asked_to_stop_) return;
+  if (std::any_of(round.lost.begin(), round.lost.end(), unfinished)) return;
+  violate("round " + name(id) + " is ended without a reason: " + why);
+}
+
+// Nobody waits for ever for the workers of others.
+void World::check_waiting(Agent& agent) {
+  const Coordinator* const leads = agent.node->coordinator();
+  if (leads == nullptr || !leads->waits_for().ends_with("nodes that stop their workers")) {
+    agent.waits_since = 0;
+  } else if (agent.waits_since == 0) {
+    agent.waits_since = time_;
+  } else if (time_ - agent.waits_since > 5 * kReadyTimeout / 2) {
+    violate("a coordinator waits for " + leads->waits_for() + " for " + std::to_string((time_ - agent.waits_since) / kSecond) +
+            " s");
+  }
+}
+
+// The end is not agreed upon: the coordinator tells everybody, for a lease. Whom it can't reach in that time, or all of them
+// when it is gone before, may run the last round again, or end otherwise. docs/rendezvous.md says so; seed 2165 shows it.
+bool World::may_not_know_of_the_end(int index) const {
+  constexpr Nanos kToComeBack = 20 * kSecond;
+  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + kToComeBack > job_over_at_; };
+  return disturbed(agents_[static_cast<std::size_t>(index)]) || disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
+}
+
+void World::check_start_after_end(int index) {
+  if (job_over_ && !may_not_know_of_the_end(index)) violate(name(index) + " starts workers after the end of the job");
+}
+
+// Whom all nodes' signals found at work has saved; whoever has not says why.
+void World::check_stopped(int index, const node_action::Finish& finish) {
+  const Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const bool saved = finish.exit_code == static_cast<int>(ExitCode::kPreempted);
+  if (agent.must_save && !saved) {
+    violate(name(index) + " trained, and ends with " + std::to_string(finish.exit_code) + " after a signal: " + finish.why);
+  }
+  if (!saved && finish.why.empty()) violate(name(index) + " ends after a signal and does not say why");
+}
+
+// The job has one end.
+void World::check_end(int index, const node_action::Finish& finish) {
+  if (!job_over_ || finish.exit_code == result_.exit_code || may_not_know_of_the_end(index)) return;
+  violate(name(index) + " ends with " + std::to_string(finish.exit_code) + ", others with " +
+          std::to_string(result_.exit_code));
 }
 
 // Nothing grows with the number of nodes.

@@ -107,9 +107,11 @@ void World::arrive(int link_index, int direction, Packet packet) {
   } else if (std::holds_alternative<Fin>(packet)) {
     link.open[end] = false;
     agent.links.erase(id);
+    if (end == 1) note_lost(index, link.end[0]);
     deliver(index, node_event::LinkClosed{id});
   } else if (auto* from_member = std::get_if<FromMember>(&packet)) {
     if (through_codec_) *from_member = decode_from_member(encode(*from_member));
+    note_heard(index, link.end[0], *from_member);
     deliver(index, node_event::FromDialler{id, std::move(*from_member)});
   } else {
     auto& message = std::get<FromCoordinator>(packet);

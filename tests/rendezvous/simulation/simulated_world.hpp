@@ -26,7 +26,9 @@ using Nanos = std::int64_t;  // of true time, since the simulation began
 constexpr Nanos kMs = 1'000'000;
 constexpr Nanos kSecond = 1000 * kMs;
 constexpr Nanos kNever = INT64_MAX;
-constexpr Nanos kRecovery = 120 * kSecond;  // from the end of the faults to the end of the job
+constexpr Nanos kRecovery = 120 * kSecond;     // from the end of the faults to the end of the job
+constexpr Nanos kReadyTimeout = 12 * kSecond;  // what stops kindly takes up to 9 s
+constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
 constexpr std::int64_t kMostEvents = 400000;
 constexpr int kBrokenDevice = 9;  // exit code of a node that leaves for that
@@ -61,11 +63,16 @@ struct Agent {
   Nanos skew = 0;
   Nanos extra_latency = 0;
   Nanos frozen_until = 0;
+  Nanos disturbed_until = 0;  // by faults of its own, or of its network
   bool powered = true;
   bool asked_to_stop = false;
   bool left = false;
-  bool broken = false;    // a device of it: it leaves when its workers have ended
-  bool newcomer = false;  // starts anew where the job is known to be: it leads nothing
+  bool must_save = false;  // when all were signalled, it trained in a round that all trained in
+  bool stuck = false;      // its workers don't run any more, but the kernel does not let go of them
+  bool owes_end = false;   // they would have ended
+  Nanos waits_since = 0;   // its coordinator, for the workers of others
+  bool broken = false;     // a device of it: it leaves when its workers have ended
+  bool newcomer = false;   // starts anew where the job is known to be: it leads nothing
   int local_world_size = 1;
   std::uint32_t life = 0;  // counts starts and ends of the process
   Nanos timer_at = kNever;
@@ -91,6 +98,11 @@ struct Round {
   std::map<std::int32_t, std::int32_t> offsets;
   std::set<int> training;
   bool full = false;  // all trained at once
+  // What its end may be for.
+  std::set<int> finished;  // its coordinator has heard so
+  std::set<int> lost;      // its coordinator has no link to them any more
+  bool failed = false;
+  Nanos done_at = 0;  // about when workers finish, if they do
 };
 
 struct Event {
@@ -105,7 +117,10 @@ struct Event {
     kWorkersEnd,
     kWorkersDone,
     kStart,
-    kRecover
+    kRecover,
+    kSignal,
+    kStuck,
+    kUnstuck
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -119,7 +134,10 @@ struct Event {
 
 class World {
  public:
-  explicit World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed * 2654435761u + 17) { build(); }
+  explicit World(const Scenario& scenario)
+      : scenario_(scenario), random_(scenario.seed * 2654435761u + 17), later_random_(scenario.seed + 4711) {
+    build();
+  }
   Result run();
 
  private:
@@ -128,6 +146,11 @@ class World {
     return low + static_cast<Nanos>(random_() % static_cast<std::uint64_t>(high - low + 1));
   }
   bool chance(int percent) { return between(0, 99) < percent; }
+  // Of what was thought of later: the seeds of before keep their stories.
+  Nanos later_between(Nanos low, Nanos high) {
+    return low + static_cast<Nanos>(later_random_() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  bool later_chance(int percent) { return later_between(0, 99) < percent; }
   int some_agent() { return static_cast<int>(between(0, std::ssize(agents_) - 1)); }
   int coordinator_now() {
     for (std::size_t i = 0; i < agents_.size(); ++i) {
@@ -189,6 +212,18 @@ class World {
   void check_training(int index);
   void check_coordinator(int index);
   void check_message(const FromCoordinator& message);
+  void note_heard(int index, int sender, const FromMember& message);
+  void note_lost(int index, int other);
+  void check_round_over(int index, const RoundId& id, const std::string& why);
+  void signal(int index);
+  void get_stuck(int index);
+  void get_loose(int index);
+  void check_waiting(Agent& agent);
+  void check_start_after_end(int index);
+  void check_stopped(int index, const node_action::Finish& finish);
+  void check_end(int index, const node_action::Finish& finish);
+  bool may_not_know_of_the_end(int index) const;
+  void disturb(Agent& agent, Nanos until) { agent.disturbed_until = std::max(agent.disturbed_until, until); }
   void violate(const std::string& what) {
     if (result_.violation.empty()) {
       result_.violation = what;
@@ -233,6 +268,7 @@ class World {
 
   Scenario scenario_;
   std::mt19937_64 random_;
+  std::mt19937_64 later_random_;
   Nanos time_ = 0;
   std::uint64_t next_order_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -247,14 +283,21 @@ class World {
   std::int32_t max_restarts_ = 0;
   bool through_codec_ = false;
   bool leaving_happens_ = false;
+  bool finishing_happens_ = false;  // while faults happen
+  bool all_are_signalled_ = false;  // within 20 ms, when the faults are over
+  bool signals_came_ = false;
+  bool somebody_gets_stuck_ = false;
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;
   bool recovering_ = false;
   bool job_over_ = false;
   Nanos job_over_at_ = 0;
+  int decided_by_ = 0;
   std::map<RoundId, Round> rounds_;
-  std::vector<RoundId> released_;  // by the event that is being handled
-  std::vector<int> started_;       // their workers, by the event that is being handled
+  std::vector<RoundId> released_;   // by the event that is being handled
+  std::vector<int> started_;        // their workers, by the event that is being handled
+  std::vector<std::string> ended_;  // rounds, and why, by the event that is being handled
+  bool somebody_was_asked_to_stop_ = false;
   std::map<std::uint64_t, std::pair<int, std::uint32_t>> leader_of_term_;
 };
 

@@ -35,6 +35,7 @@ void World::build() {
     agent.local_world_size = static_cast<int>(between(1, 8));
     schedule(chance(80) ? between(0, 200 * kMs) : between(0, 10 * kSecond), Event::Kind::kStart, i);
   }
+  finishing_happens_ = scenario_.faults && later_chance(25);
   tell(std::to_string(count) + " agents, " + std::to_string(min_nodes_) + " to " + std::to_string(max_nodes_) +
        " nodes, at most " + std::to_string(max_restarts_) + " restarts");
   if (scenario_.faults) {
@@ -45,6 +46,20 @@ void World::build() {
     }
   }
   schedule(faults_end_, Event::Kind::kRecover, 0);
+  std::mt19937_64 stuck(scenario_.seed + 1623);
+  somebody_gets_stuck_ = scenario_.faults && count > 1 && stuck() % 10 == 0;
+  if (somebody_gets_stuck_) {
+    const Nanos at = static_cast<Nanos>(stuck() % static_cast<std::uint64_t>(faults_end_));
+    schedule(at, Event::Kind::kStuck, static_cast<int>(stuck() % static_cast<std::uint64_t>(count)));
+  }
+  std::mt19937_64 signals(scenario_.seed + 815);
+  all_are_signalled_ = scenario_.faults && signals() % 10 == 0;
+  if (!all_are_signalled_) return;
+  const Nanos at = faults_end_ + 6 * kSecond + static_cast<Nanos>(signals() % 30000) * kMs;
+  const Nanos within = static_cast<Nanos>(signals() % 21) * kMs;
+  for (int i = 0; i < count; ++i)
+    schedule(at + (within > 0 ? static_cast<Nanos>(signals() % static_cast<std::uint64_t>(within)) : 0), Event::Kind::kSignal,
+             i);
 }
 
 NodeSettings World::settings_for(int index) const {
@@ -66,6 +81,7 @@ NodeSettings World::settings_for(int index) const {
   settings.coordinator.max_nodes = max_nodes_;
   settings.coordinator.max_restarts = max_restarts_;
   settings.coordinator.join_timeout = milliseconds(120000);
+  settings.coordinator.ready_timeout = milliseconds(kReadyTimeout / kMs);
   settings.coordinator.rules = scenario_.rules;
   const std::int32_t most = max_restarts_;
   settings.coordinator.judge = [most](const FailureReport&, const Budget& before) {
@@ -122,6 +138,10 @@ void World::handle(const Event& event) {
     case Event::Kind::kPowerLoss:
       if (event.life == agents_[static_cast<std::size_t>(event.a)].life && !recovering_) kill(event.a, /*silent=*/true);
       return;
+    case Event::Kind::kStuck:
+      return get_stuck(event.a);
+    case Event::Kind::kSignal:
+      return signal(event.a);
     case Event::Kind::kStart:
       if (!agents_[static_cast<std::size_t>(event.a)].node && event.life == agents_[static_cast<std::size_t>(event.a)].life) {
         start(event.a);
@@ -143,9 +163,12 @@ void World::handle(const Event& event) {
       return deliver(event.a, node_event::Tick{});
     case Event::Kind::kTimeout:  // of a connection that could not be made
       return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b)});
+    case Event::Kind::kUnstuck:
+      return get_loose(event.a);
     case Event::Kind::kWorkersFail: {
-      if (event.job != agent.job || !agent.training || agent.ending) return;
+      if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
       tell(name(event.a) + ": a worker fails");
+      rounds_[agent.round].failed = true;
       FailureReport report;
       report.exit_code = 7;
       report.time_ns = time_ + agent.skew;
@@ -159,16 +182,24 @@ void World::handle(const Event& event) {
       return deliver(event.a, node_event::Local{member_event::WorkersFailed{report}});
     }
     case Event::Kind::kWorkersEnd:
-      if (event.job != agent.job || (!agent.training && event.b == 0)) return;
+      if (event.job != agent.job || (!agent.training && event.b == 0 && !agent.owes_end)) return;
       workers_gone(agent, event.a);
+      if (agent.stuck) {
+        agent.owes_end = true;
+        return;
+      }
+      agent.owes_end = false;
       return deliver(
           event.a,
           node_event::Local{member_event::WorkersEnded{
               .saved = true, .master_port = 2000, .leaves_with = agent.broken ? std::optional(kBrokenDevice) : std::nullopt}});
     case Event::Kind::kWorkersDone:
-      if (event.job != agent.job || !agent.training || agent.ending) return;
+      if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
       workers_gone(agent, event.a);
       tell(name(event.a) + ": its workers are done");
+      if (agent.node->coordinator() != nullptr && agent.node->member().following()) {
+        note_heard(event.a, event.a, Done{agent.round});
+      }
       return deliver(event.a, node_event::Local{member_event::WorkersDone{.master_port = 2000}});
     default:
       return;
@@ -177,7 +208,7 @@ void World::handle(const Event& event) {
 
 void World::start(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  if (job_over_) return;
+  if (job_over_ || signals_came_) return;
   ++agent.life;
   ++agent.incarnation;
   agent.powered = true;
@@ -192,6 +223,7 @@ void World::start(int index) {
   agent.coordinates = false;
   agent.term_seen = 0;
   tell(name(index) + " starts");
+  disturb(agent, time_);
   agent.node = std::make_unique<Node>(settings_for(index), agent.record, now_of(agent));
   deliver(index, node_event::Begin{});
 }
@@ -202,6 +234,9 @@ void World::end_process(int index, bool silent) {
   if (!agent.node) return;
   workers_gone(agent, index);
   agent.node.reset();
+  agent.stuck = agent.owes_end = false;
+  agent.waits_since = 0;
+  if (!job_over_) disturb(agent, time_);
   agent.frozen_until = 0;
   agent.powered = !silent;
   ++agent.life;
@@ -216,18 +251,25 @@ void World::end_process(int index, bool silent) {
 
 void World::deliver(int index, const NodeEvent& event) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const Coordinator* const leads = agent.node->coordinator();
+  const RoundId round = leads != nullptr ? leads->round() : RoundId{};
   std::vector<NodeAction> actions = agent.node->on(event, now_of(agent));
   for (NodeAction& action : actions) {
     if (!agent.node) break;
     carry_out(index, action);
   }
   for (const int started : std::exchange(started_, {})) check_training(started);
+  const bool same_round = leads != nullptr && agent.node && agent.node->coordinator() == leads && leads->round() == round;
+  for (const std::string& why : std::exchange(ended_, {})) {  // one that began in this event too is nobody's loss
+    if (same_round) check_round_over(index, round, why);
+  }
   for (const RoundId& id : std::exchange(released_, {})) {  // all but the coordinator's own node, which may start later
     if (std::ssize(rounds_[id].members) + 1 < rounds_[id].first.nodes)
       violate("round " + name(id) + " has nodes that nobody is");
   }
   if (!agent.node) return;
   check_coordinator(index);
+  if (somebody_gets_stuck_) check_waiting(agent);
   set_timer(index);
 }
 
@@ -270,6 +312,7 @@ void World::carry_out(int index, NodeAction& any) {
           if (found == agent.links.end()) return;
           Link& link = links_[static_cast<std::size_t>(found->second)];
           const int end = (action.link & kDialled) != 0 ? 0 : 1;
+          if (end == 1) note_lost(index, link.end[0]);
           send(found->second, end, Fin{});
           link.open[end] = false;
           agent.links.erase(found);
@@ -282,9 +325,14 @@ void World::carry_out(int index, NodeAction& any) {
               agent.asked_to_stop && !agent.coordinates && action.exit_code != 0 && action.exit_code != 7;
           const bool alone = stopped_alone || action.exit_code == kBrokenDevice;
           if (agent.training) violate(name(index) + " ended before its workers");
+          if (!missing && !alone) check_end(index, action);
+          if (signals_came_) check_stopped(index, action);
           if (!missing && !alone && !job_over_) {
             job_over_ = true;
             job_over_at_ = time_;
+            const auto leads = [](const Agent& other) { return other.coordinates; };
+            const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
+            decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
             result_.exit_code = action.exit_code;
           }
           agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
@@ -307,6 +355,7 @@ void World::carry_out(int index, NodeAction& any) {
           schedule(time_ + between(300 * kMs, kSecond), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
           agent.ending = true;
         } else if constexpr (std::is_same_v<Action, member_action::Say>) {
+          if (action.notice.kind == Notice::Kind::kRoundOver) ended_.push_back(action.notice.text);
           if (scenario_.tell) {
             tell(name(index) + " [" + std::to_string(static_cast<int>(action.notice.kind)) + "] " + action.notice.text + " " +
                  std::to_string(action.notice.count) + "/" + std::to_string(action.notice.of));

@@ -1,0 +1,52 @@
+// Nodes that a signal asked to stop, and that may leave while the others go on. A scheduler that stops the job signals all of
+// its nodes, but not in one moment: so the first one waits a while for others before it is taken for one node that leaves. The
+// coordinator asks when the round is to end for that, or too few would stay. Pure.
+//
+// It owns who asked, with which signal, and until when more are waited for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/protocol/link.hpp"
+
+namespace ddprun::rendezvous {
+
+class Leaving {
+ public:
+  explicit Leaving(const CoordinatorSettings& settings)
+      : call_(settings.rules.stop_requests_are_one ? settings.stop_call : milliseconds{0}) {}
+
+  void ask(const Peer& peer, std::int32_t signal, Time now) {
+    if (nodes_.empty()) {
+      signal_ = signal;
+      first_ = peer.hello.hostname;
+      ends_ = now + call_;
+    }
+    nodes_.insert(peer.hello.node);
+  }
+  void lost(const Peer& peer) { nodes_.erase(peer.hello.node); }
+  void clear() { nodes_.clear(); }
+
+  bool empty() const { return nodes_.empty(); }
+  std::int64_t count() const { return std::ssize(nodes_); }
+  std::int32_t signal() const { return signal_; }
+  bool is_due(Time now) const { return ends_ <= now; }
+  std::optional<Time> deadline() const { return nodes_.empty() ? std::nullopt : std::optional(ends_); }
+  // For people.
+  std::string why() const {
+    return nodes_.size() == 1 ? first_ + " is leaving" : std::to_string(nodes_.size()) + " nodes are leaving";
+  }
+
+ private:
+  milliseconds call_;
+  NodeIds nodes_;
+  std::int32_t signal_ = 0;
+  std::string first_;
+  Time ends_{};
+};
+
+}  // namespace ddprun::rendezvous

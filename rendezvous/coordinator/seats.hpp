@@ -1,0 +1,52 @@
+// The nodes of the current round: which of them are here, and which have finished. The coordinator begins it anew with each
+// round, and tells it who is lost, who comes back, and who is done. Pure.
+//
+// It owns their order by group rank, and both counts. Of a Peer it alone writes `seated` and `done`. Who has finished stays so
+// until the next round, here or not: nothing of the round is lost with it.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/coordinator/peers.hpp"
+
+namespace ddprun::rendezvous {
+
+class Seats {
+ public:
+  void begin(std::int32_t nodes, const std::vector<Peer*>& by_rank, Peers& peers) {
+    for (auto& [id, peer] : peers.all()) peer.seated = peer.done = false;
+    nodes_.clear();
+    for (Peer* const peer : by_rank) {
+      if (peer == nullptr) continue;
+      peer->seated = true;
+      nodes_.push_back(peer->hello.node);
+    }
+    here_ = nodes;
+    done_ = 0;
+  }
+  void lost(Peer& peer) {
+    if (std::exchange(peer.seated, false)) --here_;
+  }
+  void back(Peer& peer) {
+    if (!std::exchange(peer.seated, true)) ++here_;
+  }
+  // False: it was done before, or has no rank in the round.
+  bool done(Peer& peer) {
+    if (peer.rank < 0 || std::exchange(peer.done, true)) return false;
+    ++done_;
+    return true;
+  }
+
+  std::int32_t here() const { return here_; }
+  std::int32_t done() const { return done_; }
+  const std::vector<NodeId>& nodes() const { return nodes_; }  // in the order of group ranks
+
+ private:
+  std::vector<NodeId> nodes_;
+  std::int32_t here_ = 0;
+  std::int32_t done_ = 0;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,114 @@
+// A coordinator with a round that runs, for tests that say things to it and look at what it answers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "rendezvous/coordinator/coordinator.hpp"
+
+namespace ddprun::rendezvous {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+inline constexpr LinkId kOther = 2;
+inline constexpr LinkId kThird = 3;
+
+// Of a job of two nodes, or three; the first round runs on two.
+class RunningRound : public testing::Test {
+ protected:
+  explicit RunningRound(std::int32_t min_nodes = 1) : coordinator_(settings(min_nodes), Authority{}, {time_, 0}) {
+    join(kSelfLink, 1);
+    join(kOther, 2);
+    time_ += seconds(3);  // nobody else comes
+    tick();
+    for (int turn = 0; turn < 2; ++turn) {
+      for (const LinkId link : {kSelfLink, kOther}) ping(link);
+    }
+  }
+
+  static CoordinatorSettings settings(std::int32_t min_nodes) {
+    CoordinatorSettings settings;
+    settings.self = {1};
+    settings.min_nodes = min_nodes;
+    settings.max_nodes = 3;
+    settings.judge = [](const FailureReport&, const Budget& before) {
+      Verdict verdict;
+      verdict.restart = true;
+      verdict.after = before;
+      ++verdict.after.used;
+      return verdict;
+    };
+    return settings;
+  }
+
+  void on(const CoordinatorEvent& event) {
+    for (CoordinatorAction& action : coordinator_.on(event, {time_, 0})) {
+      if (const auto* say = std::get_if<coordinator_action::Say>(&action)) said_ += say->notice.text + "\n";
+      if (const auto* down = std::get_if<coordinator_action::StepDown>(&action)) stepped_down_ = *down;
+      if (const auto* close = std::get_if<coordinator_action::Close>(&action)) closed_.insert(close->link);
+      const auto* send = std::get_if<coordinator_action::Send>(&action);
+      if (send == nullptr) continue;
+      if (const auto* over = std::get_if<RoundOver>(&send->message)) over_[send->link] = *over;
+      if (const auto* release = std::get_if<Release>(&send->message)) released_[send->link] = *release;
+      if (const auto* pong = std::get_if<Pong>(&send->message)) {
+        stamps_[send->link] = pong->stamp;
+        grants_[send->link] = pong->grant_ns;
+      }
+      if (const auto* over = std::get_if<JobOver>(&send->message)) job_over_ = *over;
+      if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_[send->link] = *save;
+    }
+  }
+  void says(LinkId link, FromMember message) { on(coordinator_event::Heard{link, std::move(message)}); }
+  void tick() { on(coordinator_event::Tick{}); }
+  void join(LinkId link, std::uint8_t node, Workers workers = Workers::kNone, std::optional<RoundId> of = {}) {
+    on(coordinator_event::Opened{link});
+    Hello hello;
+    hello.node = {node};
+    hello.incarnation = 1;
+    hello.attempt = ++hellos_;
+    hello.workers = workers;
+    if (workers != Workers::kNone) hello.workers_round = of.value_or(round());
+    hello.hostname = "host" + std::to_string(node);
+    hello.listens = {"10.0.0." + std::to_string(node), 29400};
+    says(link, hello);
+  }
+  void ping(LinkId link) {
+    says(link, Ping{.stamp = stamp_of(time_), .echo = stamps_[link], .realtime_ns = 0, .installed = released_[link].id});
+  }
+  // Time in which these say that they are here.
+  void wait(seconds length, std::initializer_list<LinkId> links) {
+    for (const Time end = time_ + length; time_ < end; time_ += seconds(1)) {
+      for (const LinkId link : links) ping(link);
+      tick();
+    }
+  }
+  RoundId round() const { return released_.at(kSelfLink).id; }
+  FailureReport failure(bool others_stay) const {
+    FailureReport report;
+    report.round = round();
+    report.message = "rank 1 failed";
+    report.others_stay = others_stay;
+    return report;
+  }
+
+  Time time_{seconds(1000)};
+  Coordinator coordinator_;
+  std::map<LinkId, RoundOver> over_;
+  std::map<LinkId, Release> released_;
+  std::map<LinkId, std::int64_t> stamps_;
+  std::map<LinkId, std::int64_t> grants_;
+  std::map<LinkId, StopAndSave> saves_;
+  std::set<LinkId> closed_;
+  std::optional<coordinator_action::StepDown> stepped_down_;
+  std::optional<JobOver> job_over_;
+  std::string said_;
+  std::uint64_t hellos_ = 0;
+};
+
+}  // namespace ddprun::rendezvous

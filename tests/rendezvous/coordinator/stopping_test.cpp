@@ -1,0 +1,106 @@
+// Signals: which of them stop the job after saving, which let one node leave, and what is said when nothing could be saved.
+#include <gtest/gtest.h>
+
+#include "tests/rendezvous/coordinator/running_round.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+TEST_F(RunningRound, SignalsToAllNodesSaveWhoeverIsHeardFirst) {
+  says(kOther, StopAsk{15});
+  EXPECT_TRUE(over_.empty());
+  EXPECT_TRUE(saves_.empty());
+  EXPECT_LE(*coordinator_.next_deadline(), time_ + milliseconds(250));
+  time_ += milliseconds(20);
+  says(kSelfLink, StopAsk{15});
+  EXPECT_TRUE(over_.empty());
+  ASSERT_TRUE(saves_.contains(kSelfLink) && saves_.contains(kOther));
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Stopped{.round = round(), .saved = true});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 85);
+}
+
+TEST_F(RunningRound, ANodeThatIsAskedAloneLeavesAfterAWhile) {
+  says(kOther, StopAsk{15});
+  time_ += milliseconds(249);
+  tick();
+  EXPECT_TRUE(over_.empty());
+  time_ += milliseconds(1);
+  tick();
+  ASSERT_TRUE(over_.contains(kOther));
+  EXPECT_TRUE(over_.at(kSelfLink).hold);
+  EXPECT_NE(over_.at(kSelfLink).why.find("is leaving"), std::string::npos);
+}
+
+TEST_F(RunningRound, ANodeThatIsDoneBeforeItLeavesEndsNothing) {
+  says(kOther, StopAsk{15});
+  says(kOther, Done{round()});
+  says(kOther, Leave{"a signal"});
+  time_ += milliseconds(300);
+  tick();
+  EXPECT_TRUE(over_.empty());
+  says(kSelfLink, Done{round()});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 0);
+}
+
+// What workers hold while a round ends is saved by a round that begins for nothing else.
+TEST_F(RunningRound, ASignalWhileWorkersWaitSavesInTheNextRound) {
+  const RoundId first = round();
+  says(kOther, Leave{"a signal"});
+  ASSERT_TRUE(over_.at(kSelfLink).hold);
+  says(kSelfLink, StopAsk{15});
+  EXPECT_FALSE(job_over_.has_value());
+  says(kSelfLink, Ready{.round = first, .master_port = 1});
+  EXPECT_GT(round(), first);
+  ASSERT_TRUE(saves_.contains(kSelfLink));
+  EXPECT_EQ(saves_.at(kSelfLink).round, round());
+  says(kSelfLink, Stopped{.round = round(), .saved = true});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 85);
+}
+
+TEST_F(RunningRound, ASignalWhenNothingCanBeSavedSaysWhy) {
+  says(kOther, failure(false));
+  says(kSelfLink, StopAsk{15});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 143);
+  EXPECT_EQ(job_over_->why, "stopped by signal 15 without saving: a round had failed");
+}
+
+// Three nodes of which two are needed: two signals are one too many for the third to go on alone.
+class TwoOfThree : public RunningRound {
+ protected:
+  TwoOfThree() : RunningRound(2) {
+    join(kThird, 3);
+    time_ += milliseconds(2500);
+    tick();
+    const RoundId first = round();
+    for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = first, .master_port = 1});
+    for (const LinkId link : {kSelfLink, kOther, kThird}) ping(link);
+    over_.clear();
+  }
+};
+
+TEST_F(TwoOfThree, SignalsToMoreThanMayLeaveSave) {
+  ASSERT_EQ(released_.at(kThird).nodes, 3);
+  says(kOther, StopAsk{15});
+  EXPECT_TRUE(saves_.empty());
+  says(kThird, StopAsk{15});
+  EXPECT_TRUE(over_.empty());
+  EXPECT_EQ(saves_.size(), 3u);
+}
+
+TEST_F(TwoOfThree, ASignalWhileTooFewAreLeftSaysWhy) {
+  const RoundId first = round();
+  says(kOther, Leave{"a signal"});
+  says(kThird, Leave{"a signal"});
+  says(kSelfLink, StopAsk{15});
+  says(kSelfLink, Ready{.round = first, .master_port = 1});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 143);
+  EXPECT_NE(job_over_->why.find("fewer nodes than are needed"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -5,7 +5,7 @@
 
 #include "launcher/events/run_event.hpp"
 #include "launcher/verdict/restart_policy.hpp"
-#include "rendezvous/coordinator/coordinator.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
 
 namespace ddprun {
 

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/presence/peers.hpp"
 #include "rendezvous/protocol/link.hpp"
 #include "rendezvous/protocol/message.hpp"
 #include "rendezvous/protocol/quorum.hpp"

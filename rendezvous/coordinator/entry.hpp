@@ -8,10 +8,10 @@
 #include <string>
 
 #include "rendezvous/coordinator/action.hpp"
-#include "rendezvous/coordinator/losses.hpp"
-#include "rendezvous/coordinator/membership.hpp"
-#include "rendezvous/coordinator/peers.hpp"
-#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/presence/losses.hpp"
+#include "rendezvous/presence/membership.hpp"
+#include "rendezvous/presence/peers.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
 #include "rendezvous/protocol/message.hpp"
 
 namespace ddprun::rendezvous {

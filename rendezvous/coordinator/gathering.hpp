@@ -7,7 +7,7 @@
 #include <string>
 
 #include "rendezvous/coordinator/action.hpp"
-#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
 
 namespace ddprun::rendezvous {
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/coordinator/peers.hpp"
-#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/presence/peers.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
 #include "rendezvous/protocol/link.hpp"
 
 namespace ddprun::rendezvous {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "rendezvous/coordinator/action.hpp"
-#include "rendezvous/coordinator/membership.hpp"
-#include "rendezvous/coordinator/peers.hpp"
-#include "rendezvous/coordinator/placement.hpp"
-#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/presence/membership.hpp"
+#include "rendezvous/presence/peers.hpp"
+#include "rendezvous/presence/placement.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
 
 namespace ddprun::rendezvous {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "rendezvous/coordinator/action.hpp"
-#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/presence/peers.hpp"
 
 namespace ddprun::rendezvous {
 

@@ -7,7 +7,7 @@ seconds=${1:-60}
 folder=build-fuzz
 mkdir -p $folder
 flags=(-std=c++20 -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -I.)
-machines=(common/channel/codec.cpp rendezvous/wire/*.cpp rendezvous/{protocol,member,coordinator,node}/*.cpp)  # the pure ones
+machines=(common/channel/codec.cpp rendezvous/wire/*.cpp rendezvous/{protocol,presence,member,coordinator,node}/*.cpp)  # the pure ones
 objects=()
 for machine in "${machines[@]}"; do
   object=$folder/${machine//\//_}.o

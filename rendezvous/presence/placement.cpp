@@ -1,5 +1,5 @@
 // Implementation of placement.hpp: keep, fill holes, count.
-#include "rendezvous/coordinator/placement.hpp"
+#include "rendezvous/presence/placement.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
 // Implementation of membership.hpp.
-#include "rendezvous/coordinator/membership.hpp"
+#include "rendezvous/presence/membership.hpp"
 
 #include <algorithm>
 #include <utility>

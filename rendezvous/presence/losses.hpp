@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rendezvous/coordinator/peers.hpp"
-#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/presence/peers.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
 
 namespace ddprun::rendezvous {
 

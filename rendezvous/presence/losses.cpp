@@ -1,5 +1,5 @@
 // Implementation of losses.hpp.
-#include "rendezvous/coordinator/losses.hpp"
+#include "rendezvous/presence/losses.hpp"
 
 namespace ddprun::rendezvous {
 namespace {

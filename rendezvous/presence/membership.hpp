@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rendezvous/coordinator/peers.hpp"
-#include "rendezvous/coordinator/settings.hpp"
+#include "rendezvous/presence/peers.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
 #include "rendezvous/protocol/quorum.hpp"
 
 namespace ddprun::rendezvous {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/presence/peers.hpp"
 
 namespace ddprun::rendezvous {
 

@@ -1,5 +1,5 @@
 // Implementation of peers.hpp.
-#include "rendezvous/coordinator/peers.hpp"
+#include "rendezvous/presence/peers.hpp"
 
 #include <algorithm>
 #include <cstring>

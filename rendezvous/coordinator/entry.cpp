@@ -10,15 +10,10 @@ namespace {
 constexpr std::uint64_t kLargestTerm = std::uint64_t{1} << 62;
 constexpr std::int64_t kLargestRound = std::int64_t{1} << 62;
 
-bool makes_sense(const Config& config) {
+bool config_makes_sense(const Config& config) {
   return config.nodes >= 0 && config.nodes <= kMaxNodes && config.rank >= -1 && config.rank < std::max(config.nodes, 1) &&
          config.id.term <= kLargestTerm && config.born <= config.id.term && config.id.round >= -1 &&
          config.id.round <= kLargestRound;
-}
-
-bool makes_sense(const Standing& standing) {
-  return standing.promised_term <= kLargestTerm && makes_sense(standing.current) && makes_sense(standing.previous) &&
-         standing.current.id.term <= standing.promised_term && standing.budget.restart_count >= 0 && standing.budget.used >= 0;
 }
 
 // Whoever it is, and whatever this coordinator leads.
@@ -90,7 +85,8 @@ Entry place_for(const Hello& hello, const EntryView& view) {
   if (holder != nullptr && *holder != hello.node) {
     Refused taken{.reason = Refusal::kRankTaken,
                   .text = "node rank " + std::to_string(hello.wanted_group_rank) + " is taken by " +
-                          name_of(view.peers.at(*holder).hello) + "; give every node its own --node-rank"};
+                          name_of(view.peers.at(*holder).hello) + "; give every node its own --node-rank",
+                  .retry_after_ms = (view.settings.lease + view.settings.lease / 5).count()};
     entry.notice = name_of(hello) + ": " + taken.text;
     entry.answer = std::move(taken);
     return entry;
@@ -100,6 +96,12 @@ Entry place_for(const Hello& hello, const EntryView& view) {
 }
 
 }  // namespace
+
+bool makes_sense(const Standing& standing) {
+  return standing.promised_term <= kLargestTerm && config_makes_sense(standing.current) &&
+         config_makes_sense(standing.previous) && standing.current.id.term <= standing.promised_term &&
+         standing.budget.restart_count >= 0 && standing.budget.used >= 0;
+}
 
 Entry entry_of(const Hello& hello, const EntryView& view) {
   if (std::optional<Refused> refused = refusal_of(hello, view)) {

@@ -41,6 +41,9 @@ struct EntryView {
 
 Entry entry_of(const Hello& hello, const EntryView& view);
 
+// Whether a node can stand there: what a hello says may be anybody's, or from a record that is damaged.
+bool makes_sense(const Standing& standing);
+
 // For people.
 std::string name_of(const Hello& hello);
 

@@ -89,7 +89,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   voter_.forget_all();
   leader_stamp_ = 0;
   grant_.lose_leader();
-  best_round_trip_.reset();
+  clock_.begin();
   leader_ = Leader{.link = link, .term = message.term, .address = search_.settle(link, actions_)};
   if (message.term > record_.standing.promised_term) {
     record_.standing.promised_term = message.term;
@@ -99,6 +99,8 @@ void Member::hear(LinkId link, const Welcome& message) {
   if (!message.job.empty()) act(member_action::GotJob{message.job});
   say(Notice::Kind::kFollowing, "joined");
   ping();
+  // What it was asked while nobody led.
+  if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_});
   // They may have ended since the hello was sent, or their last word was lost with the link before this one.
   if (workers_ == Workers::kDone) {
     tell_leader(Done{workers_round_});
@@ -108,7 +110,10 @@ void Member::hear(LinkId link, const Welcome& message) {
 }
 
 void Member::hear(LinkId link, const Refused& message) {
-  if (message.reason == Refusal::kSetAside) {
+  // Who had this rank before may be gone without a word; one that is there a lease later is alive.
+  const bool once_more =
+      message.reason == Refusal::kRankTaken && message.retry_after_ms > 0 && !std::exchange(rank_was_taken_, true);
+  if (message.reason == Refusal::kSetAside || once_more) {
     if (!search_.dialled(link)) return;
     const Time next_try = now_.steady + sensible(message.retry_after_ms);
     search_.retry_lasting(link, next_try);
@@ -191,7 +196,7 @@ void Member::hear(LinkId link, const Pong& message) {
   if (grant_.extend(time_of(message.echo), length, has_workers()) && has_workers()) {
     act(member_action::ExtendGrant{grant_.until()});
   }
-  note_clock(message);
+  clock_.hear(message, now_);
   if (record_.standing.previous.exists() && message.committed == record_.standing.current.id) {
     record_.standing.previous = Config{};
     remember();
@@ -199,14 +204,6 @@ void Member::hear(LinkId link, const Pong& message) {
   start_if_granted();
   // A new coordinator has no authority over a round before its first stamps come back.
   if (first && record_.standing.current.exists()) ping();
-}
-
-void Member::note_clock(const Pong& message) {
-  const std::int64_t round_trip = stamp_of(now_.steady) - message.echo;
-  if (best_round_trip_ && round_trip >= *best_round_trip_) return;
-  best_round_trip_ = round_trip;
-  skew_ns_ = static_cast<std::int64_t>(static_cast<std::uint64_t>(message.realtime_ns) -
-                                       static_cast<std::uint64_t>(now_.realtime_ns - round_trip / 2));
 }
 
 void Member::handle(const member_event::Closed& event) {
@@ -324,7 +321,7 @@ void Member::handle(const member_event::WorkersFailed& event) {
   FailureReport report = event.report;
   report.round = workers_round_;
   report.hostname = settings_.hostname;
-  report.skew_ns = skew_ns_;
+  report.skew_ns = clock_.skew_ns();
   tell_leader(std::move(report));
 }
 

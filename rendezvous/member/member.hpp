@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "rendezvous/member/action.hpp"
+#include "rendezvous/member/clock_offset.hpp"
 #include "rendezvous/member/grant.hpp"
 #include "rendezvous/member/leader_search.hpp"
 #include "rendezvous/member/record.hpp"
@@ -150,7 +151,6 @@ class Member {
   void lose_leader(const std::string& why, bool at_once);
   void ping();
   void vote(LinkId link, const VoteRequest& request);
-  void note_clock(const Pong& message);
   bool leads(LinkId link) const { return leader_ && leader_->link == link; }
   bool coordinates() const { return leads(kSelfLink); }
   void tell_leader(FromMember message);
@@ -183,17 +183,17 @@ class Member {
   LeaderSearch search_;
   Voter voter_;
   Grant grant_;
+  ClockOffset clock_;
 
   // The coordinator that it looks for or follows.
   Time looking_since_{};
   bool was_welcome_ = false;  // by any coordinator
+  bool rank_was_taken_ = false;
   std::uint64_t hellos_ = 0;
   std::optional<Leader> leader_;
   nanoseconds lease_;
   std::int64_t leader_stamp_ = 0;
   Time next_ping_{};
-  std::optional<std::int64_t> best_round_trip_;
-  std::int64_t skew_ns_ = 0;  // the leader's clock minus this node's
 
   // The workers.
   Workers workers_ = Workers::kNone;

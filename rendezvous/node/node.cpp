@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/exit_code.hpp"
+#include "rendezvous/coordinator/entry.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -216,6 +217,7 @@ void Node::greet(LinkId link, const Hello& hello) {
                                          " of the rendezvous, the other one version " + std::to_string(kProtocolVersion));
   }
   if (hello.run != settings_.member.run) return refuse(Refusal::kRun, "the job at this address has another run id");
+  if (!makes_sense(hello.standing)) return refuse(Refusal::kBadHello, "what it says of its last round makes no sense");
   if (hello.node == settings_.member.id) return drop(link);  // its own address under another name
   if (member_.over()) {
     drop(link);

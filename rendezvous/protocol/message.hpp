@@ -217,7 +217,7 @@ struct Refused {
   std::uint16_t protocol = kProtocolVersion;  // with reason and text first on the wire in every version
   Refusal reason = Refusal::kVersion;
   std::string text{};
-  std::int64_t retry_after_ms = 0;  // kSetAside
+  std::int64_t retry_after_ms = 0;  // kSetAside; kRankTaken: once
 };
 
 // Not here: the coordinator is there. A coordinator that visits is told of a later term than its own.

@@ -181,6 +181,36 @@ TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
   EXPECT_NE(sent<Leave>(actions), nullptr);
 }
 
+// A signal while nobody led: whoever leads now has to know.
+TEST_F(OneMember, TellsItsOwnCoordinatorOfASignalThatCameBefore) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::Closed{link_});
+  const auto asked = tell(member_event::StopRequested{15});
+  EXPECT_EQ(find<member_action::JobOver>(asked), nullptr) << "its workers stop still";
+  tell(member_event::Opened{kSelfLink});
+  link_ = kSelfLink;
+  const auto leads = hear(Welcome{.term = 4, .coordinator = {2}, .lease_ms = 5000, .job = {}});
+  ASSERT_NE(sent<StopAsk>(leads), nullptr);
+  EXPECT_EQ(sent<StopAsk>(leads)->signal, 15);
+}
+
+// Who had the rank may have died without a word: it is there for one lease more.
+TEST_F(OneMember, AsksOnceMoreForARankThatIsTaken) {
+  const Refused taken{.reason = Refusal::kRankTaken, .text = "node rank 1 is taken", .retry_after_ms = 6000};
+  const auto first = hear(taken);
+  EXPECT_EQ(find<member_action::JobOver>(first), nullptr);
+  time_ += seconds(6);
+  const auto again = tell(member_event::Tick{});
+  ASSERT_NE(find<member_action::Dial>(again), nullptr);
+  link_ = find<member_action::Dial>(again)->link;
+  EXPECT_NE(sent<Hello>(tell(member_event::Opened{link_, "10.0.0.2"})), nullptr);
+  const auto second = hear(taken);
+  ASSERT_NE(find<member_action::JobOver>(second), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(second)->exit_code, 2);
+}
+
 TEST_F(OneMember, VotesForNobodyWhileItsCoordinatorMayStillLead) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
   const Time heard = time_;

@@ -1,0 +1,59 @@
+// What a node without a coordinator makes of those that dial it.
+#include "rendezvous/node/node.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using std::chrono::seconds;
+
+class OneNode : public testing::Test {
+ protected:
+  OneNode() : node_(settings(), std::nullopt, now()) { node_.on(node_event::Begin{}, now()); }
+
+  static NodeSettings settings() {
+    NodeSettings settings;
+    settings.member.id = {2};
+    settings.member.listens = {"10.0.0.2", 7};
+    settings.member.endpoints = {{"10.0.0.1", 29400}};
+    return settings;
+  }
+  static Now now() { return {Time(seconds(1000)), 0}; }
+  std::vector<NodeAction> hear(const Hello& hello) {
+    node_.on(node_event::LinkOpened{.link = 5, .local_host = {}}, now());
+    return node_.on(node_event::FromDialler{.link = 5, .message = hello}, now());
+  }
+  static Hello hello() {
+    Hello hello;
+    hello.node = {3};
+    hello.listens = {"10.0.0.3", 7};
+    return hello;
+  }
+  static const Refused* refusal(const std::vector<NodeAction>& actions) {
+    for (const NodeAction& action : actions) {
+      const auto* to = std::get_if<node_action::ToDialler>(&action);
+      if (to != nullptr && std::holds_alternative<Refused>(to->message)) return &std::get<Refused>(to->message);
+    }
+    return nullptr;
+  }
+
+  Node node_;
+};
+
+TEST_F(OneNode, TakesAnElectorThatMakesSense) {
+  EXPECT_EQ(refusal(hear(hello())), nullptr);
+}
+
+// It would be the newest round of all, of which nobody has a majority: no election could be won.
+TEST_F(OneNode, RefusesAnElectorWhoseRoundsMakeNoSense) {
+  Hello elector = hello();
+  elector.standing.promised_term = ~std::uint64_t{0};
+  elector.standing.current = Config{.id = {~std::uint64_t{0}, 1}, .born = 1, .nodes = 3, .rank = 1};
+  const auto actions = hear(elector);
+  ASSERT_NE(refusal(actions), nullptr);
+  EXPECT_EQ(refusal(actions)->reason, Refusal::kBadHello);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

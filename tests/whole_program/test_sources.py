@@ -62,3 +62,13 @@ def test_a_file_above_400_counted_lines_says_why(room):
     for file in sorted((ROOT / room).glob("*.[ch]pp")):
         if counted_lines(file) > 400:
             assert "Note [Why this file is long]" in file.read_text(), f"{file.relative_to(ROOT)} has {counted_lines(file)} counted lines"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_class_is_defined_in_one_file(room):
+    """Not cut for the number of lines: a part that is worth a file of its own is worth a name and a state of its own."""
+    places = collections.defaultdict(set)
+    for file in (ROOT / room).glob("*.cpp"):
+        for name in re.findall(r"^(?! )(?:[\w:<>,&*]+[ &*]+)?(\w+)::~?\w+\(.*(?:\{|:|const)$", file.read_text(), re.M):
+            places[name].add(file.name)
+    assert {} == {name: sorted(files) for name, files in places.items() if len(files) > 1}

@@ -40,6 +40,10 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
 // The coordinator knows best how far its own workers have come; on other nodes nobody hears of checkpoints.
 rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings settings) {
   settings.node.member.master_port = static_cast<std::uint16_t>(next_port_->port());
+  // Workers have the shutdown timeout, and their agent takes a minute to find that SIGKILL does not end one (slow_stop.hpp).
+  constexpr std::chrono::seconds kBesideTheStop{75};
+  settings.node.coordinator.ready_timeout =
+      std::max(settings.node.coordinator.ready_timeout, plan_.shutdown_timeout + kBesideTheStop);
   settings.node.coordinator.judge = [this](const rendezvous::FailureReport& first, const rendezvous::Budget& before) {
     rendezvous::FailureReport report = first;
     report.newest_checkpoint = std::max(report.newest_checkpoint, newest_checkpoint_);

@@ -42,8 +42,8 @@ void HangWatch::begin_round(int workers, Pace first, Others others, Time now) {
 }
 
 // Only what was finished is learned from: not a step that an evaluation or a save cut short, nor a part of the start, since
-// loading a library is no measure for loading data. Nor the time in which a rank says that it saves: of a save in the background
-// that is only the copy (wrote()).
+// loading a library is no measure for loading data. Nor the time in which a rank says that it saves: of a save in the
+// background that is only the copy (wrote()).
 void HangWatch::entered(int rank, Pace next, Time now) {
   if (!watched(rank)) return;
   Worker& mover = worker(rank);

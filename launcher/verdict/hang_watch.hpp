@@ -19,8 +19,8 @@ enum class Pace { kStart, kStep, kEvaluate, kSave, kEnd };
 inline constexpr std::size_t kPaces = 5;
 inline constexpr std::array<const char*, kPaces> kPaceNames{"start", "step", "evaluate", "save", "end"};
 
-// A limit that is not given is learned from the run: ten times the longest that any rank has taken, one minute at least, of a save
-// ten minutes at least; ten minutes before anything is known.
+// A limit that is not given is learned from the run: ten times the longest that any rank has taken, one minute at least, of a
+// save ten minutes at least; ten minutes before anything is known.
 struct HangLimits {
   bool watch = false;
   std::array<std::optional<std::chrono::milliseconds>, kPaces> given{};

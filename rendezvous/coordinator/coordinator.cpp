@@ -472,7 +472,7 @@ void Coordinator::check_saving() {
 
 void Coordinator::finish(int exit_code, const std::string& why) {
   phase_ = Phase::kOver;
-  over_ = JobOver{.exit_code = exit_code, .why = why};
+  over_ = JobOver{.round = round(), .exit_code = exit_code, .why = why};
   linger_ends_ = now_.steady + settings_.lease;
   for (const NodeId& id : peers_.by_age()) outbox_.send(peers_.at(id), over_);
 }

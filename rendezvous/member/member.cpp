@@ -393,9 +393,11 @@ void Member::handle(const member_event::StopRequested& event) {
 }
 
 void Member::hear(LinkId link, const rendezvous::JobOver& message) {
-  if (leads(link) || (phase_ == Phase::kLooking && (link == kSelfLink || search_.dialled(link)))) {
-    finish(message.exit_code, message.why);
-  }
+  if (leads(link)) return finish(message.exit_code, message.why);
+  if (phase_ != Phase::kLooking || (link != kSelfLink && !search_.dialled(link))) return;
+  if (message.round >= record_.standing.current.id) return finish(message.exit_code, message.why);
+  act(member_action::Close{link});  // the end of what it knew is not the job's
+  search_.retry_lasting(link, now_.steady + lease_ / 5);
 }
 
 // Whoever the job's end reaches stops its workers first.
@@ -406,7 +408,7 @@ void Member::finish(int exit_code, const std::string& why) {
   leader_.reset();
   pending_start_.reset();
   if (has_workers()) {
-    over_ = rendezvous::JobOver{.exit_code = exit_code, .why = why};
+    over_ = rendezvous::JobOver{.round = {}, .exit_code = exit_code, .why = why};
     phase_ = Phase::kFollowing;  // nobody, but it does not look either
     return;
   }

@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -274,7 +274,10 @@ struct StopAt {
   std::int64_t step = 0;
 };
 
+// Of the job that has that round. Who knows a later one than a coordinator is told by somebody who leads it no more, or never
+// did.
 struct JobOver {
+  RoundId round{};
   std::int32_t exit_code = 0;
   std::string why{};
 };

@@ -167,6 +167,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("round", m.round);
     visit("step", m.step);
   } else if constexpr (std::is_same_v<M, JobOver>) {
+    visit("round", m.round);
     visit("exit_code", m.exit_code);
     visit.text("why", m.why, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, Pong>) {

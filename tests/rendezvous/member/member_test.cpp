@@ -181,6 +181,27 @@ TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
   EXPECT_NE(sent<Leave>(actions), nullptr);
 }
 
+// One that led before, or gave up alone at the first address, does not end the job that others lead.
+TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 4));
+  const auto lost = tell(member_event::Closed{link_});
+  ASSERT_NE(find<member_action::Dial>(lost), nullptr);
+  link_ = find<member_action::Dial>(lost)->link;
+  tell(member_event::Opened{link_, "10.0.0.2"});
+  const auto before = hear(JobOver{.round = {1, -1}, .exit_code = 80, .why = "nobody came"});
+  EXPECT_EQ(find<member_action::JobOver>(before), nullptr);
+  EXPECT_NE(find<member_action::Close>(before), nullptr);
+  time_ += seconds(1);
+  const auto again = tell(member_event::Tick{});
+  ASSERT_NE(find<member_action::Dial>(again), nullptr);
+  link_ = find<member_action::Dial>(again)->link;
+  tell(member_event::Opened{link_, "10.0.0.2"});
+  const auto end = hear(JobOver{.round = {3, 4}, .exit_code = 0, .why = "done"});
+  ASSERT_NE(find<member_action::JobOver>(end), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 0);
+}
+
 // A signal while nobody led: whoever leads now has to know.
 TEST_F(OneMember, TellsItsOwnCoordinatorOfASignalThatCameBefore) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});

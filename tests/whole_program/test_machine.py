@@ -425,6 +425,15 @@ exit 7
                                        script], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.PIPE, text=True)
 
+    def reported(self, what):
+        """From the last round of the report; the console says it a moment earlier."""
+        deadline = time.monotonic() + 20
+        while True:
+            last = json.loads(self.report.read_text())["rounds"][-1]
+            if what in last or time.monotonic() > deadline:
+                return last[what]
+            time.sleep(0.01)
+
     def thaw(self):
         (self.group / "freezer.state").write_text("THAWED")
 
@@ -446,7 +455,7 @@ def test_a_stop_that_takes_long_says_why_and_who_is_awaited(ddprun, tmp_path):
         line = next(line for line in job.agent.stderr if "this is waited for" in line)
         assert "rank 0" in line and "failed: exit code 7" in line
         assert "rank 1 (pid" in line and "in state D" in line
-        assert "waited for" in json.loads(job.report.read_text())["rounds"][-1]["stop_is_slow"]["message"]
+        assert "waited for" in job.reported("stop_is_slow")["message"]
         job.thaw()
         assert job.agent.wait(timeout=60) == 7
 

@@ -2,8 +2,13 @@
 //
 // Note [Shutting down what Gloo owns]
 // shutdown() on a descriptor that Gloo will close itself is safe from any thread: it ends the connection, not the descriptor. A
-// number that has been closed and given to something else meanwhile is either no socket or one of the next group, which does
-// not exist while the group is broken. With a channel to the agent, workers have no TCP connections but their groups'.
+// number may be closed and given to another socket between the look at it and the shutdown; sockets are known by their cookie,
+// which the kernel gives once, and the look comes right before.
+//
+// Note [Whose sockets]
+// Gloo tells nobody which sockets are its own. So all TCP sockets that come into being while a group is made are taken for the
+// group's: its listeners and connections are all there when the making is over. One that other code opens in these few
+// milliseconds is taken for the group's too.
 //
 // Note [A connection that never comes]
 // Of two ranks one connects and the other waits at its listener. If the first one dies before it has, Gloo waits for five times
@@ -66,18 +71,16 @@ bool is_connected(int fd) {
 
 enum class TcpSocket { kConnection, kListener };
 
-void for_each_tcp(TcpSocket kind, const std::function<void(int fd, std::uint64_t cookie)>& act) {
-  const auto is_one = [kind](int fd) {
-    const int domain = option_of(fd, SO_DOMAIN, -1);
-    return (domain == AF_INET || domain == AF_INET6) && option_of(fd, SO_TYPE, -1) == SOCK_STREAM &&
-           option_of(fd, SO_ACCEPTCONN, -1) == (kind == TcpSocket::kListener ? 1 : 0);
-  };
+void for_each_tcp(const std::function<void(int fd, TcpSocket kind, std::uint64_t cookie)>& act) {
   std::error_code gone;
   for (std::filesystem::directory_iterator entry("/proc/self/fd", gone), end; !gone && entry != end; entry.increment(gone)) {
     const std::string name = entry->path().filename().string();
     int fd = -1;
     std::from_chars(name.data(), name.data() + name.size(), fd);
-    if (fd >= 0 && is_one(fd)) act(fd, option_of<std::uint64_t>(fd, SO_COOKIE, 0));
+    const int domain = fd >= 0 ? option_of(fd, SO_DOMAIN, -1) : -1;
+    if ((domain != AF_INET && domain != AF_INET6) || option_of(fd, SO_TYPE, -1) != SOCK_STREAM) continue;
+    act(fd, option_of(fd, SO_ACCEPTCONN, 0) == 1 ? TcpSocket::kListener : TcpSocket::kConnection,
+        option_of<std::uint64_t>(fd, SO_COOKIE, 0));
   }
 }
 
@@ -94,23 +97,41 @@ void connect_and_end(const sockaddr_storage& address, socklen_t length, std::int
 
 }  // namespace
 
-GroupBreaker::GroupBreaker(int world) : world_(world) {
-  for (const TcpSocket kind : {TcpSocket::kConnection, TcpSocket::kListener}) {
-    for_each_tcp(kind, [this](int, std::uint64_t cookie) { others_.insert(cookie); });
-  }
+void GroupBreaker::making_begins() {
+  const std::lock_guard lock(sockets_mutex_);
+  if (makings_++ > 0) return;
+  of_group_.clear();
+  others_.clear();
+  for_each_tcp([this](int, TcpSocket, std::uint64_t cookie) { others_.insert(cookie); });
 }
 
-void GroupBreaker::shut_connections() const {
-  for_each_tcp(TcpSocket::kConnection, [this](int fd, std::uint64_t cookie) {
-    if (!others_.contains(cookie) && is_connected(fd)) ::shutdown(fd, SHUT_RDWR);
+void GroupBreaker::making_ends() {
+  const std::lock_guard lock(sockets_mutex_);
+  for_each_tcp([this](int, TcpSocket, std::uint64_t cookie) {
+    if (!others_.contains(cookie)) of_group_.insert(cookie);
+  });
+  --makings_;
+}
+
+bool GroupBreaker::is_of_group(std::uint64_t cookie) {
+  const std::lock_guard lock(sockets_mutex_);
+  return makings_ > 0 ? !others_.contains(cookie) : of_group_.contains(cookie);
+}
+
+void GroupBreaker::shut_connections() {
+  for_each_tcp([this](int fd, TcpSocket kind, std::uint64_t cookie) {
+    if (kind == TcpSocket::kConnection && is_of_group(cookie) && is_connected(fd)) ::shutdown(fd, SHUT_RDWR);
   });
 }
 
-void GroupBreaker::answer_for_the_lost() const {
-  for_each_tcp(TcpSocket::kListener, [this](int fd, std::uint64_t cookie) {
+void GroupBreaker::answer_for_the_lost() {
+  for_each_tcp([this](int fd, TcpSocket kind, std::uint64_t cookie) {
     sockaddr_storage address{};
     socklen_t length = sizeof address;
-    if (others_.contains(cookie) || ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return;
+    if (kind != TcpSocket::kListener || !is_of_group(cookie) ||
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      return;
+    }
     for (int sequence = 0; sequence < world_; ++sequence) connect_and_end(address, length, sequence);
   });
 }

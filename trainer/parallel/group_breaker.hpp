@@ -19,11 +19,24 @@ namespace ddprun::trainer {
 
 class GroupBreaker {
  public:
-  // The sockets that are there now are nobody's business: made before the first group. `world`: size of the groups.
-  explicit GroupBreaker(int world);
+  // `world`: size of the groups.
+  explicit GroupBreaker(int world) : world_(world) {}
   ~GroupBreaker() { mend(); }
   GroupBreaker(const GroupBreaker&) = delete;
   GroupBreaker& operator=(const GroupBreaker&) = delete;
+
+  // Held while a group is being made, by the thread that makes it. What TCP sockets come into being meanwhile are the group's;
+  // all others of the process are nobody's business: a data loader's, a metrics server's.
+  class Making {
+   public:
+    explicit Making(GroupBreaker& breaker) : breaker_(breaker) { breaker_.making_begins(); }
+    ~Making() { breaker_.making_ends(); }
+    Making(const Making&) = delete;
+    Making& operator=(const Making&) = delete;
+
+   private:
+    GroupBreaker& breaker_;
+  };
 
   // From here until mend() no connection of a group lives, nor one that is being made.
   void break_group();
@@ -39,13 +52,19 @@ class GroupBreaker {
   BreakableWorks& collectives() { return collectives_; }
 
  private:
-  void shut_connections() const;
-  void answer_for_the_lost() const;
+  void making_begins();
+  void making_ends();
+  bool is_of_group(std::uint64_t cookie);
+  void shut_connections();
+  void answer_for_the_lost();
   void abort_messages();
 
   int world_;
   std::atomic<bool> broken_ = false;
-  std::set<std::uint64_t> others_;  // cookies
+  std::mutex sockets_mutex_;
+  int makings_ = 0;
+  std::set<std::uint64_t> others_;    // cookies of the sockets that were there when the making began
+  std::set<std::uint64_t> of_group_;  // of those that the making left
   std::mutex mutex_;
   std::condition_variable_any mended_;
   std::mutex messages_mutex_;

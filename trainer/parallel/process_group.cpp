@@ -124,10 +124,12 @@ c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environm
                                                const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout,
                                                GroupBreaker* breaker) {
   auto options = ProcessGroupGloo::Options::create(timeout);
-  options->devices = gloo_devices(environment);
   if (breaker != nullptr) {
+    const GroupBreaker::Making making(*breaker);
+    options->devices = gloo_devices(environment);
     return c10::make_intrusive<BreakableGloo>(*breaker, store, environment.rank, environment.world_size, std::move(options));
   }
+  options->devices = gloo_devices(environment);
   return c10::make_intrusive<ProcessGroupGloo>(store, environment.rank, environment.world_size, std::move(options));
 }
 

@@ -4,6 +4,9 @@
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <atomic>
@@ -33,7 +36,7 @@ void expect_sum_of_two(const Rank& rank) {
 
 TEST(GroupBreaker, ThrowsARankOutOfACollectiveThatItsPeerNeverEnters) {
   GroupBreaker breaker(2);
-  const auto rank = as_rank_of(2);
+  const auto rank = as_rank_of(2, {}, &breaker);
   if (!rank) return;
   expect_sum_of_two(*rank);
   if (rank->environment.rank == 0) {
@@ -53,7 +56,7 @@ TEST(GroupBreaker, ThrowsARankOutOfACollectiveThatItsPeerNeverEnters) {
   }
   rank->group.reset();
   breaker.mend();
-  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 1, kTestTimeout);
+  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 1, kTestTimeout, &breaker);
   expect_sum_of_two(*rank);
 }
 
@@ -78,9 +81,9 @@ WorkerEnvironment rank_of_two(int rank) {
 }
 
 // What the making of a group ended with: "" when it succeeded.
-std::string made_group(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation) {
+std::string made_group(int rank, const c10::intrusive_ptr<c10d::Store>& store, int generation, GroupBreaker* breaker) {
   try {
-    make_process_group(rank_of_two(rank), store, c10::kCPU, generation, kTestTimeout);
+    make_process_group(rank_of_two(rank), store, c10::kCPU, generation, kTestTimeout, breaker);
     return "";
   } catch (const std::exception& error) {
     return error.what();
@@ -98,9 +101,9 @@ testing::AssertionResult ended_at_once(const std::string& how) {
 TEST(GroupBreaker, EndsTheWaitForARankThatDiedBeforeItConnected) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (int generation = 0; generation < 10; ++generation) {
-    EXPECT_NE(made_group(1, c10::make_intrusive<StoreOfOneWhoEnds>(store), generation), "");
+    EXPECT_NE(made_group(1, c10::make_intrusive<StoreOfOneWhoEnds>(store), generation, nullptr), "");
     GroupBreaker breaker(2);
-    auto survivor = std::async(std::launch::async, made_group, 0, store, generation);
+    auto survivor = std::async(std::launch::async, made_group, 0, store, generation, &breaker);
     breaker.break_group();
     EXPECT_TRUE(ended_at_once(survivor.get()));
   }
@@ -113,7 +116,7 @@ TEST(GroupBreaker, EndsTheMakingOfAGroupOfRanksThatBothLive) {
     GroupBreaker breaker(2);
     const auto make = [&](int rank) {
       ++connecting;
-      return made_group(rank, store, generation);
+      return made_group(rank, store, generation, &breaker);
     };
     auto first = std::async(std::launch::async, make, 0);
     auto second = std::async(std::launch::async, make, 1);
@@ -165,6 +168,57 @@ TEST(GroupBreaker, EndsAnExchangeInTheMiddleOfAMessage) {
     EXPECT_TRUE(ended_at_once(first.get())) << generation;
     EXPECT_TRUE(ended_at_once(second.get())) << generation;
   }
+}
+
+// Both ends of a connection that has nothing to do with a group, and the listener that it came from.
+struct OtherSockets {
+  OtherSockets() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener, any, length), 0);
+    EXPECT_EQ(::listen(listener, 5), 0);
+    EXPECT_EQ(::getsockname(listener, any, &length), 0);
+    EXPECT_EQ(::connect(ours, any, length), 0);
+    theirs = ::accept(listener, nullptr, nullptr);
+  }
+  ~OtherSockets() {
+    for (const int fd : {listener, ours, theirs}) ::close(fd);
+  }
+  OtherSockets(const OtherSockets&) = delete;
+  OtherSockets& operator=(const OtherSockets&) = delete;
+
+  void expect_undisturbed() const {
+    char byte = 'a';
+    EXPECT_EQ(::send(ours, &byte, 1, MSG_NOSIGNAL), 1);
+    EXPECT_EQ(::recv(theirs, &byte, 1, 0), 1);
+    pollfd called{.fd = listener, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&called, 1, 0), 0) << "somebody has connected to the listener";
+  }
+
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+            ours = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int theirs = -1;
+};
+
+TEST(GroupBreaker, LeavesAloneWhatIsNoGroups) {
+  GroupBreaker breaker(2);
+  const OtherSockets before;
+  const auto rank = as_rank_of(2, {}, &breaker);
+  if (!rank) return;
+  const OtherSockets after;
+  expect_sum_of_two(*rank);
+  breaker.break_group();
+  const auto work = [&] {
+    std::vector<at::Tensor> tensors{at::full({1 << 20}, 1.0)};
+    rank->group->allreduce(tensors)->wait();
+  };
+  EXPECT_ANY_THROW(work());
+  breaker.mend();  // it has looked at all sockets and answered once, at least
+  before.expect_undisturbed();
+  after.expect_undisturbed();
 }
 
 TEST(GroupBreaker, LeavesTheAgentsChannelAlone) {

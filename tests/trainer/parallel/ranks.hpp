@@ -38,7 +38,7 @@ struct Rank {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
 };
 
-inline std::unique_ptr<Rank> join_as_rank() {
+inline std::unique_ptr<Rank> join_as_rank(GroupBreaker* breaker = nullptr) {
   ::signal(SIGPIPE, SIG_IGN);  // as ddptrain does
   auto rank = std::make_unique<Rank>();
   rank->environment = read_environment();
@@ -46,7 +46,7 @@ inline std::unique_ptr<Rank> join_as_rank() {
     rank->channel = std::make_unique<AgentChannel>(rank->environment.channel_fd, channel::Hello{}, nullptr);
   }
   rank->store = make_store(rank->environment, rank->channel.get(), kTestTimeout);
-  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 0, kTestTimeout);
+  rank->group = make_process_group(rank->environment, rank->store, c10::kCPU, 0, kTestTimeout, breaker);
   return rank;
 }
 
@@ -101,8 +101,8 @@ inline void start_ranks(int count, const Endings& endings, const std::map<std::s
   }
 }
 
-inline std::unique_ptr<Rank> as_rank_of(int count, const Endings& endings = {}) {
-  if (is_rank()) return join_as_rank();
+inline std::unique_ptr<Rank> as_rank_of(int count, const Endings& endings = {}, GroupBreaker* breaker = nullptr) {
+  if (is_rank()) return join_as_rank(breaker);
   start_ranks(count, endings, {}, true);
   return nullptr;
 }

@@ -121,15 +121,18 @@ class Planner {
       const int gpus = train() && !on_cpu ? machine_.gpus() : 0;
       plan_.nproc_per_node = std::max(1, gpus);
       source = gpus > 0 ? "default: the number of GPUs" : "default";
+      plan_.worker_per_gpu = gpus > 0;
     } else {
       plan_.nproc_per_node = count_workers(*setting);
       source = setting->source;
+      plan_.worker_per_gpu = train() && !on_cpu && (setting->value == "gpu" || setting->value == "auto") && machine_.gpus() > 0;
     }
     keep("nproc_per_node", std::to_string(plan_.nproc_per_node), source);
     if (!train()) return;
 
     const TrainConfig& config = *plan_.config;
-    if (config.device == TrainConfig::Device::kCuda && plan_.nproc_per_node > machine_.gpus()) {
+    const bool shared = environment_("DDPTRAIN_SHARE_GPU") == "1" && machine_.gpus() > 0;
+    if (config.device == TrainConfig::Device::kCuda && plan_.nproc_per_node > machine_.gpus() && !shared) {
       throw UsageError("more workers than GPUs: " + std::to_string(plan_.nproc_per_node) + " workers (" + source +
                        ") need a GPU each, and " + std::to_string(machine_.gpus()) +
                        " can be seen (NVML, /dev/nvidia*, CUDA_VISIBLE_DEVICES). Start fewer, or set \"device\": \"cpu\"");

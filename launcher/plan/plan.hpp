@@ -56,7 +56,8 @@ struct Plan {
   bool fresh = false;
 
   int nproc_per_node = 1;
-  std::string device;  // kTrain, for people: "cpu", "cuda", "auto"
+  std::string device;           // kTrain, for people: "cpu", "cuda", "auto"
+  bool worker_per_gpu = false;  // kTrain: there are as many workers as GPUs, because of them
   std::string role = "default";
   std::filesystem::path token_file;  // --token-file, absolute; empty: looked for elsewhere
   std::string run_id;                // TORCHELASTIC_RUN_ID

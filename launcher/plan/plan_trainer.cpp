@@ -101,7 +101,10 @@ std::vector<std::string> trainer_command(const Plan& plan, const Machine& machin
   // A fresh start goes on from nothing, also where nodes have copies of the earlier run's checkpoints.
   const bool anew = plan.resume == Plan::Resume::kNever || (plan.fresh && plan.resume == Plan::Resume::kAuto);
   const std::string how = anew ? "never" : plan.resume == Plan::Resume::kAuto ? "auto" : plan.resume_from.string();
-  return {trainer->string(), "--run-dir", plan.run_dir.string(), "--resume", how, (plan.run_dir / "config.json").string()};
+  std::vector<std::string> command{trainer->string(), "--run-dir", plan.run_dir.string(), "--resume", how};
+  if (plan.worker_per_gpu) command.emplace_back("--worker-per-gpu");
+  command.push_back((plan.run_dir / "config.json").string());
+  return command;
 }
 
 }  // namespace ddprun

@@ -23,7 +23,8 @@ struct MemoryFit {
 // Where a run keeps it.
 std::filesystem::path fit_file(const std::filesystem::path& run_dir);
 
-// What the fit depends on: model and kind of device.
+// What the fit depends on: the model, and the kind of device with its memory, such as "cpu" or "cuda with 40 GiB": what was
+// too much for that one fits a larger one.
 std::string fit_key(const TrainConfig& config, const std::string& device);
 
 // Nothing learned when there is no file, or when it is about something else or damaged.

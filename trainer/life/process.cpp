@@ -80,7 +80,9 @@ void Process::wait_for_rank() {
 
 void Process::take_up_work() {
   arm_faults();
-  if (!device_) use(choose_device(config_.device, environment_));
+  if (!device_) {
+    use(choose_device(config_.device, environment_, options_.worker_per_gpu ? Otherwise::kRefuse : Otherwise::kCpu));
+  }
   if (recovery_ && group_can_be_broken(*device_, environment_)) agent_->send(channel::Regroupable{});
 }
 
@@ -92,6 +94,14 @@ void Process::arm_faults() {
     faults_ = Faults(parse_faults(rehearsal, "--chaos"), environment_.rank, environment_.restart_count,
                      std::filesystem::path(options_.run_dir) / "chaos");
   }
+}
+
+std::string Process::device_and_memory() const {
+  if (!device_) return "";
+  if (device_->is_cpu()) return "cpu";
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  const std::int64_t total = cuda_module()->memory(device_->index()).total_bytes;
+  return "cuda with " + std::to_string((total + kGiB / 2) / kGiB) + " GiB";
 }
 
 void Process::await_data() {

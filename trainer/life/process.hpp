@@ -60,6 +60,8 @@ class Process {
   c10::Device device() const { return *device_; }
   // "" while none is in use.
   std::string device_name() const { return device_ ? device_->str() : ""; }
+  // Its kind, and a GPU's memory: "cuda with 40 GiB".
+  std::string device_and_memory() const;
   StopGate& gate() { return gate_; }
   Status& status() { return status_; }
   Stopping& stopping() { return *stopping_; }

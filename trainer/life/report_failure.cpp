@@ -18,7 +18,7 @@ channel::Shrink shrink(Failure& failure, Process& process, const std::filesystem
   failure.message += shrinking.text;
   if (shrinking.how != channel::Shrink::kDone) return shrinking.how;
   const std::filesystem::path file = fit_file(run_dir);
-  const std::string key = fit_key(config, process.device_name());
+  const std::string key = fit_key(config, process.device_and_memory());
   if (write_fit(file, key, smaller_fit(shrinking.fit, read_fit(file, key)))) return channel::Shrink::kDone;
   failure.message += " (but " + file.string() + " cannot be written)";
   return channel::Shrink::kNothingKnown;

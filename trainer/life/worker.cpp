@@ -79,7 +79,7 @@ int Worker::run() {
 
 // As a standby: what needs no rank is done, then it sleeps until it has one.
 void Worker::wait_for_place() {
-  if (is_certainly_cpu(process_.config().device)) {
+  if (!process_.options().worker_per_gpu && is_certainly_cpu(process_.config().device)) {
     process_.use(c10::kCPU);
     source_.prepare();
     process_.await_data();
@@ -142,7 +142,7 @@ void Worker::keep_config_here() {
 // Once the directory is known, which remembers what fits, and the data, which says how long an epoch is.
 void Worker::agree_on_run() {
   const Peers& peers = membership_.peers();
-  agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_name(), peers);
+  agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_and_memory(), peers);
   run_.length = run_length(process_.config(), process_.data().train.size());
   agree_on_length(run_.length, peers);
 }

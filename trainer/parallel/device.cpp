@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -70,10 +72,10 @@ int choose_gpu(TrainConfig::Device wanted, const WorkerEnvironment& environment,
   }
   if (environment.local_world_size > gpus) {
     if (share) return environment.local_rank % gpus;
+    if (gpus == 1) return 0;  // maybe its own
     throw UsageError("this node has " + std::to_string(environment.local_world_size) + " workers but only " +
-                     std::to_string(gpus) + (gpus == 1 ? " GPU is" : " GPUs are") +
-                     " visible to them; each worker needs its own. Use --nproc-per-node " + std::to_string(gpus) +
-                     ", make more GPUs visible, or use device=cpu");
+                     std::to_string(gpus) + " GPUs are visible to them; each worker needs its own. Use --nproc-per-node " +
+                     std::to_string(gpus) + ", make more GPUs visible, or use device=cpu");
   }
   return environment.local_rank;
 }
@@ -82,11 +84,20 @@ bool is_certainly_cpu(TrainConfig::Device wanted) {
   return wanted == TrainConfig::Device::kCpu || (wanted == TrainConfig::Device::kAuto && !driver_is_there());
 }
 
-c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment) {
+c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& environment, Otherwise otherwise) {
   const c10::Device cpu(c10::kCPU);
   if (wanted == TrainConfig::Device::kCpu) return cpu;
+  const auto cpu_because = [&](const std::string& why) {
+    if (otherwise == Otherwise::kRefuse) {
+      throw UsageError("this worker was started for a GPU, one for each GPU of the node, and cannot use it: " + why +
+                       ". To train on the CPU, say device=cpu");
+    }
+    if (environment.local_rank == 0) std::fprintf(stderr, "\"device\": \"auto\" is the CPU here: %s\n", why.c_str());
+    return cpu;
+  };
   if (!driver_is_there()) {
-    if (wanted == TrainConfig::Device::kAuto) return cpu;
+    if (wanted == TrainConfig::Device::kAuto && otherwise == Otherwise::kCpu) return cpu;
+    if (wanted == TrainConfig::Device::kAuto) return cpu_because("the NVIDIA driver's files (/dev/nvidiactl) are missing");
     throw UsageError(
         "the config says \"device\": \"cuda\", but this machine has no NVIDIA driver (/dev/nvidiactl is missing). Use "
         "device=cpu or device=auto, or a node with a GPU; in a container, pass the GPU in");
@@ -94,9 +105,7 @@ c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& e
   if (!opened_module) {
     const Opened opened = open_module();
     if (!opened.module) {
-      // auto on a GPU machine with a build for CPUs trains on the CPU: that build is a choice. The launcher's plan says which
-      // device is used.
-      if (wanted == TrainConfig::Device::kAuto) return cpu;
+      if (wanted == TrainConfig::Device::kAuto) return cpu_because(opened.why_not);
       throw UsageError("the config says \"device\": \"cuda\", but " + opened.why_not);
     }
     opened_module = opened.module;
@@ -104,10 +113,20 @@ c10::Device choose_device(TrainConfig::Device wanted, const WorkerEnvironment& e
   const int gpu = choose_gpu(wanted, environment, opened_module->device_count(), sharing_is_asked_for());
   if (gpu < 0) {
     opened_module = nullptr;
-    return cpu;
+    return cpu_because("CUDA shows no GPU to this process");
   }
   opened_module->set_device(gpu);
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
+}
+
+void refuse_shared_gpu(c10d::Store& store, int rank, const std::string& uuid) {
+  const std::string text = std::to_string(rank);
+  const std::vector<std::uint8_t> mine(text.begin(), text.end());
+  const std::vector<std::uint8_t> first = store.compareSet("gpu/" + uuid, {}, mine);
+  if (first == mine) return;
+  throw UsageError("ranks " + std::string(first.begin(), first.end()) + " and " + text + " compute on the same GPU, " + uuid +
+                   ". Each worker needs its own: start fewer workers, or show each another one (--virtual-local-rank, srun "
+                   "--gpus-per-task=1)");
 }
 
 CudaModule* cuda_module() noexcept {

@@ -135,8 +135,8 @@ c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environm
 
 // Note [Survivors outlive a lost peer]
 // NCCL's watchdog would end the process after a failed or stuck collective, and the heartbeat monitor after a silent watchdog.
-// Here a failure is an exception that train() handles, and hangs are the agent's business. torchrun sets the first to 1:
-// overridden.
+// Under an agent of ours a failure is an exception that train() handles, and hangs are the agent's business. torchrun sets the
+// first to 1: overridden. Without such an agent nobody else ends a rank that waits for a lost one, so NCCL's own stay.
 void let_survivors_live() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 1);
@@ -214,10 +214,11 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
   if (device.is_cuda()) {
     CudaModule* const cuda = cuda_module();
     if (!cuda) throw InternalError("a group for " + device.str() + " was asked for before the CUDA module was opened");
+    if (!shares_gpu(environment)) refuse_shared_gpu(*keys, environment.rank, cuda->device_uuid(device.index()));
     if (group_can_be_broken(device, environment)) {
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::GLOO, gloo);
     } else {
-      let_survivors_live();
+      if (breaker != nullptr) let_survivors_live();
       const auto nccl = cuda->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", keys), environment.rank,
                                         environment.world_size, device.index(), timeout);
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::NCCL, nccl);

@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array<std::string_view, 6> kFlags{"--run-dir",        "--resume",  "--standby",
+constexpr std::array<std::string_view, 7> kFlags{"--run-dir",        "--resume",  "--standby", "--worker-per-gpu",
                                                  "--export-weights", "--version", "--help"};
 
 // CLI11 only says that it doesn't know a flag; the nearest one is ours to name.
@@ -49,6 +49,10 @@ Options parse_options(const std::vector<std::string>& arguments) {
                  "auto: from the newest valid checkpoint of the run directory; never; or a checkpoint's folder")
       ->type_name("auto|never|PATH");
   app.add_flag("--standby", options.standby, "load everything and wait for a rank over the worker channel; ddprun says so");
+  app.add_flag(
+      "--worker-per-gpu", options.worker_per_gpu,
+      "there is a worker for each GPU: with \"device\": \"auto\", one that cannot use its own ends with the reason instead "
+      "of training on the CPU; ddprun says so");
   std::vector<std::string> exported;
   app.add_option(
          "--export-weights", exported,

@@ -15,6 +15,7 @@ struct Options {
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // kPath
   bool standby = false;               // wait for a rank over the worker channel
+  bool worker_per_gpu = false;        // this worker was started for a GPU: it does not compute on the CPU instead
   enum class Action { kTrain, kExportWeights, kSayVersion, kSayHelp };
   Action action = Action::kTrain;
   std::filesystem::path export_from;  // kExportWeights: a checkpoint's folder, or a run directory

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 
@@ -205,11 +206,28 @@ TEST_F(PlanTest, WorkersAreCounted) {
   EXPECT_NE(error_of({"--nproc-per-node", "0", "train.py"}).find("from 1 to"), std::string::npos);
 }
 
+// Such a worker does not train on the CPU in silence.
+TEST_F(PlanTest, WorkersKnowThatTheyWereStartedForGpus) {
+  const auto is_told = [this](const Words& args) {
+    const std::vector<std::string> command = plan(args).command;
+    return std::find(command.begin(), command.end(), "--worker-per-gpu") != command.end();
+  };
+  EXPECT_FALSE(is_told({"train.json"}));
+  gpus_ = 2;
+  EXPECT_TRUE(is_told({"train.json"}));
+  EXPECT_TRUE(is_told({"--nproc-per-node", "gpu", "train.json"}));
+  EXPECT_TRUE(is_told({"--nproc-per-node", "auto", "train.json"}));
+  EXPECT_FALSE(is_told({"--nproc-per-node", "2", "train.json"}));
+  EXPECT_FALSE(is_told({"--nproc-per-node", "gpu", "train.json", "device=cpu"}));
+}
+
 TEST_F(PlanTest, TooManyWorkersAreRefusedWithBothCounts) {
   gpus_ = 2;
   const std::string gpus = error_of({"--nproc-per-node", "3", "train.json", "device=cuda"});
   EXPECT_NE(gpus.find("3 workers"), std::string::npos) << gpus;
   EXPECT_NE(gpus.find("and 2 can be seen"), std::string::npos) << gpus;
+  environment_["DDPTRAIN_SHARE_GPU"] = "1";
+  EXPECT_EQ(plan({"--nproc-per-node", "3", "train.json", "device=cuda"}).nproc_per_node, 3);
   const std::string batch = error_of({"--nproc-per-node", "9", "train.json", "device=cpu"});
   EXPECT_NE(batch.find("batch_size 8 is smaller than the number of workers, 9"), std::string::npos) << batch;
 }

@@ -14,6 +14,8 @@
 namespace ddprun::trainer {
 namespace {
 
+using Device = TrainConfig::Device;
+
 // The sum of rank + 1 over all ranks, at each place.
 void expect_sum_of_ranks(const Rank& rank) {
   const int size = rank.environment.world_size;
@@ -99,7 +101,6 @@ TEST(ProcessGroup, SaysThatThePortIsTaken) {
 }
 
 TEST(Device, IsTheLocalRanksGpuOrTheCpu) {
-  using Device = TrainConfig::Device;
   WorkerEnvironment environment;
   environment.local_world_size = 2;
   environment.local_rank = 1;
@@ -109,13 +110,44 @@ TEST(Device, IsTheLocalRanksGpuOrTheCpu) {
   EXPECT_EQ(choose_gpu(Device::kCpu, environment, 4, false), -1);
   EXPECT_EQ(choose_gpu(Device::kAuto, environment, 1, true), 0);
   EXPECT_THROW(choose_gpu(Device::kCuda, environment, 0, false), UsageError);
+  EXPECT_EQ(choose_gpu(Device::kCuda, environment, 1, false), 0)
+      << "each is shown one: its own, or refuse_shared_gpu finds out";
+  environment.local_world_size = 3;
   for (const auto wanted : {Device::kCuda, Device::kAuto}) {
     try {
-      choose_gpu(wanted, environment, 1, false);
+      choose_gpu(wanted, environment, 2, false);
       FAIL() << "expected an error";
     } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("2 workers but only 1 GPU"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("3 workers but only 2 GPUs"), std::string::npos) << error.what();
     }
+  }
+}
+
+TEST(Device, IsRefusedToASecondRank) {
+  c10d::HashStore store;
+  EXPECT_NO_THROW(refuse_shared_gpu(store, 0, "GPU-a"));
+  EXPECT_NO_THROW(refuse_shared_gpu(store, 1, "GPU-b"));
+  try {
+    refuse_shared_gpu(store, 2, "GPU-a");
+    FAIL() << "expected an error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("ranks 0 and 2 compute on the same GPU, GPU-a"), std::string::npos)
+        << error.what();
+  }
+}
+
+// No test machine has a driver, so these find none.
+TEST(Device, OfAWorkerThatWasStartedForAGpuIsNeverTheCpuInSilence) {
+  const WorkerEnvironment environment;
+  if (!is_certainly_cpu(Device::kAuto)) GTEST_SKIP() << "this machine has an NVIDIA driver";
+  EXPECT_EQ(choose_device(Device::kAuto, environment, Otherwise::kCpu), c10::kCPU);
+  EXPECT_EQ(choose_device(Device::kCpu, environment, Otherwise::kRefuse), c10::kCPU);
+  try {
+    choose_device(Device::kAuto, environment, Otherwise::kRefuse);
+    FAIL() << "expected an error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("was started for a GPU, one for each GPU of the node"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -20,6 +20,16 @@ class Cuda final : public CudaModule {
     return properties.name;
   }
 
+  std::string device_uuid(int device) override {
+    cudaDeviceProp properties{};
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+    std::string text = "GPU-";
+    for (const char byte : properties.uuid.bytes) {
+      for (const int digit : {(byte >> 4) & 15, byte & 15}) text += "0123456789abcdef"[digit];
+    }
+    return text;
+  }
+
   void set_device(int device) override { c10::cuda::set_device(static_cast<c10::DeviceIndex>(device)); }
 
   void synchronize(int device) override {

@@ -27,6 +27,7 @@ class CudaModule {
   virtual ~CudaModule() = default;
   virtual int device_count() noexcept = 0;  // visible ones; 0 when the driver fails
   virtual std::string device_name(int device) = 0;
+  virtual std::string device_uuid(int device) = 0;  // "GPU-" and 32 hexadecimal digits: one for each GPU or slice of one
   virtual void set_device(int device) = 0;
   virtual void synchronize(int device) = 0;
   virtual GpuMemory memory(int device) = 0;
@@ -36,7 +37,7 @@ class CudaModule {
                                                       int device, std::chrono::milliseconds timeout) = 0;
 };
 
-inline constexpr int kCudaModuleVersion = 1;
+inline constexpr int kCudaModuleVersion = 2;
 inline constexpr const char* kCudaModuleEntry = "ddptrain_cuda_module";
 // The one symbol of the module. Null when `version` isn't the module's own.
 using CudaModuleEntry = CudaModule*(int version);

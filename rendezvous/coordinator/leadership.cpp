@@ -43,8 +43,13 @@ std::optional<Time> Leadership::deadline(const Membership& membership, const Pee
 }
 
 bool Leadership::has_ended(const Membership& membership, const Peers& peers, Time now) const {
-  const std::optional<Time> end = deadline(membership, peers, now);
-  return end && *end <= now;
+  const auto ended = [&] {
+    const std::optional<Time> end = deadline(membership, peers, now);
+    return end && *end <= now;
+  };
+  if (!ended()) return false;
+  counted_at_.reset();  // by an older figure
+  return ended();
 }
 
 void Leadership::round_released(Time now) {
@@ -53,10 +58,12 @@ void Leadership::round_released(Time now) {
 }
 
 // Counting is a pass over all nodes, so of many it is done at most fifty times a lease; an older figure is never too large.
+// Also when that says that it has no authority: of ten thousand whose answers a new coordinator awaits, each would be counted
+// with all others.
 Time Leadership::end(const Membership& membership, const Peers& peers, Time now) const {
   constexpr std::size_t kMany = 64;
   const bool fresh = peers.all().size() > kMany && counted_at_ && *counted_at_ + lease_ / 50 > now;
-  if (!fresh || end_ <= now) {
+  if (!fresh) {
     counted_at_ = now;
     end_ = end_under(membership.current(), /*current=*/true, peers, now);
     if (membership.previous().exists() && rules_.both_rounds_until_committed) {

@@ -6,6 +6,18 @@
 #include <utility>
 
 namespace ddprun::rendezvous {
+namespace {
+
+// Neighbours in rank tend to be neighbours in a rack, and what ends the coordinator may end its neighbours too: so those in the
+// middle of equal parts of the round are named.
+std::vector<Successor> spread(const std::vector<Successor>& able, std::size_t most) {
+  if (able.size() <= most) return able;
+  std::vector<Successor> named;
+  for (std::size_t part = 0; part < most; ++part) named.push_back(able[(2 * part + 1) * able.size() / (2 * most)]);
+  return named;
+}
+
+}  // namespace
 
 Seating seat_ready(Peers& peers, const CoordinatorSettings& settings) {
   std::vector<Peer*> nodes;
@@ -49,14 +61,16 @@ Release common_release(const Seating& seating, const Config& round, const Budget
   release.world_size = seating.placement.world_size;
   release.budget = budget;
   release.max_restarts = settings.max_restarts;
+  std::vector<Successor> able;
   for (const Peer* peer : seating.by_rank) {
     if (peer == nullptr) continue;
     if (peer->hello.node == settings.self) {
       release.coordinator = named(*peer);
-    } else if (release.successors.size() < settings.rules.successors_named && peer->hello.listens.port != 0) {
-      release.successors.push_back(named(*peer));
+    } else if (peer->hello.listens.port != 0) {
+      able.push_back(named(*peer));
     }
   }
+  release.successors = spread(able, settings.rules.successors_named);
   if (const Peer* first = seating.by_rank.front(); first != nullptr) {
     release.master.host = settings.master_addr.empty() ? first->hello.listens.host : settings.master_addr;
     release.master.port = settings.master_port != 0 ? settings.master_port : first->master_port;

@@ -35,7 +35,6 @@ void Saving::lost(const Peer& peer) {
 }
 
 void Saving::tell_step(const std::vector<Peer*>& seated, Outbox& outbox) {
-  if (step_told_ || !unanswered_.empty()) return;
   step_told_ = true;
   if (step_ < 0) return;
   for (const Peer* peer : seated) outbox.send(*peer, StopAt{.round = round_, .step = step_});

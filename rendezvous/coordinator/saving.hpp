@@ -24,7 +24,8 @@ class Saving {
   void hear(const Peer& peer, const Stopped& message);
   void done(const Peer& peer) { unanswered_.erase(peer.hello.node); }
   void lost(const Peer& peer);
-  // Tells the step, once, when nobody is left who could name a later one.
+  // Nobody is left who could name a later step, and it was not told yet.
+  bool knows_step() const { return !step_told_ && unanswered_.empty(); }
   void tell_step(const std::vector<Peer*>& seated, Outbox& outbox);
 
   bool over() const { return unsaved_.empty(); }

@@ -2,7 +2,6 @@
 #include "rendezvous/node/succession.hpp"
 
 #include <algorithm>
-#include <set>
 
 namespace ddprun::rendezvous {
 namespace {
@@ -12,82 +11,82 @@ constexpr int kMostDoublings = 2;
 
 }  // namespace
 
+void Succession::add(LinkId link, const Hello& hello) {
+  remove(link);
+  const Hello& kept = electors_.emplace(link, Elector{hello, std::nullopt}).first->second.hello;
+  const Config& current = kept.standing.current;
+  if (current.exists()) by_round_[current.id].emplace(link, &kept.standing);
+  if (!kept.standing.previous.exists()) ++committed_[current.origin()];
+  here_.add(link, kept);
+}
+
+void Succession::remove(LinkId link) {
+  const auto found = electors_.find(link);
+  if (found == electors_.end()) return;
+  const Hello& hello = found->second.hello;
+  const Config& current = hello.standing.current;
+  here_.remove(link, hello.node);
+  voters_.remove(link, hello.node);
+  if (const auto round = by_round_.find(current.id); round != by_round_.end()) {
+    round->second.erase(link);
+    if (round->second.empty()) by_round_.erase(round);
+  }
+  if (!hello.standing.previous.exists() && --committed_[current.origin()] == 0) committed_.erase(current.origin());
+  electors_.erase(found);
+}
+
 void Succession::clear() {
+  here_.clear();
+  voters_.clear();
+  by_round_.clear();
+  committed_.clear();
   electors_.clear();
   election_.reset();
   failed_ = 0;
 }
 
 const Standing& Succession::newest(const Candidate& self) const {
-  const Standing* newest = &self.standing;
-  for (const auto& [link, elector] : electors_) {
-    const Standing& standing = elector.hello.standing;
-    if (standing.current.exists() && standing.current.id > newest->current.id) newest = &standing;
-  }
-  return *newest;
+  if (by_round_.empty() || by_round_.rbegin()->first <= self.standing.current.id) return self.standing;
+  return *by_round_.rbegin()->second.begin()->second;
 }
 
 // Whether somebody here was told that this membership is committed: the one before it counts no more, then.
 bool Succession::known_committed(const Candidate& self, const Config& round) const {
-  const auto knows = [&](const Standing& standing) {
-    return standing.current.origin() == round.origin() && !standing.previous.exists();
-  };
-  return knows(self.standing) ||
-         std::any_of(electors_.begin(), electors_.end(), [&](const auto& entry) { return knows(entry.second.hello.standing); });
+  const bool self_knows = self.standing.current.origin() == round.origin() && !self.standing.previous.exists();
+  return self_knows || committed_.contains(round.origin());
+}
+
+void Succession::know_roster(const Candidate& self, const Standing& base) const {
+  const RoundId roster = self.roster != nullptr ? self.roster->origin : RoundId{};
+  const bool asked_about = roster == base.current.origin() || (base.previous.exists() && roster == base.previous.origin());
+  const RoundId origin = asked_about ? roster : RoundId{};
+  if (released_.origin == origin) return;
+  released_ = {.origin = origin, .by_node = {}};
+  if (!asked_about) return;
+  for (std::size_t rank = 0; rank < self.roster->nodes.size(); ++rank) {
+    released_.by_node.emplace(self.roster->nodes[rank], static_cast<std::int32_t>(rank));
+  }
 }
 
 // The rounds that a majority stands for: of the newest one and, until that is committed, of the one before. Or, when so many of
 // the one before have not installed the newest that it can't have been committed, and now never can be: the one before alone.
-// A node says its ranks itself; of a round that never reached it, the one who released that round knows its rank.
-std::optional<Standing> Succession::basis(const Candidate& self, bool voters_only) const {
+std::optional<Standing> Succession::basis(const Candidate& self, Support& support) const {
   Standing base = newest(self);
   if (!base.current.exists()) return std::nullopt;
   if (known_committed(self, base.current)) base.previous = Config{};
-  const std::int32_t nodes_before = base.previous.nodes;
-  const RoundId current = base.current.origin();
-  const RoundId previous = base.previous.origin();
-  Tally of_current(base.current.nodes);
-  Tally of_previous(rules_.both_rounds_until_committed ? nodes_before : 0);
-  Tally have_it(nodes_before);  // of the one before: all but those who say that they don't
-  std::set<std::int32_t> without_it;
-  std::map<NodeId, std::int32_t> released;
-  const RoundId roster = self.roster != nullptr ? self.roster->origin : RoundId{};
-  if (roster == current || (base.previous.exists() && roster == previous)) {
-    for (std::size_t rank = 0; rank < self.roster->nodes.size(); ++rank) {
-      released.emplace(self.roster->nodes[rank], static_cast<std::int32_t>(rank));
-    }
+  know_roster(self, base);
+  support.count_for(base.current, base.previous, released_);
+  switch (support.with(self.id, self.standing)) {
+    case Support::Majority::kNone:
+      return std::nullopt;
+    case Support::Majority::kOfBoth:
+      return base;
+    case Support::Majority::kOfPrevious:
+      base.current = base.previous;
+      base.previous = Config{};
+      return base;
   }
-  const auto rank_in = [&](const RoundId& round, const NodeId& id, const Standing& standing) {
-    for (const Config& known : {standing.current, standing.previous}) {
-      if (known.exists() && known.origin() == round) return known.rank;
-    }
-    const auto found = round == roster ? released.find(id) : released.end();
-    return found == released.end() ? -1 : found->second;
-  };
-  const auto count = [&](const NodeId& id, const Standing& standing) {
-    of_current.add(rank_in(current, id, standing));
-    if (nodes_before == 0) return;
-    const std::int32_t before = rank_in(previous, id, standing);
-    of_previous.add(before);
-    if (before >= 0 && standing.current.origin() != current) without_it.insert(before);
-  };
-  count(self.id, self.standing);
-  std::map<NodeId, const Hello*> hellos;  // each node once, by what it said last: an old connection may end late
-  for (const auto& [link, elector] : electors_) {
-    if (voters_only && !elector.vote) continue;
-    const Hello*& last = hellos[elector.hello.node];
-    if (last == nullptr || last->said() < elector.hello.said()) last = &elector.hello;
-  }
-  for (const auto& [id, hello] : hellos) count(id, hello->standing);
-  if (of_current.enough(rules_) && of_previous.enough(rules_)) return base;
-  if (nodes_before == 0 || without_it.empty() || !of_previous.enough(rules_)) return std::nullopt;
-  for (std::int32_t rank = 0; rank < nodes_before; ++rank) {
-    if (!without_it.contains(rank)) have_it.add(rank);
-  }
-  if (have_it.enough(rules_)) return std::nullopt;
-  base.current = base.previous;
-  base.previous = Config{};
-  return base;
+  return std::nullopt;
 }
 
 void Succession::note_term(std::uint64_t term) {
@@ -97,7 +96,7 @@ void Succession::note_term(std::uint64_t term) {
 
 std::optional<Time> Succession::next_attempt(const Candidate& self) const {
   if (election_) return election_->asked + self.lease / 5 * (1 << failed_);
-  if (!basis(self, /*voters_only=*/false)) return std::nullopt;
+  if (!basis(self, here_)) return std::nullopt;
   const nanoseconds turn = self.lease / 25 * static_cast<std::int64_t>(self.place_in_line);
   return std::max(self.may_stand_at + turn, not_before_);
 }
@@ -117,6 +116,7 @@ bool Succession::attempt(const Candidate& self, Now now) {
     term = std::max(term, elector.hello.standing.promised_term);
     elector.vote.reset();
   }
+  voters_.clear();
   election_ = Election{.term = term + 1, .asked = now.steady};
   return true;
 }
@@ -129,12 +129,14 @@ void Succession::hear(LinkId link, const Vote& vote) {
   const auto found = electors_.find(link);
   if (found == electors_.end()) return;
   note_term(vote.promised_term);
-  if (election_ && vote.given() && vote.term == election_->term) found->second.vote = vote;
+  if (!election_ || !vote.given() || vote.term != election_->term) return;
+  if (!found->second.vote) voters_.add(link, found->second.hello);
+  found->second.vote = vote;
 }
 
 std::optional<Standing> Succession::won(const Candidate& self) const {
   if (!election_ || self.standing.promised_term != election_->term) return std::nullopt;  // it has voted for a later one since
-  std::optional<Standing> base = basis(self, /*voters_only=*/true);
+  std::optional<Standing> base = basis(self, voters_);
   if (base) base->promised_term = election_->term;
   return base;
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/node/support.hpp"
 #include "rendezvous/protocol/link.hpp"
 #include "rendezvous/protocol/message.hpp"
 #include "rendezvous/protocol/quorum.hpp"
@@ -39,11 +40,12 @@ class Succession {
     const Roster* roster = nullptr;  // of the newest round that it released
   };
 
-  explicit Succession(Rules rules) : rules_(rules) {}
+  explicit Succession(const Rules& rules) : here_(rules), voters_(rules) {}
 
-  void add(LinkId link, const Hello& hello) { electors_.insert_or_assign(link, Elector{hello, std::nullopt}); }
-  void remove(LinkId link) { electors_.erase(link); }
+  void add(LinkId link, const Hello& hello);
+  void remove(LinkId link);
   const std::map<LinkId, Elector>& electors() const { return electors_; }
+  bool somebody_knows_a_round() const { return !by_round_.empty(); }
   void clear();
 
   // When next to ask for votes, if nothing else happens; the time may have come already.
@@ -59,13 +61,21 @@ class Succession {
   // A term that somebody has: the next election is for a later one.
   void note_term(std::uint64_t term);
 
+  // Electors counted since it was made: what the work is measured by.
+  std::int64_t counted() const { return here_.counted() + voters_.counted(); }
+
  private:
   const Standing& newest(const Candidate& self) const;
   bool known_committed(const Candidate& self, const Config& round) const;
-  std::optional<Standing> basis(const Candidate& self, bool voters_only) const;
+  void know_roster(const Candidate& self, const Standing& base) const;
+  std::optional<Standing> basis(const Candidate& self, Support& support) const;
 
-  Rules rules_;
   std::map<LinkId, Elector> electors_;
+  std::map<RoundId, std::map<LinkId, const Standing*>> by_round_;  // the newest that each knows
+  std::map<RoundId, int> committed_;                               // origins that electors know to be committed: how many
+  mutable ReleasedRanks released_;                                 // of the roster, while one of the rounds asked about is its
+  mutable Support here_;
+  mutable Support voters_;
   std::optional<Election> election_;
   std::uint64_t highest_term_ = 0;  // heard of
   Time not_before_{};

@@ -40,20 +40,26 @@ class Tally {
   void add(std::int32_t rank) {
     if (rank < 0 || rank >= nodes_) return;
     ++count_;
-    if (rank == 0) has_lowest_ = true;
+    if (rank == 0) ++lowest_;
+  }
+  // One that was added.
+  void remove(std::int32_t rank) {
+    if (rank < 0 || rank >= nodes_) return;
+    --count_;
+    if (rank == 0) --lowest_;
   }
   bool enough(const Rules& rules = {}) const {
     if (nodes_ == 0) return true;  // no round: nobody to be asked
     if (!rules.majority_needed) return count_ > 0;
     const std::int64_t twice = 2 * std::int64_t{count_};
-    return twice > nodes_ || (twice == nodes_ && (has_lowest_ || !rules.half_needs_rank_0));
+    return twice > nodes_ || (twice == nodes_ && (lowest_ > 0 || !rules.half_needs_rank_0));
   }
   std::int32_t count() const { return count_; }
 
  private:
   std::int32_t nodes_;
   std::int32_t count_ = 0;
-  bool has_lowest_ = false;
+  std::int32_t lowest_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+#include <set>
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -79,6 +83,134 @@ TEST_F(ThreeNodes, AVoteForAnotherTermOrFromNobodyIsNone) {
   succession_.hear(7, Vote{.term = 2, .promised_term = 4, .echo = 1});
   succession_.hear(9, Vote{.term = 2, .promised_term = 2, .echo = 1});
   EXPECT_FALSE(succession_.won(candidate()).has_value());
+}
+
+// ---- many nodes ----
+
+// What a candidate that is part of the round says of its electors.
+struct Opinion {
+  bool attempt = false;
+  std::optional<Standing> won;
+  bool operator==(const Opinion&) const = default;
+};
+
+Opinion opinion_of(Succession& succession, Standing standing, const Roster& roster) {
+  Succession::Candidate self{.id = {0, 1},
+                             .standing = std::move(standing),
+                             .place_in_line = 1,
+                             .may_stand_at = Time(seconds(1)),
+                             .lease = seconds(5),
+                             .roster = &roster};
+  Opinion opinion{.attempt = succession.next_attempt(self).has_value(), .won = {}};
+  if (succession.election()) self.standing.promised_term = succession.election()->term;
+  opinion.won = succession.won(self);
+  if (opinion.won) opinion.won->promised_term = 0;  // of another election
+  return opinion;
+}
+
+// Counting by ones comes to what counting all from nothing does, whatever nodes know, and in whatever order they come and go.
+TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
+  constexpr int kNodes = 7;
+  int with_a_majority = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const auto pick = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
+    const auto some_standing = [&](int rank) {
+      Standing told;
+      told.promised_term = static_cast<std::uint64_t>(3 + pick(1));
+      if (pick(9) == 0) return told;  // knows no round
+      const int round = 1 + pick(1);
+      told.current = {.id = {1, round}, .born = 1, .nodes = kNodes, .rank = pick(9) == 0 ? -1 : rank};
+      if (pick(3) > 0)
+        told.previous = {.id = {1, round - 1}, .born = 1, .nodes = kNodes - 2, .rank = rank < kNodes - 2 ? rank : -1};
+      return told;
+    };
+    Roster roster{.origin = {1, 1 + pick(2)}, .nodes = {}};
+    for (std::uint8_t node = 0; node < kNodes; ++node) roster.nodes.push_back({1, node});
+    const Standing own = some_standing(0);
+    Succession succession{Rules{}};
+    std::map<LinkId, Hello> here;
+    std::set<LinkId> votes;
+    std::uint64_t attempts = 0;
+    const auto vote_over = [](Succession& to, LinkId link) {
+      const std::uint64_t term = to.election()->term;
+      to.hear(link, Vote{.term = term, .promised_term = term, .echo = 1});
+    };
+    const auto stand = [&](Succession& one) {
+      Succession::Candidate self{.id = {0, 1}, .standing = own, .place_in_line = 1, .lease = seconds(5), .roster = &roster};
+      return one.attempt(self, {Time(seconds(2)), 0});
+    };
+    bool stood = false;
+    for (int i = 0; i < 40; ++i) {
+      if (const LinkId link = static_cast<LinkId>(1 + pick(8)); pick(3) > 0) {
+        const int rank = 1 + pick(kNodes - 2);
+        Hello hello;
+        hello.node = {1, static_cast<std::uint8_t>(rank)};
+        hello.incarnation = 1;
+        hello.attempt = ++attempts;
+        hello.standing = some_standing(rank);
+        here.insert_or_assign(link, hello);
+        votes.erase(link);
+        succession.add(link, hello);
+      } else {
+        here.erase(link);
+        votes.erase(link);
+        succession.remove(link);
+      }
+      if (!stood && pick(5) == 0) stood = stand(succession);
+      if (stood && pick(1) == 0) {
+        const LinkId link = static_cast<LinkId>(1 + pick(8));
+        if (here.contains(link)) votes.insert(link);
+        vote_over(succession, link);
+      }
+      const Opinion by_ones = opinion_of(succession, own, roster);
+      with_a_majority += by_ones.won.has_value() ? 1 : 0;
+      Succession fresh{Rules{}};
+      for (const auto& [link, hello] : here) fresh.add(link, hello);
+      EXPECT_EQ(fresh.somebody_knows_a_round(), succession.somebody_knows_a_round());
+      if (!stood) {
+        EXPECT_EQ(opinion_of(fresh, own, roster), by_ones) << "seed " << seed << ", event " << i;
+      } else if (stand(fresh)) {
+        for (const LinkId link : votes) vote_over(fresh, link);
+        EXPECT_EQ(opinion_of(fresh, own, roster).won, by_ones.won) << "seed " << seed << ", event " << i;
+      }
+    }
+  }
+  EXPECT_GT(with_a_majority, 100);
+}
+
+// Each is counted when it comes and when it votes, and once more when the round that is asked about changes.
+TEST(Electors, TenThousandCostTenThousandSteps) {
+  constexpr std::int32_t kNodes = 10000;
+  const auto standing_of = [](std::int32_t rank) {
+    Standing told;
+    told.promised_term = 1;
+    told.current = {.id = {1, 1}, .born = 1, .nodes = kNodes, .rank = rank};
+    return told;
+  };
+  Succession succession{Rules{}};
+  Succession::Candidate self{
+      .id = {0, 1}, .standing = standing_of(1), .place_in_line = 1, .may_stand_at = {}, .lease = seconds(5)};
+  bool stood = false;
+  for (std::int32_t rank = 2; rank < kNodes; ++rank) {
+    Hello hello;
+    hello.node = {1, static_cast<std::uint8_t>(rank / 256), static_cast<std::uint8_t>(rank % 256)};
+    hello.standing = standing_of(rank);
+    succession.add(static_cast<LinkId>(rank), hello);
+    (void)succession.next_attempt(self);
+    if (succession.attempt(self, {Time(seconds(1)), 0})) {
+      stood = true;
+      self.standing.promised_term = succession.election()->term;
+    }
+  }
+  ASSERT_TRUE(stood);
+  for (std::int32_t rank = 2; rank < kNodes; ++rank) {
+    const std::uint64_t term = succession.election()->term;
+    succession.hear(static_cast<LinkId>(rank), Vote{.term = term, .promised_term = term, .echo = 1});
+    (void)succession.won(self);
+  }
+  EXPECT_TRUE(succession.won(self).has_value());
+  EXPECT_LT(succession.counted(), 4 * kNodes);
 }
 
 }  // namespace

@@ -1,0 +1,43 @@
+// What a release names besides the round: who would lead when the coordinator is gone.
+#include "rendezvous/coordinator/release.hpp"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+namespace ddprun::rendezvous {
+namespace {
+
+// The ranks of the successors in a round of that many nodes; node 0 coordinates it, and who is in `without` listens nowhere.
+std::vector<std::int32_t> successors_of(std::int32_t nodes, const std::vector<std::int32_t>& without = {}) {
+  std::deque<Peer> peers;
+  Seating seating;
+  for (std::int32_t rank = 0; rank < nodes; ++rank) {
+    Peer& peer = peers.emplace_back();
+    peer.rank = rank;
+    peer.hello.node = {static_cast<std::uint8_t>(rank / 256), static_cast<std::uint8_t>(rank % 256)};
+    const bool listens = std::find(without.begin(), without.end(), rank) == without.end();
+    peer.hello.listens = {"10.0.0.1", static_cast<std::uint16_t>(listens ? 29400 : 0)};
+    seating.by_rank.push_back(&peer);
+  }
+  std::vector<std::int32_t> ranks;
+  for (const Successor& named : common_release(seating, {}, {}, CoordinatorSettings{}).successors)
+    ranks.push_back(named.group_rank);
+  return ranks;
+}
+
+TEST(Successors, AreAllNodesOfASmallRound) {
+  EXPECT_EQ(successors_of(1), (std::vector<std::int32_t>{}));
+  EXPECT_EQ(successors_of(3), (std::vector<std::int32_t>{1, 2}));
+  EXPECT_EQ(successors_of(5), (std::vector<std::int32_t>{1, 2, 3, 4}));
+}
+
+// A rack has some tens of nodes, and their ranks are next to each other.
+TEST(Successors, AreSpreadOverALargeRound) {
+  EXPECT_EQ(successors_of(9), (std::vector<std::int32_t>{2, 4, 6, 8}));
+  EXPECT_EQ(successors_of(1001), (std::vector<std::int32_t>{126, 376, 626, 876}));
+  EXPECT_EQ(successors_of(7, {1, 3}), (std::vector<std::int32_t>{2, 4, 5, 6}));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

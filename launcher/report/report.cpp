@@ -20,6 +20,7 @@
 #include "launcher/events/event_json.hpp"
 #include "launcher/events/node_notice.hpp"
 #include "launcher/report/report_figures.hpp"
+#include "launcher/report/report_rounds.hpp"
 #include "launcher/report/time_account.hpp"
 
 namespace ddprun {
@@ -31,10 +32,6 @@ using Json = ReportJson;
 constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // less is the time between two looks at two clocks
 
 constexpr const char* kUnfinished = "the agent ended without a word: killed, out of memory, or the machine went down";
-
-std::string dumped(const Json& document) {
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
 
 // Whole or not at all for every death of this process; not synced (see the Note).
 bool replace_file(const fs::path& file, std::string_view text) noexcept {
@@ -88,6 +85,7 @@ struct Report::Impl {
   Json document;
   std::int64_t restarts_before = 0;
   TimeAccount account;
+  ReportRounds rounds_text;
   std::chrono::steady_clock::time_point opened = std::chrono::steady_clock::now();
   std::int64_t opened_ns = realtime_ns();
 
@@ -153,7 +151,7 @@ struct Report::Impl {
 
   std::string whole() {
     for (std::size_t i = 0; i < account.seconds().size(); ++i) document["time"][TimeAccount::kNames[i]] = account.seconds()[i];
-    return dumped(document);
+    return rounds_text.text_of(document);
   }
 
   void write() { replace_file(file, whole()); }
@@ -184,18 +182,11 @@ struct Report::Impl {
                                       {"consequences", Json::array()},
                                       {"decision", nullptr},
                                       {"why", nullptr}});
-    leave_out_old_rounds();
+    if (rounds_text.appended(document["rounds"])) {
+      document["rounds_left_out"] = report_integer_at(document, "rounds_left_out") + 1;
+    }
     document["restarts"]["used"] = restarts_before + event.restart_count;
     write();
-  }
-
-  // Of a job that fails again and again, the first rounds and the last are kept; all failures are counted by cause.
-  static constexpr std::size_t kFirstRounds = 20, kLastRounds = 80;
-  void leave_out_old_rounds() {
-    Json& rounds = document["rounds"];
-    if (rounds.size() <= kFirstRounds + kLastRounds) return;
-    rounds.erase(rounds.begin() + kFirstRounds);
-    document["rounds_left_out"] = report_integer_at(document, "rounds_left_out") + 1;
   }
 
   void count_failure(const Failure& first) {
@@ -268,6 +259,7 @@ struct Report::Impl {
                                   [](const Json& one) { return one.is_object() && one.contains("reached_step"); });
     if (ran == rounds.rend() || ran->contains("steps_lost")) return;
     Json& before = *ran;
+    rounds_text.changed(static_cast<std::size_t>(rounds.rend() - ran - 1));
     const std::int64_t reached = report_integer_at(before, "reached_step");
     const std::int64_t lost = std::max<std::int64_t>(0, reached - goes_on_at);
     before["steps_lost"] = lost;
@@ -301,7 +293,7 @@ struct Report::Impl {
     Json& failed = round();
     failed["ended_ns"] = event.time_ns;
     failed["first_cause"] = failure_json(event.first);
-    for (const Failure& failure : event.consequences) failed["consequences"].push_back(failure_json(failure));
+    add_consequences(failed, event.consequences);
     for (const Json& worker : failed["workers"]) {
       // Of its own accord and with exit code 0, while the others went on.
       const bool left = worker.value("exit_code", -1) == 0 && !worker.value("asked_to_stop", true) &&

@@ -187,6 +187,9 @@ std::string round_html(const RoundSpan& span) {
   if (span.failed) html += evidence_of(first);
   for (const ReportJson& failure : report_value(round, "consequences"))
     html += "<details><summary>then " + escaped(what_ended(failure)) + "</summary>" + evidence_of(failure) + "</details>\n";
+  for (const ReportJson& others : report_value(round, "other_consequences"))
+    html += "<p>" + format_count(report_integer_at(others, "count")) + " more: " + escaped(report_text_at(others, "cause")) +
+            "</p>\n";
   if (const std::int64_t lost = report_integer_at(round, "steps_lost"); lost > 0)
     html += "<p>" + format_count(lost) + " steps were done again</p>\n";
   const std::string decision = report_text_at(round, "decision"), why = report_text_at(round, "why");

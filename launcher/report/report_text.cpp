@@ -150,6 +150,15 @@ std::string standbys_text(const Json& ended) {
   return text + (message.empty() ? "" : ": " + message) + "\n";
 }
 
+// "40 more: lost_peer, ranks 9 10 11 and others"
+std::string others_text(const Json& others) {
+  const std::int64_t count = integer_of(at(others, "count"));
+  std::string text = std::to_string(count) + " more: " + text_of(at(others, "cause")) + ", rank";
+  const Json& ranks = at(others, "ranks");
+  for (const Json& rank : ranks) text += " " + std::to_string(integer_of(rank, -1));
+  return text + (std::ssize(ranks) < count ? " and others" : "");
+}
+
 std::string round_text(const Json& round) {
   std::string text = "  round " + std::to_string(integer_of(at(round, "round"))) + "  " +
                      date_and_time(at(round, "started_ns")) + "  " + std::to_string(integer_of(at(round, "world_size"))) +
@@ -159,6 +168,7 @@ std::string round_text(const Json& round) {
   if (at(round, "first_cause").is_object()) {
     text += "    first cause  " + failure_text(at(round, "first_cause"), "    ");
     for (const Json& failure : at(round, "consequences")) text += "    then         " + failure_text(failure, "    ");
+    for (const Json& others : at(round, "other_consequences")) text += "    and          " + others_text(others) + "\n";
   }
   if (const Json& left = at(round, "left_early"); left.is_array() && !left.empty()) {
     text += "    left early   rank";

@@ -192,12 +192,13 @@ void Coordinator::drop_silent() {
   }
 }
 
-// Its own node can't be lost to it: another one leads then, if there is one.
+// Its own node can't be lost to it: another one leads then, once there is one.
 void Coordinator::check_stragglers() {
   std::string news = stragglers_.take_news(peers_, now_.steady);
   if (!news.empty()) outbox_.say(Notice::Kind::kWaiting, std::move(news));
-  for (const NodeId& id : stragglers_.take_given_up(peers_, now_.steady)) {
-    if (id != settings_.self || peers_.connected() < 2) continue;
+  (void)stragglers_.take_given_up(peers_, now_.steady);
+  const Peer* const self = peers_.find(settings_.self);
+  if (self != nullptr && self->straggles && peers_.awaits(settings_.self) && peers_.connected() > 1) {
     return step_down({.why = "this node " + stragglers_.why() + ": another one is to lead", .unfit = true});
   }
   for (const NodeId& id : stragglers_.take_lost(peers_, now_.steady)) {
@@ -466,7 +467,7 @@ void Coordinator::hear(Peer& peer, const Stopped& message) {
 
 void Coordinator::check_saving() {
   if (phase_ != Phase::kSaving) return;
-  saving_->tell_step(peers_.seated(seats_.nodes()), outbox_);
+  if (saving_->knows_step()) saving_->tell_step(peers_.seated(seats_.nodes()), outbox_);
   if (saving_->over()) finish(saving_->exit_code(), saving_->why());
 }
 

@@ -89,6 +89,8 @@ class Coordinator {
   void hear(Peer& peer, const Ping& message);
   void hear(Peer&, const Vote&) {}  // of the election that it has won already
   void hear(Peer& peer, const StoreAsk& message);
+  void hear(Peer&, const Resume&) {}  // the session's (rendezvous/node), as the next
+  void hear(Peer&, const Received&) {}
 
   // ---- who comes in ----
   void greet(LinkId link, const Hello& hello);

@@ -15,11 +15,6 @@ using StopReason = member_action::StopWorkers::Reason;
 constexpr double kPing = 0.2;
 constexpr double kPingBeforeTheFirstRound = 0.4;
 
-// What a coordinator says in milliseconds, but never nothing or for ever.
-milliseconds sensible(std::int64_t count) {
-  return milliseconds(std::clamp<std::int64_t>(count, 1, std::int64_t{3600} * 1000));
-}
-
 }  // namespace
 
 Member::Member(MemberSettings settings, std::optional<Record> record, Now now)
@@ -128,7 +123,8 @@ void Member::hear(LinkId link, const Refused& message) {
 
 void Member::hear(LinkId link, const Redirect& message) {
   if (phase_ != Phase::kLooking || !search_.dialled(link)) return;
-  if (message.term < record_.standing.promised_term) return;
+  // Also to one of an earlier term than this node has promised: it may be needed there, and that one must hear of the later
+  // term.
   search_.retry(link, now_.steady + lease_ / 5);
   act(member_action::Close{link});
   also_try(message.coordinator);
@@ -173,6 +169,11 @@ void Member::keep_roster(Roster roster, std::vector<MemberAction>& actions) {
 void Member::handle(const member_event::Heard& event) {
   if (leads(event.link)) voter_.heard_leader(now_.steady);
   std::visit([&](const auto& message) { hear(event.link, message); }, event.message);
+}
+
+Address Member::leader_listens() const {
+  const bool told = leader_ && record_.coordinator.address.port != 0 && record_.standing.current.id.term == leader_->term;
+  return told ? record_.coordinator.address : leader_address();
 }
 
 void Member::tell_leader(FromMember message) {

@@ -100,6 +100,10 @@ class Member {
   const Standing& standing() const { return record_.standing; }
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
+  LinkId leader_link() const { return leader_ ? leader_->link : 0; }
+  nanoseconds lease() const { return lease_; }
+  // Where the coordinator says that it listens. Where it was found may have been closed since, or lead to somebody else.
+  Address leader_listens() const;
   // 0: first in line, when the coordinator is lost.
   std::size_t place_in_line() const { return rendezvous::place_in_line(record_, settings_.id); }
   Time may_vote_at() const { return voter_.may_vote_at(lease_); }
@@ -146,6 +150,8 @@ class Member {
   void hear(LinkId link, const Pong& message);
   void hear(LinkId link, const VoteRequest& message);
   void hear(LinkId link, const StoreAnswer& message);
+  void hear(LinkId, const Resumed&) {}  // the session's (rendezvous/node), as the next
+  void hear(LinkId, const Received&) {}
 
   // ---- the coordinator ----
   void lose_leader(const std::string& why, bool at_once);

@@ -1,6 +1,6 @@
-// Implementation of node.hpp. The first half carries events and messages between the machines of one node and its links. The
-// second half is about who leads: a node without a coordinator collects electors and stands; one that leads visits those that
-// may not know it, and steps down.
+// Implementation of node.hpp. The first half carries events and messages between the machines of one node and its links; what
+// it does about connections that are reset is in node_sessions.cpp. The second half is about who leads: a node without a
+// coordinator collects electors and stands; one that leads visits those that may not know it, and steps down.
 #include "rendezvous/node/node.hpp"
 
 #include <algorithm>
@@ -24,7 +24,9 @@ Node::Node(NodeSettings settings, std::optional<Record> record, Now now)
     : settings_(std::move(settings)),
       now_(now),
       member_(settings_.member, std::move(record), now),
-      succession_(settings_.member.rules) {
+      succession_(settings_.member.rules),
+      leader_session_(settings_.member.rules, settings_.member.id, settings_.member.incarnation),
+      sessions_(settings_.member.rules, settings_.coordinator.lease) {
   settings_.coordinator = complete(std::move(settings_.coordinator), settings_.member);
 }
 
@@ -49,6 +51,8 @@ std::optional<Time> Node::next_deadline() const {
   const auto consider = [&](const std::optional<Time>& time) {
     if (time && (!next || *time < *next)) next = time;
   };
+  consider(leader_session_.next_deadline());
+  consider(sessions_.next_deadline());
   if (coordinator_) {
     consider(coordinator_->next_deadline());
     if (!places_.empty()) consider(next_visit_);
@@ -73,6 +77,10 @@ void Node::handle(const node_event::LinkOpened& event) {
     act(node_action::ToListener{event.link, std::move(hello)});
     return;
   }
+  if ((event.link & kResume) != 0) {
+    if (leader_session_.carried_by(event.link)) act(node_action::ToListener{event.link, leader_session_.resume()});
+    return;
+  }
   if ((event.link & kDialled) != 0) {
     inside_.emplace_back(ToMember{member_event::Opened{event.link, event.local_host}});
     return;
@@ -83,32 +91,53 @@ void Node::handle(const node_event::LinkOpened& event) {
 
 void Node::handle(const node_event::LinkClosed& event) {
   if (visits_.erase(event.link) > 0) return;
+  if (leader_session_.carried_by(event.link)) return leader_connection_lost(event);
   if ((event.link & kDialled) != 0) {
+    leader_session_.forget(event.link);
     inside_.emplace_back(ToMember{member_event::Closed{event.link}});
     return;
   }
-  accepted_.erase(event.link);
-  succession_.remove(event.link);
-  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{event.link}});
+  const LinkId link = sessions_.link_behind(event.link);
+  if (!event.may_return || !sessions_.lost(link, now_.steady)) lose(link);
 }
 
 void Node::handle(const node_event::FromDialler& event) {
-  if (!accepted_.contains(event.link)) return;
+  if (const auto* back = std::get_if<Resume>(&event.message)) return resume(event.link, *back);
+  const LinkId link = sessions_.link_behind(event.link);
+  if (!accepted_.contains(link)) return;
+  const auto* hello = std::get_if<Hello>(&event.message);
+  if (hello != nullptr) sessions_.heard_hello(link, *hello);
+  if (!sessions_.hear(link, event.message)) return;
+  if (const auto received = sessions_.confirmation(link)) act(node_action::ToDialler{event.link, *received});
   if (coordinator_) {
-    inside_.emplace_back(ToCoordinator{coordinator_event::Heard{event.link, event.message}});
-  } else if (const auto* hello = std::get_if<Hello>(&event.message)) {
-    greet(event.link, *hello);
+    inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, event.message}});
+  } else if (hello != nullptr) {
+    greet(link, *hello);
   } else if (const auto* vote = std::get_if<Vote>(&event.message)) {
-    succession_.hear(event.link, *vote);
+    succession_.hear(link, *vote);
   }
 }
 
 void Node::handle(const node_event::FromListener& event) {
   if ((event.link & kVisit) != 0) return hear_visited(event.link, event.message);
-  inside_.emplace_back(ToMember{member_event::Heard{event.link, event.message}});
+  LinkId link = event.link;
+  if (leader_session_.carried_by(link)) {
+    if (const auto* answer = std::get_if<Resumed>(&event.message)) return leader_connection_back(*answer);
+    link = leader_session_.link();
+    if (!leader_session_.hear(event.message)) return;
+    if (const auto received = leader_session_.confirmation()) act(node_action::ToListener{event.link, *received});
+  } else if (member_.looking() && std::holds_alternative<Welcome>(event.message)) {
+    leader_session_.begin(link);
+  }
+  inside_.emplace_back(ToMember{member_event::Heard{link, event.message}});
+}
+
+void Node::handle(const node_event::StoreAnswered& event) {
+  if (accepted_.contains(event.link)) to_member(event.link, event.answer);
 }
 
 void Node::handle(const node_event::Tick&) {
+  check_sessions();
   if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Tick{}});
   inside_.emplace_back(ToMember{member_event::Tick{}});
 }
@@ -142,7 +171,7 @@ void Node::carry_out(std::vector<MemberAction> actions) {
             if (concrete.link == kSelfLink) {
               inside_.emplace_back(ToCoordinator{coordinator_event::Heard{kSelfLink, std::move(concrete.message)}});
             } else {
-              act(node_action::ToListener{concrete.link, std::move(concrete.message)});
+              to_leader(concrete.link, std::move(concrete.message));
             }
           } else if constexpr (std::is_same_v<Action, member_action::Close>) {
             if (concrete.link == kSelfLink) {
@@ -151,6 +180,9 @@ void Node::carry_out(std::vector<MemberAction> actions) {
                 inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
                 inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
               }
+            } else if (leader_session_.is(concrete.link)) {
+              act(node_action::CloseLink{leader_session_.carrier()});
+              leader_session_.end();
             } else {
               act(node_action::CloseLink{concrete.link});
             }
@@ -175,7 +207,7 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
             if (concrete.link == kSelfLink) {
               inside_.emplace_back(ToMember{member_event::Heard{kSelfLink, std::move(concrete.message)}});
             } else {
-              act(node_action::ToDialler{concrete.link, std::move(concrete.message)});
+              to_member(concrete.link, std::move(concrete.message));
             }
           } else if constexpr (std::is_same_v<Action, coordinator_action::Close>) {
             if (concrete.link == kSelfLink) {
@@ -316,9 +348,7 @@ void Node::lead_unelected() {
 bool Node::may_lead_again() const {
   if (!settings_.leads_first || !stepped_down_ || now_.steady < *stepped_down_ + kLookForOldJob || !knows_no_round())
     return false;
-  const auto& electors = succession_.electors();
-  return std::none_of(electors.begin(), electors.end(),
-                      [](const auto& each) { return each.second.hello.standing.current.exists(); });
+  return !succession_.somebody_knows_a_round();
 }
 
 void Node::lead(const Authority& authority) {
@@ -355,7 +385,8 @@ void Node::step_down(const std::string& why) {
 void Node::drop(LinkId link) {
   accepted_.erase(link);
   succession_.remove(link);
-  act(node_action::CloseLink{link});
+  act(node_action::CloseLink{sessions_.carrier_of(link)});
+  sessions_.end(link);
 }
 
 }  // namespace ddprun::rendezvous

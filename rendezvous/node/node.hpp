@@ -16,6 +16,8 @@
 
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/member/member.hpp"
+#include "rendezvous/node/leader_session.hpp"
+#include "rendezvous/node/member_sessions.hpp"
 #include "rendezvous/node/succession.hpp"
 #include "rendezvous/protocol/link.hpp"
 
@@ -33,8 +35,9 @@ struct LinkOpened {  // dialled by this node, or accepted
   LinkId link = 0;
   std::string local_host{};  // of the socket, for dialled ones
 };
-struct LinkClosed {
+struct LinkClosed {  // or could not be opened
   LinkId link = 0;
+  bool may_return = false;  // the network broke it, or is in the way: the process at the other end may still be there
 };
 struct FromDialler {  // over an accepted link
   LinkId link = 0;
@@ -44,6 +47,10 @@ struct FromListener {  // over a dialled link
   LinkId link = 0;
   FromCoordinator message{};
 };
+struct StoreAnswered {  // to ServeStore, but for kSelfLink
+  LinkId link = 0;
+  StoreAnswer answer{};
+};
 struct Tick {};
 // What happens to this node's workers, to it, and what they ask.
 struct Local {
@@ -51,7 +58,7 @@ struct Local {
 };
 }  // namespace node_event
 using NodeEvent = std::variant<node_event::Begin, node_event::LinkOpened, node_event::LinkClosed, node_event::FromDialler,
-                               node_event::FromListener, node_event::Tick, node_event::Local>;
+                               node_event::FromListener, node_event::StoreAnswered, node_event::Tick, node_event::Local>;
 
 namespace node_action {
 struct ToDialler {  // over an accepted link
@@ -93,6 +100,10 @@ class Node {
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
+  // What the work is measured by: electors that were counted.
+  std::int64_t counted() const { return succession_.counted(); }
+  // Members whose connection was reset, and that may come back.
+  std::int64_t away() const { return sessions_.away(); }
 
  private:
   struct ToCoordinator {
@@ -108,8 +119,19 @@ class Node {
   void handle(const node_event::LinkClosed& event);
   void handle(const node_event::FromDialler& event);
   void handle(const node_event::FromListener& event);
+  void handle(const node_event::StoreAnswered& event);
   void handle(const node_event::Tick&);
   void handle(const node_event::Local& event);
+
+  // ---- connections that come back ----
+  void to_leader(LinkId link, FromMember message);
+  void to_member(LinkId link, FromCoordinator message);
+  void leader_connection_lost(const node_event::LinkClosed& event);
+  void leader_connection_back(const Resumed& answer);
+  void lose_leader_session();
+  void resume(LinkId connection, const Resume& message);
+  void lose(LinkId link);
+  void check_sessions();
 
   // ---- the machines inside ----
   void run_inside();
@@ -145,8 +167,10 @@ class Node {
   std::deque<Inside> inside_;  // on their way
   Member member_;
   Succession succession_;
+  LeaderSession leader_session_;
+  MemberSessions sessions_;
   std::optional<Coordinator> coordinator_;
-  std::set<LinkId> accepted_;    // dialled by others
+  std::set<LinkId> accepted_;    // dialled by others, as the machines know them
   std::vector<Address> places_;  // to visit: known when it began to lead
   std::set<LinkId> visits_;      // dialled by this node's coordinator
   LinkId next_visit_link_ = 1;

@@ -2,6 +2,7 @@
 // (or the simulator) owns the real ones.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -22,7 +23,8 @@ struct Now {
 using LinkId = std::uint64_t;
 inline constexpr LinkId kSelfLink = 0;
 inline constexpr LinkId kDialled = LinkId{1} << 63;
-inline constexpr LinkId kVisit = LinkId{1} << 62;  // dialled by its coordinator, to tell where it is
+inline constexpr LinkId kResume = LinkId{1} << 61;  // dialled again for a session whose connection was reset
+inline constexpr LinkId kVisit = LinkId{1} << 62;   // dialled by its coordinator, to tell where it is
 
 inline constexpr nanoseconds part_of(nanoseconds lease, double part) {
   return nanoseconds(static_cast<std::int64_t>(static_cast<double>(lease.count()) * part));
@@ -32,6 +34,11 @@ inline std::int64_t stamp_of(Time time) {
 }
 inline Time time_of(std::int64_t stamp) {
   return Time(std::chrono::duration_cast<Time::duration>(nanoseconds(stamp)));
+}
+
+// What another node says in milliseconds, but never nothing or for ever.
+inline milliseconds sensible(std::int64_t count) {
+  return milliseconds(std::clamp<std::int64_t>(count, 1, std::int64_t{3600} * 1000));
 }
 
 // Something worth a line on the console or in the report.

@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -175,6 +175,7 @@ struct Ping {
   std::int64_t echo = 0;  // newest stamp of the coordinator's; 0: none yet
   std::int64_t realtime_ns = 0;
   RoundId installed{};
+  std::uint64_t received = 0;  // messages of the session (rendezvous/node/session.hpp)
 };
 
 // Answer to VoteRequest. Given when both terms are equal; otherwise it says which term would have been too low.
@@ -192,7 +193,22 @@ struct StoreAsk {
   channel::StoreRequest request{};
 };
 
-using FromMember = std::variant<Hello, Ready, FailureReport, Done, StopAsk, StopReady, Stopped, Leave, Ping, Vote, StoreAsk>;
+// Over a new connection, instead of a hello: the one before was reset. The hello that opened the session, and how many of its
+// messages have come. rendezvous/node/session.hpp says what happens then.
+struct Resume {
+  NodeId node{};
+  std::uint64_t incarnation = 0;
+  std::uint64_t attempt = 0;
+  std::uint64_t received = 0;
+};
+
+// Of a session, in both directions: so many of the other side's messages have come.
+struct Received {
+  std::uint64_t count = 0;
+};
+
+using FromMember =
+    std::variant<Hello, Ready, FailureReport, Done, StopAsk, StopReady, Stopped, Leave, Ping, Vote, StoreAsk, Resume, Received>;
 
 // ---- from the one who listens ----
 
@@ -249,7 +265,7 @@ struct Release {
   Budget budget{};
   std::int32_t max_restarts = 0;
   Successor coordinator{};
-  std::vector<Successor> successors{};  // at most kSuccessors, lowest group rank first, without the coordinator
+  std::vector<Successor> successors{};  // at most kSuccessors, spread over the round, by rank, without the coordinator
 };
 
 enum class OverReason : std::uint8_t { kWorkerFailure, kMembershipChange };
@@ -286,8 +302,9 @@ struct Pong {
   std::int64_t echo = 0;  // the ping's stamp
   std::int64_t stamp = 0;
   std::int64_t realtime_ns = 0;
-  std::int64_t grant_ns = 0;  // workers may run for that long after the ping was sent
-  RoundId committed{};        // see quorum.hpp
+  std::int64_t grant_ns = 0;   // workers may run for that long after the ping was sent
+  RoundId committed{};         // see quorum.hpp
+  std::uint64_t received = 0;  // messages of the session
 };
 
 // "Make me coordinator of this term." From a candidate.
@@ -303,7 +320,12 @@ struct StoreAnswer {
   channel::StoreReply reply{};
 };
 
-using FromCoordinator =
-    std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong, VoteRequest, StoreAnswer>;
+// Answer to Resume; what it has missed follows.
+struct Resumed {
+  std::uint64_t received = 0;
+};
+
+using FromCoordinator = std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong,
+                                     VoteRequest, StoreAnswer, Resumed, Received>;
 
 }  // namespace ddprun::rendezvous

@@ -24,6 +24,9 @@ struct Rules {
   // Who voted for another candidate gives it two round trips to win before it stands itself: as a Raft server that grants its
   // vote begins its election timeout anew. Otherwise nodes with slow links overtake each winner with a later term.
   double voter_stands_back = 0.4;
+  // A connection that was reset may come back for that long, and a second at most. Nothing rests on a connection but how soon a
+  // loss is noticed, and this is less than what a member may be silent for.
+  double resume = 0.2;
   bool grant_ends_workers = true;
   bool grants_need_majority = true;
 
@@ -44,6 +47,7 @@ struct Rules {
   bool later_process_replaces = true;  // of two with one identity
   bool lost_members_end_round = true;
   bool stop_requests_are_one = true;  // those that come together: a scheduler signals all nodes of a job
+  bool missing_is_resent = true;      // when a session is resumed
   std::size_t successors_named = kSuccessors;
 };
 

@@ -41,9 +41,9 @@ void Links::use(LinkId link, const std::shared_ptr<Connection>& connection) {
   handlers_.opened(link, *connection);
   if (!open_.contains(link)) return;  // closed at once
   connection->start({[this, link](std::string_view frame) { heard(link, frame); },
-                     [this, link, connection](const Closed&) {
+                     [this, link, connection](const Closed& closed) {
                        leaving_.erase(connection);
-                       lose(link);
+                       lose(link, closed.reset);
                        handlers_.ended();
                      }});
 }
@@ -54,14 +54,14 @@ void Links::heard(LinkId link, std::string_view frame) {
   handlers_.heard(link, frame);
 }
 
-void Links::lose(LinkId link) {
+void Links::lose(LinkId link, bool reset) {
   heard_.erase(link);
-  if (open_.erase(link) > 0) handlers_.lost(link);
+  if (open_.erase(link) > 0) handlers_.lost(link, reset);
 }
 
 void Links::cut(LinkId link) {
   if (const auto found = open_.find(link); found != open_.end()) found->second->close();
-  lose(link);
+  lose(link, /*reset=*/false);
 }
 
 void Links::close(LinkId link) {
@@ -94,6 +94,10 @@ void Links::abandon() {
 
 void Links::set_frame_limit(LinkId link, std::size_t bytes) {
   if (const auto found = open_.find(link); found != open_.end()) found->second->set_frame_limit(bytes);
+}
+
+void Links::give_up_after(LinkId link, std::chrono::milliseconds silence) {
+  if (const auto found = open_.find(link); found != open_.end()) found->second->give_up_after(silence);
 }
 
 void Links::send(LinkId link, std::string_view frame) {

@@ -5,6 +5,7 @@
 // It owns these three tables, and of which dialled links something came. A link that was closed here says nothing any more.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,7 +26,7 @@ class Links {
     std::function<void(LinkId, const Connection&)> opened;  // dialled or accepted; what is heard comes after it
     std::function<void(LinkId, const ConnectFailure&)> not_opened;
     std::function<void(LinkId, std::string_view frame)> heard;
-    std::function<void(LinkId)> lost;                // not closed here
+    std::function<void(LinkId, bool reset)> lost;    // not closed here; reset: by the network
     std::function<void(const Connection&)> no_word;  // closed here, dialled, and nothing ever came
     std::function<void()> ended;                     // some connection, and what it had to say has gone
   };
@@ -38,6 +39,8 @@ class Links {
   // A new number for it; `first_frame_bytes`: the most that it may say at first.
   void accept(const std::shared_ptr<Connection>& connection, std::size_t first_frame_bytes);
   void set_frame_limit(LinkId link, std::size_t bytes);
+  // Of a peer that does not answer.
+  void give_up_after(LinkId link, std::chrono::milliseconds silence);
   void send(LinkId link, std::string_view frame);
   // After what was sent before has gone.
   void close(LinkId link);
@@ -59,7 +62,7 @@ class Links {
   void dialled(LinkId link, const ConnectResult& result);
   void use(LinkId link, const std::shared_ptr<Connection>& connection);
   void heard(LinkId link, std::string_view frame);
-  void lose(LinkId link);
+  void lose(LinkId link, bool reset);
 
   boost::asio::io_context& io_;
   Handlers handlers_;

@@ -28,8 +28,9 @@ constexpr milliseconds kAttempt{4000};
 // So long a name may be unknown, a port another job's: the others may be just starting.
 constexpr milliseconds kPatience{3500};
 
-TransportLimits limits() {
+TransportLimits limits(milliseconds lease) {
   TransportLimits limits;
+  limits.give_up_after(lease);
   limits.frame_bytes = kMaxFrameBytes;
   limits.write_queue_bytes = kMaxQueuedBytes;
   return limits;
@@ -75,14 +76,19 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
       links_(io, {.opened = [this](LinkId link, const Connection& connection) { opened(link, connection); },
                   .not_opened = [this](LinkId link, const ConnectFailure& failure) { not_opened(link, failure); },
                   .heard = [this](LinkId link, std::string_view frame) { heard(link, frame); },
-                  .lost = [this](LinkId link) { feed(node_event::LinkClosed{link}); },
+                  .lost =
+                      [this](LinkId link, bool reset) {
+                        feed(node_event::LinkClosed{link, reset});
+                      },
                   .no_word = [this](const Connection& connection) { note_silence(connection); },
                   .ended = [this] { say_finished(); }}),
       timer_(io),
       farewell_(io) {
   const InstanceId instance = new_instance_id();
-  transport_ = std::make_unique<Transport>(io, credentials(settings_, settings_.run_id, instance), limits(), log);
-  join_transport_ = std::make_unique<Transport>(io, credentials(settings_, kJoinRunId, instance), limits(), std::move(log));
+  transport_ = std::make_unique<Transport>(io, credentials(settings_, settings_.run_id, instance),
+                                           limits(settings_.node.member.lease), log);
+  join_transport_ = std::make_unique<Transport>(io, credentials(settings_, kJoinRunId, instance),
+                                                limits(settings_.node.member.lease), std::move(log));
   std::fill(settings_.token.begin(), settings_.token.end(), '\0');
   settings_.token.clear();
   listen();
@@ -201,7 +207,7 @@ void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
   if (link == kSelfLink) {
     on_event_(member_action::AnswerStore{answer.rank, std::move(answer.reply)});
   } else {
-    links_.send(link, encode(FromCoordinator(std::move(answer))));
+    feed(node_event::StoreAnswered{link, std::move(answer)});
   }
 }
 
@@ -223,7 +229,9 @@ void NodeShell::carry_out(NodeAction& action) {
       [this](auto& concrete) {
         using Action = std::decay_t<decltype(concrete)>;
         if constexpr (std::is_same_v<Action, node_action::ToDialler>) {
-          if (std::holds_alternative<Welcome>(concrete.message)) links_.set_frame_limit(concrete.link, kMaxFrameBytes);
+          const bool is_member =
+              std::holds_alternative<Welcome>(concrete.message) || std::holds_alternative<Resumed>(concrete.message);
+          if (is_member) links_.set_frame_limit(concrete.link, kMaxFrameBytes);
           links_.send(concrete.link, encode(concrete.message));
         } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {
           links_.send(concrete.link, encode(concrete.message));
@@ -271,6 +279,7 @@ void NodeShell::dial(LinkId link, const Address& address) {
   options.local_address = settings_.local_address;
   // Before the member gives it up (LeaderSearch::dial_due), so that what is wrong is known.
   options.patience = options.attempt = std::min(kAttempt, settings_.node.member.lease * 9 / 10);
+  if ((link & kResume) != 0) options.patience = milliseconds(0);  // who refuses is gone
   links_.dial(link, *transport_, std::move(options));
 }
 
@@ -293,7 +302,9 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
 void NodeShell::heard(LinkId link, std::string_view frame) {
   try {
     if ((link & kDialled) != 0) {
-      feed(node_event::FromListener{link, decode_from_coordinator(frame)});
+      FromCoordinator message = decode_from_coordinator(frame);
+      if (const auto* welcome = std::get_if<Welcome>(&message)) links_.give_up_after(link, sensible(welcome->lease_ms));
+      feed(node_event::FromListener{link, std::move(message)});
     } else {
       feed(node_event::FromDialler{link, decode_from_member(frame)});
     }
@@ -304,7 +315,9 @@ void NodeShell::heard(LinkId link, std::string_view frame) {
 
 void NodeShell::not_opened(LinkId link, const ConnectFailure& failure) {
   note_failure(failure);
-  if (!failed_) feed(node_event::LinkClosed{link});
+  using Kind = ConnectFailure::Kind;
+  const bool in_the_way = failure.kind == Kind::kUnreachable || failure.kind == Kind::kSilent || failure.kind == Kind::kLost;
+  if (!failed_) feed(node_event::LinkClosed{link, in_the_way});
 }
 
 // Only for who never belonged to the job: later, what is at an address may be anybody's.

@@ -158,7 +158,7 @@ void Connection::read_available() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (count < 0) return lost(std::strerror(errno));
-    if (count == 0) return lost("the other end closed it");
+    if (count == 0) return lost("the other end closed it", By::kOtherEnd);
     if (take({shared_->input.data(), static_cast<std::size_t>(count)}) == More::kNo) return;
     if (static_cast<std::size_t>(count) < shared_->input.size()) break;  // that was all; waiting tells of what came since
   }
@@ -280,6 +280,12 @@ void Connection::give_away() {
   if (const int fd = socket_.release(error); !error) ::close(fd);
 }
 
+void Connection::give_up_after(std::chrono::milliseconds silence) {
+  TransportLimits limits;
+  limits.give_up_after(silence);
+  if (stage_ != Stage::kClosed) set_socket_options(socket_.native_handle(), limits);
+}
+
 void Connection::finish() {
   if (stage_ == Stage::kHandshake) return close();
   if (stage_ != Stage::kOpen) return;
@@ -305,10 +311,10 @@ void Connection::close() {
   });
 }
 
-void Connection::lost(const std::string& why) {
+void Connection::lost(const std::string& why, By by) {
   if (stage_ == Stage::kHandshake) return end_handshake({Handshake::End::kLost, {}, 0, why});
   if (stage_ == Stage::kFinishing) return end({Closed::Cause::kGoodbye, {}, "this agent said goodbye"});
-  end({Closed::Cause::kLost, {}, why});
+  end({Closed::Cause::kLost, {}, why, by == By::kNetwork});
 }
 
 void Connection::fault(PeerFault fault) {

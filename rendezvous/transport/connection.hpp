@@ -27,7 +27,8 @@ struct Closed {
   };
   Cause cause = Cause::kLost;
   std::optional<PeerFault> fault;
-  std::string why;  // for people
+  std::string why;     // for people
+  bool reset = false;  // kLost: the network broke it; otherwise the other end did, as when its process is killed
 };
 
 // What is sent goes at once, and a peer that is gone is noticed. A listening socket hands them on to those that it accepts
@@ -50,6 +51,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send(std::string_view frame);
   // Of frames that begin later; TransportLimits::frame_bytes until then. For a peer that has not been welcomed yet.
   void set_frame_limit(std::size_t bytes) { frames_.set_limit(bytes); }
+  // Of a peer that does not answer, as TransportLimits::give_up_after.
+  void give_up_after(std::chrono::milliseconds silence);
   // Sends what is queued and a goodbye, then ends; what still arrives is dropped.
   void finish();
   // Ends at once.
@@ -101,7 +104,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void flush();
   int write_out();
   void wait_for_output();
-  void lost(const std::string& why);
+  enum class By { kNetwork, kOtherEnd };
+  void lost(const std::string& why, By by = By::kNetwork);
   void fault(PeerFault fault);
   void end_handshake(const Handshake& result);
   void end(Closed closed);

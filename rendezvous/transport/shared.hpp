@@ -2,6 +2,7 @@
 // within one call, so that an idle connection needs none of its own. Inside the transport only; one thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
@@ -32,6 +33,15 @@ struct TransportLimits {
   std::chrono::seconds probe_after{2};
   std::chrono::seconds probe_interval{1};
   int probes = 3;
+  // These three from how long the caller waits for a silent peer: what the network bears for that long, TCP must bear.
+  void give_up_after(std::chrono::milliseconds silence) {
+    const auto part = [&](int of_five) {
+      return std::max(std::chrono::seconds(1), std::chrono::floor<std::chrono::seconds>(silence * of_five / 5));
+    };
+    user_timeout = silence;
+    probe_after = part(2);
+    probe_interval = part(1);
+  }
 
   // How long finish() waits for the peer to have read everything.
   std::chrono::milliseconds farewell_time{2000};

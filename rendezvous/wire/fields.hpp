@@ -106,6 +106,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("echo", m.echo);
     visit("realtime_ns", m.realtime_ns);
     visit("installed", m.installed);
+    visit("received", m.received);
   } else if constexpr (std::is_same_v<M, Vote>) {
     visit("term", m.term);
     visit("promised_term", m.promised_term);
@@ -176,10 +177,20 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("realtime_ns", m.realtime_ns);
     visit("grant_ns", m.grant_ns);
     visit("committed", m.committed);
+    visit("received", m.received);
   } else if constexpr (std::is_same_v<M, VoteRequest>) {
     visit("term", m.term);
     visit("candidate", m.candidate);
     visit("stamp", m.stamp);
+  } else if constexpr (std::is_same_v<M, Resume>) {
+    visit("node", m.node);
+    visit("incarnation", m.incarnation);
+    visit("attempt", m.attempt);
+    visit("received", m.received);
+  } else if constexpr (std::is_same_v<M, Received>) {
+    visit("count", m.count);
+  } else if constexpr (std::is_same_v<M, Resumed>) {
+    visit("received", m.received);
   } else {
     static_assert(std::is_same_v<M, StoreAnswer>);
     visit("round", m.round);

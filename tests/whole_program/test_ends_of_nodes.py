@@ -1,6 +1,7 @@
 """What the end of one node means for the others: it has finished and its connection breaks, or a scheduler signals all of them."""
 
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import time
 import jobs
 import pytest
 from jobs import free_port
+from node_agents import held_up
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +22,24 @@ def small(tmp_path_factory) -> pathlib.Path:
 def break_connections_to(port: int) -> None:
     """As a reset or a NAT that forgets does. The end that dialled is enough: the other one is told, and each loss counts."""
     subprocess.run(["ss", "-K", "dport", "=", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+
+def connections_to(port: int) -> set[str]:
+    """The ends that dialled, by their own addresses."""
+    shown = subprocess.run(["ss", "-Htn", "state", "established", "dport", "=", str(port)], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return {line.split()[2] for line in shown.splitlines()}
+
+
+def until_pinged(nodes, port: int, times: int) -> None:
+    """Over the one connection to that port: what its node had to say before is said by then."""
+    seen = set()
+
+    def pinged() -> bool:
+        shown = subprocess.run(["ss", "-Htin", "state", "established", "dport", "=", str(port)], stdout=subprocess.PIPE, text=True, check=True).stdout
+        seen.update(re.findall(r"bytes_sent:(\d+)", shown))
+        return len(seen) > times
+
+    nodes.until(pinged, "pings")
 
 
 def connections_can_be_broken() -> bool:
@@ -54,10 +74,13 @@ def test_a_finished_nodes_broken_connection_ends_nobodys_round(nodes, tmp_path):
     nodes.until(lambda: all(file.exists() for file in starts), "both workers")
     finished = int(starts[1].read_text().split()[0])
     nodes.until(lambda: not pathlib.Path(f"/proc/{finished}").exists(), "node 1's worker to end")
+    until_pinged(nodes, port, 2)
     for _ in range(2):
-        before = nodes.text(1).count("joined the job")
-        break_connections_to(port)
-        nodes.until(lambda: nodes.text(1).count("joined the job") > before, "node 1 to come back")
+        before = [text.count(word) for text, word in ((nodes.text(0), "closed its connection"), (nodes.text(1), "joined the job"))]
+        with held_up(nodes.agents[1].pid):  # for longer than a session waits for another connection
+            break_connections_to(port)
+            nodes.until(lambda: nodes.text(0).count("closed its connection") > before[0], "node 1 to be lost")
+        nodes.until(lambda: nodes.text(1).count("joined the job") > before[1], "node 1 to come back")
     (tmp_path / "enough").touch()
     assert nodes.wait() == [0, 0], nodes.all_text()
     assert [len(file.read_text().split()) for file in starts] == [1, 1], nodes.all_text()
@@ -78,3 +101,27 @@ def test_a_scheduler_that_signals_all_nodes_of_an_elastic_job_gets_a_save(nodes,
     nodes.agents[0].send_signal(signal.SIGTERM)
     assert nodes.wait() == [85, 85], nodes.all_text()
     assert (tmp_path / "run" / "checkpoints" / "latest").exists()
+
+
+def test_a_reset_of_a_nodes_connection_ends_nobodys_round(nodes, tmp_path):
+    """All workers run, of three nodes; one connection after the other is broken, and then all at once. Nobody is started again."""
+    if not connections_can_be_broken():
+        pytest.skip("ss -K breaks no connections here")
+    script = tmp_path / "s.sh"
+    script.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/starts-$GROUP_RANK\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
+    script.chmod(0o755)
+    port = free_port()
+    for rank in range(3):
+        nodes.start("--nnodes", 3, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
+                    "--max-restarts", 3, "--no-python", script)
+    starts = [tmp_path / f"starts-{rank}" for rank in range(3)]
+    nodes.until(lambda: all(file.exists() for file in starts), "all workers")
+    for _ in range(3):
+        before = connections_to(port)
+        assert len(before) == 2, nodes.all_text()
+        break_connections_to(port)
+        nodes.until(lambda: len(connections_to(port)) == 2 and not before & connections_to(port), "both nodes to come back")
+    (tmp_path / "enough").touch()
+    assert nodes.wait() == [0, 0, 0], nodes.all_text()
+    assert [len(file.read_text().split()) for file in starts] == [1, 1, 1], nodes.all_text()
+    assert "restart" not in nodes.text(0) and "closed its connection" not in nodes.text(0), nodes.all_text()

@@ -132,6 +132,23 @@ def test_a_fifth_of_all_packets_lost(traces, script, tmp_path):
     assert [said(tmp_path, rank, 1)[2] for rank in range(3)] == ["3"] * 3
 
 
+def test_a_longer_lease_bears_a_network_that_is_away_for_longer(traces):
+    """TCP itself gives up later as well: with 5 s, as it was, heartbeat_timeout above that had no effect."""
+    trace = traces(2)
+    hosts = trace.hosts
+    trace.start_all(elastic(hosts, 1, 2, trace.job, conf="heartbeat_timeout=15,last_call_timeout=0.3"))
+    trace.until_world(2, 0)
+    hosts.cut((0, 1), (1, 0))
+    time.sleep(6)  # what is tried
+    hosts.drop()
+    came_back = time.time()
+    hosts.until(lambda: max(entry[0] for entry in trace.entries()) > came_back + 1, "the workers to go on")
+    trace.end()
+    assert hosts.wait() == [0, 0], hosts.all_text()
+    assert len({entry[1] for entry in trace.entries()}) == 1, hosts.all_text()
+    assert "was not heard of" not in hosts.all_text() and "closed its connection" not in hosts.all_text()
+
+
 def test_a_node_whose_packets_are_lost_says_so_and_goes_on_trying(traces, script):
     hosts = traces(2).hosts
     command = elastic(hosts, 2, 2, script("true"))  # with a lease that is shorter than a call may take

@@ -1,0 +1,121 @@
+// Implementation of member_sessions.hpp.
+#include "rendezvous/node/member_sessions.hpp"
+
+#include "rendezvous/node/leader_session.hpp"
+
+namespace ddprun::rendezvous {
+
+MemberSessions::Session* MemberSessions::find(LinkId link) {
+  const auto found = sessions_.find(link);
+  return found == sessions_.end() || !found->second.begun ? nullptr : &found->second;
+}
+
+void MemberSessions::heard_hello(LinkId link, const Hello& hello) {
+  Session& session = sessions_[link];
+  if (session.begun) return;
+  session.id = {.node = hello.node, .incarnation = hello.incarnation, .attempt = hello.attempt};
+  session.carrier = link;
+}
+
+void MemberSessions::begin(LinkId link) {
+  const auto found = sessions_.find(link);
+  if (found == sessions_.end() || found->second.begun) return;
+  found->second.begun = true;
+  by_id_.insert_or_assign(found->second.id, link);
+}
+
+void MemberSessions::end(LinkId link) {
+  const auto found = sessions_.find(link);
+  if (found == sessions_.end()) return;
+  Session& session = found->second;
+  back(session);
+  by_connection_.erase(session.carrier);
+  if (const auto known = by_id_.find(session.id); known != by_id_.end() && known->second == link) by_id_.erase(known);
+  sessions_.erase(found);
+}
+
+void MemberSessions::end_all() {
+  sessions_.clear();
+  by_id_.clear();
+  by_connection_.clear();
+  due_.clear();
+  away_count_ = 0;
+}
+
+LinkId MemberSessions::link_behind(LinkId connection) const {
+  const auto found = by_connection_.find(connection);
+  return found == by_connection_.end() ? connection : found->second;
+}
+
+LinkId MemberSessions::carrier_of(LinkId link) const {
+  const auto found = sessions_.find(link);
+  return found == sessions_.end() ? link : found->second.carrier;
+}
+
+bool MemberSessions::say(LinkId link, FromCoordinator& message) {
+  Session* const session = find(link);
+  if (session == nullptr) return true;
+  session->end.say(message);
+  return !session->away_until;
+}
+
+bool MemberSessions::hear(LinkId link, const FromMember& message) {
+  Session* const session = find(link);
+  return session == nullptr || session->end.hear(message);
+}
+
+std::optional<Received> MemberSessions::confirmation(LinkId link) {
+  Session* const session = find(link);
+  return session == nullptr || session->away_until ? std::nullopt : session->end.confirmation();
+}
+
+bool MemberSessions::lost(LinkId link, Time now) {
+  Session* const session = find(link);
+  const nanoseconds time = resume_time(rules_, lease_);
+  if (session == nullptr || time <= nanoseconds{0}) return false;
+  if (!session->away_until) {
+    ++away_count_;
+    session->away_until = now + time;
+    due_.emplace_back(now + time, link);
+  }
+  by_connection_.erase(session->carrier);
+  session->carrier = 0;
+  return true;
+}
+
+void MemberSessions::back(Session& session) {
+  if (!session.away_until) return;
+  session.away_until.reset();
+  --away_count_;
+}
+
+std::optional<MemberSessions::Return> MemberSessions::resume(LinkId connection, const Resume& message) {
+  const auto known = by_id_.find({.node = message.node, .incarnation = message.incarnation, .attempt = message.attempt});
+  if (known == by_id_.end()) return std::nullopt;
+  const LinkId link = known->second;
+  Session& session = sessions_.at(link);
+  if (!session.end.resume(message.received)) return std::nullopt;
+  Return result{.link = link, .replaced = session.carrier, .answer = {session.end.received()}, .missing = {}};
+  if (rules_.missing_is_resent) result.missing = session.end.missing();
+  back(session);
+  by_connection_.erase(session.carrier);
+  session.carrier = connection;
+  by_connection_.emplace(connection, link);
+  return result;
+}
+
+std::optional<LinkId> MemberSessions::take_over(Time now) {
+  while (!due_.empty() && due_.front().first <= now) {
+    const auto [time, link] = due_.front();
+    due_.pop_front();
+    const Session* const session = find(link);
+    if (session != nullptr && session->away_until == time) return link;
+  }
+  return std::nullopt;
+}
+
+std::optional<Time> MemberSessions::next_deadline() const {
+  return due_.empty() ? std::nullopt : std::optional(due_.front().first);
+}
+
+}  // namespace ddprun::rendezvous

@@ -22,7 +22,10 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
   ++agent.job;
   Round& round = rounds_[agent.round];
   round.training.insert(index);
-  if (std::ssize(round.training) == round.first.nodes) round.full = true;
+  if (std::ssize(round.training) == round.first.nodes) {
+    round.full = true;
+    note_full(round);
+  }
   started_.push_back(index);
   if (scenario_.faults && !recovering_ && chance(10)) {
     schedule(time_ + between(0, 5 * kSecond), Event::Kind::kWorkersFail, index, 0, agent.life, agent.job);
@@ -44,7 +47,7 @@ void World::stop_workers(int index, bool at_once) {
     return;
   }
   if (std::exchange(agent.ending, true)) return;
-  const Nanos takes = chance(85) ? between(kMs, 300 * kMs) : between(kMs, 9 * kSecond);
+  const Nanos takes = chance(85) || scenario_.loses_coordinator ? between(kMs, 300 * kMs) : between(kMs, 9 * kSecond);
   schedule(time_ + takes, Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
 }
 
@@ -122,8 +125,7 @@ void World::fault() {
     const auto links = agent.links;
     for (const auto& [id, link_index] : links) {
       if (chance(50)) continue;
-      send(link_index, 0, Fin{});
-      send(link_index, 1, Fin{});
+      reset(link_index);
     }
   } else if (kind < 96 || !leaving_happens_) {
     if (agent.node && agent.training) {
@@ -142,6 +144,20 @@ void World::kill(int victim, bool silent) {
   if (!chance(85)) return;
   const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
+}
+
+// What is on its way is lost, more or less of it, and each side sees the end for itself: later, or only when it tries again.
+void World::reset(int link_index) {
+  Link& link = links_[static_cast<std::size_t>(link_index)];
+  const bool at_once = later_chance(50);
+  for (const int direction : {0, 1}) {
+    Pipe& pipe = link.pipe[direction];
+    if (at_once) {
+      pipe.packets.clear();
+      pipe.head = 0;
+    }
+    send(link_index, direction, Fin{.reset = true});
+  }
 }
 
 // Its workers hang in a dead file system, and another node ends the round.
@@ -167,6 +183,23 @@ void World::get_loose(int index) {
   if (!agent.owes_end && recovering_ && !all_are_signalled_) {
     schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
   }
+}
+
+// All are at work: for the first time, or again.
+void World::note_full(const Round& round) {
+  if (!scenario_.loses_coordinator) return;
+  if (coordinator_lost_ == 0 && round.first.nodes == std::ssize(agents_)) {
+    coordinator_lost_ = time_ + 10 * kSecond;
+    schedule(coordinator_lost_, Event::Kind::kLoseCoordinator, 0);
+  } else if (coordinator_lost_ != 0 && round.first.nodes + 1 == std::ssize(agents_)) {
+    result_.at_work_again_s = static_cast<double>(time_ - coordinator_lost_ - kLease) / kSecond;
+  }
+}
+
+void World::lose_coordinator() {
+  const int victim = coordinator_now();
+  tell(name(victim) + ": its power is gone");
+  end_process(victim, /*silent=*/true);
 }
 
 // One of those that a scheduler sends to all nodes.

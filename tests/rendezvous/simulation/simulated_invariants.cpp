@@ -104,12 +104,25 @@ void World::note_heard(int index, int sender, const FromMember& message) {
   if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
   if (const auto* done = std::get_if<Done>(&message)) rounds_[done->round].finished.insert(sender);
   const auto* hello = std::get_if<Hello>(&message);
+  if (hello != nullptr) {  // it has given up the connection before
+    if (away_.erase({index, sender}) > 0) note_lost(index, sender);
+  }
   if (hello != nullptr && hello->workers == Workers::kDone) rounds_[hello->workers_round].finished.insert(sender);
 }
 
 void World::note_lost(int index, int other) {
   const Coordinator* const leads = agents_[static_cast<std::size_t>(index)].node->coordinator();
   if (leads != nullptr) rounds_[leads->round()].lost.insert(other);
+}
+
+void World::note_away(int index, int other) {
+  if (agents_[static_cast<std::size_t>(index)].node->coordinator() != nullptr) away_.try_emplace({index, other}, time_);
+}
+
+void World::note_back(int index, int other) {
+  away_.erase({index, other});
+  const Coordinator* const leads = agents_[static_cast<std::size_t>(index)].node->coordinator();
+  if (leads != nullptr) rounds_[leads->round()].lost.erase(other);  // the connection before this one was closed
 }
 
 // No round ends for nothing: somebody failed, was asked to stop, came while nobody had finished, or was lost unfinished.
@@ -120,6 +133,11 @@ void World::check_round_over(int index, const RoundId& id, const std::string& wh
   const bool joined = why.ends_with(" joined") && round.finished.empty();
   if (round.failed || joined || own_is_lost || somebody_was_asked_to_stop_) return;
   if (std::any_of(round.lost.begin(), round.lost.end(), unfinished)) return;
+  const auto given_up = [&](const auto& away) {
+    const bool for_long = away.second + kResume <= time_ || why.find(" was not heard of for ") != std::string::npos;
+    return away.first.first == index && unfinished(away.first.second) && for_long;
+  };
+  if (std::any_of(away_.begin(), away_.end(), given_up)) return;
   violate("round " + name(id) + " is ended without a reason: " + why);
 }
 

@@ -38,12 +38,17 @@ void World::connect(int link_index) {
     const Nanos wait = cut || !to.powered ? 2 * kSecond : latency(link.end[1], link.end[0]);
     from.links.erase(link.id[0]);
     link.open[0] = link.open[1] = false;
-    schedule(time_ + wait, Event::Kind::kTimeout, link.end[0], static_cast<std::int64_t>(link.id[0] & ~kDialled), from.life);
+    schedule(time_ + wait, Event::Kind::kTimeout, link.end[0], static_cast<std::int64_t>(link.id[0] & ~kDialled), from.life,
+             /*job=*/cut ? 1 : 0);
     return;
   }
   link.life[1] = to.life;
   link.id[1] = to.next_accepted++;
   to.links.emplace(link.id[1], link_index);
+  if (scenario_.loses_coordinator) {
+    to.busy_until = std::max(to.busy_until, time_) + kHandshake;
+    for (Pipe& pipe : link.pipe) pipe.last = std::max(pipe.last, to.busy_until);
+  }
   send(link_index, 0, Opened{});
   send(link_index, 1, Opened{});
 }
@@ -104,11 +109,12 @@ void World::arrive(int link_index, int direction, Packet packet) {
   const LinkId id = link.id[end];
   if (std::holds_alternative<Opened>(packet)) {
     deliver(index, node_event::LinkOpened{id, std::to_string(index)});
-  } else if (std::holds_alternative<Fin>(packet)) {
+  } else if (const auto* fin = std::get_if<Fin>(&packet)) {
     link.open[end] = false;
     agent.links.erase(id);
-    if (end == 1) note_lost(index, link.end[0]);
-    deliver(index, node_event::LinkClosed{id});
+    if (end == 1 && fin->reset) note_away(index, link.end[0]);
+    if (end == 1 && !fin->reset) note_lost(index, link.end[0]);
+    deliver(index, node_event::LinkClosed{id, fin->reset});
   } else if (auto* from_member = std::get_if<FromMember>(&packet)) {
     if (through_codec_) *from_member = decode_from_member(encode(*from_member));
     note_heard(index, link.end[0], *from_member);

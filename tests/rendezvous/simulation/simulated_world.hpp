@@ -28,13 +28,18 @@ constexpr Nanos kSecond = 1000 * kMs;
 constexpr Nanos kNever = INT64_MAX;
 constexpr Nanos kRecovery = 120 * kSecond;     // from the end of the faults to the end of the job
 constexpr Nanos kReadyTimeout = 12 * kSecond;  // what stops kindly takes up to 9 s
+constexpr Nanos kResume = 900 * kMs;           // by the fastest clock
 constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
 constexpr std::int64_t kMostEvents = 400000;
+constexpr Nanos kHandshake = 300'000;  // of a TLS server, when coordinators are lost
+constexpr Nanos kLease = 5 * kSecond;
 constexpr int kBrokenDevice = 9;  // exit code of a node that leaves for that
 
 struct Opened {};
-struct Fin {};
+struct Fin {
+  bool reset = false;  // by the network
+};
 using Packet = std::variant<Opened, Fin, FromMember, FromCoordinator>;
 
 // One direction of a connection: in order, as TCP's.
@@ -63,6 +68,7 @@ struct Agent {
   Nanos skew = 0;
   Nanos extra_latency = 0;
   Nanos frozen_until = 0;
+  Nanos busy_until = 0;       // with handshakes
   Nanos disturbed_until = 0;  // by faults of its own, or of its network
   bool powered = true;
   bool asked_to_stop = false;
@@ -120,7 +126,8 @@ struct Event {
     kRecover,
     kSignal,
     kStuck,
-    kUnstuck
+    kUnstuck,
+    kLoseCoordinator
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -206,6 +213,7 @@ class World {
 
   void fault();
   void kill(int victim, bool silent);
+  void reset(int link_index);
   void recover();
 
   void note_release(int index, std::uint32_t life, const Release& release, int coordinator);
@@ -214,10 +222,14 @@ class World {
   void check_message(const FromCoordinator& message);
   void note_heard(int index, int sender, const FromMember& message);
   void note_lost(int index, int other);
+  void note_away(int index, int other);
+  void note_back(int index, int other);
   void check_round_over(int index, const RoundId& id, const std::string& why);
   void signal(int index);
   void get_stuck(int index);
   void get_loose(int index);
+  void lose_coordinator();
+  void note_full(const Round& round);
   void check_waiting(Agent& agent);
   void check_start_after_end(int index);
   void check_stopped(int index, const node_action::Finish& finish);
@@ -287,6 +299,8 @@ class World {
   bool all_are_signalled_ = false;  // within 20 ms, when the faults are over
   bool signals_came_ = false;
   bool somebody_gets_stuck_ = false;
+  Nanos coordinator_lost_ = 0;
+  int alive_ = 0;  // processes
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;
   bool recovering_ = false;
@@ -294,6 +308,8 @@ class World {
   Nanos job_over_at_ = 0;
   int decided_by_ = 0;
   std::map<RoundId, Round> rounds_;
+  // A coordinator, another agent: since when the connection between them is reset. It may be given up a moment later.
+  std::map<std::pair<int, int>, Nanos> away_;
   std::vector<RoundId> released_;   // by the event that is being handled
   std::vector<int> started_;        // their workers, by the event that is being handled
   std::vector<std::string> ended_;  // rounds, and why, by the event that is being handled

@@ -18,6 +18,10 @@ void World::build() {
   max_nodes_ = chance(70) ? count : static_cast<std::int32_t>(between(1, count));
   min_nodes_ = chance(40) ? max_nodes_ : static_cast<std::int32_t>(between(1, max_nodes_));
   max_restarts_ = static_cast<std::int32_t>(between(0, 4));
+  if (scenario_.loses_coordinator) {
+    max_nodes_ = count;
+    min_nodes_ = count / 2;
+  }
   through_codec_ = scenario_.seed % 8 == 0;
   leaving_happens_ = scenario_.faults && chance(15);
   jitter_ = chance(70) ? 2 * kMs : between(5 * kMs, 400 * kMs);
@@ -45,7 +49,7 @@ void World::build() {
       at += chance(50) ? between(kMs, 2 * kSecond) : between(kSecond, 9 * kSecond);
     }
   }
-  schedule(faults_end_, Event::Kind::kRecover, 0);
+  if (!scenario_.loses_coordinator) schedule(faults_end_, Event::Kind::kRecover, 0);
   std::mt19937_64 stuck(scenario_.seed + 1623);
   somebody_gets_stuck_ = scenario_.faults && count > 1 && stuck() % 10 == 0;
   if (somebody_gets_stuck_) {
@@ -100,8 +104,8 @@ Result World::run() {
     const Event event = events_.top();
     events_.pop();
     time_ = event.time;
-    const bool anybody = std::any_of(agents_.begin(), agents_.end(), [](const Agent& agent) { return agent.node != nullptr; });
-    if (job_over_ && !anybody) break;
+    if (job_over_ && alive_ == 0) break;
+    if (result_.at_work_again_s >= 0) break;
     // Who was cut off when the job ended waits for it a while longer.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
       if (leaving_happens_) break;  // those who left for good may have been needed for a majority
@@ -118,10 +122,12 @@ Result World::run() {
       break;
     }
     ++result_.events;
-    if (result_.events > kMostEvents) violate("too much happens: a machine does not come to rest");
+    if (result_.events > std::max(kMostEvents, 400 * std::ssize(agents_)))
+      violate("too much happens: a machine does not come to rest");
     handle(event);
   }
   result_.rounds = std::ssize(rounds_);
+  for (const Agent& agent : agents_) result_.counted += agent.node ? agent.node->counted() : 0;
   return std::move(result_);
 }
 
@@ -140,6 +146,8 @@ void World::handle(const Event& event) {
       return;
     case Event::Kind::kStuck:
       return get_stuck(event.a);
+    case Event::Kind::kLoseCoordinator:
+      return lose_coordinator();
     case Event::Kind::kSignal:
       return signal(event.a);
     case Event::Kind::kStart:
@@ -162,7 +170,7 @@ void World::handle(const Event& event) {
       agent.timer_at = kNever;
       return deliver(event.a, node_event::Tick{});
     case Event::Kind::kTimeout:  // of a connection that could not be made
-      return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b)});
+      return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b), event.job != 0});
     case Event::Kind::kUnstuck:
       return get_loose(event.a);
     case Event::Kind::kWorkersFail: {
@@ -225,6 +233,7 @@ void World::start(int index) {
   tell(name(index) + " starts");
   disturb(agent, time_);
   agent.node = std::make_unique<Node>(settings_for(index), agent.record, now_of(agent));
+  ++alive_;
   deliver(index, node_event::Begin{});
 }
 
@@ -233,6 +242,8 @@ void World::end_process(int index, bool silent) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;
   workers_gone(agent, index);
+  result_.counted += agent.node->counted();
+  --alive_;
   agent.node.reset();
   agent.stuck = agent.owes_end = false;
   agent.waits_since = 0;
@@ -253,7 +264,10 @@ void World::deliver(int index, const NodeEvent& event) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   const Coordinator* const leads = agent.node->coordinator();
   const RoundId round = leads != nullptr ? leads->round() : RoundId{};
+  const std::int64_t away = agent.node->away();  // they hear of a round when they are back
   std::vector<NodeAction> actions = agent.node->on(event, now_of(agent));
+  result_.actions += std::ssize(actions);
+  result_.most_actions = std::max(result_.most_actions, std::ssize(actions));
   for (NodeAction& action : actions) {
     if (!agent.node) break;
     carry_out(index, action);
@@ -264,7 +278,7 @@ void World::deliver(int index, const NodeEvent& event) {
     if (same_round) check_round_over(index, round, why);
   }
   for (const RoundId& id : std::exchange(released_, {})) {  // all but the coordinator's own node, which may start later
-    if (std::ssize(rounds_[id].members) + 1 < rounds_[id].first.nodes)
+    if (std::ssize(rounds_[id].members) + 1 + away < rounds_[id].first.nodes)
       violate("round " + name(id) + " has nodes that nobody is");
   }
   if (!agent.node) return;
@@ -300,6 +314,10 @@ void World::carry_out(int index, NodeAction& any) {
           }
           const auto link = agent.links.find(action.link);
           if (link == agent.links.end()) return;
+          if (std::holds_alternative<Resumed>(action.message)) {
+            note_back(index, links_[static_cast<std::size_t>(link->second)].end[0]);
+            ++result_.resumed;
+          }
           tell_message(index, links_[static_cast<std::size_t>(link->second)].end[0], action.message);
           send(link->second, 1, std::move(action.message));
         } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {

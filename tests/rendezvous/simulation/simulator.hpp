@@ -23,6 +23,8 @@ struct Scenario {
   Rules rules{};   // broken by the mutation tests
   int agents = 0;  // 0: the seed says
   bool faults = true;
+  // Instead of all faults: when all are at work, the coordinator's power goes, and each handshake costs its server some time.
+  bool loses_coordinator = false;
   bool tell = false;  // collect the story
 };
 
@@ -33,9 +35,15 @@ struct Result {
   std::int64_t events = 0;
   std::int64_t rounds = 0;
   std::int64_t successions = 0;
-  int exit_code = -1;  // of the job
+  std::int64_t resumed = 0;  // sessions
+  int exit_code = -1;        // of the job
   std::size_t largest_message = 0;
   std::size_t messages = 0;
+  std::int64_t actions = 0;       // that machines wanted done
+  std::int64_t most_actions = 0;  // in one event
+  std::int64_t counted = 0;       // electors, by candidates
+  // loses_coordinator: from the end of its lease until all others are at work again; -1: they are not.
+  double at_work_again_s = -1;
 };
 
 Result simulate(const Scenario& scenario);

@@ -20,6 +20,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 
+#include "common/system/boot_time.hpp"
 #include "rendezvous/shell/node_shell.hpp"
 #include "rendezvous/wire/codec.hpp"
 
@@ -32,7 +33,7 @@ constexpr int kHandshakesAtOnce = 256;
 constexpr std::chrono::seconds kPatience{120};
 
 double ms_since(Time begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double, std::milli>(Time(time_since_boot()) - begin).count();
 }
 
 // In its own process; says the port through `out`. Its own member counts as one agent more.
@@ -80,7 +81,7 @@ class Crowd {
     std::map<LinkId, std::shared_ptr<Connection>> connections;
   };
 
-  static Now now() { return {std::chrono::steady_clock::now(), 0}; }
+  static Now now() { return {Time(time_since_boot()), 0}; }
   void feed(Agent& agent, const MemberEvent& event);
   void carry_out(Agent& agent, MemberAction& action);
   void arm(Agent& agent);
@@ -167,7 +168,7 @@ void Crowd::arm(Agent& agent) {
   agent.armed = next;
   agent.timer.cancel();
   if (!next) return;
-  agent.timer.expires_at(*next);
+  agent.timer.expires_after(*next - now().steady);
   agent.timer.async_wait([this, &agent](const boost::system::error_code& error) {
     if (error) return;
     agent.armed.reset();

@@ -75,7 +75,7 @@ void AgentShell::join_job(NetworkStart start) {
   JobLink::Hooks hooks;
   hooks.feed = [this](const AgentEvent& event) { feed(event); };
   hooks.publish = [this](const RunEvent& event) { publish(event); };
-  hooks.set_deadline = [this](std::optional<rendezvous::Time> deadline) { guardian_.set_deadline(deadline); };
+  hooks.set_deadline = [this](std::optional<std::chrono::nanoseconds> since_boot) { guardian_.set_deadline(since_boot); };
   hooks.answer_worker = [this](int rank, const channel::StoreReply& reply) {
     if (rank < 0 || rank >= static_cast<int>(workers_.size())) return;
     workers_.tell(rank, reply);

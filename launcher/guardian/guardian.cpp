@@ -249,7 +249,7 @@ void Guardian::set_deadline(std::int64_t deadline_ns) {
   overdue_ = false;
   if (deadline_ < 0) {
     if (deadline_ns == 0) return;
-    deadline_ = move_up(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    deadline_ = move_up(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
     if (deadline_ < 0) throw std::system_error(errno, std::generic_category(), "making the guardian's timer");
     watch(deadline_, EPOLLIN);
   }

@@ -103,9 +103,8 @@ void GuardianLink::sweep(bool patient) {
   send({.kind = guardian::Request::Kind::kSweep, .patient = patient ? 1 : 0}, nullptr, 0);
 }
 
-void GuardianLink::set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline) {
-  const std::int64_t ns =
-      deadline ? std::chrono::duration_cast<std::chrono::nanoseconds>(deadline->time_since_epoch()).count() : 0;
+void GuardianLink::set_deadline(std::optional<std::chrono::nanoseconds> since_boot) {
+  const std::int64_t ns = since_boot ? since_boot->count() : 0;
   send({.kind = guardian::Request::Kind::kDeadline, .deadline_ns = ns}, nullptr, 0);
 }
 

@@ -48,7 +48,7 @@ class GuardianLink {
   // The report is complete: the guardian need not complete it. Everything below it ends now.
   void say_farewell();
   // No worker may run after this time, whatever has become of this agent: stopped, or cut off. Nothing: there is no such time.
-  void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
+  void set_deadline(std::optional<std::chrono::nanoseconds> since_boot);
   // Something below the guardian cannot be killed, so the destructor does not wait. The guardian stays until that ends.
   void abandon() { abandoned_ = true; }
 

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "common/system/boot_time.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/machine/own_address.hpp"
 #include "launcher/verdict/job_judge.hpp"
@@ -136,9 +137,9 @@ void JobLink::handle(member_action::ExtendGrant&& event) {
 }
 
 void JobLink::granted(rendezvous::Time until) {
-  answered_ = std::chrono::steady_clock::now();
+  answered_ = rendezvous::Time(time_since_boot());
   granted_until_ = until;
-  hooks_.set_deadline(until);
+  hooks_.set_deadline(until.time_since_epoch());
 }
 
 void JobLink::handle(member_action::StopWorkers&& event) {

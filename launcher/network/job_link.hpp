@@ -26,7 +26,7 @@ class JobLink {
     std::function<void(const AgentEvent&)> feed;
     std::function<void(const RunEvent&)> publish;
     // No worker may run past it; the guardian sees to that.
-    std::function<void(std::optional<rendezvous::Time>)> set_deadline;
+    std::function<void(std::optional<std::chrono::nanoseconds> since_boot)> set_deadline;
     std::function<void(int local_rank, const channel::StoreReply&)> answer_worker;
   };
 

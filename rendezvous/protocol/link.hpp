@@ -9,9 +9,19 @@
 
 namespace ddprun::rendezvous {
 
-using Time = std::chrono::steady_clock::time_point;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
+
+// Time since the machine was started, the time that it slept included: a lease goes on while a machine sleeps. It has no now():
+// the shell tells the time (common/system/boot_time.hpp).
+struct LeaseClock {
+  using rep = std::int64_t;
+  using period = std::nano;
+  using duration = nanoseconds;
+  using time_point = std::chrono::time_point<LeaseClock>;
+  static constexpr bool is_steady = true;
+};
+using Time = LeaseClock::time_point;
 
 struct Now {
   Time steady{};

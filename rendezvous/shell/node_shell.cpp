@@ -13,6 +13,7 @@
 #include <boost/asio/ip/address.hpp>
 
 #include "common/base/error.hpp"
+#include "common/system/boot_time.hpp"
 #include "common/system/realtime.hpp"
 #include "rendezvous/identity/hex.hpp"
 #include "rendezvous/transport/handover.hpp"
@@ -65,7 +66,7 @@ std::string address_of_route() {
 }  // namespace
 
 Now NodeShell::now() {
-  return {std::chrono::steady_clock::now(), realtime_ns()};
+  return {Time(time_since_boot()), realtime_ns()};
 }
 
 NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, std::function<void(ShellEvent)> on_event,
@@ -262,7 +263,7 @@ void NodeShell::arm() {
   armed_ = next;
   timer_.cancel();
   if (!next) return;
-  timer_.expires_at(*next);
+  timer_.expires_after(*next - now().steady);  // later by the time that the machine sleeps; the guardian's is not
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     armed_.reset();

@@ -1,5 +1,6 @@
 // A wall clock that a test sets: preloaded into a job, it adds the seconds that are in the file $CLOCK_WAS_SET to what programs are told,
-// from the moment in which they are written there. Used by test_surroundings.py; the monotonic clock goes on as it does.
+// from the moment in which they are written there. The second number in the file is added to the time since boot that counts sleep, as
+// after a machine has slept. Used by test_surroundings.py; the monotonic clock goes on as it does.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -15,14 +16,15 @@ static const volatile int64_t* was_set;
 __attribute__((constructor)) static void open_file(void) {
   const char* path = getenv("CLOCK_WAS_SET");
   const int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-  void* page = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *was_set, PROT_READ, MAP_SHARED, fd, 0);
+  void* page = fd < 0 ? MAP_FAILED : mmap(NULL, 2 * sizeof *was_set, PROT_READ, MAP_SHARED, fd, 0);
   if (page != MAP_FAILED) was_set = page;
   if (fd >= 0) close(fd);
 }
 
 int clock_gettime(clockid_t clock, struct timespec* now) {
   const long done = syscall(SYS_clock_gettime, clock, now);
-  if (done == 0 && was_set != NULL && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += *was_set;
+  if (done == 0 && was_set != NULL && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += was_set[0];
+  if (done == 0 && was_set != NULL && clock == CLOCK_BOOTTIME) now->tv_sec += was_set[1];
   return (int)done;
 }
 

@@ -215,7 +215,7 @@ class Clock:
         self.library, self.file = folder / "set_clock.so", folder / "was-set"
         source = pathlib.Path(__file__).with_name("set_clock.c")
         subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(self.library), str(source)], check=True)
-        self.file.write_bytes(struct.pack("<q", 0))
+        self.file.write_bytes(struct.pack("<qq", 0, 0))
 
     def environment(self) -> dict[str, str]:
         return {"LD_PRELOAD": str(self.library), "CLOCK_WAS_SET": str(self.file)}
@@ -225,10 +225,37 @@ class Clock:
         with self.file.open("r+b") as f:
             f.write(struct.pack("<q", 3600 * hours))
 
+    def sleep(self, seconds: int) -> None:
+        """As if the machine had slept for so long: what counts sleep has gone on, what does not stood still."""
+        with self.file.open("r+b") as f:
+            f.write(struct.pack("<qq", 0, seconds))
+
 
 @pytest.fixture
 def clock(tmp_path) -> Clock:
     return Clock(tmp_path)
+
+
+def test_a_machine_that_has_slept_past_its_lease_knows_it(nodes, clock, tmp_path):
+    """The others may have gone on without it: its workers are killed at once, and it joins again."""
+    script = tmp_path / "s.sh"
+    script.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/starts-$GROUP_RANK\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
+    script.chmod(0o755)
+    port = jobs.free_port()
+    for rank in range(2):
+        nodes.start("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
+                    "--no-python", script, **(clock.environment() if rank == 1 else {}))
+    starts = [tmp_path / f"starts-{rank}" for rank in range(2)]
+    nodes.until(lambda: all(file.exists() for file in starts), "both workers")
+    worker = starts[1].read_text().split()[0]
+    guardian = pathlib.Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()[1]
+    timers = [file.read_text() for file in pathlib.Path(f"/proc/{guardian}/fdinfo").iterdir()]
+    assert any("clockid: 7\n" in timer for timer in timers), timers  # CLOCK_BOOTTIME: it ends a grant as soon as a machine wakes up
+    clock.sleep(60)
+    nodes.until(lambda: all(len(file.read_text().split()) == 2 for file in starts), "the next round")
+    (tmp_path / "enough").touch()
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    assert "the coordinator did not answer" in nodes.text(1) or "does not answer" in nodes.text(1), nodes.text(1)
 
 
 @pytest.mark.parametrize("agents", [1, 2])

@@ -160,6 +160,29 @@ void World::reset(int link_index) {
   }
 }
 
+// A laptop is closed, a virtual machine is paused: nothing of the host goes on, the guardian neither.
+void World::sleep(int index, Nanos length) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node || agent.frozen_until > time_ || job_over_) return;
+  tell(name(index) + ": its host sleeps for " + std::to_string(length / kMs) + " ms");
+  agent.frozen_until = agent.asleep_until = time_ + length;
+  disturb(agent, agent.frozen_until);
+  if (scenario_.clocks_stop) agent.base -= static_cast<Nanos>(static_cast<double>(length) * agent.rate);
+  schedule(agent.asleep_until, Event::Kind::kWake, index);
+}
+
+// The guardian's timer comes first: workers whose grant is over by their host's clock do nothing any more.
+void World::wake(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node || !agent.training || agent.asleep_until != time_) return;
+  if (local(agent, time_) < agent.until_local) return check_training(index);
+  tell(name(index) + ": its guardian ends its workers");
+  rounds_[agent.round].failed = true;
+  workers_gone(agent, index);
+  agent.ending = true;
+  schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
+}
+
 // Its workers hang in a dead file system, and another node ends the round.
 void World::get_stuck(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
@@ -236,6 +259,10 @@ void World::recover() {
   for (int i = 0; i < std::ssize(agents_); ++i) {
     Agent& agent = agents_[static_cast<std::size_t>(i)];
     agent.frozen_until = std::min(agent.frozen_until, time_);
+    if (agent.asleep_until > time_) {  // after those that were frozen, whose workers are gone
+      agent.frozen_until = agent.asleep_until = time_ + 2 * kMs;
+      schedule(agent.asleep_until, Event::Kind::kWake, i);
+    }
     agent.extra_latency = std::min(agent.extra_latency, 200 * kMs);
     if (!agent.node) {
       schedule(time_ + between(0, 2 * kSecond), Event::Kind::kStart, i, 0, agent.life);

@@ -68,6 +68,7 @@ struct Agent {
   Nanos skew = 0;
   Nanos extra_latency = 0;
   Nanos frozen_until = 0;
+  Nanos asleep_until = 0;     // the whole host: agent, guardian and workers
   Nanos busy_until = 0;       // with handshakes
   Nanos disturbed_until = 0;  // by faults of its own, or of its network
   bool powered = true;
@@ -127,7 +128,9 @@ struct Event {
     kSignal,
     kStuck,
     kUnstuck,
-    kLoseCoordinator
+    kLoseCoordinator,
+    kSleep,
+    kWake
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -208,6 +211,7 @@ class World {
   void stop_workers(int index, bool at_once);
   void workers_gone(Agent& agent, int index);
   bool trains(const Agent& agent) const {
+    if (agent.asleep_until > time_) return false;
     return agent.training && !(agent.frozen_until > time_ && local(agent, time_) >= agent.until_local);
   }
 
@@ -228,6 +232,8 @@ class World {
   void signal(int index);
   void get_stuck(int index);
   void get_loose(int index);
+  void sleep(int index, Nanos length);
+  void wake(int index);
   void lose_coordinator();
   void note_full(const Round& round);
   void check_waiting(Agent& agent);

@@ -56,6 +56,14 @@ void World::build() {
     const Nanos at = static_cast<Nanos>(stuck() % static_cast<std::uint64_t>(faults_end_));
     schedule(at, Event::Kind::kStuck, static_cast<int>(stuck() % static_cast<std::uint64_t>(count)));
   }
+  std::mt19937_64 naps(scenario_.seed + 2718);
+  if (scenario_.faults && naps() % 10 == 0) {
+    for (std::uint64_t left = 1 + naps() % 4; left > 0; --left) {
+      const Nanos at = static_cast<Nanos>(naps() % static_cast<std::uint64_t>(faults_end_));
+      schedule(at, Event::Kind::kSleep, static_cast<int>(naps() % static_cast<std::uint64_t>(count)),
+               kSecond + static_cast<Nanos>(naps() % 14000) * kMs);
+    }
+  }
   std::mt19937_64 signals(scenario_.seed + 815);
   all_are_signalled_ = scenario_.faults && signals() % 10 == 0;
   if (!all_are_signalled_) return;
@@ -146,6 +154,10 @@ void World::handle(const Event& event) {
       return;
     case Event::Kind::kStuck:
       return get_stuck(event.a);
+    case Event::Kind::kSleep:
+      return sleep(event.a, event.b);
+    case Event::Kind::kWake:
+      return wake(event.a);
     case Event::Kind::kLoseCoordinator:
       return lose_coordinator();
     case Event::Kind::kSignal:
@@ -248,7 +260,7 @@ void World::end_process(int index, bool silent) {
   agent.stuck = agent.owes_end = false;
   agent.waits_since = 0;
   if (!job_over_) disturb(agent, time_);
-  agent.frozen_until = 0;
+  agent.frozen_until = agent.asleep_until = 0;
   agent.powered = !silent;
   ++agent.life;
   for (const auto& [id, link_index] : agent.links) {

@@ -25,7 +25,8 @@ struct Scenario {
   bool faults = true;
   // Instead of all faults: when all are at work, the coordinator's power goes, and each handshake costs its server some time.
   bool loses_coordinator = false;
-  bool tell = false;  // collect the story
+  bool clocks_stop = false;  // those of a host that sleeps: what CLOCK_MONOTONIC does
+  bool tell = false;         // collect the story
 };
 
 struct Result {

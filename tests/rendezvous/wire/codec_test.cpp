@@ -119,16 +119,18 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   reply.status = channel::StoreReply::Status::kError;
   reply.value = std::string(70000, 'x');
   reply.message = "no";
-  for (const FromMember& message : std::vector<FromMember>{
-           some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopAsk{15}, StopReady{{1, 2}, 77}, Stopped{{1, 2}, true},
-           Leave{"maintenance"}, Ping{1, 2, 3, {4, 5}}, Vote{6, 7, 8}, StoreAsk{{1, 2}, 3, request}}) {
+  for (const FromMember& message :
+       std::vector<FromMember>{some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopAsk{15}, StopReady{{1, 2}, 77},
+                               Stopped{{1, 2}, true}, Leave{"maintenance"}, Ping{1, 2, 3, {4, 5}, 6}, Vote{6, 7, 8},
+                               StoreAsk{{1, 2}, 3, request}, Resume{{1}, 2, 3, 4}, Received{5}}) {
     expect_stable(message);
   }
   for (const FromCoordinator& message : std::vector<FromCoordinator>{
            Welcome{.term = 1, .coordinator = {4}, .lease_ms = 5000, .job = "{}"},
            Refused{.reason = Refusal::kSetAside, .text = "later", .retry_after_ms = 100}, Redirect{3, {"h", 1}}, some_release(),
            RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure, true}, StopAndSave{{1, 2}, 15}, StopAt{{1, 2}, 400},
-           JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}}, VoteRequest{1, {2}, 5}, StoreAnswer{{1, 2}, 3, reply}}) {
+           JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5}, StoreAnswer{{1, 2}, 3, reply},
+           Resumed{8}, Received{9}}) {
     expect_stable(message);
   }
 }

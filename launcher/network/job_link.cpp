@@ -1,4 +1,4 @@
-// Implementation of job_link.hpp: translation, one function a message.
+// Implementation of job_link.hpp: one function a message.
 #include "launcher/network/job_link.hpp"
 
 #include <utility>
@@ -6,6 +6,7 @@
 #include "common/system/boot_time.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/machine/own_address.hpp"
+#include "launcher/translation/translation.hpp"
 #include "launcher/verdict/job_judge.hpp"
 
 namespace ddprun {
@@ -81,29 +82,21 @@ std::string JobLink::how_to_join() const {
 // ---- from the workers here ----
 
 void JobLink::carry_out(const agent_action::ReportFailure& action) {
-  rendezvous::FailureReport report = report_of(action.failure, action.record);
-  report.others_stay = action.others_stay;
-  shell_.local(member_event::WorkersFailed{std::move(report)});
+  shell_.local(to_member(action));
 }
 
 void JobLink::carry_out(const agent_action::ReportRoundOver& action) {
-  using How = agent_action::ReportRoundOver::How;
   hooks_.set_deadline(std::nullopt);
   if (!next_port_) next_port_ = HeldPort::any();
-  const auto port = static_cast<std::uint16_t>(next_port_->port());
-  if (action.how == How::kDone) {
-    shell_.local(member_event::WorkersDone{port});
-  } else {
-    shell_.local(member_event::WorkersEnded{action.how == How::kSaved, port, action.leaves_with});
-  }
+  shell_.local(to_member(action, static_cast<std::uint16_t>(next_port_->port())));
 }
 
 void JobLink::carry_out(const agent_action::ReportSignal& action) {
-  shell_.local(member_event::StopRequested{action.signal});
+  shell_.local(to_member(action));
 }
 
 void JobLink::carry_out(const agent_action::ReportSteps& action) {
-  shell_.local(member_event::StepsStarted{action.started});
+  shell_.local(to_member(action));
 }
 
 void JobLink::ask_store(int local_rank, const channel::StoreRequest& request) {
@@ -124,12 +117,7 @@ void JobLink::handle(member_action::StartWorkers&& event) {
   release_ = std::move(event.release);
   resumed_from_ = newest_checkpoint_;
   granted(event.until);
-  hooks_.feed(agent_event::RoundReleased{.round = static_cast<int>(release_.id.round),
-                                         .restart_count = release_.budget.restart_count,
-                                         .rank_offset = release_.rank_offset,
-                                         .world_size = release_.world_size,
-                                         .group_rank = release_.group_rank,
-                                         .nodes = release_.nodes});
+  hooks_.feed(to_agent(release_));
 }
 
 void JobLink::handle(member_action::ExtendGrant&& event) {
@@ -143,28 +131,22 @@ void JobLink::granted(rendezvous::Time until) {
 }
 
 void JobLink::handle(member_action::StopWorkers&& event) {
-  using Reason = member_action::StopWorkers::Reason;
-  agent_event::StopOrdered order{
-      .at_once = event.at_once, .why = std::move(event.why), .failure = {}, .unanswered_s = {}, .hold = event.hold};
-  if (event.failure) order.failure = failure_of(*event.failure);
-  if (event.reason == Reason::kCoordinatorLost && event.at_once) {
-    order.unanswered_s = unanswered_s();
-  } else if (event.reason != Reason::kWorkerFailure) {
-    say(Notice::Kind::kRoundOver, order.why);
-  }
+  agent_event::StopOrdered order = to_agent(event, unanswered_s());
+  const bool of_a_worker = event.reason == member_action::StopWorkers::Reason::kWorkerFailure;
+  if (!order.unanswered_s && !of_a_worker) say(Notice::Kind::kRoundOver, order.why);
   hooks_.feed(std::move(order));
 }
 
 void JobLink::handle(member_action::DismissHeld&& event) {
-  hooks_.feed(agent_event::HeldDismissed{std::move(event.why)});
+  hooks_.feed(to_agent(event));
 }
 
 void JobLink::handle(member_action::StopAndSave&& event) {
-  hooks_.feed(agent_event::SaveOrdered{event.signal});
+  hooks_.feed(to_agent(event));
 }
 
 void JobLink::handle(member_action::StopAt&& event) {
-  hooks_.feed(agent_event::StepAgreed{event.step});
+  hooks_.feed(to_agent(event));
 }
 
 void JobLink::handle(member_action::AnswerStore&& event) {

@@ -1,0 +1,67 @@
+// Implementation of translation.hpp.
+#include "launcher/translation/translation.hpp"
+
+#include <utility>
+
+#include "launcher/verdict/job_judge.hpp"
+
+namespace ddprun {
+
+namespace member_event = rendezvous::member_event;
+namespace member_action = rendezvous::member_action;
+
+// ---- from the workers here ----
+
+rendezvous::MemberEvent to_member(const agent_action::ReportFailure& action) {
+  rendezvous::FailureReport report = report_of(action.failure, action.record);
+  report.others_stay = action.others_stay;
+  return member_event::WorkersFailed{std::move(report)};
+}
+
+rendezvous::MemberEvent to_member(const agent_action::ReportRoundOver& action, std::uint16_t master_port) {
+  using How = agent_action::ReportRoundOver::How;
+  if (action.how == How::kDone) return member_event::WorkersDone{master_port};
+  return member_event::WorkersEnded{action.how == How::kSaved, master_port, action.leaves_with};
+}
+
+rendezvous::MemberEvent to_member(const agent_action::ReportSignal& action) {
+  return member_event::StopRequested{action.signal};
+}
+
+rendezvous::MemberEvent to_member(const agent_action::ReportSteps& action) {
+  return member_event::StepsStarted{action.started};
+}
+
+// ---- from the nodes ----
+
+agent_event::RoundReleased to_agent(const rendezvous::Release& release) {
+  return {.round = static_cast<int>(release.id.round),
+          .restart_count = release.budget.restart_count,
+          .rank_offset = release.rank_offset,
+          .world_size = release.world_size,
+          .group_rank = release.group_rank,
+          .nodes = release.nodes};
+}
+
+agent_event::StopOrdered to_agent(const member_action::StopWorkers& action, double unanswered_s) {
+  using Reason = member_action::StopWorkers::Reason;
+  agent_event::StopOrdered order{
+      .at_once = action.at_once, .why = action.why, .failure = {}, .unanswered_s = {}, .hold = action.hold};
+  if (action.failure) order.failure = failure_of(*action.failure);
+  if (action.reason == Reason::kCoordinatorLost && action.at_once) order.unanswered_s = unanswered_s;
+  return order;
+}
+
+agent_event::HeldDismissed to_agent(const member_action::DismissHeld& action) {
+  return {action.why};
+}
+
+agent_event::SaveOrdered to_agent(const member_action::StopAndSave& action) {
+  return {action.signal};
+}
+
+agent_event::StepAgreed to_agent(const member_action::StopAt& action) {
+  return {action.step};
+}
+
+}  // namespace ddprun

@@ -1,0 +1,31 @@
+// What an agent's decisions (launcher/decide) and the job's member on its node (rendezvous/member) say to each other, each in
+// the other's words. launcher/network/job_link.cpp carries it between the two; the simulation of whole agents does the same
+// without sockets and processes. Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "launcher/decide/agent_action.hpp"
+#include "launcher/decide/agent_event.hpp"
+#include "rendezvous/member/member.hpp"
+
+namespace ddprun {
+
+// ---- from the workers here ----
+
+rendezvous::MemberEvent to_member(const agent_action::ReportFailure& action);
+// `master_port`: held for the next round.
+rendezvous::MemberEvent to_member(const agent_action::ReportRoundOver& action, std::uint16_t master_port);
+rendezvous::MemberEvent to_member(const agent_action::ReportSignal& action);
+rendezvous::MemberEvent to_member(const agent_action::ReportSteps& action);
+
+// ---- from the nodes ----
+
+agent_event::RoundReleased to_agent(const rendezvous::Release& release);
+// `unanswered_s`: how long the coordinator had not answered.
+agent_event::StopOrdered to_agent(const rendezvous::member_action::StopWorkers& action, double unanswered_s);
+agent_event::HeldDismissed to_agent(const rendezvous::member_action::DismissHeld& action);
+agent_event::SaveOrdered to_agent(const rendezvous::member_action::StopAndSave& action);
+agent_event::StepAgreed to_agent(const rendezvous::member_action::StopAt& action);
+
+}  // namespace ddprun

@@ -388,6 +388,8 @@ void Member::handle(const member_event::StopRequested& event) {
   stop_signal_ = event.signal;
   if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal});
   if (has_workers()) return;  // they are being stopped already
+  // Its work is done, and it ends as the job ends; whoever wants it gone sooner says so again.
+  if (leader_ && workers_ == Workers::kDone) return;
   tell_leader(Leave{"a signal"});
   finish(128 + event.signal, "stopped by a signal");
 }

@@ -116,7 +116,9 @@ enum class FailureCause : std::uint8_t {
   kSuspectedOutOfMemory,
   kHang,
   kCorruptState,
-  kDevice
+  kDevice,
+  kSuperseded,
+  kLateUsage
 };
 
 // A worker failed: the evidence that the restart policy judges. Steps are -1 where there are none.

@@ -16,7 +16,7 @@ inline constexpr Enum kLast{};
 template <>
 inline constexpr Workers kLast<Workers> = Workers::kDone;
 template <>
-inline constexpr FailureCause kLast<FailureCause> = FailureCause::kDevice;
+inline constexpr FailureCause kLast<FailureCause> = FailureCause::kLateUsage;
 template <>
 inline constexpr Refusal kLast<Refusal> = Refusal::kOver;
 template <>

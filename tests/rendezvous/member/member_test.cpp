@@ -181,6 +181,20 @@ TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
   EXPECT_NE(sent<Leave>(actions), nullptr);
 }
 
+// A scheduler that stops the job signals finished nodes as well: they end as the job ends.
+TEST_F(OneMember, ThatIsDoneStaysUntilTheJobEndsWhateverTheSignal) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::WorkersDone{});
+  const auto signalled = tell(member_event::StopRequested{15});
+  EXPECT_EQ(find<member_action::JobOver>(signalled), nullptr);
+  EXPECT_EQ(sent<Leave>(signalled), nullptr);
+  const auto end = hear(JobOver{.round = {3, 0}, .exit_code = 85, .why = "saved"});
+  ASSERT_NE(find<member_action::JobOver>(end), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 85);
+}
+
 // One that led before, or gave up alone at the first address, does not end the job that others lead.
 TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});

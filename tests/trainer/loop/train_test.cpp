@@ -86,7 +86,7 @@ class TrainTest : public testing::Test {
   static std::optional<ResumeFrom> newest(
       const std::filesystem::path& checkpoints, const Options& options = {}, int restart_count = 0,
       const Warn& warn = [](const std::string&) {}) {
-    return choose_resume(options, restart_count, {checkpoints}, Peers(nullptr, 0, 1, c10::kCPU), warn).from;
+    return choose_resume(options, restart_count, {checkpoints}, /*data=*/"", Peers(nullptr, 0, 1, c10::kCPU), warn).from;
   }
 
   static std::string read(const std::filesystem::path& file) {
@@ -236,6 +236,16 @@ TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
   ASSERT_TRUE(saved.evaluation);
   EXPECT_EQ(saved.evaluation->loss, best);
   EXPECT_LE(inspect_checkpoints(layout.checkpoints()).size(), 2U);
+}
+
+// Its memory is the host's: no batch is to blame, and training has what it needs.
+TEST_F(TrainTest, aWriterThatFindsNoMemoryLosesOneCheckpointAndNothingElse) {
+  const Result result = run("run", Faults(parse_fault("oom step=4 phase=saving"), 0, 0));
+  EXPECT_EQ(result.outcome, Outcome::kDone);
+  const RunLayout layout{.root = folder_ / "run"};
+  EXPECT_FALSE(std::filesystem::exists(layout.checkpoint(4)));
+  EXPECT_TRUE(std::filesystem::exists(layout.checkpoint(8)));
+  EXPECT_NE(metrics("run").find("no memory to write it"), std::string::npos);
 }
 
 // A later round has begun while this process was not running.

@@ -135,6 +135,28 @@ def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, b
         assert jobs.losses(disk / "run") == jobs.losses(tmp_path / "calm" / "run")
 
 
+def test_other_data_under_the_same_path_is_refused(ddprun_bin, tmp_path):
+    data = jobs.write_small_dataset(tmp_path / "data")
+    done = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1))
+    assert done.returncode == 0, done.stderr
+    labels = data / "train-labels-idx1-ubyte"
+    content = labels.read_bytes()
+    labels.write_bytes(content[:8] + content[:7:-1])
+    refused = launch(ddprun_bin, tmp_path, jobs.config(data))
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "the data is not what this run began with" in refused.stderr and "--data-changed" in refused.stderr
+    assert steps_there(tmp_path / "run") == [7, 14, 20]
+    told = launch(ddprun_bin, tmp_path, jobs.config(data), "--data-changed")
+    assert told.returncode == 0, told.stderr
+    known = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))  # what is kept is the new one
+    assert known.returncode == 0, known.stderr
+    run = tmp_path / "run" / "run.json"
+    run.write_text(json.dumps({key: value for key, value in json.loads(run.read_text()).items() if key != "data"}))  # as an earlier version
+    labels.write_bytes(content)
+    unknown = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=4))
+    assert unknown.returncode == 0, unknown.stderr
+
+
 def test_the_last_save_waits_for_room_on_a_full_disk(ddprun_bin, data, tmp_path):
     config = jobs.config(data, checkpoint={"every_steps": 1000, "wait_for_room_s": 300}, data={"ledger": False},
                          log={"every_steps": 10, "tensorboard": False})

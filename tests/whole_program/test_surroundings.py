@@ -153,10 +153,10 @@ def test_a_run_directory_that_is_removed_is_said_once_and_training_goes_on(ddpru
     assert job.returncode == 0, output + errors
     assert "run_directory_removed" not in output
     assert json.loads((run_dir / "checkpoints" / "latest" / "manifest.json").read_text())["step"] == 600
-    again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config, "epochs=31"])
-    assert again.returncode == 0 and "going on from step 600" in again.stdout, again.stdout + again.stderr
     report = jobs.report(run_dir)
     assert report["exit"]["code"] == 0 and report["invocations"][-1]["run_directory_removed_ns"] > 0
+    again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config, "epochs=31"])
+    assert again.returncode == 0 and "going on from step 600" in again.stdout, again.stdout + again.stderr
 
 
 def test_a_lazy_unmount_of_the_run_directory_is_said_and_the_next_start_goes_on(ddprun_bin, data, tmp_path):

@@ -77,7 +77,8 @@ RestartsUsed restarts_used(std::span<const FailedRound> history, const RestartLi
 
 // What a worker lacked may come back (a mount, a file server): each try waits twice as long as the one before.
 std::chrono::milliseconds pause_for_what_is_gone(std::span<const FailedRound> history, const RestartRules& rules) {
-  const auto other = std::find_if(history.rbegin(), history.rend(), [](const FailedRound& r) { return r.cause != Cause::kLateUsage; });
+  const auto other =
+      std::find_if(history.rbegin(), history.rend(), [](const FailedRound& r) { return r.cause != Cause::kLateUsage; });
   const auto tries = std::min<std::ptrdiff_t>(other - history.rbegin(), 20);
   constexpr int kOfTheFirstPause = 4;
   return tries == 0 ? std::chrono::milliseconds{}

@@ -44,8 +44,8 @@ void begin_checkpoints(Process& process, Membership& membership, const TrainingS
   RankRecords& records = membership.records();
   const bool writes_copy = process.environment().local_rank == 0 && !process.config().checkpoint.local_dir.empty();
   if (records.checkpointing || (membership.peers().rank() != 0 && !writes_copy)) return;
-  records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, state.run, layout), process.faults(),
-                                                          *records.log, process.status());
+  records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, state.run, layout),
+                                                          process.faults(), *records.log, process.status());
   records.checkpointing->begin();
   if (state.evaluation) records.checkpointing->evaluated(state.evaluation->step, state.evaluation->result);
 }

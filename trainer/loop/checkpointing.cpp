@@ -207,9 +207,9 @@ void Checkpointing::write_once_there_is_room(const CheckpointState& state, Clock
       if (!std::exchange(said, true)) {
         char time[32];
         std::snprintf(time, sizeof time, "%g", most);
-        log_.warn(channel::ErrorKind::kCheckpoint, "the checkpoint of step " + std::to_string(state.step) +
-                                                       ", the last of this run, waits up to " + time + " s for room: " +
-                                                       error.what() + ". Make room, or end the job without it");
+        log_.warn(channel::ErrorKind::kCheckpoint,
+                  "the checkpoint of step " + std::to_string(state.step) + ", the last of this run, waits up to " + time +
+                      " s for room: " + error.what() + ". Make room, or end the job without it");
       }
     }
     status_.enter(channel::Phase::kSaving);  // the agent sees that it is no hang

@@ -124,7 +124,7 @@ class Checkpointing {
   Save current_;
   bool awaited_ = false;   // training waits for it
   bool required_ = false;  // it is the run's last
-  BackgroundTask task_;   // last: its end waits for what uses the others
+  BackgroundTask task_;    // last: its end waits for what uses the others
 };
 
 }  // namespace ddprun::trainer

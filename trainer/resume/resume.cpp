@@ -268,9 +268,10 @@ void refuse_other_data(const RunIdentity& known, const std::string& data, const 
   const bool any_other = peers.largest(other ? 1 : 0) != 0;
   const bool accepted = peers.largest(options.data_changed ? 1 : 0) != 0;
   if (!any_other || accepted) return;
-  throw UsageError("the data is not what this run began with: " + (other ? known.data + " then, " + data + " now" : "on another node") +
-                   ". Check data.dir; if it was changed on purpose, --data-changed goes on with it from the newest checkpoint, and "
-                   "--fresh begins anew");
+  throw UsageError(
+      "the data is not what this run began with: " + (other ? known.data + " then, " + data + " now" : "on another node") +
+      ". Check data.dir; if it was changed on purpose, --data-changed goes on with it from the newest checkpoint, and "
+      "--fresh begins anew");
 }
 
 // It changes by order only: what a node has that is away now stays this run's when the others begin again without it.

@@ -22,8 +22,8 @@ using Warn = std::function<void(const std::string&)>;
 
 struct ResumeFrom {
   std::int64_t step = 0;
-  std::vector<int> holders;                   // ranks that can read it; at least one
-  std::optional<std::filesystem::path> path;  // where this rank reads it, when it is one of them
+  std::vector<int> holders;                        // ranks that can read it; at least one
+  std::optional<std::filesystem::path> path;       // where this rank reads it, when it is one of them
   std::shared_ptr<const CheckpointState> saved{};  // what it has read there; null: to be read
 };
 

@@ -38,7 +38,7 @@ struct StepEvaluation {
 
 struct TrainingState {
   std::shared_ptr<Model> model;
-  std::vector<NamedTensor> parameters;  // of the model, shared with it; one that it has under several names under the first
+  std::vector<NamedTensor> parameters;      // of the model, shared with it; one that it has under several names under the first
   std::map<std::string, std::string> tied;  // the other names, and the first
   std::vector<NamedTensor> buffers;
   std::unique_ptr<Optimizer> optimizer;

@@ -76,7 +76,8 @@ TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
 }
 
 TEST(RestartPolicy, CausesThatNoRestartMends) {
-  for (const Cause cause : {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint, Cause::kDevice, Cause::kSuperseded}) {
+  for (const Cause cause :
+       {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint, Cause::kDevice, Cause::kSuperseded}) {
     FailedRound round = crashed_round(2);
     round.cause = cause;
     EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), 2) << name_of(cause);

@@ -70,7 +70,8 @@ struct Choice {
 };
 
 // `checkpoints`: of this rank's run directory.
-Choice choose(Rank& rank, const fs::path& checkpoints, const Options& options = {}, int restart_count = 0, const std::string& data = "") {
+Choice choose(Rank& rank, const fs::path& checkpoints, const Options& options = {}, int restart_count = 0,
+              const std::string& data = "") {
   const int number = rank.environment.rank;
   const Peers peers(rank.group, number, kRanks, c10::kCPU);
   const CheckpointPlaces places{.run_directory = checkpoints,
@@ -79,8 +80,8 @@ Choice choose(Rank& rank, const fs::path& checkpoints, const Options& options = 
                                 .run_file = run_file(checkpoints)};
   Choice choice;
   try {
-    const Beginning beginning =
-        choose_resume(options, restart_count, places, data, peers, [&](const std::string& text) { choice.said += text + '\n'; });
+    const Beginning beginning = choose_resume(options, restart_count, places, data, peers,
+                                              [&](const std::string& text) { choice.said += text + '\n'; });
     choice.from = beginning.from;
     choice.run = beginning.run;
     EXPECT_TRUE(choice.run.known());

@@ -1,9 +1,9 @@
 // A step that is cut off in an exchange leaves the state before it; one whose update was cut off leaves nothing to go on from.
 #include "trainer/state/training_state.hpp"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -183,7 +183,9 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   }
   stop_signal_ = event.signal;
   if (member()) {
-    act(agent_action::ReportSignal{event.signal});
+    const bool can_be_held = settings_.regroup_limit.count() > 0 && regroupable_;
+    const bool can_save = settings_.workers_have_channel && settings_.shutdown_timeout.count() > 0;
+    act(agent_action::ReportSignal{event.signal, can_save && !can_be_held});
     return;
   }
   switch (phase_) {

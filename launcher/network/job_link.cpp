@@ -98,7 +98,7 @@ void JobLink::carry_out(const agent_action::ReportRoundOver& action) {
 }
 
 void JobLink::carry_out(const agent_action::ReportSignal& action) {
-  shell_.local(member_event::StopRequested{action.signal});
+  shell_.local(member_event::StopRequested{action.signal, action.saves});
 }
 
 void JobLink::carry_out(const agent_action::ReportSteps& action) {

@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -151,6 +151,7 @@ struct Done {
 // A signal reached this node: it wants to stop, and the job with it when too few would be left.
 struct StopAsk {
   std::int32_t signal = 0;
+  bool saves = false;  // when only this node leaves, all save first: nobody else could keep what the workers hold
 };
 
 // Answer to StopAndSave: the most steps that any worker of this node has started; -1: all have finished.
@@ -265,10 +266,11 @@ struct RoundOver {
   bool hold = false;        // workers that can leave their group wait for the next round with their state
 };
 
-// A signal ends the job: workers agree on a step and save.
+// A signal ends the job, or one node leaves it: workers agree on a step and save.
 struct StopAndSave {
   RoundId round{};
   std::int32_t signal = 0;
+  bool goes_on = false;  // then the round is over, and the others are in the next one
 };
 
 struct StopAt {

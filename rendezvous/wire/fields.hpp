@@ -93,6 +93,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("round", m.round);
   } else if constexpr (std::is_same_v<M, StopAsk>) {
     visit("signal", m.signal);
+    visit("saves", m.saves);
   } else if constexpr (std::is_same_v<M, StopReady>) {
     visit("round", m.round);
     visit("started", m.started);
@@ -163,6 +164,7 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, StopAndSave>) {
     visit("round", m.round);
     visit("signal", m.signal);
+    visit("goes_on", m.goes_on);
   } else if constexpr (std::is_same_v<M, StopAt>) {
     visit("round", m.round);
     visit("step", m.step);

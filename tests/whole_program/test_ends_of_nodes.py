@@ -78,3 +78,22 @@ def test_a_scheduler_that_signals_all_nodes_of_an_elastic_job_gets_a_save(nodes,
     nodes.agents[0].send_signal(signal.SIGTERM)
     assert nodes.wait() == [85, 85], nodes.all_text()
     assert (tmp_path / "run" / "checkpoints" / "latest").exists()
+
+
+def test_a_node_that_leaves_an_elastic_job_in_order_saves_first(nodes, small, tmp_path, ddptrain_bin):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=100000, checkpoint={"every_steps": 1000000}))
+    port = free_port()
+    for rank in range(2):
+        nodes.start("--nnodes", "1:2", "--node-rank", rank, "--nproc-per-node", 1, "--master-addr", "127.0.0.1", "--master-port", port,
+                    "--run-dir", tmp_path / "run", config)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    nodes.until(lambda: "2 nodes, 2 workers" in nodes.text(0) and metrics.exists() and metrics.read_text().count('"event":"step"') > 20, "steps of two")
+    reached = jobs.metrics(tmp_path / "run", "step")[-1]["step"]
+    nodes.agents[1].send_signal(signal.SIGTERM)
+    nodes.until(lambda: nodes.agents[1].poll() is not None, "node 1 to leave")
+    assert nodes.agents[1].returncode == 85, nodes.all_text()
+    nodes.until(lambda: '"event":"restart"' in metrics.read_text(), "the other to go on")
+    assert jobs.metrics(tmp_path / "run", "restart")[-1]["step"] >= reached
+    nodes.agents[0].send_signal(signal.SIGTERM)
+    nodes.until(lambda: nodes.agents[0].poll() is not None, "node 0 to end")
+    assert nodes.agents[0].returncode == 85, nodes.all_text()

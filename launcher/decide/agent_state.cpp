@@ -288,7 +288,7 @@ void AgentState::handle(const agent_event::RoundSwept&) {
       std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.status && w.status->ok(); });
   if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel)) {
     finish(0, "done");
-  } else if (stop_signal_ != 0 || left_by_itself_) {
+  } else if ((stop_signal_ != 0 || left_by_itself_) && !saves_without_lost_) {
     end_stopped_job();
   } else {
     end_failed_round();
@@ -330,6 +330,7 @@ void AgentState::begin_round() {
   agreement_.reset();
   agreed_step_.reset();
   save_asked_ = false;
+  saves_without_lost_ = false;
   patient_sweep_ = false;
   left_by_itself_ = false;
   cut_off_ = false;
@@ -545,7 +546,7 @@ void AgentState::end_failed_round() {
   if (const auto* give_up = std::get_if<GiveUp>(&decision)) {
     event.why = give_up->why;
     const std::string why = "worker " + std::to_string(event.first.rank) + ": " + how_it_failed(event.first);
-    const bool saved = save_asked_ && event.first.cause == Cause::kLateUsage && others_have_saved(event.first.local_rank);
+    const bool saved = saves_without_lost_ && others_have_saved(event.first.local_rank);
     emit(std::move(event));
     if (saved) {
       finish(kPreempted, why + "; " + give_up->why + "; the others have saved what they held: run it again to go on");
@@ -649,6 +650,7 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   if (settings_.shutdown_timeout.count() == 0) return false;
   leave_regroup();
   reason_ = "a worker cannot be replaced";
+  saves_without_lost_ = true;
   const int world = static_cast<int>(alive.size());
   int place = 0;
   for (const int rank : alive) {

@@ -197,10 +197,11 @@ class AgentState {
 
   std::optional<StopAgreement> agreement_;
   std::optional<std::int64_t> agreed_step_;
-  std::string reason_;           // of the current stop, for the workers
-  int stop_signal_ = 0;          // the first that reached the agent
-  int signals_by_person_ = 0;    // from the keyboard: SIGINT, SIGQUIT
-  bool save_asked_ = false;      // by that signal
+  std::string reason_;         // of the current stop, for the workers
+  int stop_signal_ = 0;        // the first that reached the agent
+  int signals_by_person_ = 0;  // from the keyboard: SIGINT, SIGQUIT
+  bool save_asked_ = false;    // by that signal
+  bool saves_without_lost_ = false;
   bool left_by_itself_ = false;  // a worker exited kPreempted unasked
   bool patient_sweep_ = false;
 };

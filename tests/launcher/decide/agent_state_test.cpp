@@ -59,7 +59,9 @@ struct Render {
     const char* names[] = {"done", "saved", "ended"};
     return std::string("over ") + names[static_cast<int>(a.how)];
   }
-  std::string operator()(const agent_action::ReportSignal& a) const { return "asks to stop " + std::to_string(a.signal); }
+  std::string operator()(const agent_action::ReportSignal& a) const {
+    return (a.saves ? "asks to save and stop " : "asks to stop ") + std::to_string(a.signal);
+  }
   std::string operator()(const agent_action::ReportSteps& a) const { return "started " + std::to_string(a.started); }
   std::string operator()(const agent_action::Finish& a) const {
     return "finish " + std::to_string(a.exit_code) + (a.abandon ? " abandoning" : "");
@@ -440,6 +442,31 @@ TEST_F(AgentStateTest, ARepeatedSigtermLeavesSavingAlone) {
   exits(0, 85);
   exits(1, 85);
   EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
+// "After saving" is said when something was saved.
+TEST_F(AgentStateTest, AStopSaysWhatWasSaved) {
+  const auto why_after = [&](std::int64_t steps, bool published) {
+    job(1, true);
+    says(0, channel::PhaseChange{.phase = Phase::kRunning, .step = steps});
+    on(SignalArrived{SIGTERM});
+    says(0, channel::StopReady{steps});
+    if (published) says(0, channel::CheckpointPublished{.step = steps});
+    exits(0, 85);
+    EXPECT_EQ(swept(), Lines{"finish 85"});
+    return std::get<RunEnded>(events_.back()).why;
+  };
+  EXPECT_EQ(why_after(40, true), "stopped by SIGTERM after saving: run it again to go on");
+  EXPECT_EQ(why_after(40, false), "stopped by SIGTERM with nothing new to save: run it again to go on");
+  EXPECT_EQ(why_after(0, false), "stopped by SIGTERM before its first step, with nothing to save: run it again to begin");
+}
+
+TEST_F(AgentStateTest, AMemberThatCanSaveAndNotBeHeldAsksForThat) {
+  for (const bool channel : {false, true}) {
+    member(channel);
+    released(1);
+    EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{channel ? "asks to save and stop 15" : "asks to stop 15"});
+  }
 }
 
 TEST_F(AgentStateTest, ASecondSignalDuringAPatientSweepKillsTheRest) {

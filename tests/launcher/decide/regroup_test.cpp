@@ -345,6 +345,17 @@ TEST_F(ReplacementWithoutData, TheOthersSaveWhatTheyHoldBeforeTheJobEnds) {
   EXPECT_EQ(emitted<RoundFailed>().back().first.message, "data set missing");
 }
 
+TEST_F(ReplacementWithoutData, ASignalWhileTheOthersSaveChangesNothing) {
+  job(2, 1);
+  dies(1);
+  ready(0, 1, 40);
+  finds_no_data();
+  on(SignalArrived{SIGTERM});
+  says(0, channel::StopReady{40});
+  EXPECT_EQ(exits(0, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 85"});
+}
+
 TEST_F(ReplacementWithoutData, DecidesTheCodeWhenTheOthersCouldNotSave) {
   job(2, 1);
   dies(1);

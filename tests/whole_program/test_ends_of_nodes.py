@@ -97,3 +97,23 @@ def test_a_node_that_leaves_an_elastic_job_in_order_saves_first(nodes, small, tm
     nodes.agents[0].send_signal(signal.SIGTERM)
     nodes.until(lambda: nodes.agents[0].poll() is not None, "node 0 to end")
     assert nodes.agents[0].returncode == 85, nodes.all_text()
+
+
+def test_a_finished_node_that_is_signalled_ends_as_the_job_ends(nodes, tmp_path):
+    script = tmp_path / "s.sh"
+    script.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/start-$GROUP_RANK\n[ $GROUP_RANK = 1 ] && exit 0\n"
+                      f"until [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
+    script.chmod(0o755)
+    port = free_port()
+    for rank in range(2):
+        nodes.start("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
+                    "--no-python", script)
+    starts = [tmp_path / f"start-{rank}" for rank in range(2)]
+    nodes.until(lambda: all(file.exists() and file.read_text().strip() for file in starts), "both workers")
+    finished = int(starts[1].read_text())
+    nodes.until(lambda: not pathlib.Path(f"/proc/{finished}").exists(), "node 1's worker to end")
+    time.sleep(1)  # for its agent to hear of it, which nothing shows
+    nodes.agents[1].send_signal(signal.SIGTERM)
+    time.sleep(0.5)  # in which it would leave
+    (tmp_path / "enough").touch()
+    assert nodes.wait() == [0, 0], nodes.all_text()

@@ -175,7 +175,7 @@ RestartDecision decide_restart(std::span<const FailedRound> history, const Resta
                                                             (*for_cause == 1 ? " is spent" : " are spent")};
   }
 
-  if (is_stuck(history, rules.same_failure_rounds)) {
+  if (last.cause != Cause::kLateUsage && is_stuck(history, rules.same_failure_rounds)) {
     const std::string rounds = rules.same_failure_rounds == 2 ? "two" : std::to_string(rules.same_failure_rounds);
     return GiveUp{static_cast<int>(ExitCode::kNoProgress),
                   "the same failure at step " + std::to_string(last.step) + " in " + rounds + " rounds without progress"};

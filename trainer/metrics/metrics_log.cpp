@@ -99,16 +99,16 @@ MetricsLog::~MetricsLog() {
 
 // What lies behind the resume point is cut before the first line of this process is there, and never again.
 void MetricsLog::open() {
-  if (!std::exchange(cut_, true)) {
+  if (!cut_) {
     try {
       if (!file_.parent_path().empty()) fs::create_directories(file_.parent_path());
       cut_metrics_file(file_, resume_step_, newest_);
     } catch (const std::system_error& error) {
-      cut_ = lines_ > 0;
       trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step_) + " may appear twice");
     }
   }
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  cut_ = fd_ >= 0;
   if (fd_ < 0) {
     trouble("cannot open " + file_.string() + ": " + std::strerror(errno) +
             "; it is tried again, and what is recorded until then is kept for it");
@@ -146,7 +146,6 @@ void MetricsLog::put(const std::string& lines) {
   do {
     put = ::write(fd_, lines.data(), lines.size());
   } while (put < 0 && errno == EINTR);
-  ++lines_;
   if (put == static_cast<ssize_t>(lines.size())) return;
   // A short write means that the disk filled up in the middle of the line.
   const int reason = put < 0 ? errno : ENOSPC;

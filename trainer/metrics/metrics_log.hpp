@@ -37,7 +37,6 @@ class MetricsLog {
   std::int64_t resume_step_;
   int fd_ = -1;
   bool cut_ = false;
-  std::int64_t lines_ = 0;  // handed to the file
   std::string kept_;        // while it can't be opened
   std::map<std::string, std::int64_t, std::less<>> newest_;
   bool troubled_ = false;

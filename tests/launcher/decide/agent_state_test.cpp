@@ -743,7 +743,7 @@ TEST_F(AgentStateTest, NodesAgreeOnTheStepAtWhichAllSave) {
   released(0);
   says(0, channel::Hello{});
   says(1, channel::Hello{});
-  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{"asks to stop 15"});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{"asks to save and stop 15"});
   EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
   EXPECT_EQ(says(0, channel::StopReady{5}), Lines{});
   EXPECT_EQ(says(1, channel::StopReady{6}), Lines{"started 6"});

@@ -117,6 +117,8 @@ TEST(RestartPolicy, WhatIsGoneIsWaitedForLongerEachTime) {
   history.insert(history.end(), 3, gone);
   EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 9})), milliseconds(30000));
   EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 5})), 2);
+  for (FailedRound& round : history) round.step = 40;  // what others have reached is no reason to give up
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 9})), -1);
 }
 
 TEST(RestartPolicy, OnlyRepeatedInstantCrashesPause) {

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <new>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -128,21 +127,17 @@ TEST_F(IdxTest, MemoryThatIsNotThereIsSaidAsThat) {
   write_labels(labels(12));
   write_images(number(0x803) + number(kSamples) + number(8) + number(8));
   fs::resize_file(folder_ / config_.train_images, 16 + kSamples * 64);  // a gigabyte without a block
-  EXPECT_EXIT(
-      {
-        const rlimit few{.rlim_cur = 64 << 20, .rlim_max = 64 << 20};  // what is mapped already stays
-        ::setrlimit(RLIMIT_AS, &few);
-        int code = 0;
-        try {
-          load();
-        } catch (const Error& error) {
-          code = static_cast<int>(error.code());
-        } catch (const std::bad_alloc&) {
-          code = 1;
-        }
-        ::_exit(code);
-      },
-      testing::ExitedWithCode(static_cast<int>(ExitCode::kOutOfMemory)), "");
+  const auto load_with_few = [this] {
+    const rlimit few{.rlim_cur = 64 << 20, .rlim_max = 64 << 20};  // what is mapped already stays
+    ::setrlimit(RLIMIT_AS, &few);
+    try {
+      load();
+    } catch (const Error& error) {
+      ::_exit(static_cast<int>(error.code()));
+    }
+    ::_exit(0);
+  };
+  EXPECT_EXIT(load_with_few(), testing::ExitedWithCode(static_cast<int>(ExitCode::kOutOfMemory)), "");
 }
 
 TEST_F(IdxTest, MapsWhatAnotherWorkerHasInflated) {

@@ -108,7 +108,7 @@ void MetricsLog::open() {
     }
   }
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  cut_ = fd_ >= 0;
+  cut_ = cut_ || fd_ >= 0;
   if (fd_ < 0) {
     trouble("cannot open " + file_.string() + ": " + std::strerror(errno) +
             "; it is tried again, and what is recorded until then is kept for it");

@@ -43,4 +43,10 @@ class InternalError : public Error {
   explicit InternalError(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
+// Another process goes on with this run. Exit 90, never restarted: whoever is told has nothing more to do here.
+class SupersededError : public Error {
+ public:
+  explicit SupersededError(const std::string& message) : Error(ExitCode::kSuperseded, message) {}
+};
+
 }  // namespace ddprun

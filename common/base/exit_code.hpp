@@ -1,6 +1,6 @@
 // The exit codes of ddprun and ddptrain: stable, so that Slurm, Kubernetes (podFailurePolicy) and shell scripts can act on
 // them. docs/exit-codes.md is the table for users. A worker's own exit code is passed through unchanged and 128+N stands for
-// a worker that died of signal N; only causes that are not a worker's exit have a code of 80 to 89.
+// a worker that died of signal N; only causes that are not a worker's exit have a code of 80 to 90.
 #pragma once
 
 namespace ddprun {
@@ -18,6 +18,7 @@ enum class ExitCode : int {
   kBadCheckpoint = 87,  // checkpoints exist but none is valid: refuses to start over silently
   kDiverged = 88,       // NaN or infinite loss, or ranks that no longer agree
   kInternal = 89,       // a bug in ddprun or a resource of the machine that is gone
+  kSuperseded = 90,     // another start goes on with this run: this one has nothing more to do
 };
 
 }  // namespace ddprun

@@ -27,8 +27,8 @@ struct NamesOf<Stage> {
 };
 template <>
 struct NamesOf<ErrorKind> {
-  static constexpr std::array<std::string_view, 7> value{"exception", "usage",      "out_of_memory", "lost_peer",
-                                                         "diverged",  "checkpoint", "corrupt_state"};
+  static constexpr std::array<std::string_view, 8> value{"exception", "usage",      "out_of_memory", "lost_peer",
+                                                         "diverged",  "checkpoint", "corrupt_state", "superseded"};
 };
 template <>
 struct NamesOf<Stop::Mode> {

@@ -61,6 +61,7 @@ enum class ErrorKind {
   kDiverged,      // NaN loss
   kCheckpoint,    // saving failed (training goes on), or nothing valid to resume from
   kCorruptState,  // the ranks' states differ although each has done the same
+  kSuperseded,    // another process goes on with this run: do not restart
 };
 
 // After running out of memory: whether the next process will ask for less.

@@ -194,6 +194,10 @@ std::vector<Key> make_keys() {
       key("checkpoint", "background", BoolKind{},
           "Write while training goes on, from a copy in host memory. false: training waits, without the copy.",
           MEMBER(checkpoint.background), kMayChange),
+      key("checkpoint", "wait_for_room_s", NumberKind{},
+          "Seconds for which a run's last checkpoint waits for room on a full disk before its steps are given up. 0: not at "
+          "all.",
+          MEMBER(checkpoint.wait_for_room_s), kMayChange),
       key("checkpoint", "local_dir", TextKind{.may_be_empty = true, .path = true},
           "Absolute path of a folder on each node's own disk: one worker of each node keeps a copy of the newest two "
           "checkpoints there. Empty: none.",

@@ -76,6 +76,7 @@ struct CheckpointConfig {
   enum class BestBy { kAccuracy, kLoss };
   BestBy best_by = BestBy::kAccuracy;  // "accuracy" | "loss", of the test set
   bool background = true;              // write beside training, from a copy in host memory
+  double wait_for_room_s = 300;        // how long a run's last checkpoint waits for room on a full disk
   std::string local_dir;               // on each node's own disk, absolute: a copy of each checkpoint there; empty: none
 };
 

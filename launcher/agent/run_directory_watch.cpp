@@ -3,6 +3,7 @@
 // course.
 #include "launcher/agent/run_directory_watch.hpp"
 
+#include <fcntl.h>
 #include <sys/inotify.h>
 
 #include <utility>
@@ -15,7 +16,8 @@ namespace ddprun {
 
 RunDirectoryWatch::RunDirectoryWatch(boost::asio::io_context& io, std::filesystem::path run_dir, int lock_fd,
                                      std::function<void()> on_removed)
-    : events_(io), run_dir_(std::move(run_dir)), lock_fd_(lock_fd), on_removed_(std::move(on_removed)) {
+    : events_(io), mounts_(io), run_dir_(std::move(run_dir)), lock_fd_(lock_fd), on_removed_(std::move(on_removed)) {
+  wait_for_mounts();
   const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (fd < 0) return;
   events_.assign(fd);
@@ -28,6 +30,21 @@ void RunDirectoryWatch::wait() {
     if (error) return;
     look();
     if (on_removed_) wait();
+  });
+}
+
+// Of a lazy unmount (umount -l) inotify says nothing while anybody has a file open there. The list of mounts tells of a change
+// as an error that is ready (proc(5)); it need not be read.
+void RunDirectoryWatch::wait_for_mounts() {
+  if (!mounts_.is_open()) {
+    const int fd = ::open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    mounts_.assign(fd);
+  }
+  mounts_.async_wait(boost::asio::posix::descriptor_base::wait_error, [this](const boost::system::error_code& error) {
+    if (error) return;
+    look();
+    if (on_removed_) wait_for_mounts();
   });
 }
 

@@ -20,7 +20,10 @@ class RunDirectoryWatch {
  private:
   void wait();
 
+  void wait_for_mounts();
+
   boost::asio::posix::stream_descriptor events_;
+  boost::asio::posix::stream_descriptor mounts_;
   std::filesystem::path run_dir_;
   int lock_fd_;
   std::function<void()> on_removed_;  // empty: it was told

@@ -81,6 +81,7 @@ struct ReportRoundOver {
 };
 struct ReportSignal {
   int signal = 0;
+  bool saves = false;  // workers that can save and cannot be held: they save before this node leaves the others
 };
 // Answer to SaveOrdered: the most steps that a worker here has started; -1: none will start any more.
 struct ReportSteps {

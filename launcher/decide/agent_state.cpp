@@ -104,6 +104,7 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
         } else if constexpr (std::is_same_v<Message, channel::PhaseChange>) {
           speaker.step = std::max(speaker.step, message.step);
           speaker.says_done = message.phase == channel::Phase::kDone;
+          if (message.phase == channel::Phase::kRunning) speaker.has_trained = has_trained_ = true;
           if (speaker.says_done && agreement_) {
             agreement_->left(event.rank);
             announce_agreed_step();
@@ -182,7 +183,9 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   }
   stop_signal_ = event.signal;
   if (member()) {
-    act(agent_action::ReportSignal{event.signal});
+    const bool can_be_held = settings_.regroup_limit.count() > 0 && regroupable_;
+    const bool can_save = settings_.workers_have_channel && settings_.shutdown_timeout.count() > 0;
+    act(agent_action::ReportSignal{event.signal, can_save && !can_be_held});
     return;
   }
   switch (phase_) {
@@ -285,7 +288,7 @@ void AgentState::handle(const agent_event::RoundSwept&) {
       std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.status && w.status->ok(); });
   if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel)) {
     finish(0, "done");
-  } else if (stop_signal_ != 0 || left_by_itself_) {
+  } else if ((stop_signal_ != 0 || left_by_itself_) && !saves_without_lost_) {
     end_stopped_job();
   } else {
     end_failed_round();
@@ -327,6 +330,7 @@ void AgentState::begin_round() {
   agreement_.reset();
   agreed_step_.reset();
   save_asked_ = false;
+  saves_without_lost_ = false;
   patient_sweep_ = false;
   left_by_itself_ = false;
   cut_off_ = false;
@@ -507,10 +511,27 @@ void AgentState::end_stopped_job() {
     emit(std::move(event));
   }
   if (left_by_itself_ || (all_saved && save_asked_)) {
-    finish(kPreempted, by + " after saving: run it again to go on");
+    finish(kPreempted, by + what_was_saved());
   } else {
     finish(128 + stop_signal_, by + (settings_.workers_have_channel ? " before it could save" : ""));
   }
+}
+
+// A job that had made no step since its start had nothing to save.
+std::string AgentState::what_was_saved() const {
+  std::int64_t made = -1;
+  for (const WorkerRecord& worker : workers_) made = std::max(made, worker.step);
+  if (made <= 0) return " before its first step, with nothing to save: run it again to begin";
+  if (newest_checkpoint_ < made && settings_.workers_have_channel) return " with nothing new to save: run it again to go on";
+  return " after saving: run it again to go on";
+}
+
+bool AgentState::others_have_saved(int lost) const {
+  for (int rank = 0; rank < settings_.world_size; ++rank) {
+    const auto& status = workers_[static_cast<std::size_t>(rank)].status;
+    if (rank != lost && (!status || status->signal != 0 || status->code != kPreempted)) return false;
+  }
+  return settings_.world_size > 1;
 }
 
 void AgentState::end_failed_round() {
@@ -525,8 +546,13 @@ void AgentState::end_failed_round() {
   if (const auto* give_up = std::get_if<GiveUp>(&decision)) {
     event.why = give_up->why;
     const std::string why = "worker " + std::to_string(event.first.rank) + ": " + how_it_failed(event.first);
+    const bool saved = saves_without_lost_ && others_have_saved(event.first.local_rank);
     emit(std::move(event));
-    finish(give_up->exit_code, why + "; " + give_up->why);
+    if (saved) {
+      finish(kPreempted, why + "; " + give_up->why + "; the others have saved what they held: run it again to go on");
+    } else {
+      finish(give_up->exit_code, why + "; " + give_up->why);
+    }
     return;
   }
 
@@ -587,7 +613,7 @@ bool AgentState::replace(int rank) {
   const RestartDecision decision = decide_restart(history_, settings_.restarts);
   if (std::holds_alternative<GiveUp>(decision)) {
     history_.pop_back();  // the round's end judges it once more, with all that is known then
-    return false;
+    return event.first.cause == Cause::kLateUsage && save_without_the_lost(alive);
   }
   const Restart& restart = std::get<Restart>(decision);
   const milliseconds pause = restart.delay;
@@ -615,6 +641,27 @@ bool AgentState::replace(int rank) {
   } else {
     start_successors();
   }
+  return true;
+}
+
+// The job ends for want of one worker: the others make a group of their own and save what they hold. What they agree on goes
+// the way of any other stop.
+bool AgentState::save_without_the_lost(const std::set<int>& alive) {
+  if (settings_.shutdown_timeout.count() == 0) return false;
+  leave_regroup();
+  reason_ = "a worker cannot be replaced";
+  saves_without_lost_ = true;
+  const int world = static_cast<int>(alive.size());
+  int place = 0;
+  for (const int rank : alive) {
+    const channel::Regroup order{.generation = restarts_ + 1,  // no other follows
+                                 .rank = place++,
+                                 .world_size = world,
+                                 .group_rank = group_rank_,
+                                 .group_world_size = nodes_};
+    act(agent_action::Tell{{rank}, order});
+  }
+  begin_saving();
   return true;
 }
 
@@ -759,6 +806,7 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
   tell_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
   round_ = settings_.first_round + event.round - 1;
   round_generation_ = event.round;
+  has_trained_ = has_trained_ || event.round > 1;  // a node may be new in a job that is not
   restarts_ = event.restart_count;
   rank_offset_ = event.rank_offset;
   job_world_size_ = event.world_size;
@@ -1004,6 +1052,7 @@ JudgedRound AgentState::round() const {
   return {.number = round_,
           .rank_offset = rank_offset_,
           .workers_have_channel = settings_.workers_have_channel,
+          .job_has_trained = has_trained_,
           .workers = workers_};
 }
 

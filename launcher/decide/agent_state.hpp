@@ -99,6 +99,9 @@ class AgentState {
   void cut_off(double unanswered_s);
   void stop_for_failure(int rank);
   bool replace(int rank);
+  bool save_without_the_lost(const std::set<int>& alive);
+  bool others_have_saved(int lost) const;
+  std::string what_was_saved() const;
   void expect_anew(int rank);
   void start_successors();
   void leave_regroup();
@@ -175,6 +178,7 @@ class AgentState {
   bool cut_off_ = false;                // in this round
   std::optional<RoundFailed> verdict_;  // of the last round, waiting for what the coordinator decides
 
+  bool has_trained_ = false;                          // any worker, in any round
   bool regroupable_ = false;                          // the workers say that they can
   std::chrono::steady_clock::duration came_up_in_{};  // the newest round that began with new workers
   std::optional<Regroup> regroup_;                    // under way
@@ -193,10 +197,11 @@ class AgentState {
 
   std::optional<StopAgreement> agreement_;
   std::optional<std::int64_t> agreed_step_;
-  std::string reason_;           // of the current stop, for the workers
-  int stop_signal_ = 0;          // the first that reached the agent
-  int signals_by_person_ = 0;    // from the keyboard: SIGINT, SIGQUIT
-  bool save_asked_ = false;      // by that signal
+  std::string reason_;         // of the current stop, for the workers
+  int stop_signal_ = 0;        // the first that reached the agent
+  int signals_by_person_ = 0;  // from the keyboard: SIGINT, SIGQUIT
+  bool save_asked_ = false;    // by that signal
+  bool saves_without_lost_ = false;
   bool left_by_itself_ = false;  // a worker exited kPreempted unasked
   bool patient_sweep_ = false;
 };

@@ -31,6 +31,8 @@ Cause cause_of(ErrorKind kind) {
       return Cause::kCheckpoint;
     case ErrorKind::kCorruptState:
       return Cause::kCorruptState;
+    case ErrorKind::kSuperseded:
+      return Cause::kSuperseded;
   }
   return Cause::kException;
 }
@@ -113,6 +115,8 @@ Failure failure_of(const JudgedRound& round, int rank) {
     failure.message = worker.error->message;
     // A worker that was killed after reporting died of the signal only if it had said nothing fatal before.
     failure.cause = cause_of(worker.error->kind);
+    // What was right when the job began is right still, so something is gone: its data folder, a mount.
+    if (failure.cause == Cause::kUsage && round.job_has_trained && !worker.has_trained) failure.cause = Cause::kLateUsage;
     if (worker.error->time_ns > 0) failure.time_ns = std::min(failure.time_ns, worker.error->time_ns);
   } else if (worker.error_file) {
     failure.message = worker.error_file->message;
@@ -123,6 +127,7 @@ Failure failure_of(const JudgedRound& round, int rank) {
   } else if (round.workers_have_channel && failure.cause == Cause::kExitCode && worker.status) {
     if (worker.status->code == static_cast<int>(ExitCode::kBadCheckpoint)) failure.cause = Cause::kCheckpoint;
     if (worker.status->code == static_cast<int>(ExitCode::kDiverged)) failure.cause = Cause::kDiverged;
+    if (worker.status->code == static_cast<int>(ExitCode::kSuperseded)) failure.cause = Cause::kSuperseded;
   }
   if (!worker.memory.evidence.empty()) failure.evidence.push_back("memory: " + worker.memory.evidence);
   if (!worker.killed && worker.memory.proof != OomVerdict::Proof::kNone) {

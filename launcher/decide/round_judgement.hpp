@@ -16,6 +16,7 @@ struct JudgedRound {
   int number = 0;
   int rank_offset = 0;                      // global rank of the first worker
   bool workers_have_channel = false;        // they are ddptrain's
+  bool job_has_trained = false;             // with the same config and command line, before this worker or beside it
   std::span<const WorkerRecord> workers{};  // by local rank
 };
 

@@ -18,6 +18,7 @@ struct WorkerRecord {
   bool said_hello = false;
   bool heard = false;          // anything, as this rank
   std::optional<int> standby;  // its number, when it was one
+  bool has_trained = false;    // as this process
   bool says_done = false;
   bool asked_to_stop = false;  // before it ended
   std::int64_t asked_ns = 0;

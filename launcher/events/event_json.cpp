@@ -51,6 +51,8 @@ const char* name_of(channel::ErrorKind kind) {
       return "checkpoint";
     case channel::ErrorKind::kCorruptState:
       return "corrupt_state";
+    case channel::ErrorKind::kSuperseded:
+      return "superseded";
   }
   return "unknown";
 }

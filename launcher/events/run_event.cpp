@@ -90,6 +90,10 @@ const char* name_of(Cause cause) {
       return "corrupt_state";
     case Cause::kDevice:
       return "device";
+    case Cause::kSuperseded:
+      return "superseded";
+    case Cause::kLateUsage:
+      return "late_usage";
   }
   return "unknown";
 }

@@ -43,8 +43,10 @@ enum class Cause {
   kHang,
   kCorruptState,  // its training state is not that of the other ranks, although all did the same
   kDevice,        // its GPU is broken or gone (device_failure.hpp)
+  kSuperseded,    // another start goes on with this run
+  kLateUsage,     // a usage error of a worker that takes up what others have begun with the same config: something is gone
 };
-inline constexpr Cause kLastCause = Cause::kDevice;
+inline constexpr Cause kLastCause = Cause::kLateUsage;
 
 const char* name_of(Cause cause);
 

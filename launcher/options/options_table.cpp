@@ -64,6 +64,8 @@ constexpr std::array kTable{
     OptionSpec{"run-dir", 0, Kind::kValue, Group::kRun, "DIR", "", "where everything goes (config: runs/<name>)", {}},
     OptionSpec{"resume", 0, Kind::kValue, Group::kRun, "auto|never|PATH", "auto", "newest checkpoint, none, or this one", {}},
     OptionSpec{"fresh", 0, Kind::kFlag, Group::kRun, "", "", "start over; the old run directory is renamed, not deleted", {}},
+    OptionSpec{
+        "data-changed", 0, Kind::kFlag, Group::kSeldom, "", "", "go on although the data is not what the run began with", {}},
 
     OptionSpec{"module", 'm', Kind::kFlag, Group::kProgram, "", "", "PROGRAM is a Python module", {}},
     OptionSpec{"no-python", 0, Kind::kFlag, Group::kProgram, "", "", "PROGRAM is started as it is, looked for on PATH", {}},

@@ -240,6 +240,7 @@ class Planner {
 
   void choose_folders() {
     plan_.fresh = settings_.flag("fresh");
+    plan_.data_changed = settings_.flag("data-changed");
     const Setting resume = *settings_.find("resume");
     const Setting* run_dir_setting = settings_.find("run-dir");
     if (run_dir_setting != nullptr && run_dir_setting->value.empty())
@@ -257,6 +258,9 @@ class Planner {
     if (plan_.fresh)
       throw UsageError("--fresh (" + settings_.find("fresh")->source +
                        ") goes with a train.json: a script's files are its own");
+    if (plan_.data_changed)
+      throw UsageError("--data-changed (" + settings_.find("data-changed")->source +
+                       ") goes with a train.json: a script looks after its own data");
     if (!run_dir.empty()) {
       plan_.run_dir = absolute_in(cwd_, run_dir);
       keep("run_dir", plan_.run_dir.string(), settings_.find("run-dir")->source);

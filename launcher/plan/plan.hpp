@@ -54,6 +54,7 @@ struct Plan {
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // kPath
   bool fresh = false;
+  bool data_changed = false;  // the user knows that the data is another
 
   int nproc_per_node = 1;
   std::string device;           // kTrain, for people: "cpu", "cuda", "auto"

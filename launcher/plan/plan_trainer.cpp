@@ -25,6 +25,7 @@ void choose_resume(Plan& plan, const Settings& settings, const fs::path& named) 
   const Setting& setting = *settings.find("resume");
   keep_source(plan, "resume", setting.value, setting.source);
   keep_source(plan, "fresh", plan.fresh ? "yes" : "no", plan.fresh ? settings.find("fresh")->source : "default");
+  if (plan.data_changed) keep_source(plan, "data_changed", "yes", settings.find("data-changed")->source);
   if (setting.value == "auto") return;
   if (setting.value == "never") {
     plan.resume = Plan::Resume::kNever;
@@ -103,6 +104,7 @@ std::vector<std::string> trainer_command(const Plan& plan, const Machine& machin
   const std::string how = anew ? "never" : plan.resume == Plan::Resume::kAuto ? "auto" : plan.resume_from.string();
   std::vector<std::string> command{trainer->string(), "--run-dir", plan.run_dir.string(), "--resume", how};
   if (plan.worker_per_gpu) command.emplace_back("--worker-per-gpu");
+  if (plan.data_changed) command.emplace_back("--data-changed");
   command.push_back((plan.run_dir / "config.json").string());
   return command;
 }

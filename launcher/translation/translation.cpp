@@ -25,7 +25,7 @@ rendezvous::MemberEvent to_member(const agent_action::ReportRoundOver& action, s
 }
 
 rendezvous::MemberEvent to_member(const agent_action::ReportSignal& action) {
-  return member_event::StopRequested{action.signal};
+  return member_event::StopRequested{action.signal, action.saves};
 }
 
 rendezvous::MemberEvent to_member(const agent_action::ReportSteps& action) {

@@ -18,7 +18,7 @@ using rendezvous::FailureCause;
 // The longest pause is reached before; each takes at most 80 of the 1024 bytes, the counts by cause at most 240.
 constexpr std::size_t kRemembered = kMostSameFailures;
 
-static_assert(static_cast<int>(FailureCause::kDevice) == static_cast<int>(kLastCause) &&
+static_assert(static_cast<int>(FailureCause::kLateUsage) == static_cast<int>(kLastCause) &&
               static_cast<int>(FailureCause::kSpawn) == static_cast<int>(Cause::kSpawn));
 
 FailedRound record_of(const rendezvous::FailureReport& report) {

@@ -29,6 +29,8 @@ const char* why_hopeless(Cause cause) {
       return "a checkpoint that can't be read or saved is not mended by a restart";
     case Cause::kStuck:
       return "a worker that cannot be killed holds what the next one would need";
+    case Cause::kSuperseded:
+      return "another start goes on with this run";
     case Cause::kDevice:
       return "a GPU that failed is not tried again: hide it (CUDA_VISIBLE_DEVICES) or have it reset";
     case Cause::kExitCode:
@@ -42,6 +44,7 @@ const char* why_hopeless(Cause cause) {
     case Cause::kSuspectedOutOfMemory:
     case Cause::kHang:
     case Cause::kCorruptState:
+    case Cause::kLateUsage:
       return nullptr;
   }
   return nullptr;
@@ -72,7 +75,18 @@ RestartsUsed restarts_used(std::span<const FailedRound> history, const RestartLi
   return used;
 }
 
+// What a worker lacked may come back (a mount, a file server): each try waits twice as long as the one before.
+std::chrono::milliseconds pause_for_what_is_gone(std::span<const FailedRound> history, const RestartRules& rules) {
+  const auto other =
+      std::find_if(history.rbegin(), history.rend(), [](const FailedRound& r) { return r.cause != Cause::kLateUsage; });
+  const auto tries = std::min<std::ptrdiff_t>(other - history.rbegin(), 20);
+  constexpr int kOfTheFirstPause = 4;
+  return tries == 0 ? std::chrono::milliseconds{}
+                    : std::min(rules.first_pause * kOfTheFirstPause * (1 << (tries - 1)), rules.longest_pause);
+}
+
 std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history, const RestartRules& rules) {
+  if (history.back().cause == Cause::kLateUsage) return pause_for_what_is_gone(history, rules);
   const auto last_good = std::find_if(history.rbegin(), history.rend(), [&rules](const FailedRound& round) {
     return round.lasted >= rules.instant || made_progress(round);
   });
@@ -108,6 +122,7 @@ bool may_be_restarted(Cause cause) {
     case Cause::kSpawn:
     case Cause::kStuck:
     case Cause::kStopped:
+    case Cause::kSuperseded:
       return false;
     default:
       return true;
@@ -160,7 +175,7 @@ RestartDecision decide_restart(std::span<const FailedRound> history, const Resta
                                                             (*for_cause == 1 ? " is spent" : " are spent")};
   }
 
-  if (is_stuck(history, rules.same_failure_rounds)) {
+  if (last.cause != Cause::kLateUsage && is_stuck(history, rules.same_failure_rounds)) {
     const std::string rounds = rules.same_failure_rounds == 2 ? "two" : std::to_string(rules.same_failure_rounds);
     return GiveUp{static_cast<int>(ExitCode::kNoProgress),
                   "the same failure at step " + std::to_string(last.step) + " in " + rounds + " rounds without progress"};

@@ -409,24 +409,33 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
     case Phase::kRunning:
       if (peer.rank < 0 && !coordinates) return;
       if (coordinates) return begin_saving(message.signal);
-      leaving_.ask(peer, message.signal, now_.steady);
+      leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return check_leaving();
     case Phase::kGathering:
     case Phase::kPausing:
     case Phase::kEnding:
       if (coordinates) stop_between_rounds(message.signal);
       return;
-    case Phase::kSaving:
+    case Phase::kSaving:  // more leave than the first: what is saved is the same
+      if (coordinates) goes_on_after_saving_ = false;
+      if (goes_on_after_saving_ && peer.rank >= 0) leaving_.ask(peer, message.signal, message.saves, now_.steady);
+      return;
     case Phase::kOver:
     case Phase::kSteppedDown:
       return;
   }
 }
 
+bool Coordinator::enough_stay() const {
+  return seats_.here() + spares_ready() - leaving_.count() >= settings_.min_nodes;
+}
+
 void Coordinator::check_leaving() {
   if (phase_ != Phase::kRunning || leaving_.empty()) return;
-  if (seats_.here() + spares_ready() - leaving_.count() < settings_.min_nodes) return begin_saving(leaving_.signal());
-  if (leaving_.is_due(now_.steady)) end_round(OverReason::kMembershipChange, leaving_.why(), Others::kHold);
+  if (!enough_stay()) return begin_saving(leaving_.signal());
+  if (!leaving_.is_due(now_.steady)) return;
+  if (leaving_.saves()) return begin_saving(leaving_.signal(), /*goes_on=*/true);
+  end_round(OverReason::kMembershipChange, leaving_.why(), Others::kHold);
 }
 
 // Workers that wait hold what would be saved, and only a round can save.
@@ -446,10 +455,11 @@ void Coordinator::finish_unsaved(std::int32_t signal, const std::string& why) {
   finish(128 + signal, "stopped by signal " + std::to_string(signal) + " without saving: " + why);
 }
 
-void Coordinator::begin_saving(std::int32_t signal) {
+void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
   phase_ = Phase::kSaving;
-  leaving_.clear();
-  saving_.emplace(round(), signal, peers_.seated(seats_.nodes()), outbox_);
+  goes_on_after_saving_ = goes_on;
+  if (!goes_on) leaving_.clear();
+  saving_.emplace(round(), signal, goes_on, peers_.seated(seats_.nodes()), outbox_);
   check_saving();
 }
 
@@ -468,7 +478,10 @@ void Coordinator::hear(Peer& peer, const Stopped& message) {
 void Coordinator::check_saving() {
   if (phase_ != Phase::kSaving) return;
   if (saving_->knows_step()) saving_->tell_step(peers_.seated(seats_.nodes()), outbox_);
-  if (saving_->over()) finish(saving_->exit_code(), saving_->why());
+  if (!saving_->over()) return;
+  if (!goes_on_after_saving_ || !enough_stay()) return finish(saving_->exit_code(), saving_->why());
+  saving_.reset();
+  end_round(OverReason::kMembershipChange, leaving_.why(), Others::kStop);
 }
 
 void Coordinator::finish(int exit_code, const std::string& why) {

@@ -121,10 +121,11 @@ class Coordinator {
   void judge();
 
   // ---- how the job ends ----
+  bool enough_stay() const;
   void check_leaving();
   void stop_between_rounds(std::int32_t signal);
   void finish_unsaved(std::int32_t signal, const std::string& why);
-  void begin_saving(std::int32_t signal);
+  void begin_saving(std::int32_t signal, bool goes_on = false);
   void check_saving();
   void note_done(Peer& peer, const RoundId& round);
   void check_done();
@@ -152,6 +153,7 @@ class Coordinator {
   Leadership leadership_;
   Gathering gathering_;
   std::optional<Saving> saving_;  // from kSaving on
+  bool goes_on_after_saving_ = false;
 
   // The running round, and how it ended.
   Budget budget_;

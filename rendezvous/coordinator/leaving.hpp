@@ -20,8 +20,11 @@ class Leaving {
   explicit Leaving(const CoordinatorSettings& settings)
       : call_(settings.rules.stop_requests_are_one ? settings.stop_call : milliseconds{0}) {}
 
-  void ask(const Peer& peer, std::int32_t signal, Time now) {
+  // `saves`: before the nodes leave, all save.
+  void ask(const Peer& peer, std::int32_t signal, bool saves, Time now) {
+    saves_ = saves_ || saves;
     if (nodes_.empty()) {
+      saves_ = saves;
       signal_ = signal;
       first_ = peer.hello.hostname;
       ends_ = now + call_;
@@ -34,6 +37,7 @@ class Leaving {
   bool empty() const { return nodes_.empty(); }
   std::int64_t count() const { return std::ssize(nodes_); }
   std::int32_t signal() const { return signal_; }
+  bool saves() const { return saves_; }
   bool is_due(Time now) const { return ends_ <= now; }
   std::optional<Time> deadline() const { return nodes_.empty() ? std::nullopt : std::optional(ends_); }
   // For people.
@@ -45,6 +49,7 @@ class Leaving {
   milliseconds call_;
   NodeIds nodes_;
   std::int32_t signal_ = 0;
+  bool saves_ = false;
   std::string first_;
   Time ends_{};
 };

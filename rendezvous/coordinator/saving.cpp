@@ -7,12 +7,12 @@
 
 namespace ddprun::rendezvous {
 
-Saving::Saving(const RoundId& round, std::int32_t signal, const std::vector<Peer*>& seated, Outbox& outbox)
+Saving::Saving(const RoundId& round, std::int32_t signal, bool goes_on, const std::vector<Peer*>& seated, Outbox& outbox)
     : round_(round), signal_(signal) {
   for (const Peer* peer : seated) {
     unsaved_.insert(peer->hello.node);
     if (!peer->done) unanswered_.insert(peer->hello.node);
-    outbox.send(*peer, StopAndSave{.round = round, .signal = signal});
+    outbox.send(*peer, StopAndSave{.round = round, .signal = signal, .goes_on = goes_on});
   }
 }
 

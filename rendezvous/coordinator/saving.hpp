@@ -17,8 +17,8 @@ namespace ddprun::rendezvous {
 
 class Saving {
  public:
-  // Asks the nodes of the running round.
-  Saving(const RoundId& round, std::int32_t signal, const std::vector<Peer*>& seated, Outbox& outbox);
+  // Asks the nodes of the running round. `goes_on`: the job does, when all have saved.
+  Saving(const RoundId& round, std::int32_t signal, bool goes_on, const std::vector<Peer*>& seated, Outbox& outbox);
 
   void hear(const Peer& peer, const StopReady& message, Outbox& outbox);
   void hear(const Peer& peer, const Stopped& message);

@@ -95,7 +95,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   say(Notice::Kind::kFollowing, "joined");
   ping();
   // What it was asked while nobody led.
-  if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_});
+  if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_, stop_saves_});
   // They may have ended since the hello was sent, or their last word was lost with the link before this one.
   if (workers_ == Workers::kDone) {
     tell_leader(Done{workers_round_});
@@ -217,6 +217,7 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   leader_.reset();
   grant_.lose_leader();
   pending_start_.reset();
+  if (goes_on_) saving_ = false;  // nobody tells the step now, and there is a next round
   // Broken on purpose, it goes on without a grant.
   const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
   // Who is left will be in a round of the successor's: what it waits for is its word, which needs no grant.
@@ -277,6 +278,9 @@ void Member::hear(LinkId link, const RoundOver& message) {
                   .hold = message.hold});
   } else if (!has_workers()) {
     workers_ = Workers::kNone;
+    const bool leaves = std::exchange(saving_, false) && stop_signal_ != 0 && !coordinates();
+    if (leaves) tell_leader(Leave{"a signal"});
+    if (leaves) return after_saving();
     if (!message.hold) act(member_action::DismissHeld{message.why});
     say_ready(message.round);
   }
@@ -285,7 +289,8 @@ void Member::hear(LinkId link, const RoundOver& message) {
 void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
   if (!leads(link) || message.round != record_.standing.current.id) return;
   saving_ = true;
-  if (stop_signal_ == 0) stop_signal_ = message.signal;
+  goes_on_ = message.goes_on;
+  if (stop_signal_ == 0 && !goes_on_) stop_signal_ = message.signal;
   if (pending_start_) return;  // it was released to save what workers hold: start_if_granted
   if (workers_ == Workers::kRunning) {
     act(member_action::StopAndSave{message.signal});
@@ -376,10 +381,7 @@ void Member::after_saving() {
 // A coordinator leaves only those who can choose another one. Otherwise it stays, and the failure is judged.
 bool Member::may_leave() const {
   if (!coordinates()) return true;
-  const Config& round = record_.standing.current;
-  Tally others(round.nodes);
-  for (std::int32_t rank = 0; rank < round.nodes; ++rank) others.add(rank == round.rank ? -1 : rank);
-  return others.enough(settings_.rules);
+  return others_are_enough(record_.standing.current, settings_.rules);
 }
 
 // ---- the end ----
@@ -387,8 +389,11 @@ bool Member::may_leave() const {
 void Member::handle(const member_event::StopRequested& event) {
   if (stop_signal_ != 0) return;
   stop_signal_ = event.signal;
-  if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal});
-  if (has_workers()) return;  // they are being stopped already
+  stop_saves_ = event.saves;
+  if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal, event.saves});
+  if (has_workers() || saving_) return;  // they are being stopped already, or it is to be decided what follows
+  // Its work is done, and it ends as the job ends; whoever wants it gone sooner says so again.
+  if (leader_ && workers_ == Workers::kDone) return;
   tell_leader(Leave{"a signal"});
   finish(128 + event.signal, "stopped by a signal");
 }

@@ -70,6 +70,7 @@ struct WorkersDone {  // the same, and all of them ended well
 };
 struct StopRequested {
   int signal = 0;
+  bool saves = false;  // of StopAsk
 };
 // Answer to StopAndSave: the most steps that a worker here has started; -1: none will start any more.
 struct StepsStarted {
@@ -207,8 +208,10 @@ class Member {
   std::optional<Release> pending_start_;  // released, and waiting for a grant
   std::uint16_t master_port_ = 0;
   bool saving_ = false;
+  bool goes_on_ = false;  // after saving
   bool saved_ = false;
   int stop_signal_ = 0;
+  bool stop_saves_ = false;
   std::optional<rendezvous::JobOver> over_;  // said when the workers are gone
 };
 

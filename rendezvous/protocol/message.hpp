@@ -116,7 +116,9 @@ enum class FailureCause : std::uint8_t {
   kSuspectedOutOfMemory,
   kHang,
   kCorruptState,
-  kDevice
+  kDevice,
+  kSuperseded,
+  kLateUsage
 };
 
 // A worker failed: the evidence that the restart policy judges. Steps are -1 where there are none.
@@ -149,6 +151,7 @@ struct Done {
 // A signal reached this node: it wants to stop, and the job with it when too few would be left.
 struct StopAsk {
   std::int32_t signal = 0;
+  bool saves = false;  // when only this node leaves, all save first: nobody else could keep what the workers hold
 };
 
 // Answer to StopAndSave: the most steps that any worker of this node has started; -1: all have finished.
@@ -279,10 +282,11 @@ struct RoundOver {
   bool hold = false;        // workers that can leave their group wait for the next round with their state
 };
 
-// A signal ends the job: workers agree on a step and save.
+// A signal ends the job, or one node leaves it: workers agree on a step and save.
 struct StopAndSave {
   RoundId round{};
   std::int32_t signal = 0;
+  bool goes_on = false;  // then the round is over, and the others are in the next one
 };
 
 struct StopAt {

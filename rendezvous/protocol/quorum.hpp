@@ -62,4 +62,11 @@ class Tally {
   std::int32_t lowest_ = 0;
 };
 
+// Whether the others of that round are a majority of it without this node.
+inline bool others_are_enough(const Config& round, const Rules& rules) {
+  Tally others(round.nodes);
+  for (std::int32_t rank = 0; rank < round.nodes; ++rank) others.add(rank == round.rank ? -1 : rank);
+  return others.enough(rules);
+}
+
 }  // namespace ddprun::rendezvous

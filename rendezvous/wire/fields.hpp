@@ -16,7 +16,7 @@ inline constexpr Enum kLast{};
 template <>
 inline constexpr Workers kLast<Workers> = Workers::kDone;
 template <>
-inline constexpr FailureCause kLast<FailureCause> = FailureCause::kDevice;
+inline constexpr FailureCause kLast<FailureCause> = FailureCause::kLateUsage;
 template <>
 inline constexpr Refusal kLast<Refusal> = Refusal::kOver;
 template <>
@@ -93,6 +93,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("round", m.round);
   } else if constexpr (std::is_same_v<M, StopAsk>) {
     visit("signal", m.signal);
+    visit("saves", m.saves);
   } else if constexpr (std::is_same_v<M, StopReady>) {
     visit("round", m.round);
     visit("started", m.started);
@@ -164,6 +165,7 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, StopAndSave>) {
     visit("round", m.round);
     visit("signal", m.signal);
+    visit("goes_on", m.goes_on);
   } else if constexpr (std::is_same_v<M, StopAt>) {
     visit("round", m.round);
     visit("step", m.step);

@@ -8,6 +8,7 @@ import pathlib
 import random
 import socket
 import subprocess
+import time
 
 DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
 TRAIN, TEST = 640, 200  # samples of the small data set
@@ -123,6 +124,14 @@ def losses(run_dir: pathlib.Path) -> list[tuple[int, float]]:
 
 def report(run_dir: pathlib.Path) -> dict:
     return json.loads((run_dir / "report.json").read_text(encoding="utf-8"))
+
+
+def wait_for(condition, what: str, seconds: float = 60) -> None:
+    """Until it holds; for what no event tells of."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
 
 
 def assert_each_sample_once(run_dir: pathlib.Path, epochs: int, samples: int = TRAIN) -> None:

@@ -114,7 +114,8 @@ def test_the_link_to_the_newest_checkpoint_is_not_needed(ddprun_bin, data, tmp_p
 @pytest.mark.parametrize("background", [True, False])
 def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, background):
     """Room for one checkpoint and a bit: the next one fails, training goes on to the end, and the last save says what to do."""
-    config = jobs.config(data, checkpoint={"keep": 1, "background": background}, data={"ledger": False}, log={"every_steps": 1, "tensorboard": False})
+    config = jobs.config(data, checkpoint={"keep": 1, "background": background, "wait_for_room_s": 0}, data={"ledger": False},
+                         log={"every_steps": 1, "tensorboard": False})
     (tmp_path / "calm").mkdir()
     assert launch(ddprun_bin, tmp_path / "calm", config).returncode == 0
     with small_disk(tmp_path / "disk", "560k") as disk:
@@ -132,6 +133,42 @@ def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, b
         assert "going on from step 7" in done.stdout
         assert jobs.weights_digest(disk / "run") == jobs.weights_digest(tmp_path / "calm" / "run")
         assert jobs.losses(disk / "run") == jobs.losses(tmp_path / "calm" / "run")
+
+
+def test_other_data_under_the_same_path_is_refused(ddprun_bin, tmp_path):
+    data = jobs.write_small_dataset(tmp_path / "data")
+    done = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=1))
+    assert done.returncode == 0, done.stderr
+    labels = data / "train-labels-idx1-ubyte"
+    content = labels.read_bytes()
+    labels.write_bytes(content[:8] + content[:7:-1])
+    refused = launch(ddprun_bin, tmp_path, jobs.config(data))
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "the data is not what this run began with" in refused.stderr and "--data-changed" in refused.stderr
+    assert steps_there(tmp_path / "run") == [7, 14, 20]
+    told = launch(ddprun_bin, tmp_path, jobs.config(data), "--data-changed")
+    assert told.returncode == 0, told.stderr
+    known = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=3))  # what is kept is the new one
+    assert known.returncode == 0, known.stderr
+    run = tmp_path / "run" / "run.json"
+    run.write_text(json.dumps({key: value for key, value in json.loads(run.read_text()).items() if key != "data"}))  # as an earlier version
+    labels.write_bytes(content)
+    unknown = launch(ddprun_bin, tmp_path, jobs.config(data, epochs=4))
+    assert unknown.returncode == 0, unknown.stderr
+
+
+def test_the_last_save_waits_for_room_on_a_full_disk(ddprun_bin, data, tmp_path):
+    config = jobs.config(data, checkpoint={"every_steps": 1000, "wait_for_room_s": 300}, data={"ledger": False},
+                         log={"every_steps": 10, "tensorboard": False})
+    with small_disk(tmp_path / "disk", "200k") as disk:
+        job = jobs.start([ddprun_bin, "--nproc-per-node", 2, "--run-dir", disk / "run", jobs.write_config(tmp_path / "train.json", config)])
+        said = next(line for line in job.stderr if "waits up to 300 s for room" in line)
+        assert "step 40, the last of this run" in said and "No space left" in said
+        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+        output, errors = job.communicate(timeout=60)
+        assert job.returncode == 0, output + errors
+        assert "for room" not in errors
+        assert steps_there(disk / "run") == [40]
 
 
 def test_a_ledger_that_cannot_be_written_is_a_warning(ddprun_bin, data, tmp_path):

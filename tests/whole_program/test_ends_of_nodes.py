@@ -125,3 +125,42 @@ def test_a_reset_of_a_nodes_connection_ends_nobodys_round(nodes, tmp_path):
     assert nodes.wait() == [0, 0, 0], nodes.all_text()
     assert [len(file.read_text().split()) for file in starts] == [1, 1, 1], nodes.all_text()
     assert "restart" not in nodes.text(0) and "closed its connection" not in nodes.text(0), nodes.all_text()
+
+
+def test_a_node_that_leaves_an_elastic_job_in_order_saves_first(nodes, small, tmp_path, ddptrain_bin):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=100000, checkpoint={"every_steps": 1000000}))
+    port = free_port()
+    for rank in range(2):
+        nodes.start("--nnodes", "1:2", "--node-rank", rank, "--nproc-per-node", 1, "--master-addr", "127.0.0.1", "--master-port", port,
+                    "--run-dir", tmp_path / "run", config)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    nodes.until(lambda: "2 nodes, 2 workers" in nodes.text(0) and metrics.exists() and metrics.read_text().count('"event":"step"') > 20, "steps of two")
+    reached = jobs.metrics(tmp_path / "run", "step")[-1]["step"]
+    nodes.agents[1].send_signal(signal.SIGTERM)
+    nodes.until(lambda: nodes.agents[1].poll() is not None, "node 1 to leave")
+    assert nodes.agents[1].returncode == 85, nodes.all_text()
+    nodes.until(lambda: '"event":"restart"' in metrics.read_text(), "the other to go on")
+    assert jobs.metrics(tmp_path / "run", "restart")[-1]["step"] >= reached
+    nodes.agents[0].send_signal(signal.SIGTERM)
+    nodes.until(lambda: nodes.agents[0].poll() is not None, "node 0 to end")
+    assert nodes.agents[0].returncode == 85, nodes.all_text()
+
+
+def test_a_finished_node_that_is_signalled_ends_as_the_job_ends(nodes, tmp_path):
+    script = tmp_path / "s.sh"
+    script.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/start-$GROUP_RANK\n[ $GROUP_RANK = 1 ] && exit 0\n"
+                      f"until [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
+    script.chmod(0o755)
+    port = free_port()
+    for rank in range(2):
+        nodes.start("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
+                    "--no-python", script)
+    starts = [tmp_path / f"start-{rank}" for rank in range(2)]
+    nodes.until(lambda: all(file.exists() and file.read_text().strip() for file in starts), "both workers")
+    finished = int(starts[1].read_text())
+    nodes.until(lambda: not pathlib.Path(f"/proc/{finished}").exists(), "node 1's worker to end")
+    time.sleep(1)  # for its agent to hear of it, which nothing shows
+    nodes.agents[1].send_signal(signal.SIGTERM)
+    time.sleep(0.5)  # in which it would leave
+    (tmp_path / "enough").touch()
+    assert nodes.wait() == [0, 0], nodes.all_text()

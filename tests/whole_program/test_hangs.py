@@ -158,16 +158,29 @@ def test_a_script_in_which_a_rank_skips_a_collective(ddprun_bin, tmp_path):
     assert any("waits_here" in line for line in causes["consequences"][0]["evidence"])
 
 
+def slow_fsync(folder: pathlib.Path) -> pathlib.Path:
+    """A library that makes fsync slow where it is told to."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
+    library = folder / "slow_fsync.so"
+    source = pathlib.Path(__file__).with_name("slow_fsync.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True)
+    return library
+
+
+def test_nobody_waits_for_the_last_save_in_an_exchange_that_times_out(ddprun_bin, data, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, ddp={"timeout_s": 3}))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 0, "--run-dir", tmp_path / "run", config],
+                    LD_PRELOAD=str(slow_fsync(tmp_path)), SLOW_FSYNC_OF="step-000000040", SLOW_FSYNC_SECONDS="7")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "run/checkpoints/step-000000040/manifest.json").exists()
+
+
 @pytest.mark.long
 def test_the_last_save_on_a_disk_that_stands_still_is_no_hang(ddprun_bin, data, tmp_path):
     """Earlier saves took milliseconds, so a limit learned from them would be the shortest one, a minute."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("needs a C compiler")
-    library = tmp_path / "slow_fsync.so"
-    source = pathlib.Path(__file__).with_name("slow_fsync.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True)
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, checkpoint={"every_steps": 7}))
-    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], timeout=400, LD_PRELOAD=str(library),
-                    SLOW_FSYNC_OF="step-000000040", SLOW_FSYNC_SECONDS="110")
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], timeout=400,
+                    LD_PRELOAD=str(slow_fsync(tmp_path)), SLOW_FSYNC_OF="step-000000040", SLOW_FSYNC_SECONDS="110")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hangs" not in done.stderr
     assert (tmp_path / "run/checkpoints/step-000000040/manifest.json").exists()

@@ -25,3 +25,22 @@ def test_a_lost_lock_file_does_not_keep_a_run_from_its_checkpoints(ddprun_bin, d
     assert done.returncode == 0, done.stdout + done.stderr
     assert "restart" not in done.stdout
     assert json.loads((tmp_path / "run/lock").read_text())["term"] == writer["term"] + 1
+
+
+def test_a_second_start_after_the_lock_was_removed_ends_the_first_once(ddprun_bin, data, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=100000, checkpoint={"every_steps": 50}))
+    command = [ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config]
+    first = jobs.start(command)
+    jobs.wait_for(lambda: (tmp_path / "run/checkpoints/latest").exists(), "no checkpoint of the first start")
+    (tmp_path / "run/lock").unlink()
+    second = jobs.start(command)
+    output, errors = first.communicate(timeout=120)
+    assert first.returncode == 90, output[-3000:] + errors
+    events = [json.loads(line) for line in output.splitlines()]
+    failed = [event for event in events if event["event"] == "round_failed"]
+    assert [(event["decision"], event["first_cause"]["cause"]) for event in failed] == [("give_up", "superseded")]
+    assert "which is running" in failed[0]["first_cause"]["message"]
+    second.terminate()
+    output, errors = second.communicate(timeout=120)
+    assert second.returncode == 85, output[-3000:] + errors
+    assert "round_failed" not in output

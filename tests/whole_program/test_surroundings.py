@@ -155,6 +155,25 @@ def test_a_run_directory_that_is_removed_is_said_once_and_training_goes_on(ddpru
     assert json.loads((run_dir / "checkpoints" / "latest" / "manifest.json").read_text())["step"] == 600
     report = jobs.report(run_dir)
     assert report["exit"]["code"] == 0 and report["invocations"][-1]["run_directory_removed_ns"] > 0
+    again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run_dir, config, "epochs=31"])
+    assert again.returncode == 0 and "going on from step 600" in again.stdout, again.stdout + again.stderr
+
+
+def test_a_lazy_unmount_of_the_run_directory_is_said_and_the_next_start_goes_on(ddprun_bin, data, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, epochs=100000, checkpoint={"every_steps": 100}))
+    with small_disk(tmp_path / "disk", "64m") as disk:
+        job = jobs.start([ddprun_bin, "--json", "--nproc-per-node", 2, "--run-dir", disk / "run", config])
+        until(job, job.stdout, '"progress"')
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+        until(job, job.stdout, "run_directory_removed")
+        job.terminate()
+        output, errors = job.communicate(timeout=60)
+        assert job.returncode == 85, output[-3000:] + errors
+        # Where the disk was mounted there is a run directory now.
+        saved = json.loads((disk / "run" / "checkpoints" / "latest" / "manifest.json").read_text())["step"]
+        again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", disk / "run", config, f"max_steps={saved + 1}"])
+        assert again.returncode == 0 and f"going on from step {saved}" in again.stdout, again.stdout + again.stderr
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], check=True)  # for its end
 
 
 def test_a_restart_in_a_run_directory_that_was_removed(ddprun_bin, run_dir, gate):

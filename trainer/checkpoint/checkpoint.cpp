@@ -10,6 +10,7 @@
 #include <iterator>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/system/atomic_file.hpp"
@@ -49,8 +50,23 @@ Manifest read_manifest(const fs::path& checkpoint) {
   }
 }
 
-// The manifest, after every length and checksum was found to hold. Throws UsageError naming the file.
-Manifest verify(const fs::path& checkpoint) {
+[[noreturn]] void refuse_checksum(const fs::path& file, const std::string& found, const std::string& expected) {
+  throw UsageError(file.string() + " has checksum " + found + ", its manifest says " + expected);
+}
+
+// Reads all of it.
+void verify_file(const fs::path& file, const FileFacts& expected) {
+  FileFacts found;
+  try {
+    found = facts_of_file(file);
+  } catch (const std::system_error& unreadable) {
+    throw UsageError(unreadable.what());
+  }
+  if (found != expected) refuse_checksum(file, found.xxh3_128, expected.xxh3_128);
+}
+
+// The manifest, after every length was found to hold. Throws UsageError naming the file.
+Manifest judge(const fs::path& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
   for (const auto& [name, expected] : manifest.files) {
     const fs::path file = checkpoint / name;
@@ -63,17 +79,44 @@ Manifest verify(const fs::path& checkpoint) {
       throw UsageError(file.string() + " has " + std::to_string(bytes) + " bytes, its manifest says " +
                        std::to_string(expected.bytes));
     }
-    FileFacts found;
-    try {
-      found = facts_of_file(file);
-    } catch (const std::system_error& unreadable) {
-      throw UsageError(unreadable.what());
-    }
-    if (found != expected) {
-      throw UsageError(file.string() + " has checksum " + found.xxh3_128 + ", its manifest says " + expected.xxh3_128);
-    }
   }
   return manifest;
+}
+
+// The manifest, after every checksum was found to hold as well.
+Manifest verify(const fs::path& checkpoint) {
+  Manifest manifest = judge(checkpoint);
+  for (const auto& [name, expected] : manifest.files) verify_file(checkpoint / name, expected);
+  return manifest;
+}
+
+// Reads a file once and verifies it on the way. What is wrong with its bytes is said by the checksum, whatever they say.
+std::vector<NamedTensor> load_tensors(const fs::path& file, const FileFacts& expected) {
+  Checksum checksum;
+  SafetensorsContent content;
+  try {
+    content = read_safetensors(file, checksum);
+  } catch (const UsageError&) {
+    verify_file(file, expected);
+    throw;
+  }
+  if (checksum.xxh3_128() != expected.xxh3_128) refuse_checksum(file, checksum.xxh3_128(), expected.xxh3_128);
+  return std::move(content.tensors);
+}
+
+// `found_by`: judge or verify.
+void fill_in(Candidate& candidate, Manifest (*found_by)(const fs::path&)) {
+  candidate.problem.clear();
+  candidate.content.clear();
+  candidate.run.clear();
+  try {
+    const Manifest manifest = found_by(candidate.path);
+    candidate.step = manifest.state.step;
+    candidate.content = content_digest(manifest);
+    candidate.run = manifest.state.run;
+  } catch (const UsageError& problem) {
+    candidate.problem = problem.what();
+  }
 }
 
 // A folder that only its writer sees. It holds a flock for as long as it lives, which tells a dead writer's folder from a live
@@ -288,18 +331,12 @@ std::vector<Candidate> list_checkpoints(const fs::path& checkpoints_dir) {
   return candidates;
 }
 
+void judge_checkpoint(Candidate& candidate) {
+  fill_in(candidate, judge);
+}
+
 void verify_checkpoint(Candidate& candidate) {
-  candidate.problem.clear();
-  candidate.content.clear();
-  candidate.run.clear();
-  try {
-    const Manifest manifest = verify(candidate.path);
-    candidate.step = manifest.state.step;
-    candidate.content = content_digest(manifest);
-    candidate.run = manifest.state.run;
-  } catch (const UsageError& problem) {
-    candidate.problem = problem.what();
-  }
+  fill_in(candidate, verify);
 }
 
 std::vector<Candidate> inspect_checkpoints(const fs::path& checkpoints_dir) {
@@ -357,15 +394,18 @@ CheckpointState load_weights(const fs::path& link_or_path) {
   std::error_code not_there;                                     // said when it is read
   const fs::path real = fs::canonical(link_or_path, not_there);  // checkpoints/latest is a link
   const fs::path& path = not_there ? link_or_path : real;
-  CheckpointState state = verify(path).state;
-  state.model = read_safetensors(path / kModelFile).tensors;
+  const Manifest manifest = judge(path);
+  CheckpointState state = manifest.state;
+  state.model = load_tensors(path / kModelFile, manifest.files.at(kModelFile));
+  verify_file(path / kOptimizerFile, manifest.files.at(kOptimizerFile));
   return state;
 }
 
 CheckpointState load_checkpoint(const fs::path& path) {
-  CheckpointState state = verify(path).state;
-  state.model = read_safetensors(path / kModelFile).tensors;
-  state.optimizer = read_safetensors(path / kOptimizerFile).tensors;
+  const Manifest manifest = judge(path);
+  CheckpointState state = manifest.state;
+  state.model = load_tensors(path / kModelFile, manifest.files.at(kModelFile));
+  state.optimizer = load_tensors(path / kOptimizerFile, manifest.files.at(kOptimizerFile));
   return state;
 }
 

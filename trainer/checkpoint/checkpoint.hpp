@@ -65,7 +65,7 @@ SaveResult save_checkpoint(const std::filesystem::path& checkpoints_dir, const C
 struct Candidate {
   std::int64_t step = 0;
   std::filesystem::path path;
-  std::string problem;  // empty: every length and checksum of the manifest holds
+  std::string problem;  // empty: the manifest holds, as far as it was looked at
   std::string content;  // of a valid one: equal for copies of the same checkpoint (content_digest)
   std::string run{};    // of a valid one: CheckpointState::run
 };
@@ -73,9 +73,12 @@ struct Candidate {
 // All checkpoints of the folder, newest first, not looked into; none where there is no such folder. Throws std::system_error
 // when it can't be listed.
 std::vector<Candidate> list_checkpoints(const std::filesystem::path& checkpoints_dir);
-// Verifies one in full and fills in what came of it, the step as well. Changes nothing on the disk.
+// Judges one by its manifest and its files' lengths and fills in what came of it, the step as well: what is in the files shows
+// when they are loaded. Changes nothing on the disk.
+void judge_checkpoint(Candidate& candidate);
+// The same, and reads every file for its checksum.
 void verify_checkpoint(Candidate& candidate);
-// Both at once, for all of the folder.
+// List and verify at once, for all of the folder.
 std::vector<Candidate> inspect_checkpoints(const std::filesystem::path& checkpoints_dir);
 
 // Renames a bad checkpoint out of the way (step-000000400.bad, .bad-2, ...); returns the new path. When `latest` pointed to it,
@@ -92,7 +95,7 @@ void mend_latest(const std::filesystem::path& checkpoint);
 // Reads a checkpoint's weights and buffers, and not its optimizer, verifying all of it. Throws UsageError.
 CheckpointState load_weights(const std::filesystem::path& path);
 
-// Reads a checkpoint, verifying it once more. Throws UsageError naming file and problem.
+// Reads a checkpoint, each file once, and verifies it on the way. Throws UsageError naming file and problem.
 CheckpointState load_checkpoint(const std::filesystem::path& path);
 
 }  // namespace ddprun::trainer

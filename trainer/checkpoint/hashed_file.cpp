@@ -46,9 +46,20 @@ State new_state() {
 
 }  // namespace
 
-struct HashedFileWriter::Hash {
+struct Checksum::Hash {
   State state = new_state();
 };
+
+Checksum::Checksum() : hash_(std::make_unique<Hash>()) {}
+Checksum::~Checksum() = default;
+
+void Checksum::add(std::string_view bytes) {
+  XXH3_128bits_update(hash_->state.get(), bytes.data(), bytes.size());
+}
+
+std::string Checksum::xxh3_128() const {
+  return to_hex(XXH3_128bits_digest(hash_->state.get()));
+}
 
 std::string xxh3_128_of(std::string_view bytes) {
   return to_hex(XXH3_128bits(bytes.data(), bytes.size()));
@@ -58,7 +69,7 @@ FileFacts facts_of_file(const std::filesystem::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail_to("open", file);
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-  const State state = new_state();
+  Checksum checksum;
   std::vector<char> buffer(1 << 20);
   FileFacts facts;
   for (;;) {
@@ -71,18 +82,17 @@ FileFacts facts_of_file(const std::filesystem::path& file) {
       fail_to("read", file);
     }
     if (got == 0) break;
-    XXH3_128bits_update(state.get(), buffer.data(), static_cast<std::size_t>(got));
+    checksum.add({buffer.data(), static_cast<std::size_t>(got)});
     facts.bytes += got;
   }
   ::close(fd);
-  facts.xxh3_128 = to_hex(XXH3_128bits_digest(state.get()));
+  facts.xxh3_128 = checksum.xxh3_128();
   return facts;
 }
 
 HashedFileWriter::HashedFileWriter(const std::filesystem::path& file, std::int64_t expected_bytes)
     : file_(file), fd_(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
   if (fd_ < 0) fail_to("make", file_);
-  hash_ = std::make_unique<Hash>();
   if (expected_bytes < kDirectFrom || !DirectWriter::switch_on(fd_)) return;
   direct_ = std::make_unique<DirectWriter>(fd_, file_);
   set_length(expected_bytes);
@@ -111,7 +121,7 @@ void HashedFileWriter::write(std::string_view bytes) {
   constexpr std::size_t kPiece = 1 << 20;
   for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPiece))) {
     const std::string_view piece = bytes.substr(0, kPiece);
-    XXH3_128bits_update(hash_->state.get(), piece.data(), piece.size());
+    checksum_.add(piece);
     if (direct_) {
       direct_->write(piece);
     } else {
@@ -146,7 +156,7 @@ FileFacts HashedFileWriter::finish() {
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0) fail_to("close", file_);
-  return {.bytes = bytes_, .xxh3_128 = to_hex(XXH3_128bits_digest(hash_->state.get()))};
+  return {.bytes = bytes_, .xxh3_128 = checksum_.xxh3_128()};
 }
 
 }  // namespace ddprun::trainer

@@ -21,6 +21,21 @@ struct FileFacts {
 
 std::string xxh3_128_of(std::string_view bytes);
 
+// The same of bytes that come one after the other.
+class Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  Checksum(const Checksum&) = delete;
+  Checksum& operator=(const Checksum&) = delete;
+  void add(std::string_view bytes);
+  std::string xxh3_128() const;
+
+ private:
+  struct Hash;
+  std::unique_ptr<Hash> hash_;
+};
+
 // Throws std::system_error naming the path when it can't be read.
 FileFacts facts_of_file(const std::filesystem::path& file);
 
@@ -42,13 +57,12 @@ class HashedFileWriter {
   void begin_writeback();
   void set_length(std::int64_t bytes);
 
-  struct Hash;
   std::filesystem::path file_;
   int fd_ = -1;
   std::int64_t bytes_ = 0;
   std::int64_t handed_to_disk_ = 0;
   std::int64_t length_ = 0;  // that the file was given ahead
-  std::unique_ptr<Hash> hash_;
+  Checksum checksum_;
   std::unique_ptr<DirectWriter> direct_;  // of a large file; null: through the page cache
 };
 

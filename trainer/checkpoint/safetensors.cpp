@@ -86,8 +86,10 @@ struct Entry {
 // An open file that knows its size and reads exactly what is asked for.
 class InputFile {
  public:
-  explicit InputFile(const std::filesystem::path& file)
-      : file_(file), fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a FIFO is refused, not waited for
+  InputFile(const std::filesystem::path& file, Checksum* checksum)
+      : file_(file),
+        checksum_(checksum),
+        fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a FIFO is refused, not waited for
     if (fd_ < 0) fail(std::string("cannot be opened: ") + std::strerror(errno));
     struct stat status {};
     if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -105,10 +107,13 @@ class InputFile {
   void read(void* to, std::int64_t bytes) {
     char* next = static_cast<char*>(to);
     while (bytes > 0) {
-      const ssize_t got = ::read(fd_, next, static_cast<std::size_t>(bytes));
+      // In pieces that stay in the processor's cache for the checksum.
+      const std::int64_t piece = checksum_ != nullptr ? std::min<std::int64_t>(bytes, 1 << 20) : bytes;
+      const ssize_t got = ::read(fd_, next, static_cast<std::size_t>(piece));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) fail(std::string("cannot be read: ") + std::strerror(errno));
       if (got == 0) fail("became shorter while it was read");
+      if (checksum_ != nullptr) checksum_->add({next, static_cast<std::size_t>(got)});
       next += got;
       bytes -= got;
     }
@@ -120,6 +125,7 @@ class InputFile {
 
  private:
   std::filesystem::path file_;
+  Checksum* checksum_;  // null: nobody wants it
   int fd_;
   std::int64_t size_ = 0;
 };
@@ -220,6 +226,9 @@ at::Tensor read_tensor(const Entry& entry, InputFile& file) {
   return tensor;
 }
 
+// From its first byte to its last: what the header leaves out would be a hole.
+SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksum);
+
 }  // namespace
 
 SafetensorsPlan plan_safetensors(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
@@ -275,7 +284,17 @@ std::string encode_safetensors(const std::vector<NamedTensor>& tensors, const st
 }
 
 SafetensorsContent read_safetensors(const std::filesystem::path& path) {
-  InputFile file(path);
+  return read_all(path, nullptr);
+}
+
+SafetensorsContent read_safetensors(const std::filesystem::path& path, Checksum& checksum) {
+  return read_all(path, &checksum);
+}
+
+namespace {
+
+SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksum) {
+  InputFile file(path, checksum);
   if (file.size() < kLengthBytes) file.fail("has " + std::to_string(file.size()) + " bytes, too few for a header");
   std::uint64_t header_bytes = 0;
   file.read(&header_bytes, kLengthBytes);
@@ -308,5 +327,7 @@ SafetensorsContent read_safetensors(const std::filesystem::path& path) {
   for (const Entry& entry : entries) content.tensors.push_back({entry.name, read_tensor(entry, file)});
   return content;
 }
+
+}  // namespace
 
 }  // namespace ddprun::trainer

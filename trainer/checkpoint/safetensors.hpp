@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/checkpoint/hashed_file.hpp"
 #include "trainer/optim/optimizer.hpp"
 
 namespace ddprun::trainer {
@@ -52,5 +53,7 @@ struct SafetensorsContent {
 // Strict: header length, offsets, dtypes and shapes are checked against the file's size before anything is allocated.
 // Throws UsageError naming `file` and what is wrong.
 SafetensorsContent read_safetensors(const std::filesystem::path& file);
+// The same, and adds every byte of the file to `checksum` on the way.
+SafetensorsContent read_safetensors(const std::filesystem::path& file, Checksum& checksum);
 
 }  // namespace ddprun::trainer

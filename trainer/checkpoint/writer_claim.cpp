@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/writer_claim.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/error.hpp"
 #include "common/system/atomic_file.hpp"
 #include "common/system/host_name.hpp"
 #include "common/system/realtime.hpp"
@@ -72,14 +74,28 @@ std::string remove_leftovers(const fs::path& checkpoints_dir) {
   return notes;
 }
 
+// Of this host.
+bool has_ended(std::int64_t pid) {
+  return pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH);
+}
+
+std::string life_of(std::int64_t pid, const std::string& host) {
+  if (host != host_name()) return "another host: whether it still runs can't be told from here";
+  return has_ended(pid) ? "which has ended" : "which is running";
+}
+
 [[noreturn]] void superseded(const fs::path& file, const std::string& claim) {
   const json other = json::parse(claim, nullptr, /*allow_exceptions=*/false);
   std::string by = "another process";
+  std::string advice = "See that only one start at a time uses this run directory";
   if (other.is_object() && other.contains("host") && other["host"].is_string()) {
-    by = "process " + std::to_string(number_in(other, "pid")) + " on " + other["host"].get<std::string>();
+    const std::int64_t pid = number_in(other, "pid");
+    const std::string host = other["host"].get<std::string>();
+    by = "process " + std::to_string(pid) + " on " + host + " (" + life_of(pid, host) + ")";
+    if (host == host_name() && has_ended(pid)) advice = "Start the run again: it goes on from its newest checkpoint";
   }
   throw SupersededError("this run is continued by " + by + ", which has claimed its checkpoints (" + file.string() +
-                        "): this process saves no more and ends");
+                        "): this process saves no more and ends. " + advice);
 }
 
 }  // namespace

@@ -11,15 +11,7 @@
 #include <filesystem>
 #include <string>
 
-#include "common/base/error.hpp"
-
 namespace ddprun::trainer {
-
-// Another writer has taken over. Exit 89: whoever is told has nothing more to do here.
-class SupersededError : public InternalError {
- public:
-  using InternalError::InternalError;
-};
 
 class WriterClaim {
  public:
@@ -32,7 +24,7 @@ class WriterClaim {
   WriterClaim(std::filesystem::path checkpoints_dir, Generation generation);
 
   // Makes the folder and the claim, takes leftovers of earlier writers away and returns why some stay (empty: none do). Throws
-  // SupersededError when a later generation has claimed it, std::system_error when it can't be written.
+  // SupersededError (common/base/error.hpp) when a later generation has claimed it, std::system_error when it can't be written.
   std::string take();
 
   // Returns while the claim is ours, and makes it when it was never made or was deleted with everything else. Throws

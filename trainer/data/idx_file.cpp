@@ -21,7 +21,9 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -46,14 +48,21 @@ std::string hex8(std::uint32_t number) {
   return text.data();
 }
 
+// What the machine lacks for the moment is no mistake in the config.
+[[noreturn]] void refuse(int error, const std::string& what, const char* advice) {
+  const std::string message = what + ": " + std::strerror(error) + ".";
+  if (error == ENOMEM) throw Error(ExitCode::kOutOfMemory, "out of memory: " + message);
+  if (error == ENFILE || error == EMFILE) throw InternalError(message);
+  throw UsageError(message + advice);
+}
+
 // A whole file, mapped read-only.
 class Mapping {
  public:
   explicit Mapping(const fs::path& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO is refused, not waited for
     if (fd < 0) {
-      throw UsageError(
-          c10::str("can't open '", path.string(), "': ", std::strerror(errno), ". Check data.dir and its permissions."));
+      refuse(errno, "can't open '" + path.string() + "'", " Check data.dir and its permissions.");
     }
     struct stat status {};
     if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -84,7 +93,7 @@ class Mapping {
     const int error = errno;
     ::close(fd);
     if (address_ == MAP_FAILED) {
-      throw UsageError(c10::str("can't read '", path.string(), "': ", std::strerror(error), "."));
+      refuse(error, "can't read '" + path.string() + "'", "");
     }
   }
 
@@ -97,7 +106,7 @@ class Gunzip {
  public:
   Gunzip(std::span<const std::uint8_t> input, const fs::path& path) : input_(input), path_(path) {
     if (::inflateInit2(&stream_, 15 + 16) != Z_OK) {
-      throw InternalError("zlib could not be initialised: out of memory");
+      throw std::bad_alloc();
     }
   }
   ~Gunzip() { ::inflateEnd(&stream_); }
@@ -274,8 +283,7 @@ bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::status_known(status)) {
-    throw UsageError(c10::str("can't look for '", path.string(), "': ", error.message(),
-                              ". Check data.dir, its permissions and the links in it."));
+    refuse(error.value(), "can't look for '" + path.string() + "'", " Check data.dir, its permissions and the links in it.");
   }
   return fs::exists(status);
 }

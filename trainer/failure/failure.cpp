@@ -48,6 +48,8 @@ channel::ErrorKind kind_of(ExitCode code) {
       return channel::ErrorKind::kCheckpoint;
     case ExitCode::kDiverged:
       return channel::ErrorKind::kDiverged;
+    case ExitCode::kSuperseded:
+      return channel::ErrorKind::kSuperseded;
     default:
       return channel::ErrorKind::kException;
   }

@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 fs::path newest_valid(const fs::path& run_dir) {
   const fs::path checkpoints = RunLayout{run_dir}.checkpoints();
   std::string problems;
-  for (const Candidate& candidate : inspect_checkpoints(checkpoints)) {
+  for (Candidate& candidate : list_checkpoints(checkpoints)) {
+    verify_checkpoint(candidate);
     if (candidate.problem.empty()) return candidate.path;
     problems += "\n  " + candidate.problem;
   }

@@ -1,23 +1,32 @@
 // Implementation of prepare_workspace.hpp.
 #include "trainer/life/prepare_workspace.hpp"
 
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "common/run_directory/run_lock.hpp"
 #include "trainer/failure/failure_history.hpp"
 #include "trainer/metrics/ledger_gaps.hpp"
 #include "trainer/parallel/device.hpp"
+#include "trainer/resume/run_claim.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-Checkpointing::Setting checkpoint_setting(const Process& process, const Membership& membership, const RunLayout& layout) {
+Checkpointing::Setting checkpoint_setting(const Process& process, const Membership& membership, const RunIdentity& run,
+                                          const RunLayout& layout) {
   const TrainConfig& config = process.config();
   const CheckpointPlaces places = checkpoint_places(layout, config, process.environment().local_rank == 0);
   Checkpointing::Setting setting{.folder = {}, .config = config.checkpoint};
   if (places.of_node) setting.local_copies = places.local_copies;
   if (membership.peers().rank() == 0) {
     setting.folder = places.run_directory;
+    setting.keep_beside = [layout, config, run] {
+      keep_config(layout, config);
+      std::error_code unknown;
+      if (!std::filesystem::exists(layout.run(), unknown)) keep_run_identity(layout.run(), run);
+    };
     setting.generation = {.term = read_run_term(layout.root), .restart = membership.generation()};
   }
   if (process.device().is_cuda()) {
@@ -35,8 +44,8 @@ void begin_checkpoints(Process& process, Membership& membership, const TrainingS
   RankRecords& records = membership.records();
   const bool writes_copy = process.environment().local_rank == 0 && !process.config().checkpoint.local_dir.empty();
   if (records.checkpointing || (membership.peers().rank() != 0 && !writes_copy)) return;
-  records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, layout), process.faults(),
-                                                          *records.log, process.status());
+  records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, state.run, layout),
+                                                          process.faults(), *records.log, process.status());
   records.checkpointing->begin();
   if (state.evaluation) records.checkpointing->evaluated(state.evaluation->step, state.evaluation->result);
 }

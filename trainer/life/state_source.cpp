@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "common/base/error.hpp"
+#include "trainer/data/fingerprint.hpp"
 #include "trainer/resume/kept_history.hpp"
 #include "trainer/resume/resume.hpp"
 #include "trainer/resume/resumed_state.hpp"
@@ -14,6 +15,8 @@
 
 namespace ddprun::trainer {
 namespace {
+
+constexpr int kFirstRound = 1;  // on many machines; 0 on one
 
 // Of a node that was not there when the run began. Whoever begins one keeps it himself (trainer/resume/resume.cpp).
 void keep_identity(const RunLayout& layout, const RunIdentity& run, const Warn& warn) {
@@ -50,8 +53,10 @@ void StateSource::prepare() {
   state_ = new_training_state(process_.config(), {.channels = size.channels, .height = size.height, .width = size.width},
                               process_.device());
   // The first layer's gradient is the last one: from there on this rank only waits for the others'.
-  state_.parameters.front().tensor.register_hook(
-      [&status = process_.status()](const at::Tensor&) { status.at(channel::Stage::kBackward); });
+  if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {
+    trained.front().tensor.register_hook(
+        [&status = process_.status()](const at::Tensor&) { status.at(channel::Stage::kBackward); });
+  }
   origin_ = StateOrigin::kUntouched;
 }
 
@@ -95,7 +100,9 @@ void StateSource::begin_or_resume(Membership& membership, const Run& run) {
   const Warn warn = membership.records().warn(channel::ErrorKind::kCheckpoint);
   const CheckpointPlaces places = checkpoint_places(run.layout, config, process_.environment().local_rank == 0);
 
-  const Beginning beginning = choose_resume(process_.options(), membership.generation(), places, peers, warn);
+  const bool job_begins = process_.environment().restart_count == 0 && membership.generation() <= kFirstRound;
+  const Beginning beginning = choose_resume(process_.options(), membership.generation(), places,
+                                            job_begins ? fingerprint_of(process_.data()) : "", peers, warn);
   state_.run = beginning.run;
   Resumed resumed;
   if (beginning.from) {

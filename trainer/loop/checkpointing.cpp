@@ -3,11 +3,14 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <new>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -109,6 +112,30 @@ void Checkpointing::measure(double save_s) {
 void Checkpointing::save(const TrainingState& state, const TrainConfig& config, const RunLength& length,
                          const BucketOrder& bucket_order, int world, Need need) {
   const channel::Phase before = status_.phase();
+  begin_save(state, config, length, bucket_order, world, need);
+  if (awaited_) {
+    task_.wait();
+    end_awaited(need);
+  }
+  log_.stood_still(Clock::now() - last_);
+  status_.enter(before);
+}
+
+void Checkpointing::begin_last(const TrainingState& state, const TrainConfig& config, const RunLength& length,
+                               const BucketOrder& bucket_order, int world) {
+  begin_save(state, config, length, bucket_order, world, Need::kRequired);
+}
+
+bool Checkpointing::last_is_saved(std::chrono::milliseconds at_most) {
+  task_.wait_at_most(at_most);
+  if (task_.busy()) return false;
+  if (std::exchange(awaited_, false)) end_awaited(Need::kRequired);
+  return true;
+}
+
+// From here to the task's end `state` is not to change, unless there is a copy of it.
+void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& config, const RunLength& length,
+                               const BucketOrder& bucket_order, int world, Need need) {
   const auto begin = Clock::now();
   status_.enter(channel::Phase::kSaving);
   wait_and_report();
@@ -118,37 +145,26 @@ void Checkpointing::save(const TrainingState& state, const TrainConfig& config, 
   CheckpointState live = checkpoint_of(state, config, length, bucket_order, world);
   if (evaluated_step_ == state.step) live.evaluation = evaluation_;
 
-  awaited_ = need == Need::kRequired;
+  required_ = need == Need::kRequired;
   std::optional<CheckpointState> copy;
   if (setting_.config.background) copy = host_copy_of(live);
-  if (copy) {
-    current_.pause_s = seconds(Clock::now() - begin);
-    task_.start([this, saved = std::move(*copy)] {
-      if (all_finite(saved.model) && all_finite(saved.optimizer)) {
-        write(saved);
-      } else if (!setting_.folder.empty()) {  // rank 0 says it for all
-        diverged_before_save(saved.step);
-      }
-    });
-    if (awaited_) {
-      task_.wait();
-      current_.pause_s = seconds(Clock::now() - begin);
-      report(task_.take_finished().value(), need);
+  awaited_ = required_ || !copy;
+  const bool known_finite = !copy;
+  if (known_finite && !all_finite(state)) diverged_before_save(state.step);
+  current_.pause_s = seconds(Clock::now() - begin);
+  task_.start([this, known_finite, saved = copy ? std::move(*copy) : std::move(live)] {
+    if (known_finite || (all_finite(saved.model) && all_finite(saved.optimizer))) {
+      write(saved);
+    } else if (!setting_.folder.empty()) {  // rank 0 says it for all
+      diverged_before_save(saved.step);
     }
-  } else {
-    awaited_ = true;
-    if (!all_finite(state)) diverged_before_save(state.step);
-    std::exception_ptr error;
-    try {
-      write(live);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    current_.pause_s = seconds(Clock::now() - begin);
-    report(error, need);
-  }
-  log_.stood_still(Clock::now() - begin);
-  status_.enter(before);
+  });
+}
+
+// The task has ended, and training has waited for it.
+void Checkpointing::end_awaited(Need need) {
+  current_.pause_s = seconds(Clock::now() - last_);
+  report(task_.take_finished().value(), need);
 }
 
 // Nothing when there is no memory for it, which is said once: then saves are written at once, as without `background`.
@@ -173,10 +189,32 @@ void Checkpointing::write(const CheckpointState& state) {
   const auto begin = Clock::now();
   if (own_copy_) write_copy(state);
   if (setting_.folder.empty()) return;
-  write_to_run_directory(state, begin);
+  write_once_there_is_room(state, begin);
   // At once, also in the middle of a step: the agent counts progress by it.
   log_.tell_agent_of_checkpoint(state.step, current_.result.path.string(), current_.result.bytes, current_.pause_s,
                                 current_.write_s);
+}
+
+// Nothing tells of room on a disk, so it is looked for.
+void Checkpointing::write_once_there_is_room(const CheckpointState& state, Clock::time_point begin) {
+  const double most = required_ ? setting_.config.wait_for_room_s : 0;
+  for (bool said = false;;) {
+    try {
+      return write_to_run_directory(state, begin);
+    } catch (const std::system_error& error) {
+      const bool full = error.code() == std::errc::no_space_on_device || error.code().value() == EDQUOT;
+      if (!full || seconds(Clock::now() - begin) >= most) throw;
+      if (!std::exchange(said, true)) {
+        char time[32];
+        std::snprintf(time, sizeof time, "%g", most);
+        log_.warn(channel::ErrorKind::kCheckpoint,
+                  "the checkpoint of step " + std::to_string(state.step) + ", the last of this run, waits up to " + time +
+                      " s for room: " + error.what() + ". Make room, or end the job without it");
+      }
+    }
+    status_.enter(channel::Phase::kSaving);  // the agent sees that it is no hang
+    std::this_thread::sleep_for(kTellEvery);
+  }
 }
 
 // Whatever becomes of it, the run directory's is what counts.
@@ -204,6 +242,7 @@ void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::
     }
     if (std::strcmp(stage, "begun") != 0) faults_.at(FaultPhase::kSaving, state.step);
     if (std::strcmp(stage, "model-half") != 0) claim_.check();
+    if (std::strcmp(stage, "begun") == 0 && setting_.keep_beside) setting_.keep_beside();
     if (std::strcmp(stage, "latest-moved") == 0) current_.write_s = seconds(Clock::now() - begin);
   };
   current_.result = save_checkpoint(setting_.folder, state, retention_of(setting_.config), at_stage);
@@ -231,18 +270,24 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
     measure(current_.write_s);
     return;
   }
+  const std::string text = "the checkpoint of step " + std::to_string(current_.step) + " could not be saved: ";
+  // The writer's memory is the host's, and no batch is to blame: a smaller one would not help.
+  if (const Failure failure = classify(error); failure.kind == channel::ErrorKind::kOutOfMemory) {
+    if (need == Need::kRequired) throw InternalError(text + "no memory to write it (" + failure.message + ")");
+    log_.warn(channel::ErrorKind::kCheckpoint,
+              text + "no memory to write it (" + failure.message + "); training goes on, older checkpoints are untouched");
+    return;
+  }
   try {
     std::rethrow_exception(error);
   } catch (const std::system_error& failed) {
-    const std::string text =
-        "the checkpoint of step " + std::to_string(current_.step) + " could not be saved: " + failed.what();
     if (need == Need::kRequired) {
       throw UnsavedError(
-          text +
+          text + failed.what() +
           ". It is the last of this run: make room or mend the folder, then start the run again; it goes on from "
           "the newest checkpoint");
     }
-    log_.warn(channel::ErrorKind::kCheckpoint, text + "; training goes on, older checkpoints are untouched");
+    log_.warn(channel::ErrorKind::kCheckpoint, text + failed.what() + "; training goes on, older checkpoints are untouched");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -33,6 +34,9 @@ class Checkpointing {
     WriterClaim::Generation generation{};
     HostCopy::Source source{};  // where the training state is
     FailureHistory history{};   // of the run so far; needed for "every": "auto" only
+    // Called before each save to `folder`: what the next start needs beside checkpoints, should the run directory have been
+    // removed meanwhile. May throw std::system_error, which ends the save.
+    std::function<void()> keep_beside{};
   };
   Checkpointing(Setting setting, const Faults& faults, RunLog& log, Status& status);
   ~Checkpointing();  // waits for a save in flight; what came of it is reported no more
@@ -56,13 +60,19 @@ class Checkpointing {
   enum class Need {
     kUseful,  // in the background unless the config says otherwise; a failure is a warning
     // Published when it returns, written by the same thread; a failure throws InternalError: what the run did since the last
-    // one would be lost.
+    // one would be lost. A full disk is waited for first, as long as the config says.
     kRequired,
   };
   // Waits for a save in flight, then saves. Throws DivergedError rather than publish weights that are not numbers; in the
   // background that is thrown by the next call of report_finished().
   void save(const TrainingState& state, const TrainConfig& config, const RunLength& length, const BucketOrder& bucket_order,
             int world, Need need);
+
+  // The same for a run's last save, while others wait for it: begins it, then is asked until it has ended, and returns after
+  // that time at the latest. `state` is not to change meanwhile. Throws as save() does.
+  void begin_last(const TrainingState& state, const TrainConfig& config, const RunLength& length,
+                  const BucketOrder& bucket_order, int world);
+  bool last_is_saved(std::chrono::milliseconds at_most);
 
   // Says what came of a save in the background, if one has ended since. Called at each step's end: it costs a lock.
   void report_finished();
@@ -83,8 +93,12 @@ class Checkpointing {
   };
 
   bool due_by_time() const;
+  void begin_save(const TrainingState& state, const TrainConfig& config, const RunLength& length,
+                  const BucketOrder& bucket_order, int world, Need need);
+  void end_awaited(Need need);
   void write(const CheckpointState& state);
   void write_copy(const CheckpointState& state);
+  void write_once_there_is_room(const CheckpointState& state, Clock::time_point begin);
   void write_to_run_directory(const CheckpointState& state, Clock::time_point begin);
   void report(const std::exception_ptr& error, Need need);
   void wait_and_report();
@@ -108,8 +122,9 @@ class Checkpointing {
   std::int64_t evaluated_step_ = -1;
   std::optional<CheckpointEvaluation> evaluation_;
   Save current_;
-  bool awaited_ = false;  // training waits for it
-  BackgroundTask task_;   // last: its end waits for what uses the others
+  bool awaited_ = false;   // training waits for it
+  bool required_ = false;  // it is the run's last
+  BackgroundTask task_;    // last: its end waits for what uses the others
 };
 
 }  // namespace ddprun::trainer

@@ -37,7 +37,8 @@ void seed_step(const Workspace& work, std::int64_t step) {
 // Tests only: dies in the middle of the backward pass, when some gradients are there and others are not.
 void arm_backward_fault(TrainingState& state, const Workspace& work) {
   if (!work.faults.due(FaultPhase::kBackward, state.step)) return;
-  const at::Tensor& middle = state.parameters[state.parameters.size() / 2].tensor;
+  const std::vector<NamedTensor> trained = trained_parameters(state);
+  const at::Tensor& middle = trained[trained.size() / 2].tensor;
   middle.register_hook([&work, step = state.step](const at::Tensor&) { work.faults.at(FaultPhase::kBackward, step); });
 }
 
@@ -189,11 +190,21 @@ void follow_step(TrainingState& state, Workspace& work) {
   }
 }
 
-// Rank 0 saves, and who keeps a copy for its node; nobody leaves before that is published.
+// Rank 0 saves, and who keeps a copy for its node; nobody leaves before that is published. However long it takes, no rank waits
+// for it in one exchange, which would fail when ddp.timeout_s is over.
 void save_last(const TrainingState& state, Workspace& work) {
-  if (work.checkpointing) save(state, work, Checkpointing::Need::kRequired);
-  work.status.at(channel::Stage::kMeeting);
-  work.peers.meet();
+  constexpr std::chrono::seconds kBetweenExchanges{1};
+  if (work.checkpointing) {
+    work.checkpointing->begin_last(state, work.config, work.length, state.bucket_order, work.peers.world());
+  }
+  bool saved = work.checkpointing == nullptr;
+  do {
+    if (!saved) {
+      saved = work.checkpointing->last_is_saved(kBetweenExchanges);
+      if (saved) work.status.enter(channel::Phase::kRunning);
+    }
+    work.status.at(channel::Stage::kMeeting);
+  } while (work.peers.smallest(saved ? 1 : 0) == 0);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
                                                        .rank = peers.rank(),
                                                        .pin_memory = means.device.is_cuda()},
                                          state.step, means.length.total_steps);
-  for (const NamedTensor& parameter : state.parameters) work.clipped.push_back(parameter.tensor);
+  for (const NamedTensor& parameter : trained_parameters(state)) work.clipped.push_back(parameter.tensor);
   const auto equal = origin == StateOrigin::kSurvivors ? DataParallel::State::kEqual : DataParallel::State::kRank0s;
   work.parallel =
       std::make_unique<DataParallel>(state.parameters, state.buffers, peers.group(), config.ddp, state.bucket_order, equal);

@@ -49,23 +49,40 @@ fs::path new_name(const fs::path& folder) {
 }  // namespace
 
 struct EventFile::Impl {
+  fs::path folder;
   fs::path path;
   int fd = -1;
   std::function<void(const std::string&)> on_trouble;
-  bool troubled = false;
+  bool troubled = false;  // and told
+  bool torn = false;      // a write failed
   std::string buffer;
 
   void trouble(const std::string& what) {
     if (!std::exchange(troubled, true) && on_trouble) on_trouble(what);
   }
 
+  void open() {
+    try {
+      fs::create_directories(folder);
+      path = new_name(folder);
+    } catch (const fs::filesystem_error& error) {
+      return trouble(std::string(error.what()) + "; TensorBoard's file is tried again");
+    }
+    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) trouble("cannot make " + path.string() + ": " + std::strerror(errno) + "; TensorBoard's file is tried again");
+  }
+
   void write_out() {
+    constexpr std::size_t kMostKept = 1 << 20;
+    if (fd < 0) open();
+    if (fd < 0 && buffer.size() <= kMostKept) return;  // kept for when it can be made
     // After a failed write the file may end in half a record, and readers stop there: nothing more would be seen.
-    std::string_view rest = fd >= 0 && !troubled ? std::string_view(buffer) : std::string_view();
+    std::string_view rest = fd >= 0 && !torn ? std::string_view(buffer) : std::string_view();
     while (!rest.empty()) {
       const ssize_t put = ::write(fd, rest.data(), rest.size());
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) {
+        torn = true;
         trouble("cannot write " + path.string() + ": " + std::strerror(errno) + "; TensorBoard's figures end here");
         break;
       }
@@ -78,19 +95,7 @@ struct EventFile::Impl {
 EventFile::EventFile(const fs::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble)
     : impl_(std::make_unique<Impl>()) {
   impl_->on_trouble = std::move(on_trouble);
-  try {
-    fs::create_directories(folder);
-    impl_->path = new_name(folder);
-  } catch (const fs::filesystem_error& error) {
-    impl_->trouble(std::string(error.what()) + "; TensorBoard's figures are not written");
-    return;
-  }
-  impl_->fd = ::open(impl_->path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-  if (impl_->fd < 0) {
-    impl_->trouble("cannot make " + impl_->path.string() + ": " + std::strerror(errno) +
-                   "; TensorBoard's figures are not written");
-    return;
-  }
+  impl_->folder = folder;
   impl_->buffer += tfrecord(file_version_event(wall_time_s()));
   // START drops this step and later ones; the step resumed from is done and stays.
   impl_->buffer += tfrecord(session_start_event(wall_time_s(), resume_step > 0 ? resume_step + 1 : 0));

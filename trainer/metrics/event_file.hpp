@@ -15,7 +15,8 @@ namespace ddprun::trainer {
 class EventFile {
  public:
   // Makes <folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>, whose name sorts behind all that are there, since that is
-  // the order TensorBoard reads in. A write that fails is told once to `on_trouble` and then ignored.
+  // the order TensorBoard reads in. Trouble is told once to `on_trouble`. A file that can't be made is
+  // tried again with each figure, which are kept for it (1 MiB at most); after a write that failed nothing more is written.
   EventFile(const std::filesystem::path& folder, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
   ~EventFile();
   EventFile(const EventFile&) = delete;

@@ -89,19 +89,30 @@ void cut_metrics_file(const fs::path& file, std::int64_t resume_step, NewestStep
 }  // namespace
 
 MetricsLog::MetricsLog(const fs::path& file, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble)
-    : file_(file), on_trouble_(std::move(on_trouble)) {
-  try {
-    if (!file.parent_path().empty()) fs::create_directories(file.parent_path());
-    cut_metrics_file(file, resume_step, newest_);
-  } catch (const std::system_error& error) {
-    trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step) + " may appear twice");
-  }
-  fd_ = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) trouble("cannot open " + file.string() + ": " + std::strerror(errno) + "; metrics are not written");
+    : file_(file), resume_step_(resume_step), on_trouble_(std::move(on_trouble)) {
+  open();
 }
 
 MetricsLog::~MetricsLog() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+// What lies behind the resume point is cut before the first line of this process is there, and never again.
+void MetricsLog::open() {
+  if (!cut_) {
+    try {
+      if (!file_.parent_path().empty()) fs::create_directories(file_.parent_path());
+      cut_metrics_file(file_, resume_step_, newest_);
+    } catch (const std::system_error& error) {
+      trouble(std::string(error.what()) + "; metrics past step " + std::to_string(resume_step_) + " may appear twice");
+    }
+  }
+  fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  cut_ = cut_ || fd_ >= 0;
+  if (fd_ < 0) {
+    trouble("cannot open " + file_.string() + ": " + std::strerror(errno) +
+            "; it is tried again, and what is recorded until then is kept for it");
+  }
 }
 
 std::int64_t MetricsLog::newest(const std::string& event) const {
@@ -110,25 +121,39 @@ std::int64_t MetricsLog::newest(const std::string& event) const {
 }
 
 void MetricsLog::write(const std::string& event, const nlohmann::ordered_json& fields) {
-  if (fd_ < 0) return;
+  constexpr std::size_t kMostKept = 1 << 20;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   nlohmann::ordered_json record = {{"event", event},
                                    {"time_ns", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()}};
   record.update(fields);
-  if (const auto step = record.find("step"); step != record.end() && step->is_number_integer()) {
-    note(newest_, event, step->get<std::int64_t>());
+  std::string line = record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  if (fd_ < 0) open();
+  const auto step = record.find("step");
+  const bool has_step = step != record.end() && step->is_number_integer();
+  if (fd_ < 0) {
+    if (kept_.size() + line.size() <= kMostKept) {
+      kept_ += line;
+      if (has_step) note(newest_, event, step->get<std::int64_t>());
+    }
+    return;
   }
-  const std::string line = record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  if (has_step) note(newest_, event, step->get<std::int64_t>());
+  put(std::exchange(kept_, {}) + line);
+}
 
+void MetricsLog::put(const std::string& lines) {
   ssize_t put = 0;
   do {
-    put = ::write(fd_, line.data(), line.size());
+    put = ::write(fd_, lines.data(), lines.size());
   } while (put < 0 && errno == EINTR);
-  if (put == static_cast<ssize_t>(line.size())) return;
+  if (put == static_cast<ssize_t>(lines.size())) return;
   // A short write means that the disk filled up in the middle of the line.
   const int reason = put < 0 ? errno : ENOSPC;
   if (put > 0) remove_torn_line(put);
   trouble("cannot write " + file_.string() + ": " + std::strerror(reason) + "; some metrics will be missing");
+  if (reason != ESTALE) return;
+  ::close(std::exchange(fd_, -1));  // that file is gone for good, its path may lead to another
+  kept_ = lines;
 }
 
 // So that the next line, when there is space again, does not continue half of this one.

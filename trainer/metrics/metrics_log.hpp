@@ -15,8 +15,8 @@ namespace ddprun::trainer {
 class MetricsLog {
  public:
   // Opens for appending. Records of steps past `resume_step` ("step" greater than it) are cut, as is a torn last line; the cut
-  // is atomic. `on_trouble` is told once when the file can't be opened, cut or written; then lines that can't be written are
-  // missing.
+  // is atomic. `on_trouble` is told once when the file can't be opened, cut or written. One that can't be opened is tried again
+  // with each record, and the records until then are kept for it (1 MiB at most); lines that can't be written are missing.
   MetricsLog(const std::filesystem::path& file, std::int64_t resume_step, std::function<void(const std::string&)> on_trouble);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
@@ -28,11 +28,16 @@ class MetricsLog {
   std::int64_t newest(const std::string& event) const;
 
  private:
+  void open();
+  void put(const std::string& lines);
   void trouble(const std::string& what);
   void remove_torn_line(std::int64_t bytes);
 
   std::filesystem::path file_;
+  std::int64_t resume_step_;
   int fd_ = -1;
+  bool cut_ = false;
+  std::string kept_;        // while it can't be opened
   std::map<std::string, std::int64_t, std::less<>> newest_;
   bool troubled_ = false;
   std::function<void(const std::string&)> on_trouble_;

@@ -27,6 +27,7 @@ struct Agreed {
   std::string run;
   std::vector<int> holders;
   std::optional<std::filesystem::path> path;
+  std::shared_ptr<const CheckpointState> saved{};  // read there
 };
 
 int lowest_with(const std::vector<std::int64_t>& values, std::int64_t value) {
@@ -105,8 +106,8 @@ Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const C
       seen.newest_valid([&](const Copy& copy) { return !run.known() || run.has(copy.candidate.run, copy.candidate.step); });
   const std::vector<std::int64_t> steps = peers.from_all(own != nullptr ? own->candidate.step : kNone);
   Agreed agreed{.step = *std::max_element(steps.begin(), steps.end()), .content = {}, .run = {}, .holders = {}, .path = {}};
-  if (agreed.step == kNone) {  // each rank has verified all that it sees
-    const std::vector<Copy> all = seen.verified(Which::kAll);
+  if (agreed.step == kNone) {  // each rank has judged all that it sees
+    const std::vector<Copy> all = seen.judged(Which::kAll);
     const bool bad = std::any_of(all.begin(), all.end(), [](const Copy& copy) { return !copy.candidate.problem.empty(); });
     if (peers.largest(bad ? 1 : 0) == 0) return {};
     throw BadCheckpointError(
@@ -124,13 +125,46 @@ Agreed agree_on_newest(VisibleCheckpoints& seen, const RunIdentity& run, const C
   return agreed;
 }
 
+// What is in it, read once: a checksum that does not hold shows here. Null when it can't be used, with the problem.
+std::shared_ptr<const CheckpointState> load(const std::filesystem::path& path, std::string& problem) {
+  try {
+    return std::make_shared<const CheckpointState>(load_checkpoint(path));
+  } catch (const UsageError& error) {
+    problem = error.what();
+    return nullptr;
+  }
+}
+
+// The same, loaded by all that have it. Where one proves to be bad, all choose again without it. Collective.
+Agreed load_newest(VisibleCheckpoints& seen, const RunIdentity& run, const CheckpointPlaces& places, const Peers& peers) {
+  std::shared_ptr<const CheckpointState> saved;
+  std::optional<std::filesystem::path> saved_from;
+  for (;;) {
+    Agreed agreed = agree_on_newest(seen, run, places, peers);
+    if (agreed.step == kNone) return agreed;
+    std::string problem;
+    if (saved_from != agreed.path) {
+      saved.reset();  // before there is another
+      saved_from = agreed.path;
+      if (agreed.path) saved = load(*agreed.path, problem);
+    }
+    if (!problem.empty()) seen.mark(*agreed.path, problem);
+    if (peers.largest(problem.empty() ? 0 : 1) == 0) {
+      agreed.saved = std::move(saved);
+      return agreed;
+    }
+  }
+}
+
 // ---- the one that was named ----
 
 Agreed agree_on_path(const std::filesystem::path& path, const Peers& peers, const Warn& warn) {
   std::error_code unknown;
   Candidate candidate{.step = kNone, .path = path, .problem = {}, .content = {}, .run = {}};
+  std::shared_ptr<const CheckpointState> saved;
   if (std::filesystem::exists(path, unknown)) {
-    verify_checkpoint(candidate);
+    judge_checkpoint(candidate);
+    if (candidate.problem.empty()) saved = load(path, candidate.problem);
   } else {
     candidate.problem = path.string() + " is not there";
   }
@@ -152,6 +186,7 @@ Agreed agree_on_path(const std::filesystem::path& path, const Peers& peers, cons
   }
   if (has) {
     agreed.path = path;
+    agreed.saved = std::move(saved);
   } else if (std::filesystem::exists(path, unknown)) {
     warn("--resume: " + candidate.problem + "; the state comes from rank " + std::to_string(first));
   }
@@ -227,6 +262,18 @@ void keep(const CheckpointPlaces& places, const RunIdentity& run, const Warn& wa
   }
 }
 
+// Collective: what differs on one node stops all of them.
+void refuse_other_data(const RunIdentity& known, const std::string& data, const Options& options, const Peers& peers) {
+  const bool other = !known.data.empty() && known.data != data;
+  const bool any_other = peers.largest(other ? 1 : 0) != 0;
+  const bool accepted = peers.largest(options.data_changed ? 1 : 0) != 0;
+  if (!any_other || accepted) return;
+  throw UsageError(
+      "the data is not what this run began with: " + (other ? known.data + " then, " + data + " now" : "on another node") +
+      ". Check data.dir; if it was changed on purpose, --data-changed goes on with it from the newest checkpoint, and "
+      "--fresh begins anew");
+}
+
 // It changes by order only: what a node has that is away now stays this run's when the others begin again without it.
 RunIdentity identity_of_beginning(const RunIdentity& known, const Agreed& agreed, bool ordered, const Peers& peers) {
   if (!ordered && known.known()) return known;
@@ -236,8 +283,8 @@ RunIdentity identity_of_beginning(const RunIdentity& known, const Agreed& agreed
 
 }  // namespace
 
-Beginning choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const Peers& peers,
-                        const Warn& warn) {
+Beginning choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const std::string& data,
+                        const Peers& peers, const Warn& warn) {
   VisibleCheckpoints seen(places);
   if (places.of_node && !seen.trouble().empty()) warn(seen.trouble() + "; copies on this node's disk are not looked at");
   const Order order = agree_on_order(options, peers);
@@ -245,10 +292,13 @@ Beginning choose_resume(const Options& options, int restart_count, const Checkpo
   const bool looks_for_newest = order.resume == Options::Resume::kAuto || restart_count > 0;
 
   Agreed agreed;
-  if (looks_for_newest) agreed = agree_on_newest(seen, known, places, peers);
+  if (looks_for_newest) agreed = load_newest(seen, known, places, peers);
   const bool goes_on = agreed.step != kNone;
   if (!goes_on && order.resume == Options::Resume::kPath) agreed = agree_on_path(order.path, peers, warn);
+  const bool looks_at_data = peers.smallest(data.empty() ? 0 : 1) != 0;
+  if (looks_at_data && agreed.step != kNone) refuse_other_data(known, data, options, peers);
   Beginning beginning{.from = {}, .run = identity_of_beginning(known, agreed, !looks_for_newest, peers)};
+  beginning.run.data = peers.from_rank_0(looks_at_data ? data : known.data);
   if (looks_for_newest && known.known() && agreed.step == kNone && peers.rank() == 0) {
     warn("no rank has a checkpoint of this run: training begins at step 0");
   }
@@ -256,9 +306,9 @@ Beginning choose_resume(const Options& options, int restart_count, const Checkpo
   // First of all: what is not renamed because of a crash in between is known to be another training's.
   if (peers.rank() == 0) keep(places, beginning.run, warn);
   if (looks_for_newest) {
-    if (places.of_node) clear_away(seen.verified(Which::kLocal), agreed, warn);
+    if (places.of_node) clear_away(seen.judged(Which::kLocal), agreed, warn);
     if (peers.rank() == 0) {
-      const std::vector<Copy> copies = seen.verified(Which::kRunDirectory);
+      const std::vector<Copy> copies = seen.judged(Which::kRunDirectory);
       clear_away(copies, agreed, warn);
       if (goes_on) mend_latest_of(copies, agreed, warn);
     }
@@ -268,7 +318,10 @@ Beginning choose_resume(const Options& options, int restart_count, const Checkpo
   peers.meet();  // before anybody looks at the folder again
   if (peers.rank() != 0 && places.of_node) keep(places, beginning.run, warn);
   if (agreed.step != kNone) {
-    beginning.from = ResumeFrom{.step = agreed.step, .holders = std::move(agreed.holders), .path = std::move(agreed.path)};
+    beginning.from = ResumeFrom{.step = agreed.step,
+                                .holders = std::move(agreed.holders),
+                                .path = std::move(agreed.path),
+                                .saved = std::move(agreed.saved)};
   }
   return beginning;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +22,9 @@ using Warn = std::function<void(const std::string&)>;
 
 struct ResumeFrom {
   std::int64_t step = 0;
-  std::vector<int> holders;                   // ranks that can read it; at least one
-  std::optional<std::filesystem::path> path;  // where this rank reads it, when it is one of them
+  std::vector<int> holders;                        // ranks that can read it; at least one
+  std::optional<std::filesystem::path> path;       // where this rank reads it, when it is one of them
+  std::shared_ptr<const CheckpointState> saved{};  // what it has read there; null: to be read
 };
 
 struct Beginning {
@@ -41,9 +43,13 @@ struct Beginning {
 // on from what it has saved since. Throws UsageError on all ranks when no rank has a valid checkpoint there, or two have
 // different ones.
 //
+// `data` is the fingerprint of what this rank would train on. Where the run is known to have begun with another, the start is
+// refused with UsageError on all ranks, unless any of them was told that it has changed (--data-changed) or nothing is gone on
+// from. It is kept with the run. Empty on any rank: it is not looked at, as after a restart within the job.
+//
 // Checkpoints past the starting point would be taken for this run's later, so rank 0 renames those of the run directory to
 // step-N.superseded and bad ones to step-N.bad, and one rank of each node those on its own disk. `warn` is told of all.
-Beginning choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const Peers& peers,
-                        const Warn& warn);
+Beginning choose_resume(const Options& options, int restart_count, const CheckpointPlaces& places, const std::string& data,
+                        const Peers& peers, const Warn& warn);
 
 }  // namespace ddprun::trainer

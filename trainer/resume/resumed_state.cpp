@@ -12,7 +12,9 @@ Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom
                      const RunLength& length, const Peers& peers) {
   Resumed own;
   if (from.path) {
-    const CheckpointState saved = load_checkpoint(*from.path);
+    CheckpointState read;
+    if (!from.saved) read = load_checkpoint(*from.path);
+    const CheckpointState& saved = from.saved ? *from.saved : read;
     restore(state, saved, length, *from.path);
     origin = StateOrigin::kCheckpoint;
     own = {.path = from.path->string(), .differences = rounding_differences(saved, config, peers.world())};

@@ -36,14 +36,23 @@ void VisibleCheckpoints::add(const std::filesystem::path& folder, bool local) {
   for (Candidate& candidate : list_checkpoints(folder)) copies_.push_back({.candidate = std::move(candidate), .local = local});
 }
 
-void VisibleCheckpoints::verify(Copy& copy) {
-  if (!copy.verified) verify_checkpoint(copy.candidate);
-  copy.verified = true;
+void VisibleCheckpoints::judge(Copy& copy) {
+  if (!copy.judged) judge_checkpoint(copy.candidate);
+  copy.judged = true;
+}
+
+void VisibleCheckpoints::mark(const std::filesystem::path& checkpoint, const std::string& problem) {
+  for (Copy& copy : copies_) {
+    if (copy.candidate.path != checkpoint) continue;
+    copy.judged = true;
+    copy.candidate.problem = problem;
+    copy.candidate.content.clear();
+  }
 }
 
 const VisibleCheckpoints::Copy* VisibleCheckpoints::newest_valid(const std::function<bool(const Copy&)>& counts) {
   for (Copy& copy : copies_) {
-    verify(copy);
+    judge(copy);
     if (copy.candidate.problem.empty() && counts(copy)) return &copy;
   }
   return nullptr;
@@ -52,17 +61,17 @@ const VisibleCheckpoints::Copy* VisibleCheckpoints::newest_valid(const std::func
 const VisibleCheckpoints::Copy* VisibleCheckpoints::find(std::int64_t step, const std::string& content) {
   for (Copy& copy : copies_) {
     if (copy.candidate.step != step) continue;
-    verify(copy);
+    judge(copy);
     if (copy.candidate.content == content) return &copy;
   }
   return nullptr;
 }
 
-std::vector<VisibleCheckpoints::Copy> VisibleCheckpoints::verified(Which which) {
+std::vector<VisibleCheckpoints::Copy> VisibleCheckpoints::judged(Which which) {
   std::vector<Copy> found;
   for (Copy& copy : copies_) {
     if (which != Which::kAll && copy.local != (which == Which::kLocal)) continue;
-    verify(copy);
+    judge(copy);
     found.push_back(copy);
   }
   return found;

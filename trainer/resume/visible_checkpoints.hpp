@@ -1,7 +1,7 @@
 // What one rank sees of a run's checkpoints: those of the run directory, and copies on its node's own disk. A step may be there
-// several times, and copies of one step may differ (of a training that went on otherwise). Each is verified when it is first
-// asked about, the own disk's before those of the run directory, which may be far away. Used by resume.cpp; whoever writes
-// checkpoints asks for the same places.
+// several times, and copies of one step may differ (of a training that went on otherwise). Each is judged when it is first
+// asked about, by its manifest and its files' lengths; what else is wrong shows when it is loaded (mark()). Used by resume.cpp;
+// whoever writes checkpoints asks for the same places.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class VisibleCheckpoints {
   struct Copy {
     Candidate candidate{};
     bool local = false;
-    bool verified = false;
+    bool judged = false;
   };
 
   // Why copies on this node's disk can't be listed, which then count as not there; empty when they can.
@@ -45,16 +45,19 @@ class VisibleCheckpoints {
   // The one to read; null when this rank has none of that content.
   const Copy* find(std::int64_t step, const std::string& content);
 
-  // All, verified or not.
+  // That one can't be loaded, for that reason.
+  void mark(const std::filesystem::path& checkpoint, const std::string& problem);
+
+  // All, judged or not.
   const std::vector<Copy>& listed() const { return copies_; }
-  // All of one kind or of both, newest first, verified.
+  // All of one kind or of both, newest first, judged.
   enum class Which { kRunDirectory, kLocal, kAll };
-  std::vector<Copy> verified(Which which);
+  std::vector<Copy> judged(Which which);
 
  private:
   void add(const std::filesystem::path& folder, bool local);
   void add_local(const std::filesystem::path& copies);
-  static void verify(Copy& copy);
+  static void judge(Copy& copy);
 
   std::vector<Copy> copies_;  // newest first, of one step the local ones first
   std::string trouble_;

@@ -58,13 +58,16 @@ RunIdentity new_run_from(const RunIdentity& known, const std::string& run, std::
 std::string text_of(const RunIdentity& run) {
   json earlier = json::array();
   for (const RunIdentity::Earlier& one : run.earlier) earlier.push_back({{"run", one.id}, {"until_step", one.until}});
-  return json{{"run", run.id}, {"earlier", earlier}}.dump() + "\n";
+  json value{{"run", run.id}, {"earlier", earlier}};
+  if (!run.data.empty()) value["data"] = run.data;
+  return value.dump() + "\n";
 }
 
 RunIdentity run_identity_of(const std::string& text) {
   try {
     const json value = json::parse(text);
     RunIdentity run{.id = value.at("run").get<std::string>()};
+    if (const auto data = value.find("data"); data != value.end()) run.data = data->get<std::string>();
     for (const json& one : value.at("earlier")) {
       run.earlier.push_back({.id = one.at("run").get<std::string>(), .until = one.at("until_step").get<std::int64_t>()});
     }

@@ -22,6 +22,7 @@ struct RunIdentity {
 
   std::string id;                  // 16 hex digits; empty: not known
   std::vector<Earlier> earlier{};  // oldest first
+  std::string data{};              // of what it trains on (trainer/data/fingerprint.hpp); empty: not known
   bool operator==(const RunIdentity&) const = default;
 
   bool known() const { return !id.empty(); }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -80,15 +81,25 @@ void send_state(const TrainingState& state, const Peers& peers, int to) {
   for (const at::Tensor& tensor : tensors_of(state, state.optimizer->state())) peers.send(tensor.cpu().contiguous(), to);
 }
 
-void receive_state(TrainingState& state, const Peers& peers, int from) {
-  take_small_part(state, peers.receive_text(from));
+// A state that is whole stays so until everything of the new one is here: who sends may be lost meanwhile, and what this rank
+// holds may then be the most advanced that there is. Where there is nothing to lose, no memory is spent on that.
+void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers, int from) {
+  const bool aside = is_whole(origin);
+  const std::string small = peers.receive_text(from);
   const std::vector<NamedTensor> moments = state.optimizer->state();
-  for (const at::Tensor& tensor : tensors_of(state, moments)) {
-    const bool directly = tensor.device().is_cpu() && tensor.is_contiguous();
-    const at::Tensor received = directly ? tensor : at::empty_like(tensor.cpu().contiguous());
-    peers.receive(received, from);
-    if (!directly) tensor.copy_(received);
+  const std::vector<at::Tensor> tensors = tensors_of(state, moments);
+  std::vector<at::Tensor> received;
+  for (const at::Tensor& tensor : tensors) {
+    const bool directly = !aside && tensor.device().is_cpu() && tensor.is_contiguous();
+    received.push_back(directly ? tensor : at::empty_like(tensor, at::TensorOptions(at::kCPU), at::MemoryFormat::Contiguous));
+    peers.receive(received.back(), from);
+    if (directly || aside) continue;
+    tensor.copy_(received.back());
+    received.back().reset();
   }
+  origin = StateOrigin::kNothing;
+  for (std::size_t i = 0; aside && i < tensors.size(); ++i) tensors[i].copy_(received[i]);
+  take_small_part(state, small);
   state.optimizer->load_state(moments);  // it has had steps
 }
 
@@ -113,8 +124,8 @@ Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peer
     const int holder = holders[i % holders.size()];
     if (peers.rank() == holder) send_state(state, peers, others[i]);
     if (peers.rank() != others[i]) continue;
-    origin = StateOrigin::kNothing;
-    receive_state(state, peers, holder);
+    if (!is_whole(origin)) origin = StateOrigin::kNothing;
+    receive_state(state, origin, peers, holder);
   }
   origin = StateOrigin::kSurvivors;
   return sharing;

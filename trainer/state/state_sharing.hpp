@@ -18,9 +18,9 @@ struct Sharing {
   std::vector<int> holders;  // whose state it is now; each came to it by itself
 };
 
-// Collective. Where any rank's state is whole, all have it afterwards, and `origin` is kSurvivors; it is kNothing while the
-// state is being received. Where none is, nothing is touched and nobody is in the answer: the state has to come from a
-// checkpoint or the seed.
+// Collective. Where any rank's state is whole, all have it afterwards, and `origin` is kSurvivors; a state that was
+// whole is that until all of the new one has arrived, any other is kNothing meanwhile. Where none is, nothing is touched and
+// nobody is in the answer: the state has to come from a checkpoint or the seed.
 Sharing share_state(TrainingState& state, StateOrigin& origin, const Peers& peers);
 
 }  // namespace ddprun::trainer

@@ -46,6 +46,7 @@ void copy_weights(TrainingState& state, const std::vector<NamedTensor>& saved, c
   };
   for (const NamedTensor& parameter : state.parameters) take(parameter, true);
   for (const NamedTensor& buffer : state.buffers) take(buffer, buffers_too);
+  for (const auto& [other, first] : state.tied) by_name.erase(other);  // Python's files have it twice
   if (!by_name.empty()) {
     throw UsageError(source + " holds " + by_name.begin()->first + ", which the model of the config doesn't have");
   }
@@ -76,14 +77,37 @@ void initialise(TrainingState& state, const std::filesystem::path& source) {
 
 }  // namespace
 
-TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device) {
+std::vector<NamedTensor> trained_parameters(const TrainingState& state) {
+  std::vector<NamedTensor> trained;
+  for (const NamedTensor& parameter : state.parameters) {
+    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+  }
+  return trained;
+}
+
+// LibTorch's named_parameters() names a tied one as often as the model has it, and so would the optimizer step it.
+TrainingState state_around(std::shared_ptr<Model> model, const OptimizerConfig& config) {
   TrainingState state;
-  state.model = make_model(config.model, shape, config.data.classes, config.seed);
-  state.model->to(device);
-  for (const auto& item : state.model->named_parameters()) state.parameters.push_back({item.key(), item.value()});
+  state.model = std::move(model);
+  std::unordered_map<const c10::TensorImpl*, std::string> first_names;
+  for (const auto& item : state.model->named_parameters()) {
+    const auto [first, is_new] = first_names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    if (is_new) {
+      state.parameters.push_back({item.key(), item.value()});
+    } else {
+      state.tied.emplace(item.key(), first->second);
+    }
+  }
   for (const auto& item : state.model->named_buffers()) state.buffers.push_back({item.key(), item.value()});
+  state.optimizer = make_optimizer(config, trained_parameters(state));
+  return state;
+}
+
+TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device) {
+  const std::shared_ptr<Model> model = make_model(config.model, shape, config.data.classes, config.seed);
+  model->to(device);
+  TrainingState state = state_around(model, config.optimizer);
   if (!config.model.init.empty()) initialise(state, config.model.init);
-  state.optimizer = make_optimizer(config.optimizer, state.parameters);
   return state;
 }
 

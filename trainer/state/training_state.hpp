@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +38,8 @@ struct StepEvaluation {
 
 struct TrainingState {
   std::shared_ptr<Model> model;
-  std::vector<NamedTensor> parameters;  // of the model, shared with it
+  std::vector<NamedTensor> parameters;      // of the model, shared with it; one that it has under several names under the first
+  std::map<std::string, std::string> tied;  // the other names, and the first
   std::vector<NamedTensor> buffers;
   std::unique_ptr<Optimizer> optimizer;
   std::int64_t step = 0;          // finished
@@ -61,6 +63,12 @@ void begin_update(TrainingState& state);
 void end_step(TrainingState& state);
 // Back to the state after state.step steps. False: the update of the weights was cut off, nobody can tell what they are.
 bool undo_step(TrainingState& state);
+
+// Of those, what is trained: a frozen one (requires_grad false) is saved, and neither stepped nor clipped.
+std::vector<NamedTensor> trained_parameters(const TrainingState& state);
+
+// The state around that model: parameters, buffers, and an optimizer for what is trained.
+TrainingState state_around(std::shared_ptr<Model> model, const OptimizerConfig& config);
 
 // A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.
 TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device);

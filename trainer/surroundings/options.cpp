@@ -12,8 +12,8 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array<std::string_view, 7> kFlags{"--run-dir",        "--resume",  "--standby", "--worker-per-gpu",
-                                                 "--export-weights", "--version", "--help"};
+constexpr std::array<std::string_view, 8> kFlags{"--run-dir",        "--resume",         "--data-changed", "--standby",
+                                                 "--worker-per-gpu", "--export-weights", "--version",      "--help"};
 
 // CLI11 only says that it doesn't know a flag; the nearest one is ours to name.
 void refuse_unknown_flag(const std::vector<std::string>& arguments) {
@@ -48,6 +48,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
   app.add_option("--resume", resume,
                  "auto: from the newest valid checkpoint of the run directory; never; or a checkpoint's folder")
       ->type_name("auto|never|PATH");
+  app.add_flag("--data-changed", options.data_changed, "go on although the data is not what the run began with");
   app.add_flag("--standby", options.standby, "load everything and wait for a rank over the worker channel; ddprun says so");
   app.add_flag(
       "--worker-per-gpu", options.worker_per_gpu,

@@ -14,6 +14,7 @@ struct Options {
   std::filesystem::path run_dir;       // empty: runs/<name>
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // kPath
+  bool data_changed = false;          // goes on although the data is not what the run began with
   bool standby = false;               // wait for a rank over the worker channel
   bool worker_per_gpu = false;        // this worker was started for a GPU: it does not compute on the CPU instead
   enum class Action { kTrain, kExportWeights, kSayVersion, kSayHelp };

@@ -59,7 +59,9 @@ struct Render {
     const char* names[] = {"done", "saved", "ended"};
     return std::string("over ") + names[static_cast<int>(a.how)];
   }
-  std::string operator()(const agent_action::ReportSignal& a) const { return "asks to stop " + std::to_string(a.signal); }
+  std::string operator()(const agent_action::ReportSignal& a) const {
+    return (a.saves ? "asks to save and stop " : "asks to stop ") + std::to_string(a.signal);
+  }
   std::string operator()(const agent_action::ReportSteps& a) const { return "started " + std::to_string(a.started); }
   std::string operator()(const agent_action::Finish& a) const {
     return "finish " + std::to_string(a.exit_code) + (a.abandon ? " abandoning" : "");
@@ -442,6 +444,31 @@ TEST_F(AgentStateTest, ARepeatedSigtermLeavesSavingAlone) {
   EXPECT_EQ(swept(), Lines{"finish 85"});
 }
 
+// "After saving" is said when something was saved.
+TEST_F(AgentStateTest, AStopSaysWhatWasSaved) {
+  const auto why_after = [&](std::int64_t steps, bool published) {
+    job(1, true);
+    says(0, channel::PhaseChange{.phase = Phase::kRunning, .step = steps});
+    on(SignalArrived{SIGTERM});
+    says(0, channel::StopReady{steps});
+    if (published) says(0, channel::CheckpointPublished{.step = steps});
+    exits(0, 85);
+    EXPECT_EQ(swept(), Lines{"finish 85"});
+    return std::get<RunEnded>(events_.back()).why;
+  };
+  EXPECT_EQ(why_after(40, true), "stopped by SIGTERM after saving: run it again to go on");
+  EXPECT_EQ(why_after(40, false), "stopped by SIGTERM with nothing new to save: run it again to go on");
+  EXPECT_EQ(why_after(0, false), "stopped by SIGTERM before its first step, with nothing to save: run it again to begin");
+}
+
+TEST_F(AgentStateTest, AMemberThatCanSaveAndNotBeHeldAsksForThat) {
+  for (const bool channel : {false, true}) {
+    member(channel);
+    released(1);
+    EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{channel ? "asks to save and stop 15" : "asks to stop 15"});
+  }
+}
+
 TEST_F(AgentStateTest, ASecondSignalDuringAPatientSweepKillsTheRest) {
   job(1, false);
   on(SignalArrived{SIGINT});
@@ -716,7 +743,7 @@ TEST_F(AgentStateTest, NodesAgreeOnTheStepAtWhichAllSave) {
   released(0);
   says(0, channel::Hello{});
   says(1, channel::Hello{});
-  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{"asks to stop 15"});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{"asks to save and stop 15"});
   EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
   EXPECT_EQ(says(0, channel::StopReady{5}), Lines{});
   EXPECT_EQ(says(1, channel::StopReady{6}), Lines{"started 6"});

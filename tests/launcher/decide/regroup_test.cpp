@@ -301,6 +301,78 @@ TEST_F(RegroupingAgent, WhatNoNewWorkerMendsStopsAll) {
   }
 }
 
+class ReplacementWithoutData : public RegroupingAgent {
+ protected:
+  // A worker of rank 1 that was started in the place of another says that it finds no data, and ends.
+  Lines finds_no_data(int code = 2) {
+    channel::WorkerError error;
+    error.kind = channel::ErrorKind::kUsage;
+    error.message = "data set missing";
+    says(1, channel::Hello{});
+    says(1, error);
+    return exits(1, code);
+  }
+};
+
+TEST_F(ReplacementWithoutData, IsTriedAgainAfterAPauseThatGrows) {
+  job(2);
+  dies(1);
+  ready(0, 1, 40);
+  EXPECT_EQ(finds_no_data(), Lines{"regroup 0 as 2"});
+  EXPECT_EQ(emitted<RoundFailed>().back().first.cause, Cause::kLateUsage);
+  EXPECT_EQ(timers_.at(AgentTimer::kReplace), milliseconds(2000));
+  EXPECT_EQ(on(TimerFired{AgentTimer::kReplace}), Lines{"start 1 restarts 2"});
+  ready(0, 2, 40);
+  EXPECT_EQ(finds_no_data(), Lines{"regroup 0 as 3"});
+  EXPECT_EQ(timers_.at(AgentTimer::kReplace), milliseconds(4000));
+  on(TimerFired{AgentTimer::kReplace});
+  completes(3, 40, 1);
+  EXPECT_EQ(emitted<Regrouped>().back().kept, std::vector<int>{0});
+}
+
+TEST_F(ReplacementWithoutData, TheOthersSaveWhatTheyHoldBeforeTheJobEnds) {
+  job(3, 1);
+  dies(1);
+  ready(0, 1, 40);
+  ready(2, 1, 40);
+  EXPECT_EQ(finds_no_data(), (Lines{"regroup 0 as 2", "regroup 2 as 2", "save 0,2"}));
+  says(0, channel::StopReady{40});
+  EXPECT_EQ(says(2, channel::StopReady{41}), Lines{"tell"});
+  exits(0, 85);
+  EXPECT_EQ(exits(2, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 85"});
+  EXPECT_NE(emitted<RunEnded>().back().why.find("have saved what they held"), std::string::npos);
+  EXPECT_EQ(emitted<RoundFailed>().back().first.message, "data set missing");
+}
+
+TEST_F(ReplacementWithoutData, ASignalWhileTheOthersSaveChangesNothing) {
+  job(2, 1);
+  dies(1);
+  ready(0, 1, 40);
+  finds_no_data();
+  on(SignalArrived{SIGTERM});
+  says(0, channel::StopReady{40});
+  EXPECT_EQ(exits(0, 85), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 85"});
+}
+
+TEST_F(ReplacementWithoutData, DecidesTheCodeWhenTheOthersCouldNotSave) {
+  job(2, 1);
+  dies(1);
+  ready(0, 1, 40);
+  EXPECT_EQ(finds_no_data(), (Lines{"regroup 0 as 2", "save 0"}));
+  EXPECT_EQ(on(TimerFired{AgentTimer::kSave}), (Lines{"now 0", "signal 0 15"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 2"});
+}
+
+TEST_F(ReplacementWithoutData, AWorkerThatHasTrainedMakesAUsageErrorOfItsOwn) {
+  job(2);
+  EXPECT_EQ(finds_no_data(), (Lines{"now 0", "signal 0 15"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 2"});
+}
+
 // The corrupt rank of three is replaced by a copy of another. Of two, either may be the corrupt one, so none is kept.
 TEST_F(RegroupingAgent, ACorruptStateIsReplacedUnlessTheOthersAreSuspectAsWell) {
   channel::WorkerError error;

@@ -250,6 +250,8 @@ TEST_F(PlanTest, Stopping) {
 
 TEST_F(PlanTest, Resuming) {
   EXPECT_EQ(plan({"--resume", "never", "train.json"}).resume, Plan::Resume::kNever);
+  const Words told = plan({"--data-changed", "train.json"}).command;
+  EXPECT_NE(std::find(told.begin(), told.end(), "--data-changed"), told.end());
   const Plan p = plan({"--resume", "train.py", "train.json"});  // any path that exists; the worker checks what it is
   EXPECT_EQ(p.resume_from, folder_ / "train.py");
   EXPECT_EQ(p.command.at(4), (folder_ / "train.py").string());

@@ -76,7 +76,8 @@ TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
 }
 
 TEST(RestartPolicy, CausesThatNoRestartMends) {
-  for (const Cause cause : {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint, Cause::kDevice}) {
+  for (const Cause cause :
+       {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint, Cause::kDevice, Cause::kSuperseded}) {
     FailedRound round = crashed_round(2);
     round.cause = cause;
     EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), 2) << name_of(cause);
@@ -104,6 +105,20 @@ TEST(RestartPolicy, TheSameFailureTwiceAtOneStepIsNoProgress) {
 TEST(RestartPolicy, AProgramWithoutStepsGetsAllItsRestarts) {
   const std::vector<FailedRound> history{crashed_round(), crashed_round(), crashed_round()};
   EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 4})), -1);
+}
+
+TEST(RestartPolicy, WhatIsGoneIsWaitedForLongerEachTime) {
+  FailedRound gone = crashed_round(2);
+  gone.cause = Cause::kLateUsage;
+  std::vector<FailedRound> history{crashed_round(), gone};
+  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 9})), milliseconds(2000));
+  history.push_back(gone);
+  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 9})), milliseconds(4000));
+  history.insert(history.end(), 3, gone);
+  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 9})), milliseconds(30000));
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 5})), 2);
+  for (FailedRound& round : history) round.step = 40;  // what others have reached is no reason to give up
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 9})), -1);
 }
 
 TEST(RestartPolicy, OnlyRepeatedInstantCrashesPause) {

@@ -32,6 +32,34 @@ TEST_F(RunningRound, ANodeThatIsAskedAloneLeavesAfterAWhile) {
   EXPECT_NE(over_.at(kSelfLink).why.find("is leaving"), std::string::npos);
 }
 
+TEST_F(RunningRound, ANodeWhoseWorkersCannotBeHeldLeavesWhenAllHaveSaved) {
+  says(kOther, StopAsk{15, true});
+  time_ += milliseconds(250);
+  tick();
+  EXPECT_TRUE(over_.empty());
+  ASSERT_TRUE(saves_.contains(kSelfLink) && saves_.contains(kOther));
+  EXPECT_TRUE(saves_.at(kSelfLink).goes_on);
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Stopped{.round = round(), .saved = true});
+  EXPECT_FALSE(job_over_.has_value());
+  ASSERT_TRUE(over_.contains(kSelfLink) && over_.contains(kOther));
+  EXPECT_NE(over_.at(kSelfLink).why.find("is leaving"), std::string::npos);
+  const RoundId first = round();
+  says(kOther, Leave{"a signal"});
+  says(kSelfLink, Ready{.round = first, .master_port = 1});
+  EXPECT_GT(round(), first);
+}
+
+TEST_F(RunningRound, ASignalToTheCoordinatorWhileOneLeavesEndsTheJobWithWhatIsSaved) {
+  says(kOther, StopAsk{15, true});
+  time_ += milliseconds(250);
+  tick();
+  says(kSelfLink, StopAsk{15, true});
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Stopped{.round = round(), .saved = true});
+  EXPECT_TRUE(over_.empty());
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 85);
+}
+
 TEST_F(RunningRound, ANodeThatIsDoneBeforeItLeavesEndsNothing) {
   says(kOther, StopAsk{15});
   says(kOther, Done{round()});

@@ -181,6 +181,48 @@ TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
   EXPECT_NE(sent<Leave>(actions), nullptr);
 }
 
+// A scheduler that stops the job signals finished nodes as well: they end as the job ends.
+TEST_F(OneMember, ThatIsDoneStaysUntilTheJobEndsWhateverTheSignal) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::WorkersDone{});
+  const auto signalled = tell(member_event::StopRequested{15});
+  EXPECT_EQ(find<member_action::JobOver>(signalled), nullptr);
+  EXPECT_EQ(sent<Leave>(signalled), nullptr);
+  const auto end = hear(JobOver{.round = {3, 0}, .exit_code = 85, .why = "saved"});
+  ASSERT_NE(find<member_action::JobOver>(end), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 85);
+}
+
+TEST_F(OneMember, LeavesTheOthersWhenAllHaveSaved) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  const auto asked = tell(member_event::StopRequested{15, true});
+  ASSERT_NE(sent<StopAsk>(asked), nullptr);
+  EXPECT_TRUE(sent<StopAsk>(asked)->saves);
+  EXPECT_NE(find<member_action::StopAndSave>(hear(StopAndSave{.round = {3, 0}, .signal = 15, .goes_on = true})), nullptr);
+  const auto saved = tell(member_event::WorkersEnded{.saved = true});
+  EXPECT_NE(sent<Stopped>(saved), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(saved), nullptr);
+  const auto over = hear(RoundOver{.round = {3, 0}, .why = "b is leaving"});
+  EXPECT_NE(sent<Leave>(over), nullptr);
+  ASSERT_NE(find<member_action::JobOver>(over), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(over)->exit_code, 85);
+}
+
+TEST_F(OneMember, IsReadyForTheNextRoundWhenAllHaveSavedForOneThatLeaves) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  hear(StopAndSave{.round = {3, 0}, .signal = 15, .goes_on = true});
+  EXPECT_NE(sent<Stopped>(tell(member_event::WorkersEnded{.saved = true})), nullptr);
+  const auto over = hear(RoundOver{.round = {3, 0}, .why = "b is leaving"});
+  EXPECT_NE(sent<Ready>(over), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(over), nullptr);
+}
+
 // One that led before, or gave up alone at the first address, does not end the job that others lead.
 TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});

@@ -2,9 +2,12 @@
 #include "trainer/checkpoint/writer_claim.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 
+#include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
 #include "tests/trainer/checkpoint/sample_state.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
@@ -59,7 +62,29 @@ TEST(WriterClaim, SaysWhoHasIt) {
     first.check();
     FAIL();
   } catch (const SupersededError& error) {
-    EXPECT_NE(std::string(error.what()).find("process " + std::to_string(::getpid())), std::string::npos) << error.what();
+    const std::string text = error.what();
+    EXPECT_NE(text.find("process " + std::to_string(::getpid())), std::string::npos) << text;
+    EXPECT_NE(text.find("which is running"), std::string::npos) << text;
+    EXPECT_EQ(error.code(), ExitCode::kSuperseded);
+  }
+}
+
+TEST(WriterClaim, SaysThatWhoHadItHasEnded) {
+  TemporaryFolder folder;
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    WriterClaim(folder.path(), {.term = 1}).take();
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(writer, nullptr, 0), writer);
+  try {
+    WriterClaim(folder.path(), {}).take();
+    FAIL();
+  } catch (const SupersededError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("process " + std::to_string(writer)), std::string::npos) << text;
+    EXPECT_NE(text.find("which has ended"), std::string::npos) << text;
+    EXPECT_NE(text.find("Start the run again"), std::string::npos) << text;
   }
 }
 

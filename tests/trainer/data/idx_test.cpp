@@ -1,5 +1,6 @@
 // Reading IDX files: plain and gzip give the same, and every kind of bad file is named for what it is.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -115,6 +116,28 @@ TEST_F(IdxTest, ReadsGzipFiles) {
   write_images_gz(gzip(images(12)));
   write(config_.train_labels + ".gz", gzip(labels(12)));
   expect_the_images(load(), 12);
+}
+
+// A machine that is short of memory for the moment is no mistake in the config.
+TEST_F(IdxTest, MemoryThatIsNotThereIsSaidAsThat) {
+  constexpr std::int64_t kSamples = 1 << 24;
+  const auto number = [](std::uint32_t n) {
+    return std::string{static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8), static_cast<char>(n)};
+  };
+  write_labels(labels(12));
+  write_images(number(0x803) + number(kSamples) + number(8) + number(8));
+  fs::resize_file(folder_ / config_.train_images, 16 + kSamples * 64);  // a gigabyte without a block
+  const auto load_with_few = [this] {
+    const rlimit few{.rlim_cur = 64 << 20, .rlim_max = 64 << 20};  // what is mapped already stays
+    ::setrlimit(RLIMIT_AS, &few);
+    try {
+      load();
+    } catch (const Error& error) {
+      ::_exit(static_cast<int>(error.code()));
+    }
+    ::_exit(0);
+  };
+  EXPECT_EXIT(load_with_few(), testing::ExitedWithCode(static_cast<int>(ExitCode::kOutOfMemory)), "");
 }
 
 TEST_F(IdxTest, MapsWhatAnotherWorkerHasInflated) {

@@ -191,6 +191,8 @@ TEST(Failure, keepsTheExitCodeOfOurOwnErrors) {
   EXPECT_EQ(failure_of(BadCheckpointError("x")).exit_code, 87);
   EXPECT_EQ(failure_of(DivergedError("x")).kind, channel::ErrorKind::kDiverged);
   EXPECT_EQ(failure_of(InternalError("x")).exit_code, 89);
+  EXPECT_EQ(failure_of(SupersededError("x")).kind, channel::ErrorKind::kSuperseded);
+  EXPECT_EQ(failure_of(SupersededError("x")).exit_code, 90);
   EXPECT_EQ(failure_of(std::runtime_error("x")).exit_code, 1);
 }
 

@@ -86,7 +86,7 @@ class TrainTest : public testing::Test {
   static std::optional<ResumeFrom> newest(
       const std::filesystem::path& checkpoints, const Options& options = {}, int restart_count = 0,
       const Warn& warn = [](const std::string&) {}) {
-    return choose_resume(options, restart_count, {checkpoints}, Peers(nullptr, 0, 1, c10::kCPU), warn).from;
+    return choose_resume(options, restart_count, {checkpoints}, /*data=*/"", Peers(nullptr, 0, 1, c10::kCPU), warn).from;
   }
 
   static std::string read(const std::filesystem::path& file) {
@@ -132,7 +132,7 @@ TEST_F(TrainTest, anInterruptedRunHasTheBitsOfOneThatWasNot) {
 
 TEST_F(TrainTest, aFailureInsideASaveLosesNothing) {
   const Result calm = run("calm");
-  EXPECT_THROW(run("struck", Faults(parse_fault("oom phase=saving step=8"), 0, 0)), std::bad_alloc);
+  EXPECT_THROW(run("struck", Faults(parse_fault("oom phase=saving step=10"), 0, 0)), InternalError);
   const Result resumed = run("struck");
   expect_same(resumed.state, calm.state);
 }
@@ -236,6 +236,20 @@ TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
   ASSERT_TRUE(saved.evaluation);
   EXPECT_EQ(saved.evaluation->loss, best);
   EXPECT_LE(inspect_checkpoints(layout.checkpoints()).size(), 2U);
+}
+
+// Its memory is the host's: no batch is to blame, and training has what it needs.
+TEST_F(TrainTest, aWriterThatFindsNoMemoryLosesItsCheckpointAndNothingElse) {
+  try {
+    run("run", Faults(parse_fault("oom step=4 phase=saving"), 0, 0));  // at each save
+    FAIL() << "the last one is not saved either";
+  } catch (...) {
+    const Failure failure = classify(std::current_exception());
+    EXPECT_EQ(failure.kind, channel::ErrorKind::kException) << "it would halve the micro-batch";
+    EXPECT_NE(failure.message.find("step 10 could not be saved: no memory to write it"), std::string::npos) << failure.message;
+  }
+  EXPECT_NE(metrics("run").find("step 8 could not be saved: no memory to write it"), std::string::npos);
+  EXPECT_NE(metrics("run").find("\"step\":10,\"loss\""), std::string::npos) << "training went on";
 }
 
 // A later round has begun while this process was not running.

@@ -85,6 +85,23 @@ TEST(MetricsLog, AppendsAcrossOpenings) {
   EXPECT_EQ(records(folder / "m").size(), 2U);
 }
 
+TEST(MetricsLog, IsTriedAgainWhenItCouldNotBeOpened) {
+  TemporaryFolder folder;
+  Troubles troubles;
+  std::filesystem::create_directory(folder / "m");  // in its place
+  MetricsLog log(folder / "m", 10, troubles.teller());
+  log.write("step", {{"step", 11}});
+  std::filesystem::remove(folder / "m");
+  write_text(folder / "m", "{\"step\":10}\n{\"step\":12}\n");
+  log.write("step", {{"step", 12}});
+  log.write("step", {{"step", 13}});
+  const std::vector<json> found = records(folder / "m");
+  ASSERT_EQ(found.size(), 4U);
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i]["step"], 10 + static_cast<int>(i));
+  EXPECT_EQ(log.newest("step"), 13);
+  EXPECT_EQ(troubles.told.size(), 1U);
+}
+
 TEST(MetricsLog, CutsWhatIsPastTheResumePoint) {
   EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":20}\n{\"step\":30}\n", 20), "{\"step\":10}\n{\"step\":20}\n");
   EXPECT_EQ(left_of("{\"step\":10}\n{\"step\":20}\n", 0), "");

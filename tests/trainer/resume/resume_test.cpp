@@ -2,6 +2,7 @@
 // disks, what is bad and where, and what is of another training. Ranks are processes; each reads its own places.
 #include "trainer/resume/resume.hpp"
 
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -69,7 +70,8 @@ struct Choice {
 };
 
 // `checkpoints`: of this rank's run directory.
-Choice choose(Rank& rank, const fs::path& checkpoints, const Options& options = {}, int restart_count = 0) {
+Choice choose(Rank& rank, const fs::path& checkpoints, const Options& options = {}, int restart_count = 0,
+              const std::string& data = "") {
   const int number = rank.environment.rank;
   const Peers peers(rank.group, number, kRanks, c10::kCPU);
   const CheckpointPlaces places{.run_directory = checkpoints,
@@ -78,8 +80,8 @@ Choice choose(Rank& rank, const fs::path& checkpoints, const Options& options = 
                                 .run_file = run_file(checkpoints)};
   Choice choice;
   try {
-    const Beginning beginning =
-        choose_resume(options, restart_count, places, peers, [&](const std::string& text) { choice.said += text + '\n'; });
+    const Beginning beginning = choose_resume(options, restart_count, places, data, peers,
+                                              [&](const std::string& text) { choice.said += text + '\n'; });
     choice.from = beginning.from;
     choice.run = beginning.run;
     EXPECT_TRUE(choice.run.known());
@@ -215,6 +217,85 @@ TEST(Resume, CheckpointsThatAreAllBadAreRefusedOnAllRanks) {
             std::string::npos)
       << choice.refused;
   EXPECT_TRUE(fs::exists(step(copy(root_of_ranks(), 1), "9")));  // nothing was moved
+}
+
+// A bit that flipped on the disk: the file is as long as before.
+TEST(Resume, WhatIsWrongInTheNewestShowsWhileItIsLoadedAndTheOneBeforeIsTaken) {
+  const auto rank = as_node([](const fs::path& root) {
+    save(shared(root), 8), save(shared(root), 9);
+    std::fstream file(step(shared(root), "9") / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+  });
+  if (!rank) return;
+  const Choice choice = choose(*rank, shared_of_ranks());
+  ASSERT_TRUE(choice.from) << choice.refused;
+  EXPECT_EQ(choice.from->path, step(shared_of_ranks(), "8"));
+  EXPECT_EQ(choice.from->holders, kBoth);
+  ASSERT_TRUE(choice.from->saved);
+  EXPECT_TRUE(same_tensors(choice.from->saved->model, sample_state(8).model));
+  EXPECT_EQ(choice.said.find("has checksum") != std::string::npos, rank->environment.rank == 0) << choice.said;
+  EXPECT_TRUE(fs::exists(shared_of_ranks() / "step-000000009.bad"));
+}
+
+std::int64_t bytes_read() {
+  std::ifstream in("/proc/self/io");
+  std::string name;
+  std::int64_t bytes = 0;
+  in >> name >> bytes;  // rchar
+  return bytes;
+}
+
+TEST(Resume, ReadsOnceWhatItGoesOnFromAndNothingElse) {
+  constexpr std::int64_t kLarge = 4 << 20;
+  const auto rank = as_node([](const fs::path& root) {
+    for (const std::int64_t number : {6, 7, 8}) {
+      CheckpointState state = sample_state(number);
+      state.run = kSampleRun;
+      state.model.push_back({"large", at::zeros({kLarge}, at::kByte)});
+      save_checkpoint(shared(root), state, newest(9));
+    }
+  });
+  if (!rank) return;
+  const std::int64_t before = bytes_read();
+  const Choice choice = choose(*rank, shared_of_ranks());
+  ASSERT_TRUE(choice.from) << choice.refused;
+  EXPECT_TRUE(choice.from->saved);
+  EXPECT_GE(bytes_read() - before, kLarge);
+  EXPECT_LT(bytes_read() - before, kLarge + kLarge / 2);
+}
+
+// ---- what it trains on ----
+
+TEST(Resume, OtherDataThanTheRunBeganWithIsRefusedUntilSomebodySaysThatItHasChanged) {
+  const auto rank = as_node([](const fs::path& root) {
+    save(shared(root), 9);
+    keep_run_identity(run_file(shared(root)), {.id = kSampleRun, .data = "ten"});
+  });
+  if (!rank) return;
+  const Choice refused = choose(*rank, shared_of_ranks(), {}, 0, "eleven");
+  EXPECT_FALSE(refused.from);
+  EXPECT_NE(refused.refused.find("ten then, eleven now"), std::string::npos) << refused.refused;
+  EXPECT_TRUE(choose(*rank, shared_of_ranks(), {}, 0, "ten").from);
+  const Choice later = choose(*rank, shared_of_ranks(), {}, 1, "");  // a replacement does not look
+  EXPECT_TRUE(later.from);
+  EXPECT_EQ(later.run.data, "ten");
+  Options options;
+  options.data_changed = rank->environment.rank == 1;
+  const Choice told = choose(*rank, shared_of_ranks(), options, 0, "eleven");
+  EXPECT_TRUE(told.from) << told.refused;
+  EXPECT_EQ(told.run.data, "eleven");
+}
+
+TEST(Resume, DataThatNothingWasLearnedFromMayBeAnother) {
+  const auto rank = as_node([](const fs::path& root) {
+    fs::create_directories(shared(root));
+    keep_run_identity(run_file(shared(root)), {.id = kSampleRun, .data = "ten"});
+  });
+  if (!rank) return;
+  const Choice choice = choose(*rank, shared_of_ranks(), {}, 0, "eleven");
+  EXPECT_EQ(choice.refused, "");
+  EXPECT_EQ(choice.run.data, "eleven");
 }
 
 // --fresh is said to one agent only.

@@ -5,6 +5,7 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "tests/trainer/parallel/ranks.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/state/state_sharing.hpp"
+#include "trainer/surroundings/signals.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -110,6 +112,28 @@ TEST_P(ResumedState, IsTheSameOnRanksThatReadItAndOnThoseThatDont) {
 INSTANTIATE_TEST_SUITE_P(Holders, ResumedState,
                          testing::Values(std::vector<int>{0, 1, 2}, std::vector<int>{0}, std::vector<int>{1, 2},
                                          std::vector<int>{2}));
+
+// Who sends is lost in the middle: what the other one holds may be the most advanced state that is left.
+TEST(SharedState, ATransferThatIsCutOffLeavesTheStateThatWasThere) {
+  const auto rank = as_rank_of(2, {{0, -SIGKILL}});
+  if (!rank) return;
+  const TrainConfig config = config_of_test();
+  const Peers peers(rank->group, rank->environment.rank, 2, c10::kCPU);
+  if (peers.rank() == 0) {  // as a rank that is one step ahead
+    [[maybe_unused]] const auto progress = peers.from_all(2 * (kStep + 1));
+    peers.send("{}", 1);
+    const TrainingState ahead = new_state(config);
+    for (int sent = 0; sent < 3; ++sent) peers.send(ahead.parameters[static_cast<std::size_t>(sent)].tensor.detach(), 1);
+    ::raise(SIGKILL);
+  }
+  TrainingState state = trained_state(config);
+  state.started_from = kStep;
+  StateOrigin origin = StateOrigin::kSurvivors;
+  EXPECT_ANY_THROW(share_state(state, origin, peers));
+  EXPECT_EQ(origin, StateOrigin::kSurvivors);
+  expect_that_of_the_checkpoint(state, config);
+  leave_now(testing::Test::HasFailure() ? 1 : 0);  // the group's end would wait for who is lost
+}
 
 // A position in the data that this config doesn't have at that step.
 TEST(ResumedStateRefusal, WhatDoesNotFitTheConfigIsRefusedByWhoReadsIt) {

@@ -1,9 +1,14 @@
 // A step that is cut off in an exchange leaves the state before it; one whose update was cut off leaves nothing to go on from.
 #include "trainer/state/training_state.hpp"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
 
 namespace ddprun::trainer {
 namespace {
@@ -42,6 +47,50 @@ TEST(TrainingState, AnUpdateCutOffLeavesNoStateToGoOnFrom) {
   begin_step(state);
   begin_update(state);
   EXPECT_FALSE(undo_step(state));
+}
+
+// One weight under two names, and one that is not to be trained.
+struct TiedAndFrozen : Model {
+  TiedAndFrozen() {
+    tied = register_parameter("first", at::full({2}, 3.0F));
+    register_parameter("second", tied);
+    frozen = register_parameter("frozen", at::ones({2}), /*requires_grad=*/false);
+  }
+  at::Tensor forward(const at::Tensor& images) override { return images * tied * frozen; }
+  at::Tensor tied;
+  at::Tensor frozen;
+};
+
+TEST(TrainingState, ATiedParameterIsOneAndAFrozenOneIsNotTrained) {
+  const auto model = std::make_shared<TiedAndFrozen>();
+  const OptimizerConfig sgd{.type = OptimizerConfig::Type::kSgd, .lr = 1.0};
+  TrainingState state = state_around(model, sgd);
+  ASSERT_EQ(state.parameters.size(), 2U);
+  EXPECT_EQ(state.parameters[0].name, "first");
+  EXPECT_EQ(state.parameters[1].name, "frozen");
+  EXPECT_EQ(state.tied.at("second"), "first");
+  std::vector<at::Tensor> trained;
+  for (const NamedTensor& parameter : trained_parameters(state)) trained.push_back(parameter.tensor);
+  ASSERT_EQ(trained.size(), 1U);
+
+  model->tied.mutable_grad() = at::full({2}, 0.5F);
+  model->frozen.mutable_grad() = at::full({2}, 100.0F);  // should anybody leave one
+  EXPECT_NEAR(clip_grad_norm(trained, 100.0), std::sqrt(0.5), 1e-6);
+  state.optimizer->step(1.0);
+  EXPECT_TRUE(model->tied.detach().equal(at::full({2}, 2.5F))) << "stepped once";
+  EXPECT_TRUE(model->frozen.equal(at::ones({2})));
+}
+
+TEST(TrainingState, ATiedParameterIsSavedOnceAndReadFromAFileThatHasItTwice) {
+  const OptimizerConfig sgd{.type = OptimizerConfig::Type::kSgd, .lr = 1.0, .momentum = 0.9};
+  TrainingState state = state_around(std::make_shared<TiedAndFrozen>(), sgd);
+  const RunLength length = run_length(TrainConfig{}, 1000);
+  CheckpointState saved = checkpoint_of(state, TrainConfig{}, length, {}, 1);
+  ASSERT_EQ(saved.model.size(), 2U);
+  saved.model = {{"first", at::full({2}, 7.0F)}, {"second", at::full({2}, 7.0F)}, {"frozen", at::full({2}, 8.0F)}};
+  restore(state, saved, length, "test");
+  EXPECT_TRUE(state.parameters[0].tensor.detach().equal(at::full({2}, 7.0F)));
+  EXPECT_TRUE(state.parameters[1].tensor.equal(at::full({2}, 8.0F)));
 }
 
 }  // namespace

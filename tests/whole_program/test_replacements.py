@@ -1,0 +1,85 @@
+"""A worker that takes a lost one's place does not find what the job began with: it is tried again, and what the others hold is not lost."""
+
+import json
+import os
+import pathlib
+import signal
+
+import jobs
+import pytest
+
+
+@pytest.fixture
+def data(tmp_path) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path / "data")
+
+
+class Job:
+    """A job of two whose checkpoint is far away; what it holds is in its memory only."""
+
+    def __init__(self, ddprun, folder: pathlib.Path, data: pathlib.Path, restarts: int, epochs: int):
+        self.run_dir, self.events = folder / "run", []
+        config = jobs.write_config(folder / "train.json", jobs.config(data, epochs=epochs, checkpoint={"every_steps": 1000000}))
+        self.process = jobs.start([ddprun, "--json", "--nproc-per-node", 2, "--max-restarts", restarts, "--run-dir", self.run_dir, config])
+
+    def wait_for(self, condition) -> dict:
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+            if condition(self.events[-1]):
+                return self.events[-1]
+        raise AssertionError(self.process.stderr.read())
+
+    def lose_rank_1_and_the_data(self, data: pathlib.Path) -> int:
+        """At which step."""
+        started = next(e for e in self.events if e["event"] == "worker_started" and e["rank"] == 1)
+        data.rename(data.with_name("gone"))
+        os.kill(started["pid"], signal.SIGKILL)
+        return max(e["step"] for e in self.events if e["event"] == "progress")
+
+    def trains(self) -> None:
+        self.wait_for(lambda e: e["event"] == "progress" and e["step"] >= 40)
+
+    def finish(self) -> int:
+        self.wait_for(lambda e: e["event"] == "run_ended")
+        return self.process.wait(60)
+
+
+def failures(job: Job) -> list[tuple[str, str]]:
+    return [(e["first_cause"]["cause"], e["decision"]) for e in job.events if e["event"] == "round_failed"]
+
+
+def test_a_replacement_whose_data_is_gone_for_a_moment_is_tried_again(ddprun_bin, data, tmp_path):
+    job = Job(ddprun_bin, tmp_path, data, restarts=3, epochs=100000)
+    job.trains()
+    step = job.lose_rank_1_and_the_data(data)
+    job.wait_for(lambda e: e["event"] == "round_failed" and e["first_cause"]["cause"] == "late_usage")
+    data.with_name("gone").rename(data)
+    regrouped = job.wait_for(lambda e: e["event"] == "regrouped")
+    assert regrouped["kept"] == [0] and regrouped["step"] >= step - 1
+    assert failures(job) == [("signal", "regroup"), ("late_usage", "regroup")]
+    job.process.terminate()
+    assert job.finish() == 85
+
+
+def test_who_holds_state_saves_it_before_the_job_ends_for_want_of_a_replacement(ddprun_bin, data, tmp_path):
+    job = Job(ddprun_bin, tmp_path, data, restarts=1, epochs=100000)
+    job.trains()
+    step = job.lose_rank_1_and_the_data(data)
+    assert job.finish() == 85
+    assert failures(job) == [("signal", "regroup"), ("late_usage", "give_up")]
+    assert jobs.newest_step(job.run_dir) >= step - 1
+    assert "have saved what they held" in job.events[-1]["why"]
+    # The same config with its data: it goes on from there.
+    data.with_name("gone").rename(data)
+    again = Job(ddprun_bin, tmp_path, data, restarts=1, epochs=100000)
+    again.trains()
+    again.process.terminate()
+    assert again.finish() == 85
+    assert jobs.metrics(job.run_dir, "resume")[-1]["step"] >= step - 1
+
+
+def test_a_first_start_without_data_is_a_usage_error_still(ddprun_bin, data, tmp_path):
+    data.rename(data.with_name("gone"))
+    job = Job(ddprun_bin, tmp_path, data, restarts=3, epochs=1)
+    assert job.finish() == 2
+    assert failures(job) == [("usage", "give_up")]

@@ -1,0 +1,61 @@
+// Implementation of fingerprint.hpp: FNV-1a over words, which is enough against accidents.
+#include "trainer/data/fingerprint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <span>
+
+namespace ddprun::trainer {
+namespace {
+
+// Evenly spread: a data set that is mapped is not read for it.
+constexpr std::size_t kPieces = 32;
+constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
+
+using Bytes = std::span<const std::uint8_t>;
+
+std::uint64_t hashed(std::uint64_t hash, Bytes bytes) {
+  constexpr std::uint64_t kPrime = 0x100000001b3;
+  for (; bytes.size() >= sizeof(std::uint64_t); bytes = bytes.subspan(sizeof(std::uint64_t))) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data(), sizeof word);
+    hash = (hash ^ word) * kPrime;
+    hash ^= hash >> 29;
+  }
+  for (const std::uint8_t byte : bytes) hash = (hash ^ byte) * kPrime;
+  return hash;
+}
+
+Bytes bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::uint8_t*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+std::uint64_t hash_of(const Dataset& set) {
+  std::uint64_t hash = hashed(0xcbf29ce484222325, bytes_of(set.labels));
+  const Bytes images = bytes_of(set.images);
+  if (images.size() <= kPieces * kPieceBytes) return hashed(hash, images);
+  const std::size_t last = images.size() - kPieceBytes;
+  for (std::size_t piece = 0; piece < kPieces; ++piece) {
+    hash = hashed(hash, images.subspan(last / (kPieces - 1) * piece, kPieceBytes));
+  }
+  return hashed(hash, images.last(kPieceBytes));
+}
+
+std::string fingerprint_of(const Dataset& set) {
+  std::string shape;
+  for (const std::int64_t size : set.images.sizes()) shape += (shape.empty() ? "" : "x") + std::to_string(size);
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash_of(set)));
+  return shape + " " + digits.data();
+}
+
+}  // namespace
+
+std::string fingerprint_of(const DataSets& data) {
+  return "train " + fingerprint_of(data.train) + ", test " + fingerprint_of(data.test);
+}
+
+}  // namespace ddprun::trainer

@@ -92,6 +92,10 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   Peer& peer = peers_.know(hello.node);
   membership_.recall_ranks(peer, hello);
   peers_.connect(peer, link, hello, now_.steady);
+  const bool ends = phase_ == Phase::kConcluding || phase_ == Phase::kOver;
+  if (!ends && hello.ending.exists() && hello.ending.origin == membership_.current().origin()) {
+    finish(hello.ending.exit_code, hello.ending.why);  // as the coordinator before would have
+  }
   // Before the first round nobody can have been elected: a later term is free to be taken.
   if (hello.standing.promised_term > term_) term_ = hello.standing.promised_term + 1;
   welcome(peer);
@@ -111,6 +115,7 @@ void Coordinator::welcome(Peer& peer) {
   if (peer.hello.node == settings_.self && release_.coordinator.address.port == 0) {
     release_.coordinator = {.group_rank = peer.rank, .node = settings_.self, .address = peer.hello.listens};
   }
+  if (phase_ == Phase::kConcluding) conclude(peer);
   const Config& current = membership_.current();
   if (current.exists()) {  // everybody must know of it before it can count as committed
     if (peer.hello.standing.current.id == current.id) {
@@ -159,6 +164,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   const NodeId id = peer.hello.node;
   peers_.disconnect(peer);
   if (saving_) saving_->lost(peer);
+  concluding_.lost(peer);
   const bool was_welcome = std::exchange(peer.welcome, false);
   const bool in_round = peer.rank >= 0;
   if (was_welcome && phase_ != Phase::kOver) {
@@ -180,6 +186,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   check_saving();
   check_done();
   check_leaving();
+  check_concluded();
   consider();
 }
 
@@ -300,6 +307,7 @@ std::string Coordinator::waits_for() const {
   if (phase_ == Phase::kRunning) return "the running round";
   if (phase_ == Phase::kPausing) return "the pause before a restart";
   if (phase_ == Phase::kSaving) return std::to_string(saving_->waits_for()) + " nodes that stop";
+  if (phase_ == Phase::kConcluding) return std::to_string(concluding_.waits_for()) + " nodes that learn of the end";
   if (phase_ == Phase::kOver || phase_ == Phase::kSteppedDown) return "nothing";
   if (peers_.awaited() > 0) return std::to_string(peers_.awaited()) + " nodes that stop their workers";
   if (phase_ == Phase::kEnding) return "a decision";
@@ -389,7 +397,8 @@ void Coordinator::hear(Peer& peer, const Done& message) {
 
 // A node says which round its workers were started in; a successor has given that one a term of its own.
 void Coordinator::note_done(Peer& peer, const RoundId& round) {
-  if (phase_ == Phase::kOver || phase_ == Phase::kSteppedDown || phase_ == Phase::kPausing) return;
+  if (phase_ == Phase::kConcluding || phase_ == Phase::kOver || phase_ == Phase::kSteppedDown || phase_ == Phase::kPausing)
+    return;
   if (round != membership_.current().origin() || !seats_.done(peer)) return;
   if (saving_) saving_->done(peer);
   check_saving();
@@ -420,6 +429,7 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
       if (coordinates) goes_on_after_saving_ = false;
       if (goes_on_after_saving_ && peer.rank >= 0) leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return;
+    case Phase::kConcluding:
     case Phase::kOver:
     case Phase::kSteppedDown:
       return;
@@ -485,8 +495,33 @@ void Coordinator::check_saving() {
 }
 
 void Coordinator::finish(int exit_code, const std::string& why) {
-  phase_ = Phase::kOver;
   over_ = JobOver{.round = round(), .exit_code = exit_code, .why = why};
+  phase_ = Phase::kConcluding;
+  if (!membership_.current().exists() || !settings_.rules.ends_are_known_first) return say_over();
+  concluding_.begin(membership_.current().nodes, peers_);
+  for (const NodeId& id : peers_.by_age()) {
+    if (peers_.at(id).here()) conclude(peers_.at(id));
+  }
+  check_concluded();
+}
+
+void Coordinator::conclude(Peer& peer) {
+  concluding_.await(peer);
+  outbox_.send(peer, Conclude{{membership_.current().origin(), over_.exit_code, over_.why}});
+}
+
+void Coordinator::hear(Peer& peer, const Concluded& message) {
+  if (phase_ != Phase::kConcluding || message.origin != membership_.current().origin()) return;
+  concluding_.answered(peer);
+  check_concluded();
+}
+
+void Coordinator::check_concluded() {
+  if (phase_ == Phase::kConcluding && concluding_.enough(settings_.rules)) say_over();
+}
+
+void Coordinator::say_over() {
+  phase_ = Phase::kOver;
   linger_ends_ = now_.steady + settings_.lease;
   for (const NodeId& id : peers_.by_age()) outbox_.send(peers_.at(id), over_);
 }

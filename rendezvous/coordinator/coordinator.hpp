@@ -3,8 +3,8 @@
 // member is one of its members, over kSelfLink.
 //
 //     gathering -> running -> ending -> [pausing] -> gathering ...      a failure, or a change of members
-//                  running -> saving -> over                            a signal
-//                  running -> over                                      all done
+//                  running -> saving -> concluding -> over              a signal
+//                  running -> concluding -> over                        all done
 //
 // It leads as long as a majority of the round's nodes answers (leadership.hpp, rules.hpp); otherwise it steps down, by when all
 // workers have stopped, since it granted them no more time than it had itself.
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "rendezvous/coordinator/action.hpp"
+#include "rendezvous/coordinator/concluding.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/leadership.hpp"
 #include "rendezvous/coordinator/leaving.hpp"
@@ -71,7 +72,7 @@ class Coordinator {
   bool knows(const Address& address) const { return peers_.knows(address); }
 
  private:
-  enum class Phase { kGathering, kRunning, kEnding, kPausing, kSaving, kOver, kSteppedDown };
+  enum class Phase { kGathering, kRunning, kEnding, kPausing, kSaving, kConcluding, kOver, kSteppedDown };
 
   // ---- events ----
   void handle(const coordinator_event::Opened& event) { strangers_.add(event.link, now_.steady); }
@@ -81,6 +82,7 @@ class Coordinator {
   void hear(Peer& peer, const Hello&) { close_and_lose(peer, "said hello twice"); }
   void hear(Peer& peer, const Ready& message);
   void hear(Peer& peer, const FailureReport& message);
+  void hear(Peer& peer, const Concluded& message);
   void hear(Peer& peer, const Done& message);
   void hear(Peer& peer, const StopAsk& message);
   void hear(Peer& peer, const StopReady& message);
@@ -130,6 +132,9 @@ class Coordinator {
   void note_done(Peer& peer, const RoundId& round);
   void check_done();
   void finish(int exit_code, const std::string& why);
+  void conclude(Peer& peer);
+  void check_concluded();
+  void say_over();
 
   void close(LinkId link);
   template <class Action>
@@ -154,6 +159,7 @@ class Coordinator {
   Gathering gathering_;
   std::optional<Saving> saving_;  // from kSaving on
   bool goes_on_after_saving_ = false;
+  Concluding concluding_;  // from kConcluding on
 
   // The running round, and how it ended.
   Budget budget_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/exit_code.hpp"
+#include "rendezvous/member/hello.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -49,22 +50,14 @@ void Member::handle(const member_event::Opened& event) {
 }
 
 Hello Member::hello(const std::string& local_host) {
-  Hello hello;
-  hello.node = settings_.id;
-  hello.incarnation = settings_.incarnation;
+  Hello hello = hello_of(settings_, local_host);
   hello.attempt = ++hellos_;
-  hello.run = settings_.run;
-  hello.wanted_group_rank = settings_.wanted_group_rank;
-  hello.role = settings_.role;
-  hello.local_world_size = settings_.local_world_size;
-  hello.hostname = settings_.hostname;
-  hello.listens = settings_.listens;
-  if (hello.listens.host.empty()) hello.listens.host = local_host;
   hello.master_port = master_port_;
   hello.wants_job = settings_.wants_job && !was_welcome_;
   hello.workers = workers_;
   hello.workers_round = workers_round_;
   hello.standing = record_.standing;
+  if (knows_end()) hello.ending = ending_;
   return hello;
 }
 
@@ -389,6 +382,7 @@ bool Member::may_leave() const {
 void Member::handle(const member_event::StopRequested& event) {
   if (stop_signal_ != 0) return;
   stop_signal_ = event.signal;
+  if (knows_end()) return;
   stop_saves_ = event.saves;
   if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal, event.saves});
   if (has_workers() || saving_) return;  // they are being stopped already, or it is to be decided what follows
@@ -404,6 +398,12 @@ void Member::hear(LinkId link, const rendezvous::JobOver& message) {
   if (message.round >= record_.standing.current.id) return finish(message.exit_code, message.why);
   act(member_action::Close{link});  // the end of what it knew is not the job's
   search_.retry_lasting(link, now_.steady + lease_ / 5);
+}
+
+void Member::hear(LinkId link, const Conclude& message) {
+  if (!leads(link)) return;
+  ending_ = message.ending;
+  tell_leader(Concluded{message.ending.origin});
 }
 
 // Whoever the job's end reaches stops its workers first.
@@ -450,7 +450,9 @@ void Member::tick() {
     return;
   }
   const std::string seconds = std::to_string(patience().count() / 1000) + " s";
-  if (was_welcome_ && record_.standing.current.exists()) {
+  if (knows_end()) {  // and the coordinator is gone, with all who could choose another
+    finish(ending_.exit_code, ending_.why);
+  } else if (was_welcome_ && record_.standing.current.exists()) {
     finish(static_cast<int>(ExitCode::kMinority), "cut off from the majority of the nodes for " + seconds);
   } else {
     finish(static_cast<int>(ExitCode::kPeersMissing), "no coordinator answered for " + seconds);

@@ -148,6 +148,7 @@ class Member {
   void hear(LinkId link, const rendezvous::StopAndSave& message);
   void hear(LinkId link, const rendezvous::StopAt& message);
   void hear(LinkId link, const rendezvous::JobOver& message);
+  void hear(LinkId link, const Conclude& message);
   void hear(LinkId link, const Pong& message);
   void hear(LinkId link, const VoteRequest& message);
   void hear(LinkId link, const StoreAnswer& message);
@@ -171,6 +172,8 @@ class Member {
   bool may_leave() const;
   void say_ready(const RoundId& round);
 
+  // Of the round that it knows; of one that was followed by another it means nothing.
+  bool knows_end() const { return ending_.exists() && ending_.origin == record_.standing.current.origin(); }
   void tick();
   milliseconds patience() const { return was_welcome_ ? settings_.rejoin_for : settings_.join_timeout; }
   void finish(int exit_code, const std::string& why);
@@ -212,6 +215,7 @@ class Member {
   bool saved_ = false;
   int stop_signal_ = 0;
   bool stop_saves_ = false;
+  Ending ending_;                            // before it is the end
   std::optional<rendezvous::JobOver> over_;  // said when the workers are gone
 };
 

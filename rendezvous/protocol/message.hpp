@@ -70,6 +70,14 @@ struct Standing {
   bool operator==(const Standing&) const = default;
 };
 
+// How the job of that round ends, before it does: coordinator/concluding.hpp says why.
+struct Ending {
+  RoundId origin{};  // Config::origin()
+  std::int32_t exit_code = 0;
+  std::string why{};
+  bool exists() const { return origin.round >= 0; }
+};
+
 // ---- from the one who dialled ----
 
 struct Hello {
@@ -89,6 +97,7 @@ struct Hello {
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // of those that are still running or stopping
   Standing standing{};
+  Ending ending{};  // of the current round's job, when the node knows it
   std::pair<std::uint64_t, std::uint64_t> said() const { return {incarnation, attempt}; }  // orders the hellos of a node
 };
 
@@ -189,6 +198,11 @@ struct Vote {
   bool given() const { return term == promised_term; }
 };
 
+// Answer to Conclude.
+struct Concluded {
+  RoundId origin{};
+};
+
 // A worker's question to the job's store (decision 10).
 struct StoreAsk {
   RoundId round{};
@@ -210,8 +224,8 @@ struct Received {
   std::uint64_t count = 0;
 };
 
-using FromMember =
-    std::variant<Hello, Ready, FailureReport, Done, StopAsk, StopReady, Stopped, Leave, Ping, Vote, StoreAsk, Resume, Received>;
+using FromMember = std::variant<Hello, Ready, FailureReport, Done, StopAsk, StopReady, Stopped, Leave, Ping, Vote, StoreAsk,
+                                Resume, Received, Concluded>;
 
 // ---- from the one who listens ----
 
@@ -294,6 +308,11 @@ struct StopAt {
   std::int64_t step = 0;
 };
 
+// The job is going to end so: remember it, and say that you do.
+struct Conclude {
+  Ending ending{};
+};
+
 // Of the job that has that round. Who knows a later one than a coordinator is told by somebody who leads it no more, or never
 // did.
 struct JobOver {
@@ -330,6 +349,6 @@ struct Resumed {
 };
 
 using FromCoordinator = std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong,
-                                     VoteRequest, StoreAnswer, Resumed, Received>;
+                                     VoteRequest, StoreAnswer, Resumed, Received, Conclude>;
 
 }  // namespace ddprun::rendezvous

@@ -52,6 +52,10 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("current", m.current);
     visit("previous", m.previous);
     visit("budget", m.budget);
+  } else if constexpr (std::is_same_v<M, Ending>) {
+    visit("origin", m.origin);
+    visit("exit_code", m.exit_code);
+    visit.text("why", m.why, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, Hello>) {
     visit("protocol", m.protocol);
     if (m.protocol != kProtocolVersion) return visit.skip_rest();
@@ -70,6 +74,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("workers", m.workers);
     visit("workers_round", m.workers_round);
     visit("standing", m.standing);
+    visit("ending", m.ending);
   } else if constexpr (std::is_same_v<M, Ready>) {
     visit("round", m.round);
     visit("master_port", m.master_port);
@@ -112,6 +117,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("term", m.term);
     visit("promised_term", m.promised_term);
     visit("echo", m.echo);
+  } else if constexpr (std::is_same_v<M, Concluded>) {
+    visit("origin", m.origin);
   } else if constexpr (std::is_same_v<M, StoreAsk>) {
     visit("round", m.round);
     visit("rank", m.rank);
@@ -169,6 +176,8 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, StopAt>) {
     visit("round", m.round);
     visit("step", m.step);
+  } else if constexpr (std::is_same_v<M, Conclude>) {
+    visit("ending", m.ending);
   } else if constexpr (std::is_same_v<M, JobOver>) {
     visit("round", m.round);
     visit("exit_code", m.exit_code);

@@ -99,5 +99,44 @@ TEST_F(RunningRound, AFinishedNodeThatComesAndGoesIsCountedOnce) {
   EXPECT_TRUE(over_.contains(kThird));
 }
 
+// ---- how the end becomes known ----
+
+TEST_F(RunningRound, IsOverWhenAllWhoAreHereKnowHowItEnds) {
+  silent_ = {kOther};
+  says(kSelfLink, Done{round()});
+  says(kOther, Done{round()});
+  ASSERT_TRUE(endings_.contains(kOther));
+  EXPECT_EQ(endings_.at(kOther).exit_code, 0);
+  EXPECT_FALSE(job_over_.has_value()) << "it may be lost now, and the other one would run the job again";
+  says(kOther, Concluded{endings_.at(kOther).origin});
+  EXPECT_TRUE(job_over_.has_value());
+}
+
+TEST_F(RunningRound, WaitsForNobodyWhoIsLostWhenItEnds) {
+  silent_ = {kOther};
+  says(kSelfLink, Done{round()});
+  says(kOther, Done{round()});
+  on(coordinator_event::Closed{kOther});
+  EXPECT_TRUE(job_over_.has_value()) << "with the first node, half of the two is a majority";
+}
+
+// Its predecessor was lost when it had told this node.
+TEST_F(RunningRound, EndsAsANodeKnowsThatItsPredecessorWouldHave) {
+  on(coordinator_event::Closed{kOther});
+  on(coordinator_event::Opened{kThird});
+  Hello hello;
+  hello.node = {2};
+  hello.incarnation = 1;
+  hello.attempt = ++hellos_;
+  hello.workers = Workers::kDone;
+  hello.workers_round = round();
+  hello.ending = {.origin = round(), .exit_code = 7, .why = "the restarts are spent"};
+  hello.listens = {"10.0.0.2", 29400};
+  says(kThird, hello);
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 7);
+  EXPECT_EQ(job_over_->why, "the restarts are spent");
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

@@ -48,6 +48,7 @@ class RunningRound : public testing::Test {
   }
 
   void on(const CoordinatorEvent& event) {
+    std::vector<std::pair<LinkId, Ending>> told;
     for (CoordinatorAction& action : coordinator_.on(event, {time_, 0})) {
       if (const auto* say = std::get_if<coordinator_action::Say>(&action)) said_ += say->notice.text + "\n";
       if (const auto* down = std::get_if<coordinator_action::StepDown>(&action)) stepped_down_ = *down;
@@ -60,8 +61,13 @@ class RunningRound : public testing::Test {
         stamps_[send->link] = pong->stamp;
         grants_[send->link] = pong->grant_ns;
       }
+      if (const auto* conclude = std::get_if<Conclude>(&send->message)) told.emplace_back(send->link, conclude->ending);
       if (const auto* over = std::get_if<JobOver>(&send->message)) job_over_ = *over;
       if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_[send->link] = *save;
+    }
+    for (const auto& [link, ending] : told) {
+      endings_[link] = ending;
+      if (!silent_.contains(link)) says(link, Concluded{ending.origin});
     }
   }
   void says(LinkId link, FromMember message) { on(coordinator_event::Heard{link, std::move(message)}); }
@@ -104,6 +110,8 @@ class RunningRound : public testing::Test {
   std::map<LinkId, std::int64_t> stamps_;
   std::map<LinkId, std::int64_t> grants_;
   std::map<LinkId, StopAndSave> saves_;
+  std::map<LinkId, Ending> endings_;
+  std::set<LinkId> silent_;  // they do not say that they know the end
   std::set<LinkId> closed_;
   std::optional<coordinator_action::StepDown> stepped_down_;
   std::optional<JobOver> job_over_;

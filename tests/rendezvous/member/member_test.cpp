@@ -244,6 +244,33 @@ TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
   EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 0);
 }
 
+// Those who could choose another coordinator have ended already.
+TEST_F(OneMember, EndsAsItWasToldWhenItsCoordinatorIsLostAfterwards) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 4));
+  const auto told = hear(Conclude{{.origin = {3, 4}, .exit_code = 7, .why = "the restarts are spent"}});
+  ASSERT_NE(sent<Concluded>(told), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(told), nullptr);
+  const auto lost = tell(member_event::Closed{link_});
+  ASSERT_NE(find<member_action::Dial>(lost), nullptr);
+  link_ = find<member_action::Dial>(lost)->link;
+  const auto opened = tell(member_event::Opened{link_, "10.0.0.2"});
+  ASSERT_NE(sent<Hello>(opened), nullptr);
+  EXPECT_EQ(sent<Hello>(opened)->ending.exit_code, 7);
+  time_ += settings().rejoin_for + seconds(1);
+  const auto end = tell(member_event::Tick{});
+  ASSERT_NE(find<member_action::JobOver>(end), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 7);
+}
+
+TEST_F(OneMember, ForgetsTheEndOfARoundThatAnotherOneFollowed) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 4));
+  hear(Conclude{{.origin = {3, 4}, .exit_code = 0, .why = "done"}});
+  hear(release(3, 5));
+  EXPECT_FALSE(member_.hello("10.0.0.2").ending.exists());
+}
+
 // A signal while nobody led: whoever leads now has to know.
 TEST_F(OneMember, TellsItsOwnCoordinatorOfASignalThatCameBefore) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});

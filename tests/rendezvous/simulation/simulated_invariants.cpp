@@ -154,12 +154,9 @@ void World::check_waiting(Agent& agent) {
   }
 }
 
-// The end is not agreed upon: the coordinator tells everybody, for a lease. Whom it can't reach in that time, or all of them
-// when it is gone before, may run the last round again, or end otherwise. docs/rendezvous.md says so; seed 2165 shows it.
+// Whom a fault kept from hearing of the end just then may look for the others in vain, or end as it must alone.
 bool World::may_not_know_of_the_end(int index) const {
-  constexpr Nanos kToComeBack = 20 * kSecond;
-  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + kToComeBack > job_over_at_; };
-  return disturbed(agents_[static_cast<std::size_t>(index)]) || disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
+  return agents_[static_cast<std::size_t>(index)].disturbed_until > job_over_at_;
 }
 
 void World::check_start_after_end(int index) {

@@ -312,7 +312,6 @@ class World {
   bool recovering_ = false;
   bool job_over_ = false;
   Nanos job_over_at_ = 0;
-  int decided_by_ = 0;
   std::map<RoundId, Round> rounds_;
   // A coordinator, another agent: since when the connection between them is reset. It may be given up a moment later.
   std::map<std::pair<int, int>, Nanos> away_;

@@ -200,6 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 53000},
                     Mutation{"CoordinatorsRememberMembers", [](Rules& r) { r.coordinator_remembers_members = false; }},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }},
+                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }},
                     Mutation{"StopRequestsAreOne", [](Rules& r) { r.stop_requests_are_one = false; }},
                     Mutation{"AResetEndsNoRound", [](Rules& r) { r.resume = 0; }},
                     Mutation{"WhatIsMissingIsResent", [](Rules& r) { r.missing_is_resent = false; }, 5000},

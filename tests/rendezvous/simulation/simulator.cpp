@@ -100,6 +100,7 @@ NodeSettings World::settings_for(int index) const {
     Verdict verdict;
     verdict.restart = before.used < most;
     verdict.exit_code = 7;
+    verdict.why = "the restarts are spent";
     verdict.after = before;
     ++verdict.after.used;
     return verdict;
@@ -360,9 +361,6 @@ void World::carry_out(int index, NodeAction& any) {
           if (!missing && !alone && !job_over_) {
             job_over_ = true;
             job_over_at_ = time_;
-            const auto leads = [](const Agent& other) { return other.coordinates; };
-            const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
-            decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
             result_.exit_code = action.exit_code;
           }
           agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;

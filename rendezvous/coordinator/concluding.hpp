@@ -1,0 +1,50 @@
+// How the end of a job becomes known. If the coordinator just said that the job is over, and died while it says so, those who
+// have not heard it would elect another one, and it would run the finished job again. So it first tells all what the end will
+// be (Conclude), and says that it is (JobOver) when a majority of the round and all who are here have answered. Whoever is
+// elected after it knows the end then from one of its electors, and goes on with it. Pure.
+//
+// It owns who has answered, and who is still to.
+#pragma once
+
+#include <cstdint>
+
+#include "rendezvous/presence/peers.hpp"
+#include "rendezvous/protocol/quorum.hpp"
+#include "rendezvous/protocol/rules.hpp"
+
+namespace ddprun::rendezvous {
+
+class Concluding {
+ public:
+  void begin(std::int32_t nodes, const Peers& peers) {
+    *this = Concluding();
+    tally_ = Tally(nodes);
+    for (const auto& [id, peer] : peers.all()) {
+      if (peer.departed) count(peer);  // it runs nothing again
+      if (peer.here()) await(peer);
+    }
+  }
+  // One that comes, maybe as a new process that knows nothing.
+  void await(const Peer& peer) { awaited_.insert(peer.hello.node); }
+  void lost(const Peer& peer) {
+    if (peer.departed) count(peer);
+    awaited_.erase(peer.hello.node);
+  }
+  void answered(const Peer& peer) {
+    count(peer);
+    awaited_.erase(peer.hello.node);
+  }
+  bool enough(const Rules& rules) const { return awaited_.empty() && tally_.enough(rules); }
+  std::size_t waits_for() const { return awaited_.size(); }
+
+ private:
+  void count(const Peer& peer) {
+    if (counted_.insert(peer.hello.node).second) tally_.add(peer.rank);
+  }
+
+  Tally tally_;
+  NodeIds counted_;
+  NodeIds awaited_;
+};
+
+}  // namespace ddprun::rendezvous

@@ -154,9 +154,10 @@ void World::check_waiting(Agent& agent) {
   }
 }
 
-// Whom a fault kept from hearing of the end just then may look for the others in vain, or end as it must alone.
+// Whom a fault kept from hearing of the end just then may look for the others in vain, or end as it must alone. And a node that
+// has saved after a signal, and whose coordinator is gone, ends by itself: the job may live on elsewhere.
 bool World::may_not_know_of_the_end(int index) const {
-  return agents_[static_cast<std::size_t>(index)].disturbed_until > job_over_at_;
+  return ended_by_itself_ || agents_[static_cast<std::size_t>(index)].disturbed_until > job_over_at_;
 }
 
 void World::check_start_after_end(int index) {

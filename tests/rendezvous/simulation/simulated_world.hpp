@@ -312,6 +312,7 @@ class World {
   bool recovering_ = false;
   bool job_over_ = false;
   Nanos job_over_at_ = 0;
+  bool ended_by_itself_ = false;  // the first that ended
   std::map<RoundId, Round> rounds_;
   // A coordinator, another agent: since when the connection between them is reset. It may be given up a moment later.
   std::map<std::pair<int, int>, Nanos> away_;

@@ -361,6 +361,7 @@ void World::carry_out(int index, NodeAction& any) {
           if (!missing && !alone && !job_over_) {
             job_over_ = true;
             job_over_at_ = time_;
+            ended_by_itself_ = action.why.find(" by a signal ") != std::string::npos;
             result_.exit_code = action.exit_code;
           }
           agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;

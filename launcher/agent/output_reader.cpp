@@ -31,15 +31,19 @@ void OutputReader::adopt(int rank, Stream stream, Pipe adopted) {
 }
 
 void OutputReader::wait(int rank, Stream stream) {
-  if (output_.is_kept(rank, stream) || !console_.is_behind(stream)) {
+  if (!waits_for_console(rank, stream)) {
     listen(rank, stream);
     return;
   }
-  console_.when_at_most(stream, ConsoleWriter::kQueueBytes / 2, [this, rank, stream, round = round_] {
+  console_.when_at_most(console_.shown_on(stream), ConsoleWriter::kQueueBytes / 2, [this, rank, stream, round = round_] {
     if (round != round_) return;
     listen(rank, stream);
     hooks_.ended();
   });
+}
+
+bool OutputReader::waits_for_console(int rank, Stream stream) const {
+  return output_.is_awaited(rank, stream) && console_.is_behind(console_.shown_on(stream));
 }
 
 void OutputReader::listen(int rank, Stream stream) {
@@ -49,8 +53,7 @@ void OutputReader::listen(int rank, Stream stream) {
                    [this, rank, stream](const boost::system::error_code& error) {
                      if (error) return;
                      // Others may have filled the console meanwhile.
-                     const bool later = !output_.is_kept(rank, stream) && console_.is_behind(stream);
-                     if (later || read(rank, stream)) wait(rank, stream);
+                     if (waits_for_console(rank, stream) || read(rank, stream)) wait(rank, stream);
                    });
 }
 

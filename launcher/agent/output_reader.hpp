@@ -1,6 +1,6 @@
 // Reads what the workers of a round print, from the pipes that they were started with, and gives it to WorkerOutput. One chunk
-// of one pipe at a time, so that a chatty worker does not keep the others waiting. Where the console is slow and no file keeps
-// a worker's output, the worker waits for the console, as it would without us. Part of the agent's shell; one thread.
+// of one pipe at a time, so that a chatty worker does not keep the others waiting. Where the console is slow and has to get all
+// of a worker's output, the worker waits for the console, as it would without us. Part of the agent's shell; one thread.
 #pragma once
 
 #include <array>
@@ -45,6 +45,7 @@ class OutputReader {
   Pipe& pipe(int rank, Stream stream) { return pipes_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;
   void wait(int rank, Stream stream);
+  bool waits_for_console(int rank, Stream stream) const;
   void listen(int rank, Stream stream);
   bool read(int rank, Stream stream);
   void end(int rank, Stream stream);

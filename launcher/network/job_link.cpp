@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "common/base/printable.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/machine/own_address.hpp"
 #include "launcher/verdict/job_judge.hpp"
@@ -19,6 +20,20 @@ std::string to_text(const rendezvous::Address& address) {
   return (bare_ipv6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
+// What other nodes say is shown on this one's terminal and kept in its report: it moves no cursor there and begins no line.
+std::string from_peer(std::string_view text) {
+  return printable(text);
+}
+
+Failure from_peer(Failure failure) {
+  failure.host = from_peer(failure.host);
+  std::string message = printable(failure.message, LineEnds::kKeep);  // a traceback has lines
+  for (std::size_t at = message.find('\n'); at != std::string::npos; at = message.find('\n', at + 1))
+    message.insert(at + 1, "    ");
+  failure.message = std::move(message);
+  return failure;
+}
+
 }  // namespace
 
 JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& plan, Hooks hooks)
@@ -26,7 +41,7 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
       hooks_(std::move(hooks)),
       token_file_(std::move(start.token_file)),
       closes_meet_port_(start.shell.closing == rendezvous::NodeShellSettings::MeetPort::kClosesAtRelease),
-      next_port_(HeldPort::any()),
+      next_port_(HeldPort::any(plan.rendezvous.port_range)),
       store_(io,
              [this](int rank, const channel::StoreReply& reply) {
                const auto client = store_clients_.find(rank);
@@ -88,7 +103,7 @@ void JobLink::carry_out(const agent_action::ReportFailure& action) {
 void JobLink::carry_out(const agent_action::ReportRoundOver& action) {
   using How = agent_action::ReportRoundOver::How;
   hooks_.set_deadline(std::nullopt);
-  if (!next_port_) next_port_ = HeldPort::any();
+  if (!next_port_) next_port_ = HeldPort::any(plan_.rendezvous.port_range);
   const auto port = static_cast<std::uint16_t>(next_port_->port());
   if (action.how == How::kDone) {
     shell_.local(member_event::WorkersDone{port});
@@ -112,11 +127,11 @@ void JobLink::ask_store(int local_rank, const channel::StoreRequest& request) {
 // ---- from the nodes ----
 
 void JobLink::handle(rendezvous::CannotJoin&& event) {
-  hooks_.feed(agent_event::JobEnded{event.exit_code, std::move(event.why)});
+  hooks_.feed(agent_event::JobEnded{event.exit_code, from_peer(event.why)});
 }
 
 void JobLink::handle(rendezvous::NobodyThere&& event) {
-  say(Notice::Kind::kWaiting, event.why + ". Still trying");
+  say(Notice::Kind::kWaiting, from_peer(event.why) + ". Still trying");
 }
 
 void JobLink::handle(member_action::StartWorkers&& event) {
@@ -128,7 +143,8 @@ void JobLink::handle(member_action::StartWorkers&& event) {
                                          .rank_offset = release_.rank_offset,
                                          .world_size = release_.world_size,
                                          .group_rank = release_.group_rank,
-                                         .nodes = release_.nodes});
+                                         .nodes = release_.nodes,
+                                         .first_number = release_.budget.first_number});
 }
 
 void JobLink::handle(member_action::ExtendGrant&& event) {
@@ -144,8 +160,8 @@ void JobLink::granted(rendezvous::Time until) {
 void JobLink::handle(member_action::StopWorkers&& event) {
   using Reason = member_action::StopWorkers::Reason;
   agent_event::StopOrdered order{
-      .at_once = event.at_once, .why = std::move(event.why), .failure = {}, .unanswered_s = {}, .hold = event.hold};
-  if (event.failure) order.failure = failure_of(*event.failure);
+      .at_once = event.at_once, .why = from_peer(event.why), .failure = {}, .unanswered_s = {}, .hold = event.hold};
+  if (event.failure) order.failure = from_peer(failure_of(*event.failure));
   if (event.reason == Reason::kCoordinatorLost && event.at_once) {
     order.unanswered_s = unanswered_s();
   } else if (event.reason != Reason::kWorkerFailure) {
@@ -155,7 +171,7 @@ void JobLink::handle(member_action::StopWorkers&& event) {
 }
 
 void JobLink::handle(member_action::DismissHeld&& event) {
-  hooks_.feed(agent_event::HeldDismissed{std::move(event.why)});
+  hooks_.feed(agent_event::HeldDismissed{from_peer(event.why)});
 }
 
 void JobLink::handle(member_action::StopAndSave&& event) {
@@ -174,6 +190,7 @@ void JobLink::handle(member_action::Say&& event) {
   // What a member says is said by StopWorkers already.
   if (event.notice.kind == Notice::Kind::kRoundOver) return;
   if (event.notice.kind == Notice::Kind::kReleased && closes_meet_port_) shell_.close_meet_port();
+  event.notice.text = from_peer(event.notice.text);
   hooks_.publish(NodesChanged{std::move(event.notice), realtime_ns()});
 }
 
@@ -189,7 +206,7 @@ void JobLink::handle(rendezvous::node_action::ServeStore&& event) {
 }
 
 void JobLink::handle(rendezvous::node_action::Finish&& event) {
-  hooks_.feed(agent_event::JobEnded{event.exit_code, std::move(event.why)});
+  hooks_.feed(agent_event::JobEnded{event.exit_code, from_peer(event.why)});
 }
 
 void JobLink::say(Notice::Kind kind, std::string text) {

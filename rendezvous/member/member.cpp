@@ -66,6 +66,7 @@ Hello Member::hello(const std::string& local_host) {
   hello.listens = settings_.listens;
   if (hello.listens.host.empty()) hello.listens.host = local_host;
   hello.master_port = master_port_;
+  hello.next_number = settings_.next_number;
   hello.wants_job = settings_.wants_job && !was_welcome_;
   hello.workers = workers_;
   hello.workers_round = workers_round_;

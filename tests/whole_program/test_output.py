@@ -150,6 +150,30 @@ def test_a_standard_output_that_takes_nothing_is_said(ddprun_bin, tmp_path):
         assert done.stderr.count("standard output could not be written to its end: No space left on device") == 1, done.stderr
 
 
+def test_a_pipe_gets_every_line_although_logs_have_them(ddprun_bin, tmp_path, options):
+    """Both workers together print more than all buffers on the way hold, and the reader begins late: they wait for it."""
+    lines = 200_000
+    command = program(ddprun_bin, f"seq -f '%.0f {'x' * 60}' {lines}; touch done-$RANK", "--nproc-per-node", 2, "--tee", "3", "--log-dir", "logs")
+    with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
+        first = job.stdout.readline()
+        assert not (tmp_path / "done-0").exists() and not (tmp_path / "done-1").exists()
+        shown = first + job.stdout.read()
+        said = job.stderr.read()
+    assert job.returncode == 0
+    assert b"not shown" not in shown + said
+    for rank in range(2):
+        mark = b"[default%d]:" % rank
+        assert [int(line[len(mark):].split()[0]) for line in shown.splitlines() if line.startswith(mark)] == list(range(1, lines + 1))
+
+
+@pytest.mark.long
+def test_who_ended_early_is_said_once_while_others_run_on(ddprun_bin, run, tmp_path):
+    script = 'if [ $RANK = 1 ]; then exit 0; fi; sleep 12'
+    done = run(program(ddprun_bin, script, "--nproc-per-node", 3, "--log-dir", "logs"))
+    line = "ddprun: rank 1 ended with exit code 0, 10 s ago, and ranks 0, 2 run on, perhaps waiting for it\n"
+    assert done.returncode == 0 and done.stderr.count(line) == 1, done.stderr
+
+
 def test_what_was_seen_is_not_repeated(ddprun_bin, run):
     done = run(program(ddprun_bin, "echo on the way >&2; echo why >&2; exit 5"))
     assert done.stderr.count("on the way") == 1

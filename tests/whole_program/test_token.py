@@ -141,6 +141,18 @@ def test_a_job_on_many_machines_keeps_no_copy_of_its_token(ddprun_bin, tmp_path,
     assert [copies_in_memory(pid, GOOD.encode()) for pid in pids] == [0, 0]
 
 
+def test_a_node_that_joined_keeps_none_either(nodes, script, tmp_path):
+    nodes.token.write_text(GOOD + "\n")
+    nodes.start("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", script("echo x > $OUT/at-work-$RANK; sleep 100"))
+    address = nodes.until_said(0, r"ddprun join (\S+:\d+)")[1]
+    joined = jobs.start([nodes.ddprun, "join", address], DDPRUN_TOKEN=GOOD, TMPDIR=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path / "other"),
+                        XDG_STATE_HOME=str(tmp_path / "other"))
+    nodes.until(lambda: all((tmp_path / "out" / f"at-work-{rank}").exists() for rank in range(2)), "both workers")
+    for agent in (nodes.agents[0], joined):
+        pids = processes_of(agent)
+        assert [copies_in_memory(pid, GOOD.encode()) for pid in pids] == [0, 0]
+
+
 def test_ddprun_starts_without_openssl(ddprun_bin):
     needed = subprocess.run(["readelf", "-d", ddprun_bin], capture_output=True, text=True, check=True).stdout
     assert "NEEDED" in needed

@@ -288,7 +288,7 @@ RoundWorkers::Hooks AgentShell::worker_hooks() {
 
 HangInquiry::Hooks AgentShell::hang_hooks() {
   HangInquiry::Hooks hooks;
-  hooks.matters = [this] { return state_.at_work(); };
+  hooks.matters = [this] { return state_.at_work() && !reader_.holds_back(); };
   hooks.workers = [this] { return workers_.pids(); };
   hooks.ask = [this](int rank) { workers_.tell(rank, channel::Where{}); };
   if (!train()) hooks.bytes_in_files = [this] { return output_.bytes_past_us(); };

@@ -21,6 +21,7 @@ OutputReader::OutputReader(ConsoleWriter& console, WorkerOutput& output, Hooks h
 
 void OutputReader::begin_round(std::size_t workers) {
   ++round_;
+  waiting_ = 0;
   pipes_.clear();
   pipes_.resize(workers);
 }
@@ -35,8 +36,10 @@ void OutputReader::wait(int rank, Stream stream) {
     listen(rank, stream);
     return;
   }
+  ++waiting_;
   console_.when_at_most(console_.shown_on(stream), ConsoleWriter::kQueueBytes / 2, [this, rank, stream, round = round_] {
     if (round != round_) return;
+    --waiting_;
     listen(rank, stream);
     hooks_.ended();
   });

@@ -35,6 +35,8 @@ class OutputReader {
   // Reads what a worker that has ended had printed: it may be evidence, and its successor has pipes of its own. It stops after
   // a while, since a child of the worker may print on.
   void drain(int rank);
+  // A worker waits for a slow console, or will when its pipe is full: then it is not its fault that nothing comes.
+  bool holds_back() const { return waiting_ > 0; }
   // Closes both pipes of that worker; whatever is unread is lost.
   void end(int rank);
   // A pipe is open.
@@ -56,6 +58,7 @@ class OutputReader {
   std::vector<std::array<Pipe, 2>> pipes_;  // by local rank and Stream; null at the stream's end
   std::vector<char> chunk_;                 // shared by all pipes
   int round_ = 0;                           // counted here
+  int waiting_ = 0;                         // pipes of the round that are not read until the console has caught up
 };
 
 }  // namespace ddprun

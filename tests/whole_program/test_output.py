@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -164,6 +165,15 @@ def test_a_pipe_gets_every_line_although_logs_have_them(ddprun_bin, tmp_path, op
     for rank in range(2):
         mark = b"[default%d]:" % rank
         assert [int(line[len(mark):].split()[0]) for line in shown.splitlines() if line.startswith(mark)] == list(range(1, lines + 1))
+
+
+def test_a_worker_that_waits_for_the_reader_of_its_output_does_not_hang(ddprun_bin, tmp_path):
+    command = program(ddprun_bin, f"seq -f '%.0f {'x' * 60}' 100000", "--hang-timeout", 1, "--log-dir", "/dev/null")
+    with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
+        time.sleep(3.5)  # more than two limits, in which nobody reads
+        shown, said = job.communicate(timeout=60)
+    assert job.returncode == 0, said
+    assert shown.count(b"\n") == 100000
 
 
 @pytest.mark.long

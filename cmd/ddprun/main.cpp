@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -74,7 +76,10 @@ void say_first(const Plan& plan) {
   [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, banner.data(), banner.size());
 }
 
-int run(const Arguments& arguments, const JoinedJob* joined = nullptr) {
+int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
+  // At once, whether it is needed or not: everything that is started from here on would inherit it.
+  std::optional<std::string> token = take_token_variable();
+  if (joined != nullptr) token = std::exchange(joined->token, {});
   const Environment environment = process_environment();
   Plan plan = make_plan(arguments, this_machine(), environment, current_folder());
   if (joined != nullptr) follow(plan, *joined);
@@ -86,10 +91,9 @@ int run(const Arguments& arguments, const JoinedJob* joined = nullptr) {
   }
   std::optional<NetworkStart> network;
   if (plan.rendezvous.many()) {
-    std::optional<std::string> token = take_token_variable();
-    if (joined != nullptr) token = joined->token;
     network = prepare_network(plan, job_text(arguments, plan, current_folder()), std::move(token));
   } else {
+    if (token) const Token wiped(std::move(*token));
     refuse_a_taken_port(plan);
   }
   say_first(plan);
@@ -99,7 +103,7 @@ int run(const Arguments& arguments, const JoinedJob* joined = nullptr) {
 
 // ddprun join: runs in the folder that the coordinator was started in, when this machine has it.
 int join(std::span<const std::string> args) {
-  const JoinedJob job = fetch_job(args, process_environment());
+  JoinedJob job = fetch_job(args, process_environment());
   std::error_code ignored;
   fs::current_path(job.folder, ignored);
   struct Removed {
@@ -108,8 +112,19 @@ int join(std::span<const std::string> args) {
       std::error_code error;
       if (!folder.empty()) fs::remove_all(folder, error);
     }
-  } const config{job.config_folder};
+  } const config{job.files};
   return run(job.arguments, &job);
+}
+
+// A path that cannot be looked at, where nobody expected that. What the user can mend is a usage error; a disk or a process
+// that has run out of something is not.
+Error error_of_path(const fs::filesystem_error& error) {
+  constexpr std::array<int, 10> kToMend{EACCES, EPERM, ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EROFS, EEXIST, ENOTEMPTY};
+  const bool usage = std::find(kToMend.begin(), kToMend.end(), error.code().value()) != kToMend.end();
+  const std::string path = error.path1().empty() ? std::string(error.what()) : "'" + error.path1().string() + "'";
+  return Error(usage ? ExitCode::kUsage : ExitCode::kInternal,
+               path + " cannot be used: " + error.code().message() +
+                   (usage ? "; mend that path or its permissions, or name another one" : ""));
 }
 
 // Errors become one line and the exit code of their type.
@@ -120,6 +135,10 @@ int guarded(CalledAs called_as, const Function& function) {
   } catch (const Error& error) {
     complain(called_as, error.what());
     return static_cast<int>(error.code());
+  } catch (const fs::filesystem_error& error) {
+    const Error named = error_of_path(error);
+    complain(called_as, named.what());
+    return static_cast<int>(named.code());
   } catch (const std::exception& error) {
     complain(called_as, error.what());
     return static_cast<int>(ExitCode::kInternal);

@@ -1,6 +1,11 @@
 // Implementation of read_config_text.hpp.
 #include "common/config/read_config_text.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -11,21 +16,67 @@
 namespace ddprun {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::size_t kMaxConfigBytes = 4u << 20;
+constexpr int kPatienceMs = 5000;  // with a named pipe that nobody has opened for writing
+
+bool is_pipe(const fs::path& file) {
+  struct stat info {};
+  return ::stat(file.c_str(), &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+[[noreturn]] void cannot_read(const fs::path& file, const std::string& kind) {
+  throw UsageError("can't read " + kind + " " + file.string() + ": " + std::strerror(errno));
+}
+
+struct PipeEnd {
+  int fd;
+  ~PipeEnd() { ::close(fd); }
+};
+
+// Opening a named pipe waits for a writer, silently and for ever. The one of a shell's <(command) is there already, and may
+// take its time.
+std::string read_pipe(const fs::path& file, const std::string& kind) {
+  const PipeEnd pipe{::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+  if (pipe.fd < 0) cannot_read(file, kind);
+  std::string text(kMaxConfigBytes + 1, '\0');
+  pollfd readable{pipe.fd, POLLIN, 0};
+  const bool nothing_came = ::poll(&readable, 1, kPatienceMs) == 0;
+  if (nothing_came && ::read(pipe.fd, text.data(), 1) == 0) {
+    throw UsageError(file.string() + " is a named pipe that nobody writes to (waited for " +
+                     std::to_string(kPatienceMs / 1000) + " s): name a " + kind + " file, or start its writer first");
+  }
+  ::fcntl(pipe.fd, F_SETFL, 0);  // from here on it is read as a file is
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t count = ::read(pipe.fd, text.data() + size, text.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) cannot_read(file, kind);
+    if (count == 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+std::string read_file(const fs::path& file, const std::string& kind) {
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) cannot_read(file, kind);
+  std::string text(kMaxConfigBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad()) cannot_read(file, kind);
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
+}
 
 }  // namespace
 
-std::string read_config_text(const std::filesystem::path& file, const std::string& kind) {
+std::string read_config_text(const fs::path& file, const std::string& kind) {
   std::error_code error;
-  if (std::filesystem::is_directory(file, error))
-    throw UsageError(file.string() + " is a folder, expected a " + kind + " file");
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw UsageError("can't read " + kind + " " + file.string() + ": " + std::strerror(errno));
-  std::string text(kMaxConfigBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) throw UsageError("can't read " + kind + " " + file.string() + ": " + std::strerror(errno));
-  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (fs::is_directory(file, error)) throw UsageError(file.string() + " is a folder, expected a " + kind + " file");
+  std::string text = is_pipe(file) ? read_pipe(file, kind) : read_file(file, kind);
   if (text.size() > kMaxConfigBytes) {
     throw UsageError(kind + " " + file.string() + " is larger than " + std::to_string(kMaxConfigBytes >> 20) +
                      " MiB: is it a " + kind + " file?");

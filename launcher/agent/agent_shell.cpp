@@ -15,6 +15,7 @@
 #include "launcher/agent/failure_evidence.hpp"
 #include "launcher/agent/node_ranks.hpp"
 #include "launcher/plan/argument_template.hpp"
+#include "launcher/verdict/job_judge.hpp"
 #include "launcher/workers/error_file_reader.hpp"
 
 namespace ddprun {
@@ -54,6 +55,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
       workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
       stuck_(io_, stuck_timeout_of(variable("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
       slow_stop_(io_, {}, slow_stop_hooks()),
+      early_end_(io_, early_end_hooks()),
       hang_(io_, hang_settings(plan), hang_hooks()),
       guardian_(
           io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
@@ -61,7 +63,9 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
   observers_ = make_observers(io_, console_);
   if (auto path = FileTimerServer::path_in(variable)) {
-    file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) { on_overdue_timer(request); });
+    file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) {
+      if (const auto expired = whose_timer(request, workers_.pids())) feed(*expired);
+    });
   }
   if (files.lock_fd >= 0) {
     run_directory_.emplace(io_, plan.run_dir, files.lock_fd, [this] {
@@ -72,6 +76,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
 }
 
 void AgentShell::join_job(NetworkStart start) {
+  start.shell.node.member.next_number = state_.first_round();
   JobLink::Hooks hooks;
   hooks.feed = [this](const AgentEvent& event) { feed(event); };
   hooks.publish = [this](const RunEvent& event) { publish(event); };
@@ -174,16 +179,18 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
     worker.pid = 0;
     hang_.gone(rank);
     if (worker.channel) worker.channel->drain();  // its last words come before its end
-    if (train()) reader_.drain(rank);
+    const bool failed = notice.code != 0 || notice.signal != 0;
+    if (train() || failed) reader_.drain(rank);
     store_.forget(notice.worker);
   }
   if (notice.error != 0) {
     feed(agent_event::SpawnFailed{rank, notice.error, why_not_started(notice, plan_.command.at(0)), notice.time_ns});
     return;
   }
-  const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
-  agent_event::WorkerExited ended{rank, notice.pid, status, notice.time_ns};
-  ended.memory = judge_memory(notice.memory, status);
+  agent_event::WorkerExited ended = how_worker_went(rank, notice);
+  const ExitStatus& status = ended.status;
+  if (!train()) early_end_.ended(rank, status.ok());
+  if (!train() && !status.ok()) ended.out_of_memory = out_of_memory_line(output_.stderr_tail(rank));
   if (notice.overdue != 0 && job_) ended.unanswered_s = job_->unanswered_s();
   if (const auto file = output_.error_file(rank); !status.ok() && !file.empty()) ended.error_file = read_error_file(file);
   feed(ended);
@@ -195,16 +202,7 @@ void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   if (notice.kind == Kind::kExited) store_.forget(notice.worker);
   if (!standbys_.has(notice.worker)) return;
   if (notice.kind == Kind::kStarted) return standbys_.started(notice.worker, notice.pid);
-  agent_event::StandbyGone gone{.number = notice.worker, .pid = notice.pid, .time_ns = notice.time_ns};
-  gone.message = standbys_.forget(notice.worker);
-  if (notice.error != 0) {
-    gone.message = why_not_started(notice, plan_.command.at(0));
-  } else {
-    gone.status = ExitStatus{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
-    const OomVerdict memory = judge_memory(notice.memory, *gone.status);
-    if (memory.proof != OomVerdict::Proof::kNone) gone.message = memory.message;
-  }
-  feed(gone);
+  feed(how_standby_went(notice, standbys_.forget(notice.worker), plan_.command.at(0)));
 }
 
 void AgentShell::on_guardian_death() {
@@ -246,16 +244,14 @@ void AgentShell::on_worker_message(int rank, const channel::FromWorker& message)
   feed(agent_event::WorkerSaid{rank, message});
 }
 
-// A worker leads its session, and everything that it started and that did not leave is in it: so the session says whose timer
-// this is, and a number that is somebody else's by now is nobody's.
-void AgentShell::on_overdue_timer(const TimerRequest& request) {
-  const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
-  const std::vector<pid_t> pids = workers_.pids();
-  const auto found = std::find(pids.begin(), pids.end(), session);
-  if (session <= 0 || found == pids.end()) return;
-  std::string message = "timer expired: '" + request.scope + "' was not done in time";
-  if (request.pid != session) message += " (process " + std::to_string(request.pid) + ")";
-  feed(agent_event::TimerExpired{static_cast<int>(found - pids.begin()), request.signal, std::move(message)});
+EarlyEnd::Hooks AgentShell::early_end_hooks() {
+  return {.at_work = [this] { return state_.at_work(); },
+          .noticed =
+              [this](double seconds, std::vector<int> ended, std::vector<int> running) {
+                for (int& rank : ended) rank = global_rank(rank);
+                for (int& rank : running) rank = global_rank(rank);
+                publish(WorkersLeft{seconds, std::move(ended), std::move(running), instant_now().realtime_ns});
+              }};
 }
 
 StuckLook::Hooks AgentShell::stuck_hooks() {
@@ -283,12 +279,16 @@ RoundWorkers::Hooks AgentShell::worker_hooks() {
           .channel_closed =
               [this](int rank, const std::string& why) {
                 on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+              },
+          .input_was_read =
+              [this](const std::string& what) {
+                publish(InputWasRead{what, instant_now().realtime_ns});
               }};
 }
 
 HangInquiry::Hooks AgentShell::hang_hooks() {
   HangInquiry::Hooks hooks;
-  hooks.matters = [this] { return state_.at_work(); };
+  hooks.matters = [this] { return state_.at_work() && !reader_.holds_back(); };
   hooks.workers = [this] { return workers_.pids(); };
   hooks.ask = [this](int rank) { workers_.tell(rank, channel::Where{}); };
   if (!train()) hooks.bytes_in_files = [this] { return output_.bytes_past_us(); };
@@ -304,7 +304,7 @@ void AgentShell::round_may_be_over() {
     return;
   }
   const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
-  if (!output_.all_is_kept() && reader_is_slow && !told_to_stop_) return;  // OutputReader comes back
+  if (output_.any_is_awaited() && reader_is_slow && !told_to_stop_) return;  // OutputReader comes back
   pipe_timer_.expires_after(kPipeGrace);
   pipe_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && swept_) end_round();
@@ -324,6 +324,7 @@ void AgentShell::end_round() {
 
 void AgentShell::carry_out(const agent_action::StartRound& action) {
   restart_count_ = action.restart_count;
+  facts_ = job_ ? facts_of(job_->release().budget) : action.facts;
   if (run_directory_) run_directory_->look();
   master_.take(plan_, job_.get());
   store_.clear();
@@ -334,6 +335,7 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
   for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
   stuck_.begin_round();
   slow_stop_.begin_round();
+  early_end_.begin_round(static_cast<int>(ranks.size()));
   watch_for_hangs();
 }
 
@@ -387,18 +389,16 @@ void AgentShell::watch_for_hangs() {
 
 // What is the same for all workers of the node but for their ranks.
 WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int restart_count) const {
-  return {.ranks = ranks,
-          .master_addr = master_.address(),
-          .master_port = master_.port(),
-          .restart_count = restart_count,
-          .max_restarts = plan_.max_restarts,
-          .generation = job_ ? std::optional(static_cast<int>(job_->release().id.round)) : std::nullopt,
-          .run_id = plan_.run_id,
-          .channel = train() ? ChannelUse::kGiven : ChannelUse::kNone,
-          .signals_to_handle = plan_.signals_to_handle,
-          .node_address = job_ ? job_->own_address() : std::string(),
-          .chaos = plan_.chaos,
-          .timer_file = file_timers_ ? file_timers_->path() : std::string()};
+  WorkerSettings settings = planned_settings(plan_, ranks);
+  settings.master_addr = master_.address();
+  settings.master_port = master_.port();
+  settings.restart_count = restart_count;
+  settings.facts = facts_;
+  if (file_timers_) settings.timer_file = file_timers_->path();
+  if (!job_) return settings;
+  settings.generation = static_cast<int>(job_->release().id.round);
+  settings.node_address = job_->own_address();
+  return settings;
 }
 
 void AgentShell::carry_out(const agent_action::Tell& action) {
@@ -447,11 +447,8 @@ void AgentShell::carry_out(const agent_action::Finish& action) {
     guardian_.abandon();
     workers_.close();
   }
-  if (output_.all_is_kept() || told_to_stop_) {
-    io_.stop();
-    return;
-  }
-  // What the workers printed is nowhere else: their reader gets all of it.
+  if (!output_.any_is_awaited() || told_to_stop_) return io_.stop();
+  // The reader of what the workers printed gets all of it.
   console_.when_at_most(Stream::kStdout, 0, [this] { console_.when_at_most(Stream::kStderr, 0, [this] { io_.stop(); }); });
 }
 

@@ -31,6 +31,7 @@
 #include "launcher/network/job_link.hpp"
 #include "launcher/output/console_writer.hpp"
 #include "launcher/output/worker_output.hpp"
+#include "launcher/workers/early_end.hpp"
 #include "launcher/workers/file_timer_server.hpp"
 #include "launcher/workers/standby_processes.hpp"
 #include "launcher/workers/store_server.hpp"
@@ -68,10 +69,10 @@ class AgentShell {
   void on_message(int number, const channel::FromWorker& message);
   void on_standby_message(int number, const channel::FromWorker& message);
   void on_worker_message(int rank, const channel::FromWorker& message);
-  void on_overdue_timer(const TimerRequest& request);
   RoundWorkers::Hooks worker_hooks();
   StuckLook::Hooks stuck_hooks();
   SlowStop::Hooks slow_stop_hooks();
+  EarlyEnd::Hooks early_end_hooks();
   HangInquiry::Hooks hang_hooks();
   void watch_for_hangs();
   void round_may_be_over();
@@ -125,9 +126,11 @@ class AgentShell {
   bool swept_ = false;         // the guardian has said so in this round
   bool told_to_stop_ = false;  // by a signal: nobody is waited for any more who only reads
   int restart_count_ = 0;
+  RestartFacts facts_;  // of the round that runs
   std::optional<FileTimerServer> file_timers_;
   StuckLook stuck_;
   SlowStop slow_stop_;
+  EarlyEnd early_end_;
   HangInquiry hang_;
   std::optional<RunDirectoryWatch> run_directory_;  // where this agent holds its lock
   std::optional<int> exit_code_;

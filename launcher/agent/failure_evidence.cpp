@@ -1,12 +1,15 @@
 // Implementation of failure_evidence.hpp.
 #include "launcher/agent/failure_evidence.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "common/system/host_name.hpp"
 #include "launcher/guardian/spawn.hpp"
 #include "launcher/output/worker_output_files.hpp"
+#include "launcher/verdict/oom_verdict.hpp"
 #include "launcher/workers/error_file_reader.hpp"
 #include "launcher/workers/exec_reason.hpp"
 
@@ -23,6 +26,12 @@ void add_evidence(Failure& failure, const WorkerOutput& output) {
   if (lines >= shown && shown > 0) failure.log_line = lines - shown + 1;
 }
 
+std::string out_of_memory_line(const std::vector<std::string>& stderr_tail) {
+  const auto found =
+      std::find_if(stderr_tail.rbegin(), stderr_tail.rend(), [](const std::string& line) { return says_out_of_memory(line); });
+  return found == stderr_tail.rend() ? std::string() : *found;
+}
+
 void hand_on(const Failure& first, std::span<const std::string> inherited_environment) {
   constexpr std::string_view kName = "TORCHELASTIC_ERROR_FILE=";
   if (first.error_file.empty()) return;
@@ -32,6 +41,26 @@ void hand_on(const Failure& first, std::span<const std::string> inherited_enviro
     copy_error_file(first.error_file, variable.substr(kName.size()), code);
     return;
   }
+}
+
+agent_event::WorkerExited how_worker_went(int rank, const guardian::Notice& notice) {
+  const ExitStatus status{.code = notice.code, .signal = notice.signal, .core_dumped = notice.core_dumped != 0};
+  agent_event::WorkerExited ended{rank, notice.pid, status, notice.time_ns};
+  ended.memory = judge_memory(notice.memory, status);
+  return ended;
+}
+
+agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::string last_words, const std::string& program) {
+  agent_event::StandbyGone gone{.number = notice.worker, .pid = notice.pid, .time_ns = notice.time_ns};
+  gone.message = std::move(last_words);
+  if (notice.error != 0) {
+    gone.message = why_not_started(notice, program);
+    return gone;
+  }
+  const agent_event::WorkerExited ended = how_worker_went(0, notice);
+  gone.status = ended.status;
+  if (ended.memory.proof != OomVerdict::Proof::kNone) gone.message = ended.memory.message;
+  return gone;
 }
 
 std::string why_not_started(const guardian::Notice& notice, const std::string& program) {

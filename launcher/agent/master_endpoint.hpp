@@ -24,7 +24,7 @@ class MasterEndpoint {
       // One that was asked for is not let go between rounds: somebody else could take it, and the job would end in its middle.
       if (!held_ || plan.master_port == 0 || held_->port() != plan.master_port) {
         held_.reset();
-        held_.emplace(HeldPort::of(plan.master_port, plan.master_port_need));
+        held_.emplace(HeldPort::of(plan.master_port, plan.master_port_need, plan.rendezvous.port_range));
       }
       address_ = plan.master_addr;
       port_ = held_->port();

@@ -20,4 +20,16 @@ std::vector<RankAssignment> ranks_of_node(const Plan& plan, const rendezvous::Re
   return ranks;
 }
 
+WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks) {
+  WorkerSettings settings;
+  settings.ranks = ranks;
+  settings.max_restarts = plan.max_restarts;
+  settings.run_id = plan.run_id;
+  settings.channel = plan.kind == Plan::Kind::kTrain ? ChannelUse::kGiven : ChannelUse::kNone;
+  settings.signals_to_handle = plan.signals_to_handle;
+  settings.chaos = plan.chaos;
+  settings.interface = plan.interface;
+  return settings;
+}
+
 }  // namespace ddprun

@@ -21,6 +21,7 @@ OutputReader::OutputReader(ConsoleWriter& console, WorkerOutput& output, Hooks h
 
 void OutputReader::begin_round(std::size_t workers) {
   ++round_;
+  waiting_ = 0;
   pipes_.clear();
   pipes_.resize(workers);
 }
@@ -31,15 +32,21 @@ void OutputReader::adopt(int rank, Stream stream, Pipe adopted) {
 }
 
 void OutputReader::wait(int rank, Stream stream) {
-  if (output_.is_kept(rank, stream) || !console_.is_behind(stream)) {
+  if (!waits_for_console(rank, stream)) {
     listen(rank, stream);
     return;
   }
-  console_.when_at_most(stream, ConsoleWriter::kQueueBytes / 2, [this, rank, stream, round = round_] {
+  ++waiting_;
+  console_.when_at_most(console_.shown_on(stream), ConsoleWriter::kQueueBytes / 2, [this, rank, stream, round = round_] {
     if (round != round_) return;
+    --waiting_;
     listen(rank, stream);
     hooks_.ended();
   });
+}
+
+bool OutputReader::waits_for_console(int rank, Stream stream) const {
+  return output_.is_awaited(rank, stream) && console_.is_behind(console_.shown_on(stream));
 }
 
 void OutputReader::listen(int rank, Stream stream) {
@@ -49,8 +56,7 @@ void OutputReader::listen(int rank, Stream stream) {
                    [this, rank, stream](const boost::system::error_code& error) {
                      if (error) return;
                      // Others may have filled the console meanwhile.
-                     const bool later = !output_.is_kept(rank, stream) && console_.is_behind(stream);
-                     if (later || read(rank, stream)) wait(rank, stream);
+                     if (waits_for_console(rank, stream) || read(rank, stream)) wait(rank, stream);
                    });
 }
 

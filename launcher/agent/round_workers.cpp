@@ -13,6 +13,7 @@ namespace ddprun {
 using boost::asio::posix::stream_descriptor;
 
 void RoundWorkers::begin_round(std::size_t workers) {
+  if (const auto gone = workers_.empty() ? std::nullopt : input_.what_is_gone()) hooks_.input_was_read(*gone);
   workers_.clear();
   workers_.resize(workers);
   parts_.reader.begin_round(workers);
@@ -35,9 +36,13 @@ void RoundWorkers::start(WorkerSettings settings) {
   settings.only_device = place.only_device;
   const SpawnRequest request{.arguments = train() ? plan.command : fill_arguments(plan.command, rank),
                              .environment = worker_environment(parts_.inherited_environment, settings),
-                             .cpus = place.cpus};
+                             .cpus = place.cpus,
+                             .shares_input = plan.input == WorkersInput::kOurs};
   try {
-    parts_.guardian.spawn(rank, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
+    parts_.guardian.spawn(rank, request,
+                          {.standard_output = standard_output.workers.get(),
+                           .standard_error = standard_error.workers.get(),
+                           .channel = channel.workers.get()});
   } catch (const std::system_error& error) {
     throw refused_by_system("cannot start a worker", error.code().value());
   }

@@ -20,6 +20,7 @@
 #include "launcher/plan/plan.hpp"
 #include "launcher/workers/standby_processes.hpp"
 #include "launcher/workers/worker_environment.hpp"
+#include "launcher/workers/worker_input.hpp"
 #include "launcher/workers/worker_pipes.hpp"
 
 namespace ddprun {
@@ -38,8 +39,10 @@ class RoundWorkers {
   struct Hooks {
     std::function<void(int number, const channel::FromWorker&)> said;
     std::function<void(int rank, const std::string& why)> channel_closed;  // unasked
+    std::function<void(const std::string& what)> input_was_read;           // by earlier workers: what new ones will not find
   };
-  RoundWorkers(const Parts& parts, Hooks hooks) : parts_(parts), hooks_(std::move(hooks)) {}
+  RoundWorkers(const Parts& parts, Hooks hooks)
+      : parts_(parts), hooks_(std::move(hooks)), input_(parts.plan.input == WorkersInput::kOurs) {}
 
   // So many places, all empty.
   void begin_round(std::size_t workers);
@@ -73,6 +76,7 @@ class RoundWorkers {
 
   Parts parts_;
   Hooks hooks_;
+  WorkerInput input_;
   std::vector<WorkerProcess> workers_;  // by local rank
   std::map<int, int> taken_over_;       // rank by the number that the worker had as a standby
 };

@@ -45,7 +45,8 @@ VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::stri
                   .channel = channel ? ChannelUse::kGiven : ChannelUse::kNone,
                   .only_device = plan.places.empty() ? std::vector<WorkerPlace::Variable>() : plan.places.front().only_device,
                   .signals_to_handle = plan.signals_to_handle,
-                  .chaos = plan.chaos});
+                  .chaos = plan.chaos,
+                  .interface = plan.interface});
   VariableList own;
   for (const std::string& variable : variables) {
     if (std::find(inherited.begin(), inherited.end(), variable) != inherited.end()) continue;

@@ -18,7 +18,8 @@ namespace ddprun {
 namespace agent_action {
 struct StartRound {
   int round = 0;
-  int restart_count = 0;  // of this invocation
+  int restart_count = 0;    // of this invocation
+  RestartFacts facts = {};  // why there was a restart; of a member, its release says that
 };
 // The next round of a member whose workers have waited for it; StartWorker follows for each that is missing.
 struct ContinueRound {

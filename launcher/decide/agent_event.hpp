@@ -33,6 +33,7 @@ struct WorkerExited {
   std::int64_t time_ns = 0;
   std::optional<ErrorFile> error_file{};  // what it left behind when it ended badly
   OomVerdict memory{};
+  std::string out_of_memory{};  // a line of its stderr that says so, of a script (oom_verdict.hpp); else empty
   // Killed by the guardian, since for so many seconds no coordinator had answered a member that its workers may run on.
   std::optional<double> unanswered_s{};
 };
@@ -94,6 +95,7 @@ struct RoundReleased {
   int world_size = 1;   // of the job
   int group_rank = 0;
   int nodes = 1;
+  int first_number = 0;  // of round 0, as people count rounds
 };
 // The round is over.
 struct StopOrdered {

@@ -56,6 +56,7 @@ std::vector<AgentAction> AgentState::on(const AgentEvent& event, Instant now) {
 // ---- events ----
 
 void AgentState::handle(const agent_event::Begin&) {
+  began_ = now_.steady;
   emit(RunStarted{now_.realtime_ns, settings_.world_size});
   if (!member()) start_round();
 }
@@ -69,6 +70,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
   ended.memory = event.memory;
+  ended.out_of_memory = event.out_of_memory;
   if (ended.standby) standbys_.release(*ended.standby);
   if (event.unanswered_s) {  // as if it had been asked and killed by us
     cut_off(*event.unanswered_s);
@@ -303,7 +305,7 @@ void AgentState::start_round() {
   for (WorkerRecord& worker : workers_) worker.live = true;
   together_.clear();
   standbys_.clear();
-  act(agent_action::StartRound{round_, restarts_});  // first: who listens need not be waited for
+  act(agent_action::StartRound{round_, restarts_, facts_of(history_)});  // first: who listens need not be waited for
   announce_round(false);
 }
 
@@ -493,7 +495,7 @@ void AgentState::end_with_stuck_workers() {
   if (stop_signal_ != 0) exit_code = 128 + stop_signal_;
   emit(std::move(event));
   phase_ = Phase::kFinished;
-  emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns});
+  emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns, std::chrono::duration<double>(now_.steady - began_).count()});
   act(agent_action::Finish{exit_code, true});
 }
 
@@ -572,7 +574,7 @@ void AgentState::end_failed_round() {
 
 void AgentState::finish(int exit_code, const std::string& why) {
   phase_ = Phase::kFinished;
-  emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns});
+  emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns, std::chrono::duration<double>(now_.steady - began_).count()});
   act(agent_action::Finish{exit_code});
 }
 
@@ -804,7 +806,7 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
                                                      : "restart " + std::to_string(event.restart_count) + " of the job";
   if (held) why += ": the others keep their state";
   tell_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
-  round_ = settings_.first_round + event.round - 1;
+  round_ = event.first_number + event.round - 1;
   round_generation_ = event.round;
   has_trained_ = has_trained_ || event.round > 1;  // a node may be new in a job that is not
   restarts_ = event.restart_count;

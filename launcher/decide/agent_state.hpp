@@ -62,6 +62,7 @@ class AgentState {
   std::vector<AgentAction> on(const AgentEvent& event, Instant now);
 
   // Workers are at work and nobody is stopping them: whether it matters that they are silent.
+  int first_round() const { return settings_.first_round; }
   bool at_work() const { return phase_ == Phase::kRunning; }
   // Why the workers of this round are being stopped, as far as it is known by now: nothing when none has failed.
   std::optional<Failure> first_failure() const;
@@ -159,6 +160,7 @@ class AgentState {
   AgentSettings settings_;
   Phase phase_ = Phase::kIdle;
   Instant now_;
+  decltype(Instant::steady) began_{};  // the invocation
   std::vector<AgentAction> actions_;
 
   int round_ = -1;

@@ -129,6 +129,13 @@ Failure failure_of(const JudgedRound& round, int rank) {
     if (worker.status->code == static_cast<int>(ExitCode::kDiverged)) failure.cause = Cause::kDiverged;
     if (worker.status->code == static_cast<int>(ExitCode::kSuperseded)) failure.cause = Cause::kSuperseded;
   }
+  const bool error_file_says = worker.error_file && says_out_of_memory(worker.error_file->message);
+  const bool by_itself =
+      failure.cause == Cause::kExitCode || failure.cause == Cause::kException || failure.cause == Cause::kSignal;
+  if (!worker.error && !worker.killed && by_itself && (error_file_says || !worker.out_of_memory.empty())) {
+    failure.cause = Cause::kOutOfMemory;
+    if (failure.message.empty()) failure.message = worker.out_of_memory;
+  }
   if (!worker.memory.evidence.empty()) failure.evidence.push_back("memory: " + worker.memory.evidence);
   if (!worker.killed && worker.memory.proof != OomVerdict::Proof::kNone) {
     const bool proven = worker.memory.proof == OomVerdict::Proof::kProven;
@@ -171,6 +178,7 @@ FailedRound record_of(const JudgedRound& round, const Failure& first) {
   record.rank = first.rank;
   record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
   record.step = first.step;
+  if (is_out_of_memory(first.cause)) record.memory_asked = memory_asked_in(first.message);
   if (culprit.error) record.shrink = culprit.error->shrink;
   return record;
 }

@@ -237,6 +237,17 @@ std::string event_json_line(const RunEvent& event) {
             object["message"] = describe(e);
             return line_of(object);
           },
+          [](const WorkersLeft& e) {
+            return line_of(Json{{"event", "workers_left"},
+                                {"time_ns", e.time_ns},
+                                {"seconds", e.seconds},
+                                {"ended", e.ended},
+                                {"running", e.running},
+                                {"message", describe(e)}});
+          },
+          [](const InputWasRead& e) {
+            return line_of(Json{{"event", "input_was_read"}, {"time_ns", e.time_ns}, {"message", e.what}});
+          },
           [](const RunDirectoryRemoved& e) {
             return line_of(Json{{"event", "run_directory_removed"}, {"time_ns", e.time_ns}, {"path", e.path}});
           },

@@ -1,10 +1,19 @@
 // Names of what happened, as people and the report read them.
 #include "launcher/events/run_event.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
 namespace ddprun {
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  return text;
+}
 
 std::string describe(const ExitStatus& status) {
   if (status.signal == 0) return "exit code " + std::to_string(status.code);
@@ -36,6 +45,16 @@ std::string describe(const StopIsSlow& event) {
     text += one.pid == event.awaited.back().pid ? "" : ";";
   }
   return text;
+}
+
+std::string describe(const WorkersLeft& event) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.0f", event.seconds);
+  const bool one = event.ended.size() == 1;
+  return ranks_text(event.ended) + (one ? " ended" : " have ended") + " with exit code 0, " + (one ? "" : "the first ") +
+         seconds + " s ago, and " + ranks_text(event.running) +
+         (event.running.size() == 1 ? " runs on, perhaps waiting for " : " run on, perhaps waiting for ") +
+         (one ? "it" : "them");
 }
 
 const char* name_of(RoundFailed::Decision decision) {

@@ -13,6 +13,9 @@
 
 namespace ddprun {
 
+// "rank 0", "ranks 0, 2 and 30 more"
+std::string ranks_text(const std::vector<int>& ranks);
+
 // How a process ended: by exit code or by signal.
 struct ExitStatus {
   int code = 0;    // of exit(); meaningless when signal is not 0
@@ -177,6 +180,19 @@ struct StopIsSlow {
   std::int64_t time_ns;
 };
 std::string describe(const StopIsSlow& event);
+// Workers of a script ended with exit code 0 some time ago while others of this node run on, unasked. Once a round.
+struct WorkersLeft {
+  double seconds;
+  std::vector<int> ended;    // ranks, the first of them `seconds` ago
+  std::vector<int> running;  // ranks
+  std::int64_t time_ns;
+};
+std::string describe(const WorkersLeft& event);
+// Workers are started anew after others have read from the standard input that they share. At each such restart.
+struct InputWasRead {
+  std::string what;  // that they will not find
+  std::int64_t time_ns;
+};
 // The run directory is not where it was: removed, renamed or replaced. Once.
 struct RunDirectoryRemoved {
   std::string path;
@@ -187,11 +203,12 @@ struct RunEnded {
   std::string why;
   int restarts_used;
   std::int64_t time_ns;
+  double seconds = -1;  // since the run started, by a clock that nobody sets; below 0: not known
 };
 
 using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded,
                               RoundFailed, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, StopIsSlow,
-                              RunDirectoryRemoved, RunEnded>;
+                              WorkersLeft, InputWasRead, RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

@@ -204,7 +204,9 @@ void Guardian::spawn(const ReceivedRequest& received) {
   try {
     const auto& [request, standard_output, standard_error, channel] = received.descriptors;
     const std::int64_t started_us = monotonic_us();
-    notice.pid = spawn_worker(number, unpack(request), {standard_output, standard_error, channel}, error_pipe_[1], open_files_);
+    const int standard_input = received.request.shares_input != 0 ? STDIN_FILENO : -1;
+    notice.pid = spawn_worker(number, unpack(request), {standard_input, standard_output, standard_error, channel},
+                              error_pipe_[1], open_files_);
     notice.time_ns = realtime_ns();
     agent_.tell(notice);
     const Worker& worker = workers_.add(number, notice.pid, started_us);

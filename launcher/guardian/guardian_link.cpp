@@ -28,7 +28,7 @@ namespace {
 
 }  // namespace
 
-GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report) {
+GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report, const std::function<void()>& forget) {
   GuardianProcess process;
   rlimit open_files{};
   ::getrlimit(RLIMIT_NOFILE, &open_files);
@@ -45,6 +45,7 @@ GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report)
   if (process.pid < 0) fail("fork");
   if (process.pid == 0) {
     ::close(ends[0]);
+    if (forget) forget();
     guardian::guardian_main({.socket = ends[1], .lock_fd = lock_fd, .report = report, .open_files = open_files});
   }
   ::close(ends[1]);
@@ -86,7 +87,8 @@ void GuardianLink::spawn(int worker, const SpawnRequest& request, const SpawnDes
   const std::array<int, guardian::kMaxDescriptors> fds{memfd, descriptors.standard_output, descriptors.standard_error,
                                                        descriptors.channel};
   try {
-    send({.kind = guardian::Request::Kind::kSpawn, .worker = worker}, fds.data(), descriptors.channel < 0 ? 3 : 4);
+    send({.kind = guardian::Request::Kind::kSpawn, .worker = worker, .shares_input = request.shares_input ? 1 : 0}, fds.data(),
+         descriptors.channel < 0 ? 3 : 4);
   } catch (...) {
     ::close(memfd);
     throw;

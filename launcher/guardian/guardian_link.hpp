@@ -25,8 +25,9 @@ struct GuardianProcess {
   std::set<pid_t> older_children;  // of this process; not ours to kill
 };
 
-// Makes this process a subreaper and forks the guardian. Throws InternalError.
-GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report);
+// Makes this process a subreaper and forks the guardian. Throws InternalError. `forget` is called in the guardian before
+// anything else: it has a copy of this process' memory and lives as long as the job.
+GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report, const std::function<void()>& forget = {});
 
 class GuardianLink {
  public:

@@ -117,13 +117,12 @@ bool place(int from, int to) {
 
 // Puts the descriptors where they belong; first out of the way of 0..3, so that none is overwritten before it is placed.
 bool place_descriptors(SpawnDescriptors fds) {
-  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null < 0) return false;
+  if (fds.standard_input < 0) fds.standard_input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (fds.standard_input < 0) return false;
   const auto away = [](int& fd) { return fd < 0 || (fd = ::fcntl(fd, F_DUPFD_CLOEXEC, kWorkerChannelFd + 1)) >= 0; };
-  int input = null;
-  if (!away(input) || !away(fds.standard_output) || !away(fds.standard_error) || !away(fds.channel)) return false;
-  return place(input, STDIN_FILENO) && place(fds.standard_output, STDOUT_FILENO) && place(fds.standard_error, STDERR_FILENO) &&
-         (fds.channel < 0 || place(fds.channel, kWorkerChannelFd));
+  if (!away(fds.standard_input) || !away(fds.standard_output) || !away(fds.standard_error) || !away(fds.channel)) return false;
+  return place(fds.standard_input, STDIN_FILENO) && place(fds.standard_output, STDOUT_FILENO) &&
+         place(fds.standard_error, STDERR_FILENO) && (fds.channel < 0 || place(fds.channel, kWorkerChannelFd));
 }
 
 // CLOEXEC rather than closed: the error pipe is needed until exec.

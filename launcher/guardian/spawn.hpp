@@ -16,14 +16,16 @@ namespace ddprun {
 
 inline constexpr int kWorkerChannelFd = 3;  // where a worker finds its channel
 
-// What to run. Its descriptors travel beside it: stdin is /dev/null, stdout and stderr are pipes, the channel is a socket.
+// What to run. Its descriptors travel beside it: stdout and stderr are pipes or files, the channel is a socket.
 struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the path of the executable
   std::vector<std::string> environment;  // NAME=value, the whole of it
   std::vector<int> cpus{};               // the only ones it may run on; empty: as the guardian
+  bool shares_input = false;             // its standard input is the guardian's, which is the agent's; else /dev/null
 };
 
 struct SpawnDescriptors {
+  int standard_input = -1;  // -1: /dev/null
   int standard_output = -1;
   int standard_error = -1;
   int channel = -1;  // -1: none

@@ -1,8 +1,10 @@
 // See detect.hpp: programs, and the Machine made of everything. CPUs are in detect_cpus.cpp, GPUs in detect_gpus.cpp.
 #include "launcher/machine/detect.hpp"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -21,8 +23,14 @@ bool is_executable(const fs::path& file) {
 std::optional<fs::path> find_beside_self(std::string_view name) {
   char self[4096];
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
-  if (length <= 0) return std::nullopt;
-  const fs::path candidate = fs::path(std::string(self, static_cast<std::size_t>(length))).parent_path() / name;
+  fs::path program(std::string(self, static_cast<std::size_t>(std::max<ssize_t>(length, 0))));
+  if (program.empty()) {  // no /proc here: as the kernel was asked for it
+    const auto* const asked = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+    std::error_code error;
+    if (asked != nullptr) program = fs::canonical(asked, error);
+    if (error || program.empty()) return std::nullopt;
+  }
+  const fs::path candidate = program.parent_path() / name;
   if (!is_executable(candidate)) return std::nullopt;
   return candidate;
 }
@@ -61,7 +69,9 @@ Machine this_machine() {
           find_beside_self,
           [] { return visible_xpus(count_intel_gpus(), variable("ZE_AFFINITY_MASK")); },
           gpu_devices,
-          read_topology};
+          read_topology,
+          own_standard_input,
+          address_of_interface};
 }
 
 }  // namespace ddprun

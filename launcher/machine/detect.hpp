@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "launcher/machine/detect_gpus.hpp"
+#include "launcher/machine/interfaces.hpp"
+#include "launcher/machine/standard_input.hpp"
 #include "launcher/machine/topology.hpp"
 
 namespace ddprun {
@@ -23,6 +25,8 @@ struct Machine {
   std::function<std::vector<GpuDevice>()> gpu_devices = [] { return std::vector<GpuDevice>(); };  // those that `gpus` counts
   // CPUs, caches and NUMA nodes, and the nodes of these PCI devices. Throws UsageError when it can't be told.
   std::function<Topology(const std::vector<std::string>& bus_ids)> topology = read_topology;
+  std::function<StandardInput()> standard_input = [] { return StandardInput(); };
+  std::function<std::string(const std::string& name)> address_of = address_of_interface;  // throws UsageError
 };
 
 Machine this_machine();

@@ -81,7 +81,22 @@ constexpr int kTries = 64;  // of ports that the kernel picks
 
 }  // namespace
 
-HeldPort HeldPort::any() {
+// From a place in it that differs from process to process, so that jobs that start together do not try the same ones.
+HeldPort HeldPort::within(const PortRange& range) {
+  const int first = static_cast<int>((::getpid() * 7919LL) % range.size());
+  for (int i = 0; i < range.size(); ++i) {
+    const int port = range.low + (first + i) % range.size();
+    const int fd = bound_socket(port);
+    if (fd < 0) continue;
+    if (const int name_fd = name_of_port(port); name_fd >= 0) return {fd, name_fd, port};
+    ::close(fd);
+  }
+  throw UsageError("--port-range: all ports from " + std::to_string(range.low) + " to " + std::to_string(range.high) +
+                   " are taken; give more of them, or end what has them (ss -ltnp)");
+}
+
+HeldPort HeldPort::any(const PortRange& range) {
+  if (range.given()) return within(range);
   for (int i = 0; i < kTries; ++i) {
     const int fd = bound_socket(0);
     if (fd < 0) break;
@@ -111,13 +126,13 @@ HeldPort HeldPort::exactly(int port) {
   return {fd, name_fd, port};
 }
 
-HeldPort HeldPort::of(int port, PortNeed need) {
-  if (port == 0) return any();
+HeldPort HeldPort::of(int port, PortNeed need, const PortRange& range) {
+  if (port == 0) return any(range);
   if (need == PortNeed::kExactly) return exactly(port);
   try {
     return exactly(port);
   } catch (const UsageError&) {
-    return any();
+    return any(range);
   }
 }
 

@@ -28,7 +28,7 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
       hooks_(std::move(hooks)),
       token_file_(std::move(start.token_file)),
       closes_meet_port_(start.shell.closing == rendezvous::NodeShellSettings::MeetPort::kClosesAtRelease),
-      next_port_(HeldPort::any()),
+      next_port_(HeldPort::any(plan.rendezvous.port_range)),
       store_(io,
              [this](int rank, const channel::StoreReply& reply) {
                const auto client = store_clients_.find(rank);
@@ -87,7 +87,7 @@ void JobLink::carry_out(const agent_action::ReportFailure& action) {
 
 void JobLink::carry_out(const agent_action::ReportRoundOver& action) {
   hooks_.set_deadline(std::nullopt);
-  if (!next_port_) next_port_ = HeldPort::any();
+  if (!next_port_) next_port_ = HeldPort::any(plan_.rendezvous.port_range);
   shell_.local(to_member(action, static_cast<std::uint16_t>(next_port_->port())));
 }
 
@@ -106,11 +106,11 @@ void JobLink::ask_store(int local_rank, const channel::StoreRequest& request) {
 // ---- from the nodes ----
 
 void JobLink::handle(rendezvous::CannotJoin&& event) {
-  hooks_.feed(agent_event::JobEnded{event.exit_code, std::move(event.why)});
+  hooks_.feed(agent_event::JobEnded{event.exit_code, from_peer(event.why)});
 }
 
 void JobLink::handle(rendezvous::NobodyThere&& event) {
-  say(Notice::Kind::kWaiting, event.why + ". Still trying");
+  say(Notice::Kind::kWaiting, from_peer(event.why) + ". Still trying");
 }
 
 void JobLink::handle(member_action::StartWorkers&& event) {
@@ -157,6 +157,7 @@ void JobLink::handle(member_action::Say&& event) {
   // What a member says is said by StopWorkers already.
   if (event.notice.kind == Notice::Kind::kRoundOver) return;
   if (event.notice.kind == Notice::Kind::kReleased && closes_meet_port_) shell_.close_meet_port();
+  event.notice.text = from_peer(event.notice.text);
   hooks_.publish(NodesChanged{std::move(event.notice), realtime_ns()});
 }
 
@@ -172,7 +173,7 @@ void JobLink::handle(rendezvous::node_action::ServeStore&& event) {
 }
 
 void JobLink::handle(rendezvous::node_action::Finish&& event) {
-  hooks_.feed(agent_event::JobEnded{event.exit_code, std::move(event.why)});
+  hooks_.feed(agent_event::JobEnded{event.exit_code, from_peer(event.why)});
 }
 
 void JobLink::say(Notice::Kind kind, std::string text) {

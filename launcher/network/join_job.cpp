@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/printable.hpp"
 #include "common/config/parse_config.hpp"
 #include "common/system/atomic_file.hpp"
 #include "launcher/machine/own_address.hpp"
@@ -34,16 +35,16 @@ constexpr const char* kJoinUsage = "usage: ddprun join HOST:PORT [--token-file F
 constexpr const char* kJoinHelp =
     "Takes part in the job that is coordinated at HOST:PORT, which that node's console shows. The program, its arguments and\n"
     "options come from there; the token must be the same (ddprun token).\n"
-    "Options of this node: --token-file, --local-addr, --nproc-per-node, --run-dir, --role, --json, -q, -v.\n";
+    "Options of this node: --token-file, --local-addr, --interface, --nproc-per-node, --run-dir, --role, --json, -q, -v.\n";
 constexpr int kFormat = 1;
 constexpr milliseconds kAttempt{4000};
 constexpr milliseconds kPatience{600'000};
 
-// Of the coordinator's options, those that are about that node only.
-constexpr std::array<std::string_view, 17> kOfOneNode{
-    "node-rank",     "local-addr",       "token-file", "run-dir",    "json",         "quiet",
-    "verbose",       "dry-run",          "help",       "version",    "fresh",        "log-dir",
-    "torchrun-help", "print-completion", "role",       "standalone", "rdzv-endpoint"};
+// Of the coordinator's options, those that are about that node only, or travel in another form (the policy as its text).
+constexpr std::array<std::string_view, 19> kOfOneNode{
+    "restart-policy", "interface",        "node-rank", "local-addr", "token-file",   "run-dir", "json",
+    "quiet",          "verbose",          "dry-run",   "help",       "version",      "fresh",   "log-dir",
+    "torchrun-help",  "print-completion", "role",      "standalone", "rdzv-endpoint"};
 
 void say(const std::string& text) {
   const std::string line = "ddprun: " + text + "\n";
@@ -134,14 +135,33 @@ std::vector<std::string> shared_options(const Settings& settings) {
   return words;
 }
 
-fs::path keep_config(const std::string& text) {
+fs::path make_folder_of_files() {
   std::string name = (fs::temp_directory_path() / "ddprun-join-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) {
-    throw UsageError("cannot make a folder in " + fs::temp_directory_path().string() + ": " + std::strerror(errno) +
-                     "; TMPDIR names another place");
+  if (::mkdtemp(name.data()) != nullptr) return name;
+  throw UsageError("cannot make a folder in " + fs::temp_directory_path().string() + ": " + std::strerror(errno) +
+                   "; TMPDIR names another place");
+}
+
+// A file that the coordinator sends, for this node's own ddprun to read.
+fs::path keep_file(JoinedJob& job, const char* name, const std::string& text) {
+  if (job.files.empty()) job.files = make_folder_of_files();
+  write_file_atomically(job.files / name, text);
+  return job.files / name;
+}
+
+// The first word that cannot be said in JSON: joining with another one in its place would run another command.
+std::optional<std::string> not_utf8(const Arguments& arguments, const fs::path& cwd) {
+  std::vector<std::string> words = shared_options(arguments.settings);
+  words.insert(words.end(), arguments.positional.begin(), arguments.positional.end());
+  words.push_back(cwd.string());
+  for (const std::string& word : words) {
+    try {
+      Json(word).dump();
+    } catch (const Json::exception&) {
+      return printable(word);
+    }
   }
-  write_file_atomically(fs::path(name) / "config.json", text);
-  return name;
+  return std::nullopt;
 }
 
 std::string shown(const std::vector<std::string>& words) {
@@ -160,6 +180,8 @@ std::string job_text(const Arguments& arguments, const Plan& plan, const fs::pat
             {"folder", cwd.string()},
             {"run_dir", plan.run_dir.string()}};
   if (plan.config) json["config"] = to_json_text(*plan.config);
+  if (!plan.restart_policy_text.empty()) json["restart_policy"] = plan.restart_policy_text;
+  if (const auto word = not_utf8(arguments, cwd)) json["refused"] = "'" + *word + "' has bytes that are no UTF-8";
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -179,26 +201,28 @@ JoinedJob fetch_job(std::span<const std::string> args, const Environment& enviro
                                  .node = TokenSources::Node::kOther});
   const std::string answer = ask(endpoint, found.token, local.empty() ? local : numeric_address(local));
 
-  JoinedJob job{.arguments = own,
-                .run_id = {},
-                .host = endpoint.host,
-                .port = endpoint.port,
-                .token = {},
-                .folder = {},
-                .config_folder = {}};
+  JoinedJob job{
+      .arguments = own, .run_id = {}, .host = endpoint.host, .port = endpoint.port, .token = {}, .folder = {}, .files = {}};
   try {
     const Json json = Json::parse(answer);
     if (json.at("format") != kFormat)
       throw UsageError("the job at " + own.positional.front() + " is of another version of ddprun");
+    if (json.contains("refused")) {
+      throw UsageError("the job at " + own.positional.front() + " cannot be joined with ddprun join: its " +
+                       printable(json.at("refused").get<std::string>()) +
+                       ". Run the whole command of that node here, with its --rdzv-endpoint or --master-addr");
+    }
     job.run_id = json.at("run_id").get<std::string>();
     job.folder = json.at("folder").get<std::string>();
     std::vector<std::string> options = json.at("options").get<std::vector<std::string>>();
     std::vector<std::string> positional = json.at("positional").get<std::vector<std::string>>();
-    say("joining the job '" + job.run_id + "'; the node at " + own.positional.front() +
-        " has this one run: " + shown(positional));
-    if (json.contains("config")) {
-      job.config_folder = keep_config(json.at("config").get<std::string>());
-      positional = {(job.config_folder / "config.json").string()};
+    // Printable: who can make a terminal hide a line can hide what is run here.
+    say("joining the job '" + printable(job.run_id) + "'; the node at " + own.positional.front() +
+        " has this one run: " + printable(shown(positional)));
+    if (json.contains("config")) positional = {keep_file(job, "config.json", json.at("config").get<std::string>()).string()};
+    if (json.contains("restart_policy")) {
+      options.push_back("--restart-policy=" +
+                        keep_file(job, "restart-policy.json", json.at("restart_policy").get<std::string>()).string());
     }
     if (const auto run_dir = json.at("run_dir").get<std::string>(); !run_dir.empty()) options.push_back("--run-dir=" + run_dir);
     // This node's own come last and win.

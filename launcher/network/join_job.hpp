@@ -22,8 +22,8 @@ struct JoinedJob {
   std::string host;
   std::uint16_t port = 0;
   std::string token;
-  std::filesystem::path folder;         // that the coordinator was started in
-  std::filesystem::path config_folder;  // with the config, to be removed at the end; empty for a script
+  std::filesystem::path folder;  // that the coordinator was started in
+  std::filesystem::path files;   // with the config and the restart policy, to be removed at the end; empty: neither
 };
 
 // `args`: HOST:PORT and options, without "join". Says what it is going to run, since that is another machine's choice. Throws

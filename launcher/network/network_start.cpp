@@ -43,7 +43,9 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   NodeShellSettings& shell = start.shell;
   shell.lead = lead_of(meeting);
   shell.run_id = plan.run_id;
+  for (const std::string& word : plan.command) (shell.program += word) += '\0';
   shell.local_address = local_address_of(meeting);
+  shell.port_range = {static_cast<std::uint16_t>(meeting.port_range.low), static_cast<std::uint16_t>(meeting.port_range.high)};
   shell.meet_host = meeting.host;
   shell.meet_port = static_cast<std::uint16_t>(meeting.port);
   const bool typed_master = meeting.backend == RendezvousPlan::Backend::kStatic && !meeting.host.empty();

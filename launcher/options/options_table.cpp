@@ -135,6 +135,9 @@ constexpr std::array kTable{
     OptionSpec{"run-path", 0, Kind::kFlag, Group::kSeldom, "", "", "PROGRAM is a Python script, whatever it looks like", {}},
     OptionSpec{
         "virtual-local-rank", 0, Kind::kFlag, Group::kSeldom, "", "", "each worker sees only its own GPU, as number 0", {}},
+    OptionSpec{"interface", 0, Kind::kValue, Group::kSeldom, "NAME", "", "network interface of agents, Gloo and NCCL", {}},
+    OptionSpec{
+        "port-range", 0, Kind::kValue, Group::kSeldom, "LOW-HIGH", "", "where agents and MASTER_PORT take free ports", {}},
     OptionSpec{"numa-binding",
                0,
                Kind::kValue,

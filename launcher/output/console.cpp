@@ -18,17 +18,22 @@ constexpr std::int64_t kBarEveryNs = 100'000'000;
 constexpr std::int64_t kLineEveryNs = 2'000'000'000;
 constexpr std::size_t kEvidenceLines = 8;
 
-// "rank 0", "ranks 0, 2 and 30 more"
-std::string ranks_text(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
-  return text;
-}
-
 std::string counted(std::int64_t number, const char* one) {
   return format_count(number) + " " + one + (number == 1 ? "" : "s");
+}
+
+// Each line once, where it came first, and how often it came.
+std::vector<std::pair<std::string, int>> with_counts(const std::vector<std::string>& lines) {
+  std::vector<std::pair<std::string, int>> counted;
+  for (const std::string& line : lines) {
+    const auto same = std::find_if(counted.begin(), counted.end(), [&](const auto& one) { return one.first == line; });
+    if (same == counted.end() || line.empty()) {
+      counted.emplace_back(line, 1);
+    } else {
+      ++same->second;
+    }
+  }
+  return counted;
 }
 
 const char* effect_of(const StopRequested& event) {
@@ -57,7 +62,7 @@ Console::Console(const Plan& plan, ConsoleFacts facts, ConsoleWriter& writer)
 void Console::on(const RunEvent& event) {
   if (plan_.json) {
     const std::string line = event_json_line(event);
-    if (!line.empty()) writer_.lines(Stream::kStdout, line);
+    if (!line.empty()) writer_.event(line);
     return;
   }
   std::visit([this](const auto& e) { see(e); }, event);
@@ -171,7 +176,8 @@ void Console::hear(int, const channel::EvalResult& message) {
 void Console::hear(int rank, const channel::WorkerError& message) {
   if (!message.fatal) {
     // Its worker prints it as well.
-    if (!sees_all_stderr()) complain("rank " + std::to_string(rank) + ": " + message.message);
+    const bool is_new = warnings_.insert({rank, message.message}).second;
+    if (is_new && !sees_all_stderr()) complain("rank " + std::to_string(rank) + ": " + message.message);
   } else {
     say(1, "rank " + std::to_string(rank) + " reports: " + message.message);
   }
@@ -196,12 +202,6 @@ void Console::see(const WorkerEnded& event) {
              (event.asked_to_stop ? ", as it was told" : ""));
   if (!event.status.ok() || event.asked_to_stop) return;
   left_[event.rank] = event.time_ns;
-  const int others = workers_here_ - static_cast<int>(left_.size());
-  // Once a round: workers of a good end leave one after the other.
-  if (!train() && left_.size() == 1 && others > 0 && plan_.verbosity == 1) {
-    say(1, "rank " + std::to_string(event.rank) + " has ended with exit code 0; " + counted(others, "other") +
-               (others == 1 ? " goes on" : " go on"));
-  }
 }
 
 bool Console::sees_stderr_of(int local_rank) const {
@@ -227,9 +227,10 @@ void Console::tell_failure(const Failure& failure) {
     if (!failure.message.empty()) head += (failure.status ? ": " : "") + failure.message;
   }
   complain(head);
-  for (const std::string& line : failure.stderr_tail) {
+  for (const auto& [line, times] : with_counts(failure.stderr_tail)) {
     const bool said_above = !failure.message.empty() && line.find(failure.message) != std::string::npos;
-    if (!said_above) writer_.line(Stream::kStderr, "    | " + line);
+    const std::string often = times > 1 ? "    (" + std::to_string(times) + " times)" : "";
+    if (!said_above) writer_.line(Stream::kStderr, "    | " + line + often);
   }
   const std::size_t shown = plan_.verbosity > 0 ? failure.evidence.size() : std::min(failure.evidence.size(), kEvidenceLines);
   for (std::size_t i = 0; i < shown; ++i) writer_.line(Stream::kStderr, "    " + failure.evidence[i]);
@@ -324,6 +325,14 @@ void Console::see(const StopIsSlow& event) {
   complain(describe(event));
 }
 
+void Console::see(const WorkersLeft& event) {
+  say(0, describe(event));
+}
+
+void Console::see(const InputWasRead& event) {
+  complain(event.what);
+}
+
 void Console::see(const RunDirectoryRemoved& event) {
   complain("the run directory " + event.path +
            " was removed or renamed while the job runs: the job goes on, and what it writes " +
@@ -348,7 +357,8 @@ void Console::tell_where_it_stands() {
 
 void Console::see(const RunEnded& event) {
   writer_.set_bar("");
-  const std::string time = format_duration(static_cast<double>(event.time_ns - started_ns_) / 1e9);
+  const double by_the_wall = static_cast<double>(event.time_ns - started_ns_) / 1e9;
+  const std::string time = format_duration(event.seconds >= 0 ? event.seconds : by_the_wall);
   const std::string restarts = event.restarts_used > 0 ? ", " + counted(event.restarts_used, "restart") : "";
   if (event.exit_code == 0) {
     if (!train()) return say(1, "done in " + time + restarts);

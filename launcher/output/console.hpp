@@ -5,7 +5,9 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/events/progress.hpp"
@@ -39,6 +41,8 @@ class Console : public RunObserver {
   void see(const StandbyWaits& event);
   void see(const StandbyEnded& event);
   void see(const StopRequested& event);
+  void see(const WorkersLeft& event);
+  void see(const InputWasRead& event);
   void see(const RunDirectoryRemoved& event);
   void see(const CutOff& event);
   void see(const StopIsSlow& event);
@@ -70,8 +74,9 @@ class Console : public RunObserver {
   std::map<std::string, int> failures_;  // "rank 1: hang" -> rounds that failed so first
   std::string newest_checkpoint_;        // of this invocation
   int workers_here_ = 0;
-  int workers_of_job_ = 0;   // as they were told last
-  std::string last_notice_;  // said once, however often it comes
+  int workers_of_job_ = 0;                          // as they were told last
+  std::set<std::pair<int, std::string>> warnings_;  // of ranks, said once in a run
+  std::string last_notice_;                         // said once, however often it comes
   std::int64_t started_ns_ = 0;
   std::int64_t drawn_ns_ = 0;  // last bar or plain progress line
   std::int64_t steps_ = 0;

@@ -28,6 +28,8 @@ bool same_file(int a, int b) {
   return ::fstat(a, &left) == 0 && ::fstat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
 }
 
+enum class Whose { kWorkers, kOurs };
+
 }  // namespace
 
 // One stream. Regular files and devices without readiness (/dev/null) are written at once; pipes, sockets and terminals as they
@@ -39,8 +41,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     if (::fstat(fd, &info) != 0) return;  // closed before we began
     terminal_ = S_ISCHR(info.st_mode) && ::isatty(fd) == 1;
     if (!terminal_ && !S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
-      direct_fd_ = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
-      if (direct_fd_ >= 0) state_ = State::kDirect;
+      write_directly_to(fd);
       return;
     }
     if (!S_ISSOCK(info.st_mode)) {
@@ -56,10 +57,11 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     }
     const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy >= 0) attach(copy);
+    if (state_ == State::kClosed) write_directly_to(fd);
   }
 
   ~Sink() {
-    if (direct_fd_ >= 0) ::close(direct_fd_);
+    if (direct_is_ours_) ::close(direct_fd_);
   }
 
   bool terminal() const { return terminal_; }
@@ -67,8 +69,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::uint64_t dropped() const { return dropped_total_; }
   bool idle() const { return pending() == 0; }
 
-  // `extra`: bytes that may go beyond the limit.
-  void append(std::string_view text, std::size_t extra = 0) {
+  void append(std::string_view text, Whose whose) {
     if (state_ == State::kClosed || text.empty()) return;
     std::string head;
     if (bar_shown_) {
@@ -76,7 +77,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       bar_shown_ = false;
     }
     if (open_source_ != kNobody) head += '\n';
-    if (!room_for(head.size() + text.size(), extra)) {
+    if (!room_for(head.size() + text.size(), whose)) {
       const auto count = static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
       dropped_ += count;
       dropped_total_ += count;
@@ -93,7 +94,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     if (bar_shown_) head = kEraseLine;
     if (!continues && open_source_ != kNobody) head += '\n';
     const std::string_view text = continues ? more : anew;
-    if (!room_for(head.size() + text.size())) {
+    if (!room_for(head.size() + text.size(), Whose::kWorkers)) {
       ++dropped_;
       ++dropped_total_;
       return false;
@@ -127,7 +128,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : pending(); }
-  void set_limit(std::size_t bytes) { limit_ = bytes; }
+  void set_lossless(bool lossless) { lossless_ = lossless; }
+  bool lossless() const { return lossless_; }
   // What became of text that somebody was to have: a reader that left (EPIPE, EIO of a terminal) has no need of it.
   int lost_to() const { return lost_to_ == EPIPE || lost_to_ == EIO ? 0 : lost_to_; }
 
@@ -141,6 +143,14 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   enum class State { kClosed, kDirect, kWaiting };
   static constexpr int kNobody = -1;
 
+  // To a copy of it, or, when no descriptor is left for one, to itself: that has to be said somewhere.
+  void write_directly_to(int fd) {
+    const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    direct_is_ours_ = copy >= 0;
+    direct_fd_ = direct_is_ours_ ? copy : fd;
+    state_ = State::kDirect;
+  }
+
   void attach(int fd) {
     boost::system::error_code error;
     descriptor_.assign(fd, error);
@@ -153,8 +163,11 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   std::size_t pending() const { return buffer_.size() - written_; }
-  bool room_for(std::size_t bytes, std::size_t extra = 0) const {
-    return pending() == 0 || pending() + bytes <= limit_ + extra;
+  // Of a lossless stream, those who bring workers' output wait by themselves. Nobody waits with our own lines.
+  bool room_for(std::size_t bytes, Whose whose) const {
+    if (pending() == 0 || (whose == Whose::kWorkers && lossless_)) return true;
+    const std::size_t limit = whose == Whose::kWorkers ? kQueueBytes : (lossless_ ? 8 : 2) * kQueueBytes;
+    return pending() + bytes <= limit;
   }
 
   void call_waiters() {
@@ -248,6 +261,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   boost::asio::posix::stream_descriptor descriptor_;
   State state_ = State::kClosed;
   int direct_fd_ = -1;
+  bool direct_is_ours_ = false;
   int waiting_fd_ = -1;  // owned by descriptor_
   bool own_description_ = false;
   bool terminal_ = false;
@@ -258,7 +272,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     std::function<void()> act;
   };
   std::vector<Waiter> waiters_;
-  std::size_t limit_ = kQueueBytes;
+  bool lossless_ = false;
   int open_source_ = kNobody;  // whose unfinished line the console's last line is
   std::string buffer_;
   std::size_t written_ = 0;
@@ -287,10 +301,11 @@ ConsoleWriter::~ConsoleWriter() {
 
 void ConsoleWriter::set_rules(const OutputRules& rules) {
   rules_ = rules;
-  // Readers that wait for the console stop at half a queue and bring at most one more line, of up to 1 MiB.
-  const std::size_t limit = rules.may_drop ? kQueueBytes : 3 * kQueueBytes;
-  stdout_->set_limit(limit);
-  stderr_->set_limit(limit);
+  for (Sink* each : {stdout_.get(), stderr_.get()}) each->set_lossless(!rules.may_drop || !each->terminal());
+}
+
+bool ConsoleWriter::shows_all(Stream stream) const {
+  return sink(stream).lossless();
 }
 
 bool ConsoleWriter::is_behind(Stream stream) const {
@@ -318,13 +333,17 @@ int ConsoleWriter::columns() const {
 }
 
 void ConsoleWriter::lines(Stream stream, std::string_view text) {
-  sink(stream).append(text);
+  sink(stream).append(text, Whose::kWorkers);
 }
 
 void ConsoleWriter::line(Stream stream, std::string_view text) {
   std::string whole(text);
   whole += '\n';
-  sink(stream).append(whole, kQueueBytes);
+  sink(stream).append(whole, Whose::kOurs);
+}
+
+void ConsoleWriter::event(std::string_view text) {
+  stdout_->append(text, Whose::kOurs);
 }
 
 bool ConsoleWriter::part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends) {

@@ -1,5 +1,6 @@
-// The agent's console: stdout and stderr as bounded queues that never block the agent. A slow reader loses whole lines, which
-// are counted and said (when_at_most is for output that must not be lost); a reader that went away closes its stream silently.
+// The agent's console: stdout and stderr as queues that never block the agent. A file or a pipe gets every line: whoever
+// brings workers' output waits for it (is_behind, when_at_most), which bounds the queue. Only a terminal that is too slow may
+// lose whole lines, which are counted and said. A reader that went away closes its stream silently.
 // Also keeps the progress bar below the lines on a terminal. Shared by worker_output.cpp and console.cpp; used on the agent's
 // thread only.
 //
@@ -24,7 +25,7 @@ namespace ddprun {
 struct OutputRules {
   bool json = false;        // lines become JSON objects on stdout
   bool show_stdout = true;  // false: workers' stdout goes to the logs only
-  bool may_drop = true;     // false: not every stream is in a file, so that the queue must hold what a patient reader brings
+  bool may_drop = true;     // on a terminal; false: not every stream is in a file
 };
 
 class ConsoleWriter {
@@ -45,6 +46,8 @@ class ConsoleWriter {
   void lines(Stream stream, std::string_view text);
   // A line of ddprun's own, without '\n'; such lines have room of their own when workers' have filled the queue.
   void line(Stream stream, std::string_view text);
+  // The same of a JSON event, on stdout, with its '\n'.
+  void event(std::string_view text);
   // Part of a line of `source`. `anew` is written when the line is not open on the console (with its prefix), `more` when it
   // is. `ends`: both end in a newline; otherwise the line stays open until the next text of anybody. False when there was no
   // room: the line then counts as left out, and the rest of it is not to be written.
@@ -53,7 +56,10 @@ class ConsoleWriter {
   // Replaces the bar; empty removes it. Nothing happens without a terminal or while its queue is not empty.
   void set_bar(std::string_view text);
 
-  // For output that nothing else keeps: whoever reads it from a worker waits until the console has caught up.
+  // Where workers' lines of this stream are shown.
+  Stream shown_on(Stream stream) const { return rules_.json ? Stream::kStdout : stream; }
+  // Nothing of workers' output is left out there, so whoever reads it from a worker waits until the console has caught up.
+  bool shows_all(Stream stream) const;
   bool is_behind(Stream stream) const;  // more than half a queue is waiting
   // Calls `act` once when at most `bytes` are waiting, or nobody reads any more; at once when that is so already.
   void when_at_most(Stream stream, std::size_t bytes, std::function<void()> act);

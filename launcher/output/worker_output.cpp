@@ -165,6 +165,8 @@ struct WorkerOutput::Impl {
     return s.route.shown != Shown::kNo && (s.stream == Stream::kStderr || console.rules().show_stdout);
   }
 
+  bool awaited(const Source& s) const { return shown(s) && (!s.route.file || console.shows_all(console.shown_on(s.stream))); }
+
   // Whole lines, each with its '\n'.
   void whole_lines(Source& s, std::string_view text) {
     if (s.stream == Stream::kStderr) for_each_line(text, [&](std::string_view line) { s.tail.add(line); });
@@ -357,14 +359,12 @@ void WorkerOutput::end_of_stream(int worker, Stream stream) {
   impl_->disarm_when_idle();
 }
 
-bool WorkerOutput::is_kept(int worker, Stream stream) const {
-  const OutputRoute& route = impl_->source(worker, stream).route;
-  return route.file || route.shown == Shown::kNo;
+bool WorkerOutput::is_awaited(int worker, Stream stream) const {
+  return impl_->awaited(impl_->source(worker, stream));
 }
 
-bool WorkerOutput::all_is_kept() const {
-  return std::all_of(impl_->sources.begin(), impl_->sources.end(),
-                     [](const Impl::Source& s) { return s.route.file || s.route.shown == Shown::kNo; });
+bool WorkerOutput::any_is_awaited() const {
+  return std::any_of(impl_->sources.begin(), impl_->sources.end(), [this](const Impl::Source& s) { return impl_->awaited(s); });
 }
 
 std::vector<std::string> WorkerOutput::stderr_tail(int worker) const {

@@ -1,8 +1,8 @@
 // What workers print: bytes from their pipes go whole into log files and, line by line, to the console: a train.json's with its
 // rank before each line, a script's as its options say (worker_output_route.hpp). What is only redirected goes past us: the
-// worker gets the file itself. The console never blocks the agent: its queue is bounded, and lines that don't fit are counted
-// and said, never lost in the files; whoever reads output that is in no file waits for the console
-// (launcher/agent/output_reader.hpp).
+// worker gets the file itself. The console never blocks the agent: whoever reads what it must not leave out waits for it
+// (launcher/agent/output_reader.hpp), and lines that do not fit on a slow terminal are counted and said, never lost in the
+// files.
 #pragma once
 
 #include <cstdint>
@@ -64,9 +64,9 @@ class WorkerOutput {
   // In the files that workers of this round write to by themselves, past us.
   std::uintmax_t bytes_past_us() const;
 
-  // Nothing is lost when the console leaves lines out: they are in a file, or nobody wants them.
-  bool is_kept(int worker, Stream stream) const;
-  bool all_is_kept() const;
+  // The console is to get all of this, since it leaves nothing out or no file has it.
+  bool is_awaited(int worker, Stream stream) const;
+  bool any_is_awaited() const;  // of this node
 
   // The last lines the worker wrote to stderr in this round (at most 20, each at most 1 KiB).
   std::vector<std::string> stderr_tail(int worker) const;

@@ -18,6 +18,7 @@
 #include "launcher/options/options_table.hpp"
 #include "launcher/options/parse_number.hpp"
 #include "launcher/plan/plan_hang.hpp"
+#include "launcher/plan/plan_input.hpp"
 #include "launcher/plan/plan_network.hpp"
 #include "launcher/plan/plan_output.hpp"
 #include "launcher/plan/plan_placement.hpp"
@@ -66,6 +67,7 @@ class Planner {
     plan_.warnings = warnings_;
     choose_program();
     choose_workers();
+    choose_input();
     choose_restarts();
     choose_stopping();
     choose_folders();
@@ -169,6 +171,14 @@ class Planner {
     return static_cast<int>(settings_.integer("nproc-per-node", 1, kMostWorkers));
   }
 
+  void choose_input() {
+    plan_.input = input_of_workers(plan_.kind, plan_.nproc_per_node, machine_.standard_input());
+    if (plan_.input == WorkersInput::kOurs) keep("standard_input", "passed on", "default of scripts");
+    if (plan_.input == WorkersInput::kTerminalIsKept) {
+      keep("standard_input", "/dev/null", "a terminal goes to a single worker, in the foreground");
+    }
+  }
+
   void choose_restarts() {
     const Setting* setting = settings_.find("max-restarts");
     std::string source = "default";
@@ -188,6 +198,7 @@ class Planner {
         source = policy->value;
       }
       plan_.restart_rules = file.rules;
+      plan_.restart_policy_text = file.text;
       const std::string rules = describe(file.rules);
       keep("restart_policy", rules.empty() ? "the usual one" : rules, policy->value);
     }
@@ -317,6 +328,8 @@ class Planner {
       if (settings_.given(option)) keep_option(option, *settings_.find(option));
     }
     if (settings_.given("rdzv-conf")) keep_option("rdzv-conf", *settings_.find("rdzv-conf"));
+    if (plan_.rendezvous.port_range.given()) keep_option("port-range", *settings_.find("port-range"));
+    choose_interface();
     plan_.master_addr = network.master_addr;
     plan_.master_port = network.master_port;
     plan_.master_port_need = network.master_port_need;
@@ -333,6 +346,21 @@ class Planner {
     keep("role", plan_.role, settings_.find("role")->source);
   }
 
+  // --local-addr says more exactly what --interface says of the agents.
+  void choose_interface() {
+    const Setting* setting = settings_.find("interface");
+    if (setting == nullptr) return;
+    const std::string address = machine_.address_of(setting->value);
+    plan_.interface = setting->value;
+    if (plan_.rendezvous.local_addr.empty()) plan_.rendezvous.local_addr = address;
+    keep("interface", setting->value, setting->source);
+    for (const char* variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+      const auto set = environment_(variable);
+      if (set && !set->empty() && *set != setting->value)
+        plan_.notes.push_back(std::string(variable) + "=" + *set + " of the environment stays: --interface does not change it");
+    }
+  }
+
   void choose_console() {
     plan_.json = settings_.flag("json");
     plan_.dry_run = settings_.flag("dry-run");
@@ -343,9 +371,21 @@ class Planner {
     }
   }
 
+  // Under torchrun it decides where logs go.
+  void warn_of_log_class(const Setting& setting) {
+    if (setting.value == "default" || setting.value == "DefaultLogsSpecs") return;
+    plan_.warnings.push_back("--logs-specs " + setting.value + " (" + setting.source +
+                             ") has no effect: it names a Python class of torchrun's; logs go where torchrun's default puts "
+                             "them (--log-dir, --redirects, --tee)");
+  }
+
   void note_options_without_effect() {
     for (const OptionSpec& option : option_table()) {
       if (option.group != OptionGroup::kNoEffect || !settings_.given(option.name)) continue;
+      if (option.name == "logs-specs") {
+        warn_of_log_class(*settings_.find("logs-specs"));
+        continue;
+      }
       plan_.notes.push_back("--" + std::string(option.name) + " has no effect here: " + std::string(option.doc));
     }
   }

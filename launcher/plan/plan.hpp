@@ -27,6 +27,13 @@ struct ValueSource {
   std::string source;
 };
 
+// The standard input of a script's workers.
+enum class WorkersInput {
+  kNothing,         // /dev/null
+  kOurs,            // the launcher's, shared by all of them
+  kTerminalIsKept,  // /dev/null, since ours is a terminal that they must not have (plan_input.hpp)
+};
+
 // Where on its machine a worker runs (plan_placement.hpp).
 struct WorkerPlace {
   struct Variable {
@@ -57,10 +64,12 @@ struct Plan {
   bool data_changed = false;  // the user knows that the data is another
 
   int nproc_per_node = 1;
+  WorkersInput input = WorkersInput::kNothing;
   std::string device;           // kTrain, for people: "cpu", "cuda", "auto"
   bool worker_per_gpu = false;  // kTrain: there are as many workers as GPUs, because of them
   std::string role = "default";
   std::filesystem::path token_file;  // --token-file, absolute; empty: looked for elsewhere
+  std::string interface;             // --interface, for the workers' GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; empty: none
   std::string run_id;                // TORCHELASTIC_RUN_ID
   RendezvousPlan rendezvous;         // of agents on many machines; with max_nodes 1 there is nobody to meet
   std::string master_addr = "127.0.0.1";
@@ -69,6 +78,7 @@ struct Plan {
   int max_restarts = 0;
   bool refill_by_progress = false;  // decision 1
   RestartRules restart_rules;       // of --restart-policy
+  std::string restart_policy_text;  // that file's, for nodes that join; empty: none
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds regroup_limit{0};  // kTrain: a lost worker is replaced beside the others within it; 0: never
   int standbys = 0;                            // processes that wait to replace a lost worker; only with a regroup_limit

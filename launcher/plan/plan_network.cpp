@@ -2,6 +2,7 @@
 #include "launcher/plan/plan_network.hpp"
 
 #include <fstream>
+#include <set>
 
 #include "common/base/error.hpp"
 #include "launcher/plan/plan_rendezvous.hpp"
@@ -39,8 +40,9 @@ void choose_static_master(const Settings& settings, bool endpoint_given, bool tr
     network.master_port = static_cast<int>(settings.integer("master-port", 0, 65535));
     network.port_source = port->source;
   } else {
-    network.master_port = train ? 0 : kStaticPort;
-    network.port_source = "default";
+    const PortRange& range = network.rendezvous.port_range;
+    network.master_port = train ? 0 : !range.given() ? kStaticPort : network.rendezvous.many() ? range.low : 0;
+    network.port_source = range.given() ? settings.find("port-range")->source : "default";
     if (!network.rendezvous.many()) network.master_port_need = PortNeed::kIfFree;  // nobody else has to know it
   }
   network.rendezvous.host = network.master_addr;
@@ -48,7 +50,8 @@ void choose_static_master(const Settings& settings, bool endpoint_given, bool tr
   if (!network.rendezvous.many()) return;
   if (!settings.given("master-addr")) network.rendezvous.host.clear();
   if (!train) return;
-  if (!settings.given("master-port")) network.rendezvous.port = kMeetingPort;
+  if (!settings.given("master-port"))
+    network.rendezvous.port = network.rendezvous.port_range.given() ? network.rendezvous.port_range.low : kMeetingPort;
   network.master_port = 0;
 }
 
@@ -84,6 +87,17 @@ void choose_run_id(const Settings& settings, bool train, const std::string& titl
   }
 }
 
+// Typed ports win over --port-range.
+void warn_of_ports_outside(Network& network) {
+  const PortRange& range = network.rendezvous.port_range;
+  const auto outside = [&](int port) { return range.given() && port != 0 && (port < range.low || port > range.high); };
+  for (const int port : std::set<int>{network.master_port, network.rendezvous.port}) {
+    if (!outside(port)) continue;
+    network.warnings.push_back("port " + std::to_string(port) + ", which was asked for, is outside --port-range " +
+                               std::to_string(range.low) + "-" + std::to_string(range.high));
+  }
+}
+
 }  // namespace
 
 Network resolve_network(const Settings& settings, bool train, const std::string& title) {
@@ -98,6 +112,7 @@ Network resolve_network(const Settings& settings, bool train, const std::string&
     choose_dynamic_master(settings, network);
   }
   choose_run_id(settings, train, title, network);
+  warn_of_ports_outside(network);
   return network;
 }
 

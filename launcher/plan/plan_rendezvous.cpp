@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 
 #include "common/base/error.hpp"
@@ -28,6 +29,13 @@ constexpr std::array<std::string_view, 12> kConfKeys{"join_timeout",
                                                      "rank",
                                                      "timeout",
                                                      "use_libuv"};
+
+// Of torchrun's store, which there is none of here: a value that torchrun would refuse is refused, and the rest is said.
+constexpr std::array<std::string_view, 3> kCheckedOnly{"close_timeout", "keep_alive_interval", "read_timeout"};
+
+std::string without_effect(const std::string& key) {
+  return "--rdzv-conf: " + key + " has no effect here: agents meet without a store";
+}
 
 RendezvousPlan::Backend backend_of(const Setting& setting) {
   if (setting.value == "static") return RendezvousPlan::Backend::kStatic;
@@ -70,6 +78,27 @@ void read_node_rank(const Settings& settings, RendezvousPlan& plan) {
   plan.node_rank = static_cast<int>(*rank);
 }
 
+// LOW-HIGH. A port that all nodes have to know without being told is the lowest.
+void read_port_range(const Setting& setting, RendezvousPlan& plan) {
+  const std::string_view text = without_spaces_around(setting.value);
+  const std::size_t dash = text.find('-');
+  const auto low = parse_whole(text.substr(0, dash));
+  const auto high = dash == std::string_view::npos ? std::nullopt : parse_whole(text.substr(dash + 1));
+  constexpr std::int64_t kFewest = 4;  // a meeting place, a listener, two of MASTER_PORT in turns
+  if (!low || !high || *low < 1 || *high > 65535 || *high - *low + 1 < kFewest) {
+    refuse("port-range", setting,
+           "LOW-HIGH with at least " + std::to_string(kFewest) + " ports from 1 to 65535, such as 29500-29599");
+  }
+  plan.port_range = {static_cast<int>(*low), static_cast<int>(*high)};
+}
+
+// A name that can be looked up, or an address: what has a space or a slash in it was meant to be something else.
+bool may_be_host(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 || c == '.' || c == '-' || c == '_' || c == ':' || c == '%';
+  });
+}
+
 // HOST, HOST:PORT, [IPv6], [IPv6]:PORT, or an IPv6 address alone.
 void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
   const std::string text(without_spaces_around(setting.value));
@@ -87,8 +116,11 @@ void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
     }
     plan.port = static_cast<int>(*port);
   } else {
-    plan.port = plan.backend == RendezvousPlan::Backend::kStatic ? kStaticPort : kC10dPort;
+    plan.port = plan.port_range.given()                            ? plan.port_range.low
+                : plan.backend == RendezvousPlan::Backend::kStatic ? kStaticPort
+                                                                   : kC10dPort;
   }
+  if (!may_be_host(plan.host)) refuse("rdzv-endpoint", setting, "HOST[:PORT] with the name or address of a machine");
 }
 
 [[noreturn]] void refuse_key(const Setting& conf, const std::string& key, const std::string& value,
@@ -117,13 +149,10 @@ bool truth_of(const Setting& conf, const std::string& key, const std::string& va
 void read_conf(const Setting& conf, RendezvousChoice& choice) {
   RendezvousPlan& plan = choice.plan;
   const bool is_static = plan.backend == RendezvousPlan::Backend::kStatic;
-  const std::array<std::pair<std::string_view, std::chrono::milliseconds*>, 6> durations{{
+  const std::array<std::pair<std::string_view, std::chrono::milliseconds*>, 3> durations{{
       {"join_timeout", &plan.join_timeout},
       {"last_call_timeout", &plan.last_call_timeout},
-      {"close_timeout", &plan.close_timeout},
       {"heartbeat_timeout", &plan.heartbeat_timeout},
-      {"keep_alive_interval", &plan.keep_alive_interval},
-      {"read_timeout", &plan.read_timeout},
   }};
   for (const auto& [key, value] : parse_rdzv_conf(conf)) {
     const auto duration =
@@ -135,11 +164,14 @@ void read_conf(const Setting& conf, RendezvousChoice& choice) {
     } else if (key == "keep_alive_max_attempt") {
       const auto attempts = parse_whole(value);
       if (!attempts || *attempts < 1 || *attempts > 1'000'000) refuse_key(conf, key, value, "a whole number above 0");
-      plan.keep_alive_max_attempt = static_cast<int>(*attempts);
+      choice.notes.push_back(without_effect(key));
+    } else if (std::find(kCheckedOnly.begin(), kCheckedOnly.end(), key) != kCheckedOnly.end()) {
+      duration_of(conf, key, value);
+      choice.notes.push_back(without_effect(key));
     } else if (key == "is_host") {
       plan.is_host = truth_of(conf, key, value);
     } else if (std::find(kConfKeys.begin(), kConfKeys.end(), key) != kConfKeys.end()) {
-      choice.notes.push_back("--rdzv-conf: " + key + " has no effect here");
+      choice.notes.push_back(without_effect(key));
     } else {
       choice.warnings.push_back("--rdzv-conf: unknown key '" + key + "' has no effect." + did_you_mean(key, kConfKeys));
     }
@@ -178,6 +210,8 @@ RendezvousChoice resolve_rendezvous(const Settings& settings) {
   read_node_counts(*settings.find("nnodes"), plan);
   read_node_rank(settings, plan);
   plan.local_addr = settings.text("local-addr");
+  if (const Setting* range = settings.find("port-range"); range != nullptr && !range->value.empty())
+    read_port_range(*range, plan);
   if (const std::string endpoint = settings.text("rdzv-endpoint"); !endpoint.empty() && !plan.standalone) {
     choice.endpoint_given = true;
     read_endpoint(*settings.find("rdzv-endpoint"), plan);

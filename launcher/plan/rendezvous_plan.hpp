@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "launcher/machine/ports.hpp"
+
 namespace ddprun {
 
 struct RendezvousPlan {
@@ -21,14 +23,11 @@ struct RendezvousPlan {
   std::string host;
   int port = 0;            // 0: a free one
   std::string local_addr;  // --local-addr: the address this node is reached at; empty: found out
+  PortRange port_range{};  // --port-range
 
   std::chrono::milliseconds join_timeout{600'000};     // until min_nodes are there; "timeout" under static
   std::chrono::milliseconds last_call_timeout{2'000};  // from min_nodes on, waiting for max_nodes; torchrun: 30 s
-  std::chrono::milliseconds close_timeout{30'000};
   std::chrono::milliseconds heartbeat_timeout{5'000};
-  std::chrono::milliseconds keep_alive_interval{5'000};
-  int keep_alive_max_attempt = 3;
-  std::chrono::milliseconds read_timeout{60'000};
   bool many() const { return max_nodes > 1; }
   std::optional<bool> is_host;  // c10d: whether this node coordinates; nothing: the owner of the endpoint's address
 };

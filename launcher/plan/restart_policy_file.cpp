@@ -162,7 +162,10 @@ RestartPolicyFile parse_restart_policy(std::string_view text, const std::string&
 }
 
 RestartPolicyFile load_restart_policy(const std::filesystem::path& file) {
-  return parse_restart_policy(read_config_text(file, "restart policy"), file.string());
+  std::string text = read_config_text(file, "restart policy");
+  RestartPolicyFile read = parse_restart_policy(text, file.string());
+  read.text = std::move(text);
+  return read;
 }
 
 }  // namespace ddprun

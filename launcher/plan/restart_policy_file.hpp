@@ -16,6 +16,7 @@ struct RestartPolicyFile {
   std::optional<int> max_restarts{};  // --max-restarts wins
   std::optional<bool> refill_by_progress{};
   RestartRules rules{};
+  std::string text{};  // as it was read
 };
 
 // Throws UsageError.

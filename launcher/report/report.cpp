@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -31,9 +32,10 @@ using Json = ReportJson;
 
 constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // less is the time between two looks at two clocks
 
-constexpr const char* kUnfinished = "the agent ended without a word: killed, out of memory, or the machine went down";
+constexpr const char* kUnfinished =
+    "its end is not in it: the agent was killed, the machine went down, or the report could not be written (a full disk)";
 
-// Whole or not at all for every death of this process; not synced (see the Note).
+// Whole or not at all for every death of this process; not synced (see the Note). False, and errno, when it was not at all.
 bool replace_file(const fs::path& file, std::string_view text) noexcept {
   try {
     const std::string temporary = file.string() + ".new";
@@ -46,9 +48,12 @@ bool replace_file(const fs::path& file, std::string_view text) noexcept {
       written = count > 0;
       if (written) text.remove_prefix(static_cast<std::size_t>(count));
     }
-    written = ::close(fd) == 0 && written;
-    if (written && ::rename(temporary.c_str(), file.c_str()) == 0) return true;
+    int error = written ? 0 : errno;
+    if (::close(fd) != 0 && error == 0) error = errno;
+    if (error == 0 && ::rename(temporary.c_str(), file.c_str()) == 0) return true;
+    if (error == 0) error = errno;
     ::unlink(temporary.c_str());
+    errno = error;
     return false;
   } catch (...) {
     return false;
@@ -154,7 +159,7 @@ struct Report::Impl {
     return rounds_text.text_of(document);
   }
 
-  void write() { replace_file(file, whole()); }
+  bool write() { return replace_file(file, whole()); }
 
   void add(const RunStarted& event) {
     document["invocations"].push_back(Json{{"number", invocation_number() + 1},
@@ -346,6 +351,14 @@ struct Report::Impl {
     write();
   }
 
+  void add(const WorkersLeft& event) {
+    if (!has_round()) return;
+    round()["workers_left"] = Json{{"time_ns", event.time_ns}, {"seconds", event.seconds}, {"message", describe(event)}};
+    write();
+  }
+
+  void add(const InputWasRead& event) { document["invocations"].back()["input_was_read"] = event.what; }
+
   void add(const RunDirectoryRemoved& event) { document["invocations"].back()["run_directory_removed_ns"] = event.time_ns; }
 
   // In the first round of all.
@@ -367,11 +380,17 @@ struct Report::Impl {
     document["restarts"]["used"] = restarts_before + event.restarts_used;
     document["exit"] = exit;
     if (facts.kept == ReportFacts::Kept::kUnlessAllGoesWell && all_went_well(event)) return;
+    if (!write_last() && facts.unwritten) facts.unwritten(std::strerror(errno));
+  }
+
+  // A full disk must not change how the job ends. False, and errno, when nothing of this end is in the file.
+  bool write_last() {
     if (!facts.synced) return write();
     try {
       write_file_atomically(file, whole());
+      return true;
     } catch (const std::exception&) {
-      write();  // a full disk must not change how the job ends
+      return write();
     }
   }
 };

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ struct ReportFacts {
   bool synced = true;  // the last one to disk; false for a script's, whose folder is a temporary one
   // Whether it is worth its last write: a temporary folder in which nobody will look for anything is removed.
   enum class Kept { kAlways, kUnlessAllGoesWell } kept = Kept::kAlways;
+  std::function<void(const std::string& why)> unwritten{};  // the run's end could not be written into the file
 };
 
 class Report : public RunObserver {
@@ -36,7 +38,7 @@ class Report : public RunObserver {
   ~Report() override;
   void on(const RunEvent& event) override;
 
-  // About the report found at the start: damaged, or of an agent that ended without a word. Empty when all is well.
+  // About the report found at the start: damaged, or without the end of its run. Empty when all is well.
   const std::string& warning() const;
   // The document as it is now.
   std::string text() const;

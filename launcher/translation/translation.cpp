@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "common/base/printable.hpp"
 #include "launcher/verdict/job_judge.hpp"
 
 namespace ddprun {
@@ -34,26 +35,40 @@ rendezvous::MemberEvent to_member(const agent_action::ReportSteps& action) {
 
 // ---- from the nodes ----
 
+std::string from_peer(std::string_view text) {
+  return printable(text);
+}
+
+Failure from_peer(Failure failure) {
+  failure.host = from_peer(failure.host);
+  std::string message = printable(failure.message, LineEnds::kKeep);  // a traceback has lines
+  for (std::size_t at = message.find('\n'); at != std::string::npos; at = message.find('\n', at + 1))
+    message.insert(at + 1, "    ");
+  failure.message = std::move(message);
+  return failure;
+}
+
 agent_event::RoundReleased to_agent(const rendezvous::Release& release) {
   return {.round = static_cast<int>(release.id.round),
           .restart_count = release.budget.restart_count,
           .rank_offset = release.rank_offset,
           .world_size = release.world_size,
           .group_rank = release.group_rank,
-          .nodes = release.nodes};
+          .nodes = release.nodes,
+          .first_number = release.budget.first_number};
 }
 
 agent_event::StopOrdered to_agent(const member_action::StopWorkers& action, double unanswered_s) {
   using Reason = member_action::StopWorkers::Reason;
   agent_event::StopOrdered order{
-      .at_once = action.at_once, .why = action.why, .failure = {}, .unanswered_s = {}, .hold = action.hold};
-  if (action.failure) order.failure = failure_of(*action.failure);
+      .at_once = action.at_once, .why = from_peer(action.why), .failure = {}, .unanswered_s = {}, .hold = action.hold};
+  if (action.failure) order.failure = from_peer(failure_of(*action.failure));
   if (action.reason == Reason::kCoordinatorLost && action.at_once) order.unanswered_s = unanswered_s;
   return order;
 }
 
 agent_event::HeldDismissed to_agent(const member_action::DismissHeld& action) {
-  return {action.why};
+  return {from_peer(action.why)};
 }
 
 agent_event::SaveOrdered to_agent(const member_action::StopAndSave& action) {

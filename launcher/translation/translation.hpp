@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "launcher/decide/agent_action.hpp"
 #include "launcher/decide/agent_event.hpp"
@@ -20,6 +22,10 @@ rendezvous::MemberEvent to_member(const agent_action::ReportSignal& action);
 rendezvous::MemberEvent to_member(const agent_action::ReportSteps& action);
 
 // ---- from the nodes ----
+
+// What other nodes say is shown on this one's terminal and kept in its report: it moves no cursor there and begins no line.
+std::string from_peer(std::string_view text);
+Failure from_peer(Failure failure);
 
 agent_event::RoundReleased to_agent(const rendezvous::Release& release);
 // `unanswered_s`: how long the coordinator had not answered.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/exit_code.hpp"
+#include "launcher/verdict/oom_verdict.hpp"
 
 namespace ddprun {
 namespace {
@@ -15,8 +16,9 @@ namespace {
 using Json = nlohmann::json;
 using rendezvous::FailureCause;
 
-// The longest pause is reached before; each takes at most 80 of the 1024 bytes, the counts by cause at most 240.
+// The longest pause is reached before; each takes at most 86 of the 1024 bytes, the counts by cause at most 240.
 constexpr std::size_t kRemembered = kMostSameFailures;
+constexpr std::size_t kFiguresOfARound = 9;
 
 static_assert(static_cast<int>(FailureCause::kLateUsage) == static_cast<int>(kLastCause) &&
               static_cast<int>(FailureCause::kSpawn) == static_cast<int>(Cause::kSpawn));
@@ -31,6 +33,7 @@ FailedRound record_of(const rendezvous::FailureReport& report) {
   round.newest_checkpoint = report.newest_checkpoint;
   round.lasted = std::chrono::nanoseconds(report.lasted_ns);
   round.shrink = report.shrink;
+  if (is_out_of_memory(round.cause)) round.memory_asked = memory_asked_in(report.message);
   return round;
 }
 
@@ -40,7 +43,7 @@ struct JudgeMemory {
 };
 
 FailedRound recalled_round(const Json& one) {
-  std::array<std::int64_t, 8> values{};
+  std::array<std::int64_t, kFiguresOfARound> values{};
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = one[i].is_number_integer() ? one[i].get<std::int64_t>() : 0;
   FailedRound round;
   round.cause = static_cast<Cause>(std::clamp<std::int64_t>(values[0], 0, static_cast<int>(kLastCause)));
@@ -49,6 +52,7 @@ FailedRound recalled_round(const Json& one) {
   round.step = values[4];
   round.newest_checkpoint = values[5];
   round.lasted = std::chrono::milliseconds(values[6]);
+  round.memory_asked = static_cast<std::uint16_t>(values[8]);
   round.resumed_from = values[7] != 0 ? round.newest_checkpoint - 1 : round.newest_checkpoint;
   return round;
 }
@@ -58,7 +62,7 @@ JudgeMemory recall(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("rounds") || !json.contains("restarts")) return memory;
   for (const Json& one : json["rounds"])
-    if (one.is_array() && one.size() == 8) memory.rounds.push_back(recalled_round(one));
+    if (one.is_array() && one.size() == kFiguresOfARound) memory.rounds.push_back(recalled_round(one));
   for (std::size_t i = 0; i < std::min(json["restarts"].size(), kCauses); ++i)
     if (json["restarts"].is_array() && json["restarts"][i].is_number_integer()) memory.restarts[i] = json["restarts"][i];
   return memory;
@@ -70,7 +74,8 @@ std::string remember(const JudgeMemory& memory) {
   for (const FailedRound& round : history.last(std::min(history.size(), kRemembered))) {
     const auto lasted = std::chrono::duration_cast<std::chrono::milliseconds>(round.lasted);
     rounds.push_back({static_cast<int>(round.cause), round.rank, round.status.code, round.status.signal, round.step,
-                      round.newest_checkpoint, std::min<std::int64_t>(lasted.count(), 100'000), made_progress(round) ? 1 : 0});
+                      round.newest_checkpoint, std::min<std::int64_t>(lasted.count(), 100'000), made_progress(round) ? 1 : 0,
+                      round.memory_asked});
   }
   return Json{{"restarts", memory.restarts}, {"rounds", rounds}}.dump();
 }
@@ -103,6 +108,14 @@ Failure failure_of(const rendezvous::FailureReport& report) {
   failure.step = report.step;
   failure.time_ns = report.time_ns;
   return failure;
+}
+
+RestartFacts facts_of(const rendezvous::Budget& budget) {
+  const JudgeMemory memory = recall(budget.memory);
+  RestartFacts facts = facts_of(memory.rounds);
+  facts.out_of_memory = memory.restarts[static_cast<std::size_t>(Cause::kOutOfMemory)] +
+                        memory.restarts[static_cast<std::size_t>(Cause::kHostOutOfMemory)];
+  return facts;
 }
 
 rendezvous::Verdict judge(const rendezvous::FailureReport& first, const rendezvous::Budget& before,

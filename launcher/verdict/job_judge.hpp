@@ -12,6 +12,9 @@ namespace ddprun {
 rendezvous::FailureReport report_of(const Failure& failure, const FailedRound& record);
 Failure failure_of(const rendezvous::FailureReport& report);
 
+// Of a round that the coordinator has released with this budget.
+RestartFacts facts_of(const rendezvous::Budget& budget);
+
 rendezvous::Verdict judge(const rendezvous::FailureReport& first, const rendezvous::Budget& before,
                           const RestartLimits& limits);
 

@@ -1,6 +1,8 @@
 // Implementation of oom_verdict.hpp.
 #include "launcher/verdict/oom_verdict.hpp"
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 
@@ -85,6 +87,39 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
     verdict.message = "perhaps killed for lack of memory" + tail;
   }
   return verdict;
+}
+
+bool says_out_of_memory(std::string_view line) {
+  constexpr std::array<std::string_view, 9> kWords{
+      "OutOfMemoryError",            // torch.OutOfMemoryError, torch.cuda.OutOfMemoryError
+      "CUDA out of memory",          // before PyTorch had a type for it
+      "HIP out of memory",           // the same on ROCm
+      "XPU out of memory",           // the same on Intel's GPUs
+      "CUDA error: out of memory",   // cudaErrorMemoryAllocation
+      "can't allocate memory",       // DefaultCPUAllocator
+      "CUBLAS_STATUS_ALLOC_FAILED",  // cuBLAS
+      "std::bad_alloc",              // C++
+      "Cannot allocate memory",      // ENOMEM
+  };
+  if (line.starts_with("MemoryError")) return true;
+  if (line.starts_with("numpy") && line.find("MemoryError") != std::string_view::npos) return true;
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](std::string_view words) { return line.find(words) != std::string_view::npos; });
+}
+
+std::uint16_t memory_asked_in(std::string_view line) {
+  for (const std::string_view words : {"ried to allocate ", "nable to allocate "}) {
+    const std::size_t at = line.find(words);
+    if (at == std::string_view::npos) continue;
+    std::string_view amount = line.substr(at + words.size());
+    std::size_t end = amount.find(' ');                                               // the number
+    end = end == std::string_view::npos ? end : amount.find_first_of(" .", end + 1);  // its unit
+    amount = amount.substr(0, end);
+    std::uint32_t hash = 2166136261U;  // FNV-1a
+    for (const char c : amount) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+    return static_cast<std::uint16_t>(1 + (hash ^ hash >> 16) % 0xFFFF);
+  }
+  return 0;
 }
 
 }  // namespace ddprun

@@ -64,6 +64,16 @@ bool is_stuck(std::span<const FailedRound> history, int rounds) {
   return true;
 }
 
+// So many rounds in a row of a program that reports no steps wanted the same memory, in vain: nobody has changed it.
+bool is_out_of_memory_again(std::span<const FailedRound> history, int rounds) {
+  if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
+  const auto last = history.last(static_cast<std::size_t>(rounds));
+  return std::all_of(last.begin(), last.end(), [&](const FailedRound& round) {
+    return is_out_of_memory(round.cause) && round.step < 0 && round.cause == last.back().cause &&
+           round.memory_asked == last.back().memory_asked;
+  });
+}
+
 RestartsUsed restarts_used(std::span<const FailedRound> history, const RestartLimits& limits) {
   RestartsUsed used;
   for (const FailedRound& round : history.first(history.size() - 1)) {
@@ -116,6 +126,18 @@ bool is_free(const FailedRound& round) {
   return round.cause == Cause::kOutOfMemory && round.shrink == channel::Shrink::kDone;
 }
 
+bool is_out_of_memory(Cause cause) {
+  return cause == Cause::kOutOfMemory || cause == Cause::kHostOutOfMemory;
+}
+
+RestartFacts facts_of(std::span<const FailedRound> history) {
+  RestartFacts facts;
+  if (!history.empty()) facts.cause = name_of(history.back().cause);
+  facts.out_of_memory = static_cast<int>(
+      std::count_if(history.begin(), history.end(), [](const FailedRound& round) { return is_out_of_memory(round.cause); }));
+  return facts;
+}
+
 bool may_be_restarted(Cause cause) {
   switch (cause) {
     case Cause::kUsage:
@@ -157,9 +179,17 @@ RestartDecision decide_restart(std::span<const FailedRound> history, const Resta
 
   // Halving ends by itself, so it needs no budget; a policy may forbid it.
   if (last.cause == Cause::kOutOfMemory && last.shrink == channel::Shrink::kNothingLeft)
-    return GiveUp{exit_code_of(last), "out of memory with nothing left to shrink"};
+    return GiveUp{static_cast<int>(ExitCode::kOutOfMemory), "out of memory with nothing left to shrink"};
   if (is_free(last) && for_cause.value_or(1) > 0)
     return Restart{{}, "the same global batch in smaller pieces, which costs no restart"};
+
+  const std::string rounds = rules.same_failure_rounds == 2 ? "two" : std::to_string(rules.same_failure_rounds);
+  if (!for_cause && is_out_of_memory_again(history, rules.same_failure_rounds)) {
+    return GiveUp{static_cast<int>(ExitCode::kOutOfMemory),
+                  "out of memory in " + rounds +
+                      " rounds in a row, and nothing has changed: a smaller batch or model, or more memory; a script can go on "
+                      "with less when DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT tell it of a restart"};
+  }
 
   const std::string budget = std::to_string(limits.max_restarts);
   if (used.all >= limits.max_restarts) {
@@ -176,8 +206,7 @@ RestartDecision decide_restart(std::span<const FailedRound> history, const Resta
   }
 
   if (last.cause != Cause::kLateUsage && is_stuck(history, rules.same_failure_rounds)) {
-    const std::string rounds = rules.same_failure_rounds == 2 ? "two" : std::to_string(rules.same_failure_rounds);
-    return GiveUp{static_cast<int>(ExitCode::kNoProgress),
+    return GiveUp{static_cast<int>(is_out_of_memory(last.cause) ? ExitCode::kOutOfMemory : ExitCode::kNoProgress),
                   "the same failure at step " + std::to_string(last.step) + " in " + rounds + " rounds without progress"};
   }
 

@@ -47,6 +47,7 @@ struct FailedRound {
   std::int64_t resumed_from = -1;                           // newest checkpoint when the round began
   std::int64_t newest_checkpoint = -1;                      // newest one when it ended
   std::chrono::nanoseconds lasted{};                        // from its start to the first cause
+  std::uint16_t memory_asked = 0;                           // out of memory: memory_asked_in() of its message
   channel::Shrink shrink = channel::Shrink::kNothingKnown;  // out of memory: whether the next round needs less
 };
 
@@ -80,6 +81,17 @@ bool may_be_restarted(Cause cause);
 
 // For people: what is different from the default. Empty when nothing is.
 std::string describe(const RestartRules& rules);
+
+// What a program that is started anew may want to know.
+struct RestartFacts {
+  std::string cause;      // of the newest failed round; empty: none has failed
+  int out_of_memory = 0;  // rounds that failed for want of memory, as far back as the history goes
+  bool operator==(const RestartFacts&) const = default;
+};
+RestartFacts facts_of(std::span<const FailedRound> history);
+
+// For want of memory, as the worker or the kernel said; a suspicion is none.
+bool is_out_of_memory(Cause cause);
 
 // It published a checkpoint newer than the one it began with.
 bool made_progress(const FailedRound& round);

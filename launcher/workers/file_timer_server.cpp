@@ -106,4 +106,15 @@ void FileTimerServer::wait_for_first() {
   });
 }
 
+// A worker leads its session, and everything that it started and that did not leave is in it: so the session says whose timer
+// this is, and a number that is somebody else's by now is nobody's.
+std::optional<agent_event::TimerExpired> whose_timer(const TimerRequest& request, const std::vector<pid_t>& workers) {
+  const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
+  const auto found = std::find(workers.begin(), workers.end(), session);
+  if (session <= 0 || found == workers.end()) return std::nullopt;
+  std::string message = "timer expired: '" + request.scope + "' was not done in time";
+  if (request.pid != session) message += " (process " + std::to_string(request.pid) + ")";
+  return agent_event::TimerExpired{static_cast<int>(found - workers.begin()), request.signal, std::move(message)};
+}
+
 }  // namespace ddprun

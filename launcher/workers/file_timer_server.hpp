@@ -3,15 +3,19 @@
 // environment asks for it. No polling: a worker is told on within milliseconds of its time.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/system_timer.hpp>
 
+#include "launcher/decide/agent_event.hpp"
 #include "launcher/decide/file_timers.hpp"
 
 namespace ddprun {
@@ -44,5 +48,8 @@ class FileTimerServer {
   FileTimers timers_;
   std::string unfinished_;  // a line whose end has not been read
 };
+
+// Which of the workers (by local rank; 0: it has ended) set the timer. Nothing: it is nobody's of them.
+std::optional<agent_event::TimerExpired> whose_timer(const TimerRequest& request, const std::vector<pid_t>& workers);
 
 }  // namespace ddprun

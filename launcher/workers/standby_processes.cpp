@@ -18,7 +18,10 @@ void StandbyProcesses::start(int number, GuardianLink& guardian, const SpawnRequ
   Ends standard_output = output_pipe();
   Ends standard_error = output_pipe();
   Ends channel = channel_pair();
-  guardian.spawn(number, request, {standard_output.workers.get(), standard_error.workers.get(), channel.workers.get()});
+  guardian.spawn(number, request,
+                 {.standard_output = standard_output.workers.get(),
+                  .standard_error = standard_error.workers.get(),
+                  .channel = channel.workers.get()});
 
   WorkerProcess& process = waiting_[number].process;
   process.number = number;

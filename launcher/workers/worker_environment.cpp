@@ -14,8 +14,8 @@ namespace ddprun {
 namespace {
 
 // What a worker never inherits: secrets, which it may print, and what is another worker's.
-constexpr std::array<std::string_view, 4> kSecrets{"DDPRUN_TOKEN", "DDPRUN_CHANNEL", "DDPRUN_NODE_ADDRESS",
-                                                   "DDPRUN_GENERATION"};
+constexpr std::array<std::string_view, 6> kSecrets{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
+                                                   "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT"};
 
 // What only a worker with a rank has. A standby hears of its own over the channel.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
@@ -73,6 +73,14 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
   if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!inherited_value("OMP_NUM_THREADS") && ranks.local_world_size > 1) ours.emplace_back("OMP_NUM_THREADS", "1");
+  for (const std::string_view variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+    if (!settings.interface.empty() && !inherited_value(variable)) ours.emplace_back(variable, settings.interface);
+  }
+  const bool restarted = settings.channel == ChannelUse::kNone && settings.restart_count > 0 && !settings.facts.cause.empty();
+  if (restarted) {
+    ours.emplace_back("DDPRUN_RESTART_CAUSE", settings.facts.cause);
+    ours.emplace_back("DDPRUN_OOM_COUNT", number(settings.facts.out_of_memory));
+  }
   if (settings.channel == ChannelUse::kGiven) {
     ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
     if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);

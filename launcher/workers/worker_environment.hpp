@@ -30,6 +30,8 @@ struct WorkerSettings {
   std::string node_address{};                        // for workers with a channel: where other nodes reach this one
   std::string chaos{};                               // --chaos, for workers with a channel; empty: none
   bool standby = false;                              // it has no rank yet: nothing says that it has
+  std::string interface {};                          // --interface, for the libraries that the environment says nothing to
+  RestartFacts facts{};                              // DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT, of a script
   std::string timer_file{};                          // TORCHELASTIC_TIMER_FILE; empty: as inherited
 };
 

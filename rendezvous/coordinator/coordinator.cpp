@@ -287,6 +287,7 @@ void Coordinator::form() {
     if (peer != nullptr) peers_.set_ready(*peer, false);
   }
   if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(seating, current)});
+  budget_.first_number = first_number_of(seating, current, budget_.first_number);
   release_ = common_release(seating, current, budget_, settings_);
   send_release(seating, release_, membership_.previous(), peers_, outbox_);
   outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);

@@ -50,6 +50,16 @@ Roster roster_of(const Seating& seating, const Config& round) {
   return roster;
 }
 
+std::int32_t first_number_of(const Seating& seating, const Config& round, std::int32_t before) {
+  constexpr std::int32_t kMostRounds = 1'000'000'000;  // what is beyond comes from nobody who means well
+  std::int64_t first = before;
+  for (const Peer* peer : seating.by_rank) {
+    if (peer != nullptr && peer->hello.next_number <= kMostRounds)
+      first = std::max(first, peer->hello.next_number - round.id.round);
+  }
+  return static_cast<std::int32_t>(first);
+}
+
 Release common_release(const Seating& seating, const Config& round, const Budget& budget, const CoordinatorSettings& settings) {
   const auto named = [](const Peer& peer) {
     return Successor{.group_rank = peer.rank, .node = peer.hello.node, .address = peer.hello.listens};

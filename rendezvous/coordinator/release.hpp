@@ -23,6 +23,10 @@ Seating seat_ready(Peers& peers, const CoordinatorSettings& settings);
 // Who is in the round, to be remembered before it is released.
 Roster roster_of(const Seating& seating, const Config& round);
 
+// The number of round 0, raised where one of these nodes has kept rounds of that number already. So a round has the same number
+// on all nodes, whether they share a run directory or not, and none writes over an earlier one.
+std::int32_t first_number_of(const Seating& seating, const Config& round, std::int32_t before);
+
 // What is the same for everybody. The peers have their ranks by now.
 Release common_release(const Seating& seating, const Config& round, const Budget& budget, const CoordinatorSettings& settings);
 

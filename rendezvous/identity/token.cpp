@@ -9,6 +9,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 
@@ -28,6 +29,44 @@ bool is_letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0;
 }
 
+enum class Look { kSmall, kCapital, kDigit, kOther };
+
+Look look_of(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (std::islower(byte) != 0) return Look::kSmall;
+  if (std::isupper(byte) != 0) return Look::kCapital;
+  return std::isdigit(byte) != 0 ? Look::kDigit : Look::kOther;
+}
+
+// How surprising a letter is in English, in bits: 4.2 on average in words, 5.6 in letters drawn at random (relative frequencies
+// of Lewand, "Cryptological Mathematics", 2000).
+double surprise_of(char letter) {
+  constexpr std::array<double, 26> kPercent{8.2, 1.5, 2.8, 4.3, 12.7, 2.2, 2.0, 6.1, 7.0,  0.15, 0.77, 4.0, 2.4,
+                                            6.7, 7.5, 1.9, 0.1, 6.0,  6.3, 9.1, 2.8, 0.98, 2.4,  0.15, 2.0, 0.074};
+  return -std::log2(kPercent[static_cast<std::size_t>(std::tolower(static_cast<unsigned char>(letter)) - 'a')] / 100);
+}
+
+// Words with years and signs between them, such as Summer2024!Winter2025!: letters, digits and signs come in runs, and the
+// letters are those of a language.
+bool is_phrase(std::string_view text) {
+  std::size_t changes = 0, letters = 0;
+  double surprise = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (i > 0 && look_of(text[i]) != look_of(text[i - 1])) ++changes;
+    if (!is_letter(text[i])) continue;
+    ++letters;
+    surprise += surprise_of(text[i]);
+  }
+  constexpr double kOfWords = 4.6;
+  return letters >= 6 && 2 * changes < text.size() && surprise < kOfWords * static_cast<double>(letters);
+}
+
+double bits_of_phrase(std::string_view text) {
+  double bits = 0;
+  for (const char c : text) bits += is_letter(c) ? 2 : look_of(c) == Look::kDigit ? 3.3 : 5;
+  return bits;
+}
+
 // The most that a text of this look can hold: hexadecimal digits 4 bits each, words about 2 a letter (Shannon 1951 found 1 to 2
 // for English), anything else 6.
 double possible_bits(std::string_view text) {
@@ -42,6 +81,7 @@ double possible_bits(std::string_view text) {
   const bool words =
       only_words && (5 * capitals < static_cast<std::ptrdiff_t>(text.size()) ||
                      std::all_of(text.begin(), text.end(), [&](char c) { return !is_letter(c) || is_upper(c); }));
+  if (!words && is_phrase(text)) return bits_of_phrase(text);
   return (words ? 2 : 6) * static_cast<double>(text.size());
 }
 

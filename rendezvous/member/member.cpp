@@ -53,6 +53,7 @@ Hello Member::hello(const std::string& local_host) {
   Hello hello = hello_of(settings_, local_host);
   hello.attempt = ++hellos_;
   hello.master_port = master_port_;
+  hello.next_number = settings_.next_number;
   hello.wants_job = settings_.wants_job && !was_welcome_;
   hello.workers = workers_;
   hello.workers_round = workers_round_;

@@ -22,6 +22,7 @@ struct MemberSettings {
   std::string hostname{};
   Address listens{};  // host empty: the address of the socket that reaches the coordinator
   std::uint16_t master_port = 0;
+  std::int32_t next_number = 0;
   std::vector<Address> endpoints{};  // where the job was said to be; empty on the node that coordinates first
   bool wants_job = false;
   milliseconds lease{5000};  // until a coordinator says another

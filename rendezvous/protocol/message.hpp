@@ -51,11 +51,12 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// What was spent of the job's restarts; every member keeps it, so that a successor goes on counting.
+// What is counted over the whole job: restarts, and rounds. Every member keeps it, so that a successor goes on counting.
 struct Budget {
   std::int32_t restart_count = 0;  // over the whole job, TORCHELASTIC_RESTART_COUNT
   std::int32_t used = 0;           // of the budget; progress may have refilled it
   std::string memory{};            // what else the policy must remember, opaque
+  std::int32_t first_number = 0;   // of round 0, as people count rounds and name folders
   bool operator==(const Budget&) const = default;
 };
 
@@ -92,6 +93,7 @@ struct Hello {
   std::string hostname{};         // for people
   Address listens{};              // where successors would be dialled: the connected socket's address
   std::uint16_t master_port = 0;  // held for the next round, should this node be group rank 0
+  std::int32_t next_number = 0;   // the first one that no round has had in this node's run directory
   bool wants_job = false;         // ddprun join: has address and token only
   bool coordinates = false;       // a coordinator that visits an address where nodes may be that don't know it
   Workers workers = Workers::kNone;

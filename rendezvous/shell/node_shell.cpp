@@ -96,8 +96,8 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
 
   const auto& digest = transport_->run();
   std::copy(digest.begin(), digest.end(), settings_.node.member.run.begin());
-  const auto name =
-      tls_module().digest_of(settings_.run_id + "\n" + settings_.meet_host + "\n" + std::to_string(settings_.meet_port));
+  const auto name = tls_module().digest_of(settings_.run_id + "\n" + settings_.meet_host + "\n" +
+                                           std::to_string(settings_.meet_port) + "\n" + settings_.program);
   record_file_ = RecordFile::claim(record_folder(), to_hex(name));
   if (record_file_) remembered_ = record_file_->read();
 }
@@ -111,6 +111,7 @@ NodeShell::~NodeShell() {
 std::unique_ptr<Listener> NodeShell::open(std::uint16_t port) {
   ListenOptions options;
   options.port = port;
+  options.range = settings_.port_range;
   options.hand_over = [this](const ddprun::RunDigest& run, int fd, std::string_view hello) {
     return take_join(run, fd, hello);
   };
@@ -136,12 +137,13 @@ void NodeShell::listen() {
   }
   const bool one_port = meet_listener_ && settings_.closing == NodeShellSettings::MeetPort::kStays;
   if (!one_port) listener_ = open(0);
-  join_listener_ = join_transport_->listen({.address = {}, .port = 0, .open = ListenOptions::Port::kNone, .hand_over = {}},
-                                           [this](const std::shared_ptr<Connection>& connection) {
-                                             connection->start({});
-                                             connection->send(settings_.node.coordinator.job);
-                                             connection->finish();
-                                           });
+  join_listener_ =
+      join_transport_->listen({.address = {}, .port = 0, .range = {}, .open = ListenOptions::Port::kNone, .hand_over = {}},
+                              [this](const std::shared_ptr<Connection>& connection) {
+                                connection->start({});
+                                connection->send(settings_.node.coordinator.job);
+                                connection->finish();
+                              });
   member.listens = {.host = settings_.local_address, .port = (one_port ? meet_listener_ : listener_)->local().port()};
   if (settings_.node.leads_first) {
     member.wanted_group_rank = 0;
@@ -186,7 +188,8 @@ void NodeShell::make_node() {
   }
   settings_.node.member.id = node.member.id;
   const Now time = now();
-  node.member.incarnation = static_cast<std::uint64_t>(time.realtime_ns);
+  node.member.incarnation = next_incarnation(remembered_, time.realtime_ns);
+  settings_.node.member.incarnation = node.member.incarnation;
   node_.emplace(std::move(node), std::move(record), time);
 }
 
@@ -241,7 +244,7 @@ void NodeShell::carry_out(NodeAction& action) {
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
           dial(concrete.link, concrete.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
-          if (record_file_) record_file_->write({settings_.node.member.id, concrete.record});
+          if (record_file_) record_file_->write({settings_.node.member.id, settings_.node.member.incarnation, concrete.record});
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           finish(std::move(concrete));
         } else if constexpr (std::is_same_v<Action, member_action::GotJob>) {

@@ -31,7 +31,10 @@ struct NodeShellSettings {
   NodeSettings node{};  // identity, addresses and endpoints are filled in by the shell
   std::string token;    // wiped once used
   std::string run_id;
+  std::string program;        // what the job runs: another program at the same place remembers nothing of this one
   std::string local_address;  // a number, of this node as others see it; empty: the connected socket's
+
+  ListenPorts port_range{};  // where free ports are taken from
 
   // Where the nodes meet.
   std::string meet_host;        // as typed

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int kMostAgents = 64;  // of one job on one host
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 
 std::string boot_id() {
   std::string id;
@@ -54,11 +55,13 @@ Json to_json(const RememberedNode& node) {
   return Json{{"format", kFormat},
               {"boot", boot_id()},
               {"node", node.id},
+              {"incarnation", node.incarnation},
               {"promised_term", standing.promised_term},
               {"current", to_json(standing.current)},
               {"previous", to_json(standing.previous)},
               {"restart_count", standing.budget.restart_count},
               {"restarts_used", standing.budget.used},
+              {"first_number", standing.budget.first_number},
               {"memory", std::vector<std::uint8_t>(standing.budget.memory.begin(), standing.budget.memory.end())},
               {"coordinator", to_json(node.record.coordinator)},
               {"successors", successors},
@@ -70,12 +73,14 @@ Json to_json(const RememberedNode& node) {
 RememberedNode node_of(const Json& json) {
   RememberedNode node;
   node.id = json.at("node").get<NodeId>();
+  node.incarnation = json.at("incarnation").get<std::uint64_t>();
   Standing& standing = node.record.standing;
   standing.promised_term = json.at("promised_term").get<std::uint64_t>();
   standing.current = config_of(json.at("current"));
   standing.previous = config_of(json.at("previous"));
   standing.budget.restart_count = json.at("restart_count").get<std::int32_t>();
   standing.budget.used = json.at("restarts_used").get<std::int32_t>();
+  standing.budget.first_number = json.at("first_number").get<std::int32_t>();
   const auto memory = json.at("memory").get<std::vector<std::uint8_t>>();
   standing.budget.memory.assign(memory.begin(), memory.end());
   node.record.coordinator = successor_of(json.at("coordinator"));
@@ -99,6 +104,11 @@ bool is_still_at(int opened, const fs::path& path) {
 }
 
 }  // namespace
+
+std::uint64_t next_incarnation(const std::optional<RememberedNode>& before, std::int64_t realtime_ns) {
+  const auto now = static_cast<std::uint64_t>(realtime_ns);
+  return before ? std::max(now, before->incarnation + 1) : now;
+}
 
 std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::string& name) {
   if (folder.empty()) return std::nullopt;

@@ -3,6 +3,7 @@
 // start counts as none: by then the others have gone on without this node.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -13,8 +14,12 @@ namespace ddprun::rendezvous {
 
 struct RememberedNode {
   NodeId id{};
+  std::uint64_t incarnation = 0;  // of the process that wrote it
   Record record{};
 };
+
+// Of a process that starts now: later than that of the one before it under the same identity, although the clock was set back.
+std::uint64_t next_incarnation(const std::optional<RememberedNode>& before, std::int64_t realtime_ns);
 
 class RecordFile {
  public:

@@ -36,6 +36,9 @@ void Admission::started(Id id) {
   const auto found = where_.find(id);
   if (found == where_.end() || found->second.queue == &started_) return;
   const auto entry = found->second.entry;
+  std::size_t& favoured = started_of_[entry->source];
+  if (favoured >= limits_.started_per_source) return;
+  ++favoured;
   const auto count = silent_of_.find(entry->source);
   if (--count->second == 0) silent_of_.erase(count);
   // Both queues stay in the order of arrival but for the few that said hello late, which then only stay a little longer.
@@ -78,10 +81,9 @@ std::optional<Admission::TimePoint> Admission::next_deadline() const {
 
 void Admission::evict(Queue::iterator entry, Queue& queue, std::vector<Id>& evicted) {
   evicted.push_back(entry->id);
-  if (&queue == &silent_) {
-    const auto count = silent_of_.find(entry->source);
-    if (--count->second == 0) silent_of_.erase(count);
-  }
+  auto& of_source = &queue == &silent_ ? silent_of_ : started_of_;
+  const auto count = of_source.find(entry->source);
+  if (--count->second == 0) of_source.erase(count);
   where_.erase(entry->id);
   queue.erase(entry);
 }

@@ -4,7 +4,7 @@
 // Newcomers that have said nothing yet ("silent") make room for others, the oldest first, so that idle connections never keep
 // anybody out; in a burst of joins they get a moment to speak. Those whose hello proved the key ("started") may be recordings,
 // but are nearly always members in a burst of joins: they are not closed for others but for one that is older than `grace`;
-// accepting waits instead.
+// accepting waits instead. Only so many of one source are favoured: who sends recordings has the others treated as silent.
 #pragma once
 
 #include <array>
@@ -28,7 +28,8 @@ class Admission {
 
   struct Limits {
     std::size_t total = 4096;
-    std::size_t silent_per_source = 1024;  // more only while they are younger than `grace`
+    std::size_t silent_per_source = 1024;   // more only while they are younger than `grace`
+    std::size_t started_per_source = 1024;  // further ones stay among the silent
     std::chrono::milliseconds handshake_time{5000};
     std::chrono::milliseconds grace{1000};
     std::chrono::milliseconds moment{100};
@@ -76,6 +77,7 @@ class Admission {
   Queue started_;
   std::unordered_map<Id, Place> where_;
   std::map<SourceAddress, std::size_t> silent_of_;
+  std::map<SourceAddress, std::size_t> started_of_;
 };
 
 }  // namespace ddprun

@@ -17,9 +17,16 @@
 
 namespace ddprun {
 
+// Both ends belong to it; zero: wherever the kernel takes free ports.
+struct ListenPorts {
+  std::uint16_t low = 0;
+  std::uint16_t high = 0;
+};
+
 struct ListenOptions {
   std::string address;     // --local-addr: a number; empty is every address, IPv4 and IPv6
   std::uint16_t port = 0;  // 0: a free one
+  ListenPorts range{};     // then one of these
   // kNone: only connections that adopt() brings, until take_port().
   enum class Port { kOpen, kNone } open = Port::kOpen;
   // A peer of another job on this port: true when it was handed over. Its hello and its socket are to be used during the call.

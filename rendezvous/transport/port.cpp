@@ -1,7 +1,10 @@
 // Implementation of port.hpp.
 #include "rendezvous/transport/port.hpp"
 
+#include <unistd.h>
+
 #include <boost/asio/ip/v6_only.hpp>
+#include <utility>
 
 #include "common/base/error.hpp"
 
@@ -24,12 +27,30 @@ tcp::acceptor open_at(boost::asio::io_context& io, const tcp::endpoint& endpoint
   return acceptor;
 }
 
+// From a place in the range that differs from process to process.
+tcp::acceptor open_one_of(boost::asio::io_context& io, ListenOptions options) {
+  const ListenPorts range = std::exchange(options.range, {});
+  const int size = range.high - range.low + 1;
+  const auto first = static_cast<int>((::getpid() * 6007LL) % size);
+  for (int i = 0; i < size; ++i) {
+    options.port = static_cast<std::uint16_t>(range.low + (first + i) % size);
+    try {
+      return open_port(io, options);
+    } catch (const UsageError&) {
+      if (i + 1 == size) break;
+    }
+  }
+  throw UsageError("--port-range: this node can listen on none of the ports from " + std::to_string(range.low) + " to " +
+                   std::to_string(range.high) + "; give more of them, or end what has them (ss -ltnp)");
+}
+
 }  // namespace
 
 tcp::acceptor open_port(boost::asio::io_context& io, const ListenOptions& options) {
   boost::system::error_code error;
   std::string where = "port " + std::to_string(options.port);
   if (options.open == ListenOptions::Port::kNone) return tcp::acceptor(io);
+  if (options.port == 0 && options.range.low > 0) return open_one_of(io, options);
   if (!options.address.empty()) {
     const auto address = boost::asio::ip::make_address(options.address, error);
     if (error) {

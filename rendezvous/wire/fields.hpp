@@ -47,6 +47,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("restart_count", m.restart_count);
     visit("used", m.used);
     visit.bytes("memory", m.memory, kMaxMemoryBytes);
+    visit("first_number", m.first_number);
   } else if constexpr (std::is_same_v<M, Standing>) {
     visit("promised_term", m.promised_term);
     visit("current", m.current);
@@ -69,6 +70,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit.text("hostname", m.hostname, kMaxHostBytes);
     visit("listens", m.listens);
     visit("master_port", m.master_port);
+    visit("next_number", m.next_number);
     visit("wants_job", m.wants_job);
     visit("coordinates", m.coordinates);
     visit("workers", m.workers);

@@ -71,7 +71,7 @@ def test_a_finished_nodes_broken_connection_ends_nobodys_round(nodes, tmp_path):
         nodes.start("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
                     "--max-restarts", 3, "--no-python", script)
     starts = [tmp_path / f"starts-{rank}" for rank in range(2)]
-    nodes.until(lambda: all(file.exists() for file in starts), "both workers")
+    nodes.until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in starts), "both workers")
     finished = int(starts[1].read_text().split()[0])
     nodes.until(lambda: not pathlib.Path(f"/proc/{finished}").exists(), "node 1's worker to end")
     until_pinged(nodes, port, 2)

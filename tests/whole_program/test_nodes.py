@@ -97,6 +97,78 @@ def test_a_late_node_is_absorbed(nodes, script, tmp_path):
     assert said(tmp_path, 1)[2] == "2"
 
 
+def test_a_late_node_numbers_rounds_as_the_others_do(nodes, script, tmp_path):
+    """All share a run directory. The round that begins with the late node has one folder, with all ranks."""
+    (tmp_path / "run" / "logs" / "round-004").mkdir(parents=True)  # of an earlier start
+    job = script('echo x > $OUT/here-$RANK-of-$WORLD_SIZE; [ $WORLD_SIZE = 3 ] && exit 0; sleep 1000 & wait')
+    options = ["--nnodes", "2:3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{jobs.free_port()}", "--rdzv-conf", "last_call_timeout=0.1",
+               "--run-dir", tmp_path / "run", job]
+    for _ in range(2):
+        nodes.start(*options)
+    nodes.until(lambda: (tmp_path / "out" / "here-1-of-2").exists(), "two workers")
+    nodes.start(*options)
+    assert nodes.wait() == [0, 0, 0], nodes.all_text()
+    folders = {folder.name: sorted(p.name for p in folder.iterdir()) for folder in (tmp_path / "run" / "logs").glob("round-*")}
+    ranks = ["rank-00000", "rank-00001"]
+    assert folders == {"round-004": [], "round-005": ranks, "round-006": [*ranks, "rank-00002"]}, nodes.all_text()
+
+
+def test_another_program_at_the_same_place_inherits_no_restarts(nodes, script, tmp_path):
+    """All agents of a job were killed after its restart; what is started there next is another job."""
+    options = ["--nnodes", "2", "--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{jobs.free_port()}"]
+    first = script(LINE + '; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; sleep 1000 & wait')
+    for _ in range(2):
+        nodes.start(*options, first)
+    nodes.until(lambda: all((tmp_path / "out" / f"rank-{rank}-1").exists() for rank in range(2)), "the restart")
+    for agent in nodes.agents:
+        agent.kill()
+        agent.wait()
+    second = tmp_path / "second.sh"
+    second.write_text(f"#!/bin/sh\necho $TORCHELASTIC_RESTART_COUNT > {tmp_path}/out/second-$RANK\n")
+    second.chmod(0o755)
+    again = [nodes.start(*options, second) for _ in range(2)]
+    assert [agent.wait(60) for agent in again] == [0, 0], nodes.all_text()
+    assert [(tmp_path / "out" / f"second-{rank}").read_text() for rank in range(2)] == ["0\n", "0\n"]
+
+
+def test_what_another_node_says_moves_no_cursor_and_begins_no_line(nodes, script):
+    job = script(r'''[ $RANK = 0 ] && { sleep 1000 & wait; }
+printf '{"message": "red \\u001b[31m\\nddprun: all is well", "timestamp": 10}' > $TORCHELASTIC_ERROR_FILE; exit 3''')
+    options = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{jobs.free_port()}", job]
+    for _ in range(2):
+        nodes.start(*options)
+    assert nodes.wait() == [3, 3], nodes.all_text()
+    other = next(n for n in range(2) if "this node coordinates" in nodes.text(n))  # it has rank 0
+    assert r"red \u001b[31m" in nodes.text(other) and "\x1b" not in nodes.text(other), nodes.all_text()
+    assert "\nddprun: all is well" not in nodes.text(other)
+
+
+def test_join_brings_the_restart_policy_along(nodes, script, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "policy.json").write_text('{"max_restarts": 1}')
+    (tmp_path / "token").rename(tmp_path / "own" / "token")
+    nodes.token = tmp_path / "own" / "token"
+    nodes.start("--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-backend", "c10d", "--restart-policy", "own/policy.json",
+                script(LINE + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]"))
+    address = nodes.until_said(0, r"ddprun join (\S+:\d+)")[1]
+    (tmp_path / "own" / "policy.json").unlink()  # another machine would not have it
+    nodes.start("join", address, "--dry-run")  # its own plan has the policy as well
+    assert nodes.agents[1].wait(60) == 0, nodes.all_text()
+    assert "max_restarts" in nodes.text(1) and re.search(r"max_restarts +1 ", nodes.text(1)), nodes.text(1)
+    nodes.start("join", address)
+    assert [nodes.agents[n].wait(60) for n in (0, 2)] == [0, 0], nodes.all_text()
+    assert said(tmp_path, 1, 1)[9] == "1"
+
+
+def test_what_cannot_be_said_to_a_node_that_joins_is_refused_there(nodes, script):
+    nodes.start("--nnodes", "1:2", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-backend", "c10d", "--rdzv-conf", "last_call_timeout=0.1",
+                script("sleep 100"), "a\udcff\x1b[2J")
+    address = nodes.until_said(0, r"ddprun join (\S+:\d+)")[1]
+    nodes.start("join", address)
+    assert nodes.agents[1].wait(60) == 2
+    assert r"cannot be joined with ddprun join: its 'a\xff\u001b[2J' has bytes that are no UTF-8" in nodes.text(1)
+
+
 def test_join_needs_address_and_token_only(nodes, script, tmp_path):
     job = script(LINE + '; echo "$1" > $OUT/argument-$RANK')
     nodes.start("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-id", "the job", job, "an argument")

@@ -78,6 +78,12 @@ def test_one_sample_that_does_not_fit_ends_with_a_code_of_its_own(ddprun_bin, da
     assert len(jobs.report(tmp_path / "run")["rounds"]) == 2  # 2 samples, 1 sample
 
 
+def test_a_model_that_fits_nowhere_ends_with_that_code_as_well(ddprun_bin, data, tmp_path):
+    """No batch was tried yet, so nothing is known of what would be smaller. 3 TB are refused wherever there is no such memory."""
+    done = train(ddprun_bin, tmp_path, data, "", "--nproc-per-node", 1, model={"type": "mlp", "hidden": [10**9]})
+    assert done.returncode == 84, done.stderr
+
+
 def test_an_evaluation_that_does_not_fit_shrinks_its_own_batch(ddprun_bin, data, tmp_path):
     done = train(ddprun_bin, tmp_path, data, "oom rank=0 step=20 phase=evaluating", "--max-restarts", 0, eval_batch_size=100)
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -148,6 +149,39 @@ def test_a_standard_output_that_takes_nothing_is_said(ddprun_bin, tmp_path):
             done = subprocess.run([ddprun_bin, *mode, "--standalone", "--no-python", "echo", "x"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
         assert done.returncode == 0
         assert done.stderr.count("standard output could not be written to its end: No space left on device") == 1, done.stderr
+
+
+def test_a_pipe_gets_every_line_although_logs_have_them(ddprun_bin, tmp_path, options):
+    """Both workers together print more than all buffers on the way hold, and the reader begins late: they wait for it."""
+    lines = 200_000
+    command = program(ddprun_bin, f"seq -f '%.0f {'x' * 60}' {lines}; touch done-$RANK", "--nproc-per-node", 2, "--tee", "3", "--log-dir", "logs")
+    with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
+        first = job.stdout.readline()
+        assert not (tmp_path / "done-0").exists() and not (tmp_path / "done-1").exists()
+        shown = first + job.stdout.read()
+        said = job.stderr.read()
+    assert job.returncode == 0
+    assert b"not shown" not in shown + said
+    for rank in range(2):
+        mark = b"[default%d]:" % rank
+        assert [int(line[len(mark):].split()[0]) for line in shown.splitlines() if line.startswith(mark)] == list(range(1, lines + 1))
+
+
+def test_a_worker_that_waits_for_the_reader_of_its_output_does_not_hang(ddprun_bin, tmp_path):
+    command = program(ddprun_bin, f"seq -f '%.0f {'x' * 60}' 100000", "--hang-timeout", 1, "--log-dir", "/dev/null")
+    with subprocess.Popen([str(word) for word in command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
+        time.sleep(3.5)  # more than two limits, in which nobody reads
+        shown, said = job.communicate(timeout=60)
+    assert job.returncode == 0, said
+    assert shown.count(b"\n") == 100000
+
+
+@pytest.mark.long
+def test_who_ended_early_is_said_once_while_others_run_on(ddprun_bin, run, tmp_path):
+    script = 'if [ $RANK = 1 ]; then exit 0; fi; sleep 12'
+    done = run(program(ddprun_bin, script, "--nproc-per-node", 3, "--log-dir", "logs"))
+    line = "ddprun: rank 1 ended with exit code 0, 10 s ago, and ranks 0, 2 run on, perhaps waiting for it\n"
+    assert done.returncode == 0 and done.stderr.count(line) == 1, done.stderr
 
 
 def test_what_was_seen_is_not_repeated(ddprun_bin, run):

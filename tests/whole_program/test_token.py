@@ -1,9 +1,12 @@
 """`ddprun token` and what a token leaves behind: files for one user, no token where nobody asked for it, and no OpenSSL at the start."""
 
+import os
+import pathlib
 import re
 import stat
 import subprocess
 
+import jobs
 import pytest
 
 GOOD = "5f0c6c1e9a47b83d20d1e4f7a95b3c68"
@@ -46,7 +49,7 @@ def test_the_run_directory_and_the_variable(token, tmp_path):
     assert not (tmp_path / "config" / "ddprun" / "token").read_text().startswith(GOOD)
 
 
-@pytest.mark.parametrize("text, why", [("secret", "too short"), ("0123456789abcdef" * 2, "pattern"), ("", "is empty")])
+@pytest.mark.parametrize("text, why", [("secret", "too short"), ("Summer2024!Winter2025!", "too short"), ("0123456789abcdef" * 2, "pattern"), ("", "is empty")])
 def test_a_weak_token_is_refused_and_not_shown(token, tmp_path, text, why):
     (tmp_path / "weak").write_text(text)
     (tmp_path / "weak").chmod(0o600)
@@ -79,6 +82,75 @@ def test_workers_do_not_see_the_token(ddprun_bin, run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "LOCAL_RANK=0" in done.stdout
     assert "DDPRUN_TOKEN" not in done.stdout and GOOD not in done.stdout
+
+
+def processes_of(agent):
+    """The agent and its guardian."""
+    return [agent.pid, *(pid for pid in jobs.children(agent.pid) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ddprun-guardian\n")]
+
+
+def copies_in_memory(pid, text):
+    """How often the text is in what the process has written to its memory; a worker's environment is looked at as well."""
+    count = pathlib.Path(f"/proc/{pid}/environ").read_bytes().count(text)
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+            words = line.split()
+            if "w" not in words[1] or (len(words) > 5 and words[5] == "[vvar]"):
+                continue
+            begin, end = (int(word, 16) for word in words[0].split("-"))
+            memory.seek(begin)
+            left = end - begin
+            while left > 0:
+                try:
+                    piece = memory.read(min(left, 1 << 24))
+                except OSError:
+                    break
+                if not piece:
+                    break
+                count += piece.count(text)
+                left -= len(piece)
+    return count
+
+
+def running_job(tmp_path, *command, **environment):
+    os.mkfifo(tmp_path / "runs")
+    agent = jobs.start([*command, "--no-python", "sh", "-c", f"echo x > {tmp_path}/runs; sleep 100"], TMPDIR=str(tmp_path),
+                       XDG_CONFIG_HOME=str(tmp_path), XDG_STATE_HOME=str(tmp_path), **environment)
+    assert (tmp_path / "runs").read_text() == "x\n"
+    return agent
+
+
+def test_on_one_machine_the_variable_does_not_stay(ddprun_bin, tmp_path):
+    agent = running_job(tmp_path, ddprun_bin, DDPRUN_TOKEN=GOOD)
+    pids = processes_of(agent)
+    assert len(pids) == 2
+    assert [copies_in_memory(pid, GOOD.encode()) for pid in pids] == [0, 0]
+
+
+@pytest.mark.parametrize("way", ["variable", "file"])
+def test_a_job_on_many_machines_keeps_no_copy_of_its_token(ddprun_bin, tmp_path, way):
+    (tmp_path / "job.token").write_text(GOOD + "\n")
+    (tmp_path / "job.token").chmod(0o600)
+    options = ["--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-conf", "last_call_timeout=0.1"]
+    if way == "variable":
+        agent = running_job(tmp_path, ddprun_bin, *options, DDPRUN_TOKEN=GOOD)
+    else:
+        agent = running_job(tmp_path, ddprun_bin, *options, "--token-file", tmp_path / "job.token")
+    pids = processes_of(agent)
+    assert len(pids) == 2
+    assert [copies_in_memory(pid, GOOD.encode()) for pid in pids] == [0, 0]
+
+
+def test_a_node_that_joined_keeps_none_either(nodes, script, tmp_path):
+    nodes.token.write_text(GOOD + "\n")
+    nodes.start("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", script("echo x > $OUT/at-work-$RANK; sleep 100"))
+    address = nodes.until_said(0, r"ddprun join (\S+:\d+)")[1]
+    joined = jobs.start([nodes.ddprun, "join", address], DDPRUN_TOKEN=GOOD, TMPDIR=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path / "other"),
+                        XDG_STATE_HOME=str(tmp_path / "other"))
+    nodes.until(lambda: all((tmp_path / "out" / f"at-work-{rank}").exists() for rank in range(2)), "both workers")
+    for agent in (nodes.agents[0], joined):
+        pids = processes_of(agent)
+        assert [copies_in_memory(pid, GOOD.encode()) for pid in pids] == [0, 0]
 
 
 def test_ddprun_starts_without_openssl(ddprun_bin):

@@ -116,6 +116,41 @@ TEST_F(ConsoleTest, AScriptThatWorksIsSilent) {
   EXPECT_EQ(read_now(out_[0]) + read_now(err_[0]), "");
 }
 
+TEST_F(ConsoleTest, TheEndIsTimedByAClockThatNobodySets) {
+  boost::asio::io_context io;
+  ConsoleWriter writer(io, out_[1], err_[1]);
+  Console console(plan_, {}, writer);
+  console.on(RunStarted{1000 * kSecond, 1});
+  RunEnded ended{0, "done", 0, 1000 * kSecond};  // it was set back meanwhile
+  ended.seconds = 83;
+  console.on(ended);
+  EXPECT_NE(read_now(out_[0]).find(" in 1 min 23 s"), std::string::npos);
+}
+
+TEST_F(ConsoleTest, TheSameLineIsSaidOnce) {
+  plan_.output.redirects.everyone = Streams::kErr;
+  boost::asio::io_context io;
+  ConsoleWriter writer(io, out_[1], err_[1]);
+  Console console(plan_, {}, writer);
+  console.on(RunStarted{0, 2});
+  console.on(RoundStarted{0, 0, 2, 0});
+  Failure failure;
+  failure.rank = 0;
+  failure.status = ExitStatus{89, 0, false};
+  for (int i = 0; i < 9; ++i) {
+    console.on(WorkerSpoke{0, channel::WorkerError{.message = "the disk is full", .fatal = false}, kSecond});
+    failure.stderr_tail.emplace_back("warning: the disk is full");
+  }
+  failure.stderr_tail.emplace_back("giving up");
+  console.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kGiveUp, "why", kSecond});
+  const std::string said = read_now(err_[0]);
+  EXPECT_NE(said.find("    | warning: the disk is full    (9 times)\n    | giving up\n"), std::string::npos) << said;
+  std::size_t times = 0;
+  for (std::size_t at = said.find("the disk is full"); at != std::string::npos; at = said.find("the disk is full", at + 1))
+    ++times;
+  EXPECT_EQ(times, 2u) << said;
+}
+
 class ScriptConsoleTest : public ConsoleTest {
  protected:
   ScriptConsoleTest() {
@@ -222,10 +257,9 @@ TEST_F(ScriptConsoleTest, QuietAndRestartsHaveNoSummary) {
   EXPECT_EQ(fail().find("FAILED"), std::string::npos);
 }
 
-TEST_F(ScriptConsoleTest, VerboseNamesWhoLeftAndWhoWasStopped) {
+TEST_F(ScriptConsoleTest, VerboseNamesWhoWasStopped) {
   plan_.verbosity = 1;
   const std::string said = fail();
-  EXPECT_NE(said.find("ddprun: rank 0 has ended with exit code 0; 2 others go on\n"), std::string::npos) << said;
   EXPECT_NE(said.find("ddprun: then rank 2: signal 15 (SIGTERM)\n"), std::string::npos) << said;
   EXPECT_NE(said.find("Failures:\n[1]:\n"), std::string::npos) << said;
 }

@@ -1,6 +1,7 @@
 // What workers print reaches the log byte for byte and the console line by line; the console neither blocks nor tears lines.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -116,7 +117,7 @@ TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
   EXPECT_TRUE(fs::exists(folder_ / "attempt_0/0"));
   EXPECT_TRUE(fs::is_empty(folder_ / "attempt_0/0"));
   EXPECT_EQ(output.stderr_log(0), fs::path());
-  EXPECT_FALSE(output.is_kept(0, Stream::kStdout));
+  EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));
 }
 
 TEST_F(OutputTest, AnUnfinishedLineIsShownWhenItWaitsTooLong) {
@@ -256,6 +257,43 @@ TEST_F(OutputTest, ASlowConsoleLosesWholeLinesAndSaysHowMany) {
   EXPECT_EQ(notices, 1u);
 }
 
+TEST_F(OutputTest, APipeGetsEveryLineAndItsWriterWaits) {
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  console.set_rules({});
+  WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
+  begin(output, {0}, 1);
+  EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));  // although its log has it as well
+  const std::string line = std::string(999, 'x') + "\n";
+  for (int i = 0; i < 4000; ++i) send(output, 0, Stream::kStdout, line);
+  EXPECT_TRUE(console.is_behind(Stream::kStdout));  // so that its reader waits
+  bool caught_up = false;
+  console.when_at_most(Stream::kStdout, 0, [&] { caught_up = true; });
+  std::size_t bytes = 0;
+  for (std::string piece = out_.read_now(); !piece.empty(); piece = out_.read_now()) {
+    bytes += piece.size();
+    io_.poll();
+  }
+  EXPECT_TRUE(caught_up);
+  EXPECT_EQ(bytes, 4000 * (line.size() + std::string("[rank 0] ").size()));
+  EXPECT_EQ(console.dropped_lines(), 0u);
+}
+
+TEST_F(OutputTest, ATerminalMayLoseWhatALogKeeps) {
+  int terminal = -1, user = -1;
+  ASSERT_EQ(::openpty(&user, &terminal, nullptr, nullptr, nullptr), 0);
+  {
+    ConsoleWriter console(io_, terminal, terminal);
+    console.set_rules({.may_drop = true});
+    WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
+    begin(output, {0}, 1);
+    EXPECT_FALSE(output.is_awaited(0, Stream::kStdout));
+    console.set_rules({.may_drop = false});
+    EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));
+  }
+  ::close(user);
+  ::close(terminal);
+}
+
 TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, console, {.workers = 1, .script = OutputPlan{}});
@@ -344,7 +382,7 @@ TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
   EXPECT_EQ(contents(folder_ / "attempt_0/1/stdout.log"), "out\xff");
   EXPECT_EQ(output.stderr_tail(1), (std::vector<std::string>{"first", "ValueError: x"}));
   EXPECT_EQ(output.stderr_log(1), folder_ / "attempt_0/1/stderr.log");
-  EXPECT_TRUE(output.all_is_kept());
+  EXPECT_FALSE(output.any_is_awaited());
 }
 
 TEST_F(OutputTest, ATeedStreamGoesToBothWithItsPrefixOnTheConsole) {

@@ -322,6 +322,23 @@ TEST_F(PlanTest, TheDynamicBackendTakesNeitherMasterAddressNorPort) {
   EXPECT_NE(error_of({"--nnodes", "0", "train.py"}).find("1 <= MIN <= MAX"), std::string::npos);
 }
 
+TEST_F(PlanTest, ALogClassOfTorchrunsIsSaid) {
+  EXPECT_EQ(plan({"--logs-specs", "mine", "train.py"}).warnings.size(), 1u);
+  EXPECT_TRUE(plan({"--logs-specs", "default", "train.py"}).warnings.empty());
+}
+
+TEST_F(PlanTest, ATerminalGoesToOneWorkerInTheForeground) {
+  const auto input = [&](const Words& args) { return plan(args).input; };
+  EXPECT_EQ(input({"--nproc-per-node", "2", "train.py"}), WorkersInput::kOurs);  // a file or a pipe, as under torchrun
+  EXPECT_EQ(input({"train.json"}), WorkersInput::kNothing);
+  machine_.standard_input = [] { return StandardInput{.terminal = true, .in_foreground = true}; };
+  EXPECT_EQ(input({"train.py"}), WorkersInput::kOurs);
+  EXPECT_EQ(input({"--nproc-per-node", "2", "train.py"}), WorkersInput::kTerminalIsKept);
+  EXPECT_EQ(input({"train.json"}), WorkersInput::kNothing);
+  machine_.standard_input = [] { return StandardInput{.terminal = true, .in_foreground = false}; };
+  EXPECT_EQ(input({"train.py"}), WorkersInput::kTerminalIsKept);
+}
+
 class RendezvousTest : public testing::Test {
  protected:
   static RendezvousChoice choice(const Words& args) {
@@ -360,6 +377,12 @@ TEST_F(RendezvousTest, Endpoints) {
   EXPECT_EQ(place({"--rdzv-backend=c10d", "--rdzv-endpoint", "fe80::1"}), "fe80::1 29400");
   EXPECT_EQ(place({"--standalone", "--rdzv-endpoint", "h:nothing"}), " 0");
   EXPECT_EQ(plan({"--local-addr", "me"}).local_addr, "me");
+  EXPECT_EQ(place({"--rdzv-endpoint", "my_host-1.a:7"}), "my_host-1.a 7");
+  for (const char* bad : {"bad host:123", "bad host", "http://h:1", "h,i:1"}) {
+    EXPECT_EQ(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint", bad}),
+              std::string("--rdzv-endpoint: expected HOST[:PORT] with the name or address of a machine, but got '") + bad +
+                  "' (flag --rdzv-endpoint)");
+  }
 }
 
 TEST_F(RendezvousTest, Timeouts) {
@@ -372,11 +395,7 @@ TEST_F(RendezvousTest, Timeouts) {
                                    "keep_alive_interval=3,keep_alive_max_attempt=4,read_timeout=6,is_host=True,timeout=9"});
   EXPECT_EQ(set.join_timeout, milliseconds(5'000));
   EXPECT_EQ(set.last_call_timeout, milliseconds(500));
-  EXPECT_EQ(set.close_timeout, milliseconds(1'000));
   EXPECT_EQ(set.heartbeat_timeout, milliseconds(2'000));
-  EXPECT_EQ(set.keep_alive_interval, milliseconds(3'000));
-  EXPECT_EQ(set.keep_alive_max_attempt, 4);
-  EXPECT_EQ(set.read_timeout, milliseconds(6'000));
   EXPECT_EQ(set.is_host, true);
   EXPECT_EQ(plan({"--rdzv-conf", "timeout=9"}).join_timeout, milliseconds(9'000));
   EXPECT_EQ(error_of({"--rdzv-conf", "join_timeout=soon"}),
@@ -385,6 +404,9 @@ TEST_F(RendezvousTest, Timeouts) {
     EXPECT_NE(error_of({"--rdzv-conf", bad}).find("has to be"), std::string::npos) << bad;
   }
   EXPECT_EQ(choice({"--rdzv-conf", "store_type=tcp,rank=0"}).notes.size(), 2u);
+  EXPECT_EQ(
+      choice({"--rdzv-conf", "close_timeout=1,keep_alive_interval=3,keep_alive_max_attempt=4,read_timeout=6"}).notes.size(),
+      4u);
   EXPECT_TRUE(choice({"--rdzv-conf", "store_type=tcp,rank=0"}).warnings.empty());
 }
 

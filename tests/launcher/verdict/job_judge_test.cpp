@@ -139,5 +139,20 @@ TEST(JobJudge, ReportsKeepWhatTheyAreAbout) {
   EXPECT_EQ(back.local_rank, -1);  // not of this node
 }
 
+TEST(JobJudge, WhatWantedMemoryIsRememberedForTheNextRound) {
+  rendezvous::FailureReport report = crash(3);
+  report.cause = rendezvous::FailureCause::kOutOfMemory;
+  report.step = report.resumed_from = report.newest_checkpoint = -1;
+  report.message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+  const RestartLimits limits{.max_restarts = 9};
+  const Verdict first = judge(report, {}, limits);
+  ASSERT_TRUE(first.restart);
+  EXPECT_EQ(facts_of(first.after), (RestartFacts{"out_of_memory", 1}));
+  rendezvous::FailureReport less = report;
+  less.message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.";
+  EXPECT_TRUE(judge(less, first.after, limits).restart);
+  EXPECT_EQ(judge(report, first.after, limits).exit_code, 84);
+}
+
 }  // namespace
 }  // namespace ddprun

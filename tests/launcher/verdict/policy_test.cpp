@@ -1,5 +1,6 @@
 // The restart policy, case by case.
 #include "launcher/plan/restart_policy_file.hpp"
+#include "launcher/verdict/oom_verdict.hpp"
 #include "launcher/verdict/restart_policy.hpp"
 
 #include <gtest/gtest.h>
@@ -148,6 +149,61 @@ TEST(RestartPolicy, ARoundThatGotOnIsNoInstantCrash) {
     history.back().lasted = milliseconds(100);
     EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), expected);
   }
+}
+
+TEST(RestartPolicy, TheSameMemoryWantedTwiceEndsAProgramThatNobodyChanged) {
+  FailedRound failed = crashed_round();
+  failed.cause = Cause::kOutOfMemory;
+  failed.memory_asked =
+      memory_asked_in("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 free");
+  std::vector<FailedRound> history{failed};
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 1})), -1);
+  history.push_back(failed);
+  for (const int budget : {1, 9}) EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = budget})), 84);
+  EXPECT_NE(std::get<GiveUp>(decide_restart(history, {.max_restarts = 9})).why.find("DDPRUN_OOM_COUNT"), std::string::npos);
+  EXPECT_EQ(facts_of(history), (RestartFacts{"out_of_memory", 2}));
+
+  FailedRound less = failed;  // it has heard of the first and asks for less
+  less.memory_asked =
+      memory_asked_in("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has 1 free");
+  EXPECT_EQ(code_of(decide_restart(std::vector{failed, less}, {.max_restarts = 9})), -1);
+  EXPECT_EQ(code_of(decide_restart(std::vector{failed, crashed_round(), failed}, {.max_restarts = 9})), -1);
+  RestartRules rules;
+  rules.same_failure_rounds = 0;
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 9, .rules = rules})), -1);
+  rules = {};
+  rules.of_cause[static_cast<std::size_t>(Cause::kOutOfMemory)] = 5;
+  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 9, .rules = rules})), -1);
+}
+
+TEST(RestartPolicy, OutOfMemoryAtOneStepIs84) {
+  FailedRound failed = crash_at(0, -1, -1);
+  failed.cause = Cause::kOutOfMemory;  // nothing is known of what would be smaller
+  EXPECT_EQ(code_of(decide_restart(std::vector{failed, failed}, {.max_restarts = 9})), 84);
+  failed.cause = Cause::kExitCode;
+  EXPECT_EQ(code_of(decide_restart(std::vector{failed, failed}, {.max_restarts = 9})), 83);
+}
+
+TEST(OutOfMemoryText, TheWordsOfPythonAndItsLibraries) {
+  for (const char* line :
+       {"MemoryError", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 3.64 TiB for an array with shape (1,)",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: can't allocate memory: you "
+        "tried to allocate 4000000000000 bytes. Error code 12 (Cannot allocate memory)",
+        "OSError: [Errno 12] Cannot allocate memory"}) {
+    EXPECT_TRUE(says_out_of_memory(line)) << line;
+  }
+  for (const char* line : {"ValueError: x", "KeyError: 'MemoryError'", "CUDA error: device-side assert triggered", ""}) {
+    EXPECT_FALSE(says_out_of_memory(line)) << line;
+  }
+  const auto gib = [](const char* amount) {
+    return memory_asked_in("CUDA out of memory. Tried to allocate " + std::string(amount) + " GiB. GPU 0 has " + amount);
+  };
+  EXPECT_NE(gib("2.00"), gib("1.00"));
+  EXPECT_NE(gib("2.00"), 0);
+  EXPECT_EQ(memory_asked_in("CUDA out of memory. Tried to allocate 2.00 GiB. 5 MiB is free"),
+            memory_asked_in("CUDA out of memory. Tried to allocate 2.00 GiB. 7 MiB is free"));
+  EXPECT_EQ(memory_asked_in("MemoryError"), 0);
 }
 
 TEST(RestartPolicy, ShrinkingAfterOutOfMemoryCostsNothing) {

@@ -53,7 +53,7 @@ TEST(Token, NewOnesAreLongAndDifferAndPassTheCheck) {
 
 TEST(Token, WhatOtherProgramsMakePasses) {
   for (const char* text : {kGood, kAnother, "  5f0c6c1e9a47b83d20d1e4f7a95b3c68\r\n", "MFRGGZDFMZTWQ2LKNNWG23TPOBYXE43U2K7Q",
-                           "gA7_x-Qp1Vn3zRt9Ls5Jm2"}) {
+                           "gA7_x-Qp1Vn3zRt9Ls5Jm2", "x3Kq9!Zr7@Lm2#Wt5%Yb8&Nc", "k2f9x0q7zj4w8v1h6p3d5n2m"}) {
     EXPECT_NO_THROW(check_token(text, "x")) << text;
   }
 }
@@ -73,7 +73,9 @@ INSTANTIATE_TEST_SUITE_P(Token, WeakTokens,
                          testing::Values("", "secret", "changeme-changeme-changeme-changeme", "5f0c6c1e9a47b83d20d1e4f7a95b3c6",
                                          "00000000000000000000000000000000", "0123456789abcdef0123456789abcdef",
                                          "abcdefghijklmnopqrstuvwxyz0123456789", "correct-horse-battery-staple",
-                                         "Correct-Horse-Battery-Staple", "two words of 5f0c6c1e9a47b83d20d1e4f7a95b3c68",
+                                         "Summer2024!Winter2025!", "MyClusterToken2024#MyCluster",
+                                         "Berlin-Hauptbahnhof-Gleis-13", "Correct-Horse-Battery-Staple",
+                                         "two words of 5f0c6c1e9a47b83d20d1e4f7a95b3c68",
                                          "6f9619ff-8b86-4011-b42d-00c04fc964ff"));
 
 TEST(Token, IsWipedWhenMovedFrom) {

@@ -16,9 +16,10 @@ namespace fs = std::filesystem;
 RememberedNode some_node() {
   RememberedNode node;
   node.id.fill(7);
+  node.incarnation = 5;
   node.record.standing.promised_term = 3;
   node.record.standing.current = {.id = {3, 9}, .born = 2, .nodes = 4, .rank = 2};
-  node.record.standing.budget = {.restart_count = 2, .used = 1, .memory = std::string("a\0\xff", 3)};
+  node.record.standing.budget = {.restart_count = 2, .used = 1, .memory = std::string("a\0\xff", 3), .first_number = 6};
   node.record.coordinator = {.group_rank = 0, .node = {}, .address = {"10.0.0.1", 29400}};
   node.record.successors = {{.group_rank = 1, .node = {}, .address = {"::1", 7}}};
   node.record.roster = {.origin = {2, 9}, .nodes = {{1}, {2}}};
@@ -34,12 +35,21 @@ TEST(RecordFile, KeepsEverything) {
   const auto back = file->read();
   ASSERT_TRUE(back);
   EXPECT_EQ(back->id, some_node().id);
+  EXPECT_EQ(back->incarnation, 5u);
   EXPECT_EQ(back->record.standing, some_node().record.standing);
   EXPECT_EQ(back->record.coordinator, some_node().record.coordinator);
   EXPECT_EQ(back->record.successors, some_node().record.successors);
   EXPECT_EQ(back->record.roster, some_node().record.roster);
   file->forget();
   EXPECT_FALSE(file->read());
+}
+
+TEST(RecordFile, AnIncarnationIsLaterThanTheOneBeforeItWhateverTheClockSays) {
+  EXPECT_EQ(next_incarnation(std::nullopt, 1000), 1000u);
+  RememberedNode before = some_node();
+  before.incarnation = 2000;
+  EXPECT_EQ(next_incarnation(before, 3000), 3000u);
+  EXPECT_EQ(next_incarnation(before, 1000), 2001u);
 }
 
 TEST(RecordFile, IsItsUsersOnly) {

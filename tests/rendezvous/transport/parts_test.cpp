@@ -93,7 +93,7 @@ TEST(Admission, StartedOnesAreWaitedForWithinTheGrace) {
   std::vector<Admission::Id> members;
   for (int i = 0; i < 4; ++i) {
     members.push_back(admission.admit(source(1), now).id);
-    admission.started(members.back());  // any number from one source
+    admission.started(members.back());  // most of them from one source
   }
   EXPECT_FALSE(admission.may_admit(now + milliseconds(999)));
   EXPECT_EQ(admission.admits_at(), now + seconds(1));
@@ -101,6 +101,28 @@ TEST(Admission, StartedOnesAreWaitedForWithinTheGrace) {
   EXPECT_EQ(admission.admit(source(1), now + seconds(1)).evicted, std::vector<Admission::Id>{members.front()});
   admission.forget(members[1]);
   EXPECT_TRUE(admission.may_admit(now));
+}
+
+TEST(Admission, OneSourceIsFavouredUpToItsShare) {
+  Admission::Limits limits = small();
+  limits.started_per_source = 2;
+  Admission admission(limits);
+  const TimePoint now{};
+  std::vector<Admission::Id> recordings;
+  for (int i = 0; i < 4; ++i) {
+    recordings.push_back(admission.admit(source(1), now).id);
+    admission.started(recordings.back());  // a hello that somebody recorded proves the key as well
+  }
+  const TimePoint later = now + milliseconds(100);  // the moment of silent ones, not the grace of favoured ones
+  ASSERT_TRUE(admission.may_admit(later));
+  EXPECT_EQ(admission.admit(source(2), later).evicted, std::vector<Admission::Id>{recordings[2]});
+  EXPECT_EQ(admission.admit(source(3), later).evicted, std::vector<Admission::Id>{recordings[3]});
+  admission.forget(recordings[0]);
+  const auto again = admission.admit(source(1), later).id;
+  admission.started(again);  // in the place of the one that is gone
+  for (int i = 0; i < 2; ++i) EXPECT_NE(admission.evict_one(), again);
+  EXPECT_EQ(admission.evict_one(), recordings[1]);
+  EXPECT_EQ(admission.evict_one(), again);
 }
 
 TEST(Admission, EveryoneHasTheSameTime) {

@@ -1,0 +1,63 @@
+"""Hosts with several interfaces, and firewalls: what --interface and --port-range choose. Skipped where namespaces cannot be made."""
+
+import re
+
+import pytest
+from hosts import Hosts, ip
+
+LINE = 'echo "$MASTER_ADDR $MASTER_PORT $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME" > $OUT/rank-$RANK; sleep 0.2'
+
+
+def second_interfaces(hosts: Hosts) -> None:
+    """data0 on each host, on the same bridge with addresses of its own."""
+    for host in range(hosts.count):
+        space = hosts.space(host)
+        ip("-n", space, "link", "add", "data0", "type", "veth", "peer", "name", f"data{host}", "netns", hosts.space("sw"))
+        ip("-n", hosts.space("sw"), "link", "set", f"data{host}", "master", "bridge", "up")
+        ip("-n", space, "link", "set", "data0", "up")
+        hosts.add_address(host, f"10.78.0.{10 + host}", "data0")
+
+
+def test_an_interface_is_that_of_agents_gloo_and_nccl(make_hosts, script, tmp_path):
+    hosts = make_hosts(2)
+    second_interfaces(hosts)
+    job = script(LINE)
+    for host in range(2):
+        hosts.start_on(host, "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{hosts.address(0)}:29400", "--interface", "data0", job)
+    assert hosts.wait() == [0, 0], hosts.all_text()
+    for rank in range(2):
+        addr, _, gloo, nccl = (tmp_path / "out" / f"rank-{rank}").read_text().split()
+        assert (addr, gloo, nccl) == ("10.78.0.10", "data0", "data0")
+
+
+def test_a_port_range_is_all_that_a_firewall_has_to_open(make_hosts, script, tmp_path):
+    hosts = make_hosts(3)
+    hosts.drop("ip protocol tcp tcp dport != 30000-30015 tcp sport != 30000-30015")
+    job = script(LINE + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]")
+    for host in range(3):
+        hosts.start_on(host, "--nnodes", "3", "--max-restarts", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", hosts.address(0), "--port-range",
+                       "30000-30015", job)
+    assert hosts.wait() == [0, 0, 0], hosts.all_text()
+    assert 30000 <= int((tmp_path / "out" / "rank-0").read_text().split()[1]) <= 30015
+
+
+def test_on_one_machine_the_master_port_is_one_of_the_range(ddprun_bin, run):
+    done = run([ddprun_bin, "--port-range", "31000-31050", "--interface", "lo", "--no-python", "sh", "-c",
+                "echo $MASTER_PORT $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"], NCCL_SOCKET_IFNAME="^docker0")
+    port, gloo, nccl = done.stdout.split()
+    assert 31000 <= int(port) <= 31050 and (gloo, nccl) == ("lo", "^docker0")
+
+
+@pytest.mark.parametrize("options, says", [
+    (["--interface", "nosuch0"], r"--interface: expected a network interface of this machine that has an address, but got 'nosuch0'; there is .*\blo\b"),
+    (["--port-range", "5-4"], r"--port-range: expected LOW-HIGH with at least 4 ports"),
+    (["--port-range", "30000"], r"--port-range: expected LOW-HIGH"),
+])
+def test_what_cannot_be_is_refused(ddprun_bin, run, options, says):
+    done = run([ddprun_bin, *options, "--no-python", "true"])
+    assert done.returncode == 2 and re.search(says, done.stderr), done.stderr
+
+
+def test_a_typed_port_outside_the_range_is_said(ddprun_bin, run):
+    done = run([ddprun_bin, "--port-range", "31000-31050", "--master-port", "31999", "--no-python", "true"])
+    assert "warning: port 31999, which was asked for, is outside --port-range 31000-31050" in done.stderr

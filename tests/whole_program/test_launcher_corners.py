@@ -1,0 +1,68 @@
+"""Corners of the launcher that people run into: odd places for files, machines without /proc or descriptors, reports that cannot be written."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import jobs
+import pytest
+from disks import small_disk
+
+
+def in_mounts_of_its_own(script, *words, timeout=60):
+    """The script as root of mounts that nobody else sees."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("mounts of its own need root")
+    return subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", *(str(word) for word in words)], capture_output=True, text=True, timeout=timeout,
+                          stdin=subprocess.DEVNULL, env=jobs.clean_environment(), check=False)
+
+
+def test_a_path_that_cannot_be_looked_at_is_named_and_a_usage_error(ddprun_bin, run, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    done = run([ddprun_bin, "report", tmp_path / "loop"])
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert f"'{tmp_path}/loop' cannot be used: Too many levels of symbolic links" in done.stderr
+
+
+@pytest.mark.parametrize("limit", [8, 9, 10, 11, 12, 16])
+def test_too_few_descriptors_are_said(ddprun_bin, tmp_path, limit):
+    done = subprocess.run(["sh", "-c", f'ulimit -n {limit}; exec "$0" --no-python true', ddprun_bin], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=60, cwd=tmp_path, env=jobs.clean_environment(TMPDIR=str(tmp_path)), check=False)
+    assert done.returncode in (0, 89)
+    assert done.returncode == 0 or "descriptors" in done.stderr or "open files" in done.stderr, done.stderr
+
+
+def test_a_named_pipe_that_nobody_writes_to_is_no_config(ddprun_bin, run, tmp_path):
+    os.mkfifo(tmp_path / "train.json")
+    done = run([ddprun_bin, "--dry-run", tmp_path / "train.json"], timeout=60)
+    assert done.returncode == 2 and "is a named pipe that nobody writes to (waited for 5 s): name a config file" in done.stderr
+
+
+def test_a_config_may_come_through_a_pipe(ddprun_bin, ddptrain_bin, tmp_path):
+    """Its writer comes a moment later, and is slow."""
+    config = jobs.write_config(tmp_path / "config", jobs.config(tmp_path))
+    os.mkfifo(tmp_path / "train.json")
+    with subprocess.Popen(["sh", "-c", "sleep 0.2; exec 3> train.json; head -c 20 config >&3; sleep 0.2; tail -c +21 config >&3"], cwd=tmp_path):
+        done = jobs.run([ddprun_bin, "--dry-run", "--nproc-per-node", 1, tmp_path / "train.json"], timeout=60, cwd=tmp_path)
+    assert config.exists() and done.returncode == 0, done.stderr
+
+
+def test_ddptrain_is_found_without_proc(ddprun_bin, ddptrain_bin, tmp_path):
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(tmp_path))
+    done = in_mounts_of_its_own('umount -l /proc; exec "$@"', ddprun_bin, "--dry-run", "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config)
+    assert done.returncode == 0, done.stderr
+    assert str(ddptrain_bin) in done.stdout
+
+
+def test_a_report_that_cannot_be_written_is_said_and_blames_nobody_later(ddprun_bin, run, tmp_path):
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        fills = "head -c 1M /dev/zero > $0; exit 3"
+        done = run([ddprun_bin, "--run-dir", disk / "run", "--no-python", "sh", "-c", fills, disk / "filler"])
+        assert done.returncode == 3
+        assert f"ddprun: how this run ended could not be written to {disk}/run/report.json: No space left on device" in done.stderr, done.stderr
+        (disk / "filler").unlink()
+        done = run([ddprun_bin, "--run-dir", disk / "run", "--no-python", "true"])
+        assert done.returncode == 0, done.stderr
+        first = json.loads((disk / "run" / "report.json").read_text())["invocations"][0]["exit"]
+        assert "or the report could not be written (a full disk)" in first["why"]

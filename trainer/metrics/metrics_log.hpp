@@ -37,7 +37,7 @@ class MetricsLog {
   std::int64_t resume_step_;
   int fd_ = -1;
   bool cut_ = false;
-  std::string kept_;        // while it can't be opened
+  std::string kept_;  // while it can't be opened
   std::map<std::string, std::int64_t, std::less<>> newest_;
   bool troubled_ = false;
   std::function<void(const std::string&)> on_trouble_;

@@ -308,6 +308,8 @@ Beginning choose_resume(const Options& options, int restart_count, const Checkpo
   if (looks_for_newest) {
     if (places.of_node) clear_away(seen.judged(Which::kLocal), agreed, warn);
     if (peers.rank() == 0) {
+      // Where all have loaded copies of their nodes, nobody has seen what people and other nodes would go on from.
+      if (agreed.path) seen.verify_shared(agreed.step, agreed.content, *agreed.path);
       const std::vector<Copy> copies = seen.judged(Which::kRunDirectory);
       clear_away(copies, agreed, warn);
       if (goes_on) mend_latest_of(copies, agreed, warn);

@@ -41,6 +41,14 @@ void VisibleCheckpoints::judge(Copy& copy) {
   copy.judged = true;
 }
 
+void VisibleCheckpoints::verify_shared(std::int64_t step, const std::string& content, const std::filesystem::path& loaded) {
+  for (Copy& copy : copies_) {
+    if (copy.local || copy.candidate.step != step || copy.candidate.path == loaded) continue;
+    judge(copy);
+    if (copy.candidate.content == content) verify_checkpoint(copy.candidate);
+  }
+}
+
 void VisibleCheckpoints::mark(const std::filesystem::path& checkpoint, const std::string& problem) {
   for (Copy& copy : copies_) {
     if (copy.candidate.path != checkpoint) continue;

@@ -45,6 +45,8 @@ class VisibleCheckpoints {
   // The one to read; null when this rank has none of that content.
   const Copy* find(std::int64_t step, const std::string& content);
 
+  // Reads the run directory's of that content, unless that is what was `loaded`, and finds out whether it could be.
+  void verify_shared(std::int64_t step, const std::string& content, const std::filesystem::path& loaded);
   // That one can't be loaded, for that reason.
   void mark(const std::filesystem::path& checkpoint, const std::string& problem);
 

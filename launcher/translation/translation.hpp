@@ -8,6 +8,7 @@
 #include "launcher/decide/agent_action.hpp"
 #include "launcher/decide/agent_event.hpp"
 #include "rendezvous/member/member.hpp"
+#include "rendezvous/protocol/message.hpp"
 
 namespace ddprun {
 

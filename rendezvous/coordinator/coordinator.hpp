@@ -68,6 +68,7 @@ class Coordinator {
   std::string waits_for() const;
   std::uint64_t term() const { return term_; }
   RoundId round() const { return membership_.current().id; }
+  std::int64_t counted() const { return leadership_.counted(); }
   // Whether a node with that address is here.
   bool knows(const Address& address) const { return peers_.knows(address); }
 

@@ -79,6 +79,7 @@ Time Leadership::end_under(const Config& config, bool current, const Peers& peer
 
   std::vector<std::pair<Time, std::int32_t>> answers;  // newest answered question, group rank
   answers.reserve(peers.all().size());
+  counted_ += std::ssize(peers.all());
   for (const auto& [id, peer] : peers.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0) continue;

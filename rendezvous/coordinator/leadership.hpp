@@ -40,6 +40,9 @@ class Leadership {
   // What a majority is has changed.
   void count_again() { counted_at_.reset(); }
 
+  // Nodes counted since it was made: what the work is measured by.
+  std::int64_t counted() const { return counted_; }
+
  private:
   nanoseconds grant(const Membership& membership, const Peers& peers, Time now) const;
   void send_pong(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now,
@@ -53,7 +56,8 @@ class Leadership {
   Time stays_until_;  // it was elected just now: without authority yet, it waits for the first answers
   Time released_at_{};
   mutable Time end_{};
-  mutable std::optional<Time> counted_at_;        // when end_ was found
+  mutable std::optional<Time> counted_at_;  // when end_ was found
+  mutable std::int64_t counted_ = 0;
   std::map<NodeId, std::int64_t> short_answers_;  // newest pings that got too little to start workers with
 };
 

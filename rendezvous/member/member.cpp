@@ -11,10 +11,6 @@ namespace ddprun::rendezvous {
 namespace {
 
 using StopReason = member_action::StopWorkers::Reason;
-// Parts of the lease between two pings. Who waits for the first round has no workers that need a grant and counts in nobody's
-// majority: it only shows that it is here. Of ten thousand that wait, pings would soon be most of the coordinator's work.
-constexpr double kPing = 0.2;
-constexpr double kPingBeforeTheFirstRound = 0.4;
 
 }  // namespace
 

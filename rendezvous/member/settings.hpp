@@ -12,6 +12,11 @@
 
 namespace ddprun::rendezvous {
 
+// Parts of the lease between two pings. Who waits for the first round has no workers that need a grant and counts in nobody's
+// majority: it only shows that it is here. Of ten thousand that wait, pings would soon be most of the coordinator's work.
+inline constexpr double kPing = 0.2;
+inline constexpr double kPingBeforeTheFirstRound = 0.4;
+
 struct MemberSettings {
   NodeId id{};
   std::uint64_t incarnation = 0;

@@ -100,8 +100,8 @@ class Node {
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
-  // What the work is measured by: electors that were counted.
-  std::int64_t counted() const { return succession_.counted(); }
+  // What the work is measured by: electors that were counted, and members by its coordinator.
+  std::int64_t counted() const { return succession_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
   // Members whose connection was reset, and that may come back.
   std::int64_t away() const { return sessions_.away(); }
 

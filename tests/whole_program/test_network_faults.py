@@ -136,7 +136,7 @@ def test_a_longer_lease_bears_a_network_that_is_away_for_longer(traces):
     """TCP itself gives up later as well: with 5 s, as it was, heartbeat_timeout above that had no effect."""
     trace = traces(2)
     hosts = trace.hosts
-    trace.start_all(elastic(hosts, 1, 2, trace.job, conf="heartbeat_timeout=15,last_call_timeout=0.3"))
+    trace.start_all(elastic(hosts, 2, 2, trace.job, conf="heartbeat_timeout=15"))
     trace.until_world(2, 0)
     hosts.cut((0, 1), (1, 0))
     time.sleep(6)  # what is tried

@@ -56,5 +56,17 @@ TEST_F(RunningRound, ACoordinatorThatIsStuckItselfLetsAnotherNodeLead) {
   EXPECT_TRUE(stepped_down_->unfit);
 }
 
+// It was given up while nobody else was there to lead, and stayed; then all who came waited for its workers.
+TEST_F(RunningRound, ACoordinatorThatIsStuckAndAloneLetsAnotherNodeLeadOnceOneIsThere) {
+  says(kOther, failure(true));
+  on(coordinator_event::Closed{kOther});
+  wait(seconds(95), {kSelfLink});
+  EXPECT_FALSE(stepped_down_.has_value());
+  join(kThird, 2);
+  wait(seconds(2), {kSelfLink, kThird});
+  ASSERT_TRUE(stepped_down_.has_value());
+  EXPECT_TRUE(stepped_down_->unfit);
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

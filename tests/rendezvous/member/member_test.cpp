@@ -102,6 +102,15 @@ TEST_F(OneMember, IgnoresAReleaseThatIsNotNewerThanItsRound) {
   EXPECT_EQ(member_.standing().current.id, (RoundId{3, 4}));
 }
 
+// It may be needed there, and the coordinator of the earlier term must hear of the later one.
+TEST_F(OneMember, LooksWhereItIsSentAlsoWhenItHasPromisedALaterTerm) {
+  hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
+  const auto actions = hear(Redirect{.term = 5, .coordinator = {"10.0.0.9", 7}});
+  const auto* dial = find<member_action::Dial>(actions);
+  ASSERT_NE(dial, nullptr);
+  EXPECT_EQ(dial->address.host, "10.0.0.9");
+}
+
 TEST_F(OneMember, FollowsNobodyOfAnEarlierTermThanItPromised) {
   hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
   hear(Welcome{.term = 5, .coordinator = {1}, .lease_ms = 5000, .job = {}});

@@ -138,7 +138,7 @@ void lose_the_coordinator_of(int agents) {
   const auto each = [&](std::int64_t count) { return static_cast<double>(count) / agents; };
   std::printf(
       "%d agents: at work again %.2f s after the lease of the one that was lost; of each %.0f events, %.0f messages and "
-      "%.1f electors counted, %.2f actions an event, at most %.1f times the agents in one\n",
+      "%.1f times counted, %.2f actions an event, at most %.1f times the agents in one\n",
       agents, result.at_work_again_s, each(result.events), each(static_cast<std::int64_t>(result.messages)),
       each(result.counted), static_cast<double>(result.actions) / static_cast<double>(result.events),
       each(result.most_actions));
@@ -146,7 +146,7 @@ void lose_the_coordinator_of(int agents) {
   EXPECT_LT(result.at_work_again_s, 15);
   EXPECT_LT(each(result.events), 300);
   EXPECT_LT(each(static_cast<std::int64_t>(result.messages)), 200);
-  EXPECT_LT(each(result.counted), 20);
+  EXPECT_LT(each(result.counted), 500);  // by a coordinator fifty times a lease
   EXPECT_LT(result.actions, 2 * result.events);
   EXPECT_LT(each(result.most_actions), 6);
 }

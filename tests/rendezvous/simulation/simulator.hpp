@@ -42,7 +42,7 @@ struct Result {
   std::size_t messages = 0;
   std::int64_t actions = 0;       // that machines wanted done
   std::int64_t most_actions = 0;  // in one event
-  std::int64_t counted = 0;       // electors, by candidates
+  std::int64_t counted = 0;       // nodes, by candidates and coordinators
   // loses_coordinator: from the end of its lease until all others are at work again; -1: they are not.
   double at_work_again_s = -1;
 };

@@ -22,7 +22,7 @@ struct Request {
   std::int32_t signal = 0;
   std::int32_t patient = 0;
   std::int32_t shares_input = 0;  // kSpawn: SpawnRequest::shares_input
-  std::int64_t deadline_ns = 0;  // CLOCK_BOOTTIME: a machine that slept past it finds that it is over; 0: none
+  std::int64_t deadline_ns = 0;   // CLOCK_BOOTTIME: a machine that slept past it finds that it is over; 0: none
 };
 
 struct Notice {

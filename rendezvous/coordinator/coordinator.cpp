@@ -25,7 +25,7 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       losses_(settings_),
       membership_(authority, settings_.rules),
       leadership_(settings_, now.steady),
-      gathering_(settings_),
+      gathering_(settings_, authority.first),
       leaving_(settings_) {
   if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
   const Config& inherited = membership_.current();
@@ -506,7 +506,7 @@ void Coordinator::handle(const coordinator_event::Tick&) {
   check_leaving();
   consider();
   if (phase_ == Phase::kGathering && gathering_.in_vain(now_.steady)) {
-    finish(static_cast<int>(ExitCode::kPeersMissing), gathering_.why(peers_.ready()));
+    finish(static_cast<int>(ExitCode::kPeersMissing), gathering_.why(peers_.ready(), membership_.current()));
   }
 }
 

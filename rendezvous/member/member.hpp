@@ -96,7 +96,9 @@ class Member {
   bool looking() const { return phase_ == Phase::kLooking; }
   bool following() const { return phase_ == Phase::kFollowing; }
   bool over() const { return phase_ == Phase::kOver; }
+  bool was_welcome() const { return was_welcome_; }
   bool has_workers() const { return workers_ == Workers::kRunning || workers_ == Workers::kStopping; }
+  const Record& record() const { return record_; }
   const Standing& standing() const { return record_.standing; }
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
@@ -108,6 +110,10 @@ class Member {
   const Roster& roster() const { return record_.roster; }
   // Before the release goes out.
   void keep_roster(Roster roster, std::vector<MemberAction>& actions);
+  // Somebody came who knows of a round of this job, and this node knows none.
+  void note_job_elsewhere(std::vector<MemberAction>& actions);
+  // Closes its links: another one takes its place.
+  void abandon(std::vector<MemberAction>& actions) { search_.end(std::nullopt, actions); }
   // Somebody may be there who leads, or knows who does.
   void also_try(const Address& address) { search_.hint(address, looking(), now_.steady); }
   // Where nodes may be that look for a coordinator.
@@ -154,7 +160,7 @@ class Member {
   bool leads(LinkId link) const { return leader_ && leader_->link == link; }
   bool coordinates() const { return leads(kSelfLink); }
   void tell_leader(FromMember message);
-  void remember() { act(member_action::Remember{record_}); }
+  void remember() { act(member_action::Remember{record_, settings_.id}); }
 
   // ---- the workers ----
   void start_if_granted();
@@ -166,7 +172,8 @@ class Member {
 
   void tick();
   milliseconds patience() const { return was_welcome_ ? settings_.rejoin_for : settings_.join_timeout; }
-  void finish(int exit_code, const std::string& why);
+  using End = member_action::JobOver::End;
+  void finish(int exit_code, const std::string& why, End end);
   template <class Action>
   void act(Action action) {
     actions_.emplace_back(std::move(action));
@@ -203,7 +210,7 @@ class Member {
   bool saving_ = false;
   bool saved_ = false;
   int stop_signal_ = 0;
-  std::optional<rendezvous::JobOver> over_;  // said when the workers are gone
+  std::optional<member_action::JobOver> over_;  // said when the workers are gone
 };
 
 }  // namespace ddprun::rendezvous

@@ -17,6 +17,10 @@ struct Record {
   Successor coordinator{};
   std::vector<Successor> successors{};
   Roster roster{};  // of the newest round that this node released
+  // A job of this name may run elsewhere, of which this node knows no round: it followed its coordinator, left it, or what it
+  // knew was lost.
+  bool job_elsewhere = false;
+  bool knows_round() const { return standing.current.exists() || !roster.nodes.empty(); }
 };
 
 // The coordinator and its successors without `self`, whose own address as others see it may be none that it knows as its own.

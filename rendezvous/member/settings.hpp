@@ -28,6 +28,7 @@ struct MemberSettings {
   milliseconds join_timeout{600000};
   milliseconds rejoin_for{30000};  // how long a node whose coordinator was lost looks for the others: then it is the minority
   milliseconds redial{500};
+  LinkId first_link = 1;  // of those that it dials: of two machines of one process each has its own
   Rules rules{};
 };
 

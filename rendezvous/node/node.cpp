@@ -18,13 +18,41 @@ CoordinatorSettings complete(CoordinatorSettings settings, const MemberSettings&
   return settings;
 }
 
+MemberSettings with_id(MemberSettings settings, const Memory& memory) {
+  if (memory.self) settings.id = memory.self->id;
+  return settings;
+}
+
+// What remains of a record whose identity is given up.
+Record remains(const Memory& memory) {
+  return memory.self ? memory.self->record : Record{.job_elsewhere = memory.job_elsewhere};
+}
+
+void add_places(const Record& record, Memory& memory) {
+  memory.places.push_back(record.coordinator.address);
+  for (const Successor& node : record.successors) memory.places.push_back(node.address);
+}
+
+// Who said goodbye comes back as somebody else; and who never promised anything loses nothing by that.
+Memory usable(Memory memory) {
+  if (!memory.self || memory.self->record.knows_round() || !memory.self->record.job_elsewhere) return memory;
+  add_places(memory.self->record, memory);
+  memory.job_elsewhere = true;
+  memory.self.reset();
+  return memory;
+}
+
 }  // namespace
 
-Node::Node(NodeSettings settings, std::optional<Record> record, Now now)
+Node::Node(NodeSettings settings, Memory memory, Now now)
     : settings_(std::move(settings)),
       now_(now),
-      member_(settings_.member, std::move(record), now),
+      unknown_id_(settings_.member.id),
+      memory_(usable(std::move(memory))),
+      remembers_(memory_.self && memory_.self->record.knows_round()),
+      member_(with_id(settings_.member, memory_), remains(memory_), now),
       succession_(settings_.member.rules) {
+  if (memory_.self) settings_.member.id = memory_.self->id;
   settings_.coordinator = complete(std::move(settings_.coordinator), settings_.member);
 }
 
@@ -35,9 +63,12 @@ std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
   run_inside();
   consider_candidacy();
   run_inside();
+  consider_giving_up();
+  run_inside();
   visit();
   if (finish_ && !coordinator_ && !finished_) {
     finished_ = true;
+    if (forgets_) act(node_action::Forget{});
     act(*finish_);
   }
   return std::exchange(actions_, {});
@@ -55,12 +86,19 @@ std::optional<Time> Node::next_deadline() const {
   } else if (may_stand()) {
     consider(succession_.next_attempt(candidate()));
   }
+  if (const auto time = may_give_up_at(); time && *time > now_.steady) consider(time);
   return next;
 }
 
 // ---- events ----
 
 void Node::handle(const node_event::Begin&) {
+  if (remembers_) {
+    act(member_action::Say{
+        Notice{.kind = Notice::Kind::kLooking,
+               .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
+  }
+  if (settings_.leads_first) met_ = now_.steady;
   if (settings_.leads_first && knows_no_round()) lead_unelected();
   inside_.emplace_back(ToMember{member_event::Tick{}});
 }
@@ -74,6 +112,7 @@ void Node::handle(const node_event::LinkOpened& event) {
     return;
   }
   if ((event.link & kDialled) != 0) {
+    if (!met_) met_ = now_.steady;
     inside_.emplace_back(ToMember{member_event::Opened{event.link, event.local_host}});
     return;
   }
@@ -155,6 +194,7 @@ void Node::carry_out(std::vector<MemberAction> actions) {
               act(node_action::CloseLink{concrete.link});
             }
           } else if constexpr (std::is_same_v<Action, member_action::JobOver>) {
+            keep_or_forget(concrete);
             finish_ = node_action::Finish{concrete.exit_code, std::move(concrete.why)};
           } else if constexpr (std::is_same_v<Action, member_action::Resign>) {
             if (coordinator_) step_down("the others choose another coordinator");
@@ -188,6 +228,7 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
           } else if constexpr (std::is_same_v<Action, coordinator_action::Say>) {
             act(member_action::Say{std::move(concrete.notice)});
           } else if constexpr (std::is_same_v<Action, coordinator_action::StepDown>) {
+            if (concrete.term > 0 || concrete.leader.port != 0) note_job_elsewhere();
             step_down(concrete.why);
             unfit_ = concrete.unfit;
             succession_.note_term(concrete.term);
@@ -277,6 +318,88 @@ void Node::consider_candidacy() {
   }
 }
 
+// ---- what it remembers ----
+
+// Others of the job that it remembers may look for it too; once somebody was there for a while, and nobody leads, it gives up
+// who it was. Its promises are lost with its identity, so they bind nobody any more.
+std::optional<Time> Node::may_give_up_at() const {
+  if (!looks_for_old_job() || member_.has_workers() || member_.over()) return std::nullopt;
+  if (settings_.alone) return now_.steady;
+  if (!met_) return std::nullopt;
+  return *met_ + kLookForOldJob;
+}
+
+void Node::consider_giving_up() {
+  const auto due = may_give_up_at();
+  if (!due || *due > now_.steady) return;
+  if (settings_.leads_first) {
+    std::set<NodeId> new_here{settings_.member.id};
+    for (const auto& [link, elector] : succession_.electors()) {
+      if (!elector.hello.standing.current.exists()) new_here.insert(elector.hello.node);
+    }
+    // As somebody else it could not be elected any more by those who remember it.
+    const std::int32_t needed = std::max(settings_.coordinator.min_nodes, first_round().nodes);
+    if (std::ssize(new_here) < needed && !settings_.alone) {
+      if (!std::exchange(said_stuck_, true)) {
+        act(member_action::Say{Notice{.kind = Notice::Kind::kWaiting,
+                                      .text = "for nodes: an earlier start of this job had " +
+                                              std::to_string(member_.standing().current.nodes) +
+                                              ", and may still run on those that are not here",
+                                      .count = std::ssize(new_here),
+                                      .of = needed}});
+      }
+      return;
+    }
+  }
+  std::vector<MemberAction> closed;
+  member_.abandon(closed);
+  carry_out(std::move(closed));
+  add_places(member_.record(), memory_);
+  remembers_ = false;
+  settings_.member.id = unknown_id_;
+  settings_.member.first_link = LinkId{1} << 32;
+  settings_.coordinator.self = unknown_id_;
+  member_ = Member(settings_.member, Record{.job_elsewhere = settings_.member.rules.lost_job_is_remembered}, now_);
+  act(member_action::Remember{member_.record(), settings_.member.id});
+  if (settings_.leads_first) return lead_unelected();
+  inside_.emplace_back(ToMember{member_event::Tick{}});
+}
+
+// Nobody leads unelected over a job that may be running.
+FirstRound Node::first_round() const {
+  const bool elsewhere = member_.record().job_elsewhere || member_.record().knows_round();
+  if (settings_.alone || (!elsewhere && memory_.kept) || !settings_.member.rules.first_round_is_alone) return {};
+  FirstRound first{.nodes = settings_.coordinator.max_nodes - settings_.coordinator.min_nodes + 1};
+  // Whoever leads calls every lease where the job began.
+  if (!elsewhere) first.alone_after = now_.steady + part_of(settings_.coordinator.lease, settings_.member.rules.vote_after);
+  return first;
+}
+
+void Node::note_job_elsewhere() {
+  if (!settings_.member.rules.lost_job_is_remembered) return;
+  std::vector<MemberAction> actions;
+  member_.note_job_elsewhere(actions);
+  carry_out(std::move(actions));
+}
+
+// When the process ends: the next one here must know whether the job may go on without it.
+void Node::keep_or_forget(const member_action::JobOver& over) {
+  using End = member_action::JobOver::End;
+  Record record = member_.record();
+  const bool nobody_came = coordinator_ && !record.knows_round();
+  const bool may_run = record.job_elsewhere || record.knows_round();
+  forgets_ = !may_run || (over.end == End::kOver && !nobody_came);
+  if (forgets_ || over.end != End::kLeft) return;
+  if (!settings_.member.rules.lost_job_is_remembered) {
+    forgets_ = true;
+    return;
+  }
+  record.standing = {};
+  record.roster = {};
+  record.job_elsewhere = true;
+  act(member_action::Remember{std::move(record), settings_.member.id});
+}
+
 // ---- leading ----
 
 // Nodes that were away while this one was elected don't know its address; they look where they met before.
@@ -304,11 +427,14 @@ void Node::hear_visited(LinkId link, const FromCoordinator& message) {
 
 // A job's first coordinator needs no votes: whoever knows a round makes it step down.
 void Node::lead_unelected() {
-  const std::uint64_t term = member_.standing().promised_term + 1;
+  const FirstRound first = first_round();
+  std::uint64_t term = member_.standing().promised_term + 1;
+  // Of another job of this name terms are known that this node does not know: none of them is taken twice.
+  if (member_.record().job_elsewhere || !memory_.kept) term += settings_.member.incarnation >> 20U;
   std::vector<MemberAction> actions;
   if (!member_.promise(term, now_, actions)) return;
   carry_out(std::move(actions));
-  lead(Authority{.term = term, .elected = false, .known = member_.standing()});
+  lead(Authority{.term = term, .elected = false, .first = first, .known = member_.standing()});
 }
 
 // It stepped down for a node that remembered an earlier job. Had others of that job been there, somebody would lead by now;
@@ -323,7 +449,8 @@ bool Node::may_lead_again() const {
 
 void Node::lead(const Authority& authority) {
   places_.clear();
-  const auto places = settings_.member.rules.coordinators_visit ? member_.known_places() : std::vector<Address>();
+  auto places = settings_.member.rules.coordinators_visit ? member_.known_places() : std::vector<Address>();
+  if (settings_.member.rules.coordinators_visit) places.insert(places.end(), memory_.places.begin(), memory_.places.end());
   for (const Address& place : places) {
     const bool known = std::find(places_.begin(), places_.end(), place) != places_.end();
     if (place.port != 0 && place != settings_.member.listens && !known) places_.push_back(place);

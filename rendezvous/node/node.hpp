@@ -16,6 +16,7 @@
 
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/member/member.hpp"
+#include "rendezvous/node/memory.hpp"
 #include "rendezvous/node/succession.hpp"
 #include "rendezvous/protocol/link.hpp"
 
@@ -25,6 +26,7 @@ struct NodeSettings {
   MemberSettings member{};
   CoordinatorSettings coordinator{};  // what it would lead with; self and run are the member's
   bool leads_first = false;           // --node-rank 0, or the owner of the endpoint: it coordinates a job that never was
+  bool alone = false;                 // the user's word, or a proof: no earlier start of this job runs elsewhere
 };
 
 namespace node_event {
@@ -69,23 +71,25 @@ struct ServeStore {  // answer with a StoreAnswer over the link; kSelfLink: a wo
   LinkId link = 0;
   StoreAsk ask{};
 };
-struct Finish {  // nothing is left to do
+struct Forget {};  // the job is over for this node: what is remembered of it goes
+struct Finish {    // nothing is left to do
   int exit_code = 0;
   std::string why{};
 };
 }  // namespace node_action
 using NodeAction =
     std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink, node_action::ServeStore,
-                 node_action::Finish, member_action::Dial, member_action::Remember, member_action::StartWorkers,
+                 node_action::Forget, node_action::Finish, member_action::Dial, member_action::Remember, member_action::StartWorkers,
                  member_action::ExtendGrant, member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
                  member_action::StopAt, member_action::AnswerStore, member_action::GotJob, member_action::Say>;
 
-// How long a node that was cut off looks for the job that it remembers, before it takes that for over.
+// How long a node that was cut off looks for the job that it remembers, once somebody is there, before it gives up who it was.
 inline constexpr milliseconds kLookForOldJob{10000};
 
 class Node {
  public:
-  Node(NodeSettings settings, std::optional<Record> record, Now now);
+  // `settings` has the identity of a node that nobody knows; this one takes it unless it continues another.
+  Node(NodeSettings settings, Memory memory, Now now);
 
   // Feeds one event; the actions are to be carried out in order. After Finish no event has an effect.
   std::vector<NodeAction> on(const NodeEvent& event, Now now);
@@ -93,6 +97,8 @@ class Node {
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
+  // Whether it looks for a job in which an earlier process of it took part, and nobody of it has answered yet.
+  bool looks_for_old_job() const { return remembers_ && !member_.was_welcome() && !coordinator_; }
 
  private:
   struct ToCoordinator {
@@ -122,9 +128,16 @@ class Node {
   void redirect_electors();
   Succession::Candidate candidate() const;
   void consider_candidacy();
-  bool knows_no_round() const { return !member_.standing().current.exists() && member_.roster().nodes.empty(); }
+  bool knows_no_round() const { return !member_.record().knows_round(); }
   bool may_lead_again() const;
   bool may_stand() const { return !coordinator_ && member_.looking() && !(unfit_ && member_.has_workers()); }
+
+  // ---- what it remembers ----
+  std::optional<Time> may_give_up_at() const;
+  void consider_giving_up();
+  FirstRound first_round() const;
+  void note_job_elsewhere();
+  void keep_or_forget(const member_action::JobOver& over);
 
   // ---- leading ----
   void lead_unelected();
@@ -142,6 +155,12 @@ class Node {
   NodeSettings settings_;
   Now now_;
   std::vector<NodeAction> actions_;
+  NodeId unknown_id_;     // which nobody knows
+  Memory memory_;         // as it was at the start
+  bool remembers_;        // a round, of a process before this one
+  std::optional<Time> met_;  // the first node that it reached
+  bool said_stuck_ = false;
+  bool forgets_ = false;  // at its end
   std::deque<Inside> inside_;  // on their way
   Member member_;
   Succession succession_;

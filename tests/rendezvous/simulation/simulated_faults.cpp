@@ -139,9 +139,19 @@ void World::fault() {
 void World::kill(int victim, bool silent) {
   tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
   end_process(victim, silent);
+  if (memory_is_lost_ && memory_chance(40)) lose_memory(victim);
   if (!chance(85)) return;
   const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
+}
+
+// The machine starts anew, or its container does: of what was kept it shows only that there was something.
+void World::lose_memory(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.disk.self && !agent.disk.job_elsewhere) return;
+  tell(name(index) + ": what it remembered is lost");
+  agent.disk = {};
+  agent.disk.job_elsewhere = true;
 }
 
 // Its workers hang in a dead file system, and another node ends the round.

@@ -57,7 +57,9 @@ struct Agent {
   NodeId id{};
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
-  std::optional<Record> record;
+  bool gave_up = false;   // who it was, in this life
+  Memory disk;            // what the next process here finds
+  bool remembers = true;  // it can be written
   double rate = 1;
   Nanos base = 0;
   Nanos skew = 0;
@@ -119,6 +121,8 @@ struct Event {
     kStart,
     kRecover,
     kSignal,
+    kDiskFull,
+    kDiskFree,
     kStuck,
     kUnstuck
   };
@@ -181,6 +185,7 @@ class World {
   void deliver(int index, const NodeEvent& event);
   void carry_out(int index, NodeAction& action);
   void set_timer(int index);
+  void remember(Agent& agent, const member_action::Remember& action);
 
   void dial(int from, LinkId id, const Address& address);
   void connect(int link_index);
@@ -206,6 +211,8 @@ class World {
 
   void fault();
   void kill(int victim, bool silent);
+  void lose_memory(int index);
+  bool memory_chance(int percent) { return memory_random_() % 100 < static_cast<std::uint64_t>(percent); }
   void recover();
 
   void note_release(int index, std::uint32_t life, const Release& release, int coordinator);
@@ -287,6 +294,8 @@ class World {
   bool all_are_signalled_ = false;  // within 20 ms, when the faults are over
   bool signals_came_ = false;
   bool somebody_gets_stuck_ = false;
+  bool memory_is_lost_ = false;
+  std::mt19937_64 memory_random_;
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;
   bool recovering_ = false;

@@ -116,7 +116,9 @@ void JobLink::handle(rendezvous::CannotJoin&& event) {
 }
 
 void JobLink::handle(rendezvous::NobodyThere&& event) {
-  say(Notice::Kind::kWaiting, event.why + ". Still trying");
+  const auto most = std::chrono::duration_cast<std::chrono::seconds>(plan_.rendezvous.join_timeout);
+  say(Notice::Kind::kWaiting,
+      event.why + ". Still trying, for " + std::to_string(most.count()) + " s in all (--rdzv-conf join_timeout)");
 }
 
 void JobLink::handle(member_action::StartWorkers&& event) {

@@ -43,6 +43,8 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   NodeShellSettings& shell = start.shell;
   shell.lead = lead_of(meeting);
   shell.run_id = plan.run_id;
+  if (!plan.run_dir.empty()) shell.marker = plan.run_dir / "nodes.json";
+  shell.node.alone = meeting.force_new_job;
   shell.local_address = local_address_of(meeting);
   shell.meet_host = meeting.host;
   shell.meet_port = static_cast<std::uint16_t>(meeting.port);

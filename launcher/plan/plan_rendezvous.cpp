@@ -178,6 +178,7 @@ RendezvousChoice resolve_rendezvous(const Settings& settings) {
   read_node_counts(*settings.find("nnodes"), plan);
   read_node_rank(settings, plan);
   plan.local_addr = settings.text("local-addr");
+  plan.force_new_job = settings.flag("force-new-job");
   if (const std::string endpoint = settings.text("rdzv-endpoint"); !endpoint.empty() && !plan.standalone) {
     choice.endpoint_given = true;
     read_endpoint(*settings.find("rdzv-endpoint"), plan);

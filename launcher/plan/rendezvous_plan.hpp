@@ -28,6 +28,7 @@ struct RendezvousPlan {
   std::chrono::milliseconds heartbeat_timeout{5'000};
   std::chrono::milliseconds keep_alive_interval{5'000};
   int keep_alive_max_attempt = 3;
+  bool force_new_job = false;  // the user's word that no earlier start of this job runs on any machine
   std::chrono::milliseconds read_timeout{60'000};
   bool many() const { return max_nodes > 1; }
   std::optional<bool> is_host;  // c10d: whether this node coordinates; nothing: the owner of the endpoint's address

@@ -25,8 +25,10 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       losses_(settings_),
       membership_(authority, settings_.rules),
       leadership_(settings_, now.steady),
-      gathering_(settings_, authority.first),
+      founding_(settings_, authority.first),
+      gathering_(settings_),
       leaving_(settings_) {
+  leadership_.hold_back(!founding_.done() && settings_.rules.founding_is_installed);
   if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
   const Config& inherited = membership_.current();
   release_.id = inherited.id;
@@ -66,7 +68,9 @@ void Coordinator::handle(const coordinator_event::Heard& event) {
 
 void Coordinator::greet(LinkId link, const Hello& hello) {
   if (phase_ == Phase::kOver) {
-    act(coordinator_action::Send{link, over_});
+    JobOver over = over_;
+    over.ended_ms_ago = std::chrono::duration_cast<milliseconds>(now_.steady - over_at_).count();
+    act(coordinator_action::Send{link, std::move(over)});
     return close(link);
   }
   const EntryView view{settings_, term_, elected_, peers_, membership_, losses_, now_.steady};
@@ -213,6 +217,7 @@ void Coordinator::hear(Peer& peer, const Ping& message) {
   if (message.echo > 0 && message.echo <= stamp_of(now_.steady)) peer.answered = std::max(peer.answered, message.echo);
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   leadership_.answer(peer, message.stamp, membership_, peers_, now_, outbox_);
+  if (!founding_.done() && phase_ == Phase::kGathering) consider();
 }
 
 void Coordinator::check_authority() {
@@ -265,13 +270,15 @@ void Coordinator::consider() {
     if (peers_.ready() >= settings_.min_nodes) return form();
     return finish_unsaved(*save_next_, "fewer nodes than are needed are left");
   }
-  if (gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) form();
+  if (!gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) return;
+  if (founding_.may_release(peers_, now_.steady, outbox_)) form();
 }
 
 void Coordinator::form() {
   const Seating seating = seat_ready(peers_, settings_);
   membership_.begin_round(term_, seating.by_rank, peers_);
   leadership_.round_released(now_.steady);
+  leadership_.hold_back(!founding_.done() && settings_.rules.founding_is_installed);
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
   seats_.begin(current.nodes, seating.by_rank, peers_);
@@ -289,7 +296,10 @@ void Coordinator::form() {
 }
 
 void Coordinator::note_installed(Peer& peer) {
-  if (!membership_.install(peer, peers_)) return;
+  const bool now_committed = membership_.install(peer, peers_);
+  founding_.installed(peers_);
+  leadership_.hold_back(!founding_.done() && settings_.rules.founding_is_installed);
+  if (!now_committed) return;
   leadership_.count_again();
   peers_.forget_bystanders();
   consider();
@@ -473,6 +483,7 @@ void Coordinator::check_saving() {
 void Coordinator::finish(int exit_code, const std::string& why) {
   phase_ = Phase::kOver;
   over_ = JobOver{.round = round(), .exit_code = exit_code, .why = why};
+  over_at_ = now_.steady;
   linger_ends_ = now_.steady + settings_.lease;
   for (const NodeId& id : peers_.by_age()) outbox_.send(peers_.at(id), over_);
 }
@@ -506,7 +517,8 @@ void Coordinator::handle(const coordinator_event::Tick&) {
   check_leaving();
   consider();
   if (phase_ == Phase::kGathering && gathering_.in_vain(now_.steady)) {
-    finish(static_cast<int>(ExitCode::kPeersMissing), gathering_.why(peers_.ready(), membership_.current()));
+    const bool enough = peers_.ready() >= settings_.min_nodes;
+    finish(static_cast<int>(ExitCode::kPeersMissing), enough ? founding_.why(peers_) : gathering_.why(peers_.ready()));
   }
 }
 
@@ -529,7 +541,10 @@ std::optional<Time> Coordinator::next_deadline() const {
   if (phase_ == Phase::kPausing) consider_time(pause_ends_);
   if (phase_ == Phase::kRunning) consider_time(absorb_at_);
   if (phase_ == Phase::kRunning) consider_time(leaving_.deadline());
-  if (phase_ == Phase::kGathering) consider_time(gathering_.next_deadline(now_.steady));
+  if (phase_ == Phase::kGathering) {
+    consider_time(gathering_.next_deadline(now_.steady));
+    if (const auto founded = founding_.next_deadline(); founded && *founded > now_.steady) consider_time(founded);
+  }
   return next;
 }
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "rendezvous/coordinator/action.hpp"
+#include "rendezvous/coordinator/founding.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/leadership.hpp"
 #include "rendezvous/coordinator/leaving.hpp"
@@ -148,6 +149,7 @@ class Coordinator {
   Losses losses_;
   Membership membership_;
   Leadership leadership_;
+  Founding founding_;
   Gathering gathering_;
   std::optional<Saving> saving_;  // from kSaving on
 
@@ -166,6 +168,7 @@ class Coordinator {
 
   std::optional<Time> absorb_at_;  // late joiners
   std::optional<Time> pause_ends_;
+  Time over_at_{};
   std::optional<Time> linger_ends_;
 };
 

@@ -21,31 +21,16 @@ bool Gathering::enough(std::int64_t ready, const Config& last, bool elected, Tim
     call_ends_ = now + last_call_;
     outbox.say(Notice::Kind::kWaiting, "for more nodes", ready, max_nodes_);
   }
-  if (!last.exists() && !first_.may_begin(ready, now)) {
-    if (!first_.alone_after) {
-      outbox.say(Notice::Kind::kWaiting, "for nodes: an earlier start of this job may still run on others, and with so many here it cannot",
-                 ready, first_.nodes);
-    }
-    return false;
-  }
   const bool all_back = last.exists() && elected && ready >= last.nodes - 1;
   return ready >= max_nodes_ || all_back || *call_ends_ <= now;
 }
 
 // A call that is over already waits for something else: whose event asks again.
 Time Gathering::next_deadline(Time now) const {
-  Time next = join_ends_;
-  if (call_ends_ && *call_ends_ > now) next = std::min(next, *call_ends_);
-  if (first_.alone_after && *first_.alone_after > now) next = std::min(next, *first_.alone_after);
-  return next;
+  return call_ends_ && *call_ends_ > now ? std::min(*call_ends_, join_ends_) : join_ends_;
 }
 
-std::string Gathering::why(std::int64_t ready, const Config& last) const {
-  if (!last.exists() && ready >= min_nodes_) {
-    return "an earlier start of this job may still run on other nodes, and only " + std::to_string(ready) + " of the " +
-           std::to_string(first_.nodes) + " nodes with which it cannot came within " + std::to_string(join_timeout_.count() / 1000) +
-           " s; --force-new-job says that it does not run";
-  }
+std::string Gathering::why(std::int64_t ready) const {
   return std::to_string(ready) + " of at least " + std::to_string(min_nodes_) + " nodes came within " +
          std::to_string(join_timeout_.count() / 1000) + " s";
 }

@@ -13,9 +13,8 @@ namespace ddprun::rendezvous {
 
 class Gathering {
  public:
-  Gathering(const CoordinatorSettings& settings, const FirstRound& first)
-      : first_(first),
-        min_nodes_(settings.min_nodes),
+  explicit Gathering(const CoordinatorSettings& settings)
+      : min_nodes_(settings.min_nodes),
         max_nodes_(settings.max_nodes),
         last_call_(settings.last_call),
         join_timeout_(settings.join_timeout) {}
@@ -27,10 +26,9 @@ class Gathering {
   bool in_vain(Time now) const { return join_ends_ <= now; }
   Time next_deadline(Time now) const;
   // For people, when it was in vain.
-  std::string why(std::int64_t ready, const Config& last) const;
+  std::string why(std::int64_t ready) const;
 
  private:
-  FirstRound first_;
   std::int32_t min_nodes_;
   std::int32_t max_nodes_;
   milliseconds last_call_;

@@ -28,6 +28,7 @@ Member::Member(MemberSettings settings, std::optional<Record> record, Now now)
       record_(record ? *std::move(record) : Record{}),
       search_(settings_),
       voter_(settings_.rules, record_.standing.promised_term > 0, now.steady),
+      began_(now.steady),
       looking_since_(now.steady),
       lease_(settings_.lease),
       master_port_(settings_.master_port) {
@@ -403,8 +404,11 @@ void Member::handle(const member_event::StopRequested& event) {
 void Member::hear(LinkId link, const rendezvous::JobOver& message) {
   if (leads(link)) return finish(message.exit_code, message.why, End::kOver);
   if (phase_ != Phase::kLooking || (link != kSelfLink && !search_.dialled(link))) return;
-  if (message.round >= record_.standing.current.id) return finish(message.exit_code, message.why, End::kOver);
-  act(member_action::Close{link});  // the end of what it knew is not the job's
+  // The end of what it knew is not the job's; nor is one of before this process, which came for the next job.
+  const bool was_before = !was_welcome_ && !record_.knows_round() && began_ + milliseconds(message.ended_ms_ago) > now_.steady;
+  if (!was_before && message.round >= record_.standing.current.id) return finish(message.exit_code, message.why, End::kOver);
+  if (was_before) say(Notice::Kind::kWaiting, "a job has just ended at this address; waiting for the next one there");
+  act(member_action::Close{link});
   search_.retry_lasting(link, now_.steady + lease_ / 5);
 }
 

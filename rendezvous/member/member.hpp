@@ -193,6 +193,7 @@ class Member {
   ClockOffset clock_;
 
   // The coordinator that it looks for or follows.
+  Time began_;
   Time looking_since_{};
   bool was_welcome_ = false;  // by any coordinator
   bool rank_was_taken_ = false;

@@ -36,10 +36,9 @@ void add_places(const Record& record, Memory& memory) {
 // Who said goodbye comes back as somebody else; and who never promised anything loses nothing by that.
 Memory usable(Memory memory) {
   if (!memory.self || memory.self->record.knows_round() || !memory.self->record.job_elsewhere) return memory;
-  add_places(memory.self->record, memory);
-  memory.job_elsewhere = true;
-  memory.self.reset();
-  return memory;
+  Memory lost{.self = {}, .job_elsewhere = true, .places = memory.places, .kept = memory.kept};
+  add_places(memory.self->record, lost);
+  return lost;
 }
 
 }  // namespace
@@ -94,9 +93,8 @@ std::optional<Time> Node::next_deadline() const {
 
 void Node::handle(const node_event::Begin&) {
   if (remembers_) {
-    act(member_action::Say{
-        Notice{.kind = Notice::Kind::kLooking,
-               .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
+    act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
+                                  .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
   }
   if (settings_.leads_first) met_ = now_.steady;
   if (settings_.leads_first && knows_no_round()) lead_unelected();

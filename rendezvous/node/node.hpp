@@ -77,11 +77,11 @@ struct Finish {    // nothing is left to do
   std::string why{};
 };
 }  // namespace node_action
-using NodeAction =
-    std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink, node_action::ServeStore,
-                 node_action::Forget, node_action::Finish, member_action::Dial, member_action::Remember, member_action::StartWorkers,
-                 member_action::ExtendGrant, member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
-                 member_action::StopAt, member_action::AnswerStore, member_action::GotJob, member_action::Say>;
+using NodeAction = std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink,
+                                node_action::ServeStore, node_action::Forget, node_action::Finish, member_action::Dial,
+                                member_action::Remember, member_action::StartWorkers, member_action::ExtendGrant,
+                                member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
+                                member_action::StopAt, member_action::AnswerStore, member_action::GotJob, member_action::Say>;
 
 // How long a node that was cut off looks for the job that it remembers, once somebody is there, before it gives up who it was.
 inline constexpr milliseconds kLookForOldJob{10000};
@@ -155,12 +155,12 @@ class Node {
   NodeSettings settings_;
   Now now_;
   std::vector<NodeAction> actions_;
-  NodeId unknown_id_;     // which nobody knows
-  Memory memory_;         // as it was at the start
-  bool remembers_;        // a round, of a process before this one
+  NodeId unknown_id_;        // which nobody knows
+  Memory memory_;            // as it was at the start
+  bool remembers_;           // a round, of a process before this one
   std::optional<Time> met_;  // the first node that it reached
   bool said_stuck_ = false;
-  bool forgets_ = false;  // at its end
+  bool forgets_ = false;       // at its end
   std::deque<Inside> inside_;  // on their way
   Member member_;
   Succession succession_;

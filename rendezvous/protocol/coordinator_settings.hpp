@@ -54,7 +54,6 @@ struct CoordinatorSettings {
 struct FirstRound {
   std::int32_t nodes = 0;             // with that many here
   std::optional<Time> alone_after{};  // or from then on: whoever leads has called by then
-  bool may_begin(std::int64_t ready, Time now) const { return ready >= nodes || (alone_after && *alone_after <= now); }
 };
 
 // What it begins with: nothing, or what an election gave.
@@ -62,8 +61,8 @@ struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
   FirstRound first{};  // unless it was elected
-  Standing known{};  // newest round among the electors
-  Roster roster{};   // if this node released that round
+  Standing known{};    // newest round among the electors
+  Roster roster{};     // if this node released that round
 };
 
 }  // namespace ddprun::rendezvous

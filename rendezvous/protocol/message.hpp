@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -280,6 +280,7 @@ struct JobOver {
   RoundId round{};
   std::int32_t exit_code = 0;
   std::string why{};
+  std::int64_t ended_ms_ago = 0;  // whoever began after that waits for the next job here
 };
 
 struct Pong {

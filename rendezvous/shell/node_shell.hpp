@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 
@@ -18,6 +20,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/node/node.hpp"
+#include "rendezvous/shell/job_marker.hpp"
 #include "rendezvous/shell/links.hpp"
 #include "rendezvous/shell/record_file.hpp"
 #include "rendezvous/transport/transport.hpp"
@@ -31,7 +34,8 @@ struct NodeShellSettings {
   NodeSettings node{};  // identity, addresses and endpoints are filled in by the shell
   std::string token;    // wiped once used
   std::string run_id;
-  std::string local_address;  // a number, of this node as others see it; empty: the connected socket's
+  std::filesystem::path marker;  // in the run directory, that its job runs; empty: there is none
+  std::string local_address;     // a number, of this node as others see it; empty: the connected socket's
 
   // Where the nodes meet.
   std::string meet_host;        // as typed
@@ -47,7 +51,7 @@ struct CannotJoin {
   int exit_code = 0;
   std::string why;
 };
-// Nobody answers yet, and why that may be; once.
+// Nobody answers yet, and why that may be; each reason once.
 struct NobodyThere {
   std::string why;
 };
@@ -86,7 +90,6 @@ class NodeShell {
   void listen();
   std::unique_ptr<Listener> open(std::uint16_t port);
   bool take_join(const ddprun::RunDigest& run, int fd, std::string_view hello);
-  void make_node();
   void feed(NodeEvent event);
   void carry_out(NodeAction& action);
   void dial(LinkId link, const Address& address);
@@ -94,7 +97,6 @@ class NodeShell {
   void not_opened(LinkId link, const ConnectFailure& failure);
   void note_failure(const ConnectFailure& failure);
   bool waits_for_long() const;
-  void say_nobody(const std::string& why);
   void note_silence(const Connection& connection);
   void accepted(const std::shared_ptr<Connection>& connection);
   void heard(LinkId link, std::string_view frame);
@@ -111,7 +113,8 @@ class NodeShell {
   std::unique_ptr<Listener> meet_listener_;
   std::unique_ptr<Listener> listener_;
   std::optional<RecordFile> record_file_;
-  std::optional<RememberedNode> remembered_;
+  JobMarker marker_;
+  Memory memory_;
   std::optional<Node> node_;
   Links links_;
   boost::asio::steady_timer timer_;
@@ -120,7 +123,9 @@ class NodeShell {
   bool feeding_ = false;
   bool welcome_ = false;  // a coordinator has answered, or this is one
   bool failed_ = false;
-  bool said_nobody_ = false;
+  std::set<ConnectFailure::Kind> said_of_;
+  bool said_silence_ = false;
+  std::string last_failure_;
   Time began_{};
   std::string own_address_;
   std::string leader_address_;

@@ -170,6 +170,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("round", m.round);
     visit("exit_code", m.exit_code);
     visit.text("why", m.why, kMaxTextBytes);
+    visit("ended_ms_ago", m.ended_ms_ago);
   } else if constexpr (std::is_same_v<M, Pong>) {
     visit("echo", m.echo);
     visit("stamp", m.stamp);

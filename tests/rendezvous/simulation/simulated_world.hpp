@@ -295,6 +295,7 @@ class World {
   bool signals_came_ = false;
   bool somebody_gets_stuck_ = false;
   bool memory_is_lost_ = false;
+  bool excused_ = false;
   std::mt19937_64 memory_random_;
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;

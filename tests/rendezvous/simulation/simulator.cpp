@@ -107,7 +107,7 @@ NodeSettings World::settings_for(int index) const {
 }
 
 Result World::run() {
-  while (!events_.empty() && result_.violation.empty()) {
+  while (!events_.empty() && result_.violation.empty() && !excused_) {
     const Event event = events_.top();
     events_.pop();
     time_ = event.time;

@@ -76,6 +76,7 @@ void AgentShell::join_job(NetworkStart start) {
   hooks.feed = [this](const AgentEvent& event) { feed(event); };
   hooks.publish = [this](const RunEvent& event) { publish(event); };
   hooks.set_deadline = [this](std::optional<rendezvous::Time> deadline) { guardian_.set_deadline(deadline); };
+  hooks.entrust = [this](const guardian::LastWord& word) { guardian_.entrust(word); };
   hooks.answer_worker = [this](int rank, const channel::StoreReply& reply) {
     if (rank < 0 || rank >= static_cast<int>(workers_.size())) return;
     workers_.tell(rank, reply);

@@ -28,7 +28,14 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       founding_(settings_, authority.first),
       gathering_(settings_),
       leaving_(settings_) {
-  leadership_.hold_back(!founding_.done() && settings_.rules.founding_is_installed);
+  if (authority.departed) {
+    Peer& dead = peers_.know(authority.departed->node);
+    dead.hello.node = authority.departed->node;
+    dead.rank = authority.departed->rank;
+    dead.departed = true;
+    membership_.install(dead, peers_);
+  }
+  leadership_.hold_back(!founding_.done());
   if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
   const Config& inherited = membership_.current();
   release_.id = inherited.id;
@@ -96,8 +103,11 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   Peer& peer = peers_.know(hello.node);
   membership_.recall_ranks(peer, hello);
   peers_.connect(peer, link, hello, now_.steady);
-  // Before the first round nobody can have been elected: a later term is free to be taken.
-  if (hello.standing.promised_term > term_) term_ = hello.standing.promised_term + 1;
+  // Before the first round nobody can have been elected: a later term is free to be taken. Where a job may run elsewhere, one
+  // that it does not reach by elections.
+  if (hello.standing.promised_term > term_) {
+    term_ = hello.standing.promised_term + (founding_.done() ? 1 : founding_.term_apart());
+  }
   welcome(peer);
 }
 
@@ -278,7 +288,7 @@ void Coordinator::form() {
   const Seating seating = seat_ready(peers_, settings_);
   membership_.begin_round(term_, seating.by_rank, peers_);
   leadership_.round_released(now_.steady);
-  leadership_.hold_back(!founding_.done() && settings_.rules.founding_is_installed);
+  leadership_.hold_back(!founding_.done());
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
   seats_.begin(current.nodes, seating.by_rank, peers_);
@@ -286,6 +296,7 @@ void Coordinator::form() {
     if (peer != nullptr) peers_.set_ready(*peer, false);
   }
   if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(seating, current)});
+  act(farewell_for(seating, current, settings_));
   release_ = common_release(seating, current, budget_, settings_);
   send_release(seating, release_, membership_.previous(), peers_, outbox_);
   outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
@@ -298,7 +309,7 @@ void Coordinator::form() {
 void Coordinator::note_installed(Peer& peer) {
   const bool now_committed = membership_.install(peer, peers_);
   founding_.installed(peers_);
-  leadership_.hold_back(!founding_.done() && settings_.rules.founding_is_installed);
+  leadership_.hold_back(!founding_.done());
   if (!now_committed) return;
   leadership_.count_again();
   peers_.forget_bystanders();

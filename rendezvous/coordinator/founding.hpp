@@ -26,6 +26,8 @@ class Founding {
   void installed(const Peers& peers);
   // When it may release without anything else happening.
   std::optional<Time> next_deadline() const { return done_ ? std::nullopt : first_.alone_after; }
+  // By how much a term is to be later than one that was promised to another job's coordinator.
+  std::uint64_t term_apart() const { return (std::uint64_t{1} << 16U) + (std::uint64_t{self_[2]} << 8U) + self_[3]; }
   // For people, when nobody else came; empty when that was not the reason.
   std::string why(const Peers& peers) const;
 

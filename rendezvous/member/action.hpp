@@ -87,4 +87,7 @@ using MemberAction =
                  member_action::GotJob, member_action::Say, member_action::JobOver, member_action::Resign>;
 using MemberActions = std::vector<MemberAction>;
 
+// How it ends for a node that has looked for a coordinator for so long, in vain. `was_welcome`: by one, in this process.
+member_action::JobOver end_of_search(const Record& record, bool was_welcome, milliseconds looked);
+
 }  // namespace ddprun::rendezvous

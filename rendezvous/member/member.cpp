@@ -55,16 +55,8 @@ void Member::handle(const member_event::Opened& event) {
 }
 
 Hello Member::hello(const std::string& local_host) {
-  Hello hello;
-  hello.node = settings_.id;
-  hello.incarnation = settings_.incarnation;
+  Hello hello = hello_of(settings_);
   hello.attempt = ++hellos_;
-  hello.run = settings_.run;
-  hello.wanted_group_rank = settings_.wanted_group_rank;
-  hello.role = settings_.role;
-  hello.local_world_size = settings_.local_world_size;
-  hello.hostname = settings_.hostname;
-  hello.listens = settings_.listens;
   if (hello.listens.host.empty()) hello.listens.host = local_host;
   hello.master_port = master_port_;
   hello.wants_job = settings_.wants_job && !was_welcome_;
@@ -166,9 +158,13 @@ bool Member::promise(std::uint64_t term, Now now, std::vector<MemberAction>& act
   return true;
 }
 
-void Member::note_job_elsewhere(std::vector<MemberAction>& actions) {
-  if (record_.knows_round() || std::exchange(record_.job_elsewhere, true)) return;
-  actions.emplace_back(member_action::Remember{record_, settings_.id});
+void Member::leader_is_dead(std::vector<MemberAction>& actions) {
+  voter_.leader_is_dead();
+  if (!leader_ || leader_->link == kSelfLink) return;
+  const LinkId link = leader_->link;
+  lose_leader("the agent of the coordinator's node is dead", /*at_once=*/false);
+  act(member_action::Close{link});
+  actions = std::exchange(actions_, {});
 }
 
 void Member::keep_roster(Roster roster, std::vector<MemberAction>& actions) {
@@ -455,12 +451,8 @@ void Member::tick() {
     for (const LinkId silent : search_.dial_due(lease_, now_.steady, actions_)) voter_.forget(silent);
     return;
   }
-  const std::string seconds = std::to_string(patience().count() / 1000) + " s";
-  if (was_welcome_ && record_.standing.current.exists()) {
-    finish(static_cast<int>(ExitCode::kMinority), "cut off from the majority of the nodes for " + seconds, End::kGivenUp);
-  } else {
-    finish(static_cast<int>(ExitCode::kPeersMissing), "no coordinator answered for " + seconds, End::kGivenUp);
-  }
+  const member_action::JobOver end = end_of_search(record_, was_welcome_, patience());
+  finish(end.exit_code, end.why, end.end);
 }
 
 std::optional<Time> Member::next_deadline() const {

@@ -111,7 +111,12 @@ class Member {
   // Before the release goes out.
   void keep_roster(Roster roster, std::vector<MemberAction>& actions);
   // Somebody came who knows of a round of this job, and this node knows none.
-  void note_job_elsewhere(std::vector<MemberAction>& actions);
+  void note_job_elsewhere(std::vector<MemberAction>& actions) {
+    if (record_.knows_round() || std::exchange(record_.job_elsewhere, true)) return;
+    actions.emplace_back(member_action::Remember{record_, settings_.id});
+  }
+  // Its coordinator is dead: what was promised to it binds nobody any more.
+  void leader_is_dead(std::vector<MemberAction>& actions);
   // Closes its links: another one takes its place.
   void abandon(std::vector<MemberAction>& actions) { search_.end(std::nullopt, actions); }
   // Somebody may be there who leads, or knows who does.
@@ -171,7 +176,10 @@ class Member {
   void say_ready(const RoundId& round);
 
   void tick();
-  milliseconds patience() const { return was_welcome_ ? settings_.rejoin_for : settings_.join_timeout; }
+  milliseconds patience() const {
+    if (!was_welcome_) return settings_.join_timeout;
+    return is_other_of_two(record_) ? settings_.rejoin_for / 2 : settings_.rejoin_for;
+  }
   using End = member_action::JobOver::End;
   void finish(int exit_code, const std::string& why, End end);
   template <class Action>

@@ -1,5 +1,5 @@
-// What a member is told when it is made: who it is, and where the job was said to be. node.hpp and the shell fill it in. Values
-// only.
+// What a member is told when it is made: who it is, and where the job was said to be. node.hpp and the shell fill it in.
+// Values, and what they are in a hello.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ struct MemberSettings {
   std::string hostname{};
   Address listens{};  // host empty: the address of the socket that reaches the coordinator
   std::uint16_t master_port = 0;
+  std::uint16_t farewell_port = 0;
+  FarewellKey farewell_key{};
   std::vector<Address> endpoints{};  // where the job was said to be; empty on the node that coordinates first
   bool wants_job = false;
   milliseconds lease{5000};  // until a coordinator says another
@@ -31,5 +33,8 @@ struct MemberSettings {
   LinkId first_link = 1;  // of those that it dials: of two machines of one process each has its own
   Rules rules{};
 };
+
+// What they say of a node; the rest of its hello depends on where it stands.
+Hello hello_of(const MemberSettings& settings);
 
 }  // namespace ddprun::rendezvous

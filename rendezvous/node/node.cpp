@@ -8,6 +8,7 @@
 
 #include "common/base/exit_code.hpp"
 #include "rendezvous/coordinator/entry.hpp"
+#include "rendezvous/node/farewell.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -18,27 +19,9 @@ CoordinatorSettings complete(CoordinatorSettings settings, const MemberSettings&
   return settings;
 }
 
-MemberSettings with_id(MemberSettings settings, const Memory& memory) {
-  if (memory.self) settings.id = memory.self->id;
+MemberSettings with_id(MemberSettings settings, const Past& past) {
+  if (past.self()) settings.id = past.self()->id;
   return settings;
-}
-
-// What remains of a record whose identity is given up.
-Record remains(const Memory& memory) {
-  return memory.self ? memory.self->record : Record{.job_elsewhere = memory.job_elsewhere};
-}
-
-void add_places(const Record& record, Memory& memory) {
-  memory.places.push_back(record.coordinator.address);
-  for (const Successor& node : record.successors) memory.places.push_back(node.address);
-}
-
-// Who said goodbye comes back as somebody else; and who never promised anything loses nothing by that.
-Memory usable(Memory memory) {
-  if (!memory.self || memory.self->record.knows_round() || !memory.self->record.job_elsewhere) return memory;
-  Memory lost{.self = {}, .job_elsewhere = true, .places = memory.places, .kept = memory.kept};
-  add_places(memory.self->record, lost);
-  return lost;
 }
 
 }  // namespace
@@ -47,11 +30,10 @@ Node::Node(NodeSettings settings, Memory memory, Now now)
     : settings_(std::move(settings)),
       now_(now),
       unknown_id_(settings_.member.id),
-      memory_(usable(std::move(memory))),
-      remembers_(memory_.self && memory_.self->record.knows_round()),
-      member_(with_id(settings_.member, memory_), remains(memory_), now),
+      past_(std::move(memory), settings_.alone, settings_.member.rules),
+      member_(with_id(settings_.member, past_), past_.record(), now),
       succession_(settings_.member.rules) {
-  if (memory_.self) settings_.member.id = memory_.self->id;
+  settings_.member = with_id(std::move(settings_.member), past_);
   settings_.coordinator = complete(std::move(settings_.coordinator), settings_.member);
 }
 
@@ -67,7 +49,7 @@ std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
   visit();
   if (finish_ && !coordinator_ && !finished_) {
     finished_ = true;
-    if (forgets_) act(node_action::Forget{});
+    if (past_.forgets()) act(node_action::Forget{});
     act(*finish_);
   }
   return std::exchange(actions_, {});
@@ -92,11 +74,11 @@ std::optional<Time> Node::next_deadline() const {
 // ---- events ----
 
 void Node::handle(const node_event::Begin&) {
-  if (remembers_) {
+  if (past_.remembers_round()) {
     act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
                                   .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
   }
-  if (settings_.leads_first) met_ = now_.steady;
+  if (settings_.leads_first) past_.met_somebody(now_.steady);
   if (settings_.leads_first && knows_no_round()) lead_unelected();
   inside_.emplace_back(ToMember{member_event::Tick{}});
 }
@@ -110,7 +92,7 @@ void Node::handle(const node_event::LinkOpened& event) {
     return;
   }
   if ((event.link & kDialled) != 0) {
-    if (!met_) met_ = now_.steady;
+    past_.met_somebody(now_.steady);
     inside_.emplace_back(ToMember{member_event::Opened{event.link, event.local_host}});
     return;
   }
@@ -148,6 +130,19 @@ void Node::handle(const node_event::FromListener& event) {
 void Node::handle(const node_event::Tick&) {
   if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Tick{}});
   inside_.emplace_back(ToMember{member_event::Tick{}});
+}
+
+void Node::handle(const node_event::Farewell& event) {
+  const Config& round = member_.standing().current;
+  if (coordinator_ || round.id != event.round || round.nodes != 2 || round.rank != 1) return;
+  if (coordinator_died_in_ == round.id) return;
+  coordinator_died_in_ = round.id;
+  act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
+                                .text = "the other node's guardian says that the agent there is dead, and its workers are "
+                                        "gone: this one may go on without"}});
+  std::vector<MemberAction> actions;
+  member_.leader_is_dead(actions);
+  carry_out(std::move(actions));
 }
 
 void Node::handle(const node_event::Local& event) {
@@ -192,7 +187,9 @@ void Node::carry_out(std::vector<MemberAction> actions) {
               act(node_action::CloseLink{concrete.link});
             }
           } else if constexpr (std::is_same_v<Action, member_action::JobOver>) {
-            keep_or_forget(concrete);
+            if (auto left = past_.end(concrete, member_.record(), coordinator_.has_value())) {
+              act(member_action::Remember{*std::move(left), settings_.member.id});
+            }
             finish_ = node_action::Finish{concrete.exit_code, std::move(concrete.why)};
           } else if constexpr (std::is_same_v<Action, member_action::Resign>) {
             if (coordinator_) step_down("the others choose another coordinator");
@@ -235,6 +232,8 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
             std::vector<MemberAction> kept;
             member_.keep_roster(std::move(concrete.roster), kept);
             carry_out(std::move(kept));
+          } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
+            act(std::move(concrete));
           } else {
             static_assert(std::is_same_v<Action, coordinator_action::Finished>);
             step_down("the job is over");
@@ -303,99 +302,69 @@ Succession::Candidate Node::candidate() const {
 void Node::consider_candidacy() {
   if (!may_stand()) return;
   unfit_ = false;
+  count_the_dead();
   if (succession_.attempt(candidate(), now_)) {
     std::vector<MemberAction> actions;
     if (!member_.promise(succession_.election()->term, now_, actions)) return;
     carry_out(std::move(actions));
+    const std::uint64_t term = succession_.election()->term;
     for (const auto& [link, elector] : succession_.electors()) {
-      act(node_action::ToDialler{link, succession_.request_for(candidate())});
+      if (link != kOfTheDead) act(node_action::ToDialler{link, succession_.request_for(candidate())});
     }
+    succession_.hear(kOfTheDead, Vote{.term = term, .promised_term = term});
   }
   if (const auto won = succession_.won(candidate())) {
-    lead(Authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()});
+    Authority authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()};
+    if (succession_.electors().contains(kOfTheDead)) authority.departed = {member_.record().coordinator.node, 0};
+    lead(authority);
   }
+}
+
+// Of two nodes the one without group rank 0 is no majority. When the other is dead for good, its vote is nobody's but this
+// one's.
+void Node::count_the_dead() {
+  const Standing& standing = member_.standing();
+  if (!coordinator_died_in_ || *coordinator_died_in_ != standing.current.id || succession_.electors().contains(kOfTheDead))
+    return;
+  succession_.add(kOfTheDead, hello_of_the_dead(member_.record()));
 }
 
 // ---- what it remembers ----
 
-// Others of the job that it remembers may look for it too; once somebody was there for a while, and nobody leads, it gives up
-// who it was. Its promises are lost with its identity, so they bind nobody any more.
 std::optional<Time> Node::may_give_up_at() const {
   if (!looks_for_old_job() || member_.has_workers() || member_.over()) return std::nullopt;
-  if (settings_.alone) return now_.steady;
-  if (!met_) return std::nullopt;
-  return *met_ + kLookForOldJob;
+  return past_.may_give_up_at(now_.steady);
+}
+
+// As somebody else it could not be elected any more by those who remember it: so one that is to lead waits for enough others
+// who don't.
+bool Node::enough_know_nothing() {
+  std::set<NodeId> here{settings_.member.id};
+  for (const auto& [link, elector] : succession_.electors()) {
+    if (!elector.hello.standing.current.exists()) here.insert(elector.hello.node);
+  }
+  const std::int32_t needed =
+      std::max(settings_.coordinator.min_nodes, past_.first_round(member_.record(), settings_.coordinator, now_.steady).nodes);
+  if (std::ssize(here) >= needed || settings_.alone) return true;
+  if (!std::exchange(said_stuck_, true)) {
+    act(member_action::Say{past_.waits_for(member_.record(), std::ssize(here), needed)});
+  }
+  return false;
 }
 
 void Node::consider_giving_up() {
   const auto due = may_give_up_at();
   if (!due || *due > now_.steady) return;
-  if (settings_.leads_first) {
-    std::set<NodeId> new_here{settings_.member.id};
-    for (const auto& [link, elector] : succession_.electors()) {
-      if (!elector.hello.standing.current.exists()) new_here.insert(elector.hello.node);
-    }
-    // As somebody else it could not be elected any more by those who remember it.
-    const std::int32_t needed = std::max(settings_.coordinator.min_nodes, first_round().nodes);
-    if (std::ssize(new_here) < needed && !settings_.alone) {
-      if (!std::exchange(said_stuck_, true)) {
-        act(member_action::Say{Notice{.kind = Notice::Kind::kWaiting,
-                                      .text = "for nodes: an earlier start of this job had " +
-                                              std::to_string(member_.standing().current.nodes) +
-                                              ", and may still run on those that are not here",
-                                      .count = std::ssize(new_here),
-                                      .of = needed}});
-      }
-      return;
-    }
-  }
+  if (settings_.leads_first && !enough_know_nothing()) return;
   std::vector<MemberAction> closed;
   member_.abandon(closed);
   carry_out(std::move(closed));
-  add_places(member_.record(), memory_);
-  remembers_ = false;
-  settings_.member.id = unknown_id_;
+  settings_.member.id = settings_.coordinator.self = unknown_id_;
   settings_.member.first_link = LinkId{1} << 32;
-  settings_.coordinator.self = unknown_id_;
-  member_ = Member(settings_.member, Record{.job_elsewhere = settings_.member.rules.lost_job_is_remembered}, now_);
+  member_ = Member(settings_.member, past_.give_up(member_.record()), now_);
   act(member_action::Remember{member_.record(), settings_.member.id});
   if (settings_.leads_first) return lead_unelected();
   inside_.emplace_back(ToMember{member_event::Tick{}});
-}
-
-// Nobody leads unelected over a job that may be running.
-FirstRound Node::first_round() const {
-  const bool elsewhere = member_.record().job_elsewhere || member_.record().knows_round();
-  if (settings_.alone || (!elsewhere && memory_.kept) || !settings_.member.rules.first_round_is_alone) return {};
-  FirstRound first{.nodes = settings_.coordinator.max_nodes - settings_.coordinator.min_nodes + 1};
-  // Whoever leads calls every lease where the job began.
-  if (!elsewhere) first.alone_after = now_.steady + part_of(settings_.coordinator.lease, settings_.member.rules.vote_after);
-  return first;
-}
-
-void Node::note_job_elsewhere() {
-  if (!settings_.member.rules.lost_job_is_remembered) return;
-  std::vector<MemberAction> actions;
-  member_.note_job_elsewhere(actions);
-  carry_out(std::move(actions));
-}
-
-// When the process ends: the next one here must know whether the job may go on without it.
-void Node::keep_or_forget(const member_action::JobOver& over) {
-  using End = member_action::JobOver::End;
-  Record record = member_.record();
-  const bool nobody_came = coordinator_ && !record.knows_round();
-  const bool may_run = record.job_elsewhere || record.knows_round();
-  forgets_ = !may_run || (over.end == End::kOver && !nobody_came);
-  if (forgets_ || over.end != End::kLeft) return;
-  if (!settings_.member.rules.lost_job_is_remembered) {
-    forgets_ = true;
-    return;
-  }
-  record.standing = {};
-  record.roster = {};
-  record.job_elsewhere = true;
-  act(member_action::Remember{std::move(record), settings_.member.id});
 }
 
 // ---- leading ----
@@ -425,10 +394,8 @@ void Node::hear_visited(LinkId link, const FromCoordinator& message) {
 
 // A job's first coordinator needs no votes: whoever knows a round makes it step down.
 void Node::lead_unelected() {
-  const FirstRound first = first_round();
-  std::uint64_t term = member_.standing().promised_term + 1;
-  // Of another job of this name terms are known that this node does not know: none of them is taken twice.
-  if (member_.record().job_elsewhere || !memory_.kept) term += settings_.member.incarnation >> 20U;
+  const FirstRound first = past_.first_round(member_.record(), settings_.coordinator, now_.steady);
+  const std::uint64_t term = past_.first_term(member_.record(), settings_.member.incarnation);
   std::vector<MemberAction> actions;
   if (!member_.promise(term, now_, actions)) return;
   carry_out(std::move(actions));
@@ -448,7 +415,7 @@ bool Node::may_lead_again() const {
 void Node::lead(const Authority& authority) {
   places_.clear();
   auto places = settings_.member.rules.coordinators_visit ? member_.known_places() : std::vector<Address>();
-  if (settings_.member.rules.coordinators_visit) places.insert(places.end(), memory_.places.begin(), memory_.places.end());
+  if (settings_.member.rules.coordinators_visit) places.insert(places.end(), past_.places().begin(), past_.places().end());
   for (const Address& place : places) {
     const bool known = std::find(places_.begin(), places_.end(), place) != places_.end();
     if (place.port != 0 && place != settings_.member.listens && !known) places_.push_back(place);
@@ -463,12 +430,14 @@ void Node::lead(const Authority& authority) {
   inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
   run_inside();
   for (const auto& [link, elector] : electors) {
+    if (link == kOfTheDead) continue;
     inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, elector.hello}});
   }
 }
 
 void Node::step_down(const std::string& why) {
   coordinator_.reset();
+  if (settings_.member.rules.who_steps_down_revokes) act(coordinator_action::Entrust{});
   stepped_down_ = now_.steady;
   for (const LinkId link : std::exchange(visits_, {})) act(node_action::CloseLink{link});
   std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });

@@ -17,6 +17,7 @@
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/member/member.hpp"
 #include "rendezvous/node/memory.hpp"
+#include "rendezvous/node/past.hpp"
 #include "rendezvous/node/succession.hpp"
 #include "rendezvous/protocol/link.hpp"
 
@@ -47,13 +48,18 @@ struct FromListener {  // over a dialled link
   FromCoordinator message{};
 };
 struct Tick {};
+// The guardian of the dead coordinator of that round has said so, with this node's key: its workers are gone, and no process
+// there goes on with its identity.
+struct Farewell {
+  RoundId round{};
+};
 // What happens to this node's workers, to it, and what they ask.
 struct Local {
   MemberEvent event{};
 };
 }  // namespace node_event
 using NodeEvent = std::variant<node_event::Begin, node_event::LinkOpened, node_event::LinkClosed, node_event::FromDialler,
-                               node_event::FromListener, node_event::Tick, node_event::Local>;
+                               node_event::FromListener, node_event::Tick, node_event::Farewell, node_event::Local>;
 
 namespace node_action {
 struct ToDialler {  // over an accepted link
@@ -77,14 +83,12 @@ struct Finish {    // nothing is left to do
   std::string why{};
 };
 }  // namespace node_action
-using NodeAction = std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink,
-                                node_action::ServeStore, node_action::Forget, node_action::Finish, member_action::Dial,
-                                member_action::Remember, member_action::StartWorkers, member_action::ExtendGrant,
-                                member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
-                                member_action::StopAt, member_action::AnswerStore, member_action::GotJob, member_action::Say>;
-
-// How long a node that was cut off looks for the job that it remembers, once somebody is there, before it gives up who it was.
-inline constexpr milliseconds kLookForOldJob{10000};
+using NodeAction =
+    std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink, node_action::ServeStore,
+                 node_action::Forget, node_action::Finish, coordinator_action::Entrust, member_action::Dial,
+                 member_action::Remember, member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
+                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
+                 member_action::GotJob, member_action::Say>;
 
 class Node {
  public:
@@ -98,7 +102,7 @@ class Node {
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
   // Whether it looks for a job in which an earlier process of it took part, and nobody of it has answered yet.
-  bool looks_for_old_job() const { return remembers_ && !member_.was_welcome() && !coordinator_; }
+  bool looks_for_old_job() const { return past_.remembers_round() && !member_.was_welcome() && !coordinator_; }
 
  private:
   struct ToCoordinator {
@@ -115,6 +119,7 @@ class Node {
   void handle(const node_event::FromDialler& event);
   void handle(const node_event::FromListener& event);
   void handle(const node_event::Tick&);
+  void handle(const node_event::Farewell& event);
   void handle(const node_event::Local& event);
 
   // ---- the machines inside ----
@@ -128,16 +133,21 @@ class Node {
   void redirect_electors();
   Succession::Candidate candidate() const;
   void consider_candidacy();
+  void count_the_dead();
   bool knows_no_round() const { return !member_.record().knows_round(); }
   bool may_lead_again() const;
   bool may_stand() const { return !coordinator_ && member_.looking() && !(unfit_ && member_.has_workers()); }
 
   // ---- what it remembers ----
   std::optional<Time> may_give_up_at() const;
+  bool enough_know_nothing();
   void consider_giving_up();
-  FirstRound first_round() const;
-  void note_job_elsewhere();
-  void keep_or_forget(const member_action::JobOver& over);
+  void note_job_elsewhere() {
+    if (!settings_.member.rules.lost_job_is_remembered) return;
+    std::vector<MemberAction> actions;
+    member_.note_job_elsewhere(actions);
+    carry_out(std::move(actions));
+  }
 
   // ---- leading ----
   void lead_unelected();
@@ -155,12 +165,9 @@ class Node {
   NodeSettings settings_;
   Now now_;
   std::vector<NodeAction> actions_;
-  NodeId unknown_id_;        // which nobody knows
-  Memory memory_;            // as it was at the start
-  bool remembers_;           // a round, of a process before this one
-  std::optional<Time> met_;  // the first node that it reached
+  NodeId unknown_id_;  // which nobody knows
+  Past past_;
   bool said_stuck_ = false;
-  bool forgets_ = false;       // at its end
   std::deque<Inside> inside_;  // on their way
   Member member_;
   Succession succession_;
@@ -170,6 +177,7 @@ class Node {
   std::set<LinkId> visits_;      // dialled by this node's coordinator
   LinkId next_visit_link_ = 1;
   Time next_visit_{};
+  std::optional<RoundId> coordinator_died_in_;  // round of two, of which this node is the other one
   std::optional<Time> stepped_down_;
   bool unfit_ = false;                         // to lead with the workers that it had when it stepped down: they don't end
   std::optional<node_action::Finish> finish_;  // said once the coordinator, if it is here, has told everybody

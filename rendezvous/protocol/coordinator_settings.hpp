@@ -61,8 +61,14 @@ struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
   FirstRound first{};  // unless it was elected
-  Standing known{};    // newest round among the electors
-  Roster roster{};     // if this node released that round
+  // A node of the round that is dead, as its guardian said: it votes for nobody any more, and its workers are gone.
+  struct Departed {
+    NodeId node{};
+    std::int32_t rank = 0;
+  };
+  std::optional<Departed> departed{};
+  Standing known{};  // newest round among the electors
+  Roster roster{};   // if this node released that round
 };
 
 }  // namespace ddprun::rendezvous

@@ -78,6 +78,7 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
                   .lost = [this](LinkId link) { feed(node_event::LinkClosed{link}); },
                   .no_word = [this](const Connection& connection) { note_silence(connection); },
                   .ended = [this] { say_finished(); }}),
+      farewell_port_(io, [this](const RoundId& round) { feed(node_event::Farewell{round}); }),
       timer_(io),
       farewell_(io) {
   const InstanceId instance = new_instance_id();
@@ -174,6 +175,8 @@ void NodeShell::begin() {
   began_ = time.steady;
   NodeSettings node = settings_.node;
   node.member.id = new_instance_id();
+  node.member.farewell_port = farewell_port_.port();
+  node.member.farewell_key = farewell_port_.key();
   node.member.incarnation = static_cast<std::uint64_t>(time.realtime_ns);
   node_.emplace(std::move(node), std::move(memory_), time);
   feed(node_event::Begin{});
@@ -220,6 +223,9 @@ void NodeShell::carry_out(NodeAction& action) {
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
           if (record_file_) record_file_->write({concrete.node, concrete.record});
           if (concrete.record.knows_round()) marker_.note_running();
+        } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
+          on_event_(EntrustFarewell{concrete.to, farewell_text(concrete.key, concrete.round),
+                                    record_file_ ? record_file_->path() : std::filesystem::path()});
         } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
           if (record_file_) record_file_->forget();
           marker_.note_over();

@@ -20,6 +20,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/node/node.hpp"
+#include "rendezvous/shell/farewell_port.hpp"
 #include "rendezvous/shell/job_marker.hpp"
 #include "rendezvous/shell/links.hpp"
 #include "rendezvous/shell/record_file.hpp"
@@ -55,10 +56,17 @@ struct CannotJoin {
 struct NobodyThere {
   std::string why;
 };
+// For the guardian (coordinator_action::Entrust): say this text there when this agent is dead, its workers are gone and its
+// record is taken away.
+struct EntrustFarewell {
+  Address to{};  // port 0: nothing any more
+  std::string text;
+  std::filesystem::path record;
+};
 using ShellEvent =
-    std::variant<CannotJoin, NobodyThere, member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
-                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
-                 member_action::Say, node_action::ServeStore, node_action::Finish>;
+    std::variant<CannotJoin, NobodyThere, EntrustFarewell, member_action::StartWorkers, member_action::ExtendGrant,
+                 member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt,
+                 member_action::AnswerStore, member_action::Say, node_action::ServeStore, node_action::Finish>;
 
 class NodeShell {
  public:
@@ -117,6 +125,7 @@ class NodeShell {
   Memory memory_;
   std::optional<Node> node_;
   Links links_;
+  FarewellPort farewell_port_;
   boost::asio::steady_timer timer_;
   std::optional<Time> armed_;
   std::deque<NodeEvent> pending_;

@@ -23,6 +23,7 @@ class RecordFile {
   ~RecordFile();
 
   Memory read() const;
+  const std::filesystem::path& path() const { return file_; }
   // Whole or not at all; not synced, since it need not survive the machine. False when it can't be written: what was there
   // before is void then and goes, so that no later process goes back on what this one promises from now on.
   bool write(const Memory::Self& self);

@@ -66,6 +66,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("listens", m.listens);
     visit("master_port", m.master_port);
     visit("wants_job", m.wants_job);
+    visit("farewell_port", m.farewell_port);
+    visit("farewell_key", m.farewell_key);
     visit("coordinates", m.coordinates);
     visit("workers", m.workers);
     visit("workers_round", m.workers_round);

@@ -319,3 +319,30 @@ def test_a_first_node_whose_memory_is_lost_leads_no_second_job(nodes, script, tm
     (tmp_path / "enough").touch()
     assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2, 3)] == [0, 0, 0], nodes.all_text()
     assert "begins with 1 node" not in nodes.text(3), nodes.text(3)
+
+
+def test_the_second_of_two_goes_on_when_the_first_ones_guardian_says_farewell(nodes, script, tmp_path):
+    """Its agent is killed, its machine is not; and when it comes back, it leads no job of its own."""
+    job = script(f'echo x >> $OUT/world-$WORLD_SIZE; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
+    common = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "last_call_timeout=0.3"]
+    worlds = [tmp_path / "out" / f"world-{size}" for size in (1, 2)]
+
+    def start(rank: int):
+        nodes.start(*common, "--node-rank", rank, job, XDG_STATE_HOME=str(tmp_path / f"state-{rank}"))
+
+    def begun(size: int, count: int):
+        path = worlds[size - 1]
+        nodes.until(lambda: path.exists() and len(path.read_text().split()) == count, f"{count} workers of {size}")
+
+    start(0)
+    start(1)
+    begun(2, 2)
+    nodes.agents[0].kill()
+    nodes.agents[0].wait()
+    begun(1, 1)
+    assert "the agent there is dead, and its workers are gone" in nodes.text(1), nodes.text(1)
+    start(0)
+    begun(2, 4)
+    (tmp_path / "enough").touch()
+    assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()
+    assert "1 node, 1 worker" not in nodes.text(2), nodes.text(2)

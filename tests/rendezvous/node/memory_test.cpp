@@ -46,7 +46,7 @@ class AFirstNode : public testing::Test {
   void carry_out(const std::vector<NodeAction>& actions) {
     for (const NodeAction& action : actions) {
       if (const auto* remember = std::get_if<member_action::Remember>(&action)) kept_ = {remember->node, remember->record};
-      if (std::holds_alternative<node_action::Forget>(action)) kept_.reset();
+      forgot_ = forgot_ || std::holds_alternative<node_action::Forget>(action);
       trains_ = trains_ || std::holds_alternative<member_action::StartWorkers>(action);
     }
   }
@@ -59,9 +59,13 @@ class AFirstNode : public testing::Test {
       hello.listens = {"10.0.0.2", static_cast<std::uint16_t>(100 + i)};
       carry_out(node_->on(node_event::LinkOpened{.link = link, .local_host = {}}, now()));
       carry_out(node_->on(node_event::FromDialler{.link = link, .message = hello}, now()));
-      carry_out(
-          node_->on(node_event::FromDialler{.link = link, .message = Ping{.stamp = 1, .echo = stamp_of(now().steady)}}, now()));
+      ping(link, {});
     }
+  }
+  // One of them, which has installed that round.
+  void ping(LinkId link, const RoundId& round) {
+    const Ping ping{.stamp = 1, .echo = stamp_of(now().steady), .realtime_ns = 0, .installed = round};
+    carry_out(node_->on(node_event::FromDialler{.link = link, .message = ping}, now()));
   }
   bool leads() const { return node_->coordinator() != nullptr; }
   static Memory a_round_of_three() {
@@ -77,6 +81,7 @@ class AFirstNode : public testing::Test {
   nanoseconds at_ = seconds(1000);
   std::optional<Node> node_;
   std::optional<Memory::Self> kept_;
+  bool forgot_ = false;
   bool trains_ = false;
 };
 
@@ -111,6 +116,22 @@ TEST_F(AFirstNode, TakesTheUsersWordThatNoneRuns) {
   EXPECT_TRUE(trains_);
 }
 
+// A connection may outlast its node, and that node may be in another round by then.
+TEST_F(AFirstNode, GrantsNothingBeforeAllOfThemKnowTheRound) {
+  start({.self = {}, .job_elsewhere = true, .places = {}, .kept = true});
+  welcome_others(2);
+  pass(milliseconds(100));
+  const RoundId round = node_->coordinator()->round();
+  ASSERT_GE(round.round, 0);
+  ping(10, round);
+  pass(milliseconds(1500));
+  EXPECT_FALSE(trains_);
+  ping(10, round);
+  ping(11, round);
+  pass(milliseconds(1500));
+  EXPECT_TRUE(trains_);
+}
+
 // A timer was enough to make it forget, and to train beside the others.
 TEST_F(AFirstNode, DoesNotForgetARoundSinceNobodyAnswers) {
   start(a_round_of_three());
@@ -118,7 +139,7 @@ TEST_F(AFirstNode, DoesNotForgetARoundSinceNobodyAnswers) {
   EXPECT_FALSE(leads());
   EXPECT_TRUE(node_->looks_for_old_job());
   pass(seconds(400));  // join_timeout
-  EXPECT_EQ(kept_, std::nullopt);
+  EXPECT_FALSE(forgot_);
   EXPECT_FALSE(trains_);
 }
 

@@ -154,6 +154,34 @@ void World::lose_memory(int index) {
   agent.disk.job_elsewhere = true;
 }
 
+// The agent is dead, its machine is not: its guardian says so once it has reaped all workers.
+void World::entrust_farewell(Agent& agent, int index, bool silent) {
+  const coordinator_action::Entrust entrusted = std::exchange(agent.entrusted, {});
+  if (silent || entrusted.to.port == 0) return;
+  farewells_.push_back(entrusted);
+  schedule(time_ + static_cast<Nanos>(farewell_random_() % 9000 + 20) * kMs, Event::Kind::kFarewell, index,
+           std::ssize(farewells_) - 1, agent.life);
+}
+
+// It takes the identity from whoever comes after, unless somebody has come: that one votes as before.
+void World::say_farewell(const Event& event) {
+  Agent& agent = agents_[static_cast<std::size_t>(event.a)];
+  const coordinator_action::Entrust& entrusted = farewells_[static_cast<std::size_t>(event.b)];
+  if (agent.life != event.life) return;
+  if (!agent.powered) return;
+  agent.disk = {};
+  agent.disk.job_elsewhere = true;
+  const int to = std::stoi(entrusted.to.host);
+  Agent& other = agents_[static_cast<std::size_t>(to)];
+  if (other.frozen_until > time_ || (!blocked_.empty() && blocked(event.a, to) > time_)) {
+    return schedule(time_ + 500 * kMs, Event::Kind::kFarewell, event.a, event.b, event.life);
+  }
+  tell(name(event.a) + ": its guardian says farewell to " + name(to));
+  if (!other.node) return;
+  other.heard_farewell = other.node->member().standing().current.id == entrusted.round;
+  deliver(to, node_event::Farewell{entrusted.round});
+}
+
 // Its workers hang in a dead file system, and another node ends the round.
 void World::get_stuck(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];

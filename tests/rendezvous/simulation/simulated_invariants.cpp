@@ -18,6 +18,7 @@ void World::check_coordinator(int index) {
   }
   if (agent.coordinates && agent.term_seen == coordinator->term()) return;
   if (!agent.coordinates) ++result_.successions;
+  if (std::exchange(agent.heard_farewell, false)) ++result_.by_farewell;
   agent.coordinates = true;
   agent.term_seen = coordinator->term();
   tell(name(index) + " coordinates term " + std::to_string(agent.term_seen));

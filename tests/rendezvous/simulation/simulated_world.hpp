@@ -57,9 +57,11 @@ struct Agent {
   NodeId id{};
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
-  bool gave_up = false;   // who it was, in this life
-  Memory disk;            // what the next process here finds
-  bool remembers = true;  // it can be written
+  bool heard_farewell = false;
+  bool gave_up = false;                   // who it was, in this life
+  coordinator_action::Entrust entrusted;  // to its guardian
+  Memory disk;                            // what the next process here finds
+  bool remembers = true;                  // it can be written
   double rate = 1;
   Nanos base = 0;
   Nanos skew = 0;
@@ -123,6 +125,7 @@ struct Event {
     kSignal,
     kDiskFull,
     kDiskFree,
+    kFarewell,
     kStuck,
     kUnstuck
   };
@@ -212,6 +215,10 @@ class World {
   void fault();
   void kill(int victim, bool silent);
   void lose_memory(int index);
+  void entrust_farewell(Agent& agent, int index, bool silent);
+  void say_farewell(const Event& event);
+  std::vector<coordinator_action::Entrust> farewells_;
+  std::mt19937_64 farewell_random_;
   bool memory_chance(int percent) { return memory_random_() % 100 < static_cast<std::uint64_t>(percent); }
   void recover();
 

@@ -54,6 +54,7 @@ void World::build() {
   }
   // With spares nobody can count how many nodes may be elsewhere.
   memory_random_.seed(scenario_.seed + 5227);
+  farewell_random_.seed(scenario_.seed + 99);
   memory_is_lost_ = scenario_.faults && count > 1 && count <= max_nodes_ && memory_chance(35);
   if (memory_is_lost_) {
     for (int i = 0; i < count; ++i) {
@@ -81,6 +82,7 @@ NodeSettings World::settings_for(int index) const {
   settings.member.hostname = "host" + std::to_string(index);
   settings.member.listens = {std::to_string(index), 1};
   settings.member.local_world_size = agent.local_world_size;
+  settings.member.farewell_port = 1;
   settings.member.master_port = static_cast<std::uint16_t>(1000 + index);
   settings.member.join_timeout = milliseconds(60000);
   settings.member.rules = scenario_.rules;
@@ -155,6 +157,8 @@ void World::handle(const Event& event) {
     case Event::Kind::kDiskFree:
       agents_[static_cast<std::size_t>(event.a)].remembers = true;
       return tell(name(event.a) + ": its disk has room again");
+    case Event::Kind::kFarewell:
+      return say_farewell(event);
     case Event::Kind::kStuck:
       return get_stuck(event.a);
     case Event::Kind::kSignal:
@@ -260,6 +264,7 @@ void World::end_process(int index, bool silent) {
   agent.frozen_until = 0;
   agent.powered = !silent;
   ++agent.life;
+  entrust_farewell(agent, index, silent);
   for (const auto& [id, link_index] : agent.links) {
     Link& link = links_[static_cast<std::size_t>(link_index)];
     const int end = link.end[0] == index ? 0 : 1;
@@ -358,6 +363,9 @@ void World::carry_out(int index, NodeAction& any) {
           if (agent.training) violate(name(index) + " ended before its workers");
           if (!missing && !alone) check_end(index, action);
           if (signals_came_) check_stopped(index, action);
+          // The job is over since too few came, and all forget it: what they start next is another one.
+          const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
+          if (too_few && agent.node->member().record().knows_round()) excused_ = true;
           if (!missing && !alone && !job_over_) {
             job_over_ = true;
             job_over_at_ = time_;
@@ -367,6 +375,7 @@ void World::carry_out(int index, NodeAction& any) {
             result_.exit_code = action.exit_code;
           }
           agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
+          agent.entrusted = {};
           end_process(index, /*silent=*/false);
           if (missing && (recovering_ || chance(70))) {
             schedule(time_ + between(100 * kMs, 5 * kSecond), Event::Kind::kStart, index, 0, agent.life);
@@ -375,6 +384,8 @@ void World::carry_out(int index, NodeAction& any) {
           dial(index, action.link, action.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
           remember(agent, action);
+        } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
+          agent.entrusted = action;
         } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
           agent.disk = {};
         } else if constexpr (std::is_same_v<Action, member_action::StartWorkers>) {

@@ -101,7 +101,7 @@ constexpr std::array kTable{
     OptionSpec{"force-new-job",
                0,
                Kind::kFlag,
-               Group::kNodes,
+               Group::kSeldom,
                "",
                "",
                "no earlier start of this job runs on any machine: do not look",

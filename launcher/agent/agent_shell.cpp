@@ -81,6 +81,7 @@ void AgentShell::join_job(NetworkStart start) {
   hooks.feed = [this](const AgentEvent& event) { feed(event); };
   hooks.publish = [this](const RunEvent& event) { publish(event); };
   hooks.set_deadline = [this](std::optional<std::chrono::nanoseconds> since_boot) { guardian_.set_deadline(since_boot); };
+  hooks.entrust = [this](const guardian::LastWord& word) { guardian_.entrust(word); };
   hooks.answer_worker = [this](int rank, const channel::StoreReply& reply) {
     if (rank < 0 || rank >= static_cast<int>(workers_.size())) return;
     workers_.tell(rank, reply);

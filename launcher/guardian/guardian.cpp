@@ -61,6 +61,7 @@ class Guardian {
   explicit Guardian(const GuardianSettings& settings);
   void run();
   bool agent_said_farewell() const { return farewell_; }
+  const LastWord& last_word() const { return last_word_; }
   WorkerCgroups& cgroups() { return cgroups_; }
 
  private:
@@ -103,6 +104,7 @@ class Guardian {
   bool round_is_over_ = false;  // no process of it is left
   bool writing_ = false;        // a notice waits for room in the socket
   bool farewell_ = false;
+  LastWord last_word_;
 };
 
 Guardian::Guardian(const GuardianSettings& settings) : agent_(move_up(settings.socket)), open_files_(settings.open_files) {
@@ -183,6 +185,9 @@ void Guardian::handle(const ReceivedRequest& received) {
       return;
     case Request::Kind::kDeadline:
       set_deadline(request.deadline_ns);
+      return;
+    case Request::Kind::kEntrust:
+      last_word_ = request.last_word;
       return;
     case Request::Kind::kSweep:
       begin_sweep(request.patient != 0);
@@ -401,6 +406,7 @@ void guardian_main(const GuardianSettings& settings) {
   if (guardian) guardian->cgroups().kill();
   kill_children_until_none_is_left();
   if (guardian) guardian->cgroups().remove();
+  if (guardian && !guardian->agent_said_farewell()) say_last_word(guardian->last_word());
   if (!(guardian && guardian->agent_said_farewell()) && !settings.report.empty()) complete_report(settings.report);
   ::_exit(0);
 }

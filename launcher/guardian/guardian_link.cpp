@@ -110,6 +110,10 @@ void GuardianLink::set_deadline(std::optional<std::chrono::nanoseconds> since_bo
   send({.kind = guardian::Request::Kind::kDeadline, .deadline_ns = ns}, nullptr, 0);
 }
 
+void GuardianLink::entrust(const guardian::LastWord& word) {
+  send({.kind = guardian::Request::Kind::kEntrust, .last_word = word}, nullptr, 0);
+}
+
 // Blocks when the guardian is behind; it always reads, so that ends. A dead guardian is not an error here: on_death comes.
 void GuardianLink::send(const guardian::Request& request, const int* fds, int fd_count) {
   guardian::Request copy = request;

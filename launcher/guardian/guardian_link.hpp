@@ -50,6 +50,8 @@ class GuardianLink {
   void say_farewell();
   // No worker may run after this time, whatever has become of this agent: stopped, or cut off. Nothing: there is no such time.
   void set_deadline(std::optional<std::chrono::nanoseconds> since_boot);
+  // To be said when this agent is dead and all its workers are gone; not after say_farewell().
+  void entrust(const guardian::LastWord& word);
   // Something below the guardian cannot be killed, so the destructor does not wait. The guardian stays until that ends.
   void abandon() { abandoned_ = true; }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "launcher/events/memory_evidence.hpp"
+#include "launcher/guardian/last_word.hpp"
 
 namespace ddprun::guardian {
 
@@ -15,6 +16,7 @@ struct Request {
     kSignal,    // `signal` to the worker's process group; no answer
     kFarewell,  // the agent ends by itself: the report is complete; no answer
     kDeadline,  // kill everything at deadline_ns, unless another one comes before; no answer
+    kEntrust,   // `last_word` takes the place of the one before; no answer
     kSweep,     // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
   };
   Kind kind = Kind::kSignal;
@@ -23,6 +25,7 @@ struct Request {
   std::int32_t patient = 0;
   std::int32_t shares_input = 0;  // kSpawn: SpawnRequest::shares_input
   std::int64_t deadline_ns = 0;   // CLOCK_BOOTTIME: a machine that slept past it finds that it is over; 0: none
+  LastWord last_word{};
 };
 
 struct Notice {

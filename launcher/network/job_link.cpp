@@ -1,6 +1,11 @@
 // Implementation of job_link.hpp: one function a message.
 #include "launcher/network/job_link.hpp"
 
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "common/system/boot_time.hpp"
@@ -19,6 +24,19 @@ namespace member_action = rendezvous::member_action;
 std::string to_text(const rendezvous::Address& address) {
   const bool bare_ipv6 = address.host.find(':') != std::string::npos;
   return (bare_ipv6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
+}
+
+// Of a number; 0 where it is none.
+socklen_t to_sockaddr(const std::string& host, std::uint16_t port, sockaddr_storage& address) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return 0;
+  const socklen_t size = found->ai_addrlen;
+  std::memcpy(&address, found->ai_addr, size);
+  ::freeaddrinfo(found);
+  return size;
 }
 
 }  // namespace
@@ -110,7 +128,21 @@ void JobLink::handle(rendezvous::CannotJoin&& event) {
 }
 
 void JobLink::handle(rendezvous::NobodyThere&& event) {
-  say(Notice::Kind::kWaiting, from_peer(event.why) + ". Still trying");
+  const auto most = std::chrono::duration_cast<std::chrono::seconds>(plan_.rendezvous.join_timeout);
+  say(Notice::Kind::kWaiting,
+      from_peer(event.why) + ". Still trying, for " + std::to_string(most.count()) + " s in all (--rdzv-conf join_timeout)");
+}
+
+void JobLink::handle(rendezvous::EntrustFarewell&& event) {
+  guardian::LastWord word;
+  const std::string record = event.record.string();
+  if (event.to.port != 0 && event.text.size() <= word.text.size() && record.size() < word.record.size()) {
+    word.to_size = static_cast<std::uint32_t>(to_sockaddr(event.to.host, event.to.port, word.to));
+    word.size = static_cast<std::uint32_t>(event.text.size());
+    std::copy(event.text.begin(), event.text.end(), word.text.begin());
+    std::copy(record.begin(), record.end(), word.record.begin());
+  }
+  hooks_.entrust(word);
 }
 
 void JobLink::handle(member_action::StartWorkers&& event) {

@@ -14,6 +14,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "launcher/decide/agent_state.hpp"
+#include "launcher/guardian/last_word.hpp"
 #include "launcher/machine/ports.hpp"
 #include "launcher/network/network_start.hpp"
 #include "launcher/workers/store_server.hpp"
@@ -28,6 +29,8 @@ class JobLink {
     // No worker may run past it; the guardian sees to that.
     std::function<void(std::optional<std::chrono::nanoseconds> since_boot)> set_deadline;
     std::function<void(int local_rank, const channel::StoreReply&)> answer_worker;
+    // The guardian says it when this agent is dead.
+    std::function<void(const guardian::LastWord&)> entrust;
   };
 
   // Opens the ports. Throws UsageError, InternalError.
@@ -54,6 +57,7 @@ class JobLink {
  private:
   void handle(rendezvous::CannotJoin&& event);
   void handle(rendezvous::NobodyThere&& event);
+  void handle(rendezvous::EntrustFarewell&& event);
   void handle(rendezvous::member_action::StartWorkers&& event);
   void handle(rendezvous::member_action::ExtendGrant&& event);
   void handle(rendezvous::member_action::StopWorkers&& event);

@@ -58,7 +58,7 @@ constexpr std::array kTable{
                "",
                "without progress, a worker hangs (config: auto; script: off)",
                {}},
-    OptionSpec{"signals-to-handle", 0, Kind::kValue, Group::kWorkers, "LIST", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+    OptionSpec{"signals-to-handle", 0, Kind::kValue, Group::kSeldom, "LIST", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
                "signals that stop the job in order", "TORCHELASTIC_SIGNALS_TO_HANDLE"},
 
     OptionSpec{"run-dir", 0, Kind::kValue, Group::kRun, "DIR", "", "where everything goes (config: runs/<name>)", {}},
@@ -100,6 +100,14 @@ constexpr std::array kTable{
     OptionSpec{"rdzv-id", 0, Kind::kValue, Group::kNodes, "ID", "", "run id (script: none; config: its name)", {}},
     OptionSpec{"rdzv-conf", 0, Kind::kValue, Group::kNodes, "K=V,...", "", "timeouts of the meeting", {}},
     OptionSpec{"token-file", 0, Kind::kValue, Group::kNodes, "FILE", "", "the job's secret; ddprun token makes one", {}},
+    OptionSpec{"force-new-job",
+               0,
+               Kind::kFlag,
+               Group::kSeldom,
+               "",
+               "",
+               "no earlier start of this job runs on any machine: do not look",
+               {}},
     OptionSpec{"role", 0, Kind::kValue, Group::kNodes, "NAME", "default", "role of the workers", {}},
 
     OptionSpec{"dry-run", 0, Kind::kFlag, Group::kOutput, "", "", "print the whole plan, start nothing", {}},

@@ -212,6 +212,7 @@ RendezvousChoice resolve_rendezvous(const Settings& settings) {
   plan.local_addr = settings.text("local-addr");
   if (const Setting* range = settings.find("port-range"); range != nullptr && !range->value.empty())
     read_port_range(*range, plan);
+  plan.force_new_job = settings.flag("force-new-job");
   if (const std::string endpoint = settings.text("rdzv-endpoint"); !endpoint.empty() && !plan.standalone) {
     choice.endpoint_given = true;
     read_endpoint(*settings.find("rdzv-endpoint"), plan);

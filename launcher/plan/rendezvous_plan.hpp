@@ -28,6 +28,7 @@ struct RendezvousPlan {
   std::chrono::milliseconds join_timeout{600'000};     // until min_nodes are there; "timeout" under static
   std::chrono::milliseconds last_call_timeout{2'000};  // from min_nodes on, waiting for max_nodes; torchrun: 30 s
   std::chrono::milliseconds heartbeat_timeout{5'000};
+  bool force_new_job = false;  // the user's word that no earlier start of this job runs on any machine
   bool many() const { return max_nodes > 1; }
   std::optional<bool> is_host;  // c10d: whether this node coordinates; nothing: the owner of the endpoint's address
 };

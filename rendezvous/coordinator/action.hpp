@@ -42,12 +42,19 @@ struct StepDown {
 struct KeepRoster {
   Roster roster{};
 };
+// Of a round of two nodes: should this agent die, its guardian tells the other node, once all workers here are gone, that this
+// one votes for nobody any more. Takes the place of what was entrusted before. Port 0: nothing is entrusted.
+struct Entrust {
+  RoundId round{};
+  Address to{};
+  FarewellKey key{};
+};
 // Everybody knows that the job is over, or was given the time to.
 struct Finished {};
 }  // namespace coordinator_action
-using CoordinatorAction =
-    std::variant<coordinator_action::Send, coordinator_action::Close, coordinator_action::ServeStore, coordinator_action::Say,
-                 coordinator_action::StepDown, coordinator_action::KeepRoster, coordinator_action::Finished>;
+using CoordinatorAction = std::variant<coordinator_action::Send, coordinator_action::Close, coordinator_action::ServeStore,
+                                       coordinator_action::Say, coordinator_action::StepDown, coordinator_action::KeepRoster,
+                                       coordinator_action::Entrust, coordinator_action::Finished>;
 
 class Outbox {
  public:

@@ -25,8 +25,17 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       losses_(settings_),
       membership_(authority, settings_.rules),
       leadership_(settings_, now.steady),
+      founding_(settings_, authority.first),
       gathering_(settings_),
       leaving_(settings_) {
+  if (authority.departed) {
+    Peer& dead = peers_.know(authority.departed->node);
+    dead.hello.node = authority.departed->node;
+    dead.rank = authority.departed->rank;
+    dead.departed = true;
+    membership_.install(dead, peers_);
+  }
+  leadership_.hold_back(!founding_.done());
   if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
   const Config& inherited = membership_.current();
   release_.id = inherited.id;
@@ -66,7 +75,9 @@ void Coordinator::handle(const coordinator_event::Heard& event) {
 
 void Coordinator::greet(LinkId link, const Hello& hello) {
   if (phase_ == Phase::kOver) {
-    act(coordinator_action::Send{link, over_});
+    JobOver over = over_;
+    over.ended_ms_ago = std::chrono::duration_cast<milliseconds>(now_.steady - over_at_).count();
+    act(coordinator_action::Send{link, std::move(over)});
     return close(link);
   }
   const EntryView view{settings_, term_, elected_, peers_, membership_, losses_, now_.steady};
@@ -96,8 +107,11 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   if (!ends && hello.ending.exists() && hello.ending.origin == membership_.current().origin()) {
     finish(hello.ending.exit_code, hello.ending.why);  // as the coordinator before would have
   }
-  // Before the first round nobody can have been elected: a later term is free to be taken.
-  if (hello.standing.promised_term > term_) term_ = hello.standing.promised_term + 1;
+  // Before the first round nobody can have been elected: a later term is free to be taken. Where a job may run elsewhere, one
+  // that it does not reach by elections.
+  if (hello.standing.promised_term > term_) {
+    term_ = hello.standing.promised_term + (founding_.done() ? 1 : founding_.term_apart());
+  }
   welcome(peer);
 }
 
@@ -221,6 +235,7 @@ void Coordinator::hear(Peer& peer, const Ping& message) {
   if (message.echo > 0 && message.echo <= stamp_of(now_.steady)) peer.answered = std::max(peer.answered, message.echo);
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   leadership_.answer(peer, message.stamp, membership_, peers_, now_, outbox_);
+  if (!founding_.done() && phase_ == Phase::kGathering) consider();
 }
 
 void Coordinator::check_authority() {
@@ -273,13 +288,15 @@ void Coordinator::consider() {
     if (peers_.ready() >= settings_.min_nodes) return form();
     return finish_unsaved(*save_next_, "fewer nodes than are needed are left");
   }
-  if (gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) form();
+  if (!gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) return;
+  if (founding_.may_release(peers_, now_.steady, outbox_)) form();
 }
 
 void Coordinator::form() {
   const Seating seating = seat_ready(peers_, settings_);
   membership_.begin_round(term_, seating.by_rank, peers_);
   leadership_.round_released(now_.steady);
+  leadership_.hold_back(!founding_.done());
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
   seats_.begin(current.nodes, seating.by_rank, peers_);
@@ -288,6 +305,7 @@ void Coordinator::form() {
   }
   if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(seating, current)});
   budget_.first_number = first_number_of(seating, current, budget_.first_number);
+  act(farewell_for(seating, current, settings_));
   release_ = common_release(seating, current, budget_, settings_);
   send_release(seating, release_, membership_.previous(), peers_, outbox_);
   outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
@@ -298,7 +316,10 @@ void Coordinator::form() {
 }
 
 void Coordinator::note_installed(Peer& peer) {
-  if (!membership_.install(peer, peers_)) return;
+  const bool now_committed = membership_.install(peer, peers_);
+  founding_.installed(peers_);
+  leadership_.hold_back(!founding_.done());
+  if (!now_committed) return;
   leadership_.count_again();
   peers_.forget_bystanders();
   consider();
@@ -523,6 +544,7 @@ void Coordinator::check_concluded() {
 
 void Coordinator::say_over() {
   phase_ = Phase::kOver;
+  over_at_ = now_.steady;
   linger_ends_ = now_.steady + settings_.lease;
   for (const NodeId& id : peers_.by_age()) outbox_.send(peers_.at(id), over_);
 }
@@ -556,7 +578,8 @@ void Coordinator::handle(const coordinator_event::Tick&) {
   check_leaving();
   consider();
   if (phase_ == Phase::kGathering && gathering_.in_vain(now_.steady)) {
-    finish(static_cast<int>(ExitCode::kPeersMissing), gathering_.why(peers_.ready()));
+    const bool enough = peers_.ready() >= settings_.min_nodes;
+    finish(static_cast<int>(ExitCode::kPeersMissing), enough ? founding_.why(peers_) : gathering_.why(peers_.ready()));
   }
 }
 
@@ -579,7 +602,10 @@ std::optional<Time> Coordinator::next_deadline() const {
   if (phase_ == Phase::kPausing) consider_time(pause_ends_);
   if (phase_ == Phase::kRunning) consider_time(absorb_at_);
   if (phase_ == Phase::kRunning) consider_time(leaving_.deadline());
-  if (phase_ == Phase::kGathering) consider_time(gathering_.next_deadline(now_.steady));
+  if (phase_ == Phase::kGathering) {
+    consider_time(gathering_.next_deadline(now_.steady));
+    if (const auto founded = founding_.next_deadline(); founded && *founded > now_.steady) consider_time(founded);
+  }
   return next;
 }
 

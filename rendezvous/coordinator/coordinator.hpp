@@ -23,6 +23,7 @@
 
 #include "rendezvous/coordinator/action.hpp"
 #include "rendezvous/coordinator/concluding.hpp"
+#include "rendezvous/coordinator/founding.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/leadership.hpp"
 #include "rendezvous/coordinator/leaving.hpp"
@@ -157,6 +158,7 @@ class Coordinator {
   Losses losses_;
   Membership membership_;
   Leadership leadership_;
+  Founding founding_;
   Gathering gathering_;
   std::optional<Saving> saving_;  // from kSaving on
   bool goes_on_after_saving_ = false;
@@ -177,6 +179,7 @@ class Coordinator {
 
   std::optional<Time> absorb_at_;  // late joiners
   std::optional<Time> pause_ends_;
+  Time over_at_{};
   std::optional<Time> linger_ends_;
 };
 

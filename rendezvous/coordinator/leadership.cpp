@@ -33,6 +33,7 @@ void Leadership::send_pong(const Peer& peer, std::int64_t stamp, const Membershi
 }
 
 nanoseconds Leadership::grant(const Membership& membership, const Peers& peers, Time now) const {
+  if (holds_back_) return nanoseconds{0};
   const nanoseconds left = rules_.grants_need_majority ? end(membership, peers, now) - now : lease_;
   return std::clamp(left, nanoseconds{0}, part_of(lease_, rules_.grant));
 }

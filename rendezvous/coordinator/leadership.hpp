@@ -35,6 +35,8 @@ class Leadership {
   std::optional<Time> deadline(const Membership& membership, const Peers& peers, Time now) const;
   bool has_ended(const Membership& membership, const Peers& peers, Time now) const;
 
+  // While it does, it grants nothing: too few have installed the first round (founding.hpp).
+  void hold_back(bool holds) { holds_back_ = holds; }
   // Who can be asked for a vote as part of the round hears of it after this.
   void round_released(Time now);
   // What a majority is has changed.
@@ -55,6 +57,7 @@ class Leadership {
   Rules rules_;
   Time stays_until_;  // it was elected just now: without authority yet, it waits for the first answers
   Time released_at_{};
+  bool holds_back_ = false;
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was found
   mutable std::int64_t counted_ = 0;

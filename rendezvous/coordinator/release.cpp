@@ -97,6 +97,13 @@ Release release_for(const Peer& peer, const Release& common, const Config& previ
   return own;
 }
 
+coordinator_action::Entrust farewell_for(const Seating& seating, const Config& round, const CoordinatorSettings& settings) {
+  const std::vector<Peer*>& nodes = seating.by_rank;
+  if (nodes.size() != 2 || nodes[0] == nullptr || nodes[1] == nullptr || nodes[0]->hello.node != settings.self) return {};
+  const Hello& other = nodes[1]->hello;
+  return {.round = round.id, .to = {other.listens.host, other.farewell_port}, .key = other.farewell_key};
+}
+
 void send_release(const Seating& seating, const Release& common, const Config& previous, Peers& peers, Outbox& outbox) {
   for (std::size_t rank = 0; rank < seating.by_rank.size(); ++rank) {
     if (seating.by_rank[rank] == nullptr) continue;

@@ -35,6 +35,9 @@ Release release_for(const Peer& peer, const Release& common, const Config& previ
 
 // Sends it to all: those with a seat in the order of group ranks, so that successors, who are needed if this node dies just
 // now, know first; and then the spares.
+// To the other node of two, when this one has group rank 0: alone, the other would be no majority.
+coordinator_action::Entrust farewell_for(const Seating& seating, const Config& round, const CoordinatorSettings& settings);
+
 void send_release(const Seating& seating, const Release& common, const Config& previous, Peers& peers, Outbox& outbox);
 
 }  // namespace ddprun::rendezvous

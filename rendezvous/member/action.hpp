@@ -28,6 +28,7 @@ struct Close {
 };
 struct Remember {
   Record record{};
+  NodeId node{};  // whose it is
 };
 struct StartWorkers {
   Release release{};
@@ -69,8 +70,14 @@ struct Say {
 };
 struct Resign {};  // after JobOver: the coordinator in this node ends too, without the job's end
 struct JobOver {   // the workers are gone
+  enum class End {
+    kOver,     // the job's, or this node was told so
+    kLeft,     // this node's: it said goodbye, and the others go on
+    kGivenUp,  // this process's: it found nobody, or was refused
+  };
   int exit_code = 0;
   std::string why{};
+  End end = End::kOver;
 };
 }  // namespace member_action
 using MemberAction =
@@ -79,5 +86,8 @@ using MemberAction =
                  member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
                  member_action::GotJob, member_action::Say, member_action::JobOver, member_action::Resign>;
 using MemberActions = std::vector<MemberAction>;
+
+// How it ends for a node that has looked for a coordinator for so long, in vain. `was_welcome`: by one, in this process.
+member_action::JobOver end_of_search(const Record& record, bool was_welcome, milliseconds looked);
 
 }  // namespace ddprun::rendezvous

@@ -11,7 +11,10 @@ constexpr std::size_t kMostTargets = 16;
 }  // namespace
 
 LeaderSearch::LeaderSearch(const MemberSettings& settings)
-    : self_(settings.listens), endpoints_(settings.endpoints), redial_(settings.redial + milliseconds(settings.id[0] % 64)) {}
+    : self_(settings.listens),
+      endpoints_(settings.endpoints),
+      redial_(settings.redial + milliseconds(settings.id[0] % 64)),
+      next_link_(settings.first_link) {}
 
 void LeaderSearch::begin(const std::vector<Successor>& known) {
   targets_.clear();

@@ -63,7 +63,7 @@ class LeaderSearch {
   nanoseconds redial_;
   std::vector<Target> targets_;
   std::deque<Address> hints_;  // newest last
-  std::uint64_t next_link_ = 1;
+  LinkId next_link_;
 };
 
 }  // namespace ddprun::rendezvous

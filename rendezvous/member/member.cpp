@@ -1,11 +1,14 @@
 // Implementation of member.hpp: its events, what it does about its coordinator, what it does about its workers, and time.
+//
+// Note [Why this file is long]
+// It is one state machine: what it hears of its coordinator changes what it may do with its workers, and their ends change what
+// it says. The search, the votes, the grant, the clock and the record are in files of their own.
 #include "rendezvous/member/member.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "common/base/exit_code.hpp"
-#include "rendezvous/member/hello.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -20,6 +23,7 @@ Member::Member(MemberSettings settings, std::optional<Record> record, Now now)
       record_(record ? *std::move(record) : Record{}),
       search_(settings_),
       voter_(settings_.rules, record_.standing.promised_term > 0, now.steady),
+      began_(now.steady),
       looking_since_(now.steady),
       lease_(settings_.lease),
       master_port_(settings_.master_port) {
@@ -46,8 +50,9 @@ void Member::handle(const member_event::Opened& event) {
 }
 
 Hello Member::hello(const std::string& local_host) {
-  Hello hello = hello_of(settings_, local_host);
+  Hello hello = hello_of(settings_);
   hello.attempt = ++hellos_;
+  if (hello.listens.host.empty()) hello.listens.host = local_host;
   hello.master_port = master_port_;
   hello.next_number = settings_.next_number;
   hello.wants_job = settings_.wants_job && !was_welcome_;
@@ -76,8 +81,10 @@ void Member::hear(LinkId link, const Welcome& message) {
   grant_.lose_leader();
   clock_.begin();
   leader_ = Leader{.link = link, .term = message.term, .address = search_.settle(link, actions_)};
-  if (message.term > record_.standing.promised_term) {
-    record_.standing.promised_term = message.term;
+  const bool leads_elsewhere = link != kSelfLink && !record_.knows_round() && settings_.rules.lost_job_is_remembered;
+  if (message.term > record_.standing.promised_term || (leads_elsewhere && !record_.job_elsewhere)) {
+    record_.standing.promised_term = std::max(message.term, record_.standing.promised_term);
+    record_.job_elsewhere = record_.job_elsewhere || leads_elsewhere;
     remember();
   }
   also_try(leader_->address);  // to be found again before its first release came
@@ -108,7 +115,7 @@ void Member::hear(LinkId link, const Refused& message) {
   }
   // Another job may be where ours was: only who never belonged to a job takes that as the answer.
   if (was_welcome_ && message.reason != Refusal::kReplaced) return;
-  finish(static_cast<int>(ExitCode::kUsage), "the coordinator refused this node: " + message.text);
+  finish(static_cast<int>(ExitCode::kUsage), "the coordinator refused this node: " + message.text, End::kGivenUp);
 }
 
 void Member::hear(LinkId link, const Redirect& message) {
@@ -145,13 +152,22 @@ bool Member::promise(std::uint64_t term, Now now, std::vector<MemberAction>& act
   now_ = now;
   if (!voter_.may_promise(term, record_.standing.promised_term)) return false;
   record_.standing.promised_term = term;
-  actions.emplace_back(member_action::Remember{record_});
+  actions.emplace_back(member_action::Remember{record_, settings_.id});
   return true;
+}
+
+void Member::leader_is_dead(std::vector<MemberAction>& actions) {
+  voter_.leader_is_dead();
+  if (!leader_ || leader_->link == kSelfLink) return;
+  const LinkId link = leader_->link;
+  lose_leader("the agent of the coordinator's node is dead", /*at_once=*/false);
+  act(member_action::Close{link});
+  actions = std::exchange(actions_, {});
 }
 
 void Member::keep_roster(Roster roster, std::vector<MemberAction>& actions) {
   record_.roster = std::move(roster);
-  actions.emplace_back(member_action::Remember{record_});
+  actions.emplace_back(member_action::Remember{record_, settings_.id});
 }
 
 // ---- following it ----
@@ -233,6 +249,7 @@ void Member::hear(LinkId link, const Release& message) {
   record_.standing.current = Config{.id = message.id, .born = message.born, .nodes = message.nodes, .rank = message.group_rank};
   record_.standing.previous = message.previous;
   record_.standing.budget = message.budget;
+  record_.job_elsewhere = false;
   record_.coordinator = message.coordinator;
   // An inherited round names none: those who were named before are still in it.
   if (message.start || !message.successors.empty()) record_.successors = message.successors;
@@ -342,7 +359,7 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
   if (master_port != 0) master_port_ = master_port;
   const bool were_running = workers_ == Workers::kRunning;
   workers_ = done && were_running ? Workers::kDone : Workers::kNone;
-  if (over_) return finish(over_->exit_code, over_->why);
+  if (over_) return finish(over_->exit_code, over_->why, over_->end);
   if (saving_) {
     saved_ = saved;
     if (!leader_) return after_saving();
@@ -351,21 +368,21 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
   if (leaves_with && may_leave()) {
     const bool resigns = coordinates();
     if (!resigns) tell_leader(Leave{"it is of no more use"});
-    finish(*leaves_with, "this node leaves the job: a device of it has failed");
+    finish(*leaves_with, "this node leaves the job: a device of it has failed", End::kLeft);
     if (resigns) act(member_action::Resign{});
     return;
   }
   if (workers_ == Workers::kDone) tell_leader(Done{workers_round_});
   if (stop_signal_ != 0 && !coordinates()) {
     tell_leader(Leave{"a signal"});
-    return finish(128 + stop_signal_, "stopped by a signal");
+    return finish(128 + stop_signal_, "stopped by a signal", End::kLeft);
   }
   if (workers_ != Workers::kDone) say_ready(workers_round_);
 }
 
 void Member::after_saving() {
   finish(saved_ ? static_cast<int>(ExitCode::kPreempted) : 128 + stop_signal_,
-         saved_ ? "stopped by a signal after saving" : "stopped by a signal before it could save");
+         saved_ ? "stopped by a signal after saving" : "stopped by a signal before it could save", End::kOver);
 }
 
 // A coordinator leaves only those who can choose another one. Otherwise it stays, and the failure is judged.
@@ -386,14 +403,17 @@ void Member::handle(const member_event::StopRequested& event) {
   // Its work is done, and it ends as the job ends; whoever wants it gone sooner says so again.
   if (leader_ && workers_ == Workers::kDone) return;
   tell_leader(Leave{"a signal"});
-  finish(128 + event.signal, "stopped by a signal");
+  finish(128 + event.signal, "stopped by a signal", End::kLeft);
 }
 
 void Member::hear(LinkId link, const rendezvous::JobOver& message) {
-  if (leads(link)) return finish(message.exit_code, message.why);
+  if (leads(link)) return finish(message.exit_code, message.why, End::kOver);
   if (phase_ != Phase::kLooking || (link != kSelfLink && !search_.dialled(link))) return;
-  if (message.round >= record_.standing.current.id) return finish(message.exit_code, message.why);
-  act(member_action::Close{link});  // the end of what it knew is not the job's
+  // The end of what it knew is not the job's; nor is one of before this process, which came for the next job.
+  const bool was_before = !was_welcome_ && !record_.knows_round() && began_ + milliseconds(message.ended_ms_ago) > now_.steady;
+  if (!was_before && message.round >= record_.standing.current.id) return finish(message.exit_code, message.why, End::kOver);
+  if (was_before) say(Notice::Kind::kWaiting, "a job has just ended at this address; waiting for the next one there");
+  act(member_action::Close{link});
   search_.retry_lasting(link, now_.steady + lease_ / 5);
 }
 
@@ -404,19 +424,19 @@ void Member::hear(LinkId link, const Conclude& message) {
 }
 
 // Whoever the job's end reaches stops its workers first.
-void Member::finish(int exit_code, const std::string& why) {
+void Member::finish(int exit_code, const std::string& why, End end) {
   if (workers_ == Workers::kRunning) stop_workers({.reason = StopReason::kJobOver, .why = why});
   if (leader_) act(member_action::Close{leader_->link});
   search_.end(leader_ ? std::optional(leader_->link) : std::nullopt, actions_);
   leader_.reset();
   pending_start_.reset();
   if (has_workers()) {
-    over_ = rendezvous::JobOver{.round = {}, .exit_code = exit_code, .why = why};
+    over_ = member_action::JobOver{.exit_code = exit_code, .why = why, .end = end};
     phase_ = Phase::kFollowing;  // nobody, but it does not look either
     return;
   }
   phase_ = Phase::kOver;
-  act(member_action::JobOver{exit_code, why});
+  act(member_action::JobOver{exit_code, why, end});
 }
 
 // ---- time ----
@@ -446,14 +466,10 @@ void Member::tick() {
     for (const LinkId silent : search_.dial_due(lease_, now_.steady, actions_)) voter_.forget(silent);
     return;
   }
-  const std::string seconds = std::to_string(patience().count() / 1000) + " s";
-  if (knows_end()) {  // and the coordinator is gone, with all who could choose another
-    finish(ending_.exit_code, ending_.why);
-  } else if (was_welcome_ && record_.standing.current.exists()) {
-    finish(static_cast<int>(ExitCode::kMinority), "cut off from the majority of the nodes for " + seconds);
-  } else {
-    finish(static_cast<int>(ExitCode::kPeersMissing), "no coordinator answered for " + seconds);
-  }
+  if (knows_end())
+    return finish(ending_.exit_code, ending_.why, End::kOver);  // nobody is left who could choose another coordinator
+  const member_action::JobOver end = end_of_search(record_, was_welcome_, patience());
+  finish(end.exit_code, end.why, end.end);
 }
 
 std::optional<Time> Member::next_deadline() const {

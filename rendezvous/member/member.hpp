@@ -97,7 +97,9 @@ class Member {
   bool looking() const { return phase_ == Phase::kLooking; }
   bool following() const { return phase_ == Phase::kFollowing; }
   bool over() const { return phase_ == Phase::kOver; }
+  bool was_welcome() const { return was_welcome_; }
   bool has_workers() const { return workers_ == Workers::kRunning || workers_ == Workers::kStopping; }
+  const Record& record() const { return record_; }
   const Standing& standing() const { return record_.standing; }
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
@@ -113,6 +115,15 @@ class Member {
   const Roster& roster() const { return record_.roster; }
   // Before the release goes out.
   void keep_roster(Roster roster, std::vector<MemberAction>& actions);
+  // Somebody came who knows of a round of this job, and this node knows none.
+  void note_job_elsewhere(std::vector<MemberAction>& actions) {
+    if (record_.knows_round() || std::exchange(record_.job_elsewhere, true)) return;
+    actions.emplace_back(member_action::Remember{record_, settings_.id});
+  }
+  // Its coordinator is dead: what was promised to it binds nobody any more.
+  void leader_is_dead(std::vector<MemberAction>& actions);
+  // Closes its links: another one takes its place.
+  void abandon(std::vector<MemberAction>& actions) { search_.end(std::nullopt, actions); }
   // Somebody may be there who leads, or knows who does.
   void also_try(const Address& address) { search_.hint(address, looking(), now_.steady); }
   // Where nodes may be that look for a coordinator.
@@ -162,7 +173,7 @@ class Member {
   bool leads(LinkId link) const { return leader_ && leader_->link == link; }
   bool coordinates() const { return leads(kSelfLink); }
   void tell_leader(FromMember message);
-  void remember() { act(member_action::Remember{record_}); }
+  void remember() { act(member_action::Remember{record_, settings_.id}); }
 
   // ---- the workers ----
   void start_if_granted();
@@ -175,8 +186,12 @@ class Member {
   // Of the round that it knows; of one that was followed by another it means nothing.
   bool knows_end() const { return ending_.exists() && ending_.origin == record_.standing.current.origin(); }
   void tick();
-  milliseconds patience() const { return was_welcome_ ? settings_.rejoin_for : settings_.join_timeout; }
-  void finish(int exit_code, const std::string& why);
+  milliseconds patience() const {
+    if (!was_welcome_) return settings_.join_timeout;
+    return is_other_of_two(record_) ? settings_.rejoin_for / 2 : settings_.rejoin_for;
+  }
+  using End = member_action::JobOver::End;
+  void finish(int exit_code, const std::string& why, End end);
   template <class Action>
   void act(Action action) {
     actions_.emplace_back(std::move(action));
@@ -196,6 +211,7 @@ class Member {
   ClockOffset clock_;
 
   // The coordinator that it looks for or follows.
+  Time began_;
   Time looking_since_{};
   bool was_welcome_ = false;  // by any coordinator
   bool rank_was_taken_ = false;
@@ -215,8 +231,8 @@ class Member {
   bool saved_ = false;
   int stop_signal_ = 0;
   bool stop_saves_ = false;
-  Ending ending_;                            // before it is the end
-  std::optional<rendezvous::JobOver> over_;  // said when the workers are gone
+  Ending ending_;                               // before it is the end
+  std::optional<member_action::JobOver> over_;  // said when the workers are gone
 };
 
 }  // namespace ddprun::rendezvous

@@ -11,6 +11,10 @@ std::vector<Successor> others_of(const Record& record, const NodeId& self) {
   return nodes;
 }
 
+bool is_other_of_two(const Record& record) {
+  return record.standing.current.nodes == 2 && record.standing.current.rank == 1;
+}
+
 std::size_t place_in_line(const Record& record, const NodeId& self) {
   if (record.coordinator.node == self) return 0;
   for (std::size_t i = 0; i < record.successors.size(); ++i) {

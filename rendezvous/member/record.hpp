@@ -17,10 +17,17 @@ struct Record {
   Successor coordinator{};
   std::vector<Successor> successors{};
   Roster roster{};  // of the newest round that this node released
+  // A job of this name may run elsewhere, of which this node knows no round: it followed its coordinator, left it, or what it
+  // knew was lost.
+  bool job_elsewhere = false;
+  bool knows_round() const { return standing.current.exists() || !roster.nodes.empty(); }
 };
 
 // The coordinator and its successors without `self`, whose own address as others see it may be none that it knows as its own.
 std::vector<Successor> others_of(const Record& record, const NodeId& self);
+
+// Of two nodes, the one without group rank 0 cannot go on by itself.
+bool is_other_of_two(const Record& record);
 
 // 0: first in line, when the coordinator is lost; kSuccessors + 1: not named.
 std::size_t place_in_line(const Record& record, const NodeId& self);

@@ -1,5 +1,5 @@
-// What a member is told when it is made: who it is, and where the job was said to be. node.hpp and the shell fill it in. Values
-// only.
+// What a member is told when it is made: who it is, and where the job was said to be. node.hpp and the shell fill it in.
+// Values, and what they are in a hello.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,19 @@ struct MemberSettings {
   Address listens{};  // host empty: the address of the socket that reaches the coordinator
   std::uint16_t master_port = 0;
   std::int32_t next_number = 0;
+  std::uint16_t farewell_port = 0;
+  FarewellKey farewell_key{};
   std::vector<Address> endpoints{};  // where the job was said to be; empty on the node that coordinates first
   bool wants_job = false;
   milliseconds lease{5000};  // until a coordinator says another
   milliseconds join_timeout{600000};
   milliseconds rejoin_for{30000};  // how long a node whose coordinator was lost looks for the others: then it is the minority
   milliseconds redial{500};
+  LinkId first_link = 1;  // of those that it dials: of two machines of one process each has its own
   Rules rules{};
 };
+
+// What they say of a node; the rest of its hello depends on where it stands.
+Hello hello_of(const MemberSettings& settings);
 
 }  // namespace ddprun::rendezvous

@@ -1,6 +1,10 @@
 // Implementation of node.hpp. The first half carries events and messages between the machines of one node and its links, over
 // connections that may be reset and come back. The second half is about who leads: a node without a coordinator collects
 // electors and stands; one that leads visits those that may not know it, and steps down.
+//
+// Note [Why this file is long]
+// It is one state machine: each event may change who leads, and what is carried where depends on it. What has a state of its
+// own is in files of its own: the past, support in an election, and the sessions of both sides.
 #include "rendezvous/node/node.hpp"
 
 #include <algorithm>
@@ -8,18 +12,35 @@
 
 #include "common/base/exit_code.hpp"
 #include "rendezvous/coordinator/entry.hpp"
+#include "rendezvous/node/farewell.hpp"
 
 namespace ddprun::rendezvous {
+namespace {
 
-Node::Node(NodeSettings settings, std::optional<Record> record, Now now)
+CoordinatorSettings complete(CoordinatorSettings settings, const MemberSettings& member) {
+  settings.self = member.id;
+  settings.run = member.run;
+  return settings;
+}
+
+MemberSettings with_id(MemberSettings settings, const Past& past) {
+  if (past.self()) settings.id = past.self()->id;
+  return settings;
+}
+
+}  // namespace
+
+Node::Node(NodeSettings settings, Memory memory, Now now)
     : settings_(std::move(settings)),
       now_(now),
-      member_(settings_.member, std::move(record), now),
+      unknown_id_(settings_.member.id),
+      past_(std::move(memory), settings_.alone, settings_.member.rules),
+      member_(with_id(settings_.member, past_), past_.record(), now),
       succession_(settings_.member.rules),
-      leader_session_(settings_.member.rules, settings_.member.id, settings_.member.incarnation),
+      leader_session_(settings_.member.rules, with_id(settings_.member, past_).id, settings_.member.incarnation),
       sessions_(settings_.member.rules, settings_.coordinator.lease) {
-  settings_.coordinator.self = settings_.member.id;
-  settings_.coordinator.run = settings_.member.run;
+  settings_.member = with_id(std::move(settings_.member), past_);
+  settings_.coordinator = complete(std::move(settings_.coordinator), settings_.member);
 }
 
 std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
@@ -29,9 +50,12 @@ std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
   run_inside();
   consider_candidacy();
   run_inside();
+  consider_giving_up();
+  run_inside();
   visit();
   if (finish_ && !coordinator_ && !finished_) {
     finished_ = true;
+    if (past_.forgets()) act(node_action::Forget{});
     act(*finish_);
   }
   return std::exchange(actions_, {});
@@ -51,12 +75,18 @@ std::optional<Time> Node::next_deadline() const {
   } else if (may_stand()) {
     consider(succession_.next_attempt(candidate()));
   }
+  if (const auto time = may_give_up_at(); time && *time > now_.steady) consider(time);
   return next;
 }
 
 // ---- events ----
 
 void Node::handle(const node_event::Begin&) {
+  if (past_.remembers_round()) {
+    act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
+                                  .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
+  }
+  if (settings_.leads_first) past_.met_somebody(now_.steady);
   if (settings_.leads_first && knows_no_round()) lead_unelected();
   inside_.emplace_back(ToMember{member_event::Tick{}});
 }
@@ -71,6 +101,7 @@ void Node::handle(const node_event::LinkOpened& event) {
   }
   if (leader_session_.carried_by(event.link)) return act(node_action::ToListener{event.link, leader_session_.resume()});
   if ((event.link & kDialled) != 0) {
+    past_.met_somebody(now_.steady);
     inside_.emplace_back(ToMember{member_event::Opened{event.link, event.local_host}});
     return;
   }
@@ -129,6 +160,19 @@ void Node::handle(const node_event::Tick&) {
   check_sessions();
   if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Tick{}});
   inside_.emplace_back(ToMember{member_event::Tick{}});
+}
+
+void Node::handle(const node_event::Farewell& event) {
+  const Config& round = member_.standing().current;
+  if (coordinator_ || round.id != event.round || round.nodes != 2 || round.rank != 1) return;
+  if (coordinator_died_in_ == round.id) return;
+  coordinator_died_in_ = round.id;
+  act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
+                                .text = "the other node's guardian says that the agent there is dead, and its workers are "
+                                        "gone: this one may go on without"}});
+  std::vector<MemberAction> actions;
+  member_.leader_is_dead(actions);
+  carry_out(std::move(actions));
 }
 
 void Node::handle(const node_event::Local& event) {
@@ -244,6 +288,9 @@ void Node::carry_out(std::vector<MemberAction> actions) {
               act(node_action::CloseLink{concrete.link});
             }
           } else if constexpr (std::is_same_v<Action, member_action::JobOver>) {
+            if (auto left = past_.end(concrete, member_.record(), coordinator_.has_value())) {
+              act(member_action::Remember{*std::move(left), settings_.member.id});
+            }
             finish_ = node_action::Finish{concrete.exit_code, std::move(concrete.why)};
           } else if constexpr (std::is_same_v<Action, member_action::Resign>) {
             if (coordinator_) step_down("the others choose another coordinator");
@@ -277,6 +324,7 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
           } else if constexpr (std::is_same_v<Action, coordinator_action::Say>) {
             act(member_action::Say{std::move(concrete.notice)});
           } else if constexpr (std::is_same_v<Action, coordinator_action::StepDown>) {
+            if (concrete.term > 0 || concrete.leader.port != 0) note_job_elsewhere();
             step_down(concrete.why);
             unfit_ = concrete.unfit;
             succession_.note_term(concrete.term);
@@ -285,6 +333,8 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
             std::vector<MemberAction> kept;
             member_.keep_roster(std::move(concrete.roster), kept);
             carry_out(std::move(kept));
+          } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
+            act(std::move(concrete));
           } else {
             static_assert(std::is_same_v<Action, coordinator_action::Finished>);
             step_down("the job is over");
@@ -353,17 +403,69 @@ Succession::Candidate Node::candidate() const {
 void Node::consider_candidacy() {
   if (!may_stand()) return;
   unfit_ = false;
+  count_the_dead();
   if (succession_.attempt(candidate(), now_)) {
     std::vector<MemberAction> actions;
     if (!member_.promise(succession_.election()->term, now_, actions)) return;
     carry_out(std::move(actions));
+    const std::uint64_t term = succession_.election()->term;
     for (const auto& [link, elector] : succession_.electors()) {
-      act(node_action::ToDialler{link, succession_.request_for(candidate())});
+      if (link != kOfTheDead) act(node_action::ToDialler{link, succession_.request_for(candidate())});
     }
+    succession_.hear(kOfTheDead, Vote{.term = term, .promised_term = term});
   }
   if (const auto won = succession_.won(candidate())) {
-    lead(Authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()});
+    Authority authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()};
+    if (succession_.electors().contains(kOfTheDead)) authority.departed = {member_.record().coordinator.node, 0};
+    lead(authority);
   }
+}
+
+// Of two nodes the one without group rank 0 is no majority. When the other is dead for good, its vote is nobody's but this
+// one's.
+void Node::count_the_dead() {
+  const Standing& standing = member_.standing();
+  if (!coordinator_died_in_ || *coordinator_died_in_ != standing.current.id || succession_.electors().contains(kOfTheDead))
+    return;
+  succession_.add(kOfTheDead, hello_of_the_dead(member_.record()));
+}
+
+// ---- what it remembers ----
+
+std::optional<Time> Node::may_give_up_at() const {
+  if (!looks_for_old_job() || member_.has_workers() || member_.over()) return std::nullopt;
+  return past_.may_give_up_at(now_.steady);
+}
+
+// As somebody else it could not be elected any more by those who remember it: so one that is to lead waits for enough others
+// who don't.
+bool Node::enough_know_nothing() {
+  std::set<NodeId> here{settings_.member.id};
+  for (const auto& [link, elector] : succession_.electors()) {
+    if (!elector.hello.standing.current.exists()) here.insert(elector.hello.node);
+  }
+  const std::int32_t needed =
+      std::max(settings_.coordinator.min_nodes, past_.first_round(member_.record(), settings_.coordinator, now_.steady).nodes);
+  if (std::ssize(here) >= needed || settings_.alone) return true;
+  if (!std::exchange(said_stuck_, true)) {
+    act(member_action::Say{past_.waits_for(member_.record(), std::ssize(here), needed)});
+  }
+  return false;
+}
+
+void Node::consider_giving_up() {
+  const auto due = may_give_up_at();
+  if (!due || *due > now_.steady) return;
+  if (settings_.leads_first && !enough_know_nothing()) return;
+  std::vector<MemberAction> closed;
+  member_.abandon(closed);
+  carry_out(std::move(closed));
+  settings_.member.id = settings_.coordinator.self = unknown_id_;
+  settings_.member.first_link = LinkId{1} << 32;
+  member_ = Member(settings_.member, past_.give_up(member_.record()), now_);
+  act(member_action::Remember{member_.record(), settings_.member.id});
+  if (settings_.leads_first) return lead_unelected();
+  inside_.emplace_back(ToMember{member_event::Tick{}});
 }
 
 // ---- leading ----
@@ -393,11 +495,12 @@ void Node::hear_visited(LinkId link, const FromCoordinator& message) {
 
 // A job's first coordinator needs no votes: whoever knows a round makes it step down.
 void Node::lead_unelected() {
-  const std::uint64_t term = member_.standing().promised_term + 1;
+  const FirstRound first = past_.first_round(member_.record(), settings_.coordinator, now_.steady);
+  const std::uint64_t term = past_.first_term(member_.record(), settings_.member.incarnation);
   std::vector<MemberAction> actions;
   if (!member_.promise(term, now_, actions)) return;
   carry_out(std::move(actions));
-  lead(Authority{.term = term, .elected = false, .known = member_.standing()});
+  lead(Authority{.term = term, .elected = false, .first = first, .known = member_.standing()});
 }
 
 // It stepped down for a node that remembered an earlier job. Had others of that job been there, somebody would lead by now;
@@ -410,7 +513,8 @@ bool Node::may_lead_again() const {
 
 void Node::lead(const Authority& authority) {
   places_.clear();
-  const auto places = settings_.member.rules.coordinators_visit ? member_.known_places() : std::vector<Address>();
+  auto places = settings_.member.rules.coordinators_visit ? member_.known_places() : std::vector<Address>();
+  if (settings_.member.rules.coordinators_visit) places.insert(places.end(), past_.places().begin(), past_.places().end());
   for (const Address& place : places) {
     const bool known = std::find(places_.begin(), places_.end(), place) != places_.end();
     if (place.port != 0 && place != settings_.member.listens && !known) places_.push_back(place);
@@ -425,12 +529,14 @@ void Node::lead(const Authority& authority) {
   inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
   run_inside();
   for (const auto& [link, elector] : electors) {
+    if (link == kOfTheDead) continue;
     inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, elector.hello}});
   }
 }
 
 void Node::step_down(const std::string& why) {
   coordinator_.reset();
+  if (settings_.member.rules.who_steps_down_revokes) act(coordinator_action::Entrust{});
   stepped_down_ = now_.steady;
   for (const LinkId link : std::exchange(visits_, {})) act(node_action::CloseLink{link});
   std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });

@@ -18,6 +18,8 @@
 #include "rendezvous/member/member.hpp"
 #include "rendezvous/node/leader_session.hpp"
 #include "rendezvous/node/member_sessions.hpp"
+#include "rendezvous/node/memory.hpp"
+#include "rendezvous/node/past.hpp"
 #include "rendezvous/node/succession.hpp"
 #include "rendezvous/protocol/link.hpp"
 
@@ -27,6 +29,7 @@ struct NodeSettings {
   MemberSettings member{};
   CoordinatorSettings coordinator{};  // what it would lead with; self and run are the member's
   bool leads_first = false;           // --node-rank 0, or the owner of the endpoint: it coordinates a job that never was
+  bool alone = false;                 // the user's word, or a proof: no earlier start of this job runs elsewhere
 };
 
 namespace node_event {
@@ -52,13 +55,19 @@ struct StoreAnswered {  // to ServeStore, but for kSelfLink
   StoreAnswer answer{};
 };
 struct Tick {};
+// The guardian of the dead coordinator of that round has said so, with this node's key: its workers are gone, and no process
+// there goes on with its identity.
+struct Farewell {
+  RoundId round{};
+};
 // What happens to this node's workers, to it, and what they ask.
 struct Local {
   MemberEvent event{};
 };
 }  // namespace node_event
 using NodeEvent = std::variant<node_event::Begin, node_event::LinkOpened, node_event::LinkClosed, node_event::FromDialler,
-                               node_event::FromListener, node_event::StoreAnswered, node_event::Tick, node_event::Local>;
+                               node_event::FromListener, node_event::StoreAnswered, node_event::Tick, node_event::Farewell,
+                               node_event::Local>;
 
 namespace node_action {
 struct ToDialler {  // over an accepted link
@@ -76,23 +85,23 @@ struct ServeStore {  // answer with a StoreAnswer over the link; kSelfLink: a wo
   LinkId link = 0;
   StoreAsk ask{};
 };
-struct Finish {  // nothing is left to do
+struct Forget {};  // the job is over for this node: what is remembered of it goes
+struct Finish {    // nothing is left to do
   int exit_code = 0;
   std::string why{};
 };
 }  // namespace node_action
 using NodeAction =
     std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink, node_action::ServeStore,
-                 node_action::Finish, member_action::Dial, member_action::Remember, member_action::StartWorkers,
-                 member_action::ExtendGrant, member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
-                 member_action::StopAt, member_action::AnswerStore, member_action::GotJob, member_action::Say>;
-
-// How long a node that was cut off looks for the job that it remembers, before it takes that for over.
-inline constexpr milliseconds kLookForOldJob{10000};
+                 node_action::Forget, node_action::Finish, coordinator_action::Entrust, member_action::Dial,
+                 member_action::Remember, member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
+                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
+                 member_action::GotJob, member_action::Say>;
 
 class Node {
  public:
-  Node(NodeSettings settings, std::optional<Record> record, Now now);
+  // `settings` has the identity of a node that nobody knows; this one takes it unless it continues another.
+  Node(NodeSettings settings, Memory memory, Now now);
 
   // Feeds one event; the actions are to be carried out in order. After Finish no event has an effect.
   std::vector<NodeAction> on(const NodeEvent& event, Now now);
@@ -104,6 +113,8 @@ class Node {
   std::int64_t counted() const { return succession_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
   // Members whose connection was reset, and that may come back.
   std::int64_t away() const { return sessions_.away(); }
+  // Whether it looks for a job in which an earlier process of it took part, and nobody of it has answered yet.
+  bool looks_for_old_job() const { return past_.remembers_round() && !member_.was_welcome() && !coordinator_; }
 
  private:
   struct ToCoordinator {
@@ -121,6 +132,7 @@ class Node {
   void handle(const node_event::FromListener& event);
   void handle(const node_event::StoreAnswered& event);
   void handle(const node_event::Tick&);
+  void handle(const node_event::Farewell& event);
   void handle(const node_event::Local& event);
 
   // ---- connections that come back ----
@@ -144,9 +156,21 @@ class Node {
   void redirect_electors();
   Succession::Candidate candidate() const;
   void consider_candidacy();
-  bool knows_no_round() const { return !member_.standing().current.exists() && member_.roster().nodes.empty(); }
+  void count_the_dead();
+  bool knows_no_round() const { return !member_.record().knows_round(); }
   bool may_lead_again() const;
   bool may_stand() const { return !coordinator_ && member_.looking() && !(unfit_ && member_.has_workers()); }
+
+  // ---- what it remembers ----
+  std::optional<Time> may_give_up_at() const;
+  bool enough_know_nothing();
+  void consider_giving_up();
+  void note_job_elsewhere() {
+    if (!settings_.member.rules.lost_job_is_remembered) return;
+    std::vector<MemberAction> actions;
+    member_.note_job_elsewhere(actions);
+    carry_out(std::move(actions));
+  }
 
   // ---- leading ----
   void lead_unelected();
@@ -164,6 +188,9 @@ class Node {
   NodeSettings settings_;
   Now now_;
   std::vector<NodeAction> actions_;
+  NodeId unknown_id_;  // which nobody knows
+  Past past_;
+  bool said_stuck_ = false;
   std::deque<Inside> inside_;  // on their way
   Member member_;
   Succession succession_;
@@ -175,6 +202,7 @@ class Node {
   std::set<LinkId> visits_;      // dialled by this node's coordinator
   LinkId next_visit_link_ = 1;
   Time next_visit_{};
+  std::optional<RoundId> coordinator_died_in_;  // round of two, of which this node is the other one
   std::optional<Time> stepped_down_;
   bool unfit_ = false;                         // to lead with the workers that it had when it stepped down: they don't end
   std::optional<node_action::Finish> finish_;  // said once the coordinator, if it is here, has told everybody

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "rendezvous/protocol/link.hpp"
@@ -48,10 +49,24 @@ struct CoordinatorSettings {
   Rules rules{};
 };
 
+// When a coordinator that nobody elected may release its first round, where a job of the same name may be running already: with
+// so many nodes here that fewer than min_nodes of max_nodes can be elsewhere, no round of them can run.
+struct FirstRound {
+  std::int32_t nodes = 0;             // with that many here
+  std::optional<Time> alone_after{};  // or from then on: whoever leads has called by then
+};
+
 // What it begins with: nothing, or what an election gave.
 struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
+  FirstRound first{};  // unless it was elected
+  // A node of the round that is dead, as its guardian said: it votes for nobody any more, and its workers are gone.
+  struct Departed {
+    NodeId node{};
+    std::int32_t rank = 0;
+  };
+  std::optional<Departed> departed{};
   Standing known{};  // newest round among the electors
   Roster roster{};   // if this node released that round
 };

@@ -23,7 +23,8 @@ inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
 
-using NodeId = std::array<std::uint8_t, 16>;     // random, kept by an agent over reconnects and restarts
+using NodeId = std::array<std::uint8_t, 16>;  // random, kept by an agent over reconnects and restarts
+using FarewellKey = std::array<std::uint8_t, 32>;
 using RunDigest = std::array<std::uint8_t, 32>;  // of the run id: two jobs never mix
 
 struct Address {
@@ -90,12 +91,14 @@ struct Hello {
   std::int32_t wanted_group_rank = -1;  // --node-rank
   std::string role = "default";
   std::int32_t local_world_size = 1;
-  std::string hostname{};         // for people
-  Address listens{};              // where successors would be dialled: the connected socket's address
-  std::uint16_t master_port = 0;  // held for the next round, should this node be group rank 0
-  std::int32_t next_number = 0;   // the first one that no round has had in this node's run directory
-  bool wants_job = false;         // ddprun join: has address and token only
-  bool coordinates = false;       // a coordinator that visits an address where nodes may be that don't know it
+  std::string hostname{};           // for people
+  Address listens{};                // where successors would be dialled: the connected socket's address
+  std::uint16_t master_port = 0;    // held for the next round, should this node be group rank 0
+  std::int32_t next_number = 0;     // the first one that no round has had in this node's run directory
+  bool wants_job = false;           // ddprun join: has address and token only
+  std::uint16_t farewell_port = 0;  // of datagrams, at that address: where the guardian of a dead coordinator is heard
+  FarewellKey farewell_key{};       // by which it is known
+  bool coordinates = false;         // a coordinator that visits an address where nodes may be that don't know it
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // of those that are still running or stopping
   Standing standing{};
@@ -321,6 +324,7 @@ struct JobOver {
   RoundId round{};
   std::int32_t exit_code = 0;
   std::string why{};
+  std::int64_t ended_ms_ago = 0;  // whoever began after that waits for the next job here
 };
 
 struct Pong {

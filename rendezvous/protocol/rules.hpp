@@ -38,7 +38,11 @@ struct Rules {
   bool commit_before_change = true;          // the next round waits until a majority knows the last one
   bool inherited_rounds_are_renewed = true;  // a successor releases the round that it inherits again
   bool coordinator_remembers_members = true;
-  bool coordinators_visit = true;  // where nodes may be that don't know them
+  bool who_steps_down_revokes = true;  // the farewell that its guardian was to say, before it votes for anybody
+  bool coordinators_visit = true;      // where nodes may be that don't know them
+  bool first_round_is_alone = true;    // who leads unelected where a job may be running waits until no other round can
+  bool gives_up = true;                // a node that looks in vain for the job that it remembers gives up who it was
+  bool lost_job_is_remembered = true;  // a node that followed a coordinator, or left it, knows of that job when it starts again
 
   // ---- rounds ----
   bool wait_for_ready = true;    // the next round is not released before the last one's workers are gone

@@ -26,7 +26,7 @@ constexpr milliseconds kFarewell{1000};
 constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest store values
 // One attempt to reach somebody; what is wrong is said within 5 s.
 constexpr milliseconds kAttempt{4000};
-// So long a name may be unknown, a port another job's: the others may be just starting.
+// So long nothing is said: the others may be just starting.
 constexpr milliseconds kPatience{3500};
 
 TransportLimits limits(milliseconds lease) {
@@ -83,6 +83,7 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
                       },
                   .no_word = [this](const Connection& connection) { note_silence(connection); },
                   .ended = [this] { say_finished(); }}),
+      farewell_port_(io, [this](const RoundId& round) { feed(node_event::Farewell{round}); }),
       timer_(io),
       farewell_(io) {
   const InstanceId instance = new_instance_id();
@@ -99,7 +100,9 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
   const auto name = tls_module().digest_of(settings_.run_id + "\n" + settings_.meet_host + "\n" +
                                            std::to_string(settings_.meet_port) + "\n" + settings_.program);
   record_file_ = RecordFile::claim(record_folder(), to_hex(name));
-  if (record_file_) remembered_ = record_file_->read();
+  memory_ = record_file_ ? record_file_->read() : Memory{.self = {}, .job_elsewhere = false, .places = {}, .kept = false};
+  marker_ = JobMarker(settings_.marker);
+  marker_.add_to(memory_);
 }
 
 NodeShell::~NodeShell() {
@@ -176,30 +179,16 @@ Address NodeShell::meeting_point() const {
 
 // ---- the machine ----
 
-void NodeShell::make_node() {
-  NodeSettings node = settings_.node;
-  std::optional<Record> record;
-  if (remembered_) {
-    node.member.id = remembered_->id;
-    node.member.join_timeout = std::min(node.member.join_timeout, kLookForOldJob);
-    record = remembered_->record;
-  } else {
-    node.member.id = new_instance_id();
-  }
-  settings_.node.member.id = node.member.id;
-  const Now time = now();
-  node.member.incarnation = next_incarnation(remembered_, time.realtime_ns);
-  settings_.node.member.incarnation = node.member.incarnation;
-  node_.emplace(std::move(node), std::move(record), time);
-}
-
 void NodeShell::begin() {
-  began_ = now().steady;
-  make_node();
-  if (remembered_) {
-    on_event_(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
-                                        .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
-  }
+  const Now time = now();
+  began_ = time.steady;
+  NodeSettings node = settings_.node;
+  node.member.id = new_instance_id();
+  node.member.farewell_port = farewell_port_.port();
+  node.member.farewell_key = farewell_port_.key();
+  incarnation_ = next_incarnation(memory_, time.realtime_ns);
+  node.member.incarnation = incarnation_;
+  node_.emplace(std::move(node), std::move(memory_), time);
   feed(node_event::Begin{});
 }
 
@@ -244,7 +233,14 @@ void NodeShell::carry_out(NodeAction& action) {
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
           dial(concrete.link, concrete.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
-          if (record_file_) record_file_->write({settings_.node.member.id, settings_.node.member.incarnation, concrete.record});
+          if (record_file_) record_file_->write({concrete.node, concrete.record, incarnation_});
+          if (concrete.record.knows_round()) marker_.note_running();
+        } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
+          on_event_(EntrustFarewell{concrete.to, farewell_text(concrete.key, concrete.round),
+                                    record_file_ ? record_file_->path() : std::filesystem::path()});
+        } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
+          if (record_file_) record_file_->forget();
+          marker_.note_over();
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           finish(std::move(concrete));
         } else if constexpr (std::is_same_v<Action, member_action::GotJob>) {
@@ -326,34 +322,34 @@ void NodeShell::not_opened(LinkId link, const ConnectFailure& failure) {
 
 // Only for who never belonged to the job: later, what is at an address may be anybody's.
 void NodeShell::note_failure(const ConnectFailure& failure) {
-  if (welcome_ || remembered_ || failed_) return;
+  if (welcome_ || failed_ || node_->looks_for_old_job()) return;
   const bool for_long = waits_for_long();
   ExitCode code = ExitCode::kPeersMissing;
-  bool hopeless = false;
+  bool hopeless = true;
   using Kind = ConnectFailure::Kind;
   switch (failure.kind) {
     case Kind::kWrongToken:
       code = ExitCode::kTokenRefused;
-      hopeless = true;
       break;
     case Kind::kBadLocalAddress:
       code = ExitCode::kUsage;
-      hopeless = true;
       break;
     case Kind::kWrongVersion:
     case Kind::kReflected:
-      hopeless = true;
       break;
-    case Kind::kUnresolvable:
-    case Kind::kSilent:
     case Kind::kNotDdprun:
-    case Kind::kWrongRunId:
       hopeless = for_long;
       break;
+    // A name that is known once its machine runs, a node that is stopped, a job that is just ending, a node that is not there
+    // yet.
+    case Kind::kUnresolvable:
+    case Kind::kSilent:
+    case Kind::kWrongRunId:
     case Kind::kRefused:
     case Kind::kUnreachable:
     case Kind::kLost:
-      if (for_long) say_nobody(failure.message);
+      last_failure_ = failure.message;
+      if (for_long && said_of_.insert(failure.kind).second) on_event_(NobodyThere{failure.message});
       return;
     case Kind::kCancelled:
       return;
@@ -368,32 +364,20 @@ bool NodeShell::waits_for_long() const {
   return now().steady - began_ >= kPatience;
 }
 
-void NodeShell::say_nobody(const std::string& why) {
-  if (!std::exchange(said_nobody_, true)) on_event_(NobodyThere{why});
-}
-
 // The member gives up a connection over which nothing came.
 void NodeShell::note_silence(const Connection& connection) {
-  if (welcome_ || !waits_for_long()) return;
-  say_nobody("the agent at " + to_text(connection.remote()) +
-             " took the connection, and then nothing came. Packets may get lost on the way, or that node may be stopped");
+  if (welcome_ || !waits_for_long() || std::exchange(said_silence_, true)) return;
+  on_event_(
+      NobodyThere{"the agent at " + to_text(connection.remote()) +
+                  " took the connection, and then nothing came. Packets may get lost on the way, or that node may be stopped"});
 }
 
 // ---- the end ----
 
 void NodeShell::finish(node_action::Finish action) {
-  const auto is = [&](ExitCode code) { return action.exit_code == static_cast<int>(code); };
-  if (remembered_ && !welcome_ && (is(ExitCode::kPeersMissing) || is(ExitCode::kMinority))) {
-    // Nobody of the job that it remembers is left: that one is over, and this is a new one.
-    remembered_.reset();
-    record_file_->forget();
-    pending_.clear();
-    make_node();
-    began_ = now().steady;
-    pending_.emplace_back(node_event::Begin{});
-    return;
+  if (!welcome_ && !last_failure_.empty() && action.exit_code == static_cast<int>(ExitCode::kPeersMissing)) {
+    action.why += ": " + last_failure_;
   }
-  if (record_file_ && !is(ExitCode::kMinority)) record_file_->forget();
   finish_ = std::move(action);
   links_.close_all();
   meet_listener_.reset();

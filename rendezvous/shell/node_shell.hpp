@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 
@@ -18,6 +20,8 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/node/node.hpp"
+#include "rendezvous/shell/farewell_port.hpp"
+#include "rendezvous/shell/job_marker.hpp"
 #include "rendezvous/shell/links.hpp"
 #include "rendezvous/shell/record_file.hpp"
 #include "rendezvous/transport/transport.hpp"
@@ -31,8 +35,9 @@ struct NodeShellSettings {
   NodeSettings node{};  // identity, addresses and endpoints are filled in by the shell
   std::string token;    // wiped once used
   std::string run_id;
-  std::string program;        // what the job runs: another program at the same place remembers nothing of this one
-  std::string local_address;  // a number, of this node as others see it; empty: the connected socket's
+  std::string program;           // what the job runs: another program at the same place remembers nothing of this one
+  std::filesystem::path marker;  // in the run directory, that its job runs; empty: there is none
+  std::string local_address;     // a number, of this node as others see it; empty: the connected socket's
 
   ListenPorts port_range{};  // where free ports are taken from
 
@@ -50,14 +55,21 @@ struct CannotJoin {
   int exit_code = 0;
   std::string why;
 };
-// Nobody answers yet, and why that may be; once.
+// Nobody answers yet, and why that may be; each reason once.
 struct NobodyThere {
   std::string why;
 };
+// For the guardian (coordinator_action::Entrust): say this text there when this agent is dead, its workers are gone and its
+// record is taken away.
+struct EntrustFarewell {
+  Address to{};  // port 0: nothing any more
+  std::string text;
+  std::filesystem::path record;
+};
 using ShellEvent =
-    std::variant<CannotJoin, NobodyThere, member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
-                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
-                 member_action::Say, node_action::ServeStore, node_action::Finish>;
+    std::variant<CannotJoin, NobodyThere, EntrustFarewell, member_action::StartWorkers, member_action::ExtendGrant,
+                 member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt,
+                 member_action::AnswerStore, member_action::Say, node_action::ServeStore, node_action::Finish>;
 
 class NodeShell {
  public:
@@ -89,7 +101,6 @@ class NodeShell {
   void listen();
   std::unique_ptr<Listener> open(std::uint16_t port);
   bool take_join(const ddprun::RunDigest& run, int fd, std::string_view hello);
-  void make_node();
   void feed(NodeEvent event);
   void carry_out(NodeAction& action);
   void dial(LinkId link, const Address& address);
@@ -97,7 +108,6 @@ class NodeShell {
   void not_opened(LinkId link, const ConnectFailure& failure);
   void note_failure(const ConnectFailure& failure);
   bool waits_for_long() const;
-  void say_nobody(const std::string& why);
   void note_silence(const Connection& connection);
   void accepted(const std::shared_ptr<Connection>& connection);
   void heard(LinkId link, std::string_view frame);
@@ -114,16 +124,21 @@ class NodeShell {
   std::unique_ptr<Listener> meet_listener_;
   std::unique_ptr<Listener> listener_;
   std::optional<RecordFile> record_file_;
-  std::optional<RememberedNode> remembered_;
+  JobMarker marker_;
+  std::uint64_t incarnation_ = 0;  // of this process
+  Memory memory_;
   std::optional<Node> node_;
   Links links_;
+  FarewellPort farewell_port_;
   boost::asio::steady_timer timer_;
   std::optional<Time> armed_;
   std::deque<NodeEvent> pending_;
   bool feeding_ = false;
   bool welcome_ = false;  // a coordinator has answered, or this is one
   bool failed_ = false;
-  bool said_nobody_ = false;
+  std::set<ConnectFailure::Kind> said_of_;
+  bool said_silence_ = false;
+  std::string last_failure_;
   Time began_{};
   std::string own_address_;
   std::string leader_address_;

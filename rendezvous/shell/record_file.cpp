@@ -48,7 +48,7 @@ Successor successor_of(const Json& json) {
           .address = {json.at(2).get<std::string>(), json.at(3).get<std::uint16_t>()}};
 }
 
-Json to_json(const RememberedNode& node) {
+Json to_json(const Memory::Self& node) {
   const Standing& standing = node.record.standing;
   Json successors = Json::array();
   for (const Successor& one : node.record.successors) successors.push_back(to_json(one));
@@ -63,6 +63,7 @@ Json to_json(const RememberedNode& node) {
               {"restarts_used", standing.budget.used},
               {"first_number", standing.budget.first_number},
               {"memory", std::vector<std::uint8_t>(standing.budget.memory.begin(), standing.budget.memory.end())},
+              {"job_elsewhere", node.record.job_elsewhere},
               {"coordinator", to_json(node.record.coordinator)},
               {"successors", successors},
               {"roster", Json{{"term", node.record.roster.origin.term},
@@ -70,8 +71,8 @@ Json to_json(const RememberedNode& node) {
                               {"nodes", node.record.roster.nodes}}}};
 }
 
-RememberedNode node_of(const Json& json) {
-  RememberedNode node;
+Memory::Self node_of(const Json& json) {
+  Memory::Self node;
   node.id = json.at("node").get<NodeId>();
   node.incarnation = json.at("incarnation").get<std::uint64_t>();
   Standing& standing = node.record.standing;
@@ -83,6 +84,7 @@ RememberedNode node_of(const Json& json) {
   standing.budget.first_number = json.at("first_number").get<std::int32_t>();
   const auto memory = json.at("memory").get<std::vector<std::uint8_t>>();
   standing.budget.memory.assign(memory.begin(), memory.end());
+  node.record.job_elsewhere = json.at("job_elsewhere").get<bool>();
   node.record.coordinator = successor_of(json.at("coordinator"));
   for (const Json& one : json.at("successors")) node.record.successors.push_back(successor_of(one));
   const Json& roster = json.at("roster");
@@ -105,66 +107,87 @@ bool is_still_at(int opened, const fs::path& path) {
 
 }  // namespace
 
-std::uint64_t next_incarnation(const std::optional<RememberedNode>& before, std::int64_t realtime_ns) {
+std::uint64_t next_incarnation(const Memory& before, std::int64_t realtime_ns) {
   const auto now = static_cast<std::uint64_t>(realtime_ns);
-  return before ? std::max(now, before->incarnation + 1) : now;
+  return before.self ? std::max(now, before.self->incarnation + 1) : now;
 }
 
 std::optional<RecordFile> RecordFile::claim(const fs::path& folder, const std::string& name) {
   if (folder.empty()) return std::nullopt;
   std::error_code error;
-  fs::create_directories(folder, error);
+  const bool is_new = fs::create_directories(folder, error);
   if (error) return std::nullopt;
   fs::permissions(folder, fs::perms::owner_all, error);
   for (int number = 0; number < kMostAgents;) {
     fs::path file = folder / (number == 0 ? name : name + "-" + std::to_string(number));
-    const int lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const Before before = lock < 0 ? Before::kAnAgent : is_new ? Before::kNewFolder : Before::kNothing;
+    if (lock < 0) lock = ::open(lock_of(file).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock < 0) return std::nullopt;
     const bool ours = ::flock(lock, LOCK_EX | LOCK_NB) == 0;
-    if (ours && is_still_at(lock, lock_of(file))) return RecordFile(std::move(file), lock);
+    if (ours && is_still_at(lock, lock_of(file))) return RecordFile(std::move(file), lock, before);
     ::close(lock);
     if (!ours) ++number;
   }
   return std::nullopt;
 }
 
-RecordFile::RecordFile(RecordFile&& other) noexcept : file_(std::move(other.file_)), lock_(std::exchange(other.lock_, -1)) {}
+RecordFile::RecordFile(RecordFile&& other) noexcept
+    : file_(std::move(other.file_)), lock_(std::exchange(other.lock_, -1)), before_(other.before_), lost_(other.lost_) {}
 
 RecordFile& RecordFile::operator=(RecordFile&& other) noexcept {
   std::swap(file_, other.file_);
   std::swap(lock_, other.lock_);
+  std::swap(before_, other.before_);
+  std::swap(lost_, other.lost_);
   return *this;
 }
 
 RecordFile::~RecordFile() {
   if (lock_ < 0) return;
   std::error_code ignored;
-  if (!fs::exists(file_, ignored)) fs::remove(lock_of(file_), ignored);  // nothing is remembered: nothing stays
+  if (!lost_ && !fs::exists(file_, ignored)) fs::remove(lock_of(file_), ignored);  // nothing is remembered: nothing stays
   ::close(lock_);
 }
 
-std::optional<RememberedNode> RecordFile::read() const {
+Memory RecordFile::read() const {
+  Memory memory{.self = {}, .job_elsewhere = before_ == Before::kAnAgent, .places = {}, .kept = before_ != Before::kNewFolder};
   std::ifstream in(file_, std::ios::binary);
-  if (!in) return std::nullopt;
+  if (!in) return memory;
+  memory.job_elsewhere = true;
   try {
     const Json json = Json::parse(in);
-    if (json.at("format") != kFormat || json.at("boot") != boot_id()) return std::nullopt;
-    return node_of(json);
-  } catch (const Json::exception&) {
-    return std::nullopt;
+    if (json.at("format") != kFormat) return memory;
+    Memory::Self self = node_of(json);
+    const bool knows_job = self.record.knows_round() || self.record.job_elsewhere;
+    memory.job_elsewhere = knows_job;
+    if (json.at("boot") == boot_id()) {
+      memory.self = std::move(self);
+    } else if (knows_job) {
+      memory.places.push_back(self.record.coordinator.address);
+      for (const Successor& node : self.record.successors) memory.places.push_back(node.address);
+    }
+  } catch (const Json::exception&) {  // it is damaged
   }
+  return memory;
 }
 
-bool RecordFile::write(const RememberedNode& node) const {
+bool RecordFile::write(const Memory::Self& node) {
   const std::string text = to_json(node).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   const std::string temporary = file_.string() + ".new";
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return false;
-  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  return ::close(fd) == 0 && written && ::rename(temporary.c_str(), file_.c_str()) == 0;
+  const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool closed = fd >= 0 && ::close(fd) == 0;
+  lost_ = !written || !closed || ::rename(temporary.c_str(), file_.c_str()) != 0;
+  if (lost_) {
+    ::unlink(temporary.c_str());
+    ::unlink(file_.c_str());
+  }
+  return !lost_;
 }
 
-void RecordFile::forget() const {
+void RecordFile::forget() {
+  lost_ = false;
   std::error_code ignored;
   fs::remove(file_, ignored);
 }

@@ -1,6 +1,7 @@
 // What a node must remember while its machine is up (rendezvous/member/record.hpp), with its identity, in a file of this host
-// that only its user can read. One agent has it at a time; node_shell.hpp writes it. A record of before the machine's last
-// start counts as none: by then the others have gone on without this node.
+// that only its user can read. One agent has it at a time; node_shell.hpp writes it. Of a record of before the machine's last
+// start, and of one that is lost, only this counts: that a job may be running elsewhere. That a record is lost shows by the
+// file of its lock, which goes only when nothing is to be remembered.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +9,12 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/member/record.hpp"
+#include "rendezvous/node/memory.hpp"
 
 namespace ddprun::rendezvous {
 
-struct RememberedNode {
-  NodeId id{};
-  std::uint64_t incarnation = 0;  // of the process that wrote it
-  Record record{};
-};
-
 // Of a process that starts now: later than that of the one before it under the same identity, although the clock was set back.
-std::uint64_t next_incarnation(const std::optional<RememberedNode>& before, std::int64_t realtime_ns);
+std::uint64_t next_incarnation(const Memory& before, std::int64_t realtime_ns);
 
 class RecordFile {
  public:
@@ -31,17 +26,22 @@ class RecordFile {
   RecordFile& operator=(RecordFile&& other) noexcept;
   ~RecordFile();
 
-  // Nothing when there is none, it is damaged, or the machine was started since.
-  std::optional<RememberedNode> read() const;
-  // Whole or not at all; not synced, since it need not survive the machine. False when it can't be written.
-  bool write(const RememberedNode& node) const;
+  Memory read() const;
+  const std::filesystem::path& path() const { return file_; }
+  // Whole or not at all; not synced, since it need not survive the machine. False when it can't be written: what was there
+  // before is void then and goes, so that no later process goes back on what this one promises from now on.
+  bool write(const Memory::Self& self);
   // The job is over for this node. The lock's file goes with this object then.
-  void forget() const;
+  void forget();
 
  private:
-  RecordFile(std::filesystem::path file, int lock) : file_(std::move(file)), lock_(lock) {}
+  enum class Before { kNewFolder, kNothing, kAnAgent };  // what was there when it was claimed
+  RecordFile(std::filesystem::path file, int lock, Before before)
+      : file_(std::move(file)), lock_(lock), before_(before), lost_(before == Before::kAnAgent) {}
   std::filesystem::path file_;
   int lock_ = -1;
+  Before before_;
+  bool lost_;  // where there is no file there should be one
 };
 
 // $XDG_STATE_HOME/ddprun/nodes/<host>, else ~/.local/state/...; empty when there is no home.

@@ -72,6 +72,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("master_port", m.master_port);
     visit("next_number", m.next_number);
     visit("wants_job", m.wants_job);
+    visit("farewell_port", m.farewell_port);
+    visit("farewell_key", m.farewell_key);
     visit("coordinates", m.coordinates);
     visit("workers", m.workers);
     visit("workers_round", m.workers_round);
@@ -184,6 +186,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("round", m.round);
     visit("exit_code", m.exit_code);
     visit.text("why", m.why, kMaxTextBytes);
+    visit("ended_ms_ago", m.ended_ms_ago);
   } else if constexpr (std::is_same_v<M, Pong>) {
     visit("echo", m.echo);
     visit("stamp", m.stamp);

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from node_agents import Nodes
+from node_agents import Nodes, keep_records
 
 NAME = f"ddp{os.getpid()}"
 
@@ -74,7 +74,7 @@ class Hosts(Nodes):
             self.agents.append(subprocess.Popen(
                 self.on(host, [str(self.ddprun), *first, "--token-file", str(self.token), *words], names), stdin=subprocess.DEVNULL,
                 stdout=output, stderr=subprocess.STDOUT, cwd=self.folder,
-                env={**self.environment, "HOST": str(host), "XDG_STATE_HOME": str(self.folder / f"state-{host}")}))
+                env={**self.environment, "HOST": str(host), "XDG_STATE_HOME": keep_records(self.folder / f"state-{host}", f"host{host}")}))
         return self.agents[-1]
 
     def cable(self, host: int, state: str):

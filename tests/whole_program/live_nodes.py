@@ -10,6 +10,7 @@ import threading
 
 import jobs
 from live_jobs import assert_same_run, end_of
+from node_agents import keep_records
 
 
 class Agent:
@@ -81,7 +82,7 @@ class NodesJob:
         more = {"XDG_CONFIG_HOME": str(self.folder / "config"), "TMPDIR": str(self.folder)}
         for _ in range(count):
             number = len(self.agents)
-            state = {"XDG_STATE_HOME": str(self.folder / f"state-{number}")}
+            state = {"XDG_STATE_HOME": keep_records(self.folder / f"state-{number}")}
             command = [self.command[0], "--recovery", recovery, *self.command[1:]]
             self.agents.append(Agent(self, command, jobs.clean_environment(**more, **state, **environment)))
             if all(a.process.poll() is not None for a in self.agents[:-1]):  # the first of a start of the job

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -32,6 +33,12 @@ def held_up(pid: int):
             os.kill(pid, signal.SIGCONT)
 
 
+def keep_records(state: pathlib.Path, host: str | None = None) -> str:
+    """$XDG_STATE_HOME of a machine on which jobs have run before: a first node that finds nothing there asks nobody."""
+    (state / "ddprun" / "nodes" / (host or socket.gethostname())).mkdir(parents=True, exist_ok=True)
+    return str(state)
+
+
 class Nodes:
     """The agents of one job, each with its output in a file; whatever is left at the end is killed."""
 
@@ -41,7 +48,7 @@ class Nodes:
         self.token = folder / "token"
         self.token.write_text(os.urandom(32).hex() + "\n")
         self.token.chmod(0o600)
-        self.environment = jobs.clean_environment(XDG_CONFIG_HOME=str(folder / "config"), XDG_STATE_HOME=str(folder / "state"),
+        self.environment = jobs.clean_environment(XDG_CONFIG_HOME=str(folder / "config"), XDG_STATE_HOME=keep_records(folder / "state"),
                                                   TMPDIR=str(folder))
 
     def start(self, *args, token: pathlib.Path | None = None, **environment: str) -> subprocess.Popen:

@@ -302,3 +302,25 @@ def test_strangers_do_not_disturb_a_job(traces, script, tmp_path):
     assert said(tmp_path, 0, 3)[2] == "2"
     assert memory < 64 * 1024, f"{memory} KB"
     assert len(hosts.text(0).splitlines()) < 100, hosts.text(0)  # strangers are told together, now and then
+
+
+@pytest.mark.long
+def test_a_first_node_that_comes_back_cut_off_trains_nothing_beside_the_others(hosts, script, tmp_path):
+    """With MIN 1 it has enough nodes by itself; a timer of 10 s made it forget the job in which the others train."""
+    job = script(f'{LINE}; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
+    command = elastic(hosts, 1, 3, job)
+    for host in range(3):
+        hosts.start_on(host, *command)
+        hosts.until_said(0, "coordinates the job")
+    hosts.until(lambda: all((tmp_path / "out" / f"rank-{r}-0").exists() for r in range(3)), "three workers")
+    hosts.cable(0, "down")
+    hosts.agents[0].kill()
+    hosts.agents[0].wait()
+    hosts.until(lambda: said(tmp_path, 0)[2] == "2" or None, "the two others at work")
+    hosts.start_on(0, *command)
+    hosts.until_said(3, "an earlier start of this job had 3, and may still run on those that are not here|begins with 1 node|1 node, 1 worker")
+    assert "1 node" not in hosts.text(3), hosts.text(3)
+    hosts.cable(0, "up")
+    hosts.until(lambda: said(tmp_path, 0)[2] == "3" or None, "all three at work again")
+    (tmp_path / "enough").touch()
+    assert [hosts.agents[n].wait(PATIENCE) for n in (1, 2, 3)] == [0, 0, 0], hosts.all_text()

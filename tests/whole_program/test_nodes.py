@@ -193,26 +193,44 @@ def test_wrong_token_and_wrong_run_id_are_one_line(nodes, script, tmp_path):
     wrong_token = nodes.start(*common, "--node-rank", "1", "--rdzv-id", "a", job, token=other)
     assert wrong_token.wait(PATIENCE) == 81
     assert "refuses this node's token" in nodes.text(1)
-    wrong_id = nodes.start(*common, "--node-rank", "1", "--rdzv-id", "b", job)
-    assert wrong_id.wait(PATIENCE) == 80
-    assert "another run id" in nodes.text(2)
     assert time.monotonic() - begin < 10
+    wrong_id = nodes.start(*common, "--node-rank", "1", "--rdzv-id", "b", job)
+    nodes.until_said(2, "another run id.*Still trying, for 600 s")  # that job may be just ending
+    wrong_id.send_signal(signal.SIGINT)
+    assert wrong_id.wait(PATIENCE) == 130
     nodes.start(*common, "--node-rank", "1", "--rdzv-id", "a", job)  # nothing of it has hurt the job
     assert [nodes.agents[0].wait(PATIENCE), nodes.agents[3].wait(PATIENCE)] == [0, 0], nodes.all_text()
 
 
-def test_a_silent_port_and_an_unknown_name_are_said_within_5_s(nodes, script):
+def test_a_silent_port_and_an_unknown_name_are_said_within_5_s_and_waited_for(nodes, script):
     job = script("true")
+    wait = ["--rdzv-conf", "join_timeout=8"]
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         begin = time.monotonic()
-        nodes.start("--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port", silent.getsockname()[1], job)
-        nodes.start("--nnodes", "2", "--node-rank", "1", "--master-addr", "no-such-host.invalid", job)
+        nodes.start("--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port", silent.getsockname()[1], *wait, job)
+        nodes.start("--nnodes", "2", "--node-rank", "1", "--master-addr", "no-such-host.invalid", *wait, job)
+        nodes.until_said(0, "says nothing.*Still trying, for 8 s")
+        nodes.until_said(1, "no-such-host.invalid has no address.*Still trying, for 8 s")
         assert nodes.wait() == [80, 80], nodes.all_text()
-        assert time.monotonic() - begin < 6
-    assert "says nothing" in nodes.text(0)
-    assert "no-such-host.invalid has no address" in nodes.text(1)
+        assert time.monotonic() - begin > 8
+    for number, why in enumerate(("says nothing", "no-such-host.invalid has no address")):
+        assert len(re.findall(f"{why}.*Still trying", nodes.text(number))) == 1, nodes.text(number)
+        assert re.search(f"no coordinator answered for 8 s: .*{why}", nodes.text(number)), nodes.text(number)
+
+
+def test_a_silent_port_becomes_that_of_the_job(nodes, script):
+    job = script("true")
+    with socket.socket() as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", silent.getsockname()[1]]
+        nodes.start(*common, "--node-rank", "1", job)
+        nodes.until_said(0, "says nothing.*Still trying")
+    nodes.start(*common, "--node-rank", "0", job)
+    assert nodes.wait() == [0, 0], nodes.all_text()
 
 
 def test_a_signal_to_the_coordinator_stops_all(nodes, script, tmp_path):
@@ -352,3 +370,51 @@ def test_one_node_is_lost_and_another_comes_and_every_sample_is_used_once(nodes,
     nodes.until(lambda: len(re.findall(r"2 nodes, 2 workers", nodes.text(0))) == 2, "the third node in a round")
     assert [nodes.agents[0].wait(PATIENCE), nodes.agents[2].wait(PATIENCE)] == [0, 0], nodes.all_text()
     jobs.assert_each_sample_once(tmp_path / "run", epochs=30)
+
+
+def test_a_first_node_whose_memory_is_lost_leads_no_second_job(nodes, script, tmp_path):
+    """As a container that starts again: nothing is remembered there, and the others train."""
+    job = script(f'{LINE}; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
+    common = ["--nnodes", "1:3", "--master-addr", "127.0.0.1", "--master-port", free_port(),
+              "--rdzv-conf", "heartbeat_timeout=2,last_call_timeout=0.1"]
+    state = [{"XDG_STATE_HOME": str(tmp_path / f"state-{rank}")} for rank in range(3)]
+    for rank in range(3):
+        nodes.start(*common, "--node-rank", rank, job, **state[rank])
+    nodes.until(lambda: all((tmp_path / "out" / f"rank-{r}-0").exists() for r in range(3)), "three workers")
+    for record in (tmp_path / "state-0").rglob("nodes/*/*"):
+        record.unlink()
+    (tmp_path / "out" / "rank-0-0").unlink()
+    nodes.agents[0].kill()
+    nodes.agents[0].wait()
+    nodes.start(*common, "--node-rank", "0", job, XDG_STATE_HOME=str(tmp_path / "state-anew"))
+    nodes.until(lambda: all((tmp_path / "out" / f"rank-{r}-0").exists() and said(tmp_path, r)[2] == "3" for r in range(3)), "all three at work again")
+    (tmp_path / "enough").touch()
+    assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2, 3)] == [0, 0, 0], nodes.all_text()
+    assert "begins with 1 node" not in nodes.text(3), nodes.text(3)
+
+
+def test_the_second_of_two_goes_on_when_the_first_ones_guardian_says_farewell(nodes, script, tmp_path):
+    """Its agent is killed, its machine is not; and when it comes back, it leads no job of its own."""
+    job = script(f'echo x >> $OUT/world-$WORLD_SIZE; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
+    common = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "last_call_timeout=0.3"]
+    worlds = [tmp_path / "out" / f"world-{size}" for size in (1, 2)]
+
+    def start(rank: int):
+        nodes.start(*common, "--node-rank", rank, job, XDG_STATE_HOME=str(tmp_path / f"state-{rank}"))
+
+    def begun(size: int, count: int):
+        path = worlds[size - 1]
+        nodes.until(lambda: path.exists() and len(path.read_text().split()) == count, f"{count} workers of {size}")
+
+    start(0)
+    start(1)
+    begun(2, 2)
+    nodes.agents[0].kill()
+    nodes.agents[0].wait()
+    begun(1, 1)
+    assert "the agent there is dead, and its workers are gone" in nodes.text(1), nodes.text(1)
+    start(0)
+    begun(2, 4)
+    (tmp_path / "enough").touch()
+    assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()
+    assert "1 node, 1 worker" not in nodes.text(2), nodes.text(2)

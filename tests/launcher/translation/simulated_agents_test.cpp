@@ -55,7 +55,7 @@ class ManyAgents {
       settings.coordinator.judge = [](const rendezvous::FailureReport& first, const rendezvous::Budget& before) {
         return judge(first, before, RestartLimits{.max_restarts = 3});
       };
-      one(i).node = std::make_unique<Node>(std::move(settings), std::nullopt, now());
+      one(i).node = std::make_unique<Node>(std::move(settings), rendezvous::Memory{}, now());
       feed(i, agent_event::Begin{});
       to_node(i, node_event::Begin{});
     }

@@ -280,6 +280,21 @@ TEST_F(OneMember, ForgetsTheEndOfARoundThatAnotherOneFollowed) {
   EXPECT_FALSE(member_.hello("10.0.0.2").ending.exists());
 }
 
+// Two jobs one after the other at one address: the second one's node is not to end with the first one's code.
+TEST_F(OneMember, WaitsForTheNextJobWhereOneHadEndedBeforeItBegan) {
+  time_ += milliseconds(200);
+  const auto before = hear(JobOver{.round = {1, 3}, .exit_code = 0, .why = "done", .ended_ms_ago = 1500});
+  EXPECT_EQ(find<member_action::JobOver>(before), nullptr);
+  EXPECT_NE(find<member_action::Close>(before), nullptr);
+  time_ += seconds(2);
+  const auto again = tell(member_event::Tick{});
+  ASSERT_NE(find<member_action::Dial>(again), nullptr);
+  link_ = find<member_action::Dial>(again)->link;
+  tell(member_event::Opened{link_, "10.0.0.2"});
+  const auto end = hear(JobOver{.round = {1, 4}, .exit_code = 3, .why = "a worker failed", .ended_ms_ago = 100});
+  ASSERT_NE(find<member_action::JobOver>(end), nullptr);  // it was waiting when that one ended
+}
+
 // A signal while nobody led: whoever leads now has to know.
 TEST_F(OneMember, TellsItsOwnCoordinatorOfASignalThatCameBefore) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});

@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 class OneNode : public testing::Test {
  protected:
-  OneNode() : node_(settings(), std::nullopt, now()) { node_.on(node_event::Begin{}, now()); }
+  OneNode() : node_(settings(), {}, now()) { node_.on(node_event::Begin{}, now()); }
 
   static NodeSettings settings() {
     NodeSettings settings;

@@ -2,19 +2,23 @@
 #include "rendezvous/shell/record_file.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "common/temporary_folder.hpp"
+#include "rendezvous/shell/job_marker.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
 
 namespace fs = std::filesystem;
 
-RememberedNode some_node() {
-  RememberedNode node;
+Memory::Self some_node() {
+  Memory::Self node;
   node.id.fill(7);
   node.incarnation = 5;
   node.record.standing.promised_term = 3;
@@ -28,11 +32,11 @@ RememberedNode some_node() {
 
 TEST(RecordFile, KeepsEverything) {
   const test::TemporaryFolder folder;
-  const auto file = RecordFile::claim(folder.path() / "state", "job");
+  auto file = RecordFile::claim(folder.path() / "state", "job");
   ASSERT_TRUE(file);
-  EXPECT_FALSE(file->read());
+  EXPECT_FALSE(file->read().self);
   ASSERT_TRUE(file->write(some_node()));
-  const auto back = file->read();
+  const auto back = file->read().self;
   ASSERT_TRUE(back);
   EXPECT_EQ(back->id, some_node().id);
   EXPECT_EQ(back->incarnation, 5u);
@@ -41,20 +45,20 @@ TEST(RecordFile, KeepsEverything) {
   EXPECT_EQ(back->record.successors, some_node().record.successors);
   EXPECT_EQ(back->record.roster, some_node().record.roster);
   file->forget();
-  EXPECT_FALSE(file->read());
+  EXPECT_FALSE(file->read().self);
 }
 
 TEST(RecordFile, AnIncarnationIsLaterThanTheOneBeforeItWhateverTheClockSays) {
-  EXPECT_EQ(next_incarnation(std::nullopt, 1000), 1000u);
-  RememberedNode before = some_node();
-  before.incarnation = 2000;
+  EXPECT_EQ(next_incarnation(Memory{}, 1000), 1000u);
+  Memory before{.self = some_node()};
+  before.self->incarnation = 2000;
   EXPECT_EQ(next_incarnation(before, 3000), 3000u);
   EXPECT_EQ(next_incarnation(before, 1000), 2001u);
 }
 
 TEST(RecordFile, IsItsUsersOnly) {
   const test::TemporaryFolder folder;
-  const auto file = RecordFile::claim(folder.path() / "state", "job");
+  auto file = RecordFile::claim(folder.path() / "state", "job");
   ASSERT_TRUE(file->write(some_node()));
   struct stat status {};
   ASSERT_EQ(::stat((folder.path() / "state" / "job").c_str(), &status), 0);
@@ -68,9 +72,9 @@ TEST(RecordFile, TwoAgentsOfOneJobHaveTwo) {
   auto first = RecordFile::claim(folder.path(), "job");
   const auto second = RecordFile::claim(folder.path(), "job");
   ASSERT_TRUE(first->write(some_node()));
-  EXPECT_FALSE(second->read());
+  EXPECT_FALSE(second->read().self);
   first.reset();
-  EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read());  // who comes back after a crash is who it was
+  EXPECT_TRUE(RecordFile::claim(folder.path(), "job")->read().self);  // who comes back after a crash is who it was
 }
 
 TEST(RecordFile, OnceForgottenNothingStays) {
@@ -87,11 +91,73 @@ TEST(RecordFile, OnceForgottenNothingStays) {
   EXPECT_TRUE(RecordFile::claim(folder.path(), "job"));
 }
 
-TEST(RecordFile, DamageIsNothing) {
+TEST(RecordFile, AFolderThatIsNewSaysNothing) {
+  const test::TemporaryFolder folder;
+  EXPECT_FALSE(RecordFile::claim(folder.path() / "state", "job")->read().kept);
+  const Memory second = RecordFile::claim(folder.path() / "state", "job")->read();
+  EXPECT_TRUE(second.kept);
+  EXPECT_FALSE(second.self || second.job_elsewhere);
+}
+
+// What is lost leaves a trace: the job that it was about may be running elsewhere.
+void expect_a_job_elsewhere(const Memory& memory) {
+  EXPECT_FALSE(memory.self);
+  EXPECT_TRUE(memory.job_elsewhere);
+}
+
+TEST(RecordFile, OfADamagedOneOnlyThatThereWasAJob) {
   const test::TemporaryFolder folder;
   const auto file = RecordFile::claim(folder.path(), "job");
   std::ofstream(folder.path() / "job") << "{\"format\": 1, \"boot\"";
-  EXPECT_FALSE(file->read());
+  expect_a_job_elsewhere(file->read());
+}
+
+TEST(RecordFile, OfOneOfBeforeTheMachinesStartOnlyWhereItsJobWas) {
+  const test::TemporaryFolder folder;
+  auto file = RecordFile::claim(folder.path(), "job");
+  ASSERT_TRUE(file->write(some_node()));
+  std::ifstream in(folder.path() / "job");
+  nlohmann::json json = nlohmann::json::parse(in);
+  json["boot"] = "another";
+  std::ofstream(folder.path() / "job") << json;
+  expect_a_job_elsewhere(file->read());
+  EXPECT_EQ(file->read().places, (std::vector<Address>{{"10.0.0.1", 29400}, {"::1", 7}}));
+}
+
+TEST(RecordFile, OneThatCannotBeWrittenVoidsTheOneBefore) {
+  const test::TemporaryFolder folder;
+  auto file = RecordFile::claim(folder.path(), "job");
+  ASSERT_TRUE(file->write(some_node()));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);  // as on a full disk
+  const bool written = file->write(some_node());
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_FALSE(written);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "job"));
+  file.reset();
+  expect_a_job_elsewhere(RecordFile::claim(folder.path(), "job")->read());
+}
+
+TEST(JobMarker, SaysThatAJobRunsUntilItIsOver) {
+  const test::TemporaryFolder folder;
+  const auto read = [&] {
+    Memory memory{.self = {}, .job_elsewhere = false, .places = {}, .kept = false};
+    JobMarker(folder.path() / "nodes.json").add_to(memory);
+    return memory;
+  };
+  EXPECT_FALSE(read().kept);
+  JobMarker marker(folder.path() / "nodes.json");
+  marker.note_over();
+  EXPECT_FALSE(read().kept);  // there was none
+  marker.note_running();
+  expect_a_job_elsewhere(read());
+  marker.note_over();
+  EXPECT_TRUE(read().kept);
+  EXPECT_FALSE(read().job_elsewhere);
 }
 
 }  // namespace

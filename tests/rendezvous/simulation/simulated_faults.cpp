@@ -141,6 +141,7 @@ void World::fault() {
 void World::kill(int victim, bool silent) {
   tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
   end_process(victim, silent);
+  if (memory_is_lost_ && memory_chance(40)) lose_memory(victim);
   if (!chance(85)) return;
   const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
   schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
@@ -181,6 +182,43 @@ void World::wake(int index) {
   workers_gone(agent, index);
   agent.ending = true;
   schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
+}
+
+// The machine starts anew, or its container does: of what was kept it shows only that there was something.
+void World::lose_memory(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.disk.self && !agent.disk.job_elsewhere) return;
+  tell(name(index) + ": what it remembered is lost");
+  agent.disk = {};
+  agent.disk.job_elsewhere = true;
+}
+
+// The agent is dead, its machine is not: its guardian says so once it has reaped all workers.
+void World::entrust_farewell(Agent& agent, int index, bool silent) {
+  const coordinator_action::Entrust entrusted = std::exchange(agent.entrusted, {});
+  if (silent || entrusted.to.port == 0) return;
+  farewells_.push_back(entrusted);
+  schedule(time_ + static_cast<Nanos>(farewell_random_() % 9000 + 20) * kMs, Event::Kind::kFarewell, index,
+           std::ssize(farewells_) - 1, agent.life);
+}
+
+// It takes the identity from whoever comes after, unless somebody has come: that one votes as before.
+void World::say_farewell(const Event& event) {
+  Agent& agent = agents_[static_cast<std::size_t>(event.a)];
+  const coordinator_action::Entrust& entrusted = farewells_[static_cast<std::size_t>(event.b)];
+  if (agent.life != event.life) return;
+  if (!agent.powered) return;
+  agent.disk = {};
+  agent.disk.job_elsewhere = true;
+  const int to = std::stoi(entrusted.to.host);
+  Agent& other = agents_[static_cast<std::size_t>(to)];
+  if (other.frozen_until > time_ || (!blocked_.empty() && blocked(event.a, to) > time_)) {
+    return schedule(time_ + 500 * kMs, Event::Kind::kFarewell, event.a, event.b, event.life);
+  }
+  tell(name(event.a) + ": its guardian says farewell to " + name(to));
+  if (!other.node) return;
+  other.heard_farewell = other.node->member().standing().current.id == entrusted.round;
+  deliver(to, node_event::Farewell{entrusted.round});
 }
 
 // Its workers hang in a dead file system, and another node ends the round.

@@ -62,7 +62,11 @@ struct Agent {
   NodeId id{};
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
-  std::optional<Record> record;
+  bool heard_farewell = false;
+  bool gave_up = false;                   // who it was, in this life
+  coordinator_action::Entrust entrusted;  // to its guardian
+  Memory disk;                            // what the next process here finds
+  bool remembers = true;                  // it can be written
   double rate = 1;
   Nanos base = 0;
   Nanos skew = 0;
@@ -126,6 +130,9 @@ struct Event {
     kStart,
     kRecover,
     kSignal,
+    kDiskFull,
+    kDiskFree,
+    kFarewell,
     kStuck,
     kUnstuck,
     kLoseCoordinator,
@@ -191,6 +198,7 @@ class World {
   void deliver(int index, const NodeEvent& event);
   void carry_out(int index, NodeAction& action);
   void set_timer(int index);
+  void remember(Agent& agent, const member_action::Remember& action);
 
   void dial(int from, LinkId id, const Address& address);
   void connect(int link_index);
@@ -218,6 +226,12 @@ class World {
   void fault();
   void kill(int victim, bool silent);
   void reset(int link_index);
+  void lose_memory(int index);
+  void entrust_farewell(Agent& agent, int index, bool silent);
+  void say_farewell(const Event& event);
+  std::vector<coordinator_action::Entrust> farewells_;
+  std::mt19937_64 farewell_random_;
+  bool memory_chance(int percent) { return memory_random_() % 100 < static_cast<std::uint64_t>(percent); }
   void recover();
 
   void note_release(int index, std::uint32_t life, const Release& release, int coordinator);
@@ -307,6 +321,9 @@ class World {
   bool somebody_gets_stuck_ = false;
   Nanos coordinator_lost_ = 0;
   int alive_ = 0;  // processes
+  bool memory_is_lost_ = false;
+  bool excused_ = false;
+  std::mt19937_64 memory_random_;
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;
   bool recovering_ = false;

@@ -82,6 +82,22 @@ TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
   for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }
 
+// What was remembered is lost, and the first node comes back cut off: 1668 and 3225 trained twice when it led for nothing.
+TEST(Simulation, AFirstNodeThatHasForgottenLeadsNoSecondJob) {
+  Rules leads_at_once;
+  leads_at_once.first_round_is_alone = false;
+  for (const std::uint64_t seed : {776u, 1668u, 3225u}) {
+    EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
+    EXPECT_NE(wrong_with({.seed = seed, .rules = leads_at_once}), "") << "seed " << seed;
+  }
+}
+
+TEST(Simulation, TheSecondOfTwoGoesOnByTheFarewellOfTheFirst) {
+  std::int64_t by_farewell = 0;
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) by_farewell += simulate({.seed = seed}).by_farewell;
+  EXPECT_GT(by_farewell, 3);
+}
+
 TEST(Simulation, ASeedIsAlwaysTheSameStory) {
   for (const std::uint64_t seed : {3u, 8u, 11u}) EXPECT_EQ(story_of({.seed = seed}), story_of({.seed = seed}));
 }
@@ -196,11 +212,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"HolesAreFilled", [](Rules& r) { r.holes_are_filled = false; }},
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
-                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
                     Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 53000},
-                    Mutation{"CoordinatorsRememberMembers", [](Rules& r) { r.coordinator_remembers_members = false; }},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }},
                     Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }},
+                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }, 5000},
+                    Mutation{"CoordinatorsRememberMembers",
+                             [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},
+                    Mutation{"FirstRoundsAreAlone", [](Rules& r) { r.first_round_is_alone = false; }},
+                    Mutation{"LostJobsAreRemembered", [](Rules& r) { r.lost_job_is_remembered = false; }},
+                    Mutation{"WhoStepsDownRevokes", [](Rules& r) { r.who_steps_down_revokes = false; }, 6000},
                     Mutation{"StopRequestsAreOne", [](Rules& r) { r.stop_requests_are_one = false; }},
                     Mutation{"AResetEndsNoRound", [](Rules& r) { r.resume = 0; }},
                     Mutation{"WhatIsMissingIsResent", [](Rules& r) { r.missing_is_resent = false; }, 5000},

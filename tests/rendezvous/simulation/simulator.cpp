@@ -64,6 +64,18 @@ void World::build() {
                kSecond + static_cast<Nanos>(naps() % 14000) * kMs);
     }
   }
+  // With spares nobody can count how many nodes may be elsewhere.
+  memory_random_.seed(scenario_.seed + 5227);
+  farewell_random_.seed(scenario_.seed + 99);
+  memory_is_lost_ = scenario_.faults && count > 1 && count <= max_nodes_ && memory_chance(35);
+  if (memory_is_lost_) {
+    for (int i = 0; i < count; ++i) {
+      if (!memory_chance(25)) continue;
+      const Nanos at = static_cast<Nanos>(memory_random_() % static_cast<std::uint64_t>(faults_end_));
+      schedule(at, Event::Kind::kDiskFull, i);
+      schedule(at + static_cast<Nanos>(memory_random_() % 15) * kSecond, Event::Kind::kDiskFree, i);
+    }
+  }
   std::mt19937_64 signals(scenario_.seed + 815);
   all_are_signalled_ = scenario_.faults && signals() % 10 == 0;
   if (!all_are_signalled_) return;
@@ -78,10 +90,11 @@ NodeSettings World::settings_for(int index) const {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   NodeSettings settings;
   settings.member.id = agent.id;
-  settings.member.incarnation = agent.incarnation;
+  settings.member.incarnation = agent.incarnation << 40U;
   settings.member.hostname = "host" + std::to_string(index);
   settings.member.listens = {std::to_string(index), 1};
   settings.member.local_world_size = agent.local_world_size;
+  settings.member.farewell_port = 1;
   settings.member.master_port = static_cast<std::uint16_t>(1000 + index);
   settings.member.join_timeout = milliseconds(60000);
   settings.member.rules = scenario_.rules;
@@ -109,7 +122,7 @@ NodeSettings World::settings_for(int index) const {
 }
 
 Result World::run() {
-  while (!events_.empty() && result_.violation.empty()) {
+  while (!events_.empty() && result_.violation.empty() && !excused_) {
     const Event event = events_.top();
     events_.pop();
     time_ = event.time;
@@ -153,6 +166,14 @@ void World::handle(const Event& event) {
     case Event::Kind::kPowerLoss:
       if (event.life == agents_[static_cast<std::size_t>(event.a)].life && !recovering_) kill(event.a, /*silent=*/true);
       return;
+    case Event::Kind::kDiskFull:
+      agents_[static_cast<std::size_t>(event.a)].remembers = false;
+      return tell(name(event.a) + ": its disk is full");
+    case Event::Kind::kDiskFree:
+      agents_[static_cast<std::size_t>(event.a)].remembers = true;
+      return tell(name(event.a) + ": its disk has room again");
+    case Event::Kind::kFarewell:
+      return say_farewell(event);
     case Event::Kind::kStuck:
       return get_stuck(event.a);
     case Event::Kind::kSleep:
@@ -234,18 +255,21 @@ void World::start(int index) {
   ++agent.incarnation;
   agent.powered = true;
   agent.asked_to_stop = false;
+  agent.gave_up = false;
   if (agent.left) {  // who said goodbye comes back as somebody else
     agent.left = false;
-    agent.newcomer = true;
-    agent.record.reset();
+    agent.newcomer = index != 0 || !memory_is_lost_;
     for (std::uint8_t& byte : agent.id) byte = static_cast<std::uint8_t>(random_());
+  } else if (agent.life > 1) {  // should it give up who it was
+    agent.id[15] = static_cast<std::uint8_t>(agent.life);
+    agent.id[14] = static_cast<std::uint8_t>(agent.life >> 8U);
   }
   agent.timer_at = kNever;
   agent.coordinates = false;
   agent.term_seen = 0;
   tell(name(index) + " starts");
   disturb(agent, time_);
-  agent.node = std::make_unique<Node>(settings_for(index), agent.record, now_of(agent));
+  agent.node = std::make_unique<Node>(settings_for(index), agent.disk, now_of(agent));
   ++alive_;
   deliver(index, node_event::Begin{});
 }
@@ -264,6 +288,7 @@ void World::end_process(int index, bool silent) {
   agent.frozen_until = agent.asleep_until = 0;
   agent.powered = !silent;
   ++agent.life;
+  entrust_farewell(agent, index, silent);
   for (const auto& [id, link_index] : agent.links) {
     Link& link = links_[static_cast<std::size_t>(link_index)];
     const int end = link.end[0] == index ? 0 : 1;
@@ -298,6 +323,17 @@ void World::deliver(int index, const NodeEvent& event) {
   check_coordinator(index);
   if (somebody_gets_stuck_) check_waiting(agent);
   set_timer(index);
+}
+
+// As record_file.hpp has it: what cannot be written voids what was written before, and that shows.
+void World::remember(Agent& agent, const member_action::Remember& action) {
+  agent.gave_up = agent.gave_up || (agent.disk.self && agent.disk.self->id != action.node);
+  agent.disk = {};
+  if (agent.remembers) {
+    agent.disk.self = Memory::Self{action.node, action.record};
+  } else {
+    agent.disk.job_elsewhere = true;
+  }
 }
 
 void World::set_timer(int index) {
@@ -358,6 +394,9 @@ void World::carry_out(int index, NodeAction& any) {
           if (agent.training) violate(name(index) + " ended before its workers");
           if (!missing && !alone) check_end(index, action);
           if (signals_came_) check_stopped(index, action);
+          // The job is over since too few came, and all forget it: what they start next is another one.
+          const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
+          if (too_few && agent.node->member().record().knows_round()) excused_ = true;
           if (!missing && !alone && !job_over_) {
             job_over_ = true;
             job_over_at_ = time_;
@@ -365,6 +404,7 @@ void World::carry_out(int index, NodeAction& any) {
             result_.exit_code = action.exit_code;
           }
           agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
+          agent.entrusted = {};
           end_process(index, /*silent=*/false);
           if (missing && (recovering_ || chance(70))) {
             schedule(time_ + between(100 * kMs, 5 * kSecond), Event::Kind::kStart, index, 0, agent.life);
@@ -372,7 +412,11 @@ void World::carry_out(int index, NodeAction& any) {
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
           dial(index, action.link, action.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
-          agent.record = action.record;
+          remember(agent, action);
+        } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
+          agent.entrusted = action;
+        } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
+          agent.disk = {};
         } else if constexpr (std::is_same_v<Action, member_action::StartWorkers>) {
           start_workers(index, action);
         } else if constexpr (std::is_same_v<Action, member_action::ExtendGrant>) {

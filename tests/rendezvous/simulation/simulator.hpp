@@ -36,8 +36,9 @@ struct Result {
   std::int64_t events = 0;
   std::int64_t rounds = 0;
   std::int64_t successions = 0;
-  std::int64_t resumed = 0;  // sessions
-  int exit_code = -1;        // of the job
+  std::int64_t resumed = 0;      // sessions
+  std::int64_t by_farewell = 0;  // of those
+  int exit_code = -1;            // of the job
   std::size_t largest_message = 0;
   std::size_t messages = 0;
   std::int64_t actions = 0;       // that machines wanted done

@@ -25,6 +25,8 @@ Hello some_hello() {
   hello.listens = {"2001:db8::1", 29500};
   hello.master_port = 40001;
   hello.wants_job = true;
+  hello.farewell_port = 4711;
+  hello.farewell_key.fill(5);
   hello.workers = Workers::kStopping;
   hello.workers_round = {2, 7};
   hello.standing = {.promised_term = 3,
@@ -58,6 +60,8 @@ TEST(RendezvousCodec, AHelloComesOutAsItWentIn) {
   const Hello& got = std::get<Hello>(decoded);
   EXPECT_EQ(got.node, sent.node);
   EXPECT_EQ(got.incarnation, sent.incarnation);
+  EXPECT_EQ(got.farewell_port, sent.farewell_port);
+  EXPECT_EQ(got.farewell_key, sent.farewell_key);
   EXPECT_EQ(got.run, sent.run);
   EXPECT_EQ(got.wanted_group_rank, 3);
   EXPECT_EQ(got.role, "reader");

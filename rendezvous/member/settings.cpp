@@ -1,9 +1,9 @@
-// Implementation of hello.hpp.
-#include "rendezvous/member/hello.hpp"
+// Implementation of settings.hpp.
+#include "rendezvous/member/settings.hpp"
 
 namespace ddprun::rendezvous {
 
-Hello hello_of(const MemberSettings& settings, const std::string& local_host) {
+Hello hello_of(const MemberSettings& settings) {
   Hello hello;
   hello.node = settings.id;
   hello.incarnation = settings.incarnation;
@@ -13,7 +13,8 @@ Hello hello_of(const MemberSettings& settings, const std::string& local_host) {
   hello.local_world_size = settings.local_world_size;
   hello.hostname = settings.hostname;
   hello.listens = settings.listens;
-  if (hello.listens.host.empty()) hello.listens.host = local_host;
+  hello.farewell_port = settings.farewell_port;
+  hello.farewell_key = settings.farewell_key;
   return hello;
 }
 

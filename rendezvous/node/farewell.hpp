@@ -1,0 +1,27 @@
+// A dead coordinator's part in the succession: of a round of two, whose other node has heard its farewell, it is an elector who
+// votes for whoever asks. node.cpp adds it to the electors. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "rendezvous/member/record.hpp"
+#include "rendezvous/protocol/link.hpp"
+#include "rendezvous/protocol/message.hpp"
+
+namespace ddprun::rendezvous {
+
+// Its place among the links of electors.
+inline constexpr LinkId kOfTheDead = kDialled | kVisit;
+
+// What it would say. `survivor`: the record of the other node; the dead one coordinated its round, with group rank 0.
+inline Hello hello_of_the_dead(const Record& survivor) {
+  Hello dead;
+  dead.node = survivor.coordinator.node;
+  dead.incarnation = UINT64_MAX;
+  dead.standing.promised_term = survivor.standing.promised_term;
+  dead.standing.current = survivor.standing.current;
+  dead.standing.current.rank = 0;
+  return dead;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,81 @@
+// Implementation of farewell_port.hpp: "ddprun farewell", term and round in big-endian order, and a digest of them with the
+// key.
+#include "rendezvous/shell/farewell_port.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+
+#include "rendezvous/transport/transport.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using boost::asio::ip::udp;
+
+constexpr std::string_view kMagic = "ddprun farewell";
+constexpr std::size_t kHeader = 15 + 8 + 8;
+
+void append(std::string& text, std::uint64_t number) {
+  for (int shift = 56; shift >= 0; shift -= 8) text.push_back(static_cast<char>(number >> static_cast<unsigned>(shift)));
+}
+std::uint64_t number_at(std::string_view text, std::size_t at) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < 8; ++i) number = number << 8U | static_cast<unsigned char>(text[at + i]);
+  return number;
+}
+
+}  // namespace
+
+std::string farewell_text(const FarewellKey& key, const RoundId& round) {
+  std::string text(kMagic);
+  append(text, round.term);
+  append(text, static_cast<std::uint64_t>(round.round));
+  const auto digest = tls_module().digest_of(std::string(key.begin(), key.end()) + text);
+  text.append(digest.begin(), digest.end());
+  return text;
+}
+
+FarewellPort::FarewellPort(boost::asio::io_context& io, std::function<void(const RoundId&)> on_farewell)
+    : socket_(io), on_farewell_(std::move(on_farewell)) {
+  const InstanceId halves[] = {new_instance_id(), new_instance_id()};
+  std::copy(halves[0].begin(), halves[0].end(), key_.begin());
+  std::copy(halves[1].begin(), halves[1].end(), key_.begin() + 16);
+  boost::system::error_code error;
+  socket_.open(udp::v6(), error);
+  if (!error) socket_.set_option(boost::asio::ip::v6_only(false), error);
+  if (!error) socket_.bind({udp::v6(), 0}, error);
+  if (error) {  // a machine without IPv6
+    socket_.close(error);
+    socket_.open(udp::v4(), error);
+    if (!error) socket_.bind({udp::v4(), 0}, error);
+  }
+  if (error) return;
+  port_ = socket_.local_endpoint(error).port();
+  socket_.non_blocking(true, error);
+  receive();
+}
+
+void FarewellPort::receive() {
+  socket_.async_receive_from(boost::asio::buffer(buffer_), from_,
+                             [this](const boost::system::error_code& error, std::size_t size) {
+                               if (error == boost::asio::error::operation_aborted) return;
+                               if (!error) hear(size);
+                               if (!error || error == boost::asio::error::connection_refused) receive();
+                             });
+}
+
+// Who said it hears its own words, and stops.
+void FarewellPort::hear(std::size_t size) {
+  const std::string_view text(buffer_.data(), size);
+  if (size < kHeader || !text.starts_with(kMagic)) return;
+  const RoundId round{number_at(text, kMagic.size()), static_cast<std::int64_t>(number_at(text, kMagic.size() + 8))};
+  if (text != farewell_text(key_, round)) return;
+  boost::system::error_code ignored;
+  socket_.send_to(boost::asio::buffer(text), from_, 0, ignored);
+  on_farewell_(round);
+}
+
+}  // namespace ddprun::rendezvous

@@ -170,7 +170,7 @@ def slow_fsync(folder: pathlib.Path) -> pathlib.Path:
 def test_nobody_waits_for_the_last_save_in_an_exchange_that_times_out(ddprun_bin, data, tmp_path):
     config = jobs.write_config(tmp_path / "train.json", jobs.config(data, ddp={"timeout_s": 3}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 0, "--run-dir", tmp_path / "run", config],
-                    LD_PRELOAD=str(slow_fsync(tmp_path)), SLOW_FSYNC_OF="step-000000040", SLOW_FSYNC_SECONDS="7")
+                    LD_PRELOAD=str(slow_fsync(tmp_path)), SLOW_FSYNC_OF="step-000000040", SLOW_FSYNC_SECONDS="5")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "run/checkpoints/step-000000040/manifest.json").exists()
 

@@ -129,6 +129,10 @@ class Member {
   // Where nodes may be that look for a coordinator.
   std::vector<Address> known_places() const { return search_.places(others_of(record_, settings_.id)); }
   Hello hello(const std::string& local_host);
+  // Another node of the round, which looks for a coordinator as well, knows how the job ends.
+  void learn_end(const Ending& ending) {
+    if (!knows_end()) ending_ = ending;
+  }
   // The vote for itself; false if it has promised that term already.
   bool promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions);
 

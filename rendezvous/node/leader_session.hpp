@@ -21,6 +21,11 @@ class LeaderSession {
   LeaderSession(const Rules& rules, const NodeId& self, std::uint64_t incarnation)
       : rules_(rules), self_(self), incarnation_(incarnation) {}
 
+  // The node goes on under another identity, with sessions of that one.
+  void become(const NodeId& self) {
+    end();
+    self_ = self;
+  }
   // A hello over that link may open one, and a Welcome over it does.
   void said_hello(LinkId link, std::uint64_t attempt) { hellos_[link] = attempt; }
   void begin(LinkId link);

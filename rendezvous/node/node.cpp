@@ -375,6 +375,7 @@ void Node::greet(LinkId link, const Hello& hello) {
     }
     drop(link);
   } else {
+    member_.learn_end(hello.ending);
     succession_.add(link, hello);
     if (may_lead_again()) return lead_unelected();
     if (succession_.election()) act(node_action::ToDialler{link, succession_.request_for(candidate())});
@@ -461,6 +462,7 @@ void Node::consider_giving_up() {
   member_.abandon(closed);
   carry_out(std::move(closed));
   settings_.member.id = settings_.coordinator.self = unknown_id_;
+  leader_session_.become(unknown_id_);
   settings_.member.first_link = LinkId{1} << 32;
   member_ = Member(settings_.member, past_.give_up(member_.record()), now_);
   act(member_action::Remember{member_.record(), settings_.member.id});

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "rendezvous/node/leader_session.hpp"
 #include "rendezvous/node/member_sessions.hpp"
 
 namespace ddprun::rendezvous {
@@ -207,6 +208,19 @@ TEST_F(Resumption, IsBoundedByTheLease) {
   quick.begin(5);
   ASSERT_TRUE(quick.lost(5, time_));
   EXPECT_EQ(quick.next_deadline(), time_ + milliseconds(400));
+}
+
+// One that gave its memory up is somebody else to the coordinator.
+TEST(LeaderSessionOfANode, IsNamedByTheIdentityThatItHasNow) {
+  LeaderSession session(Rules{}, NodeId{1}, /*incarnation=*/9);
+  session.said_hello(kDialled | 1, /*attempt=*/1);
+  session.begin(kDialled | 1);
+  EXPECT_EQ(session.resume().node, NodeId{1});
+  session.become(NodeId{2});
+  EXPECT_FALSE(session.exists());
+  session.said_hello(kDialled | 2, /*attempt=*/1);
+  session.begin(kDialled | 2);
+  EXPECT_EQ(session.resume().node, NodeId{2});
 }
 
 }  // namespace

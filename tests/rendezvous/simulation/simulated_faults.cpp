@@ -210,6 +210,7 @@ void World::say_farewell(const Event& event) {
   if (!agent.powered) return;
   agent.disk = {};
   agent.disk.job_elsewhere = true;
+  farewell_was_said_ = true;
   const int to = std::stoi(entrusted.to.host);
   Agent& other = agents_[static_cast<std::size_t>(to)];
   if (other.frozen_until > time_ || (!blocked_.empty() && blocked(event.a, to) > time_)) {
@@ -297,8 +298,8 @@ void World::recover() {
   for (int i = 0; i < std::ssize(agents_); ++i) {
     Agent& agent = agents_[static_cast<std::size_t>(i)];
     agent.frozen_until = std::min(agent.frozen_until, time_);
-    if (agent.asleep_until > time_) {  // after those that were frozen, whose workers are gone
-      agent.frozen_until = agent.asleep_until = time_ + 2 * kMs;
+    if (agent.asleep_until > time_) {                                 // after those that were frozen, whose workers are gone
+      agent.frozen_until = agent.asleep_until = time_ + 2 * kMs + i;  // one after the other: each guardian first
       schedule(agent.asleep_until, Event::Kind::kWake, i);
     }
     agent.extra_latency = std::min(agent.extra_latency, 200 * kMs);

@@ -163,14 +163,19 @@ void World::check_waiting(Agent& agent) {
   }
 }
 
-// Whom a fault kept from hearing of the end just then may look for the others in vain, or end as it must alone. And a node that
-// has saved after a signal, and whose coordinator is gone, ends by itself: the job may live on elsewhere.
+// Whom a fault, its own or the coordinator's, kept from hearing of the end just then may look for the others in vain, or end as
+// it must alone. And a node that has saved after a signal, and whose coordinator is gone, ends by itself: the job may live on
+// elsewhere.
 bool World::may_not_know_of_the_end(int index) const {
-  return ended_by_itself_ || agents_[static_cast<std::size_t>(index)].disturbed_until > job_over_at_;
+  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until > job_over_at_; };
+  return ended_by_itself_ || disturbed(agents_[static_cast<std::size_t>(index)]) ||
+         disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 
+// Nodes whose memory is lost, or was taken by a farewell, begin the job anew (docs/rendezvous.md).
 void World::check_start_after_end(int index) {
-  if (job_over_ && !may_not_know_of_the_end(index)) violate(name(index) + " starts workers after the end of the job");
+  if (job_over_ && !memory_is_lost_ && !farewell_was_said_ && !may_not_know_of_the_end(index))
+    violate(name(index) + " starts workers after the end of the job");
 }
 
 // Whom all nodes' signals found at work has saved; whoever has not says why.
@@ -186,6 +191,7 @@ void World::check_stopped(int index, const node_action::Finish& finish) {
 // The job has one end.
 void World::check_end(int index, const node_action::Finish& finish) {
   if (!job_over_ || finish.exit_code == result_.exit_code || may_not_know_of_the_end(index)) return;
+  if (!agents_[static_cast<std::size_t>(index)].node->member().standing().current.exists()) return;  // it was not part of it
   violate(name(index) + " ends with " + std::to_string(finish.exit_code) + ", others with " +
           std::to_string(result_.exit_code));
 }

@@ -322,6 +322,7 @@ class World {
   Nanos coordinator_lost_ = 0;
   int alive_ = 0;  // processes
   bool memory_is_lost_ = false;
+  bool farewell_was_said_ = false;
   bool excused_ = false;
   std::mt19937_64 memory_random_;
   Nanos jitter_ = kMs;
@@ -329,6 +330,7 @@ class World {
   bool recovering_ = false;
   bool job_over_ = false;
   Nanos job_over_at_ = 0;
+  int decided_by_ = 0;
   bool ended_by_itself_ = false;  // the first that ended
   std::map<RoundId, Round> rounds_;
   // A coordinator, another agent: since when the connection between them is reset. It may be given up a moment later.

@@ -400,7 +400,11 @@ void World::carry_out(int index, NodeAction& any) {
           if (!missing && !alone && !job_over_) {
             job_over_ = true;
             job_over_at_ = time_;
-            ended_by_itself_ = action.why.find(" by a signal ") != std::string::npos;
+            const auto leads = [](const Agent& other) { return other.coordinates; };
+            const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
+            decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
+            const bool has_round = agent.node->member().standing().current.exists();
+            ended_by_itself_ = !has_round || action.why.find(" by a signal ") != std::string::npos;
             result_.exit_code = action.exit_code;
           }
           agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;

@@ -10,8 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "common/base/signal_name.hpp"
 #include "common/base/version.hpp"
@@ -159,7 +162,61 @@ struct Report::Impl {
     return rounds_text.text_of(document);
   }
 
-  bool write() { return replace_file(file, whole()); }
+  // Where the texts are on their way to the disk.
+  struct Newest {
+    std::mutex mutex;
+    std::optional<std::string> text;
+    bool synced = false;
+    int error = 0;  // why the last one is not in the file
+  };
+  FileQueue* files = nullptr;
+  std::function<void(std::string_view)> keep;
+  std::shared_ptr<Newest> newest = std::make_shared<Newest>();
+  bool ended = false;  // and its end is to be in the file
+
+  enum class Sync { kNo, kYes };
+  void write(Sync sync = Sync::kNo) {
+    std::string text = whole();
+    if (keep && !(files != nullptr && files->is_at_once())) keep(text);
+    if (files == nullptr) {
+      newest->error = put(file, text, sync);
+      return;
+    }
+    std::unique_lock lock(newest->mutex);
+    const bool waits = newest->text.has_value();
+    newest->text = std::move(text);
+    newest->synced = sync == Sync::kYes;
+    lock.unlock();  // where it is done at once, it is taken at once
+    if (waits) return;
+    files->add([to = newest, where = file] {
+      std::unique_lock taking(to->mutex);
+      const std::string taken = *std::exchange(to->text, std::nullopt);
+      const Sync how = to->synced ? Sync::kYes : Sync::kNo;
+      taking.unlock();
+      const int error = put(where, taken, how);
+      taking.lock();
+      to->error = error;
+    });
+  }
+
+  // 0, or the errno of what kept the text out of the file. A full disk must not change how the job ends.
+  static int put(const fs::path& file, const std::string& text, Sync sync) {
+    if (sync == Sync::kYes) {
+      try {
+        write_file_atomically(file, text);
+        return 0;
+      } catch (const std::exception&) {
+        // Unsynced is better than not at all.
+      }
+    }
+    return replace_file(file, text) ? 0 : errno;
+  }
+
+  void say_unwritten() const {
+    if (!ended || !facts.unwritten) return;
+    const std::lock_guard lock(newest->mutex);
+    if (newest->error != 0) facts.unwritten(std::strerror(newest->error));
+  }
 
   void add(const RunStarted& event) {
     document["invocations"].push_back(Json{{"number", invocation_number() + 1},
@@ -380,18 +437,8 @@ struct Report::Impl {
     document["restarts"]["used"] = restarts_before + event.restarts_used;
     document["exit"] = exit;
     if (facts.kept == ReportFacts::Kept::kUnlessAllGoesWell && all_went_well(event)) return;
-    if (!write_last() && facts.unwritten) facts.unwritten(std::strerror(errno));
-  }
-
-  // A full disk must not change how the job ends. False, and errno, when nothing of this end is in the file.
-  bool write_last() {
-    if (!facts.synced) return write();
-    try {
-      write_file_atomically(file, whole());
-      return true;
-    } catch (const std::exception&) {
-      return write();
-    }
+    ended = true;
+    write(facts.synced ? Sync::kYes : Sync::kNo);
   }
 };
 
@@ -401,12 +448,19 @@ Report::Report(fs::path file, ReportFacts facts) : impl_(std::make_unique<Impl>(
   impl_->open();
 }
 
-Report::~Report() = default;
+Report::~Report() {
+  impl_->say_unwritten();
+}
 
 void Report::on(const RunEvent& event) {
   if (!std::holds_alternative<RunStarted>(event) && impl_->document["invocations"].empty()) return;
   impl_->account.on(event, impl_->clock_was_set_ns());
   std::visit([this](const auto& e) { impl_->add(e); }, event);
+}
+
+void Report::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep) {
+  impl_->files = &files;
+  impl_->keep = std::move(keep);
 }
 
 const std::string& Report::warning() const {

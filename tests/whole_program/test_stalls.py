@@ -214,6 +214,7 @@ def test_a_cause_survives_an_agent_that_is_killed_before_it_is_written(ddprun_bi
             line = process.stdout.readline()
             assert line, said.decode()
             said += line
+        until(lambda: started() == 2, "the restart")
         process.kill()
     finally:
         disk.thaw()

@@ -1,16 +1,13 @@
 // See report.hpp. The document is kept as JSON all the time, so that what earlier invocations wrote is carried on as it is.
 #include "launcher/report/report.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -18,12 +15,12 @@
 
 #include "common/base/signal_name.hpp"
 #include "common/base/version.hpp"
-#include "common/system/atomic_file.hpp"
 #include "common/system/host_name.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/events/event_json.hpp"
 #include "launcher/events/node_notice.hpp"
 #include "launcher/report/report_figures.hpp"
+#include "launcher/report/report_file.hpp"
 #include "launcher/report/report_rounds.hpp"
 #include "launcher/report/time_account.hpp"
 
@@ -37,31 +34,6 @@ constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // less is the time betwe
 
 constexpr const char* kUnfinished =
     "its end is not in it: the agent was killed, the machine went down, or the report could not be written (a full disk)";
-
-// Whole or not at all for every death of this process; not synced (see the Note). False, and errno, when it was not at all.
-bool replace_file(const fs::path& file, std::string_view text) noexcept {
-  try {
-    const std::string temporary = file.string() + ".new";
-    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) return false;
-    bool written = true;
-    while (written && !text.empty()) {
-      const ssize_t count = ::write(fd, text.data(), text.size());
-      if (count < 0 && errno == EINTR) continue;
-      written = count > 0;
-      if (written) text.remove_prefix(static_cast<std::size_t>(count));
-    }
-    int error = written ? 0 : errno;
-    if (::close(fd) != 0 && error == 0) error = errno;
-    if (error == 0 && ::rename(temporary.c_str(), file.c_str()) == 0) return true;
-    if (error == 0) error = errno;
-    ::unlink(temporary.c_str());
-    errno = error;
-    return false;
-  } catch (...) {
-    return false;
-  }
-}
 
 std::optional<std::string> read_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -88,6 +60,7 @@ fs::path free_name(const fs::path& file) {
 
 struct Report::Impl {
   fs::path file;
+  std::optional<ReportFile> out;
   ReportFacts facts;
   std::string warning;
   Json document;
@@ -162,61 +135,9 @@ struct Report::Impl {
     return rounds_text.text_of(document);
   }
 
-  // Where the texts are on their way to the disk.
-  struct Newest {
-    std::mutex mutex;
-    std::optional<std::string> text;
-    bool synced = false;
-    int error = 0;  // why the last one is not in the file
-  };
-  FileQueue* files = nullptr;
-  std::function<void(std::string_view)> keep;
-  std::shared_ptr<Newest> newest = std::make_shared<Newest>();
-  bool ended = false;  // and its end is to be in the file
-
-  enum class Sync { kNo, kYes };
-  void write(Sync sync = Sync::kNo) {
-    std::string text = whole();
-    if (keep && !(files != nullptr && files->is_at_once())) keep(text);
-    if (files == nullptr) {
-      newest->error = put(file, text, sync);
-      return;
-    }
-    std::unique_lock lock(newest->mutex);
-    const bool waits = newest->text.has_value();
-    newest->text = std::move(text);
-    newest->synced = sync == Sync::kYes;
-    lock.unlock();  // where it is done at once, it is taken at once
-    if (waits) return;
-    files->add([to = newest, where = file] {
-      std::unique_lock taking(to->mutex);
-      const std::string taken = *std::exchange(to->text, std::nullopt);
-      const Sync how = to->synced ? Sync::kYes : Sync::kNo;
-      taking.unlock();
-      const int error = put(where, taken, how);
-      taking.lock();
-      to->error = error;
-    });
-  }
-
-  // 0, or the errno of what kept the text out of the file. A full disk must not change how the job ends.
-  static int put(const fs::path& file, const std::string& text, Sync sync) {
-    if (sync == Sync::kYes) {
-      try {
-        write_file_atomically(file, text);
-        return 0;
-      } catch (const std::exception&) {
-        // Unsynced is better than not at all.
-      }
-    }
-    return replace_file(file, text) ? 0 : errno;
-  }
-
-  void say_unwritten() const {
-    if (!ended || !facts.unwritten) return;
-    const std::lock_guard lock(newest->mutex);
-    if (newest->error != 0) facts.unwritten(std::strerror(newest->error));
-  }
+  bool is_over = false;  // and its end is to be in the file
+  using Sync = ReportFile::Sync;
+  void write(Sync sync = Sync::kNo) { out->write(whole(), sync); }
 
   void add(const RunStarted& event) {
     document["invocations"].push_back(Json{{"number", invocation_number() + 1},
@@ -437,19 +358,21 @@ struct Report::Impl {
     document["restarts"]["used"] = restarts_before + event.restarts_used;
     document["exit"] = exit;
     if (facts.kept == ReportFacts::Kept::kUnlessAllGoesWell && all_went_well(event)) return;
-    ended = true;
+    is_over = true;
     write(facts.synced ? Sync::kYes : Sync::kNo);
   }
 };
 
 Report::Report(fs::path file, ReportFacts facts) : impl_(std::make_unique<Impl>()) {
+  impl_->out.emplace(file);
   impl_->file = std::move(file);
   impl_->facts = std::move(facts);
   impl_->open();
 }
 
 Report::~Report() {
-  impl_->say_unwritten();
+  const int error = impl_->is_over && impl_->facts.unwritten ? impl_->out->error() : 0;
+  if (error != 0) impl_->facts.unwritten(std::strerror(error));
 }
 
 void Report::on(const RunEvent& event) {
@@ -459,8 +382,7 @@ void Report::on(const RunEvent& event) {
 }
 
 void Report::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep) {
-  impl_->files = &files;
-  impl_->keep = std::move(keep);
+  impl_->out->write_behind(files, std::move(keep));
 }
 
 const std::string& Report::warning() const {

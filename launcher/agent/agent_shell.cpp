@@ -160,8 +160,7 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
   files_.go_behind();  // there are workers
   if (notice.kind == Kind::kSwept) {
     swept_ = true;
-    round_may_be_over();
-    return;
+    return round_may_be_over();
   }
   const std::optional<int> rank = workers_.rank_of(notice.worker);
   if (!rank) {
@@ -309,10 +308,7 @@ HangInquiry::Hooks AgentShell::hang_hooks() {
 void AgentShell::round_may_be_over() {
   if (!swept_) return;
   reader_.nobody_writes();
-  if (!reader_.reading()) {
-    end_round();
-    return;
-  }
+  if (!reader_.reading()) return end_round();
   const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
   if (output_.any_is_awaited() && reader_is_slow && !told_to_stop_) return;  // OutputReader comes back
   pipe_timer_.expires_after(kPipeGrace);

@@ -10,6 +10,8 @@
 //     StartWorkers                 waits for all records before it: what a round has cost must not be forgotten
 //     other orders to the workers  go at once; one that was not carried out yet is forgotten when it is to stop
 //     Resume, Resumed, Received    go at once: what they count is not remembered
+//     Entrust                      goes at once: who is dead votes no more, whatever it wrote
+//     Forget                       comes with the end, behind all records: the writer keeps their order
 //     all else                     stays behind what waits on the same link, since a session counts it (session.hpp); a
 //                                  greeting that waits on a link that is closed goes
 #pragma once

@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
-#include <boost/asio/io_context.hpp>
-
+#include "common/system/file_queue.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/network/network_start.hpp"
 #include "launcher/output/worker_output_files.hpp"
@@ -25,9 +25,15 @@ struct AgentFiles {
   LogLayout layout = LogLayout::kRounds;
 };
 
-// Makes the observers (console, report) once the io_context exists; they are called on the agent's thread.
+// How the report is kept while the job runs: written behind that queue, and in the guardian's memory before.
+struct ReportKeeping {
+  FileQueue& files;
+  std::function<void(std::string_view text)> keep;
+};
+
+// Makes the observers (console, report) once the console exists; they are called on the agent's thread.
 using MakeObservers =
-    std::function<std::vector<std::unique_ptr<RunObserver>>(boost::asio::io_context& io, ConsoleWriter& console)>;
+    std::function<std::vector<std::unique_ptr<RunObserver>>(ConsoleWriter& console, const ReportKeeping& report)>;
 
 // Called with the exit code when everything has ended but the guardian, which is about to: what takes time goes on beside that.
 using AtEnd = std::function<void(int exit_code)>;

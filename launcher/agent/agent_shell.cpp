@@ -16,7 +16,6 @@
 #include "launcher/agent/node_ranks.hpp"
 #include "launcher/plan/argument_template.hpp"
 #include "launcher/verdict/job_judge.hpp"
-#include "launcher/workers/error_file_reader.hpp"
 
 namespace ddprun {
 namespace {
@@ -40,8 +39,8 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
     : plan_(plan),
       signals_(io_, signals.descriptor()),
       console_(io_, STDOUT_FILENO, STDERR_FILENO),
-      output_(io_, console_, output_settings(plan, files)),
-      reader_(console_, output_, {[this](int rank) { hang_.printed(rank); }, [this] { round_may_be_over(); }}),
+      output_(io_, files_, console_, output_settings(plan, files)),
+      reader_(io_, console_, output_, reader_hooks()),
       timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_)},
       pipe_timer_(io_),
       store_(io_,
@@ -50,7 +49,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
              }),
       state_(agent_settings(plan, files, network ? AgentSettings::Mode::kMember : AgentSettings::Mode::kAlone)),
       inherited_environment_(environment_of_this_process()),
-      standbys_(io_, files.log_root, plan.nproc_per_node,
+      standbys_(io_, files_, files.log_root, plan.nproc_per_node,
                 [this](int number, const channel::FromWorker& message) { on_message(number, message); }),
       workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
       stuck_(io_, stuck_timeout_of(variable("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
@@ -61,14 +60,14 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
           io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
           [this] { on_guardian_death(); }) {
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
-  observers_ = make_observers(io_, console_);
+  observers_ = make_observers(console_, {files_, [this](std::string_view report) { guardian_.keep_report(report); }});
   if (auto path = FileTimerServer::path_in(variable)) {
     file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) {
       if (const auto expired = whose_timer(request, workers_.pids())) feed(*expired);
     });
   }
   if (files.lock_fd >= 0) {
-    run_directory_.emplace(io_, plan.run_dir, files.lock_fd, [this] {
+    run_directory_.emplace(io_, files_, plan.run_dir, files.lock_fd, [this] {
       publish(RunDirectoryRemoved{plan_.run_dir.string(), realtime_ns()});
     });
   }
@@ -76,6 +75,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
 }
 
 void AgentShell::join_job(NetworkStart start) {
+  files_.go_behind();  // there will be a lease
   start.shell.node.member.next_number = state_.first_round();
   JobLink::Hooks hooks;
   hooks.feed = [this](const AgentEvent& event) { feed(event); };
@@ -101,6 +101,7 @@ int AgentShell::run() {
     // The system, a library, no memory: it ends the job like an error of ours.
     end_by(static_cast<int>(ExitCode::kInternal), std::string("internal error: ") + error.what());
   }
+  files_.finish();  // the report is complete then
   return exit_code_.value();
 }
 
@@ -142,8 +143,7 @@ void AgentShell::wait_for_signals() {
 }
 
 void AgentShell::on_signal(int signal) {
-  const auto& handled = plan_.signals_to_handle;
-  if (std::find(handled.begin(), handled.end(), signal) != handled.end()) {
+  if (std::ranges::find(plan_.signals_to_handle, signal) != plan_.signals_to_handle.end()) {
     told_to_stop_ = true;
     feed(agent_event::SignalArrived{signal});
     if (exit_code_) io_.stop();
@@ -157,10 +157,10 @@ void AgentShell::on_signal(int signal) {
 
 void AgentShell::on_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
+  files_.go_behind();  // there are workers
   if (notice.kind == Kind::kSwept) {
     swept_ = true;
-    round_may_be_over();
-    return;
+    return round_may_be_over();
   }
   const std::optional<int> rank = workers_.rank_of(notice.worker);
   if (!rank) {
@@ -185,7 +185,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
     store_.forget(notice.worker);
   }
   if (notice.error != 0) {
-    feed(agent_event::SpawnFailed{rank, notice.error, why_not_started(notice, plan_.command.at(0)), notice.time_ns});
+    feed(agent_event::SpawnFailed{rank, notice.error, why_not_started(notice, plan_.command.at(0), files_), notice.time_ns});
     return;
   }
   agent_event::WorkerExited ended = how_worker_went(rank, notice);
@@ -193,7 +193,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
   if (!train()) early_end_.ended(rank, status.ok());
   if (!train() && !status.ok()) ended.out_of_memory = out_of_memory_line(output_.stderr_tail(rank));
   if (notice.overdue != 0 && job_) ended.unanswered_s = job_->unanswered_s();
-  if (const auto file = output_.error_file(rank); !status.ok() && !file.empty()) ended.error_file = read_error_file(file);
+  if (!status.ok()) ended.error_file = find_error_file(files_, output_.error_file(rank));
   feed(ended);
 }
 
@@ -203,7 +203,7 @@ void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   if (notice.kind == Kind::kExited) store_.forget(notice.worker);
   if (!standbys_.has(notice.worker)) return;
   if (notice.kind == Kind::kStarted) return standbys_.started(notice.worker, notice.pid);
-  feed(how_standby_went(notice, standbys_.forget(notice.worker), plan_.command.at(0)));
+  feed(how_standby_went(notice, standbys_.forget(notice.worker), plan_.command.at(0), files_));
 }
 
 void AgentShell::on_guardian_death() {
@@ -275,6 +275,12 @@ SlowStop::Hooks AgentShell::slow_stop_hooks() {
   return hooks;
 }
 
+OutputReader::Hooks AgentShell::reader_hooks() {
+  return {.printed = [this](int rank) { hang_.printed(rank); },
+          .ended = [this] { round_may_be_over(); },
+          .goes_on = [this] { hang_.goes_on(); }};
+}
+
 RoundWorkers::Hooks AgentShell::worker_hooks() {
   return {.said = [this](int number, const channel::FromWorker& message) { on_message(number, message); },
           .channel_closed =
@@ -293,6 +299,7 @@ HangInquiry::Hooks AgentShell::hang_hooks() {
   hooks.workers = [this] { return workers_.pids(); };
   hooks.ask = [this](int rank) { workers_.tell(rank, channel::Where{}); };
   if (!train()) hooks.bytes_in_files = [this] { return output_.bytes_past_us(); };
+  hooks.find_tool = [this](bool python) { return files_.ask([python] { return find_stack_tool(python); }); };
   hooks.found = [this](std::vector<HangFinding> findings) { feed(agent_event::HangFound{std::move(findings)}); };
   return hooks;
 }
@@ -300,10 +307,8 @@ HangInquiry::Hooks AgentShell::hang_hooks() {
 // The round is over when every process of it is gone and everything they printed has been read.
 void AgentShell::round_may_be_over() {
   if (!swept_) return;
-  if (!reader_.reading()) {
-    end_round();
-    return;
-  }
+  reader_.nobody_writes();
+  if (!reader_.reading()) return end_round();
   const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
   if (output_.any_is_awaited() && reader_is_slow && !told_to_stop_) return;  // OutputReader comes back
   pipe_timer_.expires_after(kPipeGrace);
@@ -403,9 +408,7 @@ WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int rest
 }
 
 void AgentShell::carry_out(const agent_action::Tell& action) {
-  for (const int rank : action.ranks) {
-    workers_.tell(rank, action.message);
-  }
+  for (const int rank : action.ranks) workers_.tell(rank, action.message);
 }
 
 void AgentShell::carry_out(const agent_action::SendSignal& action) {
@@ -434,11 +437,7 @@ void AgentShell::carry_out(const agent_action::CancelTimer& action) {
 }
 
 void AgentShell::carry_out(agent_action::Emit& action) {
-  if (auto* failed = std::get_if<RoundFailed>(&action.event)) {
-    add_evidence(failed->first, output_);
-    for (Failure& failure : failed->consequences) add_evidence(failure, output_);
-    if (failed->decision == RoundFailed::Decision::kGiveUp) hand_on(failed->first, inherited_environment_);
-  }
+  if (auto* failed = std::get_if<RoundFailed>(&action.event)) add_evidence(*failed, output_, files_, inherited_environment_);
   publish(action.event);
 }
 

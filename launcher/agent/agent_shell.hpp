@@ -13,8 +13,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/system/file_queue.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/agent/blocked_signals.hpp"
@@ -69,6 +71,7 @@ class AgentShell {
   void on_message(int number, const channel::FromWorker& message);
   void on_standby_message(int number, const channel::FromWorker& message);
   void on_worker_message(int rank, const channel::FromWorker& message);
+  OutputReader::Hooks reader_hooks();
   RoundWorkers::Hooks worker_hooks();
   StuckLook::Hooks stuck_hooks();
   SlowStop::Hooks slow_stop_hooks();
@@ -108,6 +111,8 @@ class AgentShell {
 
   const Plan& plan_;
   boost::asio::io_context io_{1};
+  // Whatever is made, written and read in the run directory or at users' paths while workers run.
+  FileQueue files_{[this](FileQueue::Work then) { boost::asio::post(io_, std::move(then)); }, FileQueue::Begins::kAtOnce};
   boost::asio::posix::stream_descriptor signals_;
   ConsoleWriter console_;
   WorkerOutput output_;

@@ -8,13 +8,15 @@
 
 #include "common/system/host_name.hpp"
 #include "launcher/guardian/spawn.hpp"
-#include "launcher/output/worker_output_files.hpp"
 #include "launcher/verdict/oom_verdict.hpp"
 #include "launcher/workers/error_file_reader.hpp"
 #include "launcher/workers/exec_reason.hpp"
 
 namespace ddprun {
 
+namespace {
+
+// A failure of another node stays as it is.
 void add_evidence(Failure& failure, const WorkerOutput& output) {
   if (failure.local_rank < 0) return;  // another node's
   failure.host = host_name();
@@ -22,8 +24,28 @@ void add_evidence(Failure& failure, const WorkerOutput& output) {
   failure.stderr_tail = output.stderr_tail(failure.local_rank);
   failure.log_path = output.stderr_log(failure.local_rank).string();
   const auto shown = static_cast<std::int64_t>(failure.stderr_tail.size());
-  const std::int64_t lines = shown > 0 ? line_count(failure.log_path) : 0;
+  const std::int64_t lines = shown > 0 && !failure.log_path.empty() ? output.stderr_lines(failure.local_rank) : 0;
   if (lines >= shown && shown > 0) failure.log_line = lines - shown + 1;
+}
+
+void hand_on(const Failure& first, FileQueue& files, std::span<const std::string> inherited_environment) {
+  constexpr std::string_view kName = "TORCHELASTIC_ERROR_FILE=";
+  if (first.error_file.empty()) return;
+  for (const std::string& variable : inherited_environment) {
+    if (!variable.starts_with(kName) || variable.size() == kName.size()) continue;
+    const int code = !first.status ? 0 : first.status->signal != 0 ? -first.status->signal : first.status->code;
+    files.add([from = first.error_file, to = variable.substr(kName.size()), code] { copy_error_file(from, to, code); });
+    return;
+  }
+}
+
+}  // namespace
+
+void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& files,
+                  std::span<const std::string> inherited_environment) {
+  add_evidence(failed.first, output);
+  for (Failure& failure : failed.consequences) add_evidence(failure, output);
+  if (failed.decision == RoundFailed::Decision::kGiveUp) hand_on(failed.first, files, inherited_environment);
 }
 
 std::string out_of_memory_line(const std::vector<std::string>& stderr_tail) {
@@ -32,15 +54,9 @@ std::string out_of_memory_line(const std::vector<std::string>& stderr_tail) {
   return found == stderr_tail.rend() ? std::string() : *found;
 }
 
-void hand_on(const Failure& first, std::span<const std::string> inherited_environment) {
-  constexpr std::string_view kName = "TORCHELASTIC_ERROR_FILE=";
-  if (first.error_file.empty()) return;
-  for (const std::string& variable : inherited_environment) {
-    if (!variable.starts_with(kName) || variable.size() == kName.size()) continue;
-    const int code = !first.status ? 0 : first.status->signal != 0 ? -first.status->signal : first.status->code;
-    copy_error_file(first.error_file, variable.substr(kName.size()), code);
-    return;
-  }
+std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem::path& file) {
+  if (file.empty()) return std::nullopt;
+  return files.ask([file] { return read_error_file(file); }).value_or(std::nullopt);
 }
 
 agent_event::WorkerExited how_worker_went(int rank, const guardian::Notice& notice) {
@@ -50,11 +66,12 @@ agent_event::WorkerExited how_worker_went(int rank, const guardian::Notice& noti
   return ended;
 }
 
-agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::string last_words, const std::string& program) {
+agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::string last_words, const std::string& program,
+                                          FileQueue& files) {
   agent_event::StandbyGone gone{.number = notice.worker, .pid = notice.pid, .time_ns = notice.time_ns};
   gone.message = std::move(last_words);
   if (notice.error != 0) {
-    gone.message = why_not_started(notice, program);
+    gone.message = why_not_started(notice, program, files);
     return gone;
   }
   const agent_event::WorkerExited ended = how_worker_went(0, notice);
@@ -63,11 +80,13 @@ agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::s
   return gone;
 }
 
-std::string why_not_started(const guardian::Notice& notice, const std::string& program) {
+std::string why_not_started(const guardian::Notice& notice, const std::string& program, FileQueue& files) {
   const bool made = notice.kind == guardian::Notice::Kind::kExited;
   const auto stage = made ? static_cast<SpawnError::Stage>(notice.stage) : SpawnError::Stage::kExec;
-  const std::string reason =
-      made && stage == SpawnError::Stage::kExec ? reason_of_exec_error(notice.error, program) : std::string();
+  std::string reason;
+  if (made && stage == SpawnError::Stage::kExec) {
+    reason = files.ask([error = notice.error, program] { return reason_of_exec_error(error, program); }).value_or("");
+  }
   return describe(SpawnError{notice.worker, stage, notice.error}, program) + (reason.empty() ? "" : ": " + reason);
 }
 

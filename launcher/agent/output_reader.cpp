@@ -1,37 +1,46 @@
 // Implementation of output_reader.hpp.
 #include "launcher/agent/output_reader.hpp"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace ddprun {
 namespace {
 
 constexpr std::size_t kChunkBytes = 64 << 10;
+constexpr std::chrono::seconds kIsNamedAfter{2};  // that waits for its file
 
 }  // namespace
 
-OutputReader::OutputReader(ConsoleWriter& console, WorkerOutput& output, Hooks hooks)
-    : console_(console), output_(output), hooks_(std::move(hooks)), chunk_(kChunkBytes) {}
+OutputReader::OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Hooks hooks)
+    : console_(console), output_(output), hooks_(std::move(hooks)), chunk_(kChunkBytes), held_timer_(io) {}
 
 void OutputReader::begin_round(std::size_t workers) {
   ++round_;
   waiting_ = 0;
   pipes_.clear();
   pipes_.resize(workers);
+  adopted_.assign(workers, {});
+  held_.clear();
+  named_.clear();
+  nobody_writes_ = false;
 }
 
 void OutputReader::adopt(int rank, Stream stream, Pipe adopted) {
   pipe(rank, stream) = std::move(adopted);
+  ++adopted_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)];
   wait(rank, stream);
 }
 
 void OutputReader::wait(int rank, Stream stream) {
+  if (!nobody_writes_ && !output_.has_room(rank, stream)) return wait_for_file(rank, stream);
   if (!waits_for_console(rank, stream)) {
     listen(rank, stream);
     return;
@@ -47,6 +56,51 @@ void OutputReader::wait(int rank, Stream stream) {
 
 bool OutputReader::waits_for_console(int rank, Stream stream) const {
   return output_.is_awaited(rank, stream) && console_.is_behind(console_.shown_on(stream));
+}
+
+void OutputReader::wait_for_file(int rank, Stream stream) {
+  const HeldPipe held{rank, stream, adopted_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)]};
+  if (held_.empty()) {
+    held_timer_.expires_after(kIsNamedAfter);
+    held_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) name_those_that_wait();
+    });
+  }
+  held_.emplace(held, std::chrono::steady_clock::now());
+  output_.when_room(rank, stream, [this, held, round = round_] {
+    if (round != round_ || held_.erase(held) == 0) return;
+    wait(held.rank, held.stream);
+    if (held_.empty()) {
+      held_timer_.cancel();
+      hooks_.goes_on();
+    }
+    hooks_.ended();
+  });
+}
+
+// A disk that is only slower than its worker takes something now and then.
+void OutputReader::name_those_that_wait() {
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& [held, since] : held_) {
+    if (now - since < kIsNamedAfter || !is_full(held.rank, held.stream) || !named_.insert(held.rank).second) continue;
+    console_.line(Stream::kStderr, "ddprun: rank " + std::to_string(output_.rank_of(held.rank)) +
+                                       " waits for its output: " + output_.log_of(held.rank, held.stream).string() +
+                                       " takes nothing. It goes on when that does, and does not count as hung meanwhile");
+  }
+  if (held_.empty()) return;
+  held_timer_.expires_after(kIsNamedAfter);
+  held_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) name_those_that_wait();
+  });
+}
+
+void OutputReader::nobody_writes() {
+  nobody_writes_ = true;
+  for (const auto& [held, since] : std::exchange(held_, {})) {
+    const auto& newest = adopted_[static_cast<std::size_t>(held.rank)];
+    if (newest[static_cast<std::size_t>(held.stream)] == held.adopted) listen(held.rank, held.stream);
+  }
+  held_timer_.cancel();
 }
 
 void OutputReader::listen(int rank, Stream stream) {
@@ -101,6 +155,13 @@ bool OutputReader::reading() const {
 
 bool OutputReader::has_unread(int rank, Stream stream) const {
   return unread(rank, stream) > 0;
+}
+
+// The kernel takes whole pages: a pipe with less than one left makes its writer wait.
+bool OutputReader::is_full(int rank, Stream stream) const {
+  const Pipe& from = pipes_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)];
+  constexpr int kPage = 4096;
+  return from && unread(rank, stream) > ::fcntl(from->native_handle(), F_GETPIPE_SZ) - kPage;
 }
 
 int OutputReader::unread(int rank, Stream stream) const {

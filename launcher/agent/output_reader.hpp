@@ -1,15 +1,21 @@
 // Reads what the workers of a round print, from the pipes that they were started with, and gives it to WorkerOutput. One chunk
 // of one pipe at a time, so that a chatty worker does not keep the others waiting. Where the console is slow and has to get all
-// of a worker's output, the worker waits for the console, as it would without us. Part of the agent's shell; one thread.
+// of a worker's output, the worker waits for the console, as it would without us; where its file takes nothing, it waits for
+// that, and is named when that lasts. Part of the agent's shell; one thread.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "launcher/events/stream.hpp"
 #include "launcher/output/console_writer.hpp"
@@ -24,9 +30,11 @@ class OutputReader {
     std::function<void(int rank)> printed;
     // A stream has ended, or a slow console has caught up: perhaps that was all.
     std::function<void()> ended;
+    // No worker waits for its file any more.
+    std::function<void()> goes_on;
   };
 
-  OutputReader(ConsoleWriter& console, WorkerOutput& output, Hooks hooks);
+  OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Hooks hooks);
 
   // For so many workers; there are no pipes yet, and nothing of an earlier round comes back.
   void begin_round(std::size_t workers);
@@ -35,8 +43,11 @@ class OutputReader {
   // Reads what a worker that has ended had printed: it may be evidence, and its successor has pipes of its own. It stops after
   // a while, since a child of the worker may print on.
   void drain(int rank);
-  // A worker waits for a slow console, or will when its pipe is full: then it is not its fault that nothing comes.
-  bool holds_back() const { return waiting_ > 0; }
+  // All processes of the round are gone. What is left is in the pipes, and needs no bound.
+  void nobody_writes();
+  // A worker waits, or will when its pipe is full, for its file or for a slow console: then it is not its fault that nothing
+  // comes.
+  bool holds_back() const { return !held_.empty() || waiting_ > 0; }
   // Closes both pipes of that worker; whatever is unread is lost.
   void end(int rank);
   // A pipe is open.
@@ -46,8 +57,11 @@ class OutputReader {
  private:
   Pipe& pipe(int rank, Stream stream) { return pipes_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;
+  bool is_full(int rank, Stream stream) const;
   void wait(int rank, Stream stream);
   bool waits_for_console(int rank, Stream stream) const;
+  void wait_for_file(int rank, Stream stream);
+  void name_those_that_wait();
   void listen(int rank, Stream stream);
   bool read(int rank, Stream stream);
   void end(int rank, Stream stream);
@@ -59,6 +73,18 @@ class OutputReader {
   std::vector<char> chunk_;                 // shared by all pipes
   int round_ = 0;                           // counted here
   int waiting_ = 0;                         // pipes of the round that are not read until the console has caught up
+  // Pipes that are not read while their file takes nothing, and since when.
+  struct HeldPipe {
+    int rank = 0;
+    Stream stream{};
+    int adopted = 0;  // number of the pipe
+    auto operator<=>(const HeldPipe&) const = default;
+  };
+  std::map<HeldPipe, std::chrono::steady_clock::time_point> held_;
+  std::vector<std::array<int, 2>> adopted_;  // number of the newest pipe, by local rank and Stream
+  std::set<int> named_;                      // in this round
+  bool nobody_writes_ = false;
+  boost::asio::steady_timer held_timer_;
 };
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
 // Implementation of round_workers.hpp.
 #include "launcher/agent/round_workers.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <system_error>
 #include <utility>

@@ -14,9 +14,14 @@
 
 namespace ddprun {
 
-RunDirectoryWatch::RunDirectoryWatch(boost::asio::io_context& io, std::filesystem::path run_dir, int lock_fd,
+RunDirectoryWatch::RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
                                      std::function<void()> on_removed)
-    : events_(io), mounts_(io), run_dir_(std::move(run_dir)), lock_fd_(lock_fd), on_removed_(std::move(on_removed)) {
+    : events_(io),
+      mounts_(io),
+      files_(files),
+      run_dir_(std::move(run_dir)),
+      lock_fd_(lock_fd),
+      on_removed_(std::move(on_removed)) {
   wait_for_mounts();
   const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (fd < 0) return;
@@ -49,8 +54,12 @@ void RunDirectoryWatch::wait_for_mounts() {
 }
 
 void RunDirectoryWatch::look() {
-  if (!on_removed_ || run_lock_is_in_place(lock_fd_, run_dir_)) return;
-  std::exchange(on_removed_, nullptr)();
+  if (!on_removed_) return;
+  const auto in_place = std::make_shared<bool>(true);
+  files_.add([in_place, fd = lock_fd_, folder = run_dir_] { *in_place = run_lock_is_in_place(fd, folder); },
+             [this, in_place, alive = std::weak_ptr<int>(alive_)] {
+               if (!alive.expired() && on_removed_ && !*in_place) std::exchange(on_removed_, nullptr)();
+             });
 }
 
 }  // namespace ddprun

@@ -5,16 +5,21 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <memory>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "common/system/file_queue.hpp"
 
 namespace ddprun {
 
 class RunDirectoryWatch {
  public:
   // `lock_fd` stays the caller's. Where the kernel does not tell, only look() finds out.
-  RunDirectoryWatch(boost::asio::io_context& io, std::filesystem::path run_dir, int lock_fd, std::function<void()> on_removed);
+  RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
+                    std::function<void()> on_removed);
+  // On the queue's thread: the answer may take its time.
   void look();
 
  private:
@@ -24,10 +29,12 @@ class RunDirectoryWatch {
 
   boost::asio::posix::stream_descriptor events_;
   boost::asio::posix::stream_descriptor mounts_;
+  FileQueue& files_;
   std::filesystem::path run_dir_;
   int lock_fd_;
   std::function<void()> on_removed_;  // empty: it was told
   std::array<char, 4096> buffer_{};
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // answers may come later
 };
 
 }  // namespace ddprun

@@ -36,8 +36,9 @@ std::optional<ReceivedRequest> AgentSocket::receive() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t n = 0;
+  // An agent that was killed may have left notices unread: that is said once, before what it had sent can be read.
   do n = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
-  while (n < 0 && errno == EINTR);
+  while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && errno == EAGAIN) return std::nullopt;
   if (n <= 0) {
     agent_gone_ = true;

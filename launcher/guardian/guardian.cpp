@@ -62,6 +62,7 @@ class Guardian {
   void run();
   bool agent_said_farewell() const { return farewell_; }
   const LastWord& last_word() const { return last_word_; }
+  int newest_report() const { return report_; }
   WorkerCgroups& cgroups() { return cgroups_; }
 
  private:
@@ -73,6 +74,7 @@ class Guardian {
   void handle(const ReceivedRequest& received);
   void spawn(const ReceivedRequest& received);
   void signal(const Request& request);
+  void keep_report(const ReceivedRequest& received);
   void place_workers();
   MemoryEvidence memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const;
   void set_deadline(std::int64_t deadline_ns);
@@ -105,6 +107,7 @@ class Guardian {
   bool writing_ = false;        // a notice waits for room in the socket
   bool farewell_ = false;
   LastWord last_word_;
+  int report_ = -1;  // as the agent said last
 };
 
 Guardian::Guardian(const GuardianSettings& settings) : agent_(move_up(settings.socket)), open_files_(settings.open_files) {
@@ -192,6 +195,9 @@ void Guardian::handle(const ReceivedRequest& received) {
     case Request::Kind::kSweep:
       begin_sweep(request.patient != 0);
       return;
+    case Request::Kind::kReport:
+      keep_report(received);
+      return;
   }
 }
 
@@ -249,6 +255,14 @@ void Guardian::signal(const Request& request) {
   send(request.signal);
   // A stopped process could not follow.
   if (request.signal == SIGTERM || request.signal == SIGHUP) send(SIGCONT);
+}
+
+void Guardian::keep_report(const ReceivedRequest& received) {
+  if (received.descriptor_count < 1) return;  // our table is full
+  const int copy = ::fcntl(received.descriptors[0], F_DUPFD_CLOEXEC, kWorkerChannelFd + 1);
+  if (copy < 0) return;
+  if (report_ >= 0) ::close(report_);
+  report_ = copy;
 }
 
 // A deadline that is over already fires at once.
@@ -406,8 +420,10 @@ void guardian_main(const GuardianSettings& settings) {
   if (guardian) guardian->cgroups().kill();
   kill_children_until_none_is_left();
   if (guardian) guardian->cgroups().remove();
-  if (guardian && !guardian->agent_said_farewell()) say_last_word(guardian->last_word());
-  if (!(guardian && guardian->agent_said_farewell()) && !settings.report.empty()) complete_report(settings.report);
+  if (!(guardian && guardian->agent_said_farewell())) {
+    if (guardian) say_last_word(guardian->last_word());
+    complete_report(settings.report, guardian ? guardian->newest_report() : -1);
+  }
   ::_exit(0);
 }
 

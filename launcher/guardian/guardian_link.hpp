@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -43,6 +44,8 @@ class GuardianLink {
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   void signal(int worker, int signal);
   void sweep(bool patient);
+  // What the report says now: the guardian writes it when this process is killed before it could.
+  void keep_report(std::string_view text);
   // Whether the guardian has no child and none was asked for. Then there is nothing to sweep.
   bool nothing_is_left() const { return nothing_is_left_ && unanswered_spawns_ == 0; }
   // The guardian ends, and whatever is below it. Nothing else may be asked of it from then on.

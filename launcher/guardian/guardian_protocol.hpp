@@ -1,6 +1,6 @@
 // What agent and guardian say to each other: fixed-size records over a SOCK_SEQPACKET socket pair, one record a packet. Both
 // ends are the same program image (fork without exec), so plain structs are safe. A spawn request carries descriptors: memfd,
-// stdout, stderr and, if the worker has one, the channel.
+// stdout, stderr and, if the worker has one, the channel; a report carries a memfd.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ struct Request {
     kDeadline,  // kill everything at deadline_ns, unless another one comes before; no answer
     kEntrust,   // `last_word` takes the place of the one before; no answer
     kSweep,     // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
+    kReport,    // the report as it is now, in a memfd: what the agent cannot write any more, this process writes; no answer
   };
   Kind kind = Kind::kSignal;
   std::int32_t worker = 0;

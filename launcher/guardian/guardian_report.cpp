@@ -1,19 +1,45 @@
-// Implementation of guardian_report.hpp: the document is read, completed and replaced as a whole.
+// Implementation of guardian_report.hpp: the document is completed and replaced as a whole.
 #include "launcher/guardian/guardian_report.hpp"
 
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 
 #include "common/system/atomic_file.hpp"
 
 namespace ddprun::guardian {
+namespace {
 
-void complete_report(const std::filesystem::path& report) noexcept {
+std::string text_of(int fd) {
+  std::string text;
+  std::array<char, 64 << 10> chunk;
+  for (;;) {
+    const ssize_t count = ::pread(fd, chunk.data(), chunk.size(), static_cast<off_t>(text.size()));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return text;
+    text.append(chunk.data(), static_cast<std::size_t>(count));
+  }
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+void complete_report(const std::filesystem::path& report, int newest) noexcept {
+  if (report.empty()) return;
   try {
-    std::ifstream file(report);
-    if (!file) return;
-    auto content = nlohmann::ordered_json::parse(file);
+    auto content = nlohmann::ordered_json::parse(newest < 0 ? text_of(report) : text_of(newest));
     const auto found = content.find("exit");
     if (!content.is_object() || (found != content.end() && !found->is_null())) return;
     content["exit"] = {{"code", 128 + SIGKILL}, {"why", "the agent was killed"}};

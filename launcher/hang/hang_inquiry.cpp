@@ -97,9 +97,9 @@ void HangInquiry::on_deadline(Clock::time_point deadline) {
   const auto now = Clock::now();
   if (now - deadline > kLateOurselves) watch_.forgive(now);
   if (hooks_.bytes_in_files) {
-    const std::uintmax_t bytes = hooks_.bytes_in_files();
+    const std::optional<std::uintmax_t> bytes = hooks_.bytes_in_files();
     if (bytes != bytes_in_files_) watch_.forgive(now);
-    bytes_in_files_ = bytes;
+    if (bytes) bytes_in_files_ = *bytes;
   }
   if (!moved_since() && hooks_.matters()) return inquire();
   if (!moved_since()) watch_.forgive(now);
@@ -197,9 +197,9 @@ std::string HangInquiry::message_of(const HangVerdict& verdict) const {
 
 // Those to blame first; each is stopped for a moment while its stack is read.
 void HangInquiry::take_stacks() {
-  if (!tool_) tool_ = find_stack_tool(settings_.python);
+  if (!tool_) tool_ = hooks_.find_tool ? hooks_.find_tool(settings_.python) : find_stack_tool(settings_.python);
   stacks_to_take_.clear();
-  if (!tool_->name.empty()) {
+  if (tool_ && !tool_->name.empty()) {
     const auto is_culprit = [this](std::size_t i) {
       const auto& culprits = verdict_.culprits;
       return std::find(culprits.begin(), culprits.end(), suspects_[i].look.rank) != culprits.end();

@@ -38,9 +38,11 @@ class HangInquiry {
     std::function<bool()> matters;
     std::function<std::vector<pid_t>()> workers;  // by local rank; 0: not running
     std::function<void(int rank)> ask;            // sends Where
-    // Output that goes straight to files: its size, to see whether it grows. Only for scripts.
-    std::function<std::uintmax_t()> bytes_in_files;
+    // Output that goes straight to files: its size, to see whether it grows; nothing while that is not known. Only for scripts.
+    std::function<std::optional<std::uintmax_t>()> bytes_in_files;
     std::function<void(std::vector<HangFinding>)> found;
+    // Finds what reads stacks; nothing while the folders on PATH do not answer. Without it they are asked here.
+    std::function<std::optional<StackTool>(bool python)> find_tool{};
   };
 
   HangInquiry(boost::asio::io_context& io, HangSettings settings, Hooks hooks);
@@ -53,6 +55,8 @@ class HangInquiry {
   void begin_round(const Round& round);
   void heard(int rank, const channel::FromWorker& message);
   void printed(int rank);
+  // What kept workers waiting, and was no fault of theirs, is over.
+  void goes_on() { watch_.forgive(Clock::now()); }
   void gone(int rank);
   void end_round();
 

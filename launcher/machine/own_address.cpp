@@ -1,6 +1,7 @@
 // Implementation of own_address.hpp.
 #include "launcher/machine/own_address.hpp"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -48,9 +49,14 @@ std::string numeric_address(const std::string& host) {
   return list ? numeric_form_of(*list) : "";
 }
 
-bool is_loopback(const std::string& host) {
-  const std::string number = numeric_address(host);
-  return number.starts_with("127.") || number == "::1";
+bool is_number(const std::string& host) {
+  in6_addr ignored{};
+  const std::string number = host.substr(0, host.find('%'));  // fe80::1%eth0
+  return ::inet_pton(AF_INET, host.c_str(), &ignored) == 1 || ::inet_pton(AF_INET6, number.c_str(), &ignored) == 1;
+}
+
+bool is_loopback_number(const std::string& host) {
+  return is_number(host) && (host.starts_with("127.") || host == "::1");
 }
 
 }  // namespace ddprun

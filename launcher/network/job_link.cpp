@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include <boost/asio/post.hpp>
+
 #include "common/system/boot_time.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/machine/own_address.hpp"
@@ -20,6 +22,16 @@ namespace {
 using rendezvous::Notice;
 namespace member_event = rendezvous::member_event;
 namespace member_action = rendezvous::member_action;
+
+// How long a round waits for the resolver to say what the name of its master stands for here.
+constexpr std::chrono::seconds kMostOfTheResolver{2};
+
+// What AgentState can only hear when it knows of the round before.
+bool concerns_workers(const rendezvous::ShellEvent& event) {
+  return !std::holds_alternative<member_action::ExtendGrant>(event) && !std::holds_alternative<member_action::Say>(event) &&
+         !std::holds_alternative<member_action::AnswerStore>(event) &&
+         !std::holds_alternative<rendezvous::node_action::ServeStore>(event);
+}
 
 std::string to_text(const rendezvous::Address& address) {
   const bool bare_ipv6 = address.host.find(':') != std::string::npos;
@@ -52,9 +64,14 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
                const auto client = store_clients_.find(rank);
                if (client != store_clients_.end()) shell_.answer_store(client->second, {store_round_, rank, reply});
              }),
+      names_([&io](std::function<void()> act) { boost::asio::post(io, std::move(act)); }),
+      name_timer_(io),
       shell_(
           io, complete(std::move(start.shell)),
-          [this](rendezvous::ShellEvent event) { std::visit([this](auto& one) { handle(std::move(one)); }, event); },
+          [this](rendezvous::ShellEvent event) {
+            if (concerns_workers(event)) feed_release();
+            std::visit([this](auto& one) { handle(std::move(one)); }, event);
+          },
           [this](const std::string& line) { say(Notice::Kind::kRefused, line); }) {}
 
 // The coordinator knows best how far its own workers have come; on other nodes nobody hears of checkpoints.
@@ -149,6 +166,29 @@ void JobLink::handle(member_action::StartWorkers&& event) {
   release_ = std::move(event.release);
   resumed_from_ = newest_checkpoint_;
   granted(event.until);
+  release_waits_ = true;
+  look_up_master();
+}
+
+// Whether the name stands for every node itself (master_address) only the resolver knows. Leases go on meanwhile.
+void JobLink::look_up_master() {
+  const std::string& named = release_.master.host;
+  const std::string& leader = shell_.leader_address();
+  const bool of_no_use = release_.group_rank == 0 || leader.empty() || is_loopback_number(leader);
+  if (of_no_use || is_number(named) || is_loopback_name_.contains(named)) return feed_release();
+  names_.ask(named, [this, named](const NameAnswer& answer) {
+    if (!answer.addresses.empty()) is_loopback_name_[named] = is_loopback_number(answer.addresses.front());
+    if (named == release_.master.host) feed_release();
+  });
+  name_timer_.expires_after(kMostOfTheResolver);
+  name_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) feed_release();
+  });
+}
+
+void JobLink::feed_release() {
+  if (!std::exchange(release_waits_, false)) return;
+  name_timer_.cancel();
   hooks_.feed(to_agent(release_));
 }
 
@@ -218,8 +258,10 @@ void JobLink::say(Notice::Kind kind, std::string text) {
 std::string JobLink::master_address() const {
   const std::string& named = release_.master.host;
   const std::string& leader = shell_.leader_address();
-  if (release_.group_rank == 0 || leader.empty() || is_loopback(leader) || !is_loopback(named)) return named;
-  return leader;
+  if (release_.group_rank == 0 || leader.empty() || is_loopback_number(leader)) return named;
+  const auto name = is_loopback_name_.find(named);
+  const bool means_itself = is_loopback_number(named) || (name != is_loopback_name_.end() && name->second);
+  return means_itself ? leader : named;
 }
 
 std::optional<HeldPort> JobLink::hold_master_port() {

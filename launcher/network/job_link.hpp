@@ -12,7 +12,9 @@
 #include <string>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
+#include "common/system/name_lookup.hpp"
 #include "launcher/decide/agent_state.hpp"
 #include "launcher/guardian/last_word.hpp"
 #include "launcher/machine/ports.hpp"
@@ -70,6 +72,8 @@ class JobLink {
   void handle(rendezvous::node_action::Finish&& event);
   void say(rendezvous::Notice::Kind kind, std::string text);
   void granted(rendezvous::Time until);
+  void look_up_master();
+  void feed_release();
   std::string how_to_join() const;
   rendezvous::NodeShellSettings complete(rendezvous::NodeShellSettings settings);
 
@@ -82,7 +86,11 @@ class JobLink {
   std::map<int, rendezvous::LinkId> store_clients_;  // by global rank
   rendezvous::RoundId store_round_{};
   rendezvous::Release release_;
-  rendezvous::Time answered_{};  // when the newest grant came
+  NameLookup names_;
+  boost::asio::steady_timer name_timer_;
+  bool release_waits_ = false;                    // for the resolver: AgentState does not know of it yet
+  std::map<std::string, bool> is_loopback_name_;  // as the resolver said
+  rendezvous::Time answered_{};                   // when the newest grant came
   rendezvous::Time granted_until_{};
   std::int64_t newest_checkpoint_ = -1;
   std::int64_t resumed_from_ = -1;

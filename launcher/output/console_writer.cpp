@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +15,11 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
+
+#include "common/system/file_queue.hpp"
 
 namespace ddprun {
 namespace {
@@ -32,8 +37,8 @@ enum class Whose { kWorkers, kOurs };
 
 }  // namespace
 
-// One stream. Regular files and devices without readiness (/dev/null) are written at once; pipes, sockets and terminals as they
-// are ready.
+// One stream. Regular files are written behind a queue of their own, since their file system may stall; devices without
+// readiness (/dev/null) at once; pipes, sockets and terminals as they are ready.
 class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::Sink> {
  public:
   Sink(boost::asio::io_context& io, int fd) : descriptor_(io) {
@@ -42,6 +47,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     terminal_ = S_ISCHR(info.st_mode) && ::isatty(fd) == 1;
     if (!terminal_ && !S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
       write_directly_to(fd);
+      if (S_ISREG(info.st_mode)) files_.emplace([&io](FileQueue::Work then) { boost::asio::post(io, std::move(then)); });
       return;
     }
     if (!S_ISSOCK(info.st_mode)) {
@@ -61,6 +67,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   ~Sink() {
+    files_.reset();  // all is written
     if (direct_is_ours_) ::close(direct_fd_);
   }
 
@@ -112,6 +119,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   void drain() {
+    if (files_) files_->finish();
     while (state_ == State::kWaiting && pending() > 0) {
       pollfd ready{waiting_fd_, POLLOUT, 0};
       const int count = ::poll(&ready, 1, kPatienceMs);
@@ -127,11 +135,11 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     state_ = State::kClosed;
   }
 
-  std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : pending(); }
+  std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : queued(); }
   void set_lossless(bool lossless) { lossless_ = lossless; }
   bool lossless() const { return lossless_; }
   // What became of text that somebody was to have: a reader that left (EPIPE, EIO of a terminal) has no need of it.
-  int lost_to() const { return lost_to_ == EPIPE || lost_to_ == EIO ? 0 : lost_to_; }
+  int lost_to() const { return *lost_to_ == EPIPE || *lost_to_ == EIO ? 0 : *lost_to_; }
 
   void when_at_most(std::size_t bytes, std::function<void()> act) {
     if (waiting_bytes() <= bytes) return act();
@@ -163,11 +171,12 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   std::size_t pending() const { return buffer_.size() - written_; }
+  std::size_t queued() const { return pending() + *on_the_way_; }
   // Of a lossless stream, those who bring workers' output wait by themselves. Nobody waits with our own lines.
   bool room_for(std::size_t bytes, Whose whose) const {
-    if (pending() == 0 || (whose == Whose::kWorkers && lossless_)) return true;
+    if (queued() == 0 || (whose == Whose::kWorkers && lossless_)) return true;
     const std::size_t limit = whose == Whose::kWorkers ? kQueueBytes : (lossless_ ? 8 : 2) * kQueueBytes;
-    return pending() + bytes <= limit;
+    return queued() + bytes <= limit;
   }
 
   void call_waiters() {
@@ -188,27 +197,50 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       written_ = 0;
     }
     buffer_.append(head).append(text);
-    if (state_ == State::kDirect) {
-      write_directly();
+    if (files_) {
+      write_behind();
+    } else if (state_ == State::kDirect) {
+      write_directly(direct_fd_, buffer_, *lost_to_);
+      buffer_.clear();
+      written_ = 0;
     } else if (!waiting_) {
       write_some();
       wait();
     }
   }
 
-  // A regular file: a full disk loses the text, nothing else.
-  void write_directly() {
-    while (pending() > 0) {
-      const ssize_t count = ::write(direct_fd_, buffer_.data() + written_, pending());
+  // A full disk loses the text, nothing else.
+  static void write_directly(int fd, std::string_view text, int& lost_to) {
+    while (!text.empty()) {
+      const ssize_t count = ::write(fd, text.data(), text.size());
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) {
-        lost_to_ = count < 0 ? errno : ENOSPC;
-        break;
+        lost_to = count < 0 ? errno : ENOSPC;
+        return;
       }
-      written_ += static_cast<std::size_t>(count);
+      text.remove_prefix(static_cast<std::size_t>(count));
     }
-    buffer_.clear();
-    written_ = 0;
+  }
+
+  void write_behind() {
+    const std::size_t bytes = buffer_.size();
+    *on_the_way_ += bytes;
+    files_->add([fd = direct_fd_, text = std::exchange(buffer_, {}), lost = lost_to_] { write_directly(fd, text, *lost); },
+                [weak = weak_from_this(), waiting = on_the_way_, bytes] {
+                  *waiting -= bytes;
+                  if (const auto self = weak.lock()) self->went_through();
+                });
+  }
+
+  void went_through() {
+    if (queued() == 0 && dropped_ > 0) push("", notice_of_dropped());
+    call_waiters();
+  }
+
+  std::string notice_of_dropped() {
+    const std::uint64_t count = std::exchange(dropped_, 0);
+    return "ddprun: " + std::to_string(count) + (count == 1 ? " line was" : " lines were") +
+           " not shown here: the console is slower than the output\n";
   }
 
   void write_some() {
@@ -226,7 +258,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       }
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-      lost_to_ = errno;
+      *lost_to_ = errno;
       close();  // EPIPE, EIO: nobody reads any more
       buffer_.clear();
       written_ = 0;
@@ -236,10 +268,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     buffer_.clear();
     written_ = 0;
     if (dropped_ > 0) {
-      const std::string notice = "ddprun: " + std::to_string(dropped_) + (dropped_ == 1 ? " line was" : " lines were") +
-                                 " not shown here: the console is slower than the output\n";
-      dropped_ = 0;
-      buffer_ = notice;
+      buffer_ = notice_of_dropped();
       write_some();
     }
   }
@@ -278,7 +307,9 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::size_t written_ = 0;
   std::uint64_t dropped_ = 0;  // since the last notice
   std::uint64_t dropped_total_ = 0;
-  int lost_to_ = 0;  // errno of a write that failed
+  std::shared_ptr<int> lost_to_ = std::make_shared<int>(0);  // errno of a write that failed; known when all is written
+  std::optional<FileQueue> files_;                           // of a regular file
+  std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);  // bytes that are behind it
 };
 
 ConsoleWriter::ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int stderr_fd)

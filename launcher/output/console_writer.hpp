@@ -1,6 +1,7 @@
 // The agent's console: stdout and stderr as queues that never block the agent. A file or a pipe gets every line: whoever
 // brings workers' output waits for it (is_behind, when_at_most), which bounds the queue. Only a terminal that is too slow may
-// lose whole lines, which are counted and said. A reader that went away closes its stream silently.
+// lose whole lines, which are counted and said. A reader that went away closes its stream silently. A regular file is written
+// on a thread of its own, since its file system may stall.
 // Also keeps the progress bar below the lines on a terminal. Shared by worker_output.cpp and console.cpp; used on the agent's
 // thread only.
 //

@@ -1,5 +1,5 @@
 // See worker_output.hpp. Bytes take up to four ways: whole into the log file, as lines to the console, teed lines into the
-// filtered copy, and stderr's last lines into memory.
+// filtered copy (both by worker_logs.hpp), and stderr's last lines into memory.
 #include "launcher/output/worker_output.hpp"
 
 #include <fcntl.h>
@@ -17,6 +17,7 @@
 #include "launcher/output/console_writer.hpp"
 #include "launcher/output/last_lines.hpp"
 #include "launcher/output/line_splitter.hpp"
+#include "launcher/output/worker_logs.hpp"
 
 namespace ddprun {
 namespace {
@@ -50,8 +51,8 @@ struct WorkerOutput::Impl {
     std::string prefix;  // without colour
     fs::path folder;
     LineSplitter splitter;
-    LineSplitter copied;  // lines for the filtered copy
-    int log_fd = -1;
+    LineSplitter copied;     // lines for the filtered copy
+    bool made = false;       // folder and files, by begin_round()
     bool by_itself = false;  // the worker writes to its file
     // Where the head of the current line is, when it was taken before its end came.
     enum class Head { kNone, kShown, kLost } head = Head::kNone;
@@ -62,8 +63,13 @@ struct WorkerOutput::Impl {
     bool prefixed() const { return route.shown == Shown::kPrefixed; }
   };
 
-  Impl(boost::asio::io_context& io, ConsoleWriter& writer, WorkerOutputSettings chosen)
-      : timer(io), console(writer), settings(std::move(chosen)), sources(static_cast<std::size_t>(2 * settings.workers)) {
+  Impl(boost::asio::io_context& io, FileQueue& queue, ConsoleWriter& writer, WorkerOutputSettings chosen)
+      : timer(io),
+        files(queue),
+        console(writer),
+        settings(std::move(chosen)),
+        sources(static_cast<std::size_t>(2 * settings.workers)),
+        logs(queue, sources.size(), [this](const fs::path& file, int error) { complain(file, error); }) {
     for (std::size_t i = 0; i < sources.size(); ++i) {
       Source& s = sources[i];
       s.worker = static_cast<int>(i / 2);
@@ -73,13 +79,10 @@ struct WorkerOutput::Impl {
     }
   }
 
-  ~Impl() { close_logs(); }
-
-  Source& source(int worker, Stream stream) {
-    return sources.at(2 * static_cast<std::size_t>(worker) + (stream == Stream::kStderr ? 1 : 0));
+  static std::size_t index(int worker, Stream stream) {
+    return 2 * static_cast<std::size_t>(worker) + (stream == Stream::kStderr ? 1 : 0);
   }
-
-  FilteredCopy& copy(Stream stream) { return copies[stream == Stream::kStdout ? 0 : 1]; }
+  Source& source(int worker, Stream stream) { return sources.at(index(worker, stream)); }
 
   // ---- files ----
 
@@ -96,33 +99,30 @@ struct WorkerOutput::Impl {
     s.folder = folder.empty() ? fs::path() : worker_folder(folder, settings.layout, s.who.rank, s.who.local_rank);
     s.splitter = {};
     s.copied = {};
-    s.by_itself = false;
+    s.made = s.by_itself = false;
     s.head = Source::Head::kNone;
     s.tail.clear();
   }
 
   void close_logs() {
-    for (Source& s : sources) close_log(s);
-    for (FilteredCopy& each : copies) each.close();
-  }
-
-  static void close_log(Source& s) {
-    if (s.log_fd >= 0) ::close(s.log_fd);
-    s.log_fd = -1;
+    for (std::size_t i = 0; i < sources.size(); ++i) logs.close(i);
+    logs.close_copies();
   }
 
   void complain(const fs::path& file, int error) {
-    if (complained || error == 0) return;
+    if (complained) return;
     complained = true;
     console.line(Stream::kStderr, "ddprun: the logs are incomplete from here on: " + file.string() + ": " +
                                       std::strerror(error) + ". The job goes on.");
   }
 
+  // Of all workers of a round at once: they start together.
   void open_logs() {
-    if (const int error = make_folder(round)) return complain(round, error);
+    logs.make_round(round);
+    for (int worker = 0; worker < settings.workers; ++worker) open_logs_of(worker);
     if (!settings.script || settings.kept == KeptFiles::kNone) return;
     const auto open_copy = [&](Stream stream, const char* name, const std::vector<std::string>& filters) {
-      if (!filters.empty()) complain(round / name, copy(stream).open(round / name, filters));
+      if (!filters.empty()) logs.open_copy(stream, round / name, filters);
     };
     open_copy(Stream::kStdout, "filtered_stdout.log", settings.script->stdout_filters);
     open_copy(Stream::kStderr, "filtered_stderr.log", settings.script->stderr_filters);
@@ -131,25 +131,18 @@ struct WorkerOutput::Impl {
   void open_logs_of(int worker) {
     if (settings.log_root.empty()) return;
     const fs::path& folder = source(worker, Stream::kStdout).folder;
-    if (const int error = make_folder(folder)) return complain(folder, error);
-    if (repeated) ::unlink((folder / "error.json").c_str());
+    logs.make_worker(folder, repeated ? WorkerLogs::ErrorFiles::kStale : WorkerLogs::ErrorFiles::kNone);
     for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
       Source& s = source(worker, stream);
-      if (!s.route.file) continue;
-      const fs::path file = folder / log_name(stream);
-      s.log_fd = open_log(file);
-      if (s.log_fd < 0) complain(file, errno);
+      s.made = true;
+      if (s.route.file) logs.open(index(worker, stream), folder / log_name(stream));
     }
   }
 
-  void log(Source& s, std::string_view data) {
-    if (s.log_fd < 0) return;
-    if (const int error = write_log(s.log_fd, data)) complain(s.folder, error);
-  }
-
   void copy_filtered(Source& s, std::string_view data) {
-    s.copied.feed(data, [&](std::string_view lines) { complain(s.folder, copy(s.stream).add(lines, s.prefix)); });
-    if (s.copied.too_long()) complain(s.folder, copy(s.stream).add(s.copied.take_rest() + "\n", s.prefix));
+    const auto copy = [&](std::string_view lines) { logs.copy(index(s.worker, s.stream), s.stream, lines, s.prefix); };
+    s.copied.feed(data, copy);
+    if (s.copied.too_long()) copy(s.copied.take_rest() + "\n");
   }
 
   // ---- the console ----
@@ -266,20 +259,21 @@ struct WorkerOutput::Impl {
   }
 
   boost::asio::steady_timer timer;
+  FileQueue& files;
   ConsoleWriter& console;
   WorkerOutputSettings settings;
   std::function<bool(int, Stream)> unread;
   std::vector<Source> sources;
-  std::array<FilteredCopy, 2> copies;
   fs::path round;
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   bool armed = false;
   bool complained = false;
   bool repeated = false;  // the round's folder is that of an earlier round: a change of members is no restart
+  WorkerLogs logs;
 };
 
-WorkerOutput::WorkerOutput(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutputSettings settings)
-    : impl_(std::make_unique<Impl>(io, console, std::move(settings))) {}
+WorkerOutput::WorkerOutput(boost::asio::io_context& io, FileQueue& files, ConsoleWriter& console, WorkerOutputSettings settings)
+    : impl_(std::make_unique<Impl>(io, files, console, std::move(settings))) {}
 
 WorkerOutput::~WorkerOutput() = default;
 
@@ -304,9 +298,9 @@ void WorkerOutput::begin_successor(int worker, const OutputRound& round) {
   const fs::path folder = settings.log_root.empty()
                               ? fs::path()
                               : round_folder(settings.log_root, settings.layout, round.round, round.restart_count);
-  if (!folder.empty()) impl_->complain(folder, make_folder(folder));
+  if (!folder.empty()) impl_->logs.make_round(folder);
   for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-    impl_->close_log(impl_->source(worker, stream));
+    impl_->logs.close(Impl::index(worker, stream));
     impl_->renew(impl_->source(worker, stream), round, folder);
   }
 }
@@ -316,7 +310,9 @@ void WorkerOutput::name_anew(const std::vector<RankAssignment>& ranks) {
 }
 
 void WorkerOutput::begin_worker(int worker) {
-  impl_->open_logs_of(worker);
+  if (impl_->settings.log_root.empty()) return;
+  if (!impl_->source(worker, Stream::kStdout).made) impl_->open_logs_of(worker);
+  impl_->logs.settle();
 }
 
 // Where nothing else needs the bytes. The tail of a stderr that goes nowhere is wanted all the same.
@@ -324,8 +320,9 @@ int WorkerOutput::take_descriptor(int worker, Stream stream) {
   Impl::Source& s = impl_->source(worker, stream);
   if (s.route.shown != Shown::kNo) return -1;
   if (s.route.file) {
-    s.by_itself = s.log_fd >= 0;
-    return std::exchange(s.log_fd, -1);
+    const int fd = impl_->logs.take(Impl::index(worker, stream));
+    s.by_itself = fd >= 0;
+    return fd;
   }
   return stream == Stream::kStdout ? ::open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
 }
@@ -334,7 +331,7 @@ void WorkerOutput::bytes(int worker, Stream stream, std::span<const char> data) 
   if (data.empty()) return;
   Impl::Source& s = impl_->source(worker, stream);
   const std::string_view text(data.data(), data.size());
-  impl_->log(s, text);
+  impl_->logs.write(Impl::index(worker, stream), text);
   if (s.route.filtered) impl_->copy_filtered(s, text);
   const bool had_rest = !s.splitter.rest().empty() && text.find('\n') == std::string_view::npos;
   s.splitter.feed(text, [&](std::string_view lines) { impl_->whole_lines(s, lines); });
@@ -355,7 +352,7 @@ void WorkerOutput::end_of_stream(int worker, Stream stream) {
       s.head = Impl::Source::Head::kNone;
     }
   }
-  Impl::close_log(s);
+  impl_->logs.close(Impl::index(worker, stream));
   impl_->disarm_when_idle();
 }
 
@@ -369,22 +366,50 @@ bool WorkerOutput::any_is_awaited() const {
 
 std::vector<std::string> WorkerOutput::stderr_tail(int worker) const {
   const Impl::Source& s = impl_->source(worker, Stream::kStderr);
-  return s.by_itself ? last_lines_of(stderr_log(worker)) : s.tail.lines(s.splitter.rest());
+  if (!s.by_itself) return s.tail.lines(s.splitter.rest());
+  return impl_->files.ask([file = stderr_log(worker)] { return last_lines_of(file); }).value_or(std::vector<std::string>());
 }
 
-std::uintmax_t WorkerOutput::bytes_past_us() const {
-  std::uintmax_t bytes = 0;
+std::int64_t WorkerOutput::stderr_lines(int worker) const {
+  return impl_->files.ask([file = stderr_log(worker)] { return line_count(file); }).value_or(0);
+}
+
+std::optional<std::uintmax_t> WorkerOutput::bytes_past_us() const {
+  std::vector<fs::path> files;
   for (const Impl::Source& s : impl_->sources) {
-    std::error_code error;
-    const std::uintmax_t size = s.by_itself ? fs::file_size(s.folder / log_name(s.stream), error) : 0;
-    if (!error) bytes += size;
+    if (s.by_itself) files.push_back(s.folder / log_name(s.stream));
   }
-  return bytes;
+  if (files.empty()) return 0;
+  return impl_->files.ask([files] {
+    std::uintmax_t bytes = 0;
+    for (const fs::path& file : files) {
+      std::error_code error;
+      const std::uintmax_t size = fs::file_size(file, error);
+      if (!error) bytes += size;
+    }
+    return bytes;
+  });
+}
+
+bool WorkerOutput::has_room(int worker, Stream stream) const {
+  return impl_->logs.has_room(Impl::index(worker, stream));
+}
+
+void WorkerOutput::when_room(int worker, Stream stream, std::function<void()> act) {
+  impl_->logs.when_room(Impl::index(worker, stream), std::move(act));
+}
+
+int WorkerOutput::rank_of(int worker) const {
+  return impl_->source(worker, Stream::kStdout).who.rank;
+}
+
+fs::path WorkerOutput::log_of(int worker, Stream stream) const {
+  const Impl::Source& s = impl_->source(worker, stream);
+  return s.folder.empty() || !s.route.file ? fs::path() : s.folder / log_name(stream);
 }
 
 fs::path WorkerOutput::stderr_log(int worker) const {
-  const Impl::Source& s = impl_->source(worker, Stream::kStderr);
-  return s.folder.empty() || !s.route.file ? fs::path() : s.folder / log_name(Stream::kStderr);
+  return log_of(worker, Stream::kStderr);
 }
 
 fs::path WorkerOutput::error_file(int worker) const {

@@ -1,26 +1,26 @@
 // See report.hpp. The document is kept as JSON all the time, so that what earlier invocations wrote is carried on as it is.
 #include "launcher/report/report.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "common/base/signal_name.hpp"
 #include "common/base/version.hpp"
-#include "common/system/atomic_file.hpp"
 #include "common/system/host_name.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/events/event_json.hpp"
 #include "launcher/events/node_notice.hpp"
 #include "launcher/report/report_figures.hpp"
+#include "launcher/report/report_file.hpp"
 #include "launcher/report/report_rounds.hpp"
 #include "launcher/report/time_account.hpp"
 
@@ -34,31 +34,6 @@ constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // less is the time betwe
 
 constexpr const char* kUnfinished =
     "its end is not in it: the agent was killed, the machine went down, or the report could not be written (a full disk)";
-
-// Whole or not at all for every death of this process; not synced (see the Note). False, and errno, when it was not at all.
-bool replace_file(const fs::path& file, std::string_view text) noexcept {
-  try {
-    const std::string temporary = file.string() + ".new";
-    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) return false;
-    bool written = true;
-    while (written && !text.empty()) {
-      const ssize_t count = ::write(fd, text.data(), text.size());
-      if (count < 0 && errno == EINTR) continue;
-      written = count > 0;
-      if (written) text.remove_prefix(static_cast<std::size_t>(count));
-    }
-    int error = written ? 0 : errno;
-    if (::close(fd) != 0 && error == 0) error = errno;
-    if (error == 0 && ::rename(temporary.c_str(), file.c_str()) == 0) return true;
-    if (error == 0) error = errno;
-    ::unlink(temporary.c_str());
-    errno = error;
-    return false;
-  } catch (...) {
-    return false;
-  }
-}
 
 std::optional<std::string> read_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -85,6 +60,7 @@ fs::path free_name(const fs::path& file) {
 
 struct Report::Impl {
   fs::path file;
+  std::optional<ReportFile> out;
   ReportFacts facts;
   std::string warning;
   Json document;
@@ -159,7 +135,9 @@ struct Report::Impl {
     return rounds_text.text_of(document);
   }
 
-  bool write() { return replace_file(file, whole()); }
+  bool is_over = false;  // and its end is to be in the file
+  using Sync = ReportFile::Sync;
+  void write(Sync sync = Sync::kNo) { out->write(whole(), sync); }
 
   void add(const RunStarted& event) {
     document["invocations"].push_back(Json{{"number", invocation_number() + 1},
@@ -380,33 +358,31 @@ struct Report::Impl {
     document["restarts"]["used"] = restarts_before + event.restarts_used;
     document["exit"] = exit;
     if (facts.kept == ReportFacts::Kept::kUnlessAllGoesWell && all_went_well(event)) return;
-    if (!write_last() && facts.unwritten) facts.unwritten(std::strerror(errno));
-  }
-
-  // A full disk must not change how the job ends. False, and errno, when nothing of this end is in the file.
-  bool write_last() {
-    if (!facts.synced) return write();
-    try {
-      write_file_atomically(file, whole());
-      return true;
-    } catch (const std::exception&) {
-      return write();
-    }
+    is_over = true;
+    write(facts.synced ? Sync::kYes : Sync::kNo);
   }
 };
 
 Report::Report(fs::path file, ReportFacts facts) : impl_(std::make_unique<Impl>()) {
+  impl_->out.emplace(file);
   impl_->file = std::move(file);
   impl_->facts = std::move(facts);
   impl_->open();
 }
 
-Report::~Report() = default;
+Report::~Report() {
+  const int error = impl_->is_over && impl_->facts.unwritten ? impl_->out->error() : 0;
+  if (error != 0) impl_->facts.unwritten(std::strerror(error));
+}
 
 void Report::on(const RunEvent& event) {
   if (!std::holds_alternative<RunStarted>(event) && impl_->document["invocations"].empty()) return;
   impl_->account.on(event, impl_->clock_was_set_ns());
   std::visit([this](const auto& e) { impl_->add(e); }, event);
+}
+
+void Report::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep) {
+  impl_->out->write_behind(files, std::move(keep));
 }
 
 const std::string& Report::warning() const {

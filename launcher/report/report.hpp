@@ -2,8 +2,9 @@
 // launcher/start/run_plan.cpp. It is written at the start of each round (with "exit": null, which only an agent that was killed
 // leaves behind), after each failure and at the end, unless it is to be removed then.
 //
-// Note: while the job runs the file is replaced by rename without fsync, since a restart must not wait for a disk; the process
-// can die at any moment and the file is whole. The last one is synced.
+// Note: while the job runs the file is replaced by rename without fsync, behind a queue, since a restart must not wait for a
+// disk; the process can die at any moment and the file is whole. What it says reaches the guardian's memory first, so that
+// nothing is lost with a process that was killed before its disk was ready. The last one is synced.
 #pragma once
 
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/system/file_queue.hpp"
 #include "launcher/events/run_event.hpp"
 
 namespace ddprun {
@@ -28,7 +30,8 @@ struct ReportFacts {
   bool synced = true;  // the last one to disk; false for a script's, whose folder is a temporary one
   // Whether it is worth its last write: a temporary folder in which nobody will look for anything is removed.
   enum class Kept { kAlways, kUnlessAllGoesWell } kept = Kept::kAlways;
-  std::function<void(const std::string& why)> unwritten{};  // the run's end could not be written into the file
+  // The run's end could not be written into the file. Told when the report goes, after its queue is done.
+  std::function<void(const std::string& why)> unwritten{};
 };
 
 class Report : public RunObserver {
@@ -37,6 +40,10 @@ class Report : public RunObserver {
   Report(std::filesystem::path file, ReportFacts facts);
   ~Report() override;
   void on(const RunEvent& event) override;
+
+  // From now on the file is written on that queue's thread, the newest text when several wait. Each text is handed to `keep`
+  // before.
+  void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep);
 
   // About the report found at the start: damaged, or without the end of its run. Empty when all is well.
   const std::string& warning() const;

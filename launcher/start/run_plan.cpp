@@ -36,11 +36,14 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;
-  const MakeObservers make_observers = [&](boost::asio::io_context&, ConsoleWriter& writer) {
+  const MakeObservers make_observers = [&](ConsoleWriter& writer, const ReportKeeping& keeping) {
     console = &writer;
     std::vector<std::unique_ptr<RunObserver>> observers;
     observers.push_back(std::make_unique<Console>(plan, std::move(facts), writer));
-    if (report) observers.push_back(std::move(report));
+    if (report) {
+      report->write_behind(keeping.files, keeping.keep);
+      observers.push_back(std::move(report));
+    }
     return observers;
   };
   return run_agent(plan, files, make_observers, std::move(network), at_end);

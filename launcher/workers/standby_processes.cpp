@@ -69,10 +69,12 @@ bool StandbyProcesses::read(int number, Stream stream) {
 // It is seldom that there is anything, so no file is held open for it. What cannot be written is no reason to complain: a
 // standby that matters shows its last line when it ends.
 void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
-  const std::filesystem::path folder = standby_folder(log_root_, number - first_);
-  if (!log_root_.empty() && make_folder(folder) == 0) {
-    const Descriptor file(open_log(folder / log_name(stream)));
-    if (file.get() >= 0) write_log(file.get(), text);
+  if (!log_root_.empty()) {
+    files_.add([folder = standby_folder(log_root_, number - first_), stream, copy = std::string(text)] {
+      if (make_folder(folder) != 0) return;
+      const Descriptor file(open_log(folder / log_name(stream)));
+      if (file.get() >= 0) write_log(file.get(), copy);
+    });
   }
   if (stream != Stream::kStderr) return;
   LastLines& tail = waiting_.at(number).tail;

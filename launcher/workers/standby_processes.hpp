@@ -15,6 +15,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include "common/system/file_queue.hpp"
 #include "launcher/events/stream.hpp"
 #include "launcher/guardian/guardian_link.hpp"
 #include "launcher/guardian/spawn.hpp"
@@ -37,8 +38,9 @@ class StandbyProcesses {
   using OnMessage = std::function<void(int number, const channel::FromWorker&)>;
 
   // `log_root`: the run directory's logs/; numbers are counted from `first`.
-  StandbyProcesses(boost::asio::io_context& io, std::filesystem::path log_root, int first, OnMessage on_message)
-      : io_(io), log_root_(std::move(log_root)), first_(first), on_message_(std::move(on_message)) {}
+  StandbyProcesses(boost::asio::io_context& io, FileQueue& files, std::filesystem::path log_root, int first,
+                   OnMessage on_message)
+      : io_(io), files_(files), log_root_(std::move(log_root)), first_(first), on_message_(std::move(on_message)) {}
 
   // Throws InternalError or std::system_error. Nothing is written to the logs before it prints something.
   void start(int number, GuardianLink& guardian, const SpawnRequest& request);
@@ -74,6 +76,7 @@ class StandbyProcesses {
   void keep(int number, Stream stream, std::string_view text);
 
   boost::asio::io_context& io_;
+  FileQueue& files_;
   std::filesystem::path log_root_;
   int first_;
   OnMessage on_message_;

@@ -50,9 +50,10 @@ struct Rules {
   bool budget_is_inherited = true;
   bool later_process_replaces = true;  // of two with one identity
   bool lost_members_end_round = true;
-  bool ends_are_known_first = true;   // before a node ends, those who could choose another coordinator know how
-  bool stop_requests_are_one = true;  // those that come together: a scheduler signals all nodes of a job
-  bool missing_is_resent = true;      // when a session is resumed
+  bool ends_are_known_first = true;    // before a node ends, those who could choose another coordinator know how
+  bool stop_requests_are_one = true;   // those that come together: a scheduler signals all nodes of a job
+  bool missing_is_resent = true;       // when a session is resumed
+  bool words_wait_for_records = true;  // a node says nothing that a later start of it could contradict
   std::size_t successors_named = kSuccessors;
 };
 

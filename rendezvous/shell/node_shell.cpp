@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/post.hpp>
 
 #include "common/base/error.hpp"
 #include "common/system/boot_time.hpp"
@@ -74,6 +75,7 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
     : io_(io),
       settings_(std::move(settings)),
       on_event_(std::move(on_event)),
+      record_queue_([&io](FileQueue::Work then) { boost::asio::post(io, std::move(then)); }),
       links_(io, {.opened = [this](LinkId link, const Connection& connection) { opened(link, connection); },
                   .not_opened = [this](LinkId link, const ConnectFailure& failure) { not_opened(link, failure); },
                   .heard = [this](LinkId link, std::string_view frame) { heard(link, frame); },
@@ -189,6 +191,7 @@ void NodeShell::begin() {
   incarnation_ = next_incarnation(memory_, time.realtime_ns);
   node.member.incarnation = incarnation_;
   node_.emplace(std::move(node), std::move(memory_), time);
+  gate_ = RecordGate(settings_.node.member.rules, node_->member().record());
   feed(node_event::Begin{});
 }
 
@@ -206,15 +209,45 @@ void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
 
 void NodeShell::feed(NodeEvent event) {
   pending_.push_back(std::move(event));
-  if (feeding_ || !node_) return;  // the loop below, further up the stack, takes it
+  if (!feeding_ && node_) feed_pending();  // otherwise the loop there, further up the stack, takes it
+}
+
+void NodeShell::feed_pending() {
   feeding_ = true;
   while (!pending_.empty() && !failed_) {
     const NodeEvent next = std::move(pending_.front());
     pending_.pop_front();
-    for (NodeAction& action : node_->on(next, now())) carry_out(action);
+    std::vector<NodeAction> actions = node_->on(next, now());
+    carry_out(record_file_ ? gate_.pass(std::move(actions)) : std::move(actions));
+    if (gate_.take_unstarted()) pending_.emplace_back(node_event::Local{member_event::WorkersEnded{}});
   }
   feeding_ = false;
   if (!failed_) arm();
+}
+
+void NodeShell::carry_out(std::vector<NodeAction> actions) {
+  for (NodeAction& action : actions) carry_out(action);
+}
+
+// ---- the record ----
+
+void NodeShell::write(const member_action::Remember& remember) {
+  const auto ok = std::make_shared<bool>(true);
+  record_queue_.add(
+      [this, ok, self = Memory::Self{remember.node, remember.record, incarnation_}] {
+        if (record_file_) *ok = record_file_->write(self);
+        if (self.record.knows_round()) marker_.note_running();
+      },
+      [this, ok, alive = std::weak_ptr<int>(alive_)] {
+        if (!alive.expired()) written(*ok);
+      });
+}
+
+void NodeShell::written(bool ok) {
+  if (failed_ || !record_file_) return;
+  feeding_ = true;
+  carry_out(gate_.written(ok));
+  feed_pending();
 }
 
 void NodeShell::carry_out(NodeAction& action) {
@@ -233,14 +266,15 @@ void NodeShell::carry_out(NodeAction& action) {
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
           dial(concrete.link, concrete.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
-          if (record_file_) record_file_->write({concrete.node, concrete.record, incarnation_});
-          if (concrete.record.knows_round()) marker_.note_running();
+          write(concrete);
         } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
           on_event_(EntrustFarewell{concrete.to, farewell_text(concrete.key, concrete.round),
                                     record_file_ ? record_file_->path() : std::filesystem::path()});
         } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
-          if (record_file_) record_file_->forget();
-          marker_.note_over();
+          record_queue_.add([this] {
+            if (record_file_) record_file_->forget();
+            marker_.note_over();
+          });
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           finish(std::move(concrete));
         } else if constexpr (std::is_same_v<Action, member_action::GotJob>) {

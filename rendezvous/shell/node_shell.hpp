@@ -1,6 +1,7 @@
 // The rendezvous of one agent in the world: Node (node.hpp) with real connections, one timer and the file in which it is
 // remembered. The launcher makes one for a job on many machines, tells it what happens to its workers and does what it is told.
-// One thread, nothing polls; handlers may call back into it.
+// One thread, nothing polls; handlers may call back into it. The record is written on another one, since the disk may take its
+// time: what must wait for that waits (record_gate.hpp), leases go on.
 //
 // It owns the listening ports, the timer, the record's file and the machine, and says what is wrong with those that cannot be
 // reached. The connections are links.hpp's.
@@ -15,11 +16,14 @@
 #include <set>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/system/file_queue.hpp"
 #include "rendezvous/node/node.hpp"
+#include "rendezvous/node/record_gate.hpp"
 #include "rendezvous/shell/farewell_port.hpp"
 #include "rendezvous/shell/job_marker.hpp"
 #include "rendezvous/shell/links.hpp"
@@ -102,7 +106,11 @@ class NodeShell {
   std::unique_ptr<Listener> open(std::uint16_t port);
   bool take_join(const ddprun::RunDigest& run, int fd, std::string_view hello);
   void feed(NodeEvent event);
+  void feed_pending();
+  void carry_out(std::vector<NodeAction> actions);
   void carry_out(NodeAction& action);
+  void write(const member_action::Remember& remember);
+  void written(bool ok);
   void dial(LinkId link, const Address& address);
   void opened(LinkId link, const Connection& connection);
   void not_opened(LinkId link, const ConnectFailure& failure);
@@ -125,9 +133,11 @@ class NodeShell {
   std::unique_ptr<Listener> listener_;
   std::optional<RecordFile> record_file_;
   JobMarker marker_;
+  FileQueue record_queue_;         // of what is done to those two
   std::uint64_t incarnation_ = 0;  // of this process
   Memory memory_;
   std::optional<Node> node_;
+  RecordGate gate_;
   Links links_;
   FarewellPort farewell_port_;
   boost::asio::steady_timer timer_;
@@ -144,6 +154,7 @@ class NodeShell {
   std::string leader_address_;
   std::optional<node_action::Finish> finish_;
   boost::asio::steady_timer farewell_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // what the queue has posted outlasts this
 };
 
 }  // namespace ddprun::rendezvous

@@ -155,6 +155,8 @@ Memory RecordFile::read() const {
   std::ifstream in(file_, std::ios::binary);
   if (!in) return memory;
   memory.job_elsewhere = true;
+  // In a folder that cannot be written it may be older than what this node has said since.
+  if (::access(file_.parent_path().c_str(), W_OK | X_OK) != 0) return memory;
   try {
     const Json json = Json::parse(in);
     if (json.at("format") != kFormat) return memory;

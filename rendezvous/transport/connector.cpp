@@ -163,27 +163,21 @@ class Connector {
     if (const auto address = boost::asio::ip::make_address(options_.host, error); !error) {
       co_return Endpoints{{address, options_.port}};
     }
-    struct Answer {
-      error_code error;
-      Endpoints endpoints;
-    };
-    const auto answer = std::make_shared<Awaited<Answer>>(shared_->io);
-    const auto resolver = std::make_shared<tcp::resolver>(shared_->io);
-    resolver->async_resolve(options_.host, std::to_string(options_.port), tcp::resolver::numeric_service,
-                            [answer, resolver](const error_code& failure, const tcp::resolver::results_type& results) {
-                              Answer found{failure, {}};
-                              for (const auto& entry : results) found.endpoints.push_back(entry.endpoint());
-                              answer->set(std::move(found));
-                            });
+    if (!shared_->names) co_return cancelled();
+    const auto answer = std::make_shared<Awaited<NameAnswer>>(shared_->io);
+    shared_->names->ask(options_.host, [answer](const NameAnswer& found) { answer->set(found); });
     const WaitEnd end = co_await wait_for(answer, std::max(deadline_, Clock::now() + std::chrono::seconds(1)));
     if (end == WaitEnd::kCancelled) co_return cancelled();
-    if (end == WaitEnd::kResult && !answer->result->error && !answer->result->endpoints.empty()) {
-      co_return std::move(answer->result->endpoints);
+    const bool answered = end == WaitEnd::kResult;
+    Endpoints endpoints;
+    for (const std::string& number : answered ? answer->result->addresses : std::vector<std::string>()) {
+      if (const auto address = boost::asio::ip::make_address(number, error); !error)
+        endpoints.emplace_back(address, options_.port);
     }
-    co_return failed(Kind::kUnresolvable,
-                     "the name " + options_.host + " has no address (" +
-                         (end == WaitEnd::kResult ? answer->result->error.message() : "no answer in time") +
-                         "). Check the name, or give an IP address");
+    if (!endpoints.empty()) co_return endpoints;
+    co_return failed(Kind::kUnresolvable, "the name " + options_.host + " has no address (" +
+                                              (answered ? answer->result->error : "no answer in time") +
+                                              "). Check the name, or give an IP address");
   }
 
   awaitable<ConnectResult> attempt(tcp::endpoint endpoint, std::optional<tcp::endpoint> local) {

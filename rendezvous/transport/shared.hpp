@@ -7,11 +7,14 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 
+#include "common/system/name_lookup.hpp"
 #include "rendezvous/identity/tls.hpp"
 #include "rendezvous/transport/fault.hpp"
 
@@ -57,6 +60,8 @@ struct TransportShared {
   std::uint8_t protocol_version;
   TransportLimits limits;
   std::function<void(const std::string& line)> log;
+  // Gone with the Transport: nothing is posted to an io_context that ends.
+  std::optional<NameLookup> names{std::in_place, [this](std::function<void()> act) { boost::asio::post(io, std::move(act)); }};
 
   BadPeerLog bad_peers;
   std::array<char, 64 << 10> input{};

@@ -10,6 +10,10 @@ Transport::Transport(boost::asio::io_context& io, const TlsCredentials& credenti
     : shared_(std::make_shared<TransportShared>(io, derive_keys(credentials), credentials.protocol_version, limits,
                                                 std::move(log))) {}
 
+Transport::~Transport() {
+  shared_->names.reset();
+}
+
 std::unique_ptr<Listener> Transport::listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member) {
   return make_listener(shared_, std::move(options), std::move(on_member));
 }

@@ -25,6 +25,9 @@ class Transport {
   // Opens the TLS module. Throws InternalError when that is not possible. `log` gets whole lines, already limited in rate.
   Transport(boost::asio::io_context& io, const TlsCredentials& credentials, const TransportLimits& limits = {},
             std::function<void(const std::string&)> log = {});
+  ~Transport();
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
 
   // As make_listener().
   std::unique_ptr<Listener> listen(ListenOptions options, std::function<void(std::shared_ptr<Connection>)> on_member);

@@ -1,7 +1,9 @@
-"""File systems of a few kilobytes, for tests of what happens when they are full; skipped where none can be mounted."""
+"""File systems that are full after a few kilobytes, or take nothing for a while; skipped where none can be mounted."""
 
 import contextlib
+import os
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -17,3 +19,38 @@ def small_disk(folder: pathlib.Path, size: str):
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+class StallingDisk:
+    """An ext4 of its own that can be frozen: whoever writes to it waits in the kernel until it is thawed, as for a server that does not answer."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+
+    def freeze(self):
+        subprocess.run(["fsfreeze", "-f", str(self.folder)], check=True)
+
+    def thaw(self):
+        subprocess.run(["fsfreeze", "-u", str(self.folder)], check=False, capture_output=True)
+
+
+@contextlib.contextmanager
+def stalling_disk(folder: pathlib.Path):
+    """Where this user may mount one. It is thawed at the end in any case: nobody who waits for it can be killed before."""
+    missing = [tool for tool in ("mkfs.ext4", "fsfreeze", "losetup") if not shutil.which(tool)]
+    if os.geteuid() != 0 or missing:
+        pytest.skip(f"a disk that can be frozen needs root and {', '.join(missing) or 'nothing else'}")
+    image = folder.with_suffix(".img")
+    with open(image, "wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", str(image)], check=True, capture_output=True)
+    folder.mkdir()
+    if subprocess.run(["mount", "-o", "loop", str(image), str(folder)], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a loop device")
+    disk = StallingDisk(folder)
+    try:
+        yield disk
+    finally:
+        disk.thaw()
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+        image.unlink()

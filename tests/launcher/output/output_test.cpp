@@ -1,8 +1,10 @@
 // What workers print reaches the log byte for byte and the console line by line; the console neither blocks nor tears lines.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,6 +13,10 @@
 #include <random>
 #include <sstream>
 
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+
+#include "common/system/file_queue.hpp"
 #include "launcher/output/console_writer.hpp"
 #include "launcher/output/worker_output.hpp"
 
@@ -43,7 +49,7 @@ struct Pipe {
   int ends[2];
 };
 
-std::string contents(const fs::path& file) {
+std::string text_in(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
@@ -85,14 +91,26 @@ class OutputTest : public testing::Test {
     ::close(fd);
   }
 
+  // What is on its way to files is there then, and what is wrong with them is said.
+  void settle() {
+    files_.finish();
+    io_.restart();
+    io_.poll();
+  }
+  std::string contents(const fs::path& file) {
+    settle();
+    return text_in(file);
+  }
+
   fs::path folder_;
   boost::asio::io_context io_;
+  FileQueue files_{[this](FileQueue::Work then) { boost::asio::post(io_, std::move(then)); }};
   Pipe out_, err_;
 };
 
 TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.log_root = folder_, .workers = 2});
+  WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 2});
   begin(output, {3}, 2);
   send(output, 1, Stream::kStdout, "one\ntw");
   send(output, 0, Stream::kStdout, "other\n");
@@ -107,7 +125,7 @@ TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
 
 TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, script({}));
+  WorkerOutput output(io_, files_, console, script({}));
   begin(output, {0}, 1);
   EXPECT_EQ(output.take_descriptor(0, Stream::kStdout), -1);
   send(output, 0, Stream::kStdout, "\xff\r\n end");
@@ -122,7 +140,7 @@ TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
 
 TEST_F(OutputTest, AnUnfinishedLineIsShownWhenItWaitsTooLong) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.workers = 2});
+  WorkerOutput output(io_, files_, console, {.workers = 2});
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "name? ");
   EXPECT_EQ(out_.read_now(), "");
@@ -134,7 +152,7 @@ TEST_F(OutputTest, AnUnfinishedLineIsShownWhenItWaitsTooLong) {
 
 TEST_F(OutputTest, AnotherRanksLineDoesNotGlueToAnUnfinishedOne) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.workers = 2});
+  WorkerOutput output(io_, files_, console, {.workers = 2});
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "10%");
   io_.run();
@@ -145,7 +163,7 @@ TEST_F(OutputTest, AnotherRanksLineDoesNotGlueToAnUnfinishedOne) {
 
 TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.workers = 2});
+  WorkerOutput output(io_, files_, console, {.workers = 2});
   output.set_unread([](int rank, Stream) { return rank == 0; });
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "first ");
@@ -162,7 +180,7 @@ TEST_F(OutputTest, ALineWhoseRestLiesUnreadIsNotTorn) {
 
 TEST_F(OutputTest, UpdatesByCarriageReturnKeepTheirPrefix) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.workers = 1});
+  WorkerOutput output(io_, files_, console, {.workers = 1});
   begin(output, {0}, 1);
   send(output, 0, Stream::kStdout, "\r10%\r20%");
   io_.run();
@@ -175,7 +193,7 @@ TEST_F(OutputTest, UpdatesByCarriageReturnKeepTheirPrefix) {
 TEST_F(OutputTest, JsonHasWholeLinesOnStdout) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   console.set_rules({.json = true});
-  WorkerOutput output(io_, console, {.workers = 1});
+  WorkerOutput output(io_, files_, console, {.workers = 1});
   begin(output, {0}, 1);
   send(output, 0, Stream::kStderr, "a \"b\"\nrest");
   output.end_of_stream(0, Stream::kStderr);
@@ -188,7 +206,7 @@ TEST_F(OutputTest, JsonHasWholeLinesOnStdout) {
 
 TEST_F(OutputTest, TheTailIsTheLastTwentyLines) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.workers = 1});
+  WorkerOutput output(io_, files_, console, {.workers = 1});
   begin(output, {0}, 1);
   for (int i = 0; i < 30; ++i) send(output, 0, Stream::kStderr, "line " + std::to_string(i) + "\n");
   send(output, 0, Stream::kStderr, std::string(5000, 'x'));
@@ -206,7 +224,7 @@ TEST_F(OutputTest, LinesOfManyRanksInAnyPiecesStayWhole) {
     std::mt19937 random(seed);
     Pipe out;
     ConsoleWriter console(io_, out.ends[1], err_.ends[1]);
-    WorkerOutput output(io_, console, {.workers = 3});
+    WorkerOutput output(io_, files_, console, {.workers = 3});
     begin(output, {0}, 3);
     std::map<int, std::string> sent, left;
     for (int rank = 0; rank < 3; ++rank) {
@@ -260,7 +278,7 @@ TEST_F(OutputTest, ASlowConsoleLosesWholeLinesAndSaysHowMany) {
 TEST_F(OutputTest, APipeGetsEveryLineAndItsWriterWaits) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   console.set_rules({});
-  WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
+  WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 1});
   begin(output, {0}, 1);
   EXPECT_TRUE(output.is_awaited(0, Stream::kStdout));  // although its log has it as well
   const std::string line = std::string(999, 'x') + "\n";
@@ -284,7 +302,7 @@ TEST_F(OutputTest, ATerminalMayLoseWhatALogKeeps) {
   {
     ConsoleWriter console(io_, terminal, terminal);
     console.set_rules({.may_drop = true});
-    WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
+    WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 1});
     begin(output, {0}, 1);
     EXPECT_FALSE(output.is_awaited(0, Stream::kStdout));
     console.set_rules({.may_drop = false});
@@ -296,7 +314,7 @@ TEST_F(OutputTest, ATerminalMayLoseWhatALogKeeps) {
 
 TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.workers = 1, .script = OutputPlan{}});
+  WorkerOutput output(io_, files_, console, {.workers = 1, .script = OutputPlan{}});
   begin(output, {0}, 1);
   console.lines(Stream::kStdout, std::string(ConsoleWriter::kQueueBytes + 70000, 'x') + "\n");  // more than pipe and queue hold
   const std::string long_head(500000, 'h');
@@ -319,7 +337,7 @@ TEST_F(OutputTest, ALineWhoseHeadWasLeftOutIsLeftOutWhole) {
 
 TEST_F(OutputTest, AClosedConsoleIsNoError) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
+  WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 1});
   begin(output, {0}, 1);
   out_.close_reader();
   send(output, 0, Stream::kStdout, "one\n");
@@ -334,15 +352,15 @@ TEST_F(OutputTest, TheDescriptionOfThePipeStaysBlocking) {
   EXPECT_EQ(::fcntl(out_.ends[1], F_GETFL) & O_NONBLOCK, 0);
 }
 
-TEST_F(OutputTest, FilesAndNullAreWrittenAtOnce) {
+TEST_F(OutputTest, FilesGetEverythingAndNullToo) {
   const int file = ::open((folder_ / "console").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   {
     ConsoleWriter console(io_, file, null);
     for (int i = 0; i < 3; ++i) console.line(Stream::kStdout, "line");
     console.line(Stream::kStderr, "gone");
-    EXPECT_EQ(contents(folder_ / "console"), "line\nline\nline\n");
   }
+  EXPECT_EQ(contents(folder_ / "console"), "line\nline\nline\n");
   ::close(file);
   ::close(null);
 }
@@ -360,20 +378,56 @@ TEST_F(OutputTest, AFullDiskOfTheLogsIsSaidOnce) {
   fs::create_directories(rank);
   fs::create_symlink("/dev/full", rank / "stdout.log");
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, {.log_root = folder_, .workers = 1});
+  WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 1});
   begin(output, {0}, 1);
   for (int i = 0; i < 3; ++i) send(output, 0, Stream::kStdout, "x\n");
   EXPECT_EQ(out_.read_now(), "[rank 0] x\n[rank 0] x\n[rank 0] x\n");
+  settle();
   const std::string said = err_.read_now();
   EXPECT_NE(said.find("No space left on device"), std::string::npos);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+}
+
+// A file system that stalls for a while: here a FIFO that nobody reads.
+TEST_F(OutputTest, AStreamWhoseFileTakesNothingHasNoRoomAndTheOthersGoOn) {
+  const fs::path rank = folder_ / "round-000/rank-00000";
+  fs::create_directories(rank);
+  ASSERT_EQ(::mkfifo((rank / "stdout.log").c_str(), 0600), 0);
+  const int reader = ::open((rank / "stdout.log").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
+  WorkerOutput output(io_, files_, console, {.log_root = folder_, .workers = 2});
+  begin(output, {0}, 2);
+  const std::string line = std::string(1023, 'x') + "\n";
+  int sent = 0;
+  for (; output.has_room(0, Stream::kStdout); ++sent) send(output, 0, Stream::kStdout, line);
+  EXPECT_GT(sent, 256);
+  EXPECT_LT(sent, 2048);
+  EXPECT_TRUE(output.has_room(1, Stream::kStdout));
+  EXPECT_TRUE(output.has_room(0, Stream::kStderr));
+  send(output, 1, Stream::kStdout, "other\n");
+
+  bool room = false;
+  output.when_room(0, Stream::kStdout, [&] { room = true; });
+  std::size_t taken = 0;
+  const auto work = boost::asio::make_work_guard(io_);
+  std::string chunk(1 << 16, '\0');
+  while (taken < static_cast<std::size_t>(sent) * line.size()) {
+    pollfd ready{reader, POLLIN, 0};
+    ASSERT_EQ(::poll(&ready, 1, 60000), 1);
+    taken += static_cast<std::size_t>(std::max<ssize_t>(0, ::read(reader, chunk.data(), chunk.size())));
+  }
+  ::close(reader);
+  settle();
+  EXPECT_TRUE(room);
+  EXPECT_TRUE(output.has_room(0, Stream::kStdout));
+  EXPECT_EQ(contents(folder_ / "round-000/rank-00001/stdout.log"), "other\n");
 }
 
 // ---- what a script's options ask for ----
 
 TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, script({.redirects = {.everyone = Streams::kBoth}}, 2));
+  WorkerOutput output(io_, files_, console, script({.redirects = {.everyone = Streams::kBoth}}, 2));
   begin(output, {0}, 2);
   write_by_itself(output, 1, Stream::kStdout, "out\xff");
   write_by_itself(output, 1, Stream::kStderr, "first\nValueError: x");
@@ -387,7 +441,8 @@ TEST_F(OutputTest, ARedirectedStreamGoesToItsFileOnly) {
 
 TEST_F(OutputTest, ATeedStreamGoesToBothWithItsPrefixOnTheConsole) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, script({.tee = {.everyone = Streams::kNone, .by_local_rank = {{1, Streams::kBoth}}}}, 2));
+  WorkerOutput output(io_, files_, console,
+                      script({.tee = {.everyone = Streams::kNone, .by_local_rank = {{1, Streams::kBoth}}}}, 2));
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "raw\n");
   send(output, 1, Stream::kStdout, "one\n\nbad \xff");
@@ -402,12 +457,18 @@ TEST_F(OutputTest, ATeedStreamGoesToBothWithItsPrefixOnTheConsole) {
 
 TEST_F(OutputTest, AttemptsAreNumberedByRestartsAndRanksByTheirNode) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
-  WorkerOutput output(io_, console, script({.tee = {.everyone = Streams::kOut}, .prefix_template = "$rank/${local_rank}> "}));
+  WorkerOutput output(io_, files_, console,
+                      script({.tee = {.everyone = Streams::kOut}, .prefix_template = "$rank/${local_rank}> "}));
   const RankAssignment who{.rank = 5, .local_rank = 0};
   begin(output, {.round = 3, .restart_count = 2, .ranks = {who}}, 1);
+  settle();
   std::ofstream(output.error_file(0)) << "stale";
+  // Older than the round that follows, on the clock by which files are dated.
+  const timespec before[2] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, output.error_file(0).c_str(), before, 0), 0);
   send(output, 0, Stream::kStdout, "a\n");
   begin(output, {.round = 4, .restart_count = 2, .ranks = {who}}, 1);  // a change of members
+  settle();
   EXPECT_FALSE(fs::exists(output.error_file(0)));
   send(output, 0, Stream::kStdout, "b\n");
   EXPECT_EQ(contents(folder_ / "attempt_2/0/stdout.log"), "a\nb\n");
@@ -417,7 +478,7 @@ TEST_F(OutputTest, AttemptsAreNumberedByRestartsAndRanksByTheirNode) {
 TEST_F(OutputTest, TheFilterOfLocalRanksHidesButKeepsFilesAndTails) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   OutputPlan plan{.tee = {.everyone = Streams::kOut}, .local_ranks_filter = std::set<int>{0}};
-  WorkerOutput output(io_, console, script(plan, 2));
+  WorkerOutput output(io_, files_, console, script(plan, 2));
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "shown\n");
   write_by_itself(output, 1, Stream::kStdout, "hidden\n");
@@ -434,7 +495,7 @@ TEST_F(OutputTest, DuplicateFiltersCopyLinesOfTeedStreams) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   OutputPlan plan{.tee = {.everyone = Streams::kNone, .by_local_rank = {{0, Streams::kOut}}},
                   .stdout_filters = {"apple", "fig"}};
-  WorkerOutput output(io_, console, script(plan, 2));
+  WorkerOutput output(io_, files_, console, script(plan, 2));
   begin(output, {0}, 2);
   send(output, 0, Stream::kStdout, "an app");
   io_.run();  // shown before its end comes

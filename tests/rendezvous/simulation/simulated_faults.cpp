@@ -264,6 +264,56 @@ void World::lose_coordinator() {
   end_process(victim, /*silent=*/true);
 }
 
+// ---- disks ----
+
+void World::stall_disk(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  agent.disk_stalls_until = time_ + static_cast<Nanos>(disk_random_() % 9000) * kMs;
+  tell(name(index) + ": its disk stalls for " + std::to_string((agent.disk_stalls_until - time_) / kMs) + " ms");
+}
+
+void World::write(int index, const member_action::Remember& action) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!disks_are_slow_) {
+    remember(agent, action);
+    return;
+  }
+  const bool gives_up =
+      agent.writing.empty() ? agent.disk.self && agent.disk.self->id != action.node : agent.writing.back().node != action.node;
+  agent.gave_up = agent.gave_up || gives_up;
+  agent.writing.push_back(action);
+  const Nanos takes = static_cast<Nanos>(disk_random_() % 5000) * kMs / 1000;
+  agent.last_write = std::max({agent.last_write, agent.disk_stalls_until, time_}) + takes;
+  schedule(agent.last_write, Event::Kind::kWritten, index, 0, agent.life);
+}
+
+// The disk knows nothing of a process that is stopped. One write of many fails, and all that is remembered then is that there
+// was something. With spares nobody can count how many nodes may be elsewhere.
+void World::write_is_done(int index) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node || agent.writing.empty()) return;
+  const bool may_fail = !recovering_ && std::ssize(agents_) <= max_nodes_;
+  const bool fails = may_fail && disk_random_() % 40 == 0;
+  const bool remembers = std::exchange(agent.remembers, agent.remembers && !fails);
+  const bool ok = remember(agent, agent.writing.front());
+  agent.remembers = remembers;
+  records_were_lost_ = records_were_lost_ || !ok;
+  if (!ok) tell(name(index) + ": its record cannot be written");
+  agent.writing.pop_front();
+  schedule(time_, Event::Kind::kWrittenHeard, index, ok ? 1 : 0, agent.life);
+}
+
+// A process that ends by itself waits for its disk.
+void World::finish_writing(Agent& agent) {
+  for (const member_action::Remember& one : std::exchange(agent.writing, {})) remember(agent, one);
+}
+
+void World::write_was_heard(int index, bool ok) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const Before before = before_event(agent);
+  perform(index, agent.gate.written(ok), before);
+}
+
 // One of those that a scheduler sends to all nodes.
 void World::signal(int index) {
   if (!std::exchange(signals_came_, true)) {
@@ -293,6 +343,7 @@ void World::recover() {
   recovering_ = true;
   std::fill(blocked_.begin(), blocked_.end(), 0);
   slow_.clear();
+  for (Agent& agent : agents_) agent.disk_stalls_until = std::min(agent.disk_stalls_until, time_);
   // What remains slow has round trips of at most a fifth of the lease: docs/rendezvous.md promises no more.
   jitter_ = std::min(jitter_, 100 * kMs);
   for (int i = 0; i < std::ssize(agents_); ++i) {

@@ -17,6 +17,7 @@ void World::check_coordinator(int index) {
     return;
   }
   if (agent.coordinates && agent.term_seen == coordinator->term()) return;
+  if (!agent.gate.promise_is_written()) return;  // it cannot have told anybody
   if (!agent.coordinates) ++result_.successions;
   if (std::exchange(agent.heard_farewell, false)) ++result_.by_farewell;
   agent.coordinates = true;

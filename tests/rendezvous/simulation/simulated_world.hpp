@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,7 +18,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/node/node.hpp"
+#include "rendezvous/node/record_gate.hpp"
 #include "tests/rendezvous/simulation/simulator.hpp"
 
 namespace ddprun::rendezvous::simulation {
@@ -67,6 +68,11 @@ struct Agent {
   coordinator_action::Entrust entrusted;  // to its guardian
   Memory disk;                            // what the next process here finds
   bool remembers = true;                  // it can be written
+  // Where disks are slow.
+  RecordGate gate;
+  std::deque<member_action::Remember> writing;
+  Nanos disk_stalls_until = 0;
+  Nanos last_write = 0;
   double rate = 1;
   Nanos base = 0;
   Nanos skew = 0;
@@ -137,7 +143,10 @@ struct Event {
     kUnstuck,
     kLoseCoordinator,
     kSleep,
-    kWake
+    kWake,
+    kDiskStalls,
+    kWritten,
+    kWrittenHeard
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -147,6 +156,13 @@ struct Event {
   std::uint32_t life = 0;
   std::uint32_t job = 0;
   bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
+};
+
+// What a node was before an event.
+struct Before {
+  const Coordinator* leads = nullptr;
+  RoundId round{};
+  std::int64_t away = 0;  // they hear of a round when they are back
 };
 
 class World {
@@ -196,9 +212,11 @@ class World {
   void start(int index);
   void end_process(int index, bool silent);
   void deliver(int index, const NodeEvent& event);
+  void perform(int index, std::vector<NodeAction> actions, const Before& before);
+  Before before_event(const Agent& agent) const;
   void carry_out(int index, NodeAction& action);
   void set_timer(int index);
-  void remember(Agent& agent, const member_action::Remember& action);
+  bool remember(Agent& agent, const member_action::Remember& action);
 
   void dial(int from, LinkId id, const Address& address);
   void connect(int link_index);
@@ -250,6 +268,13 @@ class World {
   void wake(int index);
   void lose_coordinator();
   void note_full(const Round& round);
+  void stall_disk(int index);
+  void write(int index, const member_action::Remember& action);
+  void finish_writing(Agent& agent);
+  void write_is_done(int index);
+  void write_was_heard(int index, bool ok);
+  void note_said(int index, const node_action::ToDialler& said);
+  void note_closed(int index, const node_action::CloseLink& close);
   void check_waiting(Agent& agent);
   void check_start_after_end(int index);
   void check_stopped(int index, const node_action::Finish& finish);
@@ -325,6 +350,9 @@ class World {
   bool farewell_was_said_ = false;
   bool excused_ = false;
   std::mt19937_64 memory_random_;
+  bool disks_are_slow_ = false;
+  bool records_were_lost_ = false;
+  std::mt19937_64 disk_random_;
   Nanos jitter_ = kMs;
   Nanos faults_end_ = 0;
   bool recovering_ = false;

@@ -225,6 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"AResetEndsNoRound", [](Rules& r) { r.resume = 0; }},
                     Mutation{"WhatIsMissingIsResent", [](Rules& r) { r.missing_is_resent = false; }, 5000},
                     Mutation{"LaterProcessesReplace", [](Rules& r) { r.later_process_replaces = false; }},
+                    Mutation{"WordsWaitForRecords", [](Rules& r) { r.words_wait_for_records = false; }},
                     Mutation{"FewSuccessorsAreNamed", [](Rules& r) { r.successors_named = 1000000; }}),
     [](const auto& mutation) { return std::string(mutation.param.name); });
 

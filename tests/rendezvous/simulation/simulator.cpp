@@ -76,6 +76,12 @@ void World::build() {
       schedule(at + static_cast<Nanos>(memory_random_() % 15) * kSecond, Event::Kind::kDiskFree, i);
     }
   }
+  disk_random_.seed(scenario_.seed + 3329);
+  disks_are_slow_ = scenario_.faults && disk_random_() % 5 == 0;
+  for (int i = 0; disks_are_slow_ && i < 2 * count; ++i) {
+    const Nanos at = static_cast<Nanos>(disk_random_() % static_cast<std::uint64_t>(faults_end_));
+    schedule(at, Event::Kind::kDiskStalls, static_cast<int>(disk_random_() % static_cast<std::uint64_t>(count)));
+  }
   std::mt19937_64 signals(scenario_.seed + 815);
   all_are_signalled_ = scenario_.faults && signals() % 10 == 0;
   if (!all_are_signalled_) return;
@@ -130,7 +136,8 @@ Result World::run() {
     if (result_.at_work_again_s >= 0) break;
     // Who was cut off when the job ended waits for it a while longer.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
-      if (leaving_happens_) break;  // those who left for good may have been needed for a majority
+      // Those who left for good, or forgot who they are, may have been needed for a majority.
+      if (leaving_happens_ || records_were_lost_) break;
       for (std::size_t i = 0; i < agents_.size(); ++i) {
         if (!agents_[i].node) continue;
         const Standing& standing = agents_[i].node->member().standing();
@@ -184,6 +191,11 @@ void World::handle(const Event& event) {
       return lose_coordinator();
     case Event::Kind::kSignal:
       return signal(event.a);
+    case Event::Kind::kDiskStalls:
+      return stall_disk(event.a);
+    case Event::Kind::kWritten:
+      if (event.life == agents_[static_cast<std::size_t>(event.a)].life) write_is_done(event.a);
+      return;
     case Event::Kind::kStart:
       if (!agents_[static_cast<std::size_t>(event.a)].node && event.life == agents_[static_cast<std::size_t>(event.a)].life) {
         start(event.a);
@@ -207,6 +219,8 @@ void World::handle(const Event& event) {
       return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b), event.job != 0});
     case Event::Kind::kUnstuck:
       return get_loose(event.a);
+    case Event::Kind::kWrittenHeard:
+      return write_was_heard(event.a, event.b != 0);
     case Event::Kind::kWorkersFail: {
       if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
       tell(name(event.a) + ": a worker fails");
@@ -231,6 +245,7 @@ void World::handle(const Event& event) {
         return;
       }
       agent.owes_end = false;
+      if (disks_are_slow_) ++agent.job;  // they end once, though they were stopped twice and their successors wait for a disk
       return deliver(
           event.a,
           node_event::Local{member_event::WorkersEnded{
@@ -271,6 +286,7 @@ void World::start(int index) {
   disturb(agent, time_);
   agent.node = std::make_unique<Node>(settings_for(index), agent.disk, now_of(agent));
   ++alive_;
+  agent.gate = RecordGate(scenario_.rules, agent.node->member().record());
   deliver(index, node_event::Begin{});
 }
 
@@ -282,6 +298,9 @@ void World::end_process(int index, bool silent) {
   result_.counted += agent.node->counted();
   --alive_;
   agent.node.reset();
+  // What was being written may have got there.
+  if (!agent.writing.empty() && disk_random_() % 2 == 0) remember(agent, agent.writing.front());
+  agent.writing.clear();
   agent.stuck = agent.owes_end = false;
   agent.waits_since = 0;
   if (!job_over_) disturb(agent, time_);
@@ -300,12 +319,28 @@ void World::end_process(int index, bool silent) {
 
 void World::deliver(int index, const NodeEvent& event) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  const Coordinator* const leads = agent.node->coordinator();
-  const RoundId round = leads != nullptr ? leads->round() : RoundId{};
-  const std::int64_t away = agent.node->away();  // they hear of a round when they are back
+  const Before before = before_event(agent);
   std::vector<NodeAction> actions = agent.node->on(event, now_of(agent));
   result_.actions += std::ssize(actions);
   result_.most_actions = std::max(result_.most_actions, std::ssize(actions));
+  if (disks_are_slow_) {
+    for (const NodeAction& action : actions) {
+      if (const auto* close = std::get_if<node_action::CloseLink>(&action)) note_closed(index, *close);
+    }
+    actions = agent.gate.pass(std::move(actions));
+  }
+  perform(index, std::move(actions), before);
+  if (agent.node && agent.gate.take_unstarted()) deliver(index, node_event::Local{member_event::WorkersEnded{}});
+}
+
+Before World::before_event(const Agent& agent) const {
+  const Coordinator* const leads = agent.node->coordinator();
+  return {.leads = leads, .round = leads != nullptr ? leads->round() : RoundId{}, .away = agent.node->away()};
+}
+
+void World::perform(int index, std::vector<NodeAction> actions, const Before& before) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const auto& [leads, round, away] = before;
   for (NodeAction& action : actions) {
     if (!agent.node) break;
     carry_out(index, action);
@@ -316,7 +351,8 @@ void World::deliver(int index, const NodeEvent& event) {
     if (same_round) check_round_over(index, round, why);
   }
   for (const RoundId& id : std::exchange(released_, {})) {  // all but the coordinator's own node, which may start later
-    if (std::ssize(rounds_[id].members) + 1 + away < rounds_[id].first.nodes)
+    // Where a disk keeps a release back, those that it names may be gone before it is told to anybody.
+    if (!disks_are_slow_ && std::ssize(rounds_[id].members) + 1 + away < rounds_[id].first.nodes)
       violate("round " + name(id) + " has nodes that nobody is");
   }
   if (!agent.node) return;
@@ -325,8 +361,8 @@ void World::deliver(int index, const NodeEvent& event) {
   set_timer(index);
 }
 
-// As record_file.hpp has it: what cannot be written voids what was written before, and that shows.
-void World::remember(Agent& agent, const member_action::Remember& action) {
+// As record_file.hpp has it: what cannot be written voids what was written before, and that shows. False: it cannot be written.
+bool World::remember(Agent& agent, const member_action::Remember& action) {
   agent.gave_up = agent.gave_up || (agent.disk.self && agent.disk.self->id != action.node);
   agent.disk = {};
   if (agent.remembers) {
@@ -334,6 +370,26 @@ void World::remember(Agent& agent, const member_action::Remember& action) {
   } else {
     agent.disk.job_elsewhere = true;
   }
+  return agent.remembers;
+}
+
+// A coordinator does not hear of it any more from when it decides that, also where its disk keeps its last word back.
+void World::note_closed(int index, const node_action::CloseLink& close) {
+  if ((close.link & kDialled) != 0) return;
+  const auto& links = agents_[static_cast<std::size_t>(index)].links;
+  const auto link = links.find(close.link);
+  if (link != links.end()) note_lost(index, links_[static_cast<std::size_t>(link->second)].end[0]);
+}
+
+void World::note_said(int index, const node_action::ToDialler& said) {
+  check_message(said.message);
+  const auto* release = std::get_if<Release>(&said.message);
+  if (release == nullptr || !release->start || release->group_rank < 0) return;
+  const Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const auto link = agent.links.find(said.link);
+  if (link == agent.links.end()) return;
+  const Link& to = links_[static_cast<std::size_t>(link->second)];
+  note_release(to.end[0], to.life[0], *release, index);
 }
 
 void World::set_timer(int index) {
@@ -352,15 +408,7 @@ void World::carry_out(int index, NodeAction& any) {
       [&](auto& action) {
         using Action = std::decay_t<decltype(action)>;
         if constexpr (std::is_same_v<Action, node_action::ToDialler>) {
-          check_message(action.message);
-          if (const auto* release = std::get_if<Release>(&action.message);
-              release && release->start && release->group_rank >= 0) {
-            const auto link = agent.links.find(action.link);
-            if (link != agent.links.end()) {
-              const Link& to = links_[static_cast<std::size_t>(link->second)];
-              note_release(to.end[0], to.life[0], *release, index);
-            }
-          }
+          note_said(index, action);
           const auto link = agent.links.find(action.link);
           if (link == agent.links.end()) return;
           if (std::holds_alternative<Resumed>(action.message)) {
@@ -379,7 +427,7 @@ void World::carry_out(int index, NodeAction& any) {
           if (found == agent.links.end()) return;
           Link& link = links_[static_cast<std::size_t>(found->second)];
           const int end = (action.link & kDialled) != 0 ? 0 : 1;
-          if (end == 1) note_lost(index, link.end[0]);
+          if (!disks_are_slow_) note_closed(index, action);
           send(found->second, end, Fin{});
           link.open[end] = false;
           agent.links.erase(found);
@@ -409,6 +457,7 @@ void World::carry_out(int index, NodeAction& any) {
           }
           agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
           agent.entrusted = {};
+          finish_writing(agent);
           end_process(index, /*silent=*/false);
           if (missing && (recovering_ || chance(70))) {
             schedule(time_ + between(100 * kMs, 5 * kSecond), Event::Kind::kStart, index, 0, agent.life);
@@ -416,10 +465,11 @@ void World::carry_out(int index, NodeAction& any) {
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
           dial(index, action.link, action.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
-          remember(agent, action);
+          write(index, action);
         } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
           agent.entrusted = action;
         } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
+          agent.writing.clear();
           agent.disk = {};
         } else if constexpr (std::is_same_v<Action, member_action::StartWorkers>) {
           start_workers(index, action);

@@ -1,0 +1,87 @@
+// Implementation of file_queue.hpp.
+#include "common/system/file_queue.hpp"
+
+#include <csignal>
+#include <exception>
+#include <system_error>
+#include <utility>
+
+namespace ddprun {
+
+FileQueue::FileQueue(Post post, Begins begins) : post_(std::move(post)), at_once_(begins == Begins::kAtOnce) {}
+
+FileQueue::~FileQueue() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  added_.notify_one();
+  thread_.join();
+}
+
+// Signals are for the threads that were there before.
+bool FileQueue::start() {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    has_no_thread_ = true;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return !has_no_thread_;
+}
+
+void FileQueue::add(Work work, Work then) {
+  if (at_once_ || has_no_thread_ || (!thread_.joinable() && !start())) {
+    work();
+    if (then) post_(std::move(then));
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back({std::move(work), std::move(then)});
+    ++pieces_added_;
+  }
+  added_.notify_one();
+}
+
+void FileQueue::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    added_.wait(lock, [this] { return ends_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    Piece piece = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    try {
+      piece.work();
+      piece.work = nullptr;  // what it holds goes before anybody hears that it is done
+      if (piece.then) post_(std::move(piece.then));
+    } catch (const std::exception&) {
+      // No memory. The next piece may find some.
+    }
+    lock.lock();
+    ++pieces_done_;
+    done_.notify_all();
+  }
+}
+
+bool FileQueue::is_done_within(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (late_ && pieces_done_ < *late_) return false;
+  late_.reset();
+  const std::uint64_t all = pieces_added_;
+  if (done_.wait_for(lock, limit, [&] { return pieces_done_ >= all; })) return true;
+  late_ = all;
+  return false;
+}
+
+void FileQueue::finish() {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return pieces_done_ == pieces_added_; });
+}
+
+}  // namespace ddprun

@@ -1,0 +1,82 @@
+// Implementation of name_lookup.hpp.
+#include "common/system/name_lookup.hpp"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace ddprun {
+namespace {
+
+NameAnswer answer_of_resolver(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &found); error != 0) return {{}, ::gai_strerror(error)};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
+  NameAnswer answer;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    if (::getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    const std::string number = text.data();
+    const bool known = std::find(answer.addresses.begin(), answer.addresses.end(), number) != answer.addresses.end();
+    if (!known) answer.addresses.push_back(number);
+  }
+  if (answer.addresses.empty()) answer.error = "it has no address here";
+  return answer;
+}
+
+}  // namespace
+
+// What the threads keep of their owner, who may be gone when they come back.
+struct NameLookup::Shared {
+  std::mutex mutex;
+  Post post;                                      // empty: the owner is gone
+  std::map<std::string, std::vector<Then>> open;  // used on the owner's thread only
+};
+
+NameLookup::NameLookup(Post post) : shared_(std::make_shared<Shared>()) {
+  shared_->post = std::move(post);
+}
+
+NameLookup::~NameLookup() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->post = nullptr;
+  shared_->open.clear();
+}
+
+void NameLookup::ask(const std::string& name, Then then) {
+  std::vector<Then>& waiting = shared_->open[name];
+  waiting.push_back(std::move(then));
+  if (waiting.size() > 1) return;
+  const auto tell = [shared = shared_, name](const NameAnswer& answer) {
+    const std::lock_guard lock(shared->mutex);
+    if (!shared->post) return;
+    shared->post([weak = std::weak_ptr<Shared>(shared), name, answer] {
+      const auto owned = weak.lock();
+      if (!owned || !owned->post) return;
+      const auto node = owned->open.extract(name);
+      if (node.empty()) return;
+      for (const Then& each : node.mapped()) each(answer);
+    });
+  };
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread([tell, name] { tell(answer_of_resolver(name)); }).detach();
+  } catch (const std::system_error&) {
+    tell({{}, "no thread could be made to ask the resolver"});
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace ddprun

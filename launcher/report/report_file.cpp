@@ -1,0 +1,100 @@
+// Implementation of report_file.hpp.
+#include "launcher/report/report_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <optional>
+
+#include "common/system/atomic_file.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using Sync = ReportFile::Sync;
+
+// Not synced (see the Note in report.hpp). 0, or errno when nothing of it is in the file.
+int replace_file(const fs::path& file, std::string_view text) noexcept {
+  try {
+    const std::string temporary = file.string() + ".new";
+    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return errno;
+    bool written = true;
+    while (written && !text.empty()) {
+      const ssize_t count = ::write(fd, text.data(), text.size());
+      if (count < 0 && errno == EINTR) continue;
+      written = count > 0;
+      if (written) text.remove_prefix(static_cast<std::size_t>(count));
+    }
+    int error = written ? 0 : errno;
+    if (::close(fd) != 0 && error == 0) error = errno;
+    if (error == 0 && ::rename(temporary.c_str(), file.c_str()) == 0) return 0;
+    if (error == 0) error = errno;
+    ::unlink(temporary.c_str());
+    return error;
+  } catch (...) {
+    return ENOMEM;
+  }
+}
+
+// A full disk must not change how the job ends.
+int put(const fs::path& file, const std::string& text, Sync sync) {
+  if (sync == Sync::kYes) {
+    try {
+      write_file_atomically(file, text);
+      return 0;
+    } catch (const std::exception&) {
+      // Unsynced is better than not at all.
+    }
+  }
+  return replace_file(file, text);
+}
+
+}  // namespace
+
+struct ReportFile::Newest {
+  std::mutex mutex;
+  std::optional<std::string> text;  // on its way to the disk
+  Sync sync = Sync::kNo;
+  int error = 0;
+};
+
+ReportFile::ReportFile(fs::path path) : path_(std::move(path)), newest_(std::make_shared<Newest>()) {}
+
+void ReportFile::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep) {
+  files_ = &files;
+  keep_ = std::move(keep);
+}
+
+void ReportFile::write(std::string text, Sync sync) {
+  if (keep_ && !(files_ != nullptr && files_->is_at_once())) keep_(text);
+  if (files_ == nullptr) {
+    newest_->error = put(path_, text, sync);
+    return;
+  }
+  std::unique_lock lock(newest_->mutex);
+  const bool waits = newest_->text.has_value();
+  newest_->text = std::move(text);
+  newest_->sync = sync;
+  lock.unlock();  // where it is done at once, it is taken at once
+  if (waits) return;
+  files_->add([to = newest_, where = path_] {
+    std::unique_lock taking(to->mutex);
+    const std::string taken = *std::exchange(to->text, std::nullopt);
+    const Sync how = to->sync;
+    taking.unlock();
+    const int error = put(where, taken, how);
+    taking.lock();
+    to->error = error;
+  });
+}
+
+int ReportFile::error() const {
+  const std::lock_guard lock(newest_->mutex);
+  return newest_->error;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,145 @@
+// Implementation of record_gate.hpp.
+#include "rendezvous/node/record_gate.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::rendezvous {
+namespace {
+
+LinkId link_of(const NodeAction& action) {
+  if (const auto* to_listener = std::get_if<node_action::ToListener>(&action)) return to_listener->link;
+  if (const auto* to_dialler = std::get_if<node_action::ToDialler>(&action)) return to_dialler->link;
+  if (const auto* close = std::get_if<node_action::CloseLink>(&action)) return close->link;
+  return 0;
+}
+
+bool is_vote(const NodeAction& action) {
+  const auto* said = std::get_if<node_action::ToListener>(&action);
+  const auto* vote = said == nullptr ? nullptr : std::get_if<Vote>(&said->message);
+  return vote != nullptr && vote->given();
+}
+
+// What is only said to be heard in answer.
+bool is_greeting(const NodeAction& action) {
+  const auto* said = std::get_if<node_action::ToListener>(&action);
+  return said != nullptr && (std::holds_alternative<Hello>(said->message) || std::holds_alternative<Vote>(said->message));
+}
+
+}  // namespace
+
+std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
+  std::vector<NodeAction> now;
+  const auto is_record = [](const NodeAction& action) { return std::holds_alternative<member_action::Remember>(action); };
+  if (const auto last = std::find_if(actions.rbegin(), actions.rend(), is_record); last != actions.rend()) {
+    on_the_way_.push_back(std::get<member_action::Remember>(*last).record);
+    ++newest_;
+    now.push_back(std::move(*last));
+  }
+  for (NodeAction& action : actions) {
+    if (is_record(action)) {
+      continue;
+    } else if (std::holds_alternative<node_action::Finish>(action)) {
+      // It will be nobody: only a vote outlasts that.
+      for (Held& held : std::exchange(held_, {})) {
+        if (!is_vote(held.action)) now.push_back(std::move(held.action));
+      }
+    } else if (waits_ && concerns_held_start(action)) {
+      continue;
+    } else if (waits_ && !passes(action)) {
+      const LinkId link = link_of(action);
+      held_.push_back({std::move(action), link, newest_});
+      continue;
+    }
+    now.push_back(std::move(action));
+  }
+  return now;
+}
+
+std::vector<NodeAction> RecordGate::written(bool ok) {
+  std::vector<NodeAction> now;
+  if (on_the_way_.empty()) return now;
+  const std::uint64_t number = newest_ - on_the_way_.size() + 1;
+  written_ = std::move(on_the_way_.front());
+  on_the_way_.pop_front();
+  std::vector<Held> held;
+  for (Held& one : held_) {
+    if (one.record > number) {
+      held.push_back(std::move(one));
+    } else if (ok || !is_vote(one.action)) {
+      now.push_back(std::move(one.action));
+    }
+  }
+  held_ = std::move(held);
+  return now;
+}
+
+// Workers that have not been started are granted time and stopped here; for those that never were, nothing more is to be done.
+bool RecordGate::concerns_held_start(NodeAction& action) {
+  const auto is_start = [](const Held& one) { return std::holds_alternative<member_action::StartWorkers>(one.action); };
+  const auto is_word_of_start = [&](const Held& one) {
+    return is_start(one) || std::holds_alternative<member_action::StopAndSave>(one.action) ||
+           std::holds_alternative<member_action::StopAt>(one.action);
+  };
+  const bool stop = std::holds_alternative<member_action::StopWorkers>(action);
+  const bool save =
+      std::holds_alternative<member_action::StopAndSave>(action) || std::holds_alternative<member_action::StopAt>(action);
+  const auto* grant = std::get_if<member_action::ExtendGrant>(&action);
+  if (std::holds_alternative<member_action::StartWorkers>(action)) never_started_ = false;
+  if (!stop && !save && grant == nullptr) return false;
+  const auto held = std::find_if(held_.begin(), held_.end(), is_start);
+  if (held == held_.end()) return never_started_;
+  if (grant != nullptr) {
+    std::get<member_action::StartWorkers>(held->action).until = grant->until;
+  } else if (save) {
+    held_.push_back({std::move(action), 0, held->record});
+  } else {
+    std::erase_if(held_, is_word_of_start);
+    never_started_ = unstarted_ = true;
+  }
+  return true;
+}
+
+bool RecordGate::passes(NodeAction& action) {
+  if (on_the_way_.empty()) return true;
+  if (std::holds_alternative<member_action::StartWorkers>(action)) return false;
+  if (auto* to_listener = std::get_if<node_action::ToListener>(&action)) return !must_wait(*to_listener);
+  if (auto* to_dialler = std::get_if<node_action::ToDialler>(&action)) return !must_wait(*to_dialler);
+  if (const auto* close = std::get_if<node_action::CloseLink>(&action)) {
+    // Whoever is not to be heard any more must not take what is old by then for a new beginning.
+    std::erase_if(held_, [&](const Held& one) { return one.link == close->link && is_greeting(one.action); });
+    return !somebody_waits_on(close->link);
+  }
+  return true;
+}
+
+bool RecordGate::must_wait(node_action::ToListener& action) const {
+  if (auto* ping = std::get_if<Ping>(&action.message)) {
+    if (!promise_is_written()) ping->echo = 0;
+    ping->installed = written_.standing.current.id;
+    return false;
+  }
+  if (std::holds_alternative<Resume>(action.message) || std::holds_alternative<Received>(action.message)) return false;
+  if (std::holds_alternative<Hello>(action.message) || std::holds_alternative<Vote>(action.message)) return true;
+  return somebody_waits_on(action.link);
+}
+
+bool RecordGate::must_wait(node_action::ToDialler& action) const {
+  if (std::holds_alternative<Resumed>(action.message) || std::holds_alternative<Received>(action.message)) return false;
+  if (!promise_is_written()) return true;
+  if (auto* pong = std::get_if<Pong>(&action.message)) {
+    if (written_.standing.current.id < pong->committed) pong->committed = RoundId{};
+    return false;
+  }
+  return std::holds_alternative<Release>(action.message) || somebody_waits_on(action.link);
+}
+
+bool RecordGate::somebody_waits_on(LinkId link) const {
+  return std::any_of(held_.begin(), held_.end(), [&](const Held& held) { return held.link == link; });
+}
+
+bool RecordGate::promise_is_written() const {
+  return !waits_ || on_the_way_.empty() || on_the_way_.back().standing.promised_term == written_.standing.promised_term;
+}
+
+}  // namespace ddprun::rendezvous

@@ -230,7 +230,7 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   if (workers_ == Workers::kRunning && !saving_ && !may_go_on) {
     stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = at_once, .why = why, .hold = !at_once});
   }
-  if (saving_ && !has_workers()) return after_saving();
+  if (saving_ && !has_workers()) return after_saving(End::kGivenUp);
   phase_ = Phase::kLooking;
   looking_since_ = now_.steady;
   say(Notice::Kind::kLooking, why);
@@ -287,7 +287,7 @@ void Member::hear(LinkId link, const RoundOver& message) {
     workers_ = Workers::kNone;
     const bool leaves = std::exchange(saving_, false) && stop_signal_ != 0 && !coordinates();
     if (leaves) tell_leader(Leave{"a signal"});
-    if (leaves) return after_saving();
+    if (leaves) return after_saving(End::kLeft);
     if (!message.hold) act(member_action::DismissHeld{message.why});
     say_ready(message.round);
   }
@@ -362,7 +362,7 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
   if (over_) return finish(over_->exit_code, over_->why, over_->end);
   if (saving_) {
     saved_ = saved;
-    if (!leader_) return after_saving();
+    if (!leader_) return after_saving(End::kGivenUp);
     return tell_leader(Stopped{.round = workers_round_, .saved = saved});
   }
   if (leaves_with && may_leave()) {
@@ -380,9 +380,10 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
   if (workers_ != Workers::kDone) say_ready(workers_round_);
 }
 
-void Member::after_saving() {
+// The job may go on elsewhere: without this node, or under another coordinator.
+void Member::after_saving(End end) {
   finish(saved_ ? static_cast<int>(ExitCode::kPreempted) : 128 + stop_signal_,
-         saved_ ? "stopped by a signal after saving" : "stopped by a signal before it could save", End::kOver);
+         saved_ ? "stopped by a signal after saving" : "stopped by a signal before it could save", end);
 }
 
 // A coordinator leaves only those who can choose another one. Otherwise it stays, and the failure is judged.

@@ -183,7 +183,6 @@ class Member {
   void start_if_granted();
   void stop_workers(member_action::StopWorkers order);
   void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with);
-  void after_saving();
   bool may_leave() const;
   void say_ready(const RoundId& round);
 
@@ -195,6 +194,7 @@ class Member {
     return is_other_of_two(record_) ? settings_.rejoin_for / 2 : settings_.rejoin_for;
   }
   using End = member_action::JobOver::End;
+  void after_saving(End end);
   void finish(int exit_code, const std::string& why, End end);
   template <class Action>
   void act(Action action) {

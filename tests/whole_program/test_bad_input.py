@@ -166,7 +166,7 @@ def small_disk(tmp_path):
 def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, small_disk):
     # The first checkpoint (0.3 MB of weights, 0.6 MB of moments) fits beside the filler; those after it do not.
     config = jobs.write_config(tmp_path / "train.json", jobs.config(
-        data, model={"type": "mlp", "hidden": [96]}, epochs=1, checkpoint={"every_steps": 5, "keep": 8}))
+        data, model={"type": "mlp", "hidden": [96]}, epochs=1, checkpoint={"every_steps": 5, "keep": 8, "wait_for_room_s": 1}))
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", small_disk / "run", config])
     text = done.stdout + done.stderr
     assert "No space left on device" in text

@@ -169,14 +169,13 @@ void World::check_waiting(Agent& agent) {
 // elsewhere.
 bool World::may_not_know_of_the_end(int index) const {
   const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until > job_over_at_; };
-  return ended_by_itself_ || disturbed(agents_[static_cast<std::size_t>(index)]) ||
+  const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
+  return ended_by_itself_ || some_began_anew || disturbed(agents_[static_cast<std::size_t>(index)]) ||
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 
-// Nodes whose memory is lost, or was taken by a farewell, begin the job anew (docs/rendezvous.md).
 void World::check_start_after_end(int index) {
-  if (job_over_ && !memory_is_lost_ && !farewell_was_said_ && !may_not_know_of_the_end(index))
-    violate(name(index) + " starts workers after the end of the job");
+  if (job_over_ && !may_not_know_of_the_end(index)) violate(name(index) + " starts workers after the end of the job");
 }
 
 // Whom all nodes' signals found at work has saved; whoever has not says why.

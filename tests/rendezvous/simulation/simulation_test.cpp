@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
                     Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 53000},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }},
-                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }},
+                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 12000},
                     Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }, 5000},
                     Mutation{"CoordinatorsRememberMembers",
                              [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},

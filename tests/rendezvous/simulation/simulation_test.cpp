@@ -220,7 +220,6 @@ INSTANTIATE_TEST_SUITE_P(
                              [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},
                     Mutation{"FirstRoundsAreAlone", [](Rules& r) { r.first_round_is_alone = false; }},
                     Mutation{"LostJobsAreRemembered", [](Rules& r) { r.lost_job_is_remembered = false; }},
-                    Mutation{"WhoStepsDownRevokes", [](Rules& r) { r.who_steps_down_revokes = false; }, 6000},
                     Mutation{"StopRequestsAreOne", [](Rules& r) { r.stop_requests_are_one = false; }},
                     Mutation{"AResetEndsNoRound", [](Rules& r) { r.resume = 0; }},
                     Mutation{"WhatIsMissingIsResent", [](Rules& r) { r.missing_is_resent = false; }, 5000},

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 
+import jobs
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -209,9 +210,7 @@ def test_a_taken_port_is_one_line_at_once(ddprun_bin, run, script, tmp_path):
 
 
 def test_a_port_of_another_job_is_one_line_at_once(ddprun_bin, run):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = jobs.free_port()
     job = [str(ddprun_bin), "--master-port", str(port), "--no-python", "sh", "-c", "echo up; exec sleep 60"]
     with subprocess.Popen(job, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as first:
         try:

@@ -136,4 +136,4 @@ def test_torchrun_does_the_same_with_a_file(tmp_path):
     (tmp_path / "job.py").write_text("import os\nprint(os.readlink('/proc/self/fd/0'))\n")
     with open(tmp_path / "input") as file:
         done = start([torchrun, "--standalone", "--nproc-per-node", 2, "job.py"], file, tmp_path)
-    assert done.stdout == f"{tmp_path}/input\n" * 2, done.stderr
+    assert done.stdout.count(f"{tmp_path}/input") == 2, done.stdout + done.stderr  # the two print into each other at times

@@ -1,10 +1,11 @@
 // Implementation of file_queue.hpp.
 #include "common/system/file_queue.hpp"
 
-#include <csignal>
 #include <exception>
 #include <system_error>
 #include <utility>
+
+#include "common/system/quiet_thread.hpp"
 
 namespace ddprun {
 
@@ -20,17 +21,12 @@ FileQueue::~FileQueue() {
   thread_.join();
 }
 
-// Signals are for the threads that were there before.
 bool FileQueue::start() {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = quiet_thread([this] { run(); });
   } catch (const std::system_error&) {
     has_no_thread_ = true;
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return !has_no_thread_;
 }
 
@@ -58,10 +54,13 @@ void FileQueue::run() {
     lock.unlock();
     try {
       piece.work();
-      piece.work = nullptr;  // what it holds goes before anybody hears that it is done
+    } catch (const std::exception&) {
+      // No memory. The next piece may find some; and whoever counts what waits hears of this one all the same.
+    }
+    piece.work = nullptr;  // what it holds goes before anybody hears that it is done
+    try {
       if (piece.then) post_(std::move(piece.then));
     } catch (const std::exception&) {
-      // No memory. The next piece may find some.
     }
     lock.lock();
     ++pieces_done_;

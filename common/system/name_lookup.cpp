@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <map>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
+
+#include "common/system/quiet_thread.hpp"
 
 namespace ddprun {
 namespace {
@@ -68,15 +68,11 @@ void NameLookup::ask(const std::string& name, Then then) {
       for (const Then& each : node.mapped()) each(answer);
     });
   };
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread([tell, name] { tell(answer_of_resolver(name)); }).detach();
+    quiet_thread([tell, name] { tell(answer_of_resolver(name)); }).detach();
   } catch (const std::system_error&) {
     tell({{}, "no thread could be made to ask the resolver"});
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace ddprun

@@ -61,8 +61,9 @@ class AgentState {
   // Feeds one event; the actions are to be carried out in order. After Finish no event has an effect.
   std::vector<AgentAction> on(const AgentEvent& event, Instant now);
 
-  // Workers are at work and nobody is stopping them: whether it matters that they are silent.
+  // The number of its first round, as people count them.
   int first_round() const { return settings_.first_round; }
+  // Workers are at work and nobody is stopping them: whether it matters that they are silent.
   bool at_work() const { return phase_ == Phase::kRunning; }
   // Why the workers of this round are being stopped, as far as it is known by now: nothing when none has failed.
   std::optional<Failure> first_failure() const;

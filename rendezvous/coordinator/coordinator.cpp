@@ -35,7 +35,6 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
     dead.departed = true;
     membership_.install(dead, peers_);
   }
-  leadership_.hold_back(!founding_.done());
   if (settings_.rules.budget_is_inherited) budget_ = authority.known.budget;
   const Config& inherited = membership_.current();
   release_.id = inherited.id;
@@ -217,7 +216,7 @@ void Coordinator::drop_silent() {
 void Coordinator::check_stragglers() {
   std::string news = stragglers_.take_news(peers_, now_.steady);
   if (!news.empty()) outbox_.say(Notice::Kind::kWaiting, std::move(news));
-  (void)stragglers_.take_given_up(peers_, now_.steady);
+  stragglers_.give_up_due(peers_, now_.steady);
   const Peer* const self = peers_.find(settings_.self);
   if (self != nullptr && self->straggles && peers_.awaits(settings_.self) && peers_.connected() > 1) {
     return step_down({.why = "this node " + stragglers_.why() + ": another one is to lead", .unfit = true});
@@ -234,7 +233,7 @@ void Coordinator::hear(Peer& peer, const Ping& message) {
   if (!peer.welcome) return;
   if (message.echo > 0 && message.echo <= stamp_of(now_.steady)) peer.answered = std::max(peer.answered, message.echo);
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
-  leadership_.answer(peer, message.stamp, membership_, peers_, now_, outbox_);
+  leadership_.answer(peer, message.stamp, founding_.done(), membership_, peers_, now_, outbox_);
   if (!founding_.done() && phase_ == Phase::kGathering) consider();
 }
 
@@ -296,7 +295,6 @@ void Coordinator::form() {
   const Seating seating = seat_ready(peers_, settings_);
   membership_.begin_round(term_, seating.by_rank, peers_);
   leadership_.round_released(now_.steady);
-  leadership_.hold_back(!founding_.done());
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
   seats_.begin(current.nodes, seating.by_rank, peers_);
@@ -318,7 +316,6 @@ void Coordinator::form() {
 void Coordinator::note_installed(Peer& peer) {
   const bool now_committed = membership_.install(peer, peers_);
   founding_.installed(peers_);
-  leadership_.hold_back(!founding_.done());
   if (!now_committed) return;
   leadership_.count_again();
   peers_.forget_bystanders();

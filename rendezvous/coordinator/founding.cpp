@@ -25,9 +25,7 @@ bool Founding::may_release(const Peers& peers, Time now, Outbox& outbox) {
 void Founding::installed(const Peers& peers) {
   if (done_) return;
   // Who has left in order is in no other round either.
-  const auto has_it = [](const auto& each) {
-    return (each.second.here() || each.second.departed) && each.second.installed;
-  };
+  const auto has_it = [](const auto& each) { return (each.second.here() || each.second.departed) && each.second.installed; };
   done_ = std::count_if(peers.all().begin(), peers.all().end(), has_it) >= first_.nodes;
 }
 

@@ -9,31 +9,30 @@ namespace ddprun::rendezvous {
 
 // Who asked before a majority had answered, as the coordinator's own node does, must not wait with its workers until it asks
 // next.
-void Leadership::answer(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now,
-                        Outbox& outbox) {
-  send_pong(peer, stamp, membership, peers, now, outbox);
-  if (grant(membership, peers, now.steady) <= part_of(lease_, rules_.start_with)) {
+void Leadership::answer(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers,
+                        Now now, Outbox& outbox) {
+  send_pong(peer, stamp, founded, membership, peers, now, outbox);
+  if (!founded || grant(membership, peers, now.steady) <= part_of(lease_, rules_.start_with)) {
     short_answers_.insert_or_assign(peer.hello.node, stamp);
     return;
   }
   short_answers_.erase(peer.hello.node);
   for (const auto& [id, asked] : std::exchange(short_answers_, {})) {
     const Peer* other = peers.find(id);
-    if (other != nullptr && other->here()) send_pong(*other, asked, membership, peers, now, outbox);
+    if (other != nullptr && other->here()) send_pong(*other, asked, founded, membership, peers, now, outbox);
   }
 }
 
-void Leadership::send_pong(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now,
-                           Outbox& outbox) const {
+void Leadership::send_pong(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers,
+                           Now now, Outbox& outbox) const {
   outbox.send(peer, Pong{.echo = stamp,
                          .stamp = stamp_of(now.steady),
                          .realtime_ns = now.realtime_ns,
-                         .grant_ns = peer.straggles ? 0 : grant(membership, peers, now.steady).count(),
+                         .grant_ns = peer.straggles || !founded ? 0 : grant(membership, peers, now.steady).count(),
                          .committed = membership.committed() ? membership.current().id : RoundId{}});
 }
 
 nanoseconds Leadership::grant(const Membership& membership, const Peers& peers, Time now) const {
-  if (holds_back_) return nanoseconds{0};
   const nanoseconds left = rules_.grants_need_majority ? end(membership, peers, now) - now : lease_;
   return std::clamp(left, nanoseconds{0}, part_of(lease_, rules_.grant));
 }

@@ -29,14 +29,14 @@ class Leadership {
         stays_until_(now + part_of(settings.lease, settings.rules.authority)) {}
 
   // Answers a ping of that stamp: for how long the node's workers may run. When there is enough for workers to start, it
-  // answers again those who got too little before.
-  void answer(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now, Outbox& outbox);
+  // answers again those who got too little before. `founded`: false, nothing is granted, since too few have installed the first
+  // round (founding.hpp).
+  void answer(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
+              Outbox& outbox);
   // When it ends, should no other answer come; nothing: it does not end by itself.
   std::optional<Time> deadline(const Membership& membership, const Peers& peers, Time now) const;
   bool has_ended(const Membership& membership, const Peers& peers, Time now) const;
 
-  // While it does, it grants nothing: too few have installed the first round (founding.hpp).
-  void hold_back(bool holds) { holds_back_ = holds; }
   // Who can be asked for a vote as part of the round hears of it after this.
   void round_released(Time now);
   // What a majority is has changed.
@@ -47,7 +47,7 @@ class Leadership {
 
  private:
   nanoseconds grant(const Membership& membership, const Peers& peers, Time now) const;
-  void send_pong(const Peer& peer, std::int64_t stamp, const Membership& membership, const Peers& peers, Now now,
+  void send_pong(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
                  Outbox& outbox) const;
   Time end(const Membership& membership, const Peers& peers, Time now) const;
   Time end_under(const Config& config, bool current, const Peers& peers, Time now) const;
@@ -57,7 +57,6 @@ class Leadership {
   Rules rules_;
   Time stays_until_;  // it was elected just now: without authority yet, it waits for the first answers
   Time released_at_{};
-  bool holds_back_ = false;
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was found
   mutable std::int64_t counted_ = 0;

@@ -33,11 +33,11 @@ Release common_release(const Seating& seating, const Config& round, const Budget
 // The same with the node's own ranks in this round and the one before.
 Release release_for(const Peer& peer, const Release& common, const Config& previous);
 
-// Sends it to all: those with a seat in the order of group ranks, so that successors, who are needed if this node dies just
-// now, know first; and then the spares.
 // To the other node of two, when this one has group rank 0: alone, the other would be no majority.
 coordinator_action::Entrust farewell_for(const Seating& seating, const Config& round, const CoordinatorSettings& settings);
 
+// Sends it to all: those with a seat in the order of group ranks, so that successors, who are needed if this node dies just
+// now, know first; and then the spares.
 void send_release(const Seating& seating, const Release& common, const Config& previous, Peers& peers, Outbox& outbox);
 
 }  // namespace ddprun::rendezvous

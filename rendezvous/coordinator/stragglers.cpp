@@ -57,14 +57,12 @@ std::string Stragglers::take_news(Peers& peers, Time now) {
   return text + " to end; after " + std::to_string(timeout_.count() / 1000) + " s the others go on without";
 }
 
-std::vector<NodeId> Stragglers::take_given_up(Peers& peers, Time now) {
-  std::vector<NodeId> nodes = take(given_up_, peers, now);
-  for (const NodeId& id : nodes) {
+void Stragglers::give_up_due(Peers& peers, Time now) {
+  for (const NodeId& id : take(given_up_, peers, now)) {
     Peer& peer = peers.at(id);
     peer.straggles = true;
     know(peer.hello);
   }
-  return nodes;
 }
 
 void Stragglers::know(const Hello& hello) {

@@ -35,8 +35,8 @@ class Stragglers {
   // ---- what is due, each once ----
   // For people: who is awaited for long; empty when there is nothing new.
   std::string take_news(Peers& peers, Time now);
-  // It gets no more grants from now on.
-  std::vector<NodeId> take_given_up(Peers& peers, Time now);
+  // They get no more grants from now on.
+  void give_up_due(Peers& peers, Time now);
   // It may have no grant any more.
   std::vector<NodeId> take_lost(Peers& peers, Time now);
   // For people: why it is lost.

@@ -17,31 +17,25 @@
 namespace ddprun::rendezvous {
 namespace {
 
-CoordinatorSettings complete(CoordinatorSettings settings, const MemberSettings& member) {
-  settings.self = member.id;
-  settings.run = member.run;
-  return settings;
-}
-
-MemberSettings with_id(MemberSettings settings, const Past& past) {
-  if (past.self()) settings.id = past.self()->id;
+// With the identity of whom it continues.
+NodeSettings complete(NodeSettings settings, const Past& past) {
+  if (past.self()) settings.member.id = past.self()->id;
+  settings.coordinator.self = settings.member.id;
+  settings.coordinator.run = settings.member.run;
   return settings;
 }
 
 }  // namespace
 
 Node::Node(NodeSettings settings, Memory memory, Now now)
-    : settings_(std::move(settings)),
+    : unknown_id_(settings.member.id),
+      past_(std::move(memory), settings.alone, settings.member.rules),
+      settings_(complete(std::move(settings), past_)),
       now_(now),
-      unknown_id_(settings_.member.id),
-      past_(std::move(memory), settings_.alone, settings_.member.rules),
-      member_(with_id(settings_.member, past_), past_.record(), now),
+      member_(settings_.member, past_.record(), now),
       succession_(settings_.member.rules),
-      leader_session_(settings_.member.rules, with_id(settings_.member, past_).id, settings_.member.incarnation),
-      sessions_(settings_.member.rules, settings_.coordinator.lease) {
-  settings_.member = with_id(std::move(settings_.member), past_);
-  settings_.coordinator = complete(std::move(settings_.coordinator), settings_.member);
-}
+      leader_session_(settings_.member.rules, settings_.member.id, settings_.member.incarnation),
+      sessions_(settings_.member.rules, settings_.coordinator.lease) {}
 
 std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
   now_ = now;

@@ -185,11 +185,11 @@ class Node {
     actions_.emplace_back(std::move(action));
   }
 
+  NodeId unknown_id_;  // which nobody knows
+  Past past_;
   NodeSettings settings_;
   Now now_;
   std::vector<NodeAction> actions_;
-  NodeId unknown_id_;  // which nobody knows
-  Past past_;
   bool said_stuck_ = false;
   std::deque<Inside> inside_;  // on their way
   Member member_;

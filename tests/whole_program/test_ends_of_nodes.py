@@ -42,6 +42,18 @@ def until_pinged(nodes, port: int, times: int) -> None:
     nodes.until(pinged, "pings")
 
 
+def start_script(nodes, folder: pathlib.Path, text: str, count: int, *more) -> int:
+    """An agent for each of `count` nodes, all with that shell script. Returns the port at which they meet."""
+    script = folder / "s.sh"
+    script.write_text(f"#!/bin/sh\n{text}")
+    script.chmod(0o755)
+    port = free_port()
+    for rank in range(count):
+        nodes.start("--nnodes", count, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
+                    *more, "--no-python", script)
+    return port
+
+
 def connections_can_be_broken() -> bool:
     """Not without the right, nor by a kernel without INET_DIAG_DESTROY: ss -K then says nothing."""
     if shutil.which("ss") is None:
@@ -62,14 +74,8 @@ def connections_can_be_broken() -> bool:
 def test_a_finished_nodes_broken_connection_ends_nobodys_round(nodes, tmp_path):
     if not connections_can_be_broken():
         pytest.skip("ss -K breaks no connections here")
-    script = tmp_path / "s.sh"
-    script.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/starts-$GROUP_RANK\n[ $GROUP_RANK = 1 ] && exit 0\n"
-                      f"until [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
-    script.chmod(0o755)
-    port = free_port()
-    for rank in range(2):
-        nodes.start("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
-                    "--max-restarts", 3, "--no-python", script)
+    port = start_script(nodes, tmp_path, f"echo $$ >> {tmp_path}/starts-$GROUP_RANK\n[ $GROUP_RANK = 1 ] && exit 0\n"
+                        f"until [ -e {tmp_path}/enough ]; do sleep 0.05; done\n", 2, "--max-restarts", 3)
     starts = [tmp_path / f"starts-{rank}" for rank in range(2)]
     nodes.until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in starts), "both workers")
     finished = int(starts[1].read_text().split()[0])
@@ -107,13 +113,8 @@ def test_a_reset_of_a_nodes_connection_ends_nobodys_round(nodes, tmp_path):
     """All workers run, of three nodes; one connection after the other is broken, and then all at once. Nobody is started again."""
     if not connections_can_be_broken():
         pytest.skip("ss -K breaks no connections here")
-    script = tmp_path / "s.sh"
-    script.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/starts-$GROUP_RANK\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
-    script.chmod(0o755)
-    port = free_port()
-    for rank in range(3):
-        nodes.start("--nnodes", 3, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
-                    "--max-restarts", 3, "--no-python", script)
+    port = start_script(nodes, tmp_path, f"echo $$ >> {tmp_path}/starts-$GROUP_RANK\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n", 3,
+                        "--max-restarts", 3)
     starts = [tmp_path / f"starts-{rank}" for rank in range(3)]
     nodes.until(lambda: all(file.exists() for file in starts), "all workers")
     for _ in range(3):
@@ -147,20 +148,9 @@ def test_a_node_that_leaves_an_elastic_job_in_order_saves_first(nodes, small, tm
 
 
 def test_a_finished_node_that_is_signalled_ends_as_the_job_ends(nodes, tmp_path):
-    script = tmp_path / "s.sh"
-    script.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/start-$GROUP_RANK\n[ $GROUP_RANK = 1 ] && exit 0\n"
-                      f"until [ -e {tmp_path}/enough ]; do sleep 0.05; done\n")
-    script.chmod(0o755)
-    port = free_port()
-    for rank in range(2):
-        nodes.start("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={int(rank == 0)}",
-                    "--no-python", script)
-    starts = [tmp_path / f"start-{rank}" for rank in range(2)]
-    nodes.until(lambda: all(file.exists() and file.read_text().strip() for file in starts), "both workers")
-    finished = int(starts[1].read_text())
-    nodes.until(lambda: not pathlib.Path(f"/proc/{finished}").exists(), "node 1's worker to end")
-    time.sleep(1)  # for its agent to hear of it, which nothing shows
+    start_script(nodes, tmp_path, f"[ $GROUP_RANK = 1 ] && exit 0\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n", 2, "--json")
+    nodes.until(lambda: '"event":"worker_ended"' in nodes.text(1), "node 1's agent to hear of its worker's end")
     nodes.agents[1].send_signal(signal.SIGTERM)
-    time.sleep(0.5)  # in which it would leave
+    nodes.until(lambda: '"event":"stop_requested"' in nodes.text(1), "node 1's agent to hear of the signal")
     (tmp_path / "enough").touch()
     assert nodes.wait() == [0, 0], nodes.all_text()

@@ -1,11 +1,11 @@
-// Implementation of fingerprint.hpp: FNV-1a over words, which is enough against accidents.
+// Implementation of fingerprint.hpp: XXH3, each piece hashed with the hash of those before as its seed.
 #include "trainer/data/fingerprint.hpp"
 
-#include <algorithm>
+#include <xxhash.h>
+
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <span>
 
 namespace ddprun::trainer {
@@ -17,16 +17,8 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
 
 using Bytes = std::span<const std::uint8_t>;
 
-std::uint64_t hashed(std::uint64_t hash, Bytes bytes) {
-  constexpr std::uint64_t kPrime = 0x100000001b3;
-  for (; bytes.size() >= sizeof(std::uint64_t); bytes = bytes.subspan(sizeof(std::uint64_t))) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data(), sizeof word);
-    hash = (hash ^ word) * kPrime;
-    hash ^= hash >> 29;
-  }
-  for (const std::uint8_t byte : bytes) hash = (hash ^ byte) * kPrime;
-  return hash;
+std::uint64_t hashed(std::uint64_t before, Bytes bytes) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), before);
 }
 
 Bytes bytes_of(const at::Tensor& tensor) {
@@ -34,7 +26,7 @@ Bytes bytes_of(const at::Tensor& tensor) {
 }
 
 std::uint64_t hash_of(const Dataset& set) {
-  std::uint64_t hash = hashed(0xcbf29ce484222325, bytes_of(set.labels));
+  std::uint64_t hash = hashed(0, bytes_of(set.labels));
   const Bytes images = bytes_of(set.images);
   if (images.size() <= kPieces * kPieceBytes) return hashed(hash, images);
   const std::size_t last = images.size() - kPieceBytes;

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/system/quiet_thread.hpp"
 #include "trainer/data/pixels.hpp"
 #include "trainer/data/sampler.hpp"
 
@@ -187,19 +187,8 @@ struct Loader::Impl {
   }
 
  private:
-  // Signals are for the threads that expect them: the loader's has all of them blocked.
   void start_thread() {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-      thread = std::thread([this, first = next_step] { work(first); });
-    } catch (...) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread = quiet_thread([this, first = next_step] { work(first); });
     pthread_setname_np(thread.native_handle(), "loader");
   }
 

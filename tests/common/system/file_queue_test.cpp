@@ -7,6 +7,7 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -68,6 +69,19 @@ TEST_F(FileQueueTest, WhoAsksWhileItStallsWaitsOnce) {
   queue.add([&] { answer = 8; });
   EXPECT_TRUE(queue.is_done_within(milliseconds(60000)));  // whoever was late has come back
   EXPECT_EQ(answer, 8);
+}
+
+// Whoever bounds what waits would wait for ever for one that is not told of.
+TEST_F(FileQueueTest, WorkThatFailsIsToldOfAndTheNextIsDone) {
+  FileQueue queue(post_);
+  int heard = 0;
+  bool done = false;
+  queue.add([] { throw std::bad_alloc(); }, [&] { ++heard; });
+  queue.add([&] { done = true; }, [&] { ++heard; });
+  queue.finish();
+  hear();
+  EXPECT_EQ(heard, 2);
+  EXPECT_TRUE(done);
 }
 
 TEST_F(FileQueueTest, ItsEndDoesWhatIsLeft) {

@@ -95,7 +95,7 @@ def masters(nodes: list[contract.Seen]) -> list[set[str]]:
 def on_a_free_port(torchrun: Launcher, ddprun: Launcher, case: Case, folder: pathlib.Path) -> list[list[contract.Seen]]:
     """Both runs. A free port is only free until somebody else takes it: then both are run again, on another."""
     by_default = case.name in ("defaults", "static endpoint without a port")
-    for last in (False, False, False, True):
+    for last in [False] * 9 + [True]:
         port = default_port() if by_default else contract.free_port()
         seen = []
         for launcher in (torchrun, ddprun):

@@ -96,7 +96,8 @@ function(ddprun_check_rooms)
     DEPENDS ${CMAKE_BINARY_DIR}/rooms.txt ${PROJECT_SOURCE_DIR}/cmake/CheckRooms.cmake ${files}
     COMMENT "Checking what rooms include")
   set(checks ${CMAKE_BINARY_DIR}/rooms.checked)
-  if(NOT DDPRUN_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")  # a sanitizer's calls would be among the symbols
+  # A sanitizer's calls would be among the symbols, and those of another C++ library have other names.
+  if(NOT DDPRUN_SANITIZE AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     get_property(pure GLOBAL PROPERTY DDPRUN_PURE_ROOMS)
     list(TRANSFORM pure REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE archives)
     add_custom_command(

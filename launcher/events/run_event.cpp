@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+
+#include "common/base/signal_name.hpp"
 
 namespace ddprun {
 
@@ -18,7 +19,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
 std::string describe(const ExitStatus& status) {
   if (status.signal == 0) return "exit code " + std::to_string(status.code);
   std::string text = "signal " + std::to_string(status.signal);
-  if (const char* name = sigabbrev_np(status.signal)) text += std::string(" (SIG") + name + ")";
+  const std::string_view name = signal_abbreviation(status.signal);
+  if (!name.empty()) text += " (SIG" + std::string(name) + ")";
   if (status.core_dumped) text += ", core dumped";
   return text;
 }

@@ -53,7 +53,8 @@ constexpr std::array kOptions{
 
 constexpr std::array kVariables{
     TorchrunRow{"PYTHON_EXEC", kBetter,
-                "the interpreter; else an active virtual environment's, else `python3` on PATH (torchrun: its own)"},
+                "the interpreter; else that of the environment the program lies in, of an active one, or `python3` on PATH "
+                "(torchrun: its own)"},
     TorchrunRow{"OMP_NUM_THREADS", kSame, "1 for workers when it is unset and there are several of them"},
     TorchrunRow{"TORCH_NCCL_ASYNC_ERROR_HANDLING", kSame, "1 for workers when it is unset"},
     TorchrunRow{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", kSame, "after `--log-line-prefix-template`"},

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "common/base/error.hpp"
 #include "common/base/fault.hpp"
+#include "common/base/signal_name.hpp"
 #include "common/config/parse_config.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
@@ -240,8 +240,7 @@ class Planner {
     while (bare.ends_with(' ')) bare.remove_suffix(1);
     if (bare.starts_with("SIG")) bare.remove_prefix(3);
     for (int number = 1; number < NSIG; ++number) {
-      const char* known = ::sigabbrev_np(number);
-      if (known == nullptr || bare != known) continue;
+      if (bare.empty() || bare != signal_abbreviation(number)) continue;
       if (number == SIGKILL || number == SIGSTOP || number == SIGCHLD) break;
       return number;
     }

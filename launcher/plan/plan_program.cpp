@@ -72,22 +72,26 @@ void require_executable(const fs::path& file, const std::string& typed) {
     throw UsageError("program " + typed + " is not executable; chmod +x " + typed + " makes it so");
 }
 
-// torchrun takes the interpreter that it was installed with. So does a link of that name in a virtual or conda environment; one
-// elsewhere says nothing about Python.
-std::optional<fs::path> python_of_the_link(const ProgramChoice& choice, const Machine& machine) {
-  if (choice.called_as != CalledAs::kTorchrun) return std::nullopt;
-  fs::path folder = choice.called_from;
-  if (folder.empty()) {
-    const auto link = machine.on_path("torchrun");
-    if (!link) return std::nullopt;
-    folder = link->parent_path();
-  }
+std::optional<fs::path> executable_python_in(const fs::path& folder) {
+  fs::path python = folder / "python";
+  return ::access(python.c_str(), X_OK) == 0 ? std::optional(std::move(python)) : std::nullopt;
+}
+
+// torchrun takes the interpreter that it was installed with. So does a program, or a link to it, that lies in a virtual or
+// conda environment; one elsewhere says nothing about Python.
+std::optional<fs::path> python_of_own_environment(const ProgramChoice& choice, const Machine& machine) {
+  const char* const name = choice.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun";
   std::error_code ignored;
-  folder = fs::absolute(folder, ignored);
-  const fs::path root = folder.parent_path();
-  if (!fs::exists(root / "pyvenv.cfg", ignored) && !fs::exists(root / "conda-meta", ignored)) return std::nullopt;
-  const fs::path python = folder / "python";
-  return ::access(python.c_str(), X_OK) == 0 ? std::optional<fs::path>(python) : std::nullopt;
+  const fs::path called =
+      choice.called_from.empty() ? machine.on_path(name).value_or("") : fs::absolute(choice.called_from / name, ignored);
+  if (called.empty()) return std::nullopt;
+  for (const fs::path& program : {called, fs::weakly_canonical(called, ignored)}) {
+    const fs::path folder = program.parent_path();
+    const fs::path root = folder.parent_path();
+    if (!fs::exists(root / "pyvenv.cfg", ignored) && !fs::exists(root / "conda-meta", ignored)) continue;
+    if (auto python = executable_python_in(folder)) return python;
+  }
+  return std::nullopt;
 }
 
 fs::path interpreter(const ProgramChoice& choice, const Machine& machine,
@@ -100,16 +104,17 @@ fs::path interpreter(const ProgramChoice& choice, const Machine& machine,
     if (auto found = machine.on_path(*chosen)) return *found;
     throw UsageError("PYTHON_EXEC=" + *chosen + " is not on PATH");
   }
-  if (const auto beside = python_of_the_link(choice, machine)) return *beside;
-  if (const auto active = environment("VIRTUAL_ENV")) {
-    fs::path python = fs::path(*active) / "bin" / "python";
-    if (::access(python.c_str(), X_OK) == 0) return python;
+  if (const auto beside = python_of_own_environment(choice, machine)) return *beside;
+  for (const char* const active : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const auto root = environment(active);
+    if (!root || root->empty()) continue;
+    if (auto python = executable_python_in(fs::path(*root) / "bin")) return *python;
   }
   if (auto found = machine.on_path("python3")) return *found;
   if (auto found = machine.on_path("python")) return *found;
   throw UsageError(
-      "no Python was found: neither PYTHON_EXEC, an active virtual environment nor python3 on PATH. Programs that are not "
-      "Python need --no-python");
+      "no Python was found: neither PYTHON_EXEC, an environment that this program lies in, an active virtual or conda "
+      "environment nor python3 on PATH. Programs that are not Python need --no-python");
 }
 
 }  // namespace

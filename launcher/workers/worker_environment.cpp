@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 
+#include "common/base/signal_name.hpp"
 #include "launcher/guardian/spawn.hpp"
 
 namespace ddprun {
@@ -28,8 +28,8 @@ std::string_view variable_name_of(std::string_view variable) {
 std::string names_of(const std::vector<int>& signals) {
   std::string names;
   for (const int signal : signals) {
-    const char* name = ::sigabbrev_np(signal);
-    if (name != nullptr) names += (names.empty() ? "SIG" : ",SIG") + std::string(name);
+    const std::string_view name = signal_abbreviation(signal);
+    if (!name.empty()) names += (names.empty() ? "SIG" : ",SIG") + std::string(name);
   }
   return names;
 }

@@ -49,7 +49,7 @@ bool belongs_to_session(const Variant& message) {
 // About its size, since values of the workers' store may be large.
 template <class Variant>
 std::size_t weight_of(const Variant& message) {
-  constexpr std::size_t kOfAny = 256;
+  static constexpr std::size_t kOfAny = 256;
   return std::visit(
       [](const auto& concrete) {
         using M = std::decay_t<decltype(concrete)>;

@@ -182,6 +182,10 @@ TEST_F(PlanTest, TheInterpreterIsChosenInOrder) {
   const fs::path venv = folder_ / "venv";
   fs::create_directories(venv / "bin");
   write("venv/bin/python", "#!/bin/sh\n", 0755);
+  fs::create_directories(folder_ / "conda/bin");
+  write("conda/bin/python", "#!/bin/sh\n", 0755);
+  environment_["CONDA_PREFIX"] = folder_ / "conda";
+  EXPECT_EQ(plan({"train.py"}).command.front(), (folder_ / "conda/bin/python").string());
   environment_["VIRTUAL_ENV"] = venv;
   EXPECT_EQ(plan({"train.py"}).command.front(), (venv / "bin/python").string());
   environment_["PYTHON_EXEC"] = "/bin/sh";
@@ -444,7 +448,7 @@ TEST_F(PlanTest, TheNameTorchrunMeansPythonUnlessItIsAConfig) {
   EXPECT_EQ(torchruns_exit_code(139), 1);
 }
 
-TEST_F(PlanTest, ATorchrunLinkInAnEnvironmentTakesItsPython) {
+TEST_F(PlanTest, AProgramOrALinkInAnEnvironmentTakesItsPython) {
   fs::create_directories(folder_ / "env/bin");
   write("env/bin/python", "#!/bin/sh\n", 0755);
   const std::string python = (folder_ / "env/bin/python").string();
@@ -453,7 +457,12 @@ TEST_F(PlanTest, ATorchrunLinkInAnEnvironmentTakesItsPython) {
   EXPECT_EQ(by_path(), "/usr/bin/python3");  // a folder with a python is no environment
   write("env/pyvenv.cfg", "");
   EXPECT_EQ(by_path(), python);
-  EXPECT_EQ(plan({"train.py"}, CalledAs::kDdprun, folder_ / "env/bin").command.front(), "/usr/bin/python3");
+  EXPECT_EQ(plan({"train.py"}, CalledAs::kDdprun, folder_ / "env/bin").command.front(), python);
+  write("env/bin/ddprun", "", 0755);
+  fs::create_directories(folder_ / "elsewhere");
+  fs::create_symlink(folder_ / "env/bin/ddprun", folder_ / "elsewhere/ddprun");
+  EXPECT_EQ(plan({"train.py"}, CalledAs::kDdprun, folder_ / "elsewhere").command.front(), python);
+  EXPECT_EQ(plan({"train.py"}, CalledAs::kDdprun, folder_).command.front(), "/usr/bin/python3");
   on_path_["torchrun"] = (folder_ / "env/bin/torchrun").string();
   EXPECT_EQ(plan({"train.py"}, CalledAs::kTorchrun).command.front(), python);
   environment_["PYTHON_EXEC"] = "/bin/sh";

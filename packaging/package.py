@@ -1,0 +1,150 @@
+"""Makes what people install: a wheel of the launcher that runs on any Linux with glibc 2.28 (2018) or newer.
+
+    ./dev package [--target x86_64|aarch64]      dist/ddprun-VERSION-py3-none-manylinux_2_28_TARGET.whl
+
+Its compiler is the Python package ziglang, which brings clang, libc++ and what each glibc has; headers and static libraries come from
+Debian's -dev packages, downloaded and unpacked, not installed. So nothing of this machine gets into it, and another processor's is made
+in the same way."""
+
+import argparse
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GLIBC = "2.28"
+DEBIAN_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
+PACKAGES = ("libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev", "libssl-dev", "libxxhash-dev", "libhwloc-dev", "libhwloc15")
+LINKED = ("libssl-dev", "libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev", "libxxhash-dev")
+# What the programs may ask of the machine that runs them: glibc's own libraries, and for the module of --numa-binding hwloc.
+ALLOWED_LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-[a-z0-9-]+)\.so\.\d+")
+LIBRARIES_OF_MODULES = {"libddprun_topology.so": {"libhwloc.so.15"}}
+MOST_BYTES = 5_000_000
+
+
+def run(*words: object, **more) -> str:
+    return subprocess.run([str(word) for word in words], check=True, stdout=subprocess.PIPE, text=True, **more).stdout
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+# ---- what it is built from ----
+
+
+def unpack_packages(stage: pathlib.Path, target: str) -> None:
+    """Debian's packages for that processor, from the machine's own sources of packages, in a state folder of its own."""
+    debs = stage / "debs"
+    if (stage / "done").exists() and (stage / "done").read_text() == " ".join(PACKAGES):
+        return
+    (debs / "partial").mkdir(parents=True, exist_ok=True)
+    (stage / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    (stage / "dpkg-status").touch()
+    settings = [f"APT::Architecture={DEBIAN_NAMES[target]}", f"APT::Architectures={DEBIAN_NAMES[target]}", f"Dir::State::Lists={stage}/lists",
+                f"Dir::State::status={stage}/dpkg-status", f"Dir::Cache={stage}/cache", "APT::Sandbox::User=root"]
+    (stage / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+    options = [word for setting in settings for word in ("-o", setting)]
+    say(f"Downloading Debian's packages for {target}")
+    run("apt-get", "-qq", *options, "update")
+    run("apt-get", "-qq", *options, "download", *PACKAGES, cwd=debs)
+    for deb in sorted(debs.glob("*.deb")):
+        run("dpkg", "-x", deb, stage)
+    for static in stage.glob("usr/lib/*/libhwloc.a"):
+        static.unlink()  # not made for a module
+    (stage / "done").write_text(" ".join(PACKAGES))
+
+
+def write_compilers(stage: pathlib.Path, target: str) -> None:
+    (stage / "bin").mkdir(parents=True, exist_ok=True)
+    headers = f"-isystem {stage}/usr/include/{target}-linux-gnu"
+    for name, words in {"cc": f"cc -target {target}-linux-gnu.{GLIBC} {headers}", "c++": f"c++ -target {target}-linux-gnu.{GLIBC} {headers}",
+                        "ar": "ar", "ranlib": "ranlib"}.items():
+        file = stage / "bin" / f"zig-{name}"
+        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang {words} "$@"\n')
+        file.chmod(0o755)
+
+
+def write_notice(stage: pathlib.Path) -> pathlib.Path:
+    """Whose work is linked into the programs, with the licences that ask to be passed on."""
+    parts = [(f"{package[3:] if package.startswith('lib') else package}", stage / "usr/share/doc" / package / "copyright") for package in LINKED]
+    ziglang = pathlib.Path(importlib.util.find_spec("ziglang").origin).parent
+    parts.append(("libc++, libc++abi and libunwind of LLVM", ziglang / "lib/libcxx/LICENSE.TXT"))
+    notice = stage / "NOTICE"
+    notice.write_text("ddprun's programs contain parts of what is named here.\n" + "".join(
+        f"\n{'=' * 80}\n{name}\n{'=' * 80}\n{file.read_text(errors='replace')}" for name, file in parts))
+    return notice
+
+
+# ---- what it must not need ----
+
+
+def needs(file: pathlib.Path) -> tuple[set[str], set[tuple[int, ...]]]:
+    """The libraries that an ELF file names, and the versions of glibc whose symbols it asks for."""
+    libraries = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-dW", file)))
+    versions = set(re.findall(r"Name: GLIBC_([0-9.]+)", run("readelf", "-VW", file)))
+    return libraries, {tuple(map(int, version.split("."))) for version in versions}
+
+
+def mistakes_of(wheel: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    """What speaks against giving that wheel to people. Says what each of its programs needs."""
+    mistakes = []
+    if wheel.stat().st_size > MOST_BYTES:
+        mistakes.append(f"{wheel.name} has {wheel.stat().st_size} bytes, more than {MOST_BYTES}")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    for file in sorted(each for each in folder.rglob("*") if each.is_file() and each.open("rb").read(4) == b"\x7fELF"):
+        libraries, versions = needs(file)
+        newest = ".".join(map(str, max(versions)))
+        say(f"  {file.name}: {file.stat().st_size} bytes, {', '.join(sorted(libraries))}, symbols up to GLIBC_{newest}")
+        if max(versions) > tuple(map(int, GLIBC.split("."))):
+            mistakes.append(f"{file.name} needs symbols of glibc {newest}")
+        mistakes += [f"{file.name} needs {library}" for library in sorted(libraries)
+                     if not ALLOWED_LIBRARIES.fullmatch(library) and library not in LIBRARIES_OF_MODULES.get(file.name, set())]
+    return mistakes
+
+
+# ---- making it ----
+
+
+def make_wheel(target: str, into: pathlib.Path) -> pathlib.Path:
+    stage = ROOT / "build-wheel" / f"stage-{target}"
+    unpack_packages(stage, target)
+    write_compilers(stage, target)
+    say(f"Building the wheel for {target}")
+    made = stage / "wheel"
+    made.mkdir(exist_ok=True)
+    for old in made.glob("*.whl"):
+        old.unlink()
+    cmake_arguments = [f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/packaging/zig.cmake", f"-DDDPRUN_TARGET={target}", f"-DDDPRUN_STAGE={stage}",
+                       f"-DDDPRUN_NOTICE={write_notice(stage)}"]
+    run(sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation", f"--config-settings=cmake.args={';'.join(cmake_arguments)}",
+        f"--config-settings=build-dir={ROOT}/build-wheel/{target}", "--wheel-dir", made, ROOT,
+        env={**os.environ, "_PYTHON_HOST_PLATFORM": f"linux-{target}", "CMAKE_GENERATOR": "Ninja"})
+    [plain] = made.glob("*.whl")
+    run(sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", f"manylinux_{GLIBC.replace('.', '_')}_{target}", plain)
+    [tagged] = made.glob("*.whl")
+    mistakes = mistakes_of(tagged, stage / "unpacked")
+    if mistakes:
+        raise SystemExit("package: " + "\npackage: ".join(mistakes))
+    into.mkdir(exist_ok=True)
+    return tagged.replace(into / tagged.name)
+
+
+def main() -> None:
+    if missing := [tool for tool in ("apt-get", "dpkg", "readelf", "cmake", "ninja") if not shutil.which(tool)]:
+        raise SystemExit(f"package: {', '.join(missing)} not found; wheels are made on Debian or Ubuntu, and run elsewhere")
+    parser = argparse.ArgumentParser(prog="./dev package", description=__doc__.split("\n")[0])
+    parser.add_argument("--target", choices=sorted(DEBIAN_NAMES), default="x86_64")
+    target = parser.parse_args().target
+    wheel = make_wheel(target, ROOT / "dist")
+    say(f"Made: {wheel.relative_to(ROOT)}, {wheel.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

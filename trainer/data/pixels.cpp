@@ -21,26 +21,12 @@ PixelTable make_pixel_table(Normalization normalization) {
   return table;
 }
 
-Augmentation draw_augmentation(const AugmentConfig& config, std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
-  at::Philox4_32 philox(seed, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(epoch));
-  const auto offsets = static_cast<std::uint64_t>(2 * config.crop_padding + 1);
-  const auto below = [offsets](std::uint32_t draw) { return static_cast<std::int64_t>(draw * offsets >> 32); };
-  Augmentation augmentation;
-  augmentation.top = below(philox());
-  augmentation.left = below(philox());
-  augmentation.mirror = (philox() & 1U) != 0 && config.flip;
-  return augmentation;
-}
+namespace {
 
-void normalize(const std::uint8_t* pixels, std::int64_t count, const PixelTable& table, float* out) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    out[i] = table[pixels[i]];
-  }
-}
-
-void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const PixelTable& table, std::int64_t padding,
-                         Augmentation augmentation, float* out) {
-  const float black = table[0];
+// `black` lies around the image; `take_row(from, count, to)` makes pixels of the output of the input's.
+template <typename To, typename TakeRow>
+void augment(const std::uint8_t* pixels, PlaneShape shape, To black, std::int64_t padding, Augmentation augmentation, To* out,
+             TakeRow take_row) {
   // Output column x shows input column x + shift; columns outside first..last-1 lie in the padding.
   const std::int64_t shift = augmentation.left - padding;
   const std::int64_t first = std::clamp<std::int64_t>(-shift, 0, shape.width);
@@ -54,13 +40,38 @@ void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const Pix
       }
       const std::uint8_t* row = pixels + (channel * shape.height + source_y) * shape.width;
       std::fill(out, out + first, black);
-      normalize(row + first + shift, last - first, table, out + first);
+      take_row(row + first + shift, last - first, out + first);
       std::fill(out + last, out + shape.width, black);
       if (augmentation.mirror) {
         std::reverse(out, out + shape.width);
       }
     }
   }
+}
+
+}  // namespace
+
+Augmentation draw_augmentation(const AugmentConfig& config, std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
+  at::Philox4_32 philox(seed, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(epoch));
+  const auto offsets = static_cast<std::uint64_t>(2 * config.crop_padding + 1);
+  const auto below = [offsets](std::uint32_t draw) { return static_cast<std::int64_t>(draw * offsets >> 32); };
+  Augmentation augmentation;
+  augmentation.top = below(philox());
+  augmentation.left = below(philox());
+  augmentation.mirror = (philox() & 1U) != 0 && config.flip;
+  return augmentation;
+}
+
+void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const PixelTable& table, std::int64_t padding,
+                         Augmentation augmentation, float* out) {
+  augment(pixels, shape, table[0], padding, augmentation, out,
+          [&table](const std::uint8_t* from, std::int64_t count, float* to) { normalize(from, count, table, to); });
+}
+
+void copy_augmented(const std::uint8_t* pixels, PlaneShape shape, std::int64_t padding, Augmentation augmentation,
+                    std::uint8_t* out) {
+  augment(pixels, shape, std::uint8_t{0}, padding, augmentation, out,
+          [](const std::uint8_t* from, std::int64_t count, std::uint8_t* to) { std::copy_n(from, count, to); });
 }
 
 }  // namespace ddprun::trainer

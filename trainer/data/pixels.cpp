@@ -62,6 +62,12 @@ Augmentation draw_augmentation(const AugmentConfig& config, std::uint64_t seed, 
   return augmentation;
 }
 
+void normalize(const std::uint8_t* pixels, std::int64_t count, const PixelTable& table, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = table[pixels[i]];
+  }
+}
+
 void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const PixelTable& table, std::int64_t padding,
                          Augmentation augmentation, float* out) {
   augment(pixels, shape, table[0], padding, augmentation, out,

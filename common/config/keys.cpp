@@ -111,6 +111,14 @@ std::vector<Key> make_keys() {
       key("", "seed", IntegerKind{}, "Seed of initial weights, data order, augmentation and dropout.", MEMBER(seed)),
       key("", "device", NameKind{{"auto", "cpu", "cuda"}}, "Where to train. auto: on GPUs when there are any.", MEMBER(device),
           kMayChange),
+      key("", "precision", NameKind{{"fp32", "tf32", "bf16"}},
+          "What matrix products and convolutions compute in; weights, moments and sums stay float32. tf32: with fewer bits on "
+          "a GPU's tensor cores, without effect on a CPU. bf16: PyTorch's autocast.",
+          MEMBER(precision), kMayChange),
+      key("", "channels_last", BoolKind{},
+          "Keep pictures and convolutions' weights with their channels last in memory, which GPUs' convolutions are fastest "
+          "with. Changes speed, and the result by rounding.",
+          MEMBER(channels_last), kMayChange),
 
       key("model", "type", NameKind{{"mlp", "cnn", "resnet18"}},
           "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18: ResNet-18 for small images.",

@@ -112,6 +112,9 @@ struct TrainConfig {
   std::uint64_t seed = 0;        // at most 2^53
   enum class Device { kAuto, kCpu, kCuda };
   Device device = Device::kAuto;  // "auto" | "cpu" | "cuda"
+  enum class Precision { kFp32, kTf32, kBf16 };
+  Precision precision = Precision::kFp32;  // "fp32" | "tf32" | "bf16": of forward and backward; weights are float32 in each
+  bool channels_last = false;              // convolutions' memory layout
   CheckpointConfig checkpoint;
   DdpConfig ddp;
   LogConfig log;

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
+DATASET = pathlib.Path(os.environ.get("DDPRUN_DATASET", "/usr/share/datasets/fashion-mnist"))
 TRAIN, TEST = 640, 200  # samples of the small data set
 
 

@@ -1,6 +1,9 @@
 """What only a machine with an NVIDIA GPU can show: `./dev gpu`. Everywhere else these tests are skipped and counted as such."""
 
+import json
 import pathlib
+import subprocess
+import sys
 
 import jobs
 import pytest
@@ -32,8 +35,11 @@ def test_one_worker_trains_on_the_gpu_and_loses_no_sample(ddprun_bin, data, tmp_
     jobs.assert_each_sample_once(struck, 2)
 
 
-def test_the_gpu_and_the_cpu_agree(ddprun_bin, data, tmp_path):
-    slow = {"optimizer": {"type": "sgd", "lr": 0.005}, "epochs": 1}
+# fp32 is float32 in convolutions as well: with TF32, which PyTorch allows them, the cnn would differ by more.
+@pytest.mark.parametrize("model", [{"type": "mlp", "hidden": [32]}, {"type": "cnn"}], ids=lambda model: model["type"])
+def test_the_gpu_and_the_cpu_agree(ddprun_bin, data, tmp_path, model):
+    slow = {"optimizer": {"type": "sgd", "lr": 0.005}, "epochs": 1, "clip_grad_norm": 0.5, "model": model,
+            "data": {"augment": {"crop_padding": 2, "flip": True}}}
     done, gpu = train(ddprun_bin, tmp_path / "gpu", data, 1, **slow)
     assert done.returncode == 0, done.stderr
     config = jobs.write_config(tmp_path / "cpu.json", jobs.config(data, device="cpu", **slow))
@@ -41,6 +47,35 @@ def test_the_gpu_and_the_cpu_agree(ddprun_bin, data, tmp_path):
     assert done.returncode == 0, done.stderr
     for (_, a), (_, b) in zip(jobs.losses(gpu), jobs.losses(tmp_path / "cpu"), strict=True):
         assert a == pytest.approx(b, rel=1e-4)
+    on_gpu, on_cpu = (jobs.metrics(run, "eval")[-1] for run in (gpu, tmp_path / "cpu"))
+    assert on_gpu["samples"] == on_cpu["samples"] and on_gpu["loss"] == pytest.approx(on_cpu["loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("precision, channels_last", [("tf32", False), ("bf16", False), ("bf16", True)])
+def test_each_precision_learns_what_fp32_does(ddprun_bin, data, tmp_path, precision, channels_last):
+    small = {"model": {"type": "resnet18"}, "epochs": 1, "optimizer": {"type": "sgd", "lr": 0.01}}
+    done, exact = train(ddprun_bin, tmp_path / "fp32", data, 1, **small)
+    assert done.returncode == 0, done.stderr
+    done, rounded = train(ddprun_bin, tmp_path / "rounded", data, 1, precision=precision, channels_last=channels_last, **small)
+    assert done.returncode == 0, done.stderr
+    for (step, a), (_, b) in zip(jobs.losses(exact), jobs.losses(rounded), strict=True):
+        assert b == pytest.approx(a, rel=0.1), f"step {step}"
+    manifest = json.loads((rounded / "checkpoints/latest/manifest.json").read_text())
+    assert manifest["precision"] == precision + (" channels_last" if channels_last else "") and manifest["device"] != "cpu"
+
+
+def test_going_on_from_a_gpu_on_the_cpu_is_said(ddprun_bin, data, tmp_path):
+    done, run_dir = train(ddprun_bin, tmp_path / "run", data, 1, max_steps=5)
+    assert done.returncode == 0, done.stderr
+    config = jobs.write_config(tmp_path / "cpu.json", jobs.config(data, device="cpu", max_steps=8))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", run_dir, config])
+    assert done.returncode == 0, done.stderr
+    assert "device: cpu instead of" in done.stdout + done.stderr
+
+
+def test_nothing_complains_at_the_end(ddprun_bin, data, tmp_path):
+    done, _ = train(ddprun_bin, tmp_path / "end", data, GPUS, max_steps=3)
+    assert done.returncode == 0 and "destroy_process_group" not in done.stdout + done.stderr
 
 
 def test_two_ranks_share_one_gpu_through_gloo(ddprun_bin, data, tmp_path):
@@ -67,3 +102,29 @@ def test_out_of_memory_is_named(ddprun_bin, data, tmp_path):
     done, run_dir = train(ddprun_bin, tmp_path / "huge", data, 1, **huge)
     assert done.returncode == 84, done.stderr
     assert jobs.report(run_dir)["rounds"][0]["first_cause"]["cause"] == "out of memory"
+
+
+HOLDER = """
+import sys, torch
+free, total = torch.cuda.mem_get_info()
+held = torch.empty(free - int(sys.argv[1]) * 2**20, dtype=torch.uint8, device="cuda")
+torch.cuda.synchronize()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_real_out_of_memory_is_followed_by_a_smaller_micro_batch(ddprun_bin, data, tmp_path):
+    """Another process leaves 3 GiB of the GPU, in which 640 pictures at once do not fit through ResNet-18."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, "3072"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        if holder.stdout.readline() != "held\n":
+            pytest.skip("Python's torch does not start here, which would take the rest of the GPU's memory")
+        done, run_dir = train(ddprun_bin, tmp_path / "tight", data, 1, model={"type": "resnet18"}, batch_size=640, epochs=2)
+    finally:
+        holder.stdin.close()
+        holder.wait()
+    assert done.returncode == 0, done.stderr
+    assert jobs.report(run_dir)["rounds"][0]["first_cause"]["cause"] == "out of memory"
+    assert 0 < json.loads((run_dir / "memory-fit.json").read_text())["micro_batch_size"] < 640
+    jobs.assert_each_sample_once(run_dir, 2)

@@ -31,6 +31,8 @@ struct CheckpointState {
   int intra_op_threads = 1;
   std::string cpu_class;  // at::get_cpu_capability(): decision 18
   std::string torch_version;
+  std::string device;     // "cpu", or the GPU's name; empty, as the next: written by a version that noted none
+  std::string precision;  // trainer/models/precision.hpp
   std::uint64_t seed = 0;
   std::string config_digest;
   std::string run;  // the training that it is of (trainer/state/run_identity.hpp); empty: written by a version that had none

@@ -1,6 +1,5 @@
 #include "trainer/checkpoint/host_copy.hpp"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <sys/mman.h>
@@ -93,23 +92,22 @@ bool is_finite(const at::Tensor& tensor) {
 
 }  // namespace
 
-// The memory. Pageable: huge pages where the kernel has them, since touching 500 MB for the first time in pages of 4 KiB costs
-// more than the copy itself.
+// The memory. Huge pages where the kernel has them, since touching 500 MB for the first time in pages of 4 KiB costs more than
+// the copy itself. Pinned by itself and not taken from PyTorch's allocator of pinned memory, which rounds up to a power of two:
+// 18 GB would take 32.
 class HostCopy::Block {
  public:
-  Block(std::size_t bytes, bool pinned) : bytes_(rounded_up(std::max<std::size_t>(bytes, 1), kHugePage)) {
-    if (pinned) {
-      pinned_ = at::detail::empty_cpu({static_cast<std::int64_t>(bytes_)}, at::kByte, /*pin_memory=*/true);
-      data_ = static_cast<char*>(pinned_.data_ptr());
-      return;
-    }
+  Block(std::size_t bytes, const Source& source)
+      : bytes_(rounded_up(std::max<std::size_t>(bytes, 1), kHugePage)), unpin_(source.unpin) {
     void* const mapped = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     ::madvise(mapped, bytes_, MADV_HUGEPAGE);
     data_ = static_cast<char*>(mapped);
+    pinned_ = source.pin && source.pin(data_, bytes_);
   }
   ~Block() {
-    if (!pinned_.defined()) ::munmap(data_, bytes_);
+    if (pinned_ && unpin_) unpin_(data_);
+    ::munmap(data_, bytes_);
   }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -120,23 +118,40 @@ class HostCopy::Block {
  private:
   std::size_t bytes_;
   char* data_ = nullptr;
-  at::Tensor pinned_;
+  bool pinned_ = false;
+  std::function<void(void* memory)> unpin_;
 };
 
 HostCopy::HostCopy(Source source) : source_(std::move(source)) {}
 HostCopy::HostCopy() = default;
 HostCopy::~HostCopy() = default;
 
+std::size_t HostCopy::bytes_for(const CheckpointState& state) {
+  std::size_t bytes = 0;
+  for (const auto* tensors : {&state.model, &state.optimizer}) {
+    for (const NamedTensor& entry : *tensors) bytes += rounded_up(entry.tensor.nbytes(), kAlignment);
+  }
+  return bytes;
+}
+
+void HostCopy::prepare(std::size_t bytes) {
+  coming_ = std::async(std::launch::async, [bytes, source = source_] { return std::make_unique<Block>(bytes, source); });
+}
+
 CheckpointState HostCopy::take(const CheckpointState& live) {
   const at::NoGradGuard no_gradients;
   CheckpointState copy = live;
-  std::size_t bytes = 0;
-  for (const auto* tensors : {&live.model, &live.optimizer}) {
-    for (const NamedTensor& entry : *tensors) bytes += rounded_up(entry.tensor.nbytes(), kAlignment);
+  if (coming_.valid()) {
+    try {
+      block_ = coming_.get();
+    } catch (const std::bad_alloc&) {
+      block_.reset();  // there may be memory now
+    }
   }
+  const std::size_t bytes = bytes_for(live);
   if (!block_ || block_->bytes() < bytes) {
     block_.reset();  // first, so that there are never two
-    block_ = std::make_unique<Block>(bytes, source_.on_device);
+    block_ = std::make_unique<Block>(bytes, source_);
   }
 
   std::vector<Piece> pieces;

@@ -55,6 +55,8 @@ json to_json(const Manifest& manifest) {
              {"bucket_order", state.bucket_order},
              {"files", files}};
   if (!state.run.empty()) value["run"] = state.run;
+  if (!state.device.empty()) value["device"] = state.device;
+  if (!state.precision.empty()) value["precision"] = state.precision;
   if (state.evaluation) {
     value["evaluation"] = {{"loss", exact_text(state.evaluation->loss)}, {"accuracy", exact_text(state.evaluation->accuracy)}};
   }
@@ -84,7 +86,9 @@ Manifest from_json(const json& value) {
   value.at("seed").get_to(state.seed);
   value.at("config_digest").get_to(state.config_digest);
   value.at("bucket_order").get_to(state.bucket_order);
-  if (const auto run = value.find("run"); run != value.end()) run->get_to(state.run);
+  for (const auto& [key, text] : {std::pair{"run", &state.run}, {"device", &state.device}, {"precision", &state.precision}}) {
+    if (const auto found = value.find(key); found != value.end()) found->get_to(*text);
+  }
   if (const auto evaluation = value.find("evaluation"); evaluation != value.end()) {
     state.evaluation = {.loss = number_of(evaluation->at("loss")), .accuracy = number_of(evaluation->at("accuracy"))};
   }
@@ -106,7 +110,7 @@ std::string encode_manifest(const Manifest& manifest) {
 std::string content_digest(const Manifest& manifest) {
   json value = to_json(manifest);
   for (const char* key : {"finished", "total_steps", "config_epochs", "config_max_steps", "intra_op_threads", "cpu_class",
-                          "torch_version", "evaluation", "run"}) {
+                          "torch_version", "device", "precision", "evaluation", "run"}) {
     value.erase(key);
   }
   return checksum_of(value);
@@ -137,7 +141,7 @@ Manifest decode_manifest(const std::string& text) {
 bool same_training_state(const CheckpointState& a, const CheckpointState& b) {
   const auto facts = [](const CheckpointState& s) {
     return std::tie(s.step, s.epoch, s.position, s.samples, s.world_size, s.micro_batch_size, s.intra_op_threads, s.cpu_class,
-                    s.torch_version, s.seed, s.config_digest, s.bucket_order);
+                    s.torch_version, s.device, s.precision, s.seed, s.config_digest, s.bucket_order);
   };
   return facts(a) == facts(b);
 }

@@ -3,6 +3,7 @@
 // it.
 #include "trainer/data/loader.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <pthread.h>
 
@@ -31,31 +32,46 @@ constexpr std::int64_t kInlineBytes = std::int64_t{128} << 10;
 // Makes samples of a data set into micro-batches.
 class BatchMaker {
  public:
-  BatchMaker(const Dataset& data, Normalization normalization, bool pin_memory)
+  BatchMaker(const Dataset& data, Normalization normalization, Pictures pictures)
       : shape_{data.images.size(1), data.images.size(2), data.images.size(3)},
-        pixels_(data.images.const_data_ptr<std::uint8_t>()),
-        labels_(data.labels.const_data_ptr<std::int64_t>()),
+        data_pixels_(data.images.const_data_ptr<std::uint8_t>()),
+        data_labels_(data.labels.const_data_ptr<std::int64_t>()),
         table_(make_pixel_table(normalization)),
-        pin_memory_(pin_memory) {}
+        pictures_(pictures) {}
 
   // `draw` gives a sample's Augmentation.
   template <typename Draw>
   MicroBatch augmented(const std::int64_t* samples, std::int64_t count, std::int64_t padding, Draw draw) const {
-    return make(samples, count, [&](std::int64_t sample, const std::uint8_t* from, float* to) {
-      normalize_augmented(from, shape_, table_, padding, draw(sample), to);
-    });
+    return pictures_ == Pictures::kPinnedBytes
+               ? make<std::uint8_t>(samples, count,
+                                    [&](std::int64_t sample, const std::uint8_t* from, std::uint8_t* to) {
+                                      copy_augmented(from, shape_, padding, draw(sample), to);
+                                    })
+               : make<float>(samples, count, [&](std::int64_t sample, const std::uint8_t* from, float* to) {
+                   normalize_augmented(from, shape_, table_, padding, draw(sample), to);
+                 });
   }
 
   MicroBatch plain(const std::int64_t* samples, std::int64_t count) const {
-    return make(samples, count,
-                [&](std::int64_t, const std::uint8_t* from, float* to) { normalize(from, shape_.pixels(), table_, to); });
+    return pictures_ == Pictures::kPinnedBytes
+               ? make<std::uint8_t>(
+                     samples, count,
+                     [&](std::int64_t, const std::uint8_t* from, std::uint8_t* to) { std::copy_n(from, shape_.pixels(), to); })
+               : make<float>(samples, count, [&](std::int64_t, const std::uint8_t* from, float* to) {
+                   normalize(from, shape_.pixels(), table_, to);
+                 });
   }
 
   // Samples that follow each other: one pass over the pixels.
   MicroBatch block(std::int64_t first, std::int64_t count) const {
     MicroBatch batch = empty(count);
-    normalize(pixels_ + first * shape_.pixels(), count * shape_.pixels(), table_, batch.images.mutable_data_ptr<float>());
-    std::copy_n(labels_ + first, count, batch.labels.mutable_data_ptr<std::int64_t>());
+    const std::uint8_t* const pixels = data_pixels_ + first * shape_.pixels();
+    if (pictures_ == Pictures::kPinnedBytes) {
+      std::copy_n(pixels, count * shape_.pixels(), batch.images.mutable_data_ptr<std::uint8_t>());
+    } else {
+      normalize(pixels, count * shape_.pixels(), table_, batch.images.mutable_data_ptr<float>());
+    }
+    std::copy_n(data_labels_ + first, count, batch.labels.mutable_data_ptr<std::int64_t>());
     return batch;
   }
 
@@ -63,35 +79,38 @@ class BatchMaker {
 
  private:
   MicroBatch empty(std::int64_t count) const {
-    return {at::detail::empty_cpu({count, shape_.channels, shape_.height, shape_.width}, at::kFloat, pin_memory_),
-            at::detail::empty_cpu({count}, at::kLong, pin_memory_)};
+    const bool bytes = pictures_ == Pictures::kPinnedBytes;
+    const bool pinned = bytes && at::globalContext().hasCUDA();  // what pins memory is the device's module
+    return {
+        at::detail::empty_cpu({count, shape_.channels, shape_.height, shape_.width}, bytes ? at::kByte : at::kFloat, pinned),
+        at::detail::empty_cpu({count}, at::kLong, pinned)};
   }
 
-  template <typename Write>
+  template <typename To, typename Write>
   MicroBatch make(const std::int64_t* samples, std::int64_t count, Write write) const {
     MicroBatch batch = empty(count);
-    auto* image = batch.images.mutable_data_ptr<float>();
+    auto* image = batch.images.mutable_data_ptr<To>();
     auto* label = batch.labels.mutable_data_ptr<std::int64_t>();
     const std::int64_t pixels = shape_.pixels();
     for (std::int64_t i = 0; i < count; ++i) {
-      write(samples[i], pixels_ + samples[i] * pixels, image + i * pixels);
-      label[i] = labels_[samples[i]];
+      write(samples[i], data_pixels_ + samples[i] * pixels, image + i * pixels);
+      label[i] = data_labels_[samples[i]];
     }
     return batch;
   }
 
   PlaneShape shape_;
-  const std::uint8_t* pixels_;
-  const std::int64_t* labels_;
+  const std::uint8_t* data_pixels_;
+  const std::int64_t* data_labels_;
   PixelTable table_;
-  bool pin_memory_;
+  Pictures pictures_;
 };
 
 // Makes the share of any step; remembers the order of the epoch it is in.
 class ShareMaker {
  public:
   ShareMaker(const Dataset& data, Normalization normalization, const LoaderOptions& options)
-      : samples_(data.size()), options_(options), batches_(data, normalization, options.pin_memory) {}
+      : samples_(data.size()), options_(options), batches_(data, normalization, options.pictures) {}
 
   Share make(std::int64_t step) {
     const std::int64_t steps = steps_per_epoch(samples_, options_.batch_size);
@@ -271,9 +290,10 @@ Share Loader::next() {
   return impl_->next();
 }
 
-MicroBatch evaluation_batch(const Dataset& data, Normalization normalization, std::int64_t first, std::int64_t last) {
+MicroBatch evaluation_batch(const Dataset& data, Normalization normalization, std::int64_t first, std::int64_t last,
+                            Pictures pictures) {
   require(0 <= first && first < last && last <= data.size(), "evaluation_batch asks for samples outside the data set");
-  return BatchMaker(data, normalization, /*pin_memory=*/false).block(first, last - first);
+  return BatchMaker(data, normalization, pictures).block(first, last - first);
 }
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
 // Prepares a rank's micro-batches ahead of the training loop in one thread of its own: sample, augment, normalise, cut into
-// micro-batches. Augmentation is keyed by (seed, epoch, sample), so a batch is the same whoever makes it and whenever.
+// micro-batches. For a GPU they are normalised there (upload.hpp). Augmentation is keyed by (seed, epoch, sample), so a batch
+// is the same whoever makes it and whenever.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +15,13 @@
 namespace ddprun::trainer {
 
 struct MicroBatch {
-  at::Tensor images;  // float32 [n, channels, height, width], on the CPU (pinned when asked)
+  at::Tensor images;  // [n, channels, height, width], on the CPU
   at::Tensor labels;  // int64 [n]
+};
+
+enum class Pictures {
+  kNormalised,   // float32, for the CPU
+  kPinnedBytes,  // uint8 as on disk, after crop and mirror, in memory that a GPU copies from by itself: a quarter of the bytes
 };
 
 // One rank's share of one global batch.
@@ -38,7 +44,7 @@ struct LoaderOptions {
   AugmentConfig augment{};
   int world = 1;
   int rank = 0;
-  bool pin_memory = false;
+  Pictures pictures = Pictures::kNormalised;
 };
 
 class Loader {
@@ -58,7 +64,8 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Test samples [first, last) as one micro-batch, normalised, not augmented.
-MicroBatch evaluation_batch(const Dataset& data, Normalization normalization, std::int64_t first, std::int64_t last);
+// Test samples [first, last) as one micro-batch, not augmented.
+MicroBatch evaluation_batch(const Dataset& data, Normalization normalization, std::int64_t first, std::int64_t last,
+                            Pictures pictures = Pictures::kNormalised);
 
 }  // namespace ddprun::trainer

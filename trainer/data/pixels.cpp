@@ -21,6 +21,36 @@ PixelTable make_pixel_table(Normalization normalization) {
   return table;
 }
 
+namespace {
+
+// `black` lies around the image; `take_row(from, count, to)` makes pixels of the output of the input's.
+template <typename To, typename TakeRow>
+void augment(const std::uint8_t* pixels, PlaneShape shape, To black, std::int64_t padding, Augmentation augmentation, To* out,
+             TakeRow take_row) {
+  // Output column x shows input column x + shift; columns outside first..last-1 lie in the padding.
+  const std::int64_t shift = augmentation.left - padding;
+  const std::int64_t first = std::clamp<std::int64_t>(-shift, 0, shape.width);
+  const std::int64_t last = std::clamp<std::int64_t>(shape.width - shift, first, shape.width);
+  for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
+    for (std::int64_t y = 0; y < shape.height; ++y, out += shape.width) {
+      const std::int64_t source_y = y + augmentation.top - padding;
+      if (source_y < 0 || source_y >= shape.height) {
+        std::fill_n(out, shape.width, black);
+        continue;
+      }
+      const std::uint8_t* row = pixels + (channel * shape.height + source_y) * shape.width;
+      std::fill(out, out + first, black);
+      take_row(row + first + shift, last - first, out + first);
+      std::fill(out + last, out + shape.width, black);
+      if (augmentation.mirror) {
+        std::reverse(out, out + shape.width);
+      }
+    }
+  }
+}
+
+}  // namespace
+
 Augmentation draw_augmentation(const AugmentConfig& config, std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
   at::Philox4_32 philox(seed, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(epoch));
   const auto offsets = static_cast<std::uint64_t>(2 * config.crop_padding + 1);
@@ -40,27 +70,14 @@ void normalize(const std::uint8_t* pixels, std::int64_t count, const PixelTable&
 
 void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const PixelTable& table, std::int64_t padding,
                          Augmentation augmentation, float* out) {
-  const float black = table[0];
-  // Output column x shows input column x + shift; columns outside first..last-1 lie in the padding.
-  const std::int64_t shift = augmentation.left - padding;
-  const std::int64_t first = std::clamp<std::int64_t>(-shift, 0, shape.width);
-  const std::int64_t last = std::clamp<std::int64_t>(shape.width - shift, first, shape.width);
-  for (std::int64_t channel = 0; channel < shape.channels; ++channel) {
-    for (std::int64_t y = 0; y < shape.height; ++y, out += shape.width) {
-      const std::int64_t source_y = y + augmentation.top - padding;
-      if (source_y < 0 || source_y >= shape.height) {
-        std::fill_n(out, shape.width, black);
-        continue;
-      }
-      const std::uint8_t* row = pixels + (channel * shape.height + source_y) * shape.width;
-      std::fill(out, out + first, black);
-      normalize(row + first + shift, last - first, table, out + first);
-      std::fill(out + last, out + shape.width, black);
-      if (augmentation.mirror) {
-        std::reverse(out, out + shape.width);
-      }
-    }
-  }
+  augment(pixels, shape, table[0], padding, augmentation, out,
+          [&table](const std::uint8_t* from, std::int64_t count, float* to) { normalize(from, count, table, to); });
+}
+
+void copy_augmented(const std::uint8_t* pixels, PlaneShape shape, std::int64_t padding, Augmentation augmentation,
+                    std::uint8_t* out) {
+  augment(pixels, shape, std::uint8_t{0}, padding, augmentation, out,
+          [](const std::uint8_t* from, std::int64_t count, std::uint8_t* to) { std::copy_n(from, count, to); });
 }
 
 }  // namespace ddprun::trainer

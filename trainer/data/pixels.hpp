@@ -40,4 +40,8 @@ void normalize(const std::uint8_t* pixels, std::int64_t count, const PixelTable&
 void normalize_augmented(const std::uint8_t* pixels, PlaneShape shape, const PixelTable& table, std::int64_t padding,
                          Augmentation augmentation, float* out);
 
+// Crop and mirror alone: what is normalised elsewhere, by the same table, is then the same.
+void copy_augmented(const std::uint8_t* pixels, PlaneShape shape, std::int64_t padding, Augmentation augmentation,
+                    std::uint8_t* out);
+
 }  // namespace ddprun::trainer

@@ -58,4 +58,9 @@ void Membership::leave() {
   store_.reset();
 }
 
+// NCCL's communicators wait for each other; a group that just goes leaves that to PyTorch's complaint. Gloo needs nothing.
+void Membership::shut_down() {
+  if (group_) group_->shutdown();
+}
+
 }  // namespace ddprun::trainer

@@ -27,6 +27,9 @@ class Membership {
   // Ends a group that lost a peer. Needs an agent: without one there is no next group.
   void leave();
 
+  // Ends the group in order, when all have met for the last time and nothing uses it any more.
+  void shut_down();
+
   // Between join() and leave().
   const Peers& peers() const { return *peers_; }
   // Of that group: the round on many machines, else the restart count.

@@ -30,8 +30,11 @@ Checkpointing::Setting checkpoint_setting(const Process& process, const Membersh
     setting.generation = {.term = read_run_term(layout.root), .restart = membership.generation()};
   }
   if (process.device().is_cuda()) {
+    const int gpu = process.device().index();
     setting.source = {.on_device = true,
-                      .synchronize = [device = process.device().index()] { cuda_module()->synchronize(device); }};
+                      .synchronize = [gpu] { cuda_module()->synchronize(gpu); },
+                      .pin = [gpu](void* memory, std::size_t bytes) { return cuda_module()->pin(gpu, memory, bytes); },
+                      .unpin = [](void* memory) { cuda_module()->unpin(memory); }};
   }
   if (config.checkpoint.every == CheckpointConfig::Every::kAuto) {
     setting.history = read_failure_history(layout.metrics());
@@ -40,13 +43,14 @@ Checkpointing::Setting checkpoint_setting(const Process& process, const Membersh
 }
 
 // Does nothing on ranks that write none, and where this rank has begun to in an earlier group.
-void begin_checkpoints(Process& process, Membership& membership, const TrainingState& state, const RunLayout& layout) {
+void begin_checkpoints(Process& process, Membership& membership, const TrainingState& state, const Run& run) {
   RankRecords& records = membership.records();
   const bool writes_copy = process.environment().local_rank == 0 && !process.config().checkpoint.local_dir.empty();
   if (records.checkpointing || (membership.peers().rank() != 0 && !writes_copy)) return;
-  records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, state.run, layout),
+  records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, state.run, run.layout),
                                                           process.faults(), *records.log, process.status());
   records.checkpointing->begin();
+  records.checkpointing->prepare(checkpoint_of(state, process.config(), run.length, {}, membership.peers().world()));
   if (state.evaluation) records.checkpointing->evaluated(state.evaluation->step, state.evaluation->result);
 }
 
@@ -85,7 +89,7 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
                                .log = *membership.records().log,
                                .gate = process.gate()},
                               peers, state, source.origin()));
-  begin_checkpoints(process, membership, state, run.layout);
+  begin_checkpoints(process, membership, state, run);
   work->checkpointing = membership.records().checkpointing.get();
   if (process.config().data.ledger) work->ledger = open_ledger(process, membership, source, run);
   if (state.world != peers.world()) {

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
 #include "trainer/life/version.hpp"
+#include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/process_group.hpp"
 
@@ -68,6 +70,7 @@ void Process::check_share() const {
 // The data is read beside the model's and the group's start.
 void Process::use(c10::Device device) {
   device_ = device;
+  use_precision(config_.precision);
   data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment_, agent_.get())] {
     return load_data_sets(config_.data, files);
   });
@@ -83,7 +86,14 @@ void Process::take_up_work() {
   if (!device_) {
     use(choose_device(config_.device, environment_, options_.worker_per_gpu ? Otherwise::kRefuse : Otherwise::kCpu));
   }
-  if (recovery_ && group_can_be_broken(*device_, environment_)) agent_->send(channel::Regroupable{});
+  if (config_.precision == TrainConfig::Precision::kTf32 && device_->is_cpu() && environment_.local_rank == 0) {
+    std::fputs("\"precision\": \"tf32\" has no effect on the CPU, which computes in fp32\n", stderr);
+  }
+  if (groups_can_be_broken()) agent_->send(channel::Regroupable{});
+}
+
+bool Process::groups_can_be_broken() const {
+  return recovery_ && device_ && group_can_be_broken(*device_, environment_);
 }
 
 // They are meant for a rank, and for a restart.
@@ -98,10 +108,12 @@ void Process::arm_faults() {
 
 std::string Process::device_and_memory() const {
   if (!device_) return "";
-  if (device_->is_cpu()) return "cpu";
+  const std::string precision = precision_text(config_, *device_);
+  const std::string in = precision.starts_with("fp32") ? "" : " in " + precision;
+  if (device_->is_cpu()) return "cpu" + in;
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
   const std::int64_t total = cuda_module()->memory(device_->index()).total_bytes;
-  return "cuda with " + std::to_string((total + kGiB / 2) / kGiB) + " GiB";
+  return "cuda with " + std::to_string((total + kGiB / 2) / kGiB) + " GiB" + in;
 }
 
 void Process::await_data() {

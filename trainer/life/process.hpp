@@ -58,9 +58,11 @@ class Process {
   const Faults& faults() const { return faults_; }
   // Of use() or take_up_work().
   c10::Device device() const { return *device_; }
+  // A group that loses a peer is followed by another one with this process in it.
+  bool groups_can_be_broken() const;
   // "" while none is in use.
   std::string device_name() const { return device_ ? device_->str() : ""; }
-  // Its kind, and a GPU's memory: "cuda with 40 GiB".
+  // Its kind, and a GPU's memory: "cuda with 40 GiB", and the precision where it is not fp32, since that changes what fits.
   std::string device_and_memory() const;
   StopGate& gate() { return gate_; }
   Status& status() { return status_; }

@@ -52,6 +52,7 @@ void StateSource::prepare() {
   const ImageSize size = image_size_of(process_.config().data);
   state_ = new_training_state(process_.config(), {.channels = size.channels, .height = size.height, .width = size.width},
                               process_.device());
+  state_.may_be_undone = process_.groups_can_be_broken();
   // The first layer's gradient is the last one: from there on this rank only waits for the others'.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {
     trained.front().tensor.register_hook(

@@ -154,6 +154,7 @@ int Worker::finish(Outcome outcome) {
   process_.faults().at(FaultPhase::kExit, state.step);
   membership_.peers().meet();
   work_.reset();  // loader and Reducer end before the group that they use
+  membership_.shut_down();
   return static_cast<int>(outcome == Outcome::kDone ? ExitCode::kDone : ExitCode::kPreempted);
 }
 

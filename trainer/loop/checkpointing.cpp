@@ -67,6 +67,10 @@ void Checkpointing::begin() {
   }
 }
 
+void Checkpointing::prepare(const CheckpointState& live) {
+  if (setting_.config.background && setting_.source.on_device) host_copy_.prepare(HostCopy::bytes_for(live));
+}
+
 void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
   evaluated_step_ = step;
   evaluation_.reset();

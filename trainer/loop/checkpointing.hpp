@@ -47,6 +47,9 @@ class Checkpointing {
   // a later writer has it. Trouble of the disk is a warning; each save tries again.
   void begin();
 
+  // Beside a GPU: makes the memory of the copies while training goes on, for states as large as this one.
+  void prepare(const CheckpointState& live);
+
   // The test set was evaluated after this step: a checkpoint of the same step says what came of it.
   void evaluated(std::int64_t step, const Evaluation& result);
 

@@ -3,33 +3,36 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
 
 #include "trainer/data/loader.hpp"
 #include "trainer/data/sampler.hpp"
+#include "trainer/models/precision.hpp"
 
 namespace ddprun::trainer {
 
-Evaluation evaluate(Model& model, const Dataset& test, Normalization normalization, std::int64_t batch_size, c10::Device device,
+Evaluation evaluate(Model& model, const DataSets& data, const TrainConfig& config, c10::Device device, Upload& upload,
                     const Peers& peers, const std::function<void()>& before_sum) {
   const at::NoGradGuard no_gradients;
   model.eval();
-  std::array<double, 3> sums{};  // loss, correct answers, samples
-  const Block block = evaluation_block(test.size(), peers.world(), peers.rank());
-  for (std::int64_t first = block.first; first < block.last; first += batch_size) {
-    const std::int64_t last = std::min(first + batch_size, block.last);
-    const MicroBatch batch = evaluation_batch(test, normalization, first, last);
-    const at::Tensor labels = batch.labels.to(device);
-    const at::Tensor logits = model.forward(batch.images.to(device));
-    const at::Tensor losses = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::None);
+  const at::TensorOptions there(device);
+  const at::Tensor loss = at::zeros({}, there.dtype(at::kDouble));
+  const at::Tensor correct = at::zeros({}, there.dtype(at::kLong));
+  const Block block = evaluation_block(data.test.size(), peers.world(), peers.rank());
+  for (std::int64_t first = block.first; first < block.last; first += config.eval_batch_size) {
+    const std::int64_t last = std::min(first + config.eval_batch_size, block.last);
+    const MicroBatch batch = upload.take(evaluation_batch(data.test, data.normalization, first, last, pictures_for(device)));
+    const at::Tensor logits = forward(model, batch.images, config);
+    const at::Tensor losses = at::cross_entropy_loss(logits, batch.labels, /*weight=*/{}, at::Reduction::None);
     // Sums in double, so that the result does not depend on how the set was cut.
-    sums[0] += losses.sum(at::kDouble).item<double>();
-    sums[1] += static_cast<double>(logits.argmax(1).eq(labels).sum().item<std::int64_t>());
-    sums[2] += static_cast<double>(last - first);
+    loss.add_(losses.sum(at::kDouble));
+    correct.add_(logits.argmax(1).eq(batch.labels).sum());
   }
+  std::array<double, 3> sums{loss.item<double>(), static_cast<double>(correct.item<std::int64_t>()),
+                             static_cast<double>(std::max<std::int64_t>(0, block.last - block.first))};
   model.train();
   if (before_sum) before_sum();
   peers.sum(sums);

@@ -7,15 +7,18 @@
 #include <cstdint>
 #include <functional>
 
+#include "common/config/train_config.hpp"
 #include "trainer/data/dataset.hpp"
+#include "trainer/data/upload.hpp"
 #include "trainer/metrics/evaluation.hpp"
 #include "trainer/models/model.hpp"
 #include "trainer/parallel/peers.hpp"
 
 namespace ddprun::trainer {
 
-// Leaves the model in training mode. `before_sum` is called when this rank is done with its share and waits for the others.
-Evaluation evaluate(Model& model, const Dataset& test, Normalization normalization, std::int64_t batch_size, c10::Device device,
+// Of `data`'s test set. Leaves the model in training mode. `before_sum` is called when this rank is done with its share and
+// waits for the others. Sums stay on the device until then.
+Evaluation evaluate(Model& model, const DataSets& data, const TrainConfig& config, c10::Device device, Upload& upload,
                     const Peers& peers, const std::function<void()>& before_sum = {});
 
 }  // namespace ddprun::trainer

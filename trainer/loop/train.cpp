@@ -3,12 +3,12 @@
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,15 +16,12 @@
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
+#include "trainer/models/precision.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/state/state_comparison.hpp"
 
 namespace ddprun::trainer {
 namespace {
-
-at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
-  return device.is_cpu() ? tensor : tensor.to(device, /*non_blocking=*/true);
-}
 
 // Dropout draws from the default generator, which is seeded anew in every step, so that a replayed step draws the same.
 void seed_step(const Workspace& work, std::int64_t step) {
@@ -54,33 +51,44 @@ void check_loss(const at::Tensor& loss, const TrainingState& state, const Worksp
   diverged(state.step, work.peers.rank());
 }
 
+// This rank's part of the global batch's mean loss. Reading it waits for the device, so all are read at once, at the step's
+// end.
+double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
+  if (losses.empty()) return 0;
+  const at::Tensor read = at::stack(losses).to(at::kCPU, at::kDouble);
+  const auto* const values = read.const_data_ptr<double>();
+  double sum = 0;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const auto samples = static_cast<double>(share.micro_batches[i].labels.size(0));
+    sum += values[i] * samples / static_cast<double>(share.global_size);
+  }
+  return sum;
+}
+
 // Forward and backward over this rank's share. The Reducer all-reduces gradients while the last micro-batch's backward still
-// runs. Returns this rank's part of the global batch's mean loss, when it is wanted: reading it waits for the device.
-std::optional<double> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share, bool wants_loss) {
-  double own_loss = 0;
+// runs. Returns the micro-batches' mean losses, none of an empty share, as they are on the device.
+std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share) {
+  std::vector<at::Tensor> losses;
   work.parallel->zero_grad();
   for (std::size_t i = 0; i < share.micro_batches.size(); ++i) {
-    const MicroBatch& batch = share.micro_batches[i];
     const bool sync = i + 1 == share.micro_batches.size();
     const std::int64_t samples =
-        share.own_size == 0 ? 0 : batch.labels.size(0);  // an empty share has a stand-in that weighs nothing
+        share.own_size == 0 ? 0 : share.micro_batches[i].labels.size(0);  // an empty share has a stand-in that weighs nothing
 
     work.status.at(channel::Stage::kForward);
     work.faults.take(state.step, samples);
+    const MicroBatch batch = work.upload->take(share.micro_batches[i]);
     work.parallel->before_forward(sync);
-    const at::Tensor logits = state.model->forward(on_device(batch.images, work.device));
+    const at::Tensor logits = forward(*state.model, batch.images, work.config);
     work.parallel->before_backward(logits, sync);
-    at::Tensor loss = mean_loss(logits, on_device(batch.labels, work.device), work.config.label_smoothing);
+    at::Tensor loss = mean_loss(logits, batch.labels, work.config.label_smoothing);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work);
     weighted(loss, micro_batch_weight(samples, work.peers.world(), share.global_size)).backward();
     work.parallel->after_backward(sync);
-
-    if (wants_loss && samples > 0) {
-      own_loss += loss.item<double>() * static_cast<double>(samples) / static_cast<double>(share.global_size);
-    }
+    if (samples > 0) losses.push_back(loss.detach());
   }
-  return wants_loss ? std::optional(own_loss) : std::nullopt;
+  return losses;
 }
 
 struct GlobalFigures {
@@ -103,6 +111,14 @@ GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, 
   return {.loss = sums[0], .save_is_due = sums.back() > 0};
 }
 
+void clip_gradients(const Workspace& work) {
+  if (work.device.is_cpu()) {
+    clip_grad_norm(work.clipped, work.config.clip_grad_norm);
+  } else {
+    clip_grad_norm_on_device(work.clipped, work.config.clip_grad_norm);
+  }
+}
+
 // One optimizer step over one global batch.
 void train_step(TrainingState& state, Workspace& work) {
   const TrainConfig& config = work.config;
@@ -113,12 +129,13 @@ void train_step(TrainingState& state, Workspace& work) {
   seed_step(work, state.step);
   work.faults.at(FaultPhase::kStep, state.step);
   arm_backward_fault(state, work);
-  const std::optional<double> own_loss = accumulate_gradients(state, work, share, logs);
+  const std::vector<at::Tensor> losses = accumulate_gradients(state, work, share);
   work.status.at(channel::Stage::kLoss);
   const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
-  const GlobalFigures figures = own_loss ? global_figures(*own_loss, asks_for_save, state.step, work.peers) : GlobalFigures{};
+  const GlobalFigures figures =
+      logs ? global_figures(part_of_loss(losses, share), asks_for_save, state.step, work.peers) : GlobalFigures{};
 
-  if (config.clip_grad_norm > 0) clip_grad_norm(work.clipped, config.clip_grad_norm);
+  if (config.clip_grad_norm > 0) clip_gradients(work);
   work.status.at(channel::Stage::kOptimizer);
   work.faults.at(FaultPhase::kOptimizer, state.step);
   const double lr = config.optimizer.lr *
@@ -143,8 +160,8 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kForward);
   work.status.enter(channel::Phase::kEvaluating);
   work.faults.at(FaultPhase::kEvaluating, state.step);
-  const Evaluation result = evaluate(*state.model, work.data.test, work.data.normalization, work.config.eval_batch_size,
-                                     work.device, work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
+  const Evaluation result = evaluate(*state.model, work.data, work.config, work.device, *work.upload, work.peers,
+                                     [&work] { work.status.at(channel::Stage::kLoss); });
   state.evaluation = StepEvaluation{state.step, result};
   work.log.evaluation(state.step, result);
   if (work.checkpointing) work.checkpointing->evaluated(state.step, result);
@@ -160,8 +177,8 @@ void save(const TrainingState& state, Workspace& work, Checkpointing::Need need)
 // Of a rehearsal: as in a broken memory, which tells nobody.
 void flip_a_bit(const at::Tensor& weights) {
   const at::NoGradGuard no_gradients;
-  constexpr std::int64_t kBit = 1 << 20;  // of the fraction: the number stays one
-  const at::Tensor first = weights.detach().flatten().slice(0, 0, 1);
+  constexpr std::int64_t kBit = 1 << 20;                           // of the fraction: the number stays one
+  const at::Tensor first = weights.detach().as_strided({1}, {1});  // whatever the layout
   first.copy_(first.cpu().view(at::kInt).bitwise_xor(kBit).view(at::kFloat));
 }
 

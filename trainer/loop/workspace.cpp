@@ -14,8 +14,9 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
                                                        .augment = config.data.augment,
                                                        .world = peers.world(),
                                                        .rank = peers.rank(),
-                                                       .pin_memory = means.device.is_cuda()},
+                                                       .pictures = pictures_for(means.device)},
                                          state.step, means.length.total_steps);
+  work.upload = std::make_unique<Upload>(means.data.normalization, means.device);
   for (const NamedTensor& parameter : trained_parameters(state)) work.clipped.push_back(parameter.tensor);
   const auto equal = origin == StateOrigin::kSurvivors ? DataParallel::State::kEqual : DataParallel::State::kRank0s;
   work.parallel =

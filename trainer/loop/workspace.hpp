@@ -13,6 +13,7 @@
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/loader.hpp"
 #include "trainer/data/run_length.hpp"
+#include "trainer/data/upload.hpp"
 #include "trainer/loop/checkpointing.hpp"
 #include "trainer/loop/run_log.hpp"
 #include "trainer/metrics/ledger.hpp"
@@ -44,6 +45,7 @@ struct Workspace : Means {
   std::vector<at::Tensor> clipped{};         // parameters whose gradients are clipped together
   std::unique_ptr<DataParallel> parallel{};  // around the state's parameters
   std::unique_ptr<Loader> loader{};          // from the state's step on
+  std::unique_ptr<Upload> upload{};          // of what the loader makes, to the device
   std::unique_ptr<Ledger> ledger{};          // when asked for
   Checkpointing* checkpointing = nullptr;    // rank 0's, and who writes a copy for its node; outlives groups
 };

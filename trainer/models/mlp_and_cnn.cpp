@@ -5,19 +5,20 @@
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trainer/models/architectures.hpp"
+#include "trainer/models/drawn.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-at::Tensor linear_layer(const torch::nn::Linear& layer, const at::Tensor& input) {
+at::Tensor linear_layer(const std::shared_ptr<Linear>& layer, const at::Tensor& input) {
   return at::linear(input, layer->weight, layer->bias);
 }
 
@@ -29,12 +30,12 @@ at::Tensor apply_dropout(at::Tensor input, double probability, bool training) {
 // flatten, (Linear, ReLU) for each hidden layer, dropout, Linear
 class Mlp : public Model {
  public:
-  Mlp(const ModelConfig& config, ImageShape shape, std::int64_t classes) : dropout_(config.dropout) {
+  Mlp(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device) : dropout_(config.dropout) {
     std::int64_t width = shape.channels * shape.height * shape.width;
     for (const std::int64_t hidden : config.hidden) {
-      add_layer(std::exchange(width, hidden), hidden);
+      add_layer(std::exchange(width, hidden), hidden, device);
     }
-    add_layer(width, classes);
+    add_layer(width, classes, device);
   }
 
   at::Tensor forward(const at::Tensor& images) override {
@@ -47,22 +48,22 @@ class Mlp : public Model {
   }
 
  private:
-  void add_layer(std::int64_t inputs, std::int64_t outputs) {
-    layers_.push_back(register_module("fc" + std::to_string(layers_.size() + 1), torch::nn::Linear(inputs, outputs)));
+  void add_layer(std::int64_t inputs, std::int64_t outputs, c10::Device device) {
+    layers_.push_back(register_module("fc" + std::to_string(layers_.size() + 1), linear(inputs, outputs, device)));
   }
 
-  std::vector<torch::nn::Linear> layers_;
+  std::vector<std::shared_ptr<Linear>> layers_;
   double dropout_;
 };
 
 // conv 3x3 to 32, ReLU, pool, conv 3x3 to 64, ReLU, pool, Linear to 128, ReLU, dropout, Linear
 class Cnn : public Model {
  public:
-  Cnn(const ModelConfig& config, ImageShape shape, std::int64_t classes)
+  Cnn(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device)
       : conv1_(register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(shape.channels, 32, 3).padding(1)))),
         conv2_(register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(32, 64, 3).padding(1)))),
-        fc1_(register_module("fc1", torch::nn::Linear(64 * (shape.height / 4) * (shape.width / 4), 128))),
-        fc2_(register_module("fc2", torch::nn::Linear(128, classes))),
+        fc1_(register_module("fc1", linear(64 * (shape.height / 4) * (shape.width / 4), 128, device))),
+        fc2_(register_module("fc2", linear(128, classes, device))),
         dropout_(config.dropout) {}
 
   at::Tensor forward(const at::Tensor& images) override {
@@ -77,19 +78,19 @@ class Cnn : public Model {
  private:
   torch::nn::Conv2d conv1_;
   torch::nn::Conv2d conv2_;
-  torch::nn::Linear fc1_;
-  torch::nn::Linear fc2_;
+  std::shared_ptr<Linear> fc1_;
+  std::shared_ptr<Linear> fc2_;
   double dropout_;
 };
 
 }  // namespace
 
-std::shared_ptr<Model> make_mlp(const ModelConfig& config, ImageShape shape, std::int64_t classes) {
-  return std::make_shared<Mlp>(config, shape, classes);
+std::shared_ptr<Model> make_mlp(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device) {
+  return std::make_shared<Mlp>(config, shape, classes, device);
 }
 
-std::shared_ptr<Model> make_cnn(const ModelConfig& config, ImageShape shape, std::int64_t classes) {
-  return std::make_shared<Cnn>(config, shape, classes);
+std::shared_ptr<Model> make_cnn(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device) {
+  return std::make_shared<Cnn>(config, shape, classes, device);
 }
 
 }  // namespace ddprun::trainer

@@ -40,22 +40,29 @@ void require_size(const char* model, ImageShape shape, std::int64_t least, const
   }
 }
 
-}  // namespace
-
-std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed) {
-  const SeededDefaultGenerator seeded(seed);
+std::shared_ptr<Model> made(const ModelConfig& config, ImageShape shape, std::int64_t classes, c10::Device device) {
   switch (config.type) {
     case ModelConfig::Type::kMlp:
       require_size("mlp", shape, 1, "it takes any");
-      return make_mlp(config, shape, classes);
+      return make_mlp(config, shape, classes, device);
     case ModelConfig::Type::kCnn:
       require_size("cnn", shape, 4, "it halves them twice");
-      return make_cnn(config, shape, classes);
+      return make_cnn(config, shape, classes, device);
     case ModelConfig::Type::kResnet18:
       require_size("resnet18", shape, 8, "it halves them three times");
-      return make_resnet18(shape, classes);
+      return make_resnet18(shape, classes, device);
   }
   throw InternalError("make_model: unknown model type");
+}
+
+}  // namespace
+
+std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed,
+                                  c10::Device device) {
+  const SeededDefaultGenerator seeded(seed);
+  std::shared_ptr<Model> model = made(config, shape, classes, device);
+  if (!device.is_cpu()) model->to(device);
+  return model;
 }
 
 }  // namespace ddprun::trainer

@@ -7,6 +7,7 @@
 //             (3x3 convolution, stride 1, no max-pool)
 #pragma once
 
+#include <c10/core/Device.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
@@ -29,8 +30,9 @@ struct ImageShape {
   std::int64_t width = 28;
 };
 
-// A model with PyTorch's default initialisation from `seed` (the same bits each time), on the CPU, in training mode. The
-// default generator is left as found. Throws UsageError when the images are too small for the model.
-std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed);
+// A model with PyTorch's default initialisation from `seed` (the same bits each time, on every device), on `device`, in
+// training mode. The default generator is left as found. Throws UsageError when the images are too small for the model.
+std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed,
+                                  c10::Device device = c10::kCPU);
 
 }  // namespace ddprun::trainer

@@ -8,13 +8,13 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/linear.h>
 
 #include <array>
 #include <cstddef>
 #include <string>
 
 #include "trainer/models/architectures.hpp"
+#include "trainer/models/drawn.hpp"
 #include "trainer/models/skipped_draws.hpp"
 
 namespace ddprun::trainer {
@@ -25,8 +25,8 @@ using torch::nn::BatchNorm2d;
 // torch::nn::Conv2d without a bias, but for the weights that it draws at once and that ResNet18 overwrites: only the generator
 // takes note of them. Drawing 11 million numbers in vain takes 60 ms.
 struct Convolution : torch::nn::Module {
-  Convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t step_size)
-      : weight(register_parameter("weight", at::empty({outputs, inputs, kernel, kernel}))),
+  Convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t step_size, c10::Device device)
+      : weight(register_parameter("weight", at::empty({outputs, inputs, kernel, kernel}, at::TensorOptions(device)))),
         stride(step_size),
         padding(kernel / 2) {
     skip_uniform_draws(weight.numel());
@@ -39,14 +39,16 @@ struct Convolution : torch::nn::Module {
   std::int64_t padding;
 };
 
-std::shared_ptr<Convolution> convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t stride) {
-  return std::make_shared<Convolution>(inputs, outputs, kernel, stride);
+std::shared_ptr<Convolution> convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel, std::int64_t stride,
+                                         c10::Device device) {
+  return std::make_shared<Convolution>(inputs, outputs, kernel, stride, device);
 }
 
 // The shortcut of a block that changes shape: 1x1 convolution and batch norm, named 0 and 1 as in torchvision's Sequential.
 struct Downsample : torch::nn::Module {
-  Downsample(std::int64_t inputs, std::int64_t outputs, std::int64_t stride)
-      : conv(register_module("0", convolution(inputs, outputs, 1, stride))), bn(register_module("1", BatchNorm2d(outputs))) {}
+  Downsample(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, c10::Device device)
+      : conv(register_module("0", convolution(inputs, outputs, 1, stride, device))),
+        bn(register_module("1", BatchNorm2d(outputs))) {}
 
   at::Tensor forward(const at::Tensor& x) { return bn->forward(conv->forward(x)); }
 
@@ -55,12 +57,12 @@ struct Downsample : torch::nn::Module {
 };
 
 struct BasicBlock : torch::nn::Module {
-  BasicBlock(std::int64_t inputs, std::int64_t outputs, std::int64_t stride)
+  BasicBlock(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, c10::Device device)
       // Made first but registered last: torchvision draws the shortcut's weights before those of the block.
-      : downsample(stride != 1 || inputs != outputs ? std::make_shared<Downsample>(inputs, outputs, stride) : nullptr),
-        conv1(register_module("conv1", convolution(inputs, outputs, 3, stride))),
+      : downsample(stride != 1 || inputs != outputs ? std::make_shared<Downsample>(inputs, outputs, stride, device) : nullptr),
+        conv1(register_module("conv1", convolution(inputs, outputs, 3, stride, device))),
         bn1(register_module("bn1", BatchNorm2d(outputs))),
-        conv2(register_module("conv2", convolution(outputs, outputs, 3, 1))),
+        conv2(register_module("conv2", convolution(outputs, outputs, 3, 1, device))),
         bn2(register_module("bn2", BatchNorm2d(outputs))) {
     if (downsample) {
       register_module("downsample", downsample);
@@ -83,9 +85,9 @@ struct BasicBlock : torch::nn::Module {
 
 // Two blocks, named 0 and 1.
 struct Layer : torch::nn::Module {
-  Layer(std::int64_t inputs, std::int64_t outputs, std::int64_t stride)
-      : first(register_module("0", std::make_shared<BasicBlock>(inputs, outputs, stride))),
-        second(register_module("1", std::make_shared<BasicBlock>(outputs, outputs, 1))) {}
+  Layer(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, c10::Device device)
+      : first(register_module("0", std::make_shared<BasicBlock>(inputs, outputs, stride, device))),
+        second(register_module("1", std::make_shared<BasicBlock>(outputs, outputs, 1, device))) {}
 
   at::Tensor forward(const at::Tensor& x) { return second->forward(first->forward(x)); }
 
@@ -95,19 +97,23 @@ struct Layer : torch::nn::Module {
 
 class ResNet18 : public Model {
  public:
-  ResNet18(ImageShape shape, std::int64_t classes)
-      : conv1_(register_module("conv1", convolution(shape.channels, 64, 3, 1))), bn1_(register_module("bn1", BatchNorm2d(64))) {
+  ResNet18(ImageShape shape, std::int64_t classes, c10::Device device)
+      : conv1_(register_module("conv1", convolution(shape.channels, 64, 3, 1, device))),
+        bn1_(register_module("bn1", BatchNorm2d(64))) {
     std::int64_t inputs = 64;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const std::int64_t outputs = std::int64_t{64} << i;
-      layers_[i] = register_module("layer" + std::to_string(i + 1), std::make_shared<Layer>(inputs, outputs, i == 0 ? 1 : 2));
+      layers_[i] =
+          register_module("layer" + std::to_string(i + 1), std::make_shared<Layer>(inputs, outputs, i == 0 ? 1 : 2, device));
       inputs = outputs;
     }
-    fc_ = register_module("fc", torch::nn::Linear(inputs, classes));
+    fc_ = register_module("fc", linear(inputs, classes, device));
     for (const auto& module : modules(/*include_self=*/false)) {
       // Batch norm already begins with weight 1 and bias 0.
       if (auto* conv = module->as<Convolution>()) {
-        torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
+        fill_by_drawing(conv->weight, [](const at::Tensor& weights) {
+          torch::nn::init::kaiming_normal_(weights, 0.0, torch::kFanOut, torch::kReLU);
+        });
       }
     }
   }
@@ -125,13 +131,13 @@ class ResNet18 : public Model {
   std::shared_ptr<Convolution> conv1_;
   BatchNorm2d bn1_;
   std::array<std::shared_ptr<Layer>, 4> layers_;
-  torch::nn::Linear fc_{nullptr};
+  std::shared_ptr<Linear> fc_;
 };
 
 }  // namespace
 
-std::shared_ptr<Model> make_resnet18(ImageShape shape, std::int64_t classes) {
-  return std::make_shared<ResNet18>(shape, classes);
+std::shared_ptr<Model> make_resnet18(ImageShape shape, std::int64_t classes, c10::Device device) {
+  return std::make_shared<ResNet18>(shape, classes, device);
 }
 
 }  // namespace ddprun::trainer

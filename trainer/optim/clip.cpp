@@ -11,8 +11,9 @@
 
 namespace ddprun::trainer {
 
-double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm) {
-  const c10::NoGradGuard no_grad;
+namespace {
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters.size());
   for (const at::Tensor& parameter : parameters) {
@@ -20,10 +21,22 @@ double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm
       gradients.push_back(parameter.mutable_grad());
     }
   }
+  return gradients;
+}
+
+at::Tensor norm_of(const std::vector<at::Tensor>& gradients) {
+  return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
+}
+
+}  // namespace
+
+double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm) {
+  const c10::NoGradGuard no_grad;
+  const std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) {
     return 0.0;
   }
-  const auto norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2).item<float>();
+  const auto norm = norm_of(gradients).item<float>();
   // Python writes max_norm / (norm + 1e-6), which a tensor evaluates in float32 as reciprocal(norm + 1e-6) * max_norm.
   const float coefficient = 1.0F / (norm + 1e-6F) * static_cast<float>(max_norm);
   // Python multiplies by a coefficient clamped to 1; multiplying by 1 changes no bit, so it is left out. Not a number goes
@@ -32,6 +45,17 @@ double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm
     at::_foreach_mul_(gradients, static_cast<double>(coefficient));
   }
   return static_cast<double>(norm);
+}
+
+// Reading the norm would make the host wait for every kernel of the step, so all of it stays there, as in Python.
+void clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm) {
+  const c10::NoGradGuard no_grad;
+  const std::vector<at::Tensor> gradients = gradients_of(parameters);
+  if (gradients.empty()) {
+    return;
+  }
+  const at::Tensor coefficient = norm_of(gradients).add_(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+  at::_foreach_mul_(gradients, coefficient);
 }
 
 }  // namespace ddprun::trainer

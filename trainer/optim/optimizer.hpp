@@ -35,5 +35,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::ve
 // Scales the gradients so that their total 2-norm is at most max_norm; returns the norm before. As
 // torch.nn.utils.clip_grad_norm_.
 double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm);
+// The same, enqueued on the gradients' device: the host waits for nothing and learns no norm.
+void clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm);
 
 }  // namespace ddprun::trainer

@@ -17,7 +17,7 @@ Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom
     const CheckpointState& saved = from.saved ? *from.saved : read;
     restore(state, saved, length, *from.path);
     origin = StateOrigin::kCheckpoint;
-    own = {.path = from.path->string(), .differences = rounding_differences(saved, config, peers.world())};
+    own = {.path = from.path->string(), .differences = rounding_differences(saved, state, config, peers.world())};
   }
   share_state(state, origin, peers);
   origin = StateOrigin::kCheckpoint;  // although it was shared as survivors share theirs

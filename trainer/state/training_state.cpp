@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/isfinite.h>
 #include <torch/version.h>
 
@@ -15,6 +16,8 @@
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/models/precision.hpp"
+#include "trainer/parallel/device.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -75,6 +78,10 @@ void initialise(TrainingState& state, const std::filesystem::path& source) {
   }
 }
 
+c10::Device device_of(const TrainingState& state) {
+  return state.parameters.empty() ? c10::Device(c10::kCPU) : state.parameters.front().tensor.device();
+}
+
 }  // namespace
 
 std::vector<NamedTensor> trained_parameters(const TrainingState& state) {
@@ -104,9 +111,10 @@ TrainingState state_around(std::shared_ptr<Model> model, const OptimizerConfig& 
 }
 
 TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device) {
-  const std::shared_ptr<Model> model = make_model(config.model, shape, config.data.classes, config.seed);
-  model->to(device);
+  const std::shared_ptr<Model> model = make_model(config.model, shape, config.data.classes, config.seed, device);
+  lay_out(*model, config.channels_last);
   TrainingState state = state_around(model, config.optimizer);
+  if (CudaModule* const cuda = cuda_module(); cuda && device.is_cuda()) state.device = cuda->device_name(device.index());
   if (!config.model.init.empty()) initialise(state, config.model.init);
   return state;
 }
@@ -129,12 +137,15 @@ void restore(TrainingState& state, const CheckpointState& saved, const RunLength
 void begin_step(TrainingState& state) {
   const at::NoGradGuard no_gradients;
   state.stage = TrainingState::Stage::kExchanging;
-  if (state.buffers_before.size() != state.buffers.size()) {
-    state.buffers_before.clear();
-    for (const NamedTensor& buffer : state.buffers) state.buffers_before.push_back(buffer.tensor.detach().clone());
+  if (!state.may_be_undone || state.buffers.empty()) return;
+  std::vector<at::Tensor> now;
+  for (const NamedTensor& buffer : state.buffers) now.push_back(buffer.tensor.detach());
+  if (state.buffers_before.size() == now.size()) {
+    at::_foreach_copy_(state.buffers_before, now);  // on a GPU one kernel for all
     return;
   }
-  for (std::size_t i = 0; i < state.buffers.size(); ++i) state.buffers_before[i].copy_(state.buffers[i].tensor);
+  state.buffers_before.clear();
+  for (const at::Tensor& buffer : now) state.buffers_before.push_back(buffer.clone());
 }
 
 void begin_update(TrainingState& state) {
@@ -151,6 +162,7 @@ bool undo_step(TrainingState& state) {
   if (state.model) state.model->train();  // an evaluation may be what failed
   const Stage stage = std::exchange(state.stage, Stage::kBetweenSteps);
   if (stage != Stage::kExchanging) return stage == Stage::kBetweenSteps;
+  if (state.buffers_before.size() != state.buffers.size()) return false;
   const at::NoGradGuard no_gradients;
   for (std::size_t i = 0; i < state.buffers.size(); ++i) state.buffers[i].tensor.detach().copy_(state.buffers_before[i]);
   return true;
@@ -172,6 +184,8 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   saved.intra_op_threads = at::get_num_threads();
   saved.cpu_class = at::get_cpu_capability();
   saved.torch_version = TORCH_VERSION;
+  saved.device = state.device;
+  saved.precision = precision_text(config, device_of(state));
   saved.seed = config.seed;
   saved.config_digest = config_digest(config);
   saved.run = state.run.id;
@@ -182,7 +196,8 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   return saved;
 }
 
-std::string rounding_differences(const CheckpointState& saved, const TrainConfig& config, int world) {
+std::string rounding_differences(const CheckpointState& saved, const TrainingState& state, const TrainConfig& config,
+                                 int world) {
   std::string text;
   const auto note = [&](const std::string& what, const std::string& now, const std::string& before) {
     if (now != before) text += (text.empty() ? "" : ", ") + what + now + " instead of " + before;
@@ -192,6 +207,8 @@ std::string rounding_differences(const CheckpointState& saved, const TrainConfig
   note("threads a worker: ", std::to_string(at::get_num_threads()), std::to_string(saved.intra_op_threads));
   note("CPU class: ", at::get_cpu_capability(), saved.cpu_class);
   note("LibTorch: ", TORCH_VERSION, saved.torch_version);
+  if (!saved.device.empty()) note("device: ", state.device, saved.device);
+  if (!saved.precision.empty()) note("precision: ", precision_text(config, device_of(state)), saved.precision);
   return text;
 }
 

@@ -51,7 +51,11 @@ struct TrainingState {
   std::optional<StepFigures> figures;
   std::optional<StepEvaluation> evaluation;
 
-  // Of the step under way: a forward pass changes the buffers, so those before it are kept (decision 20).
+  std::string device = "cpu";  // where it is: "cpu", or the GPU's name
+
+  // Of the step under way: a forward pass changes the buffers, so those before it are kept (decision 20), where a step that
+  // fails can be begun again at all: in a group that survives the loss of a peer.
+  bool may_be_undone = true;
   enum class Stage { kBetweenSteps, kExchanging, kUpdating } stage = Stage::kBetweenSteps;
   std::vector<at::Tensor> buffers_before;
 };
@@ -61,7 +65,8 @@ struct TrainingState {
 void begin_step(TrainingState& state);
 void begin_update(TrainingState& state);
 void end_step(TrainingState& state);
-// Back to the state after state.step steps. False: the update of the weights was cut off, nobody can tell what they are.
+// Back to the state after state.step steps. False: nobody can tell what the weights are, since their update was cut off, or
+// what the buffers were.
 bool undo_step(TrainingState& state);
 
 // Of those, what is trained: a frozen one (requires_grad false) is saved, and neither stepped nor clipped.
@@ -83,7 +88,8 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
 
 // Why a run that goes on from `saved` has numbers that agree to rounding only and not to the bit (decision 18), such as
 // "3 workers instead of 2"; empty when nothing of that differs.
-std::string rounding_differences(const CheckpointState& saved, const TrainConfig& config, int world);
+std::string rounding_differences(const CheckpointState& saved, const TrainingState& state, const TrainConfig& config,
+                                 int world);
 
 // True when no weight and no moment of the optimizer is NaN or infinite.
 bool all_finite(const TrainingState& state);

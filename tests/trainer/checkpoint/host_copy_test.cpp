@@ -6,6 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 #include "tests/trainer/checkpoint/sample_state.hpp"
 
@@ -54,6 +58,64 @@ TEST(HostCopy, OfManyMegabytesIsExact) {
     live.model.push_back({"t" + std::to_string(elements), at::arange(elements, at::kInt)});
   }
   HostCopy host;
+  EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
+}
+
+// As beside a GPU: `pinned` is what its module is asked to pin.
+struct Pinning {
+  std::mutex mutex;
+  std::map<void*, std::size_t> pinned;
+  std::vector<std::thread::id> threads;
+  bool refuses = false;
+
+  HostCopy::Source source() {
+    return {.on_device = true,
+            .synchronize = [] {},
+            .pin =
+                [this](void* memory, std::size_t bytes) {
+                  const std::lock_guard lock(mutex);
+                  threads.push_back(std::this_thread::get_id());
+                  if (!refuses) pinned[memory] = bytes;
+                  return !refuses;
+                },
+            .unpin =
+                [this](void* memory) {
+                  const std::lock_guard lock(mutex);
+                  EXPECT_EQ(pinned.erase(memory), 1U);
+                }};
+  }
+};
+
+constexpr std::int64_t kFiveMegabytes = 5 << 20;
+
+CheckpointState state_of_five_megabytes() {
+  CheckpointState live;
+  live.model = {{"weights", at::arange(kFiveMegabytes / 4, at::kInt)}};
+  return live;
+}
+
+TEST(HostCopy, PinsWhatItNeedsInTheBackgroundAndNoPowerOfTwo) {
+  Pinning pinning;
+  {
+    const CheckpointState live = state_of_five_megabytes();
+    HostCopy host(pinning.source());
+    host.prepare(HostCopy::bytes_for(live));
+    const CheckpointState copy = host.take(live);
+    EXPECT_TRUE(same_tensors(copy.model, live.model));
+    ASSERT_EQ(pinning.pinned.size(), 1U) << "pinned once, and used by the copy";
+    EXPECT_EQ(pinning.pinned.begin()->first, copy.model.front().tensor.const_data_ptr());
+    EXPECT_EQ(pinning.pinned.begin()->second, 6U << 20) << "whole huge pages, not 8 MiB";
+    EXPECT_NE(pinning.threads.at(0), std::this_thread::get_id()) << "training would have stood still for it";
+  }
+  EXPECT_TRUE(pinning.pinned.empty());
+}
+
+TEST(HostCopy, GoesOnWithoutPinnedMemory) {
+  Pinning pinning;
+  pinning.refuses = true;
+  const CheckpointState live = state_of_five_megabytes();
+  HostCopy host(pinning.source());
+  host.prepare(1);  // of a smaller state: made anew
   EXPECT_TRUE(same_tensors(host.take(live).model, live.model));
 }
 

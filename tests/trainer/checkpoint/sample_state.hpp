@@ -32,6 +32,8 @@ inline CheckpointState sample_state(std::int64_t step) {
   state.micro_batch_size = 64;
   state.cpu_class = "AVX2";
   state.torch_version = "2.11.0";
+  state.device = "cpu";
+  state.precision = "bf16";
   state.seed = (std::uint64_t{1} << 53) - 1;
   state.config_digest = "00ff";
   state.run = kSampleRun;
@@ -63,8 +65,9 @@ inline bool same_state(const CheckpointState& a, const CheckpointState& b) {
          a.finished == b.finished && a.total_steps == b.total_steps && a.config_epochs == b.config_epochs &&
          a.config_max_steps == b.config_max_steps && a.world_size == b.world_size && a.micro_batch_size == b.micro_batch_size &&
          a.intra_op_threads == b.intra_op_threads && a.cpu_class == b.cpu_class && a.torch_version == b.torch_version &&
-         a.seed == b.seed && a.config_digest == b.config_digest && a.run == b.run && a.evaluation == b.evaluation &&
-         a.bucket_order == b.bucket_order && same_tensors(a.model, b.model) && same_tensors(a.optimizer, b.optimizer);
+         a.device == b.device && a.precision == b.precision && a.seed == b.seed && a.config_digest == b.config_digest &&
+         a.run == b.run && a.evaluation == b.evaluation && a.bucket_order == b.bucket_order && same_tensors(a.model, b.model) &&
+         same_tensors(a.optimizer, b.optimizer);
 }
 
 }  // namespace ddprun::trainer

@@ -2,6 +2,7 @@
 #include "trainer/models/model.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -116,6 +117,24 @@ TEST_P(ModelTest, HasTheSameBitsForTheSameSeed) {
     EXPECT_TRUE(first[i].equal(same[i]));
   }
   EXPECT_FALSE(first[0].equal(other[0]));
+}
+
+// What does not fit the device is refused by the device, and before anything is drawn for it on the host.
+TEST(MakeModel, TakesTheDevicesMemoryFirst) {
+  if (at::globalContext().hasCUDA()) GTEST_SKIP() << "this needs a device that has no memory at all";
+  const ModelConfig huge{.type = ModelConfig::Type::kMlp, .hidden = {400'000, 400'000}, .init = {}};  // 640 GB
+  try {
+    make_model(huge, {1, 8, 8}, 10, 0, c10::Device(c10::kCUDA, 0));
+    FAIL() << "expected an error";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("CUDA"), std::string::npos) << error.what();
+  }
+}
+
+// Of the others, what is small is moved there when it is made, which the device "meta" does not allow.
+TEST(Mlp, IsMadeOnItsDevice) {
+  const auto model = make_model({.type = ModelConfig::Type::kMlp, .hidden = {20}, .init = {}}, {1, 8, 8}, 10, 42, c10::kMeta);
+  for (const auto& parameter : model->named_parameters()) EXPECT_TRUE(parameter->is_meta()) << parameter.key();
 }
 
 TEST_P(ModelTest, LeavesTheDefaultGeneratorAsFound) {

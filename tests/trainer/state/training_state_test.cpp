@@ -31,6 +31,35 @@ TEST(TrainingState, AStepCutOffInAnExchangeIsUndone) {
   EXPECT_EQ(state.step, 7);
 }
 
+// A GPU's step would spend a kernel a buffer on what nobody ever undoes.
+TEST(TrainingState, WhatIsNeverUndoneIsNotKept) {
+  TrainingState state = state_with_a_buffer();
+  state.may_be_undone = false;
+  begin_step(state);
+  EXPECT_TRUE(state.buffers_before.empty());
+  EXPECT_FALSE(undo_step(state)) << "nobody can tell what the buffers were";
+  EXPECT_TRUE(undo_step(state)) << "between steps there is nothing to undo";
+}
+
+TEST(TrainingState, SaysWhatItsNumbersWereComputedWith) {
+  TrainConfig config;
+  config.precision = TrainConfig::Precision::kBf16;
+  const TrainingState state = new_training_state(config, {.channels = 1, .height = 8, .width = 8}, c10::kCPU);
+  const CheckpointState saved =
+      checkpoint_of(state, config, RunLength{.samples_per_epoch = 8, .batch_size = 8, .steps_per_epoch = 1}, {}, 1);
+  EXPECT_EQ(saved.device, "cpu");
+  EXPECT_EQ(saved.precision, "bf16");
+  EXPECT_EQ(rounding_differences(saved, state, config, 1), "");
+  config.precision = TrainConfig::Precision::kTf32;
+  EXPECT_EQ(rounding_differences(saved, state, config, 1), "precision: fp32 instead of bf16") << "a CPU has no TF32";
+  CheckpointState of_a_gpu = saved;
+  of_a_gpu.device = "NVIDIA H200";
+  config.precision = TrainConfig::Precision::kBf16;
+  EXPECT_EQ(rounding_differences(of_a_gpu, state, config, 1), "device: cpu instead of NVIDIA H200");
+  of_a_gpu.device = of_a_gpu.precision = "";
+  EXPECT_EQ(rounding_differences(of_a_gpu, state, config, 1), "") << "written by a version that noted neither";
+}
+
 TEST(TrainingState, AFinishedStepStays) {
   TrainingState state = state_with_a_buffer();
   begin_step(state);

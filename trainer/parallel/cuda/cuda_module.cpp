@@ -54,6 +54,21 @@ class Cuda final : public CudaModule {
     return memory;
   }
 
+  bool pin(int device, void* memory, std::size_t bytes) noexcept override {
+    try {
+      c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));  // of this thread, which may have none yet
+    } catch (const c10::Error&) {
+      return false;
+    }
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) == cudaSuccess) return true;
+    static_cast<void>(cudaGetLastError());  // or the next kernel's check would find it
+    return false;
+  }
+
+  void unpin(void* memory) noexcept override {
+    if (cudaHostUnregister(memory) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  }
+
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
 
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -31,13 +32,17 @@ class CudaModule {
   virtual void set_device(int device) = 0;
   virtual void synchronize(int device) = 0;
   virtual GpuMemory memory(int device) = 0;
+  // Makes host memory such that the device copies to and from it by itself; false, with everything as before, when the system
+  // gives no more of that. Takes about a second for some GB. Before the memory is given back it is unpinned. Any thread.
+  virtual bool pin(int device, void* memory, std::size_t bytes) noexcept = 0;
+  virtual void unpin(void* memory) noexcept = 0;
   // Gives cached memory back to the device, as after an out-of-memory error.
   virtual void empty_cache() = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                                       int device, std::chrono::milliseconds timeout) = 0;
 };
 
-inline constexpr int kCudaModuleVersion = 2;
+inline constexpr int kCudaModuleVersion = 3;
 inline constexpr const char* kCudaModuleEntry = "ddptrain_cuda_module";
 // The one symbol of the module. Null when `version` isn't the module's own.
 using CudaModuleEntry = CudaModule*(int version);

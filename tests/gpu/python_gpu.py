@@ -1,0 +1,82 @@
+"""The peer on a GPU: bench/python_ddp.py's networks and data in eager Python, in the precision and memory layout of the same train.json.
+The whole data set lies on the GPU, normalised once, which favours this side.
+
+usage: torchrun ... python_gpu.py TRAIN.json METRICS.jsonl
+"""
+
+import gzip
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import time
+import types
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+PEER = pathlib.Path(__file__).resolve().parents[2] / "bench/python_ddp.py"
+
+
+def peer():
+    """bench/python_ddp.py without its last line, which trains. Its networks are used alone, so numpy need not be here."""
+    if importlib.util.find_spec("numpy") is None:
+        sys.modules["numpy"] = types.ModuleType("numpy")
+    text = PEER.read_text(encoding="utf-8")
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("peer", loader=None))
+    exec(compile(text[:text.rindex("main()")], str(PEER), "exec"), module.__dict__)  # noqa: S102
+    return module
+
+
+def read_dataset(data: dict, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    def read(name: str, header: int) -> torch.Tensor:
+        with gzip.open(os.path.join(data["dir"], name + ".gz")) as file:
+            return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8, offset=header).to(device)
+
+    images = read("train-images-idx3-ubyte", 16).reshape(-1, 1, 28, 28)
+    return images.float().div_(255).sub_(data["mean"]).div_(data["std"]), read("train-labels-idx1-ubyte", 8).long()
+
+
+def main() -> None:
+    settings = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    functions = peer()
+    on_gpu = settings["device"] == "cuda"
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    precision = settings["precision"]
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    layout = torch.channels_last if settings["channels_last"] else torch.contiguous_format
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    torch.manual_seed(0)
+    images, labels = read_dataset(settings["data"], device)
+    images = images.contiguous(memory_format=layout)
+    model = DistributedDataParallel(functions.make_model(settings["model"]["type"]).to(device, memory_format=layout), gradient_as_bucket_view=True)
+    o = settings["optimizer"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=o["lr"], momentum=o["momentum"], fused=True)
+    loss_of = nn.CrossEntropyLoss()
+    step, every, last, batch = 0, settings["log"]["every_steps"], settings["max_steps"], settings["batch_size"]
+    with open(sys.argv[2], "a", encoding="utf-8") as metrics:
+        while step < last:
+            for chosen in torch.randperm(len(labels), device=device).split(batch):
+                optimizer.zero_grad()
+                with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+                    logits = model(images[chosen].contiguous(memory_format=layout))
+                loss_of(logits.float(), labels[chosen]).backward() if precision == "bf16" else loss_of(logits, labels[chosen]).backward()
+                optimizer.step()
+                step += 1
+                if step == 1 or step % every == 0 or step == last:
+                    if on_gpu:
+                        torch.cuda.synchronize()
+                    metrics.write(json.dumps({"event": "step", "time_ns": time.time_ns(), "step": step}) + "\n")
+                    metrics.flush()
+                if step == last:
+                    break
+    dist.destroy_process_group()
+    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it
+
+
+main()

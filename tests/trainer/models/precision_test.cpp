@@ -1,0 +1,95 @@
+// What a model computes in: autocast ends where it began, memory layouts change no weight, and the text says what is true.
+#include "trainer/models/precision.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+namespace ddprun::trainer {
+namespace {
+
+using Precision = TrainConfig::Precision;
+
+std::shared_ptr<Model> cnn() {
+  return make_model({.type = ModelConfig::Type::kCnn, .init = {}}, {1, 8, 8}, 10, 3);
+}
+
+at::Tensor images() {
+  return at::arange(2 * 64, at::kFloat).sin().reshape({2, 1, 8, 8});
+}
+
+TrainConfig with(Precision precision, bool channels_last = false) {
+  TrainConfig config;
+  config.precision = precision;
+  config.channels_last = channels_last;
+  return config;
+}
+
+TEST(Precision, Bf16ComputesUnderAutocastAndEndsIt) {
+  const c10::NoGradGuard no_grad;
+  const auto model = cnn();
+  const at::Tensor exact = forward(*model, images(), with(Precision::kFp32));
+  const at::Tensor rounded = forward(*model, images(), with(Precision::kBf16));
+  EXPECT_EQ(rounded.scalar_type(), at::kFloat);
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  EXPECT_FALSE(rounded.equal(exact)) << "nothing was rounded";
+  EXPECT_TRUE(rounded.equal(rounded.to(at::kBFloat16).to(at::kFloat))) << "the last layer computes in bf16";
+  EXPECT_TRUE(at::allclose(rounded, exact, 0.02, 0.01));
+  EXPECT_TRUE(forward(*model, images(), with(Precision::kFp32)).equal(exact)) << "nothing is left of it";
+}
+
+TEST(Precision, Bf16GivesFloat32Gradients) {
+  const auto model = cnn();
+  forward(*model, images(), with(Precision::kBf16)).sum().backward();
+  for (const auto& parameter : model->named_parameters()) {
+    ASSERT_TRUE(parameter->grad().defined()) << parameter.key();
+    EXPECT_EQ(parameter->grad().scalar_type(), at::kFloat) << parameter.key();
+  }
+}
+
+TEST(Precision, AnErrorInTheModelEndsAutocastToo) {
+  const auto model = cnn();
+  EXPECT_ANY_THROW(forward(*model, at::arange(3, at::kFloat), with(Precision::kBf16)));
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+}
+
+TEST(Precision, ChannelsLastKeepsTheWeightsAndTheLogits) {
+  const c10::NoGradGuard no_grad;
+  const auto plain = cnn();
+  const auto model = cnn();
+  lay_out(*model, true);
+  for (const auto& parameter : model->named_parameters()) {
+    EXPECT_TRUE(parameter->equal(plain->named_parameters()[parameter.key()])) << parameter.key();
+    EXPECT_TRUE(parameter->dim() != 4 || parameter->is_contiguous(at::MemoryFormat::ChannelsLast)) << parameter.key();
+  }
+  EXPECT_FALSE(model->named_parameters()["conv2.weight"].is_contiguous());
+  EXPECT_TRUE(at::allclose(forward(*model, images(), with(Precision::kFp32, true)),
+                           forward(*plain, images(), with(Precision::kFp32)), 1e-4, 1e-5));
+}
+
+// PyTorch lets convolutions use TF32 unless told otherwise.
+TEST(Precision, Fp32IsFp32InConvolutionsAsWell) {
+  use_precision(Precision::kFp32);
+  EXPECT_FALSE(at::globalContext().allowTF32CuDNN());
+  EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
+  use_precision(Precision::kTf32);
+  EXPECT_TRUE(at::globalContext().allowTF32CuDNN());
+  EXPECT_TRUE(at::globalContext().allowTF32CuBLAS());
+  use_precision(Precision::kBf16);
+  EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
+}
+
+TEST(Precision, TextIsWhatItIsOnThatDevice) {
+  const c10::Device gpu(c10::kCUDA, 0);
+  EXPECT_EQ(precision_text(with(Precision::kFp32), c10::kCPU), "fp32");
+  EXPECT_EQ(precision_text(with(Precision::kTf32), c10::kCPU), "fp32");
+  EXPECT_EQ(precision_text(with(Precision::kTf32), gpu), "tf32");
+  EXPECT_EQ(precision_text(with(Precision::kBf16, true), gpu), "bf16 channels_last");
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,116 @@
+"""Which device a worker takes where something of a GPU is there and something is missing: a driver without a module, a module that does not
+load or belongs to another version, a driver that shows no GPU, fewer GPUs than workers. Played on a /dev of the test's own and with a module
+that counts GPUs and computes nothing. In none of these does a worker train on the CPU without saying so."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import jobs
+import pytest
+
+WITH_A_DRIVER = ('mount -t tmpfs none "$0" && mkdir "$0/upper" "$0/work" && '
+                 'mount -t overlay none -o "lowerdir=/dev,upperdir=$0/upper,workdir=$0/work" /dev && '
+                 'touch /dev/nvidiactl /dev/nvidia0 && "$@"')
+
+
+class Tree:
+    """Copied programs beside a CUDA module of the test's choice, in a world with an NVIDIA driver's files."""
+
+    def __init__(self, folder: pathlib.Path, ddprun: pathlib.Path, data: pathlib.Path):
+        self.folder, self.data, self.build = folder, data, ddprun.parent.parent
+        (folder / "bin").mkdir()
+        (folder / "lib/ddprun").mkdir(parents=True)
+        (folder / "dev").mkdir()
+        for name in ("ddprun", "ddptrain"):
+            shutil.copy2(self.build / "bin" / name, folder / "bin" / name)
+        (folder / "lib/ddprun/torch").symlink_to((self.build / "lib/ddprun/torch").resolve())
+        self.module = folder / "lib/ddprun/libddptrain_cuda.so"
+        if subprocess.run(self.command(["true"]), capture_output=True, check=False).returncode != 0:
+            pytest.skip("a /dev of its own cannot be made here (unshare, overlay)")
+
+    def command(self, words: list) -> list:
+        if os.geteuid() != 0 or not shutil.which("unshare"):
+            pytest.skip("needs root and unshare, for a /dev of its own")
+        return ["unshare", "-m", "sh", "-c", WITH_A_DRIVER, self.folder / "dev", *words]
+
+    def play_module(self):
+        fake = self.build / "tests/fake_cuda/libddptrain_cuda.so"
+        if not fake.exists():
+            pytest.skip(f"{fake} is not built")
+        shutil.copy2(fake, self.module)
+
+    def train(self, device: str, *options, **environment: str) -> subprocess.CompletedProcess:
+        config = jobs.write_config(self.folder / "train.json", jobs.config(self.data, device=device, epochs=1, max_steps=2))
+        return jobs.run(self.command([self.folder / "bin/ddprun", "--run-dir", self.folder / "run", *options, config]), **environment)
+
+    def trained_on_the_cpu(self) -> bool:
+        return len(jobs.losses(self.folder / "run")) == 2
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def tree(ddprun_bin, ddptrain_bin, data, tmp_path) -> Tree:
+    return Tree(tmp_path, ddprun_bin, data)
+
+
+def no_module(tree):
+    return {}, "this build has no CUDA module"
+
+
+def broken_module(tree):
+    tree.module.write_text("no library")
+    return {}, "the CUDA module can't be loaded"
+
+
+def older_module(tree):
+    tree.play_module()
+    return {"FAKE_CUDA_VERSION": "1"}, "is of another version of ddptrain"
+
+
+def no_visible_gpu(tree):
+    tree.play_module()
+    return {"FAKE_CUDA_DEVICES": "0"}, "CUDA shows no GPU to this process"
+
+
+CASES = [no_module, broken_module, older_module, no_visible_gpu]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_auto_says_why_it_is_the_cpu(tree, case):
+    environment, why = case(tree)
+    done = tree.train("auto", "--nproc-per-node", 2, "--max-restarts", 0, **environment)
+    assert done.returncode == 0, done.stderr
+    assert tree.trained_on_the_cpu()
+    said = [line for line in (done.stdout + done.stderr).splitlines() if '"auto" is the CPU here' in line]
+    assert len(said) == 1 and why in said[0], "once, by one worker of the node\n" + done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_cuda_is_never_the_cpu(tree, case):
+    environment, why = case(tree)
+    done = tree.train("cuda", "--nproc-per-node", 1, "--max-restarts", 0, **environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert why in done.stdout + done.stderr
+    assert not (tree.folder / "run/metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_a_worker_per_gpu_is_never_the_cpu(tree, case):
+    """The launcher counts one GPU by its device file, so it starts one worker because of it."""
+    environment, why = case(tree)
+    done = tree.train("auto", "--max-restarts", 0, **environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert why in done.stdout + done.stderr and "was started for a GPU" in done.stdout + done.stderr
+
+
+def test_fewer_gpus_than_workers_are_refused_with_both_numbers(tree):
+    tree.play_module()
+    done = tree.train("auto", "--nproc-per-node", 3, "--max-restarts", 0, FAKE_CUDA_DEVICES="2")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "3 workers but only 2 GPUs" in done.stdout + done.stderr

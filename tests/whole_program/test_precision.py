@@ -1,0 +1,88 @@
+"""What precision and channels_last do to a run: bf16 is Python's autocast, tf32 is nothing on a CPU, and neither is changed unsaid."""
+
+import json
+import pathlib
+import sys
+
+import jobs
+import pytest
+
+REFERENCE = pathlib.Path(__file__).parent / "reference"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
+
+
+def train(ddprun, folder, dataset, workers=1, fault="", **changes):
+    folder.mkdir(exist_ok=True)
+    config = jobs.write_config(folder / "train.json", jobs.config(dataset, device="cpu", **{"model": {"type": "cnn"}, "epochs": 1, **changes}))
+    done = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", folder / "run", config], DDPTRAIN_FAULT=fault)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done, folder / "run"
+
+
+def manifest(run_dir: pathlib.Path) -> dict:
+    return json.loads((run_dir / "checkpoints/latest/manifest.json").read_text())
+
+
+def test_tf32_is_said_to_be_nothing_on_a_cpu(ddprun_bin, data, tmp_path):
+    _, plain = train(ddprun_bin, tmp_path / "fp32", data, workers=2, max_steps=5)
+    done, tf32 = train(ddprun_bin, tmp_path / "reduced", data, workers=2, max_steps=5, precision="tf32")
+    assert (done.stdout + done.stderr).count('"tf32" has no effect on the CPU') == 1, "once, by one worker of the node"
+    assert jobs.weights_digest(tf32) == jobs.weights_digest(plain)
+    assert manifest(tf32)["precision"] == manifest(plain)["precision"] == "fp32"
+
+
+def test_bf16_rounds_and_learns(ddprun_bin, data, tmp_path):
+    _, plain = train(ddprun_bin, tmp_path / "fp32", data, workers=2)
+    _, bf16 = train(ddprun_bin, tmp_path / "bf16", data, workers=2, precision="bf16")
+    assert manifest(bf16)["precision"] == "bf16"
+    for (step, exact), (_, rounded) in zip(jobs.losses(plain), jobs.losses(bf16), strict=True):
+        assert rounded == pytest.approx(exact, rel=0.05), f"step {step}"
+    assert jobs.losses(bf16) != jobs.losses(plain)
+
+
+def test_another_precision_on_resume_is_said(ddprun_bin, data, tmp_path):
+    _, run_dir = train(ddprun_bin, tmp_path / "run", data, max_steps=5)
+    done, _ = train(ddprun_bin, tmp_path / "run", data, max_steps=9, precision="bf16", channels_last=True)
+    assert "precision: bf16 channels_last instead of fp32" in done.stdout + done.stderr
+    assert manifest(run_dir)["precision"] == "bf16 channels_last"
+    assert [step for step, _ in jobs.losses(run_dir)] == list(range(1, 10))
+    done, _ = train(ddprun_bin, tmp_path / "run", data, max_steps=12, precision="bf16", channels_last=True)
+    assert "to rounding" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("model", ["cnn", "resnet18"])
+def test_a_killed_run_in_channels_last_ends_with_the_same_bits(ddprun_bin, data, tmp_path, model):
+    """The layout is no part of a checkpoint; replaced workers and resumed runs lay their weights out again."""
+    small = {"model": {"type": model}, "data": {"train_samples": 40, "test_samples": 8}, "batch_size": 8, "channels_last": True, "precision": "bf16"}
+    _, calm = train(ddprun_bin, tmp_path / "calm", data, workers=2, **small)
+    _, struck = train(ddprun_bin, tmp_path / "struck", data, workers=2, fault="kill rank=1 step=3", **small)
+    assert len(jobs.report(struck)["rounds"]) > 1, "nothing was killed"
+    assert jobs.weights_digest(struck) == jobs.weights_digest(calm)
+    _, stopped = train(ddprun_bin, tmp_path / "stopped", data, workers=2, max_steps=3, **small)
+    train(ddprun_bin, tmp_path / "stopped", data, workers=2, **small)
+    assert jobs.weights_digest(stopped) == jobs.weights_digest(calm)
+
+
+# Both call the same bf16 kernels with one thread, so nothing may differ.
+@pytest.mark.needs_torch_python
+@pytest.mark.parametrize("model, channels_last", [("mlp", False), ("cnn", False), ("cnn", True)])
+def test_bf16_is_pythons_autocast(ddprun_bin, data, tmp_path, model, channels_last):
+    settings = jobs.config(data, device="cpu", model={"type": model, **({"hidden": [64]} if model == "mlp" else {})}, precision="bf16",
+                           channels_last=channels_last, max_steps=20, optimizer={"type": "sgd", "lr": 0.01, "momentum": 0.9},
+                           data={"mean": 0.286, "std": 0.353, "ledger": False}, eval_every_epochs=0)
+    config = jobs.write_config(tmp_path / "train.json", settings)
+    done = jobs.run([sys.executable, REFERENCE / "python_autocast.py", config, tmp_path / "python"])
+    assert done.returncode == 0, done.stderr
+    settings["model"]["init"] = str(tmp_path / "python/init.safetensors")
+    jobs.write_config(config, settings)
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 1, "--run-dir", tmp_path / "run", config])
+    assert done.returncode == 0, done.stderr
+    theirs = json.loads((tmp_path / "python/losses.json").read_text())
+    ours = jobs.losses(tmp_path / "run")
+    assert len(ours) == len(theirs) == 20
+    for (step, loss), expected in zip(ours, theirs, strict=True):
+        assert loss == expected, f"step {step}"

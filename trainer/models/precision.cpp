@@ -1,0 +1,66 @@
+// Implementation of precision.hpp. The training loop and the evaluation call forward() for each micro-batch.
+#include "trainer/models/precision.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+
+namespace ddprun::trainer {
+namespace {
+
+// As `with torch.autocast(device_type, torch.bfloat16)`: casts of weights are kept until it ends.
+class Autocast {
+ public:
+  explicit Autocast(c10::DeviceType device)
+      : device_(device),
+        was_enabled_(at::autocast::is_autocast_enabled(device)),
+        before_(at::autocast::get_autocast_dtype(device)) {
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_dtype(device_, at::kBFloat16);
+    at::autocast::set_autocast_enabled(device_, true);
+  }
+  ~Autocast() {
+    at::autocast::set_autocast_enabled(device_, was_enabled_);
+    at::autocast::set_autocast_dtype(device_, before_);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool was_enabled_;
+  at::ScalarType before_;
+};
+
+}  // namespace
+
+void use_precision(TrainConfig::Precision precision) {
+  const bool tf32 = precision == TrainConfig::Precision::kTf32;
+  at::globalContext().setAllowTF32CuBLAS(tf32);
+  at::globalContext().setAllowTF32CuDNN(tf32);
+}
+
+std::string precision_text(const TrainConfig& config, c10::Device device) {
+  using Precision = TrainConfig::Precision;
+  std::string text = config.precision == Precision::kBf16                       ? "bf16"
+                     : config.precision == Precision::kTf32 && !device.is_cpu() ? "tf32"
+                                                                                : "fp32";
+  return config.channels_last ? text + " channels_last" : text;
+}
+
+void lay_out(Model& model, bool channels_last) {
+  if (!channels_last) return;
+  for (at::Tensor& weights : model.parameters()) {
+    if (weights.dim() == 4) weights.set_data(weights.detach().contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
+
+at::Tensor forward(Model& model, const at::Tensor& images, const TrainConfig& config) {
+  const at::Tensor input = config.channels_last ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
+  if (config.precision != TrainConfig::Precision::kBf16) return model.forward(input);
+  const Autocast bf16(images.device().type());
+  return model.forward(input).to(at::kFloat);
+}
+
+}  // namespace ddprun::trainer

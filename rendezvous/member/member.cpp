@@ -77,6 +77,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   lease_ = sensible(message.lease_ms);
   voter_.heard_leader(now_.steady);
   voter_.forget_all();
+  handed_over_.reset();
   leader_stamp_ = 0;
   grant_.lose_leader();
   clock_.begin();
@@ -157,7 +158,7 @@ bool Member::promise(std::uint64_t term, Now now, std::vector<MemberAction>& act
 }
 
 void Member::leader_is_dead(std::vector<MemberAction>& actions) {
-  voter_.leader_is_dead();
+  voter_.release();
   if (!leader_ || leader_->link == kSelfLink) return;
   const LinkId link = leader_->link;
   lose_leader("the agent of the coordinator's node is dead", /*at_once=*/false);
@@ -285,9 +286,10 @@ void Member::hear(LinkId link, const RoundOver& message) {
                   .hold = message.hold});
   } else if (!has_workers()) {
     workers_ = Workers::kNone;
-    const bool leaves = std::exchange(saving_, false) && stop_signal_ != 0 && !coordinates();
-    if (leaves) tell_leader(Leave{"a signal"});
-    if (leaves) return after_saving(End::kLeft);
+    if ((std::exchange(saving_, false) || let_go_) && leaves()) {
+      tell_leader(Leave{"a signal"});
+      return after_saving(End::kLeft);
+    }
     if (!message.hold) act(member_action::DismissHeld{message.why});
     say_ready(message.round);
   }
@@ -366,14 +368,11 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
     return tell_leader(Stopped{.round = workers_round_, .saved = saved});
   }
   if (leaves_with && may_leave()) {
-    const bool resigns = coordinates();
-    if (!resigns) tell_leader(Leave{"it is of no more use"});
-    finish(*leaves_with, "this node leaves the job: a device of it has failed", End::kLeft);
-    if (resigns) act(member_action::Resign{});
-    return;
+    tell_leader(Leave{"it is of no more use"});
+    return finish(*leaves_with, "this node leaves the job: a device of it has failed", End::kLeft);
   }
   if (workers_ == Workers::kDone) tell_leader(Done{workers_round_});
-  if (stop_signal_ != 0 && !coordinates()) {
+  if (leaves()) {
     tell_leader(Leave{"a signal"});
     return finish(128 + stop_signal_, "stopped by a signal", End::kLeft);
   }
@@ -422,6 +421,17 @@ void Member::hear(LinkId link, const Conclude& message) {
   if (!leads(link)) return;
   ending_ = message.ending;
   tell_leader(Concluded{message.ending.origin});
+}
+
+// Nothing that it granted runs any more: who leads next need not wait.
+void Member::hear(LinkId link, const HandOver& message) {
+  if (!leads(link) || link == kSelfLink) return;
+  voter_.release();
+  record_.coordinator = message.to;
+  also_try(message.to.address);
+  lose_leader("the coordinator has left the job", /*at_once=*/false);
+  if (message.to.node == settings_.id) handed_over_ = message;
+  act(member_action::Close{link});
 }
 
 // Whoever the job's end reaches stops its workers first.

@@ -416,6 +416,7 @@ void World::carry_out(int index, NodeAction& any) {
             ++result_.resumed;
           }
           tell_message(index, links_[static_cast<std::size_t>(link->second)].end[0], action.message);
+          result_.handed_over += std::holds_alternative<HandOver>(action.message) ? 1 : 0;
           send(link->second, 1, std::move(action.message));
         } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {
           const auto link = agent.links.find(action.link);
@@ -436,8 +437,7 @@ void World::carry_out(int index, NodeAction& any) {
           const bool missing = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
                                action.exit_code == static_cast<int>(ExitCode::kMinority) ||
                                action.exit_code == static_cast<int>(ExitCode::kUsage);
-          const bool stopped_alone =
-              agent.asked_to_stop && !agent.coordinates && action.exit_code != 0 && action.exit_code != 7;
+          const bool stopped_alone = agent.asked_to_stop && action.why.starts_with("stopped by a signal");
           const bool alone = stopped_alone || action.exit_code == kBrokenDevice;
           if (agent.training) violate(name(index) + " ended before its workers");
           if (!missing && !alone) check_end(index, action);

@@ -144,7 +144,7 @@ void Coordinator::welcome(Peer& peer) {
   peer.straggles = stragglers_.still_has_workers(peer, now_.steady);
   if (peer.straggles) {  // it may vote, and nobody waits for it
     peer.owes_ready = peer.hello.workers_round;
-  } else if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping) {
+  } else if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping || peer.hello.failed) {
     peers_.await_workers(peer, peer.hello.workers_round, now_.steady);
     stragglers_.await(peer, now_.steady);
   } else {
@@ -311,7 +311,21 @@ void Coordinator::consider() {
     return finish_unsaved(*save_next_, "fewer nodes than are needed are left");
   }
   if (!gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) return;
-  if (founding_.may_release(peers_, now_.steady, outbox_)) form();
+  if (!founding_.may_release(peers_, now_.steady, outbox_)) return;
+  // A failure of the round before this coordinator. As while a round ends, it costs nothing when nodes were lost as well: its
+  // workers may have missed theirs.
+  if (failure_ && inherits_round() && all_are_ready()) return judge();
+  form();
+}
+
+// This coordinator was elected, and has released no round yet.
+bool Coordinator::inherits_round() const {
+  return membership_.current().exists() && membership_.current().born != term_;
+}
+
+bool Coordinator::all_are_ready() const {
+  const auto ready = [](const auto& each) { return each.second.rank >= 0 && each.second.ready; };
+  return std::count_if(peers_.all().begin(), peers_.all().end(), ready) == membership_.current().nodes;
 }
 
 void Coordinator::form() {
@@ -331,7 +345,8 @@ void Coordinator::form() {
   send_release(seating, release_, membership_.previous(), peers_, outbox_);
   outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
   leaving_.clear();
-  held_ = false;
+  failure_.reset();
+  judged_ = held_ = false;
   if (save_next_) return begin_saving(*std::exchange(save_next_, std::nullopt));
   consider();
 }
@@ -361,12 +376,16 @@ std::string Coordinator::waits_for() const {
 // ---- how a round ends ----
 
 void Coordinator::hear(Peer& peer, const FailureReport& message) {
-  if (message.round != round() || peer.rank < 0) return;
+  if (message.round != membership_.current().origin() || peer.rank < 0) return;
   if (phase_ == Phase::kRunning) {
     failure_ = message;
     return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
   }
-  if (phase_ != Phase::kEnding || !failure_) return;
+  if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {  // it was said to nobody who leads now
+    failure_ = message;
+    return outbox_.say(Notice::Kind::kRoundOver, message.message);
+  }
+  if ((phase_ != Phase::kEnding && phase_ != Phase::kGathering) || !failure_) return;
   // "My peer is gone" is a consequence; of the others the first in time is the cause.
   const auto key = [](const FailureReport& report) {
     return std::pair(report.cause == FailureCause::kLostPeer, report.coordinator_time_ns());
@@ -419,6 +438,7 @@ void Coordinator::check_ended() {
 }
 
 void Coordinator::judge() {
+  judged_ = true;
   const Verdict verdict = settings_.judge ? settings_.judge(*failure_, budget_) : Verdict{};
   if (!verdict.restart) return finish(verdict.exit_code, verdict.why);
   const std::int32_t restarts = budget_.restart_count + 1;

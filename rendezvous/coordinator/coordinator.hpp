@@ -119,6 +119,8 @@ class Coordinator {
   void form();
   void note_installed(Peer& peer);
   bool self_is_ready() const;
+  bool inherits_round() const;
+  bool all_are_ready() const;
   std::int64_t spares_ready() const { return peers_.ready(); }  // while a round runs: its own nodes are not
 
   // ---- how a round ends ----
@@ -176,6 +178,7 @@ class Coordinator {
   bool held_ = false;                     // it ended so that workers may wait with their state
   std::optional<FailureReport> failure_;  // the first cause
   bool members_changed_ = false;          // while it ended
+  bool judged_ = false;                   // its failure
   JobOver over_;
 
   // A signal that came while workers waited with their state: the next round begins only to save it.

@@ -18,7 +18,8 @@ bool HandingOver::possible(const Leaving& leaving, const Membership& membership,
 }
 
 bool HandingOver::may_happen(const Membership& membership, const Peers& peers, Time now) const {
-  return left_ && peers.awaited() == 0 && membership.committed() && quiet_at_ <= now;
+  if (!left_ || !rules_.handovers_wait) return left_;
+  return peers.awaited() == 0 && membership.committed() && quiet_at_ <= now;
 }
 
 std::optional<Successor> HandingOver::successor(const Peers& peers) const {

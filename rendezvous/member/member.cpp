@@ -58,6 +58,7 @@ Hello Member::hello(const std::string& local_host) {
   hello.wants_job = settings_.wants_job && !was_welcome_;
   hello.workers = workers_;
   hello.workers_round = workers_round_;
+  hello.failed = failure_ && settings_.rules.failures_are_said_again;
   hello.standing = record_.standing;
   if (knows_end()) hello.ending = ending_;
   return hello;
@@ -94,6 +95,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   ping();
   // What it was asked while nobody led.
   if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_, stop_saves_});
+  if (failure_ && settings_.rules.failures_are_said_again) tell_leader(*failure_);
   // They may have ended since the hello was sent, or their last word was lost with the link before this one.
   if (workers_ == Workers::kDone) {
     tell_leader(Done{workers_round_});
@@ -256,6 +258,7 @@ void Member::hear(LinkId link, const Release& message) {
   if (message.start || !message.successors.empty()) record_.successors = message.successors;
   remember();
   pending_start_.reset();
+  if (message.start) failure_.reset();  // what came of it is in that round's budget
   if (starts) {
     workers_ = Workers::kNone;
     saving_ = false;
@@ -337,6 +340,7 @@ void Member::handle(const member_event::WorkersFailed& event) {
   report.round = workers_round_;
   report.hostname = settings_.hostname;
   report.skew_ns = clock_.skew_ns();
+  failure_ = report;
   tell_leader(std::move(report));
 }
 

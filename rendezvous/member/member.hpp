@@ -236,6 +236,7 @@ class Member {
   // The workers.
   Workers workers_ = Workers::kNone;
   RoundId workers_round_{};
+  std::optional<FailureReport> failure_;  // of this node's workers, until the next round: for whoever leads
   std::optional<Release> pending_start_;  // released, and waiting for a grant
   std::uint16_t master_port_ = 0;
   bool saving_ = false;

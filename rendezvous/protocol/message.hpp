@@ -101,6 +101,7 @@ struct Hello {
   bool coordinates = false;         // a coordinator that visits an address where nodes may be that don't know it
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // of those that are still running or stopping
+  bool failed = false;      // one of them, and no round has begun since: its FailureReport follows the welcome, and then Ready
   Standing standing{};
   Ending ending{};  // of the current round's job, when the node knows it
   std::pair<std::uint64_t, std::uint64_t> said() const { return {incarnation, attempt}; }  // orders the hellos of a node

@@ -77,6 +77,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("coordinates", m.coordinates);
     visit("workers", m.workers);
     visit("workers_round", m.workers_round);
+    visit("failed", m.failed);
     visit("standing", m.standing);
     visit("ending", m.ending);
   } else if constexpr (std::is_same_v<M, Ready>) {

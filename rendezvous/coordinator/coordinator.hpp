@@ -167,7 +167,6 @@ class Coordinator {
   Gathering gathering_;
   std::optional<Saving> saving_;  // from kSaving on
   bool goes_on_after_saving_ = false;
-  HandingOver handing_over_;
   Concluding concluding_;  // from kConcluding on
 
   // The running round, and how it ended.
@@ -175,6 +174,7 @@ class Coordinator {
   Release release_;  // what is the same for everybody
   Seats seats_;
   Leaving leaving_;
+  HandingOver handing_over_;
   bool held_ = false;                     // it ended so that workers may wait with their state
   std::optional<FailureReport> failure_;  // the first cause
   bool members_changed_ = false;          // while it ended

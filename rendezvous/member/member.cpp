@@ -95,6 +95,11 @@ void Member::hear(LinkId link, const Welcome& message) {
   ping();
   // What it was asked while nobody led.
   if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_, stop_saves_});
+  if (stop_signal_ != 0 && !coordinates() &&
+      workers_ == Workers::kNone) {  // it coordinated when it was asked, and does no more
+    tell_leader(Leave{"a signal"});
+    return after_saving(End::kLeft);
+  }
   if (failure_ && settings_.rules.failures_are_said_again) tell_leader(*failure_);
   // They may have ended since the hello was sent, or their last word was lost with the link before this one.
   if (workers_ == Workers::kDone) {
@@ -483,6 +488,7 @@ void Member::tick() {
   }
   if (knows_end())
     return finish(ending_.exit_code, ending_.why, End::kOver);  // nobody is left who could choose another coordinator
+  if (stop_signal_ != 0) return after_saving(End::kGivenUp);
   const member_action::JobOver end = end_of_search(record_, was_welcome_, patience());
   finish(end.exit_code, end.why, end.end);
 }

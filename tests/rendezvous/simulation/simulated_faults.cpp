@@ -41,9 +41,10 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
 
 void World::stop_workers(int index, bool at_once) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  if (at_once && agent.guardian_late > 0) {
+  const Nanos killed_by = true_time(agent, agent.until_local) + agent.guardian_late;
+  if (at_once && agent.guardian_late > 0 && killed_by > time_) {
     agent.ending = true;
-    schedule(time_ + agent.guardian_late, Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
+    schedule(std::min(killed_by, time_ + agent.guardian_late), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
     return;
   }
   if (at_once) {

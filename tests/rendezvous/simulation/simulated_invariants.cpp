@@ -122,7 +122,11 @@ void World::check_failure_is_known(const Round& round) {
   const auto found = rounds_.find(previous.origin());
   if (!previous.exists() || found == rounds_.end()) return;
   const Round& last = found->second;
-  if (!last.worker_failed || (last.coordinator == round.coordinator && last.leadership == round.leadership)) return;
+  // A round in between, of which few have heard, has counted it; and of a node that never heard of its round nothing is known.
+  const bool follows = std::next(found) != rounds_.end() && std::next(found)->first == round.first.id;
+  if (!last.worker_failed || !last.full || !follows ||
+      (last.coordinator == round.coordinator && last.leadership == round.leadership))
+    return;
   const auto processes = [](const Round& of) {
     std::set<std::pair<int, std::uint32_t>> all;
     for (const auto& [rank, agent] : of.members) all.emplace(agent, of.lives.at(rank));
@@ -196,7 +200,9 @@ void World::check_waiting(Agent& agent) {
 // it must alone. And a node that has saved after a signal, and whose coordinator is gone, ends by itself: the job may live on
 // elsewhere.
 bool World::may_not_know_of_the_end(int index) const {
-  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until > job_over_at_; };
+  // A job that a signal ends while faults happen may end before who was cut off has dialled again.
+  const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : 0;
+  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + finds_them > job_over_at_; };
   const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
   return ended_by_itself_ || some_began_anew || disturbed(agents_[static_cast<std::size_t>(index)]) ||
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);

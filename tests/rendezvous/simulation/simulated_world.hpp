@@ -318,6 +318,7 @@ class World {
     const std::string who = name(from) + " to " + name(to) + ": ";
     if constexpr (std::is_same_v<Any, FromMember>) {
       if (const auto* hello = std::get_if<Hello>(&any)) tell(who + "hello " + describe(hello->standing));
+      if (std::get_if<StopAsk>(&any)) tell(who + "asks to stop");
       if (const auto* vote = std::get_if<Vote>(&any)) {
         tell(who + (vote->given() ? "votes in term " : "no vote in term ") + std::to_string(vote->term));
       }

@@ -21,7 +21,9 @@ class Leaving {
   explicit Leaving(const CoordinatorSettings& settings)
       : self_(settings.self),
         call_(settings.rules.stop_requests_are_one ? settings.stop_call : milliseconds{0}),
-        own_call_(settings.rules.stop_requests_are_one ? std::max(settings.stop_call, settings.lease / 5) : milliseconds{0}) {}
+        own_call_(settings.rules.stop_requests_are_one
+                      ? std::max(settings.stop_call, std::min(settings.lease / 5, milliseconds{1000}))
+                      : milliseconds{0}) {}
 
   // `saves`: before the nodes leave, all save.
   void ask(const Peer& peer, std::int32_t signal, bool saves, Time now) {

@@ -344,6 +344,13 @@ void World::signal(int index) {
   deliver(index, node_event::Local{member_event::StopRequested{15}});
 }
 
+// All from each other.
+void World::cut_off(Nanos length) {
+  tell("all are cut off from each other for " + std::to_string(length / kMs) + " ms");
+  for (Nanos& until : blocked_) until = std::max(until, time_ + length);
+  for (Agent& agent : agents_) disturb(agent, time_ + length);
+}
+
 // A spot instance is reclaimed, a machine is drained. `saves`: its workers cannot be held, so all save first.
 void World::leave(int index, bool saves) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];

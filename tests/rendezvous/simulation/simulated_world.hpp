@@ -150,6 +150,8 @@ struct Event {
     kRecover,
     kSignal,
     kLeave,
+    kCutOff,
+    kKilled,
     kDiskFull,
     kDiskFree,
     kFarewell,
@@ -280,6 +282,7 @@ class World {
   void check_round_over(int index, const RoundId& id, const std::string& why);
   void signal(int index);
   void leave(int index, bool saves);
+  void cut_off(Nanos length);
   void get_stuck(int index);
   void get_loose(int index);
   void sleep(int index, Nanos length);

@@ -10,13 +10,23 @@
 namespace ddprun::rendezvous::simulation {
 
 void World::build() {
-  const int count = scenario_.agents > 0 ? scenario_.agents
-                    : chance(10)         ? static_cast<int>(between(8, 16))
-                                         : static_cast<int>(between(1, 7));
+  std::mt19937_64 pairs(scenario_.seed + 1414);
+  const bool two_need_each_other = scenario_.faults && scenario_.agents == 0 && pairs() % 25 == 0;
+  const int count = scenario_.agents > 0  ? scenario_.agents
+                    : two_need_each_other ? 2
+                    : chance(10)          ? static_cast<int>(between(8, 16))
+                                          : static_cast<int>(between(1, 7));
   agents_.resize(static_cast<std::size_t>(count));
   blocked_.assign(agents_.size() * (agents_.size() <= 64 ? agents_.size() : 0), 0);
   max_nodes_ = chance(70) ? count : static_cast<std::int32_t>(between(1, count));
   min_nodes_ = chance(40) ? max_nodes_ : static_cast<std::int32_t>(between(1, max_nodes_));
+  if (two_need_each_other) {  // cut off from each other for so long that the one that leads is elected anew, and dies
+    max_nodes_ = min_nodes_ = 2;
+    const Nanos at = 11 * kSecond + static_cast<Nanos>(pairs() % 2000) * kMs;
+    const Nanos length = 10 * kSecond + static_cast<Nanos>(pairs() % 9000) * kMs;
+    schedule(at, Event::Kind::kCutOff, 0, length);
+    schedule(at + length - 5 * kSecond + static_cast<Nanos>(pairs() % 8000) * kMs, Event::Kind::kKilled, 0);
+  }
   max_restarts_ = static_cast<std::int32_t>(between(0, 4));
   if (scenario_.loses_coordinator) {
     max_nodes_ = count;
@@ -206,6 +216,12 @@ void World::handle(const Event& event) {
       return signal(event.a);
     case Event::Kind::kLeave:
       return leave(event.a >= 0 ? event.a : coordinator_now(), event.b != 0);
+    case Event::Kind::kCutOff:
+      return cut_off(event.b);
+    case Event::Kind::kKilled:
+      if (const int victim = coordinator_now(); agents_[static_cast<std::size_t>(victim)].node && !recovering_ && !job_over_)
+        kill(victim, /*silent=*/false);
+      return;
     case Event::Kind::kDiskStalls:
       return stall_disk(event.a);
     case Event::Kind::kWritten:

@@ -335,6 +335,7 @@ void Member::stop_workers(member_action::StopWorkers order) {
 }
 
 void Member::say_ready(const RoundId& round) {
+  ping();  // by now what it has installed is on disk, as it may not have been when it was released
   tell_leader(Ready{.round = round, .master_port = master_port_});
 }
 

@@ -27,11 +27,13 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       leadership_(settings_, now.steady),
       founding_(settings_, authority.first),
       gathering_(settings_),
-      leaving_(settings_) {
+      leaving_(settings_),
+      handing_over_(settings_) {
   if (authority.departed) {
     Peer& dead = peers_.know(authority.departed->node);
     dead.hello.node = authority.departed->node;
     dead.rank = authority.departed->rank;
+    dead.previous_rank = authority.departed->previous_rank;
     dead.departed = true;
     membership_.install(dead, peers_);
   }
@@ -142,7 +144,7 @@ void Coordinator::welcome(Peer& peer) {
   peer.straggles = stragglers_.still_has_workers(peer, now_.steady);
   if (peer.straggles) {  // it may vote, and nobody waits for it
     peer.owes_ready = peer.hello.workers_round;
-  } else if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping) {
+  } else if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping || peer.hello.failed) {
     peers_.await_workers(peer, peer.hello.workers_round, now_.steady);
     stragglers_.await(peer, now_.steady);
   } else {
@@ -164,6 +166,7 @@ void Coordinator::hear(Peer& peer, const Leave&) {
   if (phase_ == Phase::kEnding && failure_ && failure_->cause == FailureCause::kDevice) members_changed_ = true;
   peer.departed = true;
   note_installed(peer);  // it votes for nobody any more
+  if (peer.hello.node == settings_.self) handing_over_.begin();
   close_and_lose(peer, "left");
 }
 
@@ -175,6 +178,8 @@ void Coordinator::close_and_lose(Peer& peer, const std::string& why) {
 
 void Coordinator::lose(Peer& peer, const std::string& why) {
   const NodeId id = peer.hello.node;
+  const bool runs = peer.rank >= 0 && !peer.done && (phase_ == Phase::kRunning || phase_ == Phase::kSaving);
+  if (!peer.departed && (runs || peers_.awaits(id) || peer.straggles)) handing_over_.lost_with_workers(peer);
   peers_.disconnect(peer);
   if (saving_) saving_->lost(peer);
   concluding_.lost(peer);
@@ -248,6 +253,24 @@ void Coordinator::step_down(coordinator_action::StepDown why) {
   act(std::move(why));
 }
 
+// Whoever hears it need not wait for the end of this coordinator's time. True: it leads no more.
+bool Coordinator::hand_over_if_due() {
+  const bool between = phase_ == Phase::kEnding || phase_ == Phase::kGathering || phase_ == Phase::kPausing;
+  if (!between || !handing_over_.may_happen(membership_, peers_, now_.steady)) return false;
+  const auto successor = handing_over_.successor(peers_);
+  std::string why = "this node leaves, and nobody is here who could lead";
+  if (successor) {
+    why = "this node leaves: " + name_of(peers_.at(successor->node).hello) + " is to lead";
+    const HandOver message{
+        .node = settings_.self, .to = *successor, .standing = handing_over_.standing(term_, membership_, peers_)};
+    for (const NodeId& id : peers_.by_age()) {
+      if (peers_.at(id).here()) outbox_.send(peers_.at(id), message);
+    }
+  }
+  step_down({.why = why, .term = 0, .leader = {}});
+  return true;
+}
+
 void Coordinator::hear(Peer& peer, const StoreAsk& message) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kSaving) return;
   if (message.round == round()) act(coordinator_action::ServeStore{*peer.link, message});
@@ -278,7 +301,7 @@ void Coordinator::consider() {
     }
     return;
   }
-  if (phase_ != Phase::kGathering) return;
+  if (hand_over_if_due() || phase_ != Phase::kGathering) return;
   // A change of the membership on top of one that is not known to a majority yet would take three majorities.
   if (!membership_.committed() && settings_.rules.commit_before_change) return;
   if (!self_is_ready()) return;
@@ -288,7 +311,21 @@ void Coordinator::consider() {
     return finish_unsaved(*save_next_, "fewer nodes than are needed are left");
   }
   if (!gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) return;
-  if (founding_.may_release(peers_, now_.steady, outbox_)) form();
+  if (!founding_.may_release(peers_, now_.steady, outbox_)) return;
+  // A failure of the round before this coordinator. As while a round ends, it costs nothing when nodes were lost as well: its
+  // workers may have missed theirs.
+  if (failure_ && inherits_round() && all_are_ready()) return judge();
+  form();
+}
+
+// This coordinator was elected, and has released no round yet.
+bool Coordinator::inherits_round() const {
+  return membership_.current().exists() && membership_.current().born != term_;
+}
+
+bool Coordinator::all_are_ready() const {
+  const auto ready = [](const auto& each) { return each.second.rank >= 0 && each.second.ready; };
+  return std::count_if(peers_.all().begin(), peers_.all().end(), ready) == membership_.current().nodes;
 }
 
 void Coordinator::form() {
@@ -308,7 +345,8 @@ void Coordinator::form() {
   send_release(seating, release_, membership_.previous(), peers_, outbox_);
   outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
   leaving_.clear();
-  held_ = false;
+  failure_.reset();
+  judged_ = held_ = false;
   if (save_next_) return begin_saving(*std::exchange(save_next_, std::nullopt));
   consider();
 }
@@ -338,12 +376,16 @@ std::string Coordinator::waits_for() const {
 // ---- how a round ends ----
 
 void Coordinator::hear(Peer& peer, const FailureReport& message) {
-  if (message.round != round() || peer.rank < 0) return;
+  if (message.round != membership_.current().origin() || peer.rank < 0) return;
   if (phase_ == Phase::kRunning) {
     failure_ = message;
     return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
   }
-  if (phase_ != Phase::kEnding || !failure_) return;
+  if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {  // it was said to nobody who leads now
+    failure_ = message;
+    return outbox_.say(Notice::Kind::kRoundOver, message.message);
+  }
+  if ((phase_ != Phase::kEnding && phase_ != Phase::kGathering) || !failure_) return;
   // "My peer is gone" is a consequence; of the others the first in time is the cause.
   const auto key = [](const FailureReport& report) {
     return std::pair(report.cause == FailureCause::kLostPeer, report.coordinator_time_ns());
@@ -355,6 +397,7 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
   phase_ = Phase::kEnding;
   absorb_at_.reset();
   members_changed_ = false;
+  if (leaving_.contains(settings_.self)) act(coordinator_action::LetGo{});
   leaving_.clear();
   held_ = others == Others::kHold;
   if (reason == OverReason::kMembershipChange) failure_.reset();
@@ -385,7 +428,8 @@ void Coordinator::hear(Peer& peer, const Ready& message) {
 void Coordinator::check_ended() {
   if (phase_ != Phase::kEnding || (peers_.awaited() > 0 && settings_.rules.wait_for_ready)) return;
   if (!settings_.rules.wait_for_ready) peers_.await_nobody();
-  if (failure_ && !members_changed_) {
+  if (hand_over_if_due()) return;
+  if (failure_ && !members_changed_ && !handing_over_.begun()) {
     judge();
   } else {
     gather(milliseconds{0});
@@ -394,6 +438,7 @@ void Coordinator::check_ended() {
 }
 
 void Coordinator::judge() {
+  judged_ = true;
   const Verdict verdict = settings_.judge ? settings_.judge(*failure_, budget_) : Verdict{};
   if (!verdict.restart) return finish(verdict.exit_code, verdict.why);
   const std::int32_t restarts = budget_.restart_count + 1;
@@ -436,7 +481,7 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
   switch (phase_) {
     case Phase::kRunning:
       if (peer.rank < 0 && !coordinates) return;
-      if (coordinates) return begin_saving(message.signal);
+      if (coordinates && peer.done) return begin_saving(message.signal);  // it leads to the end
       leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return check_leaving();
     case Phase::kGathering:
@@ -445,7 +490,6 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
       if (coordinates) stop_between_rounds(message.signal);
       return;
     case Phase::kSaving:  // more leave than the first: what is saved is the same
-      if (coordinates) goes_on_after_saving_ = false;
       if (goes_on_after_saving_ && peer.rank >= 0) leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return;
     case Phase::kConcluding:
@@ -456,7 +500,8 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
 }
 
 bool Coordinator::enough_stay() const {
-  return seats_.here() + spares_ready() - leaving_.count() >= settings_.min_nodes;
+  if (seats_.here() + spares_ready() - leaving_.count() < settings_.min_nodes) return false;
+  return !leaving_.contains(settings_.self) || handing_over_.possible(leaving_, membership_, peers_);
 }
 
 void Coordinator::check_leaving() {
@@ -596,6 +641,7 @@ std::optional<Time> Coordinator::next_deadline() const {
     return next;
   }
   consider_time(leadership_.deadline(membership_, peers_, now_.steady));
+  consider_time(handing_over_.deadline(now_.steady));
   if (phase_ == Phase::kPausing) consider_time(pause_ends_);
   if (phase_ == Phase::kRunning) consider_time(absorb_at_);
   if (phase_ == Phase::kRunning) consider_time(leaving_.deadline());

@@ -5,6 +5,7 @@
 //     gathering -> running -> ending -> [pausing] -> gathering ...      a failure, or a change of members
 //                  running -> saving -> concluding -> over              a signal
 //                  running -> concluding -> over                        all done
+//                  running -> [saving] -> ending -> handed over         a signal to its own node, when the others go on
 //
 // It leads as long as a majority of the round's nodes answers (leadership.hpp, rules.hpp); otherwise it steps down, by when all
 // workers have stopped, since it granted them no more time than it had itself.
@@ -12,7 +13,7 @@
 // It owns the phase, the running round's progress, the cause of its end, the job's budget, and what it waits for until when.
 // The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), of the round (seats.hpp), which nodes are
 // the job (membership.hpp),
-// until when it leads (leadership.hpp), and how all stop after a signal (saving.hpp).
+// until when it leads (leadership.hpp), how all stop after a signal (saving.hpp), and when it hands over (handing_over.hpp).
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include "rendezvous/coordinator/concluding.hpp"
 #include "rendezvous/coordinator/founding.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
+#include "rendezvous/coordinator/handing_over.hpp"
 #include "rendezvous/coordinator/leadership.hpp"
 #include "rendezvous/coordinator/leaving.hpp"
 #include "rendezvous/coordinator/saving.hpp"
@@ -109,6 +111,7 @@ class Coordinator {
   // ---- authority ----
   void check_authority();
   void step_down(coordinator_action::StepDown why);
+  bool hand_over_if_due();
 
   // ---- when a round starts ----
   void gather(milliseconds call);
@@ -116,6 +119,8 @@ class Coordinator {
   void form();
   void note_installed(Peer& peer);
   bool self_is_ready() const;
+  bool inherits_round() const;
+  bool all_are_ready() const;
   std::int64_t spares_ready() const { return peers_.ready(); }  // while a round runs: its own nodes are not
 
   // ---- how a round ends ----
@@ -169,9 +174,11 @@ class Coordinator {
   Release release_;  // what is the same for everybody
   Seats seats_;
   Leaving leaving_;
+  HandingOver handing_over_;
   bool held_ = false;                     // it ended so that workers may wait with their state
   std::optional<FailureReport> failure_;  // the first cause
   bool members_changed_ = false;          // while it ended
+  bool judged_ = false;                   // its failure
   JobOver over_;
 
   // A signal that came while workers waited with their state: the next round begins only to save it.

@@ -5,6 +5,7 @@
 // It owns who asked, with which signal, and until when more are waited for.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,7 +19,11 @@ namespace ddprun::rendezvous {
 class Leaving {
  public:
   explicit Leaving(const CoordinatorSettings& settings)
-      : call_(settings.rules.stop_requests_are_one ? settings.stop_call : milliseconds{0}) {}
+      : self_(settings.self),
+        call_(settings.rules.stop_requests_are_one ? settings.stop_call : milliseconds{0}),
+        own_call_(settings.rules.stop_requests_are_one
+                      ? std::max(settings.stop_call, std::min(settings.lease / 5, milliseconds{1000}))
+                      : milliseconds{0}) {}
 
   // `saves`: before the nodes leave, all save.
   void ask(const Peer& peer, std::int32_t signal, bool saves, Time now) {
@@ -29,11 +34,14 @@ class Leaving {
       first_ = peer.hello.hostname;
       ends_ = now + call_;
     }
+    // Its own signal needs no time, those of others as long as the network takes at most.
+    if (peer.hello.node == self_) ends_ = std::max(ends_, now + own_call_);
     nodes_.insert(peer.hello.node);
   }
   void lost(const Peer& peer) { nodes_.erase(peer.hello.node); }
   void clear() { nodes_.clear(); }
 
+  bool contains(const NodeId& id) const { return nodes_.contains(id); }
   bool empty() const { return nodes_.empty(); }
   std::int64_t count() const { return std::ssize(nodes_); }
   std::int32_t signal() const { return signal_; }
@@ -46,7 +54,9 @@ class Leaving {
   }
 
  private:
+  NodeId self_;
   milliseconds call_;
+  milliseconds own_call_;
   NodeIds nodes_;
   std::int32_t signal_ = 0;
   bool saves_ = false;

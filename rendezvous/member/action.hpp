@@ -68,8 +68,7 @@ struct GotJob {  // ddprun join: config, arguments and options
 struct Say {
   Notice notice{};
 };
-struct Resign {};  // after JobOver: the coordinator in this node ends too, without the job's end
-struct JobOver {   // the workers are gone
+struct JobOver {  // the workers are gone
   enum class End {
     kOver,     // the job's, or this node was told so
     kLeft,     // this node's: it said goodbye, and the others go on
@@ -84,7 +83,7 @@ using MemberAction =
     std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
                  member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
                  member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
-                 member_action::GotJob, member_action::Say, member_action::JobOver, member_action::Resign>;
+                 member_action::GotJob, member_action::Say, member_action::JobOver>;
 using MemberActions = std::vector<MemberAction>;
 
 // How it ends for a node that has looked for a coordinator for so long, in vain. `was_welcome`: by one, in this process.

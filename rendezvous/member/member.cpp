@@ -58,6 +58,7 @@ Hello Member::hello(const std::string& local_host) {
   hello.wants_job = settings_.wants_job && !was_welcome_;
   hello.workers = workers_;
   hello.workers_round = workers_round_;
+  hello.failed = failure_ && settings_.rules.failures_are_said_again;
   hello.standing = record_.standing;
   if (knows_end()) hello.ending = ending_;
   return hello;
@@ -77,6 +78,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   lease_ = sensible(message.lease_ms);
   voter_.heard_leader(now_.steady);
   voter_.forget_all();
+  handed_over_.reset();
   leader_stamp_ = 0;
   grant_.lose_leader();
   clock_.begin();
@@ -93,6 +95,12 @@ void Member::hear(LinkId link, const Welcome& message) {
   ping();
   // What it was asked while nobody led.
   if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_, stop_saves_});
+  if (stop_signal_ != 0 && !coordinates() &&
+      workers_ == Workers::kNone) {  // it coordinated when it was asked, and does no more
+    tell_leader(Leave{"a signal"});
+    return after_saving(End::kLeft);
+  }
+  if (failure_ && settings_.rules.failures_are_said_again) tell_leader(*failure_);
   // They may have ended since the hello was sent, or their last word was lost with the link before this one.
   if (workers_ == Workers::kDone) {
     tell_leader(Done{workers_round_});
@@ -157,7 +165,7 @@ bool Member::promise(std::uint64_t term, Now now, std::vector<MemberAction>& act
 }
 
 void Member::leader_is_dead(std::vector<MemberAction>& actions) {
-  voter_.leader_is_dead();
+  voter_.release();
   if (!leader_ || leader_->link == kSelfLink) return;
   const LinkId link = leader_->link;
   lose_leader("the agent of the coordinator's node is dead", /*at_once=*/false);
@@ -255,6 +263,7 @@ void Member::hear(LinkId link, const Release& message) {
   if (message.start || !message.successors.empty()) record_.successors = message.successors;
   remember();
   pending_start_.reset();
+  if (message.start) failure_.reset();  // what came of it is in that round's budget
   if (starts) {
     workers_ = Workers::kNone;
     saving_ = false;
@@ -285,9 +294,10 @@ void Member::hear(LinkId link, const RoundOver& message) {
                   .hold = message.hold});
   } else if (!has_workers()) {
     workers_ = Workers::kNone;
-    const bool leaves = std::exchange(saving_, false) && stop_signal_ != 0 && !coordinates();
-    if (leaves) tell_leader(Leave{"a signal"});
-    if (leaves) return after_saving(End::kLeft);
+    if ((std::exchange(saving_, false) || let_go_) && leaves()) {
+      tell_leader(Leave{"a signal"});
+      return after_saving(End::kLeft);
+    }
     if (!message.hold) act(member_action::DismissHeld{message.why});
     say_ready(message.round);
   }
@@ -325,6 +335,7 @@ void Member::stop_workers(member_action::StopWorkers order) {
 }
 
 void Member::say_ready(const RoundId& round) {
+  ping();  // by now what it has installed is on disk, as it may not have been when it was released
   tell_leader(Ready{.round = round, .master_port = master_port_});
 }
 
@@ -335,6 +346,7 @@ void Member::handle(const member_event::WorkersFailed& event) {
   report.round = workers_round_;
   report.hostname = settings_.hostname;
   report.skew_ns = clock_.skew_ns();
+  failure_ = report;
   tell_leader(std::move(report));
 }
 
@@ -366,14 +378,11 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
     return tell_leader(Stopped{.round = workers_round_, .saved = saved});
   }
   if (leaves_with && may_leave()) {
-    const bool resigns = coordinates();
-    if (!resigns) tell_leader(Leave{"it is of no more use"});
-    finish(*leaves_with, "this node leaves the job: a device of it has failed", End::kLeft);
-    if (resigns) act(member_action::Resign{});
-    return;
+    tell_leader(Leave{"it is of no more use"});
+    return finish(*leaves_with, "this node leaves the job: a device of it has failed", End::kLeft);
   }
   if (workers_ == Workers::kDone) tell_leader(Done{workers_round_});
-  if (stop_signal_ != 0 && !coordinates()) {
+  if (leaves()) {
     tell_leader(Leave{"a signal"});
     return finish(128 + stop_signal_, "stopped by a signal", End::kLeft);
   }
@@ -424,6 +433,17 @@ void Member::hear(LinkId link, const Conclude& message) {
   tell_leader(Concluded{message.ending.origin});
 }
 
+// Nothing that it granted runs any more: who leads next need not wait.
+void Member::hear(LinkId link, const HandOver& message) {
+  if (!leads(link) || link == kSelfLink) return;
+  voter_.release();
+  record_.coordinator = message.to;
+  also_try(message.to.address);
+  lose_leader("the coordinator has left the job", /*at_once=*/false);
+  if (message.to.node == settings_.id) handed_over_ = message;
+  act(member_action::Close{link});
+}
+
 // Whoever the job's end reaches stops its workers first.
 void Member::finish(int exit_code, const std::string& why, End end) {
   if (workers_ == Workers::kRunning) stop_workers({.reason = StopReason::kJobOver, .why = why});
@@ -469,6 +489,7 @@ void Member::tick() {
   }
   if (knows_end())
     return finish(ending_.exit_code, ending_.why, End::kOver);  // nobody is left who could choose another coordinator
+  if (stop_signal_ != 0) return after_saving(End::kGivenUp);
   const member_action::JobOver end = end_of_search(record_, was_welcome_, patience());
   finish(end.exit_code, end.why, end.end);
 }

@@ -122,6 +122,10 @@ class Member {
   }
   // Its coordinator is dead: what was promised to it binds nobody any more.
   void leader_is_dead(std::vector<MemberAction>& actions);
+  // The round ends since this node, whose coordinator is here, leaves: that may be said when its workers have ended.
+  void let_go() { let_go_ = true; }
+  // What its last coordinator said when it left, if that names this node; until somebody leads.
+  const HandOver* handed_over() const { return handed_over_ ? &*handed_over_ : nullptr; }
   // Closes its links: another one takes its place.
   void abandon(std::vector<MemberAction>& actions) { search_.end(std::nullopt, actions); }
   // Somebody may be there who leads, or knows who does.
@@ -164,6 +168,7 @@ class Member {
   void hear(LinkId link, const rendezvous::StopAt& message);
   void hear(LinkId link, const rendezvous::JobOver& message);
   void hear(LinkId link, const Conclude& message);
+  void hear(LinkId link, const HandOver& message);
   void hear(LinkId link, const Pong& message);
   void hear(LinkId link, const VoteRequest& message);
   void hear(LinkId link, const StoreAnswer& message);
@@ -184,6 +189,8 @@ class Member {
   void stop_workers(member_action::StopWorkers order);
   void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with);
   bool may_leave() const;
+  // For a signal. A coordinator's node stays until the others can go on without it.
+  bool leaves() const { return stop_signal_ != 0 && (!coordinates() || let_go_); }
   void say_ready(const RoundId& round);
 
   // Of the round that it knows; of one that was followed by another it means nothing.
@@ -223,11 +230,13 @@ class Member {
   std::optional<Leader> leader_;
   nanoseconds lease_;
   std::int64_t leader_stamp_ = 0;
+  std::optional<HandOver> handed_over_;
   Time next_ping_{};
 
   // The workers.
   Workers workers_ = Workers::kNone;
   RoundId workers_round_{};
+  std::optional<FailureReport> failure_;  // of this node's workers, until the next round: for whoever leads
   std::optional<Release> pending_start_;  // released, and waiting for a grant
   std::uint16_t master_port_ = 0;
   bool saving_ = false;
@@ -235,6 +244,7 @@ class Member {
   bool saved_ = false;
   int stop_signal_ = 0;
   bool stop_saves_ = false;
+  bool let_go_ = false;
   Ending ending_;                               // before it is the end
   std::optional<member_action::JobOver> over_;  // said when the workers are gone
 };

@@ -21,7 +21,7 @@ class Voter {
   Voter(const Rules& rules, bool promised, Time now) : rules_(rules), last_contact_(now), promised_(promised) {}
 
   void heard_leader(Time now);
-  void leader_is_dead() { promised_ = false; }
+  void release() { promised_ = false; }  // its coordinator grants nothing any more
   Time last_contact() const { return last_contact_; }
   Time may_vote_at(nanoseconds lease) const;
   // For itself, before others: not while somebody whom it voted for may win.

@@ -1,5 +1,6 @@
-// A dead coordinator's part in the succession: of a round of two, whose other node has heard its farewell, it is an elector who
-// votes for whoever asks. node.cpp adds it to the electors. Pure.
+// The part of a coordinator that is gone in the succession: an elector who votes for this node and nobody else. One that is
+// dead, of a round of two, whose guardian has said farewell to the other node; or one that has left, and handed over to this
+// node. node.cpp adds it to the electors. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,15 @@ inline Hello hello_of_the_dead(const Record& survivor) {
   dead.standing.current = survivor.standing.current;
   dead.standing.current.rank = 0;
   return dead;
+}
+
+// What the node would say that has left, and handed over.
+inline Hello hello_of_who_left(const HandOver& message) {
+  Hello left;
+  left.node = message.node;
+  left.incarnation = UINT64_MAX;
+  left.standing = message.standing;
+  return left;
 }
 
 }  // namespace ddprun::rendezvous

@@ -286,8 +286,6 @@ void Node::carry_out(std::vector<MemberAction> actions) {
               act(member_action::Remember{*std::move(left), settings_.member.id});
             }
             finish_ = node_action::Finish{concrete.exit_code, std::move(concrete.why)};
-          } else if constexpr (std::is_same_v<Action, member_action::Resign>) {
-            if (coordinator_) step_down("the others choose another coordinator");
           } else {
             act(std::move(concrete));
           }
@@ -329,6 +327,8 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
             carry_out(std::move(kept));
           } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
             act(std::move(concrete));
+          } else if constexpr (std::is_same_v<Action, coordinator_action::LetGo>) {
+            member_.let_go();
           } else {
             static_assert(std::is_same_v<Action, coordinator_action::Finished>);
             step_down("the job is over");
@@ -411,15 +411,22 @@ void Node::consider_candidacy() {
   }
   if (const auto won = succession_.won(candidate())) {
     Authority authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()};
-    if (succession_.electors().contains(kOfTheDead)) authority.departed = {member_.record().coordinator.node, 0};
+    if (const auto dead = succession_.electors().find(kOfTheDead); dead != succession_.electors().end()) {
+      const Standing& standing = dead->second.hello.standing;
+      authority.departed = {dead->second.hello.node, standing.current.rank, standing.previous.rank};
+    }
     lead(authority);
   }
 }
 
 // Of two nodes the one without group rank 0 is no majority. When the other is dead for good, its vote is nobody's but this
-// one's.
+// one's; so is that of a coordinator that has left, and handed over to this node.
 void Node::count_the_dead() {
   const Standing& standing = member_.standing();
+  if (const HandOver* left = member_.handed_over(); left != nullptr && makes_sense(left->standing)) {
+    if (!succession_.electors().contains(kOfTheDead)) succession_.add(kOfTheDead, hello_of_who_left(*left));
+    return;
+  }
   if (!coordinator_died_in_ || *coordinator_died_in_ != standing.current.id || succession_.electors().contains(kOfTheDead))
     return;
   succession_.add(kOfTheDead, hello_of_the_dead(member_.record()));

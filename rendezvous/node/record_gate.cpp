@@ -39,7 +39,7 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
   for (NodeAction& action : actions) {
     if (is_record(action)) {
       continue;
-    } else if (std::holds_alternative<node_action::Finish>(action)) {
+    } else if (std::holds_alternative<node_action::Finish>(action) && !hands_over()) {
       // It will be nobody: only a vote outlasts that.
       for (Held& held : std::exchange(held_, {})) {
         if (!is_vote(held.action)) now.push_back(std::move(held.action));
@@ -103,6 +103,7 @@ bool RecordGate::concerns_held_start(NodeAction& action) {
 bool RecordGate::passes(NodeAction& action) {
   if (on_the_way_.empty()) return true;
   if (std::holds_alternative<member_action::StartWorkers>(action)) return false;
+  if (std::holds_alternative<node_action::Finish>(action)) return !hands_over();
   if (auto* to_listener = std::get_if<node_action::ToListener>(&action)) return !must_wait(*to_listener);
   if (auto* to_dialler = std::get_if<node_action::ToDialler>(&action)) return !must_wait(*to_dialler);
   if (const auto* close = std::get_if<node_action::CloseLink>(&action)) {
@@ -131,7 +132,16 @@ bool RecordGate::must_wait(node_action::ToDialler& action) const {
     if (written_.standing.current.id < pong->committed) pong->committed = RoundId{};
     return false;
   }
-  return std::holds_alternative<Release>(action.message) || somebody_waits_on(action.link);
+  const bool rests_on_record =
+      std::holds_alternative<Release>(action.message) || std::holds_alternative<HandOver>(action.message);
+  return rests_on_record || somebody_waits_on(action.link);
+}
+
+bool RecordGate::hands_over() const {
+  return std::any_of(held_.begin(), held_.end(), [](const Held& held) {
+    const auto* said = std::get_if<node_action::ToDialler>(&held.action);
+    return said != nullptr && std::holds_alternative<HandOver>(said->message);
+  });
 }
 
 bool RecordGate::somebody_waits_on(LinkId link) const {

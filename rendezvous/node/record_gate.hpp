@@ -7,6 +7,8 @@
 //     Ping                         goes at once, with the installed round and the promise of what is written
 //     a coordinator's words        wait while the promise of its own term is not written; Release waits for its roster too
 //     Pong                         goes at once otherwise, and names no round committed whose record is still on the way
+//     HandOver                     waits for all records before it, and Finish for it: a later start of this node must not have
+//                                  the vote that is given away
 //     StartWorkers                 waits for all records before it: what a round has cost must not be forgotten
 //     other orders to the workers  go at once; one that was not carried out yet is forgotten when it is to stop
 //     Resume, Resumed, Received    go at once: what they count is not remembered
@@ -54,6 +56,7 @@ class RecordGate {
   bool must_wait(node_action::ToListener& action) const;
   bool must_wait(node_action::ToDialler& action) const;
   bool somebody_waits_on(LinkId link) const;
+  bool hands_over() const;
 
   bool waits_;
   bool unstarted_ = false;      // and nobody was told yet

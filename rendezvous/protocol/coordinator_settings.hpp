@@ -61,10 +61,12 @@ struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
   FirstRound first{};  // unless it was elected
-  // A node of the round that is dead, as its guardian said: it votes for nobody any more, and its workers are gone.
+  // A node of the round that is dead, as its guardian said, or has left and handed over: it votes for nobody any more, and its
+  // workers are gone.
   struct Departed {
     NodeId node{};
     std::int32_t rank = 0;
+    std::int32_t previous_rank = -1;
   };
   std::optional<Departed> departed{};
   Standing known{};  // newest round among the electors

@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 5;
+inline constexpr std::uint16_t kProtocolVersion = 6;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -101,6 +101,7 @@ struct Hello {
   bool coordinates = false;         // a coordinator that visits an address where nodes may be that don't know it
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // of those that are still running or stopping
+  bool failed = false;      // one of them, and no round has begun since: its FailureReport follows the welcome, and then Ready
   Standing standing{};
   Ending ending{};  // of the current round's job, when the node knows it
   std::pair<std::uint64_t, std::uint64_t> said() const { return {incarnation, attempt}; }  // orders the hellos of a node
@@ -318,6 +319,14 @@ struct Conclude {
   Ending ending{};
 };
 
+// The coordinator's node leaves the job in order: nothing that it granted runs any more, it grants nothing from now on, and it
+// votes for nobody but that node. coordinator/handing_over.hpp says when it may say so.
+struct HandOver {
+  NodeId node{};        // that leaves
+  Successor to{};       // first in line now
+  Standing standing{};  // of the node that leaves: its vote is for `to` alone
+};
+
 // Of the job that has that round. Who knows a later one than a coordinator is told by somebody who leads it no more, or never
 // did.
 struct JobOver {
@@ -355,6 +364,6 @@ struct Resumed {
 };
 
 using FromCoordinator = std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong,
-                                     VoteRequest, StoreAnswer, Resumed, Received, Conclude>;
+                                     VoteRequest, StoreAnswer, Resumed, Received, Conclude, HandOver>;
 
 }  // namespace ddprun::rendezvous

@@ -39,6 +39,7 @@ struct Rules {
   bool inherited_rounds_are_renewed = true;  // a successor releases the round that it inherits again
   bool coordinator_remembers_members = true;
   bool who_steps_down_revokes = true;  // the farewell that its guardian was to say, before it votes for anybody
+  bool handovers_wait = true;          // until nothing runs any more that the coordinator which leaves has granted
   bool coordinators_visit = true;      // where nodes may be that don't know them
   bool first_round_is_alone = true;    // who leads unelected where a job may be running waits until no other round can
   bool gives_up = true;                // a node that looks in vain for the job that it remembers gives up who it was
@@ -50,10 +51,11 @@ struct Rules {
   bool budget_is_inherited = true;
   bool later_process_replaces = true;  // of two with one identity
   bool lost_members_end_round = true;
-  bool ends_are_known_first = true;    // before a node ends, those who could choose another coordinator know how
-  bool stop_requests_are_one = true;   // those that come together: a scheduler signals all nodes of a job
-  bool missing_is_resent = true;       // when a session is resumed
-  bool words_wait_for_records = true;  // a node says nothing that a later start of it could contradict
+  bool ends_are_known_first = true;     // before a node ends, those who could choose another coordinator know how
+  bool stop_requests_are_one = true;    // those that come together: a scheduler signals all nodes of a job
+  bool failures_are_said_again = true;  // to a coordinator that was elected since
+  bool missing_is_resent = true;        // when a session is resumed
+  bool words_wait_for_records = true;   // a node says nothing that a later start of it could contradict
   std::size_t successors_named = kSuccessors;
 };
 

@@ -77,6 +77,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("coordinates", m.coordinates);
     visit("workers", m.workers);
     visit("workers_round", m.workers_round);
+    visit("failed", m.failed);
     visit("standing", m.standing);
     visit("ending", m.ending);
   } else if constexpr (std::is_same_v<M, Ready>) {
@@ -180,6 +181,10 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, StopAt>) {
     visit("round", m.round);
     visit("step", m.step);
+  } else if constexpr (std::is_same_v<M, HandOver>) {
+    visit("node", m.node);
+    visit("to", m.to);
+    visit("standing", m.standing);
   } else if constexpr (std::is_same_v<M, Conclude>) {
     visit("ending", m.ending);
   } else if constexpr (std::is_same_v<M, JobOver>) {

@@ -147,6 +147,28 @@ def test_a_node_that_leaves_an_elastic_job_in_order_saves_first(nodes, small, tm
     assert nodes.agents[0].returncode == 85, nodes.all_text()
 
 
+def test_a_coordinator_that_leaves_an_elastic_job_in_order_hands_over(nodes, small, tmp_path, ddptrain_bin):
+    """All save, its agent ends, and the others go on under another one: sooner than any lease, which is longer here than the test waits."""
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(small, epochs=100000, checkpoint={"every_steps": 1000000}))
+    port = free_port()
+    for rank in range(3):
+        nodes.start("--nnodes", "2:3", "--node-rank", rank, "--nproc-per-node", 1, "--master-addr", "127.0.0.1", "--master-port", port,
+                    "--rdzv-conf", "heartbeat_timeout=600", "--run-dir", tmp_path / "run", config)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    nodes.until(lambda: "3 nodes, 3 workers" in nodes.text(0) and metrics.exists() and metrics.read_text().count('"event":"step"') > 20, "steps of three")
+    reached = jobs.metrics(tmp_path / "run", "step")[-1]["step"]
+    nodes.agents[0].send_signal(signal.SIGTERM)
+    nodes.until(lambda: nodes.agents[0].poll() is not None, "the coordinator to leave")
+    assert nodes.agents[0].returncode == 85, nodes.all_text()
+    nodes.until(lambda: '"event":"restart"' in metrics.read_text(), "the others to go on")
+    assert jobs.metrics(tmp_path / "run", "restart")[-1]["step"] >= reached
+    assert any("the coordinator has left the job" in nodes.text(rank) for rank in (1, 2)), nodes.all_text()
+    for agent in nodes.agents[1:]:
+        assert agent.poll() is None, nodes.all_text()
+        agent.send_signal(signal.SIGTERM)
+    assert nodes.wait() == [85, 85, 85], nodes.all_text()
+
+
 def test_a_finished_node_that_is_signalled_ends_as_the_job_ends(nodes, tmp_path):
     start_script(nodes, tmp_path, f"[ $GROUP_RANK = 1 ] && exit 0\nuntil [ -e {tmp_path}/enough ]; do sleep 0.05; done\n", 2, "--json")
     nodes.until(lambda: '"event":"worker_ended"' in nodes.text(1), "node 1's agent to hear of its worker's end")

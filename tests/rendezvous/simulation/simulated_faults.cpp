@@ -41,6 +41,12 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
 
 void World::stop_workers(int index, bool at_once) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const Nanos killed_by = true_time(agent, agent.until_local) + agent.guardian_late;
+  if (at_once && agent.guardian_late > 0 && killed_by > time_) {
+    agent.ending = true;
+    schedule(std::min(killed_by, time_ + agent.guardian_late), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
+    return;
+  }
   if (at_once) {
     workers_gone(agent, index);
     schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
@@ -176,7 +182,7 @@ void World::sleep(int index, Nanos length) {
 void World::wake(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || !agent.training || agent.asleep_until != time_) return;
-  if (local(agent, time_) < agent.until_local) return check_training(index);
+  if (local(agent, time_ - agent.guardian_late) < agent.until_local) return check_training(index);
   tell(name(index) + ": its guardian ends its workers");
   rounds_[agent.round].failed = true;
   workers_gone(agent, index);
@@ -198,7 +204,8 @@ void World::entrust_farewell(Agent& agent, int index, bool silent) {
   const coordinator_action::Entrust entrusted = std::exchange(agent.entrusted, {});
   if (silent || entrusted.to.port == 0) return;
   farewells_.push_back(entrusted);
-  schedule(time_ + static_cast<Nanos>(farewell_random_() % 9000 + 20) * kMs, Event::Kind::kFarewell, index,
+  const Nanos reaped = agent.guardian_late * (kReapedWithin / kGuardianLate);
+  schedule(time_ + reaped + static_cast<Nanos>(farewell_random_() % 9000 + 20) * kMs, Event::Kind::kFarewell, index,
            std::ssize(farewells_) - 1, agent.life);
 }
 
@@ -335,6 +342,22 @@ void World::signal(int index) {
   tell(name(index) + " gets a signal");
   agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
   deliver(index, node_event::Local{member_event::StopRequested{15}});
+}
+
+// All from each other.
+void World::cut_off(Nanos length) {
+  tell("all are cut off from each other for " + std::to_string(length / kMs) + " ms");
+  for (Nanos& until : blocked_) until = std::max(until, time_ + length);
+  for (Agent& agent : agents_) disturb(agent, time_ + length);
+}
+
+// A spot instance is reclaimed, a machine is drained. `saves`: its workers cannot be held, so all save first.
+void World::leave(int index, bool saves) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node || agent.frozen_until > time_ || job_over_ || signals_came_) return;
+  tell(name(index) + " is to leave" + (saves ? ", after saving" : ""));
+  agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
+  deliver(index, node_event::Local{member_event::StopRequested{15, saves}});
 }
 
 // No more faults: networks heal, whoever is away comes back, and workers finish by and by.

@@ -72,37 +72,68 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
     next += agents_[static_cast<std::size_t>(agent)].local_world_size;
   }
   if (next != release.world_size) violate("round " + name(release.id) + " has ranks that nobody has");
+  check_failure_is_known(round);
 }
 
 // Never two rounds at once: not of two coordinators, not on disjoint memberships, and nobody of the newer one in the older.
+// Workers count, whether their agent is alive or not.
 void World::check_training(int index) {
   const RoundId own_id = agents_[static_cast<std::size_t>(index)].round;
-  const Round& own = rounds_[own_id];
   for (auto& [id, other] : rounds_) {
     if (id == own_id || other.training.empty()) continue;
     for (const int b : other.training) {
-      if (!trains(agents_[static_cast<std::size_t>(b)])) continue;
-      const std::string both = name(index) + " in round " + name(own_id) + ", " + name(b) + " in round " + name(id);
-      if (other.coordinator != own.coordinator || other.leadership != own.leadership) {
-        // With spares nobody can count how many nodes are elsewhere: docs/rendezvous.md promises nothing then.
-        excused_ = std::ssize(agents_) > max_nodes_ && own_id.term >> 20U != id.term >> 20U;
-        if (excused_) return;
-        violate("rounds of two coordinators train at once: " + both);
-        continue;
-      }
-      const Round& newer = own_id > id ? own : other;
-      const int in_older = own_id > id ? b : index;
-      for (const auto& [rank, agent] : newer.members) {
-        if (agent == in_older) violate("a node trains in an older round than the one it is in: " + both);
-      }
-      const bool shared = std::any_of(own.members.begin(), own.members.end(), [&](const auto& mine) {
-        return std::any_of(other.members.begin(), other.members.end(),
-                           [&](const auto& theirs) { return theirs.second == mine.second; });
-      });
-      const bool all_known = std::ssize(own.members) == own.first.nodes && std::ssize(other.members) == other.first.nodes;
-      if (!shared && all_known) violate("disjoint rounds train at once: " + both);
+      if (trains(agents_[static_cast<std::size_t>(b)])) check_together(index, own_id, b, id);
     }
   }
+  for (const Orphans& one : orphans_) {
+    if (one.until > time_ && one.round != own_id) check_together(index, own_id, one.agent, one.round);
+  }
+}
+
+void World::check_together(int index, const RoundId& own_id, int b, const RoundId& id) {
+  const Round& own = rounds_[own_id];
+  const Round& other = rounds_[id];
+  const std::string both = name(index) + " in round " + name(own_id) + ", " + name(b) + " in round " + name(id);
+  if (other.coordinator != own.coordinator || other.leadership != own.leadership) {
+    // With spares nobody can count how many nodes are elsewhere: docs/rendezvous.md promises nothing then.
+    if (std::ssize(agents_) > max_nodes_ && own_id.term >> 20U != id.term >> 20U) {
+      excused_ = true;
+    } else {
+      violate("rounds of two coordinators train at once: " + both);
+    }
+    return;
+  }
+  const Round& newer = own_id > id ? own : other;
+  const int in_older = own_id > id ? b : index;
+  for (const auto& [rank, agent] : newer.members) {
+    if (agent == in_older) violate("a node trains in an older round than the one it is in: " + both);
+  }
+  const bool shared = std::any_of(own.members.begin(), own.members.end(), [&](const auto& mine) {
+    return std::any_of(other.members.begin(), other.members.end(),
+                       [&](const auto& theirs) { return theirs.second == mine.second; });
+  });
+  const bool all_known = std::ssize(own.members) == own.first.nodes && std::ssize(other.members) == other.first.nodes;
+  if (!shared && all_known) violate("disjoint rounds train at once: " + both);
+}
+
+// A worker failed, and another coordinator goes on with the same processes: it has counted the failure.
+void World::check_failure_is_known(const Round& round) {
+  const Config& previous = round.first.previous;
+  const auto found = rounds_.find(previous.origin());
+  if (!previous.exists() || found == rounds_.end()) return;
+  const Round& last = found->second;
+  // A round in between, of which few have heard, has counted it; and of a node that never heard of its round nothing is known.
+  const bool follows = std::next(found) != rounds_.end() && std::next(found)->first == round.first.id;
+  if (!last.worker_failed || !last.full || !follows ||
+      (last.coordinator == round.coordinator && last.leadership == round.leadership))
+    return;
+  const auto processes = [](const Round& of) {
+    std::set<std::pair<int, std::uint32_t>> all;
+    for (const auto& [rank, agent] : of.members) all.emplace(agent, of.lives.at(rank));
+    return all;
+  };
+  if (processes(last) != processes(round) || last.first.budget.restart_count < round.first.budget.restart_count) return;
+  violate("round " + name(round.first.id) + " knows nothing of the failure in round " + name(previous.origin()));
 }
 
 // ---- how rounds and the job end ----
@@ -154,7 +185,8 @@ void World::check_round_over(int index, const RoundId& id, const std::string& wh
 // Nobody waits for ever for the workers of others.
 void World::check_waiting(Agent& agent) {
   const Coordinator* const leads = agent.node->coordinator();
-  if (leads == nullptr || !leads->waits_for().ends_with("nodes that stop their workers")) {
+  const bool alone = alive_ == 1;  // nobody else could lead
+  if (leads == nullptr || alone || !leads->waits_for().ends_with("nodes that stop their workers")) {
     agent.waits_since = 0;
   } else if (agent.waits_since == 0) {
     agent.waits_since = time_;
@@ -168,7 +200,9 @@ void World::check_waiting(Agent& agent) {
 // it must alone. And a node that has saved after a signal, and whose coordinator is gone, ends by itself: the job may live on
 // elsewhere.
 bool World::may_not_know_of_the_end(int index) const {
-  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until > job_over_at_; };
+  // A job that a signal ends while faults happen may end before who was cut off has dialled again.
+  const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : 0;
+  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + finds_them > job_over_at_; };
   const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
   return ended_by_itself_ || some_began_anew || disturbed(agents_[static_cast<std::size_t>(index)]) ||
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);

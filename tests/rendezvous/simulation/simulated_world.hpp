@@ -35,7 +35,11 @@ constexpr std::size_t kLargestRelease = 2048;
 constexpr std::int64_t kMostEvents = 400000;
 constexpr Nanos kHandshake = 300'000;  // of a TLS server, when coordinators are lost
 constexpr Nanos kLease = 5 * kSecond;
-constexpr int kBrokenDevice = 9;  // exit code of a node that leaves for that
+// How late a guardian may be: with the slowest and the fastest clock 0.8 leases end a fiftieth of a lease before 1.0 lease
+// does.
+constexpr Nanos kGuardianLate = 90 * kMs;
+constexpr Nanos kReapedWithin = 900 * kMs;  // the workers of an agent that is dead
+constexpr int kBrokenDevice = 9;            // exit code of a node that leaves for that
 
 struct Opened {};
 struct Fin {
@@ -84,12 +88,13 @@ struct Agent {
   bool powered = true;
   bool asked_to_stop = false;
   bool left = false;
-  bool must_save = false;  // when all were signalled, it trained in a round that all trained in
-  bool stuck = false;      // its workers don't run any more, but the kernel does not let go of them
-  bool owes_end = false;   // they would have ended
-  Nanos waits_since = 0;   // its coordinator, for the workers of others
-  bool broken = false;     // a device of it: it leaves when its workers have ended
-  bool newcomer = false;   // starts anew where the job is known to be: it leads nothing
+  Nanos guardian_late = 0;  // at most kGuardianLate
+  bool must_save = false;   // when all were signalled, it trained in a round that all trained in
+  bool stuck = false;       // its workers don't run any more, but the kernel does not let go of them
+  bool owes_end = false;    // they would have ended
+  Nanos waits_since = 0;    // its coordinator, for the workers of others
+  bool broken = false;      // a device of it: it leaves when its workers have ended
+  bool newcomer = false;    // starts anew where the job is known to be: it leads nothing
   int local_world_size = 1;
   std::uint32_t life = 0;  // counts starts and ends of the process
   Nanos timer_at = kNever;
@@ -119,7 +124,15 @@ struct Round {
   std::set<int> finished;  // its coordinator has heard so
   std::set<int> lost;      // its coordinator has no link to them any more
   bool failed = false;
+  bool worker_failed = false;
   Nanos done_at = 0;  // about when workers finish, if they do
+};
+
+// Workers whose agent is dead, until its guardian has killed them.
+struct Orphans {
+  int agent = 0;
+  RoundId round{};
+  Nanos until = 0;
 };
 
 struct Event {
@@ -136,6 +149,9 @@ struct Event {
     kStart,
     kRecover,
     kSignal,
+    kLeave,
+    kCutOff,
+    kKilled,
     kDiskFull,
     kDiskFree,
     kFarewell,
@@ -163,6 +179,7 @@ struct Before {
   const Coordinator* leads = nullptr;
   RoundId round{};
   std::int64_t away = 0;  // they hear of a round when they are back
+  bool runs = false;      // the round, and nothing ends it yet
 };
 
 class World {
@@ -238,7 +255,7 @@ class World {
   void workers_gone(Agent& agent, int index);
   bool trains(const Agent& agent) const {
     if (agent.asleep_until > time_) return false;
-    return agent.training && !(agent.frozen_until > time_ && local(agent, time_) >= agent.until_local);
+    return agent.training && !(agent.frozen_until > time_ && local(agent, time_ - agent.guardian_late) >= agent.until_local);
   }
 
   void fault();
@@ -254,6 +271,8 @@ class World {
 
   void note_release(int index, std::uint32_t life, const Release& release, int coordinator);
   void check_training(int index);
+  void check_together(int index, const RoundId& id, int other, const RoundId& other_id);
+  void check_failure_is_known(const Round& round);
   void check_coordinator(int index);
   void check_message(const FromCoordinator& message);
   void note_heard(int index, int sender, const FromMember& message);
@@ -262,6 +281,8 @@ class World {
   void note_back(int index, int other);
   void check_round_over(int index, const RoundId& id, const std::string& why);
   void signal(int index);
+  void leave(int index, bool saves);
+  void cut_off(Nanos length);
   void get_stuck(int index);
   void get_loose(int index);
   void sleep(int index, Nanos length);
@@ -300,6 +321,7 @@ class World {
     const std::string who = name(from) + " to " + name(to) + ": ";
     if constexpr (std::is_same_v<Any, FromMember>) {
       if (const auto* hello = std::get_if<Hello>(&any)) tell(who + "hello " + describe(hello->standing));
+      if (std::get_if<StopAsk>(&any)) tell(who + "asks to stop");
       if (const auto* vote = std::get_if<Vote>(&any)) {
         tell(who + (vote->given() ? "votes in term " : "no vote in term ") + std::to_string(vote->term));
       }
@@ -340,8 +362,9 @@ class World {
   std::int32_t max_restarts_ = 0;
   bool through_codec_ = false;
   bool leaving_happens_ = false;
-  bool finishing_happens_ = false;  // while faults happen
-  bool all_are_signalled_ = false;  // within 20 ms, when the faults are over
+  bool nodes_are_reclaimed_ = false;  // some of them, each with a signal
+  bool finishing_happens_ = false;    // while faults happen
+  bool all_are_signalled_ = false;    // within 20 ms, when the faults are over
   bool signals_came_ = false;
   bool somebody_gets_stuck_ = false;
   Nanos coordinator_lost_ = 0;
@@ -361,6 +384,7 @@ class World {
   int decided_by_ = 0;
   bool ended_by_itself_ = false;  // the first that ended
   std::map<RoundId, Round> rounds_;
+  std::vector<Orphans> orphans_;
   // A coordinator, another agent: since when the connection between them is reset. It may be given up a moment later.
   std::map<std::pair<int, int>, Nanos> away_;
   std::vector<RoundId> released_;   // by the event that is being handled

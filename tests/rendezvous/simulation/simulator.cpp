@@ -10,13 +10,23 @@
 namespace ddprun::rendezvous::simulation {
 
 void World::build() {
-  const int count = scenario_.agents > 0 ? scenario_.agents
-                    : chance(10)         ? static_cast<int>(between(8, 16))
-                                         : static_cast<int>(between(1, 7));
+  std::mt19937_64 pairs(scenario_.seed + 1414);
+  const bool two_need_each_other = scenario_.faults && scenario_.agents == 0 && pairs() % 25 == 0;
+  const int count = scenario_.agents > 0  ? scenario_.agents
+                    : two_need_each_other ? 2
+                    : chance(10)          ? static_cast<int>(between(8, 16))
+                                          : static_cast<int>(between(1, 7));
   agents_.resize(static_cast<std::size_t>(count));
   blocked_.assign(agents_.size() * (agents_.size() <= 64 ? agents_.size() : 0), 0);
   max_nodes_ = chance(70) ? count : static_cast<std::int32_t>(between(1, count));
   min_nodes_ = chance(40) ? max_nodes_ : static_cast<std::int32_t>(between(1, max_nodes_));
+  if (two_need_each_other) {  // cut off from each other for so long that the one that leads is elected anew, and dies
+    max_nodes_ = min_nodes_ = 2;
+    const Nanos at = 11 * kSecond + static_cast<Nanos>(pairs() % 2000) * kMs;
+    const Nanos length = 10 * kSecond + static_cast<Nanos>(pairs() % 9000) * kMs;
+    schedule(at, Event::Kind::kCutOff, 0, length);
+    schedule(at + length - 5 * kSecond + static_cast<Nanos>(pairs() % 8000) * kMs, Event::Kind::kKilled, 0);
+  }
   max_restarts_ = static_cast<std::int32_t>(between(0, 4));
   if (scenario_.loses_coordinator) {
     max_nodes_ = count;
@@ -82,6 +92,19 @@ void World::build() {
     const Nanos at = static_cast<Nanos>(disk_random_() % static_cast<std::uint64_t>(faults_end_));
     schedule(at, Event::Kind::kDiskStalls, static_cast<int>(disk_random_() % static_cast<std::uint64_t>(count)));
   }
+  std::mt19937_64 guardians(scenario_.seed + 4242);
+  for (Agent& agent : agents_) {
+    if (scenario_.faults && guardians() % 3 == 0)
+      agent.guardian_late = static_cast<Nanos>(guardians() % (kGuardianLate / kMs)) * kMs;
+  }
+  std::mt19937_64 reclaims(scenario_.seed + 6061);
+  nodes_are_reclaimed_ = scenario_.faults && reclaims() % 5 == 0;
+  for (std::uint64_t left = nodes_are_reclaimed_ ? 1 + reclaims() % 3 : 0; left > 0; --left) {
+    const Nanos at = static_cast<Nanos>(reclaims() % static_cast<std::uint64_t>(faults_end_));
+    const bool any = reclaims() % 3 == 0;  // otherwise the coordinator's
+    schedule(at, Event::Kind::kLeave, any ? static_cast<int>(reclaims() % static_cast<std::uint64_t>(count)) : -1,
+             static_cast<std::int64_t>(reclaims() % 2));
+  }
   std::mt19937_64 signals(scenario_.seed + 815);
   all_are_signalled_ = scenario_.faults && signals() % 10 == 0;
   if (!all_are_signalled_) return;
@@ -137,7 +160,7 @@ Result World::run() {
     // Who was cut off when the job ended waits for it a while longer.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
       // Those who left for good, or forgot who they are, may have been needed for a majority.
-      if (leaving_happens_ || records_were_lost_) break;
+      if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_) break;
       for (std::size_t i = 0; i < agents_.size(); ++i) {
         if (!agents_[i].node) continue;
         const Standing& standing = agents_[i].node->member().standing();
@@ -191,6 +214,14 @@ void World::handle(const Event& event) {
       return lose_coordinator();
     case Event::Kind::kSignal:
       return signal(event.a);
+    case Event::Kind::kLeave:
+      return leave(event.a >= 0 ? event.a : coordinator_now(), event.b != 0);
+    case Event::Kind::kCutOff:
+      return cut_off(event.b);
+    case Event::Kind::kKilled:
+      if (const int victim = coordinator_now(); agents_[static_cast<std::size_t>(victim)].node && !recovering_ && !job_over_)
+        kill(victim, /*silent=*/false);
+      return;
     case Event::Kind::kDiskStalls:
       return stall_disk(event.a);
     case Event::Kind::kWritten:
@@ -224,7 +255,7 @@ void World::handle(const Event& event) {
     case Event::Kind::kWorkersFail: {
       if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
       tell(name(event.a) + ": a worker fails");
-      rounds_[agent.round].failed = true;
+      rounds_[agent.round].failed = rounds_[agent.round].worker_failed = true;
       FailureReport report;
       report.exit_code = 7;
       report.time_ns = time_ + agent.skew;
@@ -269,6 +300,7 @@ void World::start(int index) {
   ++agent.life;
   ++agent.incarnation;
   agent.powered = true;
+  std::erase_if(orphans_, [&](const Orphans& one) { return one.agent == index || one.until <= time_; });
   agent.asked_to_stop = false;
   agent.gave_up = false;
   if (agent.left) {  // who said goodbye comes back as somebody else
@@ -294,6 +326,9 @@ void World::start(int index) {
 void World::end_process(int index, bool silent) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;
+  if (agent.training && !silent && agent.guardian_late > 0) {
+    orphans_.push_back({index, agent.round, time_ + agent.guardian_late * (kReapedWithin / kGuardianLate)});
+  }
   workers_gone(agent, index);
   result_.counted += agent.node->counted();
   --alive_;
@@ -335,18 +370,21 @@ void World::deliver(int index, const NodeEvent& event) {
 
 Before World::before_event(const Agent& agent) const {
   const Coordinator* const leads = agent.node->coordinator();
-  return {.leads = leads, .round = leads != nullptr ? leads->round() : RoundId{}, .away = agent.node->away()};
+  return {.leads = leads,
+          .round = leads != nullptr ? leads->round() : RoundId{},
+          .away = agent.node->away(),
+          .runs = leads != nullptr && leads->waits_for() == "the running round"};
 }
 
 void World::perform(int index, std::vector<NodeAction> actions, const Before& before) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  const auto& [leads, round, away] = before;
+  const auto& [leads, round, away, runs] = before;
   for (NodeAction& action : actions) {
     if (!agent.node) break;
     carry_out(index, action);
   }
   for (const int started : std::exchange(started_, {})) check_training(started);
-  const bool same_round = leads != nullptr && agent.node && agent.node->coordinator() == leads && leads->round() == round;
+  const bool same_round = runs && agent.node && agent.node->coordinator() == leads && leads->round() == round;
   for (const std::string& why : std::exchange(ended_, {})) {  // one that began in this event too is nobody's loss
     if (same_round) check_round_over(index, round, why);
   }
@@ -416,6 +454,7 @@ void World::carry_out(int index, NodeAction& any) {
             ++result_.resumed;
           }
           tell_message(index, links_[static_cast<std::size_t>(link->second)].end[0], action.message);
+          result_.handed_over += std::holds_alternative<HandOver>(action.message) ? 1 : 0;
           send(link->second, 1, std::move(action.message));
         } else if constexpr (std::is_same_v<Action, node_action::ToListener>) {
           const auto link = agent.links.find(action.link);
@@ -436,8 +475,7 @@ void World::carry_out(int index, NodeAction& any) {
           const bool missing = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
                                action.exit_code == static_cast<int>(ExitCode::kMinority) ||
                                action.exit_code == static_cast<int>(ExitCode::kUsage);
-          const bool stopped_alone =
-              agent.asked_to_stop && !agent.coordinates && action.exit_code != 0 && action.exit_code != 7;
+          const bool stopped_alone = agent.asked_to_stop && action.why.starts_with("stopped by a signal");
           const bool alone = stopped_alone || action.exit_code == kBrokenDevice;
           if (agent.training) violate(name(index) + " ended before its workers");
           if (!missing && !alone) check_end(index, action);

@@ -38,6 +38,7 @@ struct Result {
   std::int64_t successions = 0;
   std::int64_t resumed = 0;      // sessions
   std::int64_t by_farewell = 0;  // of those
+  std::int64_t handed_over = 0;  // words of coordinators that left
   int exit_code = -1;            // of the job
   std::size_t largest_message = 0;
   std::size_t messages = 0;

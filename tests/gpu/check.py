@@ -79,13 +79,17 @@ def imports(*modules: str) -> bool:
     return subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], capture_output=True, check=False).returncode == 0
 
 
+def uses_own_pytest() -> bool:
+    return (ROOT / "python").is_dir() and not imports("pytest", "pytest_timeout")
+
+
 def environment(build: pathlib.Path, data: pathlib.Path | None) -> dict:
     own = {**os.environ, "DDPRUN_BUILD_DIR": str(build), "PYTHONDONTWRITEBYTECODE": "1"}
     if not imports("torch", "numpy", "safetensors.torch"):
         own["DDPRUN_NO_TORCH_PYTHON"] = "1"  # its comparisons are skipped, and counted so
     if data:
         own["DDPRUN_DATASET"] = str(data)
-    if (ROOT / "python").is_dir() and importlib.util.find_spec("pytest") is None:
+    if uses_own_pytest():
         own["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return own
 

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_BYTES = 64 * 1000 * 1000
 DATASET = pathlib.Path(os.environ.get("DDPRUN_DATASET", "/usr/share/datasets/fashion-mnist"))
 # Pure Python, all of them: they run with any Python 3.10 or newer.
-TEST_PACKAGES = ["pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "pytest_timeout"]
+TEST_MODULES = ["pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "pytest_timeout"]
 SOURCES = ["configs", "tests/conftest.py", "tests/pytest.ini", "tests/whole_program", "tests/gpu", "bench/python_ddp.py"]
 
 
@@ -44,13 +44,16 @@ def torch_versions(torch: pathlib.Path) -> dict:
     return {"torch": re.search(r"__version__ = '([0-9.]+)", text)[1], "cuda": cuda[1] if cuda else ""}
 
 
-def package_folders():
-    for name in TEST_PACKAGES:
+def test_packages():
+    """The modules, and what is said of them beside, by which pytest finds its plugin and its own version."""
+    for name in TEST_MODULES:
         spec = importlib.util.find_spec(name)
         if spec is None:
             fail(f"this Python has no module {name}, which the tests need there")
         path = pathlib.Path(spec.origin)
-        yield path.parent if path.name == "__init__.py" else path
+        path = path.parent if path.name == "__init__.py" else path
+        yield path
+        yield from (info for kind in ("dist", "egg") for info in path.parent.glob(f"[{name[0]}{name[0].upper()}]{name[1:]}-*.{kind}-info"))
 
 
 def wanted(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -84,7 +87,7 @@ def main() -> None:
             add(fake, "build/tests/fake_cuda/libddptrain_cuda.so")
         for name in SOURCES:
             add(ROOT / name, name)
-        for path in package_folders():
+        for path in test_packages():
             add(path, f"python/{path.name}")
         for path in sorted(DATASET.glob("*-ubyte.gz")):
             add(path.resolve(), f"data/{path.name}")

@@ -63,6 +63,7 @@ class RunningRound : public testing::Test {
       }
       if (const auto* conclude = std::get_if<Conclude>(&send->message)) told.emplace_back(send->link, conclude->ending);
       if (const auto* over = std::get_if<JobOver>(&send->message)) job_over_ = *over;
+      if (const auto* handed = std::get_if<HandOver>(&send->message)) handed_over_[send->link] = *handed;
       if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_[send->link] = *save;
     }
     for (const auto& [link, ending] : told) {
@@ -110,6 +111,7 @@ class RunningRound : public testing::Test {
   std::map<LinkId, std::int64_t> stamps_;
   std::map<LinkId, std::int64_t> grants_;
   std::map<LinkId, StopAndSave> saves_;
+  std::map<LinkId, HandOver> handed_over_;
   std::map<LinkId, Ending> endings_;
   std::set<LinkId> silent_;  // they do not say that they know the end
   std::set<LinkId> closed_;

@@ -119,6 +119,42 @@ TEST_F(TwoOfThree, SignalsToMoreThanMayLeaveSave) {
   EXPECT_EQ(saves_.size(), 3u);
 }
 
+TEST_F(TwoOfThree, TheCoordinatorsNodeLeavesAndHandsOverWhenNobodysWorkersRunAnyMore) {
+  const RoundId last = round();
+  says(kSelfLink, StopAsk{15});
+  EXPECT_TRUE(saves_.empty());
+  time_ += seconds(1);
+  for (const LinkId link : {kSelfLink, kOther, kThird}) ping(link);
+  tick();
+  ASSERT_TRUE(over_.contains(kOther));
+  says(kSelfLink, Leave{"a signal"});
+  says(kOther, Ready{.round = last, .master_port = 1});
+  EXPECT_TRUE(handed_over_.empty());
+  says(kThird, Ready{.round = last, .master_port = 1});
+  ASSERT_TRUE(handed_over_.contains(kOther) && handed_over_.contains(kThird));
+  EXPECT_EQ(handed_over_.at(kThird).to.node, NodeId{2});
+  EXPECT_EQ(handed_over_.at(kThird).standing.current.rank, 0);
+  EXPECT_TRUE(stepped_down_.has_value());
+  EXPECT_FALSE(job_over_.has_value());
+}
+
+// Its workers may use up what they were granted.
+TEST_F(TwoOfThree, AHandoverWaitsALeaseForWhoIsLostWithItsWorkers) {
+  const RoundId last = round();
+  says(kSelfLink, StopAsk{15});
+  time_ += seconds(1);
+  for (const LinkId link : {kSelfLink, kOther, kThird}) ping(link);
+  tick();
+  says(kSelfLink, Leave{"a signal"});
+  says(kOther, Ready{.round = last, .master_port = 1});
+  on(coordinator_event::Closed{kThird});
+  EXPECT_TRUE(handed_over_.empty());
+  wait(seconds(4), {kOther});
+  EXPECT_TRUE(handed_over_.empty());
+  wait(seconds(2), {kOther});
+  EXPECT_TRUE(handed_over_.contains(kOther));
+}
+
 TEST_F(TwoOfThree, ASignalWhileTooFewAreLeftSaysWhy) {
   const RoundId first = round();
   says(kOther, Leave{"a signal"});

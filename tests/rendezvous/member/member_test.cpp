@@ -340,6 +340,38 @@ TEST_F(OneMember, VotesForNobodyWhileItsCoordinatorMayStillLead) {
   EXPECT_TRUE(sent<Vote>(actions)->given());
 }
 
+TEST_F(OneMember, VotesAtOnceWhenItsCoordinatorHasHandedOver) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  const HandOver handed{.node = {1}, .to = {.group_rank = 1, .node = {2}, .address = {"10.0.0.2", 7}}, .standing = {}};
+  const auto actions = hear(handed);
+  EXPECT_TRUE(member_.looking());
+  ASSERT_NE(member_.handed_over(), nullptr);
+  EXPECT_EQ(member_.place_in_line(), 0u);
+  EXPECT_LE(member_.may_stand_at(), time_);
+}
+
+// Otherwise the job would go on as if nothing had failed.
+TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  FailureReport report;
+  report.exit_code = 7;
+  tell(member_event::WorkersFailed{report});
+  tell(member_event::WorkersEnded{});
+  tell(member_event::Closed{link_});
+  time_ += seconds(1);
+  link_ = find<member_action::Dial>(tell(member_event::Tick{}))->link;
+  const auto opened = tell(member_event::Opened{link_, "10.0.0.2"});
+  ASSERT_NE(sent<Hello>(opened), nullptr);
+  EXPECT_TRUE(sent<Hello>(opened)->failed);
+  const auto welcomed = hear(Welcome{.term = 4, .coordinator = {3}, .lease_ms = 5000, .job = {}});
+  ASSERT_NE(sent<FailureReport>(welcomed), nullptr);
+  EXPECT_EQ(sent<FailureReport>(welcomed)->exit_code, 7);
+  EXPECT_EQ(sent<FailureReport>(welcomed)->round, (RoundId{3, 0}));
+}
+
 TEST_F(OneMember, StandsBackForWhomItVotedFor) {
   EXPECT_LE(member_.may_stand_at(), time_);
   hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});

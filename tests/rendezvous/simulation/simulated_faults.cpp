@@ -12,7 +12,7 @@ void World::start_workers(int index, const member_action::StartWorkers& action) 
        std::to_string(action.release.group_rank) + " of " + std::to_string(action.release.nodes) + ", restart " +
        std::to_string(action.release.budget.restart_count));
   if (agent.training) violate(name(index) + " starts workers while it has some");
-  check_start_after_end(index);
+  check_start_after_end(index, action.release.id);
   if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
   agent.training = true;
   agent.ending = false;
@@ -346,6 +346,7 @@ void World::signal(int index) {
 
 // All from each other.
 void World::cut_off(Nanos length) {
+  if (recovering_) return;
   tell("all are cut off from each other for " + std::to_string(length / kMs) + " ms");
   for (Nanos& until : blocked_) until = std::max(until, time_ + length);
   for (Agent& agent : agents_) disturb(agent, time_ + length);

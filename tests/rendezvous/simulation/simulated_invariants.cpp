@@ -208,8 +208,19 @@ bool World::may_not_know_of_the_end(int index) const {
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 
-void World::check_start_after_end(int index) {
-  if (job_over_ && !may_not_know_of_the_end(index)) violate(name(index) + " starts workers after the end of the job");
+// With spares enough nodes may be cut off from the job to begin it anew, as above.
+bool World::begun_by_spares(const RoundId& id) const {
+  return std::ssize(agents_) > max_nodes_ && id.term >> 20U != 0;
+}
+
+bool World::led_by_who_may_not_know(const RoundId& id) const {
+  const auto round = rounds_.find(id);
+  return round != rounds_.end() && round->second.coordinator >= 0 && may_not_know_of_the_end(round->second.coordinator);
+}
+
+void World::check_start_after_end(int index, const RoundId& id) {
+  if (!job_over_ || begun_by_spares(id) || may_not_know_of_the_end(index)) return;
+  if (!led_by_who_may_not_know(id)) violate(name(index) + " starts workers after the end of the job");
 }
 
 // Whom all nodes' signals found at work has saved; whoever has not says why.
@@ -225,7 +236,8 @@ void World::check_stopped(int index, const node_action::Finish& finish) {
 // The job has one end.
 void World::check_end(int index, const node_action::Finish& finish) {
   if (!job_over_ || finish.exit_code == result_.exit_code || may_not_know_of_the_end(index)) return;
-  if (!agents_[static_cast<std::size_t>(index)].node->member().standing().current.exists()) return;  // it was not part of it
+  const Config& current = agents_[static_cast<std::size_t>(index)].node->member().standing().current;
+  if (!current.exists() || begun_by_spares(current.id) || led_by_who_may_not_know(current.id)) return;  // not part of it
   violate(name(index) + " ends with " + std::to_string(finish.exit_code) + ", others with " +
           std::to_string(result_.exit_code));
 }

@@ -297,7 +297,9 @@ class World {
   void note_said(int index, const node_action::ToDialler& said);
   void note_closed(int index, const node_action::CloseLink& close);
   void check_waiting(Agent& agent);
-  void check_start_after_end(int index);
+  bool led_by_who_may_not_know(const RoundId& id) const;
+  bool begun_by_spares(const RoundId& id) const;
+  void check_start_after_end(int index, const RoundId& id);
   void check_stopped(int index, const node_action::Finish& finish);
   void check_end(int index, const node_action::Finish& finish);
   bool may_not_know_of_the_end(int index) const;

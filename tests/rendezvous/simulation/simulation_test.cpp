@@ -225,6 +225,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"WhatIsMissingIsResent", [](Rules& r) { r.missing_is_resent = false; }, 5000},
                     Mutation{"LaterProcessesReplace", [](Rules& r) { r.later_process_replaces = false; }},
                     Mutation{"WordsWaitForRecords", [](Rules& r) { r.words_wait_for_records = false; }},
+                    Mutation{"HandoversWait", [](Rules& r) { r.handovers_wait = false; }},
+                    Mutation{"FailuresAreSaidAgain", [](Rules& r) { r.failures_are_said_again = false; }},
                     Mutation{"FewSuccessorsAreNamed", [](Rules& r) { r.successors_named = 1000000; }}),
     [](const auto& mutation) { return std::string(mutation.param.name); });
 

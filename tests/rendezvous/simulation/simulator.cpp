@@ -326,8 +326,9 @@ void World::start(int index) {
 void World::end_process(int index, bool silent) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;
-  if (agent.training && !silent && agent.guardian_late > 0) {
-    orphans_.push_back({index, agent.round, time_ + agent.guardian_late * (kReapedWithin / kGuardianLate)});
+  if (agent.training && !silent && agent.guardian_late > 0 && agent.asleep_until <= time_) {
+    const Nanos granted = true_time(agent, agent.until_local) + agent.guardian_late;
+    orphans_.push_back({index, agent.round, std::min(granted, time_ + agent.guardian_late * (kReapedWithin / kGuardianLate))});
   }
   workers_gone(agent, index);
   result_.counted += agent.node->counted();

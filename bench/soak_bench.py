@@ -1,8 +1,9 @@
 """The soak: jobs of two workers, of one agent and of two, into which faults of all kinds are injected, drawn from a seed, five seconds
-apart on average; in the end their weights are those of the undisturbed run, every fault has been counted and nothing is left. And
-what the agent itself costs: its memory over 1,000 restarts, and its CPU time while workers train.
+apart on average; among them a run directory that takes nothing for some seconds. In the end their weights are those of the undisturbed
+run, every fault has been counted and nothing is left. And what the agent itself costs: its memory over 1,000 restarts, and its CPU time
+while workers train.
 
-    ./dev bench soak --seed 7        300 faults for each of three jobs, about three hours
+    ./dev bench soak --seed 7        300 to 1,000 faults for each of three jobs, how many is up to the seed; three hours and more
     ./dev bench soak --seed 8 --faults 24 --only "two agents"       a piece of it; its table adds up all pieces so far
     ./dev bench soak --network-mbit 20       on a slow network, where workers wait instead of keeping the processors busy
     ./dev bench soak --only agent;  --quick: 20 faults, one second apart
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 
 from measure import How, Row, Series, Table, Tools, environment, progress
 from slow_network import slow_network
@@ -24,20 +26,23 @@ from training_bench import DATA
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "whole_program"))
 import jobs  # noqa: E402
+import pytest  # noqa: E402
 import rehearsal  # noqa: E402
+from disks import StallingDisk, stalling_disk  # noqa: E402
 
 RESTARTS = 1000
 BEGINNING_SECONDS = 6  # of which workers tell more
 WATCHED_SECONDS = 30
 JOBS = (("one agent", 1, ["--recovery", "checkpoint"]), ("one agent, --recovery live", 1, ["--recovery", "live"]), ("two agents", 2, []))
 ONLY_AGENT = "agent"
-seed, faults, apart, network_mbit, results = 1, 300, 5.0, 0.0, pathlib.Path()  # set by bench.py
+seed, apart, network_mbit, results = 1, 5.0, 0.0, pathlib.Path()  # set by bench.py
+faults: int | None = None  # set by bench.py; None: the seed says how many
 
 
 def settings(steps: int) -> dict:
     return {"name": "soak", "model": {"type": "mlp", "hidden": [64]}, "data": {"type": "idx", "dir": DATA, "test_samples": 1000},
             "epochs": 100000, "max_steps": steps, "batch_size": 64, "eval_every_epochs": 0, "optimizer": {"type": "adamw", "lr": 1e-4},
-            "log": {"every_steps": 100, "tensorboard": False}, "checkpoint": {"every_seconds": 2, "keep": 2}, "ddp": rehearsal.COMPARED}
+            "log": {"every_steps": 10, "tensorboard": False}, "checkpoint": {"every_seconds": 2, "keep": 2}, "ddp": rehearsal.COMPARED}
 
 
 def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float) -> dict:
@@ -47,7 +52,7 @@ def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: in
         return known
     pilot = 100 if network_mbit else 2000
     place.train(tools.ddprun, "pilot", settings(pilot), 1, [])
-    speed = pilot / jobs.report(place.folder / "pilot")["time"]["training_s"]
+    speed = pilot / jobs.report(place.run_dir("pilot"))["time"]["training_s"]
     steps = int(number * seconds_apart * speed)
     rehearsal.Place(place.folder).train(tools.ddprun, "calm", settings(steps), 1, [], timeout=6 * 3600)
     run = {"steps": steps, "digest": jobs.weights_digest(place.folder / "calm")}
@@ -55,25 +60,25 @@ def undisturbed(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: in
     return run
 
 
-def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seconds_apart: float, only: str) -> None:
+def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, mix: rehearsal.Mix, seconds_apart: float, only: str) -> None:
     """One piece of each job, with faults of its own."""
-    calm = undisturbed(tools, place, pieces, number, seconds_apart)
-    progress(f"{calm['steps']} steps, {number} faults for each job, seed {seed}")
+    calm = undisturbed(tools, place, pieces, mix.count, seconds_apart)
+    progress(f"{calm['steps']} steps, {mix.count} faults for each job, {mix.stalls} of them stalls of the run directory, seed {seed}")
     for place_in_list, (what, agents, more) in enumerate(JOBS):
         if only and only not in ("faults", what):
             continue
-        faults = rehearsal.draw(1000 * place_in_list + seed, count=number, steps=calm["steps"], workers=2, hangs=number // 10)
+        faults = rehearsal.draw(1000 * place_in_list + seed, mix, steps=calm["steps"], workers=2)
         name = f"run-{place_in_list}"
-        # An argument is limited to 128 KiB; 300 faults are 15.
+        # An argument is limited to 128 KiB; 1,000 faults are 50.
         flags = [*more, *rehearsal.flags(place.folder, faults)]
         try:
-            text = place.train(tools.ddprun, name, settings(calm["steps"]), agents, flags, timeout=6 * 3600)
+            text = place.train(tools.ddprun, name, settings(calm["steps"]), agents, flags, timeout=6 * 3600, faults=faults)
             wrong = place.what_is_wrong(calm["digest"], name, faults)
         except AssertionError as failed:
             text, wrong = str(failed), ["the job failed"]
-        piece = Piece(what, seed, number, seconds_apart, wrong, network_mbit=network_mbit)
+        piece = Piece(what, seed, mix.count, seconds_apart, wrong, network_mbit=network_mbit, stalls=mix.stalls)
         if not wrong:
-            report = jobs.report(place.folder / name)
+            report = jobs.report(place.run_dir(name))
             piece.causes, piece.seconds, piece.steps_lost = report["failures"], report["time"], report["steps_lost"]
             progress(f"{what}: {piece}")
         pieces.add(piece)
@@ -81,6 +86,17 @@ def soak(tools: Tools, place: rehearsal.Place, pieces: Pieces, number: int, seco
             kept = tempfile.mkdtemp(prefix="ddprun-soak-failed-")
             shutil.copytree(place.folder, kept, dirs_exist_ok=True, symlinks=True)
             sys.exit(f"{text[-3000:]}\nsoak with seed {seed}, {what}: {'; '.join(wrong)}\nkept in {kept}")
+
+
+@contextlib.contextmanager
+def disk_that_stalls(folder: pathlib.Path) -> Iterator[StallingDisk | None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(stalling_disk(folder))
+        except pytest.skip.Exception as reason:
+            progress(f"no run directory stalls in this soak: {reason}")
+            disk = None
+        yield disk
 
 
 def memory_growth_mb(tools: Tools, folder: pathlib.Path, restarts: int) -> float:
@@ -132,7 +148,8 @@ def run(tools: Tools, how: How) -> list[Table]:
                          at_most=1)]
         if how.only != ONLY_AGENT:
             pieces = Pieces(results)
-            with slow_network(network_mbit) if network_mbit else contextlib.nullcontext(()) as begin_with:
-                soak(tools, rehearsal.Place(folder, begin_with=begin_with), pieces, number, seconds_apart, how.only)
+            with disk_that_stalls(folder / "disk") as disk, slow_network(network_mbit) if network_mbit else contextlib.nullcontext(()) as begin_with:
+                place = rehearsal.Place(folder, begin_with=begin_with, disk=disk)
+                soak(tools, place, pieces, rehearsal.Mix.of(seed, number, stalls=disk is not None), seconds_apart, how.only)
             rows += pieces.rows()
     return [Table("Soak: faults of all kinds in one job", "", rows)]

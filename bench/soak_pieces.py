@@ -22,6 +22,7 @@ class Piece:
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     steps_lost: int = 0
     network_mbit: float = 0  # 0: loopback's own
+    stalls: int = 0  # of the run directory, among the faults
 
     @property
     def how(self) -> str:

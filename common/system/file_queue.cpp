@@ -30,7 +30,7 @@ bool FileQueue::start() {
   return !has_no_thread_;
 }
 
-void FileQueue::add(Work work, Work then) {
+void FileQueue::add(Work work, Work then, About about) {
   if (at_once_ || has_no_thread_ || (!thread_.joinable() && !start())) {
     work();
     if (then) post_(std::move(then));
@@ -38,7 +38,7 @@ void FileQueue::add(Work work, Work then) {
   }
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back({std::move(work), std::move(then)});
+    waiting_.push_back({std::move(work), std::move(then), std::move(about)});
     ++pieces_added_;
   }
   added_.notify_one();
@@ -51,6 +51,7 @@ void FileQueue::run() {
     if (waiting_.empty()) return;
     Piece piece = std::move(waiting_.front());
     waiting_.pop_front();
+    under_way_ = std::move(piece.about);
     lock.unlock();
     try {
       piece.work();
@@ -64,6 +65,7 @@ void FileQueue::run() {
     }
     lock.lock();
     ++pieces_done_;
+    under_way_.reset();
     done_.notify_all();
   }
 }
@@ -78,9 +80,19 @@ bool FileQueue::is_done_within(std::chrono::milliseconds limit) {
   return false;
 }
 
+FileQueue::About FileQueue::waits_for() {
+  const std::lock_guard lock(mutex_);
+  return under_way_;
+}
+
 void FileQueue::finish() {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return pieces_done_ == pieces_added_; });
+}
+
+bool FileQueue::finish_within(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return done_.wait_for(lock, limit, [this] { return pieces_done_ == pieces_added_; });
 }
 
 }  // namespace ddprun

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,8 @@ class FileQueue {
   using Work = std::function<void()>;
   // Has `then` run on the owner's thread, later. Called on the queue's thread.
   using Post = std::function<void(Work then)>;
+  // What the work is about, for people; may be nullptr.
+  using About = std::shared_ptr<const std::filesystem::path>;
 
   // kAtOnce: until go_behind(), which saves a short job the thread.
   enum class Begins { kBehind, kAtOnce };
@@ -34,7 +37,7 @@ class FileQueue {
   FileQueue& operator=(const FileQueue&) = delete;
 
   // Of the owner's thread. `work` runs on the queue's thread after all that was added before, `then` on the owner's after it.
-  void add(Work work, Work then = {});
+  void add(Work work, Work then = {}, About about = {});
 
   void go_behind() { at_once_ = false; }
   bool is_at_once() const { return at_once_; }
@@ -54,13 +57,17 @@ class FileQueue {
     return is_done_within(kMoment) ? std::move(*answer) : std::nullopt;
   }
 
-  // Waits until all that was added is done, however long that takes.
+  // Waits until all that was added is done, however long that takes; or at most for `limit`, and then says whether it is.
   void finish();
+  bool finish_within(std::chrono::milliseconds limit);
+  // The file that is waited for now; nullptr when nothing is, or nobody said which.
+  About waits_for();
 
  private:
   struct Piece {
     Work work;
     Work then;
+    About about;
   };
 
   bool start();
@@ -71,6 +78,7 @@ class FileQueue {
   std::condition_variable added_;
   std::condition_variable done_;
   std::deque<Piece> waiting_;
+  About under_way_;
   std::uint64_t pieces_added_ = 0;
   std::uint64_t pieces_done_ = 0;
   std::optional<std::uint64_t> late_;  // so many must be done before anybody waits again

@@ -13,6 +13,8 @@
 #include "common/base/error.hpp"
 #include "launcher/agent/agent_settings.hpp"
 #include "launcher/agent/failure_evidence.hpp"
+#include "launcher/agent/job_control.hpp"
+#include "launcher/agent/last_files.hpp"
 #include "launcher/agent/node_ranks.hpp"
 #include "launcher/plan/argument_template.hpp"
 #include "launcher/verdict/job_judge.hpp"
@@ -101,7 +103,7 @@ int AgentShell::run() {
     // The system, a library, no memory: it ends the job like an error of ours.
     end_by(static_cast<int>(ExitCode::kInternal), std::string("internal error: ") + error.what());
   }
-  files_.finish();  // the report is complete then
+  finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // the report is complete then
   return exit_code_.value();
 }
 
@@ -150,6 +152,7 @@ void AgentShell::on_signal(int signal) {
     if (swept_) round_may_be_over();
     return;
   }
+  if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
   // USR1 and USR2 are the script's own business. ddptrain has none for them, and would die.
   if (train()) return;
   for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) workers_.signal(rank, signal);

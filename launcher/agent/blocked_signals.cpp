@@ -20,6 +20,8 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
     sigaddset(&set_, signal);
     ours.push_back(signal);
   }
+  struct sigaction ctrl_z {};
+  if (::sigaction(SIGTSTP, nullptr, &ctrl_z) == 0 && ctrl_z.sa_handler != SIG_IGN) sigaddset(&set_, SIGTSTP);
   sigaddset(&set_, SIGUSR1);
   sigaddset(&set_, SIGUSR2);
   ::sigprocmask(SIG_BLOCK, &set_, &mask_before_);

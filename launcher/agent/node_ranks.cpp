@@ -2,6 +2,7 @@
 #include "launcher/agent/node_ranks.hpp"
 
 #include <span>
+#include <string>
 
 namespace ddprun {
 
@@ -29,6 +30,9 @@ WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks) {
   settings.signals_to_handle = plan.signals_to_handle;
   settings.chaos = plan.chaos;
   settings.interface = plan.interface;
+  const PortRange& ports = plan.rendezvous.port_range;
+  if (plan.rendezvous.many() && ports.given())
+    settings.port_range = std::to_string(ports.low) + "-" + std::to_string(ports.high);
   return settings;
 }
 

@@ -1,6 +1,7 @@
 // Implementation of slow_stop.hpp.
 #include "launcher/agent/slow_stop.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -34,9 +35,19 @@ void SlowStop::stops() {
 
 void SlowStop::killed(const std::vector<int>& ranks) {
   const bool waits = !killed_.empty();
-  killed_.insert(ranks.begin(), ranks.end());
-  if (waits || killed_.empty()) return;
-  kill_timer_.expires_after(limits_.unkillable);
+  const std::vector<pid_t> pids = hooks_.workers();
+  for (const int rank : ranks) {
+    const pid_t pid = pids.at(static_cast<std::size_t>(rank));
+    const auto is_known = [pid](const Killed& one) { return one.pid == pid; };
+    if (pid == 0 || std::ranges::any_of(killed_, is_known)) continue;
+    killed_.push_back({rank, pid, std::chrono::steady_clock::now() + limits_.unkillable});
+  }
+  if (!waits) wait_for_the_killed();
+}
+
+void SlowStop::wait_for_the_killed() {
+  if (killed_.empty()) return;
+  kill_timer_.expires_at(killed_.front().lost_at);
   kill_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) look_at_the_killed();
   });
@@ -45,10 +56,16 @@ void SlowStop::killed(const std::vector<int>& ranks) {
 void SlowStop::look_at_the_killed() {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limits_.unkillable).count();
   const std::vector<pid_t> pids = hooks_.workers();
-  for (const int rank : std::exchange(killed_, {})) {
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<Killed> due;
+  while (!killed_.empty() && killed_.front().lost_at <= now) {
+    due.push_back(killed_.front());
+    killed_.pop_front();
+  }
+  wait_for_the_killed();
+  for (const auto& [rank, pid, lost_at] : due) {
     const auto index = static_cast<std::size_t>(rank);
-    const pid_t pid = index < pids.size() ? pids[index] : 0;
-    if (pid == 0) continue;
+    if (index >= pids.size() || pids[index] != pid) continue;
     hooks_.cannot_be_killed({rank, pid,
                              "process " + std::to_string(pid) + " is still there " + std::to_string(seconds) +
                                  " s after SIGKILL and cannot be killed: " + process_look(pid)});

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
-#include <set>
 #include <vector>
 
 #include <sys/types.h>
@@ -38,6 +38,12 @@ class SlowStop {
   void killed(const std::vector<int>& ranks);
 
  private:
+  struct Killed {
+    int rank = 0;
+    pid_t pid = 0;  // a successor has the same rank
+    std::chrono::steady_clock::time_point lost_at{};
+  };
+  void wait_for_the_killed();
   void look_at_the_killed();
 
   boost::asio::steady_timer slow_timer_;
@@ -45,7 +51,7 @@ class SlowStop {
   Limits limits_;
   Hooks hooks_;
   bool stopping_ = false;
-  std::set<int> killed_;
+  std::deque<Killed> killed_;  // the earliest first
 };
 
 }  // namespace ddprun

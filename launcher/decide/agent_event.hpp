@@ -109,9 +109,11 @@ struct StopOrdered {
 struct HeldDismissed {
   std::string why;
 };
-// A signal ends the job: the workers agree on a step and save.
+// A signal ends the job: the workers agree on a step and save. Or the job ends without another round, and those that wait for
+// it save what they hold: nobody else does.
 struct SaveOrdered {
   int signal = 0;
+  bool held = false;  // those that wait
 };
 struct StepAgreed {
   std::int64_t step = 0;

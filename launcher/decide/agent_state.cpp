@@ -656,11 +656,11 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   const int world = static_cast<int>(alive.size());
   int place = 0;
   for (const int rank : alive) {
-    const channel::Regroup order{.generation = restarts_ + 1,  // no other follows
+    const channel::Regroup order{.generation = (member() ? round_generation_ : restarts_) + 1,  // no other follows
                                  .rank = place++,
                                  .world_size = world,
-                                 .group_rank = group_rank_,
-                                 .group_world_size = nodes_};
+                                 .group_rank = 0,
+                                 .group_world_size = 1};
     act(agent_action::Tell{{rank}, order});
   }
   begin_saving();
@@ -844,6 +844,7 @@ void AgentState::handle(const agent_event::StopOrdered& event) {
 
 void AgentState::handle(const agent_event::SaveOrdered& event) {
   if (!member()) return;
+  if (event.held) return save_what_is_held();
   if (dismissing_held_) refuse_release();
   if (phase_ != Phase::kRunning) return;
   reason_ = signal_name(event.signal);
@@ -894,7 +895,8 @@ void AgentState::end_round_of_member() {
     act(agent_action::ReportRoundOver{How::kDone});
     return;
   }
-  const bool all_saved = save_asked_ && std::all_of(workers_.begin(), workers_.end(), saved);
+  const auto saved_or_lost = [&](const WorkerRecord& w) { return saved(w) || (saves_without_lost_ && !w.asked_to_stop); };
+  const bool all_saved = save_asked_ && std::all_of(workers_.begin(), workers_.end(), saved_or_lost);
   const auto by_itself = [this](const WorkerRecord& w) {
     return has_failed(w) && blame_of(w, settings_.workers_have_channel) != Blame::kStopped;
   };
@@ -985,6 +987,13 @@ void AgentState::continue_round() {
   }
   const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first)});
+}
+
+// No round comes for them. A node with nobody who waits says so at once, and another one is asked.
+void AgentState::save_what_is_held() {
+  const auto waiting = live_ranks();
+  const bool saves = phase_ == Phase::kHolding && !waiting.empty() && save_without_the_lost({waiting.begin(), waiting.end()});
+  if (!saves) act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
 }
 
 void AgentState::handle(const agent_event::HeldDismissed& event) {

@@ -102,6 +102,7 @@ class AgentState {
   void stop_for_failure(int rank);
   bool replace(int rank);
   bool save_without_the_lost(const std::set<int>& alive);
+  void save_what_is_held();
   bool others_have_saved(int lost) const;
   std::string what_was_saved() const;
   void expect_anew(int rank);

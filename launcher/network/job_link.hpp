@@ -53,6 +53,7 @@ class JobLink {
   std::optional<HeldPort> hold_master_port();
   // This node's address as the others see it; may be empty.
   const std::string& own_address() const { return shell_.own_address(); }
+  FileQueue& records() { return shell_.records(); }
   // How long the coordinator had not answered when the time was over that it had granted the workers.
   double unanswered_s() const { return std::max(0.0, std::chrono::duration<double>(granted_until_ - answered_).count()); }
 

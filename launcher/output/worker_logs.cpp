@@ -57,7 +57,8 @@ void WorkerLogs::add(const fs::path& file, std::function<int()> work, std::funct
                if (alive.expired()) return;
                if (*error != 0) complain_(file, *error);
                if (then) then();
-             });
+             },
+             std::make_shared<const fs::path>(file));
 }
 
 void WorkerLogs::add_bytes(std::size_t source, std::size_t bytes, const fs::path& file, std::function<int()> work) {
@@ -116,12 +117,13 @@ void WorkerLogs::copy(std::size_t source, Stream stream, std::string_view lines,
 
 // Also a close may wait for the file system.
 void WorkerLogs::close(std::size_t source) {
-  if (const auto file = std::exchange(logs_[source].file, nullptr)) files_.add([file] { file->close(); });
+  if (const auto file = std::exchange(logs_[source].file, nullptr))
+    files_.add([file] { file->close(); }, {}, {file, &file->path});
 }
 
 void WorkerLogs::close_copies() {
   for (std::shared_ptr<Copy>& each : copies_) {
-    if (const auto file = std::exchange(each, nullptr)) files_.add([file] { file->copy.close(); });
+    if (const auto file = std::exchange(each, nullptr)) files_.add([file] { file->copy.close(); }, {}, {file, &file->path});
   }
 }
 

@@ -81,15 +81,17 @@ void ReportFile::write(std::string text, Sync sync) {
   newest_->sync = sync;
   lock.unlock();  // where it is done at once, it is taken at once
   if (waits) return;
-  files_->add([to = newest_, where = path_] {
-    std::unique_lock taking(to->mutex);
-    const std::string taken = *std::exchange(to->text, std::nullopt);
-    const Sync how = to->sync;
-    taking.unlock();
-    const int error = put(where, taken, how);
-    taking.lock();
-    to->error = error;
-  });
+  files_->add(
+      [to = newest_, where = path_] {
+        std::unique_lock taking(to->mutex);
+        const std::string taken = *std::exchange(to->text, std::nullopt);
+        const Sync how = to->sync;
+        taking.unlock();
+        const int error = put(where, taken, how);
+        taking.lock();
+        to->error = error;
+      },
+      {}, std::make_shared<const fs::path>(path_));
 }
 
 int ReportFile::error() const {

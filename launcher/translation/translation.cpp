@@ -72,7 +72,7 @@ agent_event::HeldDismissed to_agent(const member_action::DismissHeld& action) {
 }
 
 agent_event::SaveOrdered to_agent(const member_action::StopAndSave& action) {
-  return {action.signal};
+  return {.signal = action.signal, .held = action.held};
 }
 
 agent_event::StepAgreed to_agent(const member_action::StopAt& action) {

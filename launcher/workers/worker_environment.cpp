@@ -14,8 +14,9 @@ namespace ddprun {
 namespace {
 
 // What a worker never inherits: secrets, which it may print, and what is another worker's.
-constexpr std::array<std::string_view, 6> kSecrets{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
-                                                   "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT"};
+constexpr std::array<std::string_view, 7> kSecrets{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
+                                                   "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT",
+                                                   "DDPRUN_PORT_RANGE"};
 
 // What only a worker with a rank has. A standby hears of its own over the channel.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
@@ -86,6 +87,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
+    if (!settings.port_range.empty()) ours.emplace_back("DDPRUN_PORT_RANGE", settings.port_range);
     // ddptrain finds its LibTorch there when it is not where it was built with.
     if (const std::string libtorch = inherited_value("LIBTORCH").value_or(""); !libtorch.empty()) {
       const std::string paths = inherited_value("LD_LIBRARY_PATH").value_or("");

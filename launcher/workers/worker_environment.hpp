@@ -28,6 +28,7 @@ struct WorkerSettings {
   std::vector<WorkerPlace::Variable> only_device{};  // --virtual-local-rank: LOCAL_RANK is 0 and these are set
   std::vector<int> signals_to_handle{};              // the agent's, for TORCHELASTIC_SIGNALS_TO_HANDLE
   std::string node_address{};                        // for workers with a channel: where other nodes reach this one
+  std::string port_range{};                          // LOW-HIGH, for the same on many machines; empty: any ports
   std::string chaos{};                               // --chaos, for workers with a channel; empty: none
   bool standby = false;                              // it has no rank yet: nothing says that it has
   std::string interface {};                          // --interface, for the libraries that the environment says nothing to

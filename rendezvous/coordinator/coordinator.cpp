@@ -440,7 +440,7 @@ void Coordinator::check_ended() {
 void Coordinator::judge() {
   judged_ = true;
   const Verdict verdict = settings_.judge ? settings_.judge(*failure_, budget_) : Verdict{};
-  if (!verdict.restart) return finish(verdict.exit_code, verdict.why);
+  if (!verdict.restart) return give_up(verdict);
   const std::int32_t restarts = budget_.restart_count + 1;
   budget_ = verdict.after;
   budget_.restart_count = restarts;
@@ -533,8 +533,24 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = goes_on;
   if (!goes_on) leaving_.clear();
-  saving_.emplace(round(), signal, goes_on, peers_.seated(seats_.nodes()), outbox_);
+  saving_.emplace(StopAndSave{.round = round(), .signal = signal, .goes_on = goes_on}, peers_.seated(seats_.nodes()), outbox_);
   check_saving();
+}
+
+// What was right when the job began is right still, so the state of those that wait can be trusted.
+void Coordinator::give_up(const Verdict& verdict) {
+  if (!held_ || failure_->cause != FailureCause::kLateUsage) return finish(verdict.exit_code, verdict.why);
+  phase_ = Phase::kSaving;
+  goes_on_after_saving_ = false;
+  save_next_.reset();
+  last_save_.emplace(verdict, peers_.seated(seats_.nodes()));
+  save_what_is_held();
+}
+
+void Coordinator::save_what_is_held() {
+  Peer* next = last_save_->next(peers_);
+  if (next == nullptr) return finish(last_save_->exit_code(false), last_save_->why(false));
+  saving_.emplace(StopAndSave{.round = round(), .held = true}, std::vector{next}, outbox_);
 }
 
 void Coordinator::hear(Peer& peer, const StopReady& message) {
@@ -553,6 +569,10 @@ void Coordinator::check_saving() {
   if (phase_ != Phase::kSaving) return;
   if (saving_->knows_step()) saving_->tell_step(peers_.seated(seats_.nodes()), outbox_);
   if (!saving_->over()) return;
+  if (last_save_) {
+    if (!saving_->all_saved()) return save_what_is_held();
+    return finish(last_save_->exit_code(true), last_save_->why(true));
+  }
   if (!goes_on_after_saving_ || !enough_stay()) return finish(saving_->exit_code(), saving_->why());
   saving_.reset();
   end_round(OverReason::kMembershipChange, leaving_.why(), Others::kStop);

@@ -6,6 +6,7 @@
 //                  running -> saving -> concluding -> over              a signal
 //                  running -> concluding -> over                        all done
 //                  running -> [saving] -> ending -> handed over         a signal to its own node, when the others go on
+//        ending -> [saving] -> concluding -> over                       no further restart
 //
 // It leads as long as a majority of the round's nodes answers (leadership.hpp, rules.hpp); otherwise it steps down, by when all
 // workers have stopped, since it granted them no more time than it had itself.
@@ -27,6 +28,7 @@
 #include "rendezvous/coordinator/founding.hpp"
 #include "rendezvous/coordinator/gathering.hpp"
 #include "rendezvous/coordinator/handing_over.hpp"
+#include "rendezvous/coordinator/last_save.hpp"
 #include "rendezvous/coordinator/leadership.hpp"
 #include "rendezvous/coordinator/leaving.hpp"
 #include "rendezvous/coordinator/saving.hpp"
@@ -128,6 +130,7 @@ class Coordinator {
   void end_round(OverReason reason, const std::string& why, Others others);
   void check_ended();
   void judge();
+  void give_up(const Verdict& verdict);
 
   // ---- how the job ends ----
   bool enough_stay() const;
@@ -135,6 +138,7 @@ class Coordinator {
   void stop_between_rounds(std::int32_t signal);
   void finish_unsaved(std::int32_t signal, const std::string& why);
   void begin_saving(std::int32_t signal, bool goes_on = false);
+  void save_what_is_held();
   void check_saving();
   void note_done(Peer& peer, const RoundId& round);
   void check_done();
@@ -167,7 +171,8 @@ class Coordinator {
   Gathering gathering_;
   std::optional<Saving> saving_;  // from kSaving on
   bool goes_on_after_saving_ = false;
-  Concluding concluding_;  // from kConcluding on
+  std::optional<LastSave> last_save_;  // by those that wait for a round that does not come
+  Concluding concluding_;              // from kConcluding on
 
   // The running round, and how it ended.
   Budget budget_;

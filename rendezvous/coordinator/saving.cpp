@@ -7,12 +7,12 @@
 
 namespace ddprun::rendezvous {
 
-Saving::Saving(const RoundId& round, std::int32_t signal, bool goes_on, const std::vector<Peer*>& seated, Outbox& outbox)
-    : round_(round), signal_(signal) {
-  for (const Peer* peer : seated) {
+Saving::Saving(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox& outbox)
+    : round_(order.round), signal_(order.signal) {
+  for (const Peer* peer : nodes) {
     unsaved_.insert(peer->hello.node);
     if (!peer->done) unanswered_.insert(peer->hello.node);
-    outbox.send(*peer, StopAndSave{.round = round, .signal = signal, .goes_on = goes_on});
+    outbox.send(*peer, order);
   }
 }
 

@@ -17,8 +17,8 @@ namespace ddprun::rendezvous {
 
 class Saving {
  public:
-  // Asks the nodes of the running round. `goes_on`: the job does, when all have saved.
-  Saving(const RoundId& round, std::int32_t signal, bool goes_on, const std::vector<Peer*>& seated, Outbox& outbox);
+  // Asks these nodes of the running round, or of the one that is over (`order`.held).
+  Saving(const StopAndSave& order, const std::vector<Peer*>& nodes, Outbox& outbox);
 
   void hear(const Peer& peer, const StopReady& message, Outbox& outbox);
   void hear(const Peer& peer, const Stopped& message);
@@ -29,6 +29,7 @@ class Saving {
   void tell_step(const std::vector<Peer*>& seated, Outbox& outbox);
 
   bool over() const { return unsaved_.empty(); }
+  bool all_saved() const { return all_saved_; }
   std::size_t waits_for() const { return unsaved_.size(); }
   // The job's, when it is over.
   int exit_code() const;

@@ -54,6 +54,8 @@ struct DismissHeld {
 };
 struct StopAndSave {
   int signal = 0;
+  bool held = false;  // the workers that wait for the next round save, which does not come; WorkersEnded follows at once where
+                      // there are none
 };
 struct StopAt {
   std::int64_t step = 0;

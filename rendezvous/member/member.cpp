@@ -305,6 +305,7 @@ void Member::hear(LinkId link, const RoundOver& message) {
 
 void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
   if (!leads(link) || message.round != record_.standing.current.id) return;
+  if (message.held) return save_what_is_held(message.round);
   saving_ = true;
   goes_on_ = message.goes_on;
   if (stop_signal_ == 0 && !goes_on_) stop_signal_ = message.signal;
@@ -314,6 +315,17 @@ void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
   } else if (!has_workers()) {
     tell_leader(Stopped{.round = message.round, .saved = workers_ == Workers::kDone});
   }
+}
+
+// Its round is over here. From now on they run again, and only for as long as the coordinator grants.
+void Member::save_what_is_held(const RoundId& round) {
+  const bool may_run = workers_ == Workers::kNone && grant_.is_leaders() && !grant_.is_over(now_.steady);
+  if (!may_run) return tell_leader(Stopped{.round = round});
+  saving_ = goes_on_ = true;
+  workers_ = Workers::kRunning;
+  workers_round_ = round;
+  act(member_action::ExtendGrant{grant_.until()});
+  act(member_action::StopAndSave{.held = true});
 }
 
 void Member::hear(LinkId link, const rendezvous::StopAt& message) {

@@ -165,6 +165,7 @@ class Member {
   void hear(LinkId link, const Release& message);
   void hear(LinkId link, const RoundOver& message);
   void hear(LinkId link, const rendezvous::StopAndSave& message);
+  void save_what_is_held(const RoundId& round);
   void hear(LinkId link, const rendezvous::StopAt& message);
   void hear(LinkId link, const rendezvous::JobOver& message);
   void hear(LinkId link, const Conclude& message);

@@ -82,8 +82,8 @@ bool RecordGate::concerns_held_start(NodeAction& action) {
            std::holds_alternative<member_action::StopAt>(one.action);
   };
   const bool stop = std::holds_alternative<member_action::StopWorkers>(action);
-  const bool save =
-      std::holds_alternative<member_action::StopAndSave>(action) || std::holds_alternative<member_action::StopAt>(action);
+  const auto* order = std::get_if<member_action::StopAndSave>(&action);
+  const bool save = (order != nullptr && !order->held) || std::holds_alternative<member_action::StopAt>(action);
   const auto* grant = std::get_if<member_action::ExtendGrant>(&action);
   if (std::holds_alternative<member_action::StartWorkers>(action)) never_started_ = false;
   if (!stop && !save && grant == nullptr) return false;

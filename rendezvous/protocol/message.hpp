@@ -302,11 +302,13 @@ struct RoundOver {
   bool hold = false;        // workers that can leave their group wait for the next round with their state
 };
 
-// A signal ends the job, or one node leaves it: workers agree on a step and save.
+// A signal ends the job, or one node leaves it: workers agree on a step and save. Or the round is over, and the job ends
+// without the next one: the workers of this node that wait for it save what they hold, by themselves.
 struct StopAndSave {
   RoundId round{};
   std::int32_t signal = 0;
   bool goes_on = false;  // then the round is over, and the others are in the next one
+  bool held = false;     // those that wait
 };
 
 struct StopAt {

@@ -15,6 +15,7 @@ class JobMarker {
   JobMarker() = default;  // there is none, and nothing happens
   explicit JobMarker(std::filesystem::path file) : file_(std::move(file)) {}
 
+  const std::filesystem::path& path() const { return file_; }
   // What it says, to what else is remembered. One that is damaged counts as running.
   void add_to(Memory& memory) const;
   // Written once; where that fails nothing is said: the node's own record is what counts first.

@@ -271,10 +271,11 @@ void NodeShell::carry_out(NodeAction& action) {
           on_event_(EntrustFarewell{concrete.to, farewell_text(concrete.key, concrete.round),
                                     record_file_ ? record_file_->path() : std::filesystem::path()});
         } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
-          record_queue_.add([this] {
-            if (record_file_) record_file_->forget();
-            marker_.note_over();
-          });
+          if (record_file_) {
+            record_queue_.add([this] { record_file_->forget(); }, {},
+                              std::make_shared<const std::filesystem::path>(record_file_->path()));
+          }
+          record_queue_.add([this] { marker_.note_over(); }, {}, std::make_shared<const std::filesystem::path>(marker_.path()));
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           finish(std::move(concrete));
         } else if constexpr (std::is_same_v<Action, member_action::GotJob>) {

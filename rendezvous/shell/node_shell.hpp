@@ -98,6 +98,8 @@ class NodeShell {
   const std::string& own_address() const { return own_address_; }
   // The other end of the connection to the coordinator; empty for the coordinator itself.
   const std::string& leader_address() const { return leader_address_; }
+  // What this node and its run directory remember of the job is written there.
+  FileQueue& records() { return record_queue_; }
 
  private:
   static Now now();

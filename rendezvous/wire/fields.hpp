@@ -178,6 +178,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("round", m.round);
     visit("signal", m.signal);
     visit("goes_on", m.goes_on);
+    visit("held", m.held);
   } else if constexpr (std::is_same_v<M, StopAt>) {
     visit("round", m.round);
     visit("step", m.step);

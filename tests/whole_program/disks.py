@@ -30,6 +30,10 @@ class StallingDisk:
     def freeze(self):
         subprocess.run(["fsfreeze", "-f", str(self.folder)], check=True)
 
+    def stall(self, seconds: float):
+        """A process of its own thaws it, however this one ends."""
+        subprocess.run(["sh", "-c", 'fsfreeze -f "$1"; sleep "$2"; fsfreeze -u "$1"', "sh", str(self.folder), str(seconds)], check=True, start_new_session=True)
+
     def thaw(self):
         subprocess.run(["fsfreeze", "-u", str(self.folder)], check=False, capture_output=True)
 
@@ -46,7 +50,8 @@ def stalling_disk(folder: pathlib.Path):
     subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", str(image)], check=True, capture_output=True)
     folder.mkdir()
     if subprocess.run(["mount", "-o", "loop", str(image), str(folder)], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a loop device")
+        image.unlink()
+        pytest.skip("a disk that can be frozen needs the right to mount a loop device")
     disk = StallingDisk(folder)
     try:
         yield disk

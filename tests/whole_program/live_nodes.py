@@ -43,6 +43,9 @@ class Agent:
         """Of the newest process of each place on this node."""
         return {e["local_rank"]: e["pid"] for e in self.of("worker_started")}
 
+    def ranks(self) -> set[int]:
+        return {e["rank"] for e in self.of("worker_started")}
+
     def kill_worker(self, local_rank: int):
         try:
             os.kill(self.pids()[local_rank], signal.SIGKILL)

@@ -1,59 +1,102 @@
-"""Faults for --chaos, drawn from a seed, jobs that they are injected into, and what must hold afterwards. Shared by test_soak.py and
-bench/soak_bench.py."""
+"""Faults drawn from a seed, jobs that they are injected into, and what must hold afterwards. --chaos injects them; a stall of the run
+directory is made from outside. Shared by test_soak.py and bench/soak_bench.py."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import random
+import re
 import select
 import signal
 import subprocess
+import threading
 import time
 
 import jobs
+from disks import StallingDisk
 
 KINDS = ("kill", "segv", "exit=7", "exit=1", "nan", "flip")  # oom changes the sums' order, so the bits do not stay
 PHASES = ("step", "backward", "optimizer")
 CAUSES = {"kill": "signal", "segv": "signal", "exit=7": "exit_code", "exit=1": "exit_code", "nan": "diverged", "stop": "hang",
           "hang": "hang", "loop": "hang", "oom": "out_of_memory", "flip": "corrupt_state"}
 HANGS = ("stop", "hang", "loop")
+STALL = "stall"
+HANG_TIMEOUT = 5.0  # s, of jobs whose run directory stalls
+LONGEST_STALL = 0.7 * HANG_TIMEOUT  # nobody hangs who waits for it
+MOST_FAULTS, FEWEST_FAULTS = 1000, 300
 COMPARED = {"compare_every_steps": 1}  # "ddp" of a job with flips: the next fault would take one away before it is found
 
 
-def draw(seed: int, count: int, steps: int, workers: int, hangs: int, ooms: int = 0) -> list[str]:
-    """`count` faults at different steps, some of them hangs and refused allocations; no two in neighbouring steps, and none in the
-    first four."""
+@dataclasses.dataclass(frozen=True)
+class Mix:
+    """What is drawn: so many faults, of them so many hangs, refused allocations and stalls of the run directory; the others are `kinds`,
+    one of which may be named several times."""
+
+    count: int
+    hangs: int = 0
+    ooms: int = 0
+    stalls: int = 0
+    kinds: tuple[str, ...] = KINDS
+
+    @staticmethod
+    def of(seed: int, count: int | None = None, stalls: bool = True) -> "Mix":
+        """Of a soak: how many faults there are, of what kinds, and how often each, unless `count` is given."""
+        randomness = random.Random(f"mix of seed {seed}")
+        drawn = randomness.randint(FEWEST_FAULTS, MOST_FAULTS)
+        hangs, stalling = randomness.uniform(0.05, 0.15), randomness.uniform(0.03, 0.1)
+        kinds = tuple(kind for kind in KINDS for _ in range(randomness.randint(1, 4)))
+        count = count or drawn
+        return Mix(count, hangs=round(count * hangs), stalls=max(1, round(count * stalling)) if stalls else 0, kinds=kinds)
+
+
+def draw(seed: int, mix: Mix, steps: int, workers: int) -> list[str]:
+    """At different steps, no two in neighbouring ones, and none in the first four. The last one is no stall: the job might end meanwhile."""
     randomness = random.Random(seed)
-    at = sorted(randomness.sample(range(4, steps - 2, 2), count))
-    special = randomness.sample(range(count), hangs + ooms)
+    at = sorted(randomness.sample(range(4, steps - 2, 2), mix.count))
+    special = randomness.sample(range(mix.count - 1 if mix.stalls else mix.count), mix.hangs + mix.ooms + mix.stalls)
     faults = []
     for i, step in enumerate(at):
-        kind = randomness.choice(KINDS)
-        if i in special[:hangs]:
+        kind = randomness.choice(mix.kinds)
+        if i in special[:mix.hangs]:
             kind = randomness.choice(HANGS)
-        elif i in special[hangs:]:
+        elif i in special[mix.hangs:mix.hangs + mix.ooms]:
             kind = "oom"
+        elif i in special[mix.hangs + mix.ooms:]:
+            faults.append(f"{STALL} step={step} seconds={randomness.uniform(1, LONGEST_STALL):.1f}")
+            continue
         where = "" if kind in ("nan", "flip") else f" phase={randomness.choice(PHASES)}"
         faults.append(f"{kind} rank={randomness.randrange(workers)} step={step}{where}")
     return faults
 
 
+def injected(faults: list[str]) -> list[str]:
+    """By --chaos."""
+    return [fault for fault in faults if not fault.startswith(STALL)]
+
+
+def stalls(faults: list[str]) -> list[tuple[int, float]]:
+    """At which step, for how many seconds."""
+    return [(int(step.removeprefix("step=")), float(seconds.removeprefix("seconds=")))
+            for kind, step, seconds in (fault.split() for fault in faults if fault.startswith(STALL))]
+
+
 def expected_causes(faults: list[str]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for fault in faults:
+    for fault in injected(faults):
         cause = CAUSES[fault.split()[0]]
         counts[cause] = counts.get(cause, 0) + 1
     return counts
 
 
-def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = 2) -> list[str]:
+def flags(folder: pathlib.Path, faults: list[str], hang_timeout: float = HANG_TIMEOUT) -> list[str]:
     """Neither the budget nor a pause stands in the way: the faults come faster than any real ones."""
     policy = folder / "policy.json"
     policy.write_text(json.dumps({"max_restarts": 2 * len(faults), "same_failure_rounds": 0,
                                   "causes": {"diverged": 2 * len(faults)}, "pause": {"first_s": 0, "longest_s": 0}}),
                       encoding="utf-8")
-    return ["--restart-policy", str(policy), "--hang-timeout", str(hang_timeout), "--chaos", "; ".join(faults)]
+    return ["--restart-policy", str(policy), "--hang-timeout", str(hang_timeout), "--chaos", "; ".join(injected(faults))]
 
 
 def wait_for_all(agents: list[subprocess.Popen], timeout: float) -> list[int | None]:
@@ -74,13 +117,50 @@ def wait_for_all(agents: list[subprocess.Popen], timeout: float) -> list[int | N
     return [agent.poll() for agent in agents]
 
 
+class Stalls:
+    """Of the disk of a run: each once, when the run first reaches its step."""
+
+    def __init__(self, disk: StallingDisk, run: pathlib.Path, planned: list[tuple[int, float]]):
+        self.disk, self.metrics, self.planned, self.made = disk, run / "metrics.jsonl", planned, 0
+        self._over = threading.Event()
+
+    @contextlib.contextmanager
+    def going_on(self):
+        thread = threading.Thread(target=self._watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _watch(self):
+        read = reached = 0
+        for step, seconds in self.planned:
+            while reached < step:
+                if self._over.wait(0.05):
+                    return
+                if self.metrics.exists():
+                    whole, newline, _ = self.metrics.read_bytes()[read:].rpartition(b"\n")
+                    read += len(whole + newline)
+                    reached = max([reached, *(int(number) for number in re.findall(rb'"event":"step".*?"step":(\d+)', whole))])
+            self.disk.stall(seconds)
+            self.made += 1
+
+
 @dataclasses.dataclass
 class Place:
-    """A folder in which jobs run, with everything that they may leave somewhere else: temporary files, sockets, states, keys."""
+    """A folder in which jobs run, with everything that they may leave somewhere else: temporary files, sockets, states, keys. Run
+    directories are on `disk`, where there is one."""
 
     folder: pathlib.Path
     agents: list[int] = dataclasses.field(default_factory=list)
     begin_with: tuple[str, ...] = ()  # of each command, such as what enters a network namespace
+    disk: StallingDisk | None = None
+    stalls_made: int = 0  # in the last job
+
+    def run_dir(self, name: str) -> pathlib.Path:
+        return (self.disk.folder if self.disk else self.folder) / name
 
     def environment(self) -> dict[str, str]:
         around = {}
@@ -89,20 +169,24 @@ class Place:
             (self.folder / variable).mkdir(mode=0o700, exist_ok=True)
         return jobs.clean_environment(**around)
 
-    def train(self, ddprun, name: str, config: dict, agents: int, more: list[str], timeout: float = 600) -> str:
-        """Two workers, of one agent or of one agent each. Returns what they printed; fails when one of them fails."""
+    def train(self, ddprun, name: str, config: dict, agents: int, more: list[str], timeout: float = 600, faults: list[str] = ()) -> str:
+        """Two workers, of one agent or of one agent each. Returns what they printed; fails when one of them fails. The stalls of `faults`
+        are made; the others are injected by flags()."""
         file = jobs.write_config(self.folder / f"{name}.json", config)
-        command = [*self.begin_with, str(ddprun), "--nproc-per-node", str(2 // agents), "--run-dir", str(self.folder / name)]
+        command = [*self.begin_with, str(ddprun), "--nproc-per-node", str(2 // agents), "--run-dir", str(self.run_dir(name))]
         if agents > 1:
             command += ["--nnodes", str(agents), "--master-addr", "127.0.0.1", "--master-port", str(jobs.free_port())]
         started = []
+        stalling = Stalls(self.disk, self.run_dir(name), stalls(faults)) if stalls(faults) else None
         try:
             for number in range(agents):
                 with open(self.log(name, number), "wb") as log:
                     started.append(subprocess.Popen([*command, *more, str(file)], env=self.environment(), stdin=subprocess.DEVNULL, stdout=log,
                                                     stderr=subprocess.STDOUT))
-            codes = wait_for_all(started, timeout)
+            with stalling.going_on() if stalling else contextlib.nullcontext():
+                codes = wait_for_all(started, timeout)
             self.agents += [agent.pid for agent in started]
+            self.stalls_made = stalling.made if stalling else 0
         finally:
             for agent in started:
                 if agent.poll() is None:
@@ -118,12 +202,15 @@ class Place:
 
     def what_is_wrong(self, calm_digest: str, run: str, faults: list[str]) -> list[str]:
         """After a run with all these faults; `calm_digest` is that of the undisturbed run's weights."""
-        report, wrong = jobs.report(self.folder / run), []
-        if "oom" not in " ".join(faults) and jobs.weights_digest(self.folder / run) != calm_digest:
+        run_dir, wrong = self.run_dir(run), []
+        report = jobs.report(run_dir)
+        if "oom" not in " ".join(faults) and jobs.weights_digest(run_dir) != calm_digest:
             wrong.append("the weights differ from those of the undisturbed run")
-        struck = len(list((self.folder / run / "chaos").glob("fault-*")))
-        if report["failures"] != expected_causes(faults) or struck != len(faults):
+        struck = len(list((run_dir / "chaos").glob("fault-*")))
+        if report["failures"] != expected_causes(faults) or struck != len(injected(faults)):
             wrong.append(f"the report counts {report['failures']}, {struck} of these struck: {expected_causes(faults)}")
+        if self.stalls_made != len(stalls(faults)):
+            wrong.append(f"{self.stalls_made} of {len(stalls(faults))} stalls were made")
         return wrong + self.things_left()
 
     def things_left(self) -> list[str]:

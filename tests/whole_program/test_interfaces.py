@@ -2,6 +2,7 @@
 
 import re
 
+import jobs
 import pytest
 from hosts import Hosts, ip
 
@@ -39,6 +40,19 @@ def test_a_port_range_is_all_that_a_firewall_has_to_open(make_hosts, script, tmp
                        "30000-30015", job)
     assert hosts.wait() == [0, 0, 0], hosts.all_text()
     assert 30000 <= int((tmp_path / "out" / "rank-0").read_text().split()[1]) <= 30015
+
+
+def test_ddptrains_gloo_keeps_to_the_range_as_well(make_hosts, tmp_path):
+    """A lost worker is replaced meanwhile, which makes a second group."""
+    hosts = make_hosts(2)
+    hosts.drop("ip protocol tcp tcp dport != 30000-30015 tcp sport != 30000-30015")
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=3))
+    for host in range(2):
+        hosts.start_on(host, "--nnodes", "2", "--nproc-per-node", "2", "--node-rank", host, "--master-addr", hosts.address(0), "--port-range", "30000-30015",
+                       "--max-restarts", "1", "--recovery", "live", "--chaos", "kill rank=1 step=20", "--run-dir", tmp_path / "run", config)
+    assert hosts.wait() == [0, 0], hosts.all_text()
+    assert jobs.report(tmp_path / "run")["failures"] == {"signal": 1}
+    assert "is free for Gloo" not in hosts.all_text()
 
 
 def test_on_one_machine_the_master_port_is_one_of_the_range(ddprun_bin, run):

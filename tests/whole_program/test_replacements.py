@@ -7,6 +7,7 @@ import signal
 
 import jobs
 import pytest
+from live_nodes import NodesJob
 
 
 @pytest.fixture
@@ -83,3 +84,29 @@ def test_a_first_start_without_data_is_a_usage_error_still(ddprun_bin, data, tmp
     job = Job(ddprun_bin, tmp_path, data, restarts=3, epochs=1)
     assert job.finish() == 2
     assert failures(job) == [("usage", "give_up")]
+
+
+# ---- two nodes ----
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_on_two_nodes_as_well_who_holds_state_saves_it(ddprun_bin, data, tmp_path, lost):
+    """Rank 0 is the one that wrote the checkpoints before."""
+    with NodesJob(ddprun_bin, tmp_path / "job", data, nodes="2", workers=1, options=["--max-restarts", 1], epochs=100000,
+                  checkpoint={"every_steps": 1000000}) as job:
+        job.start(2)
+        job.wait_until(lambda: max(agent.step() for agent in job.agents) >= 40)
+        data.rename(data.with_name("gone"))
+        step = max(agent.step() for agent in job.agents)
+        next(agent for agent in job.agents if agent.ranks() == {lost}).kill_worker(0)
+        assert job.finish() == [85, 85], job.story()
+        causes = [(e["first_cause"]["cause"], e["decision"]) for agent in job.agents for e in agent.of("round_failed")]
+        assert sorted(causes) == 2 * [("late_usage", "give_up")] + 2 * [("signal", "regroup")], job.story()
+        assert jobs.newest_step(job.run_dir) >= step - 1
+        for agent in job.agents:
+            assert "what the others held is saved" in agent.of("run_ended")[-1]["why"]
+    # With its data it goes on from there.
+    data.with_name("gone").rename(data)
+    again = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", job.run_dir, tmp_path / "job" / "train.json", f"max_steps={step + 5}"])
+    assert again.returncode == 0, again.stderr
+    assert jobs.metrics(job.run_dir, "resume")[-1]["step"] >= step - 1

@@ -7,6 +7,7 @@ import pathlib
 import jobs
 import pytest
 import rehearsal
+from disks import stalling_disk
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +25,39 @@ def config(ddprun_bin, place) -> dict:
 
 @pytest.mark.parametrize("agents,seed,count,hangs", [(1, 1, 20, 2), (2, 2, 6, 1)])
 def test_faults_change_nothing(ddprun_bin, place, config, agents, seed, count, hangs):
-    faults = rehearsal.draw(seed, count, steps=12 * 20, workers=2, hangs=hangs)
-    text = place.train(ddprun_bin, f"run-{agents}", config, agents, rehearsal.flags(place.folder, faults))
+    faults = rehearsal.draw(seed, rehearsal.Mix(count, hangs), steps=12 * 20, workers=2)
+    text = place.train(ddprun_bin, f"run-{agents}", config, agents, rehearsal.flags(place.folder, faults, hang_timeout=2))
     wrong = place.what_is_wrong(jobs.weights_digest(place.folder / "calm"), f"run-{agents}", faults)
     assert not wrong, f"seed {seed}: {'; '.join(wrong)}\n{text}"
     run = place.folder / f"run-{agents}"
     assert jobs.losses(run) == jobs.losses(place.folder / "calm")
     jobs.assert_each_sample_once(run, 12)
+
+
+def test_the_seed_of_a_soak_says_how_many_faults_there_are_and_of_what_kinds():
+    mixes = [rehearsal.Mix.of(seed) for seed in range(200)]
+    counts = [mix.count for mix in mixes]
+    assert min(counts) >= 300 and max(counts) <= 1000 and max(counts) - min(counts) > 500
+    assert len({mix.kinds for mix in mixes}) > 100
+    for seed, mix in enumerate(mixes[:20]):
+        faults = rehearsal.draw(seed, mix, steps=10 * mix.count, workers=2)
+        assert faults == rehearsal.draw(seed, rehearsal.Mix.of(seed), steps=10 * mix.count, workers=2)
+        stalls = rehearsal.stalls(faults)
+        assert len(stalls) == mix.stalls >= 0.03 * mix.count
+        assert len(rehearsal.injected(faults)) == sum(rehearsal.expected_causes(faults).values()) == mix.count - mix.stalls
+        assert all(1 <= seconds < rehearsal.HANG_TIMEOUT - 1 for _, seconds in stalls)
+        assert {fault.split()[0] for fault in faults} == {*rehearsal.KINDS, *rehearsal.HANGS, rehearsal.STALL}
+    assert not rehearsal.stalls(rehearsal.draw(1, rehearsal.Mix.of(1, stalls=False), steps=10000, workers=2))
+
+
+@pytest.mark.long
+def test_a_run_directory_that_stalls_between_faults_changes_nothing(ddprun_bin, place, config, tmp_path):
+    with stalling_disk(tmp_path / "disk") as disk:
+        stalled = rehearsal.Place(place.folder, disk=disk)
+        faults = rehearsal.draw(5, rehearsal.Mix(10, hangs=1, stalls=3), steps=12 * 20, workers=2)
+        text = stalled.train(ddprun_bin, "run", config, 1, rehearsal.flags(place.folder, faults), faults=faults)
+        wrong = stalled.what_is_wrong(jobs.weights_digest(place.folder / "calm"), "run", faults)
+        assert not wrong, f"{'; '.join(wrong)}\n{text}"
 
 
 def test_a_rehearsal_is_checked_before_anything_starts(ddprun_bin, tmp_path):

@@ -227,6 +227,22 @@ def test_a_cause_survives_an_agent_that_is_killed_before_it_is_written(ddprun_bi
     assert [cause["exit_code"] for cause in causes] == [17], end
 
 
+def test_a_job_that_is_over_and_waits_for_its_files_names_one_once(nodes, script, disk, tmp_path):
+    job = Talkers(nodes, script, disk, tmp_path)
+    disk.freeze()
+    (job.out / "end").touch()
+    waits = r"the job is over and waits for its files: (\S+) takes nothing\. ddprun ends when that does"
+    for node in range(2):
+        nodes.until(lambda: re.search(waits, nodes.text(node)), f"node {node} saying what it waits for")  # noqa: B023
+    disk.thaw()
+    job.end()
+    for node in range(2):
+        (file,) = re.findall(waits, nodes.text(node))
+        assert pathlib.Path(file).is_relative_to(disk.folder)
+    for log in job.lines_in_logs(restart=0):
+        assert_whole(log)
+
+
 # ---- resolvers ----
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import pty
 import re
 import select
@@ -127,6 +128,35 @@ def test_a_terminal_is_given_back_as_it_was(ddprun_bin, tmp_path):
     terminal.end()
     assert " -echo " not in (tmp_path / "before").read_text()
     assert " icanon" in terminal.seen and " -icanon" not in terminal.seen, terminal.seen
+
+
+def state(pid: str) -> str:
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_ctrl_z_stops_a_worker_that_has_the_terminal_and_fg_goes_on(ddprun_bin, tmp_path):
+    """Bash does here what an interactive one does: jobs get process groups of their own and the terminal."""
+    worker = "echo pid $$ end; while read line; do echo worker has $line; [ $line = last ] && exit 0; done"
+    job = f"{ddprun_bin} --standalone --log-dir /dev/null --no-python sh -c '{worker}'"
+    terminal = Terminal(["/bin/bash", "-c", f"set -m; {job}; echo stopped with $?; read line; echo shell has $line; bg; "
+                         "until jobs | grep -i stopped; do sleep 0.05; done; echo again; read line; echo shell has $line; fg"])
+    terminal.until("pid (\\d+) end")
+    pid = re.search(r"pid (\d+) end", terminal.seen)[1]
+    terminal.type("one\n")
+    terminal.until("worker has one")
+    terminal.type("\x1a")
+    terminal.until("stopped with 148")
+    assert state(pid) == "T"
+    terminal.type("two\n")
+    terminal.until("shell has two")
+    terminal.until("again")  # in the background nobody may take keys: it has stopped once more
+    terminal.type("three\n")
+    terminal.until("shell has three")
+    terminal.type("four\n")
+    terminal.until("worker has four")
+    terminal.type("last\n")
+    assert terminal.end() == 0, terminal.seen
+    assert terminal.seen.count("worker has") == 3, terminal.seen
 
 
 @pytest.mark.needs_torch_python

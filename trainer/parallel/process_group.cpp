@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "common/base/error.hpp"
+#include "trainer/parallel/bound_ports.hpp"
 #include "trainer/parallel/channel_store.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/group_breaker.hpp"
@@ -124,6 +125,8 @@ c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environm
                                                const c10::intrusive_ptr<c10d::Store>& store, std::chrono::milliseconds timeout,
                                                GroupBreaker* breaker) {
   auto options = ProcessGroupGloo::Options::create(timeout);
+  const char* const ports = std::getenv("DDPRUN_PORT_RANGE");
+  const BoundPorts within(ports != nullptr ? port_range_of(ports) : std::nullopt);
   if (breaker != nullptr) {
     const GroupBreaker::Making making(*breaker);
     options->devices = gloo_devices(environment);

@@ -13,12 +13,12 @@ using std::chrono::milliseconds;
 
 class SlowStopTest : public testing::Test {
  protected:
-  SlowStop make() {
+  SlowStop make(milliseconds unkillable = milliseconds(1)) {
     SlowStop::Hooks hooks;
     hooks.workers = [this] { return pids_; };
     hooks.slow = [this](double, std::vector<StopIsSlow::Awaited> awaited) { slow_.push_back(std::move(awaited)); };
     hooks.cannot_be_killed = [this](const agent_event::WorkerStuck& stuck) { stuck_.push_back(stuck); };
-    return {io_, {.slow = milliseconds(1), .unkillable = milliseconds(1)}, std::move(hooks)};
+    return {io_, {.slow = milliseconds(1), .unkillable = unkillable}, std::move(hooks)};
   }
   boost::asio::io_context io_{1};
   std::vector<pid_t> pids_{0, ::getpid()};
@@ -56,6 +56,30 @@ TEST_F(SlowStopTest, WhoIsThereLongAfterSigkillCannotBeKilled) {
   EXPECT_EQ(stuck_[0].rank, 1);
   EXPECT_EQ(stuck_[0].pid, ::getpid());
   EXPECT_NE(stuck_[0].message.find("cannot be killed: state "), std::string::npos) << stuck_[0].message;
+}
+
+// With --recovery live the round goes on while a killed worker is replaced: the successor was sent nothing.
+TEST_F(SlowStopTest, TheSuccessorOfAKilledOneIsNotTakenForIt) {
+  SlowStop stop = make();
+  pids_[1] = 1;
+  stop.killed({1});
+  pids_[1] = ::getpid();
+  io_.run();
+  EXPECT_TRUE(stuck_.empty());
+}
+
+TEST_F(SlowStopTest, EachHasTimeFromItsOwnSigkillOn) {
+  SlowStop stop = make(milliseconds(200));
+  pids_ = {::getpid(), ::getppid()};
+  stop.killed({0});
+  io_.run_for(milliseconds(100));
+  stop.killed({1});
+  io_.run_one();
+  ASSERT_EQ(stuck_.size(), 1u);
+  EXPECT_EQ(stuck_[0].rank, 0);
+  io_.run();
+  ASSERT_EQ(stuck_.size(), 2u);
+  EXPECT_EQ(stuck_[1].rank, 1);
 }
 
 }  // namespace

@@ -46,7 +46,9 @@ std::string text_of_hold(const AgentAction& action) {
   if (const auto* a = std::get_if<agent_action::ReportSteps>(&action)) {
     return "steps " + std::to_string(a->started);
   }
-  if (std::holds_alternative<agent_action::ReportRoundOver>(action)) return "over";
+  if (const auto* a = std::get_if<agent_action::ReportRoundOver>(&action)) {
+    return a->how == agent_action::ReportRoundOver::How::kSaved ? "saved" : "over";
+  }
   if (std::holds_alternative<agent_action::Sweep>(action)) return "sweep";
   if (const auto* a = std::get_if<agent_action::Finish>(&action)) return "finish " + std::to_string(a->exit_code);
   return "";
@@ -112,6 +114,28 @@ TEST_F(HoldingMember, ALossHereLeavesTheOthersWaitingForTheNextRound) {
   EXPECT_EQ(done.step, 41);
   EXPECT_GE(done.seconds, 0.3);
   EXPECT_TRUE(timers_.empty());
+}
+
+TEST_F(HoldingMember, WithoutANextRoundTheySaveInAGroupOfTheirOwn) {
+  dies(1);
+  EXPECT_EQ(on(SaveOrdered{.held = true}),
+            (Lines{"regroup 0 as 0 of 2, node 0 of 1, in 1", "regroup 2 as 1 of 2, node 0 of 1, in 1", "save 0,2"}));
+  says(0, channel::StopReady{.started = 40});
+  EXPECT_EQ(says(2, channel::StopReady{.started = 41}), Lines{"steps 41"});
+  EXPECT_EQ(on(StepAgreed{41}), Lines{"tell"});
+  exits(0, 85);
+  EXPECT_EQ(exits(2, 85), Lines{"sweep"});
+  later(1);
+  EXPECT_EQ(on(RoundSwept{}), Lines{"saved"});
+  EXPECT_EQ(on(JobEnded{85, "saved"}), Lines{"finish 85"});
+  EXPECT_EQ(emitted<RoundFailed>().back().decision, RoundFailed::Decision::kGiveUp);
+}
+
+TEST_F(HoldingMember, WhoHoldsNothingSaysSoWhenItIsToSave) {
+  on(ordered("b has no workers any more", false));
+  for (const int rank : {0, 1, 2}) exits(rank, 1);
+  on(RoundSwept{});
+  EXPECT_EQ(on(SaveOrdered{.held = true}), Lines{"over"});
 }
 
 TEST_F(HoldingMember, ALossElsewhereKeepsAllOfThem) {

@@ -62,6 +62,65 @@ TEST_F(RunningRound, NobodyWaitsWhenANodeCouldNotGoOnWithWhatItHeld) {
   EXPECT_FALSE(over_.at(kOther).hold);
 }
 
+// ---- no next round ----
+
+class WithoutAReplacement : public RunningRound {
+ protected:
+  // What a worker found that took a lost one's place. The other node's workers wait.
+  void ends(FailureCause cause, bool others_stay) {
+    FailureReport last = failure(others_stay);
+    last.cause = cause;
+    last.message = kLastFailure;
+    says(kOther, last);
+    for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = round(), .master_port = 1});
+  }
+};
+
+TEST_F(WithoutAReplacement, WhoHoldsTheStateSavesItAndThenTheJobEnds) {
+  ends(FailureCause::kLateUsage, true);
+  ASSERT_TRUE(saves_.contains(kSelfLink));
+  EXPECT_TRUE(saves_.at(kSelfLink).held);
+  EXPECT_FALSE(saves_.contains(kOther)) << "two would write one checkpoint";
+  EXPECT_FALSE(job_over_.has_value());
+  says(kSelfLink, StopReady{.round = round(), .started = 40});
+  says(kSelfLink, Stopped{.round = round(), .saved = true});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 85);
+  EXPECT_EQ(job_over_->why, "0 of 0 restarts are left; what the others held is saved: run it again to go on");
+}
+
+TEST_F(WithoutAReplacement, OneNodeAfterTheOtherIsAskedUntilOneHasSaved) {
+  ends(FailureCause::kLateUsage, true);
+  says(kSelfLink, Stopped{.round = round()});
+  ASSERT_TRUE(saves_.contains(kOther));
+  EXPECT_TRUE(saves_.at(kOther).held);
+  says(kOther, Stopped{.round = round(), .saved = true});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 85);
+}
+
+TEST_F(WithoutAReplacement, ItEndsAsTheFailureSaysWhenNobodyCould) {
+  ends(FailureCause::kLateUsage, true);
+  says(kSelfLink, Stopped{.round = round()});
+  on(coordinator_event::Closed{kOther});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 2);
+}
+
+TEST_F(WithoutAReplacement, NobodySavesWhatMayNotBeSound) {
+  ends(FailureCause::kCorruptState, true);
+  EXPECT_TRUE(saves_.empty());
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 2);
+}
+
+TEST_F(WithoutAReplacement, NobodyIsAskedWhereNobodyWaits) {
+  ends(FailureCause::kLateUsage, false);
+  EXPECT_TRUE(saves_.empty());
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 2);
+}
+
 // ---- a node that has finished ----
 
 TEST_F(RunningRound, AFinishedNodeThatComesBackEndsNobodysRound) {

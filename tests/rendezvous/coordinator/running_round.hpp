@@ -18,6 +18,7 @@ using std::chrono::seconds;
 
 inline constexpr LinkId kOther = 2;
 inline constexpr LinkId kThird = 3;
+inline const std::string kLastFailure = "nothing is to be tried again";
 
 // Of a job of two nodes, or three; the first round runs on two.
 class RunningRound : public testing::Test {
@@ -37,8 +38,9 @@ class RunningRound : public testing::Test {
     settings.self = {1};
     settings.min_nodes = min_nodes;
     settings.max_nodes = 3;
-    settings.judge = [](const FailureReport&, const Budget& before) {
+    settings.judge = [](const FailureReport& failure, const Budget& before) {
       Verdict verdict;
+      if (failure.message == kLastFailure) return Verdict{.exit_code = 2, .why = "0 of 0 restarts are left"};
       verdict.restart = true;
       verdict.after = before;
       ++verdict.after.used;

@@ -179,6 +179,40 @@ TEST_F(OneMember, StartsItsWorkersBeforeTheySave) {
   EXPECT_EQ(find<member_action::StopAndSave>(actions)->signal, 15);
 }
 
+// They wait for a round that does not come: they run once more, for as long as they may.
+TEST_F(OneMember, HasWhatIsHeldSavedWhileItsCoordinatorGrantsIt) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  hear(RoundOver{.round = {3, 0}, .why = "rank 0 failed", .hold = true});
+  tell(member_event::WorkersEnded{});
+  const auto actions = hear(StopAndSave{.round = {3, 0}, .held = true});
+  ASSERT_NE(find<member_action::StopAndSave>(actions), nullptr);
+  EXPECT_TRUE(find<member_action::StopAndSave>(actions)->held);
+  ASSERT_NE(find<member_action::ExtendGrant>(actions), nullptr);
+  EXPECT_EQ(find<member_action::ExtendGrant>(actions)->until, time_ + seconds(4));
+  const auto saved = tell(member_event::WorkersEnded{.saved = true});
+  ASSERT_NE(sent<Stopped>(saved), nullptr);
+  EXPECT_TRUE(sent<Stopped>(saved)->saved);
+  EXPECT_EQ(find<member_action::JobOver>(saved), nullptr);
+  const auto end = hear(JobOver{.round = {3, 0}, .exit_code = 85, .why = "saved"});
+  ASSERT_NE(find<member_action::JobOver>(end), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 85);
+}
+
+TEST_F(OneMember, HasNothingSavedWithoutAGrant) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(1)));
+  hear(RoundOver{.round = {3, 0}, .why = "rank 0 failed", .hold = true});
+  tell(member_event::WorkersEnded{});
+  time_ += seconds(2);
+  const auto actions = hear(StopAndSave{.round = {3, 0}, .held = true});
+  EXPECT_EQ(find<member_action::StopAndSave>(actions), nullptr);
+  ASSERT_NE(sent<Stopped>(actions), nullptr);
+  EXPECT_FALSE(sent<Stopped>(actions)->saved);
+}
+
 // What its workers did counts, whatever it was asked meanwhile.
 TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});

@@ -132,9 +132,9 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   for (const FromCoordinator& message : std::vector<FromCoordinator>{
            Welcome{.term = 1, .coordinator = {4}, .lease_ms = 5000, .job = "{}"},
            Refused{.reason = Refusal::kSetAside, .text = "later", .retry_after_ms = 100}, Redirect{3, {"h", 1}}, some_release(),
-           RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure, true}, StopAndSave{{1, 2}, 15}, StopAt{{1, 2}, 400},
-           JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5}, StoreAnswer{{1, 2}, 3, reply},
-           Resumed{8}, Received{9}, Conclude{{{1, 2}, 82, "spent"}},
+           RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure, true}, StopAndSave{{1, 2}, 15, true, true},
+           StopAt{{1, 2}, 400}, JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5},
+           StoreAnswer{{1, 2}, 3, reply}, Resumed{8}, Received{9}, Conclude{{{1, 2}, 82, "spent"}},
            HandOver{{4}, {.group_rank = 1, .node = {2}, .address = {"h", 3}}, some_hello().standing}}) {
     expect_stable(message);
   }

@@ -1,0 +1,52 @@
+// Ctrl-Z. The shell stops ddprun alone: workers are in sessions of their own, and one that has the terminal would go on reading
+// the shell's keys. So ddprun stops its workers before itself, and lets them go on when it goes on.
+#pragma once
+
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "launcher/agent/round_workers.hpp"
+#include "launcher/events/progress.hpp"
+#include "launcher/hang/hang_inquiry.hpp"
+#include "launcher/output/console_writer.hpp"
+#include "launcher/plan/plan.hpp"
+
+namespace ddprun {
+
+// Until somebody continues this process; at once where nobody would: the kernel stops no group that no shell looks after.
+inline void stop_by(int signal) {
+  sigset_t only{};
+  sigset_t before{};
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &only, &before);
+  ::kill(::getpid(), signal);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// Continued by `bg`. Where there is no shell any more, nobody would give the terminal back.
+inline bool is_in_background_of_a_shell() {
+  const pid_t in_front = ::tcgetpgrp(STDIN_FILENO);
+  const pid_t parent = ::getppid();
+  const bool has_shell = ::getsid(parent) == ::getsid(0) && ::getpgid(parent) != ::getpgrp();
+  return in_front > 0 && in_front != ::getpgrp() && has_shell;
+}
+
+inline void stop_with_workers(const Plan& plan, const RoundWorkers& workers, HangInquiry& hang, ConsoleWriter& console) {
+  if (plan.rendezvous.many()) {
+    console.line(Stream::kStderr,
+                 "ddprun: stopped by Ctrl-Z. The other nodes take this one for lost, and go on without it, if it is not "
+                 "continued within " +
+                     format_duration(static_cast<double>(plan.rendezvous.heartbeat_timeout.count()) / 1000));
+  }
+  for (std::size_t rank = 0; rank < workers.size(); ++rank) workers.signal(static_cast<int>(rank), SIGSTOP);
+  stop_by(SIGTSTP);
+  const bool terminal_is_a_workers = plan.input == WorkersInput::kOurs && ::isatty(STDIN_FILENO) == 1;
+  while (terminal_is_a_workers && is_in_background_of_a_shell()) stop_by(SIGTTIN);
+  for (std::size_t rank = 0; rank < workers.size(); ++rank) workers.signal(static_cast<int>(rank), SIGCONT);
+  hang.goes_on();
+}
+
+}  // namespace ddprun

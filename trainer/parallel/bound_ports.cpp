@@ -1,0 +1,98 @@
+// See bound_ports.hpp.
+//
+// Note: libtorch calls bind() through the dynamic linker, which finds a program's own before the C library's. It is exported
+// because a library that is linked in refers to it. Nothing of Gloo's classes is touched, so this holds for any version of it.
+#include "trainer/parallel/bound_ports.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+namespace ddprun::trainer {
+namespace {
+
+thread_local std::optional<BoundPortRange> within;
+
+int bind_as_the_kernel(int fd, const sockaddr* address, socklen_t length) {
+  return static_cast<int>(::syscall(SYS_bind, fd, address, length));
+}
+
+// Where the port is, of an address with any port; nullptr: it has another, or none.
+in_port_t* any_port_of(sockaddr_storage& address, socklen_t length) {
+  in_port_t* port = nullptr;
+  if (address.ss_family == AF_INET && length >= sizeof(sockaddr_in)) port = &reinterpret_cast<sockaddr_in&>(address).sin_port;
+  if (address.ss_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
+    port = &reinterpret_cast<sockaddr_in6&>(address).sin6_port;
+  }
+  return port != nullptr && *port == 0 ? port : nullptr;
+}
+
+// SO_REUSEADDR would let two share a port until the first one listens.
+int bind_within(const BoundPortRange& range, int fd, const sockaddr_storage& address, in_port_t& port, socklen_t length) {
+  const int no = 0;
+  int before = 0;
+  socklen_t size = sizeof before;
+  ::getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, &size);
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &no, sizeof no);
+  const int ports = range.high - range.low + 1;
+  int result = -1;
+  for (int i = 0; i < ports && result != 0; ++i) {
+    port = htons(static_cast<in_port_t>(range.low + (::getpid() + i) % ports));  // workers of a node begin at different ones
+    result = bind_as_the_kernel(fd, reinterpret_cast<const sockaddr*>(&address), length);
+    if (result != 0 && errno != EADDRINUSE) break;
+  }
+  const int error = errno;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, sizeof before);
+  errno = error;
+  return result;
+}
+
+int bind_somewhere(int fd, const sockaddr* address, socklen_t length) {
+  sockaddr_storage copy{};
+  if (within && address != nullptr && length <= sizeof copy) {
+    std::memcpy(&copy, address, length);
+    in_port_t* port = any_port_of(copy, length);
+    if (port == nullptr) return bind_as_the_kernel(fd, address, length);
+    if (bind_within(*within, fd, copy, *port, length) == 0) return 0;
+    std::fprintf(
+        stderr,
+        "ddptrain: no port of --port-range %d-%d is free for Gloo, which takes another one: a worker needs one, and two "
+        "for a moment when a lost one is replaced\n",
+        within->low, within->high);
+  }
+  return bind_as_the_kernel(fd, address, length);
+}
+
+}  // namespace
+
+std::optional<BoundPortRange> port_range_of(std::string_view text) {
+  BoundPortRange range;
+  const char* const end = text.data() + text.size();
+  const auto low = std::from_chars(text.data(), end, range.low);
+  if (low.ec != std::errc() || low.ptr == end || *low.ptr != '-') return std::nullopt;
+  const auto high = std::from_chars(low.ptr + 1, end, range.high);
+  const bool is_range =
+      high.ec == std::errc() && high.ptr == end && 0 < range.low && range.low <= range.high && range.high <= 65535;
+  return is_range ? std::optional(range) : std::nullopt;
+}
+
+BoundPorts::BoundPorts(std::optional<BoundPortRange> range) {
+  within = range;
+}
+
+BoundPorts::~BoundPorts() {
+  within.reset();
+}
+
+}  // namespace ddprun::trainer
+
+extern "C" __attribute__((visibility("default"))) int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
+  return ddprun::trainer::bind_somewhere(fd, address, length);
+}

@@ -52,9 +52,13 @@ struct Heard {
   FromMember message{};
 };
 struct Tick {};
+// The arbiter of a round of two has given its vote to this node, for ever.
+struct ArbiterVotes {
+  RoundId origin{};
+};
 }  // namespace coordinator_event
-using CoordinatorEvent =
-    std::variant<coordinator_event::Opened, coordinator_event::Closed, coordinator_event::Heard, coordinator_event::Tick>;
+using CoordinatorEvent = std::variant<coordinator_event::Opened, coordinator_event::Closed, coordinator_event::Heard,
+                                      coordinator_event::Tick, coordinator_event::ArbiterVotes>;
 
 class Coordinator {
  public:
@@ -64,6 +68,12 @@ class Coordinator {
   std::vector<CoordinatorAction> on(const CoordinatorEvent& event, Now now);
   // When the next Tick is due.
   std::optional<Time> next_deadline() const;
+
+  // Rounds whose arbiter is to be asked now (leadership.hpp).
+  std::vector<Config> alone_in() const {
+    const bool ends = phase_ == Phase::kOver || phase_ == Phase::kSteppedDown;
+    return ends ? std::vector<Config>() : leadership_.alone_in(membership_, peers_, now_.steady);
+  }
 
   // What keeps the next round from starting, for people and for the simulator's stories.
   std::string waits_for() const;
@@ -81,6 +91,7 @@ class Coordinator {
   void handle(const coordinator_event::Closed& event);
   void handle(const coordinator_event::Heard& event);
   void handle(const coordinator_event::Tick&);
+  void handle(const coordinator_event::ArbiterVotes& event);
   void hear(Peer& peer, const Hello&) { close_and_lose(peer, "said hello twice"); }
   void hear(Peer& peer, const Ready& message);
   void hear(Peer& peer, const FailureReport& message);
@@ -115,6 +126,7 @@ class Coordinator {
   void consider();
   void form();
   void note_installed(Peer& peer);
+  void note_committed();
   bool self_is_ready() const;
   std::int64_t spares_ready() const { return peers_.ready(); }  // while a round runs: its own nodes are not
 

@@ -168,7 +168,8 @@ void World::check_waiting(Agent& agent) {
 // it must alone. And a node that has saved after a signal, and whose coordinator is gone, ends by itself: the job may live on
 // elsewhere.
 bool World::may_not_know_of_the_end(int index) const {
-  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until > job_over_at_; };
+  // Its last word may be on the way when a coordinator is killed.
+  const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + kSecond > job_over_at_; };
   const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
   return ended_by_itself_ || some_began_anew || disturbed(agents_[static_cast<std::size_t>(index)]) ||
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);

@@ -25,6 +25,7 @@ std::string notice_line(const rendezvous::Notice& notice) {
     case Kind::kLeading:
       return notice.text.starts_with("term ") ? "" : notice.text;
     case Kind::kLooking:
+    case Kind::kDecided:
       return notice.text;
     case Kind::kFollowing:
       return "joined the job";
@@ -54,6 +55,8 @@ const char* notice_word(Kind kind) {
       return "looking";
     case Kind::kFollowing:
       return "following";
+    case Kind::kDecided:
+      return "decided";
   }
   return "unknown";
 }

@@ -45,6 +45,8 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   shell.run_id = plan.run_id;
   for (const std::string& word : plan.command) (shell.program += word) += '\0';
   if (!plan.run_dir.empty()) shell.marker = plan.run_dir / "nodes.json";
+  if (!plan.run_dir.empty()) shell.run_directory = plan.run_dir;
+  shell.arbiter = {meeting.arbiter_host, static_cast<std::uint16_t>(meeting.arbiter_port)};
   shell.node.alone = meeting.force_new_job;
   shell.local_address = local_address_of(meeting);
   shell.port_range = {static_cast<std::uint16_t>(meeting.port_range.low), static_cast<std::uint16_t>(meeting.port_range.high)};

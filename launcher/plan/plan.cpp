@@ -327,6 +327,7 @@ class Planner {
       if (settings_.given(option)) keep_option(option, *settings_.find(option));
     }
     if (settings_.given("rdzv-conf")) keep_option("rdzv-conf", *settings_.find("rdzv-conf"));
+    if (plan_.rendezvous.arbiter_port != 0) keep_option("arbiter", *settings_.find("arbiter"));
     if (plan_.rendezvous.port_range.given()) keep_option("port-range", *settings_.find("port-range"));
     choose_interface();
     plan_.master_addr = network.master_addr;

@@ -99,6 +99,39 @@ bool may_be_host(std::string_view text) {
   });
 }
 
+// etcd://HOST:PORT. Two nodes fall apart only where each may go on alone.
+void read_arbiter(const Setting& setting, RendezvousPlan& plan) {
+  constexpr const char* kExpected = "etcd://HOST:PORT, such as etcd://10.0.0.5:2379";
+  constexpr std::string_view kScheme = "etcd://";
+  std::string_view text = without_spaces_around(setting.value);
+  if (text.starts_with("etcds://") || text.starts_with("https://")) {
+    refuse("arbiter", setting,
+           std::string(kExpected) + ": etcd is asked without TLS, so give it a port that speaks plain HTTP");
+  }
+  if (!text.starts_with(kScheme)) refuse("arbiter", setting, kExpected);
+  text.remove_prefix(kScheme.size());
+  if (text.ends_with('/')) text.remove_suffix(1);
+  if (text.find('@') != std::string_view::npos) {
+    refuse("arbiter", setting,
+           std::string(kExpected) + ": etcd is asked without a user, so let it serve without authentication");
+  }
+  const std::size_t colon = text.rfind(':');
+  const auto port = colon == std::string_view::npos ? std::nullopt : parse_whole(text.substr(colon + 1));
+  std::string host(text.substr(0, std::min(colon, text.size())));
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const bool bare_ipv6 = !bracketed && host.find(':') != std::string::npos;
+  if (!port || *port < 1 || *port > 65535 || bare_ipv6 || !may_be_host(host)) refuse("arbiter", setting, kExpected);
+  if (plan.min_nodes > 1 || plan.max_nodes < 2) {
+    throw UsageError(
+        "--arbiter decides which of two nodes goes on alone, so it needs --nnodes 1:MAX with a MAX above 1, but --nnodes is " +
+        std::to_string(plan.min_nodes) + ":" + std::to_string(plan.max_nodes) + " (" + setting.source +
+        "); leave --arbiter out or let one node go on");
+  }
+  plan.arbiter_host = std::move(host);
+  plan.arbiter_port = static_cast<int>(*port);
+}
+
 // HOST, HOST:PORT, [IPv6], [IPv6]:PORT, or an IPv6 address alone.
 void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
   const std::string text(without_spaces_around(setting.value));
@@ -213,6 +246,8 @@ RendezvousChoice resolve_rendezvous(const Settings& settings) {
   if (const Setting* range = settings.find("port-range"); range != nullptr && !range->value.empty())
     read_port_range(*range, plan);
   plan.force_new_job = settings.flag("force-new-job");
+  if (const Setting* arbiter = settings.find("arbiter"); arbiter != nullptr && !arbiter->value.empty())
+    read_arbiter(*arbiter, plan);
   if (const std::string endpoint = settings.text("rdzv-endpoint"); !endpoint.empty() && !plan.standalone) {
     choice.endpoint_given = true;
     read_endpoint(*settings.find("rdzv-endpoint"), plan);

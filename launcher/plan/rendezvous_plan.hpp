@@ -25,6 +25,10 @@ struct RendezvousPlan {
   std::string local_addr;  // --local-addr: the address this node is reached at; empty: found out
   PortRange port_range{};  // --port-range
 
+  // --arbiter: who decides between two nodes. Port 0: nobody.
+  std::string arbiter_host;
+  int arbiter_port = 0;
+
   std::chrono::milliseconds join_timeout{600'000};     // until min_nodes are there; "timeout" under static
   std::chrono::milliseconds last_call_timeout{2'000};  // from min_nodes on, waiting for max_nodes; torchrun: 30 s
   std::chrono::milliseconds heartbeat_timeout{5'000};

@@ -16,9 +16,9 @@ namespace ddprun::rendezvous {
 
 class Concluding {
  public:
-  void begin(std::int32_t nodes, const Peers& peers) {
+  void begin(const Config& round, const Peers& peers) {
     *this = Concluding();
-    tally_ = Tally(nodes);
+    tally_ = Tally(round);
     for (const auto& [id, peer] : peers.all()) {
       if (peer.departed) count(peer);  // it runs nothing again
       if (peer.here()) await(peer);

@@ -42,6 +42,8 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
   release_.id = inherited.id;
   release_.born = inherited.born;
   release_.nodes = inherited.nodes;
+  release_.arbiter = inherited.arbiter;
+  release_.founder = inherited.founder;
   release_.budget = budget_;
   gather(inherited.exists() ? settings_.regroup_call : settings_.last_call);
 }
@@ -330,7 +332,7 @@ bool Coordinator::all_are_ready() const {
 
 void Coordinator::form() {
   const Seating seating = seat_ready(peers_, settings_);
-  membership_.begin_round(term_, seating.by_rank, peers_);
+  membership_.begin_round(term_, seating.by_rank, arbitrated(seating, settings_), peers_);
   leadership_.round_released(now_.steady);
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
@@ -354,10 +356,21 @@ void Coordinator::form() {
 void Coordinator::note_installed(Peer& peer) {
   const bool now_committed = membership_.install(peer, peers_);
   founding_.installed(peers_);
-  if (!now_committed) return;
+  if (now_committed) note_committed();
+}
+
+void Coordinator::note_committed() {
   leadership_.count_again();
   peers_.forget_bystanders();
   consider();
+}
+
+void Coordinator::handle(const coordinator_event::ArbiterVotes& event) {
+  const bool now_committed = membership_.arbiter_votes(event.origin, peers_);
+  leadership_.count_again();
+  if (const Peer* const arbiter = peers_.find(kArbiterId)) concluding_.lost(*arbiter);
+  if (now_committed) note_committed();
+  check_concluded();
 }
 
 std::string Coordinator::waits_for() const {
@@ -582,7 +595,7 @@ void Coordinator::finish(int exit_code, const std::string& why) {
   over_ = JobOver{.round = round(), .exit_code = exit_code, .why = why};
   phase_ = Phase::kConcluding;
   if (!membership_.current().exists() || !settings_.rules.ends_are_known_first) return say_over();
-  concluding_.begin(membership_.current().nodes, peers_);
+  concluding_.begin(membership_.current(), peers_);
   for (const NodeId& id : peers_.by_age()) {
     if (peers_.at(id).here()) conclude(peers_.at(id));
   }
@@ -662,6 +675,7 @@ std::optional<Time> Coordinator::next_deadline() const {
   }
   consider_time(leadership_.deadline(membership_, peers_, now_.steady));
   consider_time(handing_over_.deadline(now_.steady));
+  consider_time(leadership_.alone_at(membership_, peers_, now_.steady));
   if (phase_ == Phase::kPausing) consider_time(pause_ends_);
   if (phase_ == Phase::kRunning) consider_time(absorb_at_);
   if (phase_ == Phase::kRunning) consider_time(leaving_.deadline());

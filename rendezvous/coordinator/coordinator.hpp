@@ -56,9 +56,13 @@ struct Heard {
   FromMember message{};
 };
 struct Tick {};
+// The arbiter of a round of two has given its vote to this node, for ever.
+struct ArbiterVotes {
+  RoundId origin{};
+};
 }  // namespace coordinator_event
-using CoordinatorEvent =
-    std::variant<coordinator_event::Opened, coordinator_event::Closed, coordinator_event::Heard, coordinator_event::Tick>;
+using CoordinatorEvent = std::variant<coordinator_event::Opened, coordinator_event::Closed, coordinator_event::Heard,
+                                      coordinator_event::Tick, coordinator_event::ArbiterVotes>;
 
 class Coordinator {
  public:
@@ -68,6 +72,12 @@ class Coordinator {
   std::vector<CoordinatorAction> on(const CoordinatorEvent& event, Now now);
   // When the next Tick is due.
   std::optional<Time> next_deadline() const;
+
+  // Rounds whose arbiter is to be asked now (leadership.hpp).
+  std::vector<Config> alone_in() const {
+    const bool ends = phase_ == Phase::kOver || phase_ == Phase::kSteppedDown;
+    return ends ? std::vector<Config>() : leadership_.alone_in(membership_, peers_, now_.steady);
+  }
 
   // What keeps the next round from starting, for people and for the simulator's stories.
   std::string waits_for() const;
@@ -85,6 +95,7 @@ class Coordinator {
   void handle(const coordinator_event::Closed& event);
   void handle(const coordinator_event::Heard& event);
   void handle(const coordinator_event::Tick&);
+  void handle(const coordinator_event::ArbiterVotes& event);
   void hear(Peer& peer, const Hello&) { close_and_lose(peer, "said hello twice"); }
   void hear(Peer& peer, const Ready& message);
   void hear(Peer& peer, const FailureReport& message);
@@ -120,6 +131,7 @@ class Coordinator {
   void consider();
   void form();
   void note_installed(Peer& peer);
+  void note_committed();
   bool self_is_ready() const;
   bool inherits_round() const;
   bool all_are_ready() const;

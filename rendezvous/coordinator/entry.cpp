@@ -13,7 +13,7 @@ constexpr std::int64_t kLargestRound = std::int64_t{1} << 62;
 bool config_makes_sense(const Config& config) {
   return config.nodes >= 0 && config.nodes <= kMaxNodes && config.rank >= -1 && config.rank < std::max(config.nodes, 1) &&
          config.id.term <= kLargestTerm && config.born <= config.id.term && config.id.round >= -1 &&
-         config.id.round <= kLargestRound;
+         config.id.round <= kLargestRound && config.arbiter <= Arbiter::kEtcd && (!config.has_arbiter() || config.nodes == 2);
 }
 
 // Whoever it is, and whatever this coordinator leads.
@@ -36,6 +36,11 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
                            std::to_string(settings.max_nodes) + " with " + std::to_string(hello.local_world_size) +
                            " workers; expected a rank from 0 to " + std::to_string(settings.max_nodes - 1) + " and 1 to " +
                            std::to_string(kMaxWorkersPerNode) + " workers"};
+  }
+  if (hello.arbiter != settings.arbiter && !hello.coordinates) {
+    return Refused{
+        .reason = Refusal::kBadHello,
+        .text = "it has another --arbiter than the coordinator, or only one of both has one; give every node the same"};
   }
   if (const auto wait = view.losses.set_aside_for(hello.node, view.now)) {
     return Refused{.reason = Refusal::kSetAside,

@@ -52,6 +52,43 @@ bool Leadership::has_ended(const Membership& membership, const Peers& peers, Tim
   return ended();
 }
 
+// A node that is well is heard of every two fifths of the lease, and later where the network is slow.
+std::optional<Time> Leadership::alone_at(const Config& round, bool current, const Peers& peers) const {
+  if (!round.has_arbiter()) return std::nullopt;
+  const Peer* const self = peers.find(self_);
+  if (self == nullptr || (current ? self->rank : self->previous_rank) < 0) return std::nullopt;
+  constexpr double kSilence = 0.6;
+  Time heard{};
+  for (const auto& [id, peer] : peers.all()) {
+    const std::int32_t rank = current ? peer.rank : peer.previous_rank;
+    if (rank < 0 || id == self_) continue;
+    if (peer.departed) return std::nullopt;  // its vote is this node's already; so it is with the arbiter
+    if (peer.here()) heard = std::max(heard, time_of(peer.answered));
+    if (peer.here() && current) heard = std::max(heard, released_at_);
+  }
+  return heard == Time{} ? heard : heard + part_of(lease_, kSilence);
+}
+
+std::vector<Config> Leadership::alone_in(const Membership& membership, const Peers& peers, Time now) const {
+  std::vector<Config> alone;
+  const auto consider = [&](const Config& round, bool current) {
+    if (const auto at = alone_at(round, current, peers); at && *at <= now) alone.push_back(round);
+  };
+  consider(membership.current(), /*current=*/true);
+  consider(membership.previous(), /*current=*/false);
+  return alone;
+}
+
+std::optional<Time> Leadership::alone_at(const Membership& membership, const Peers& peers, Time now) const {
+  std::optional<Time> next;
+  const auto consider = [&](const std::optional<Time>& at) {
+    if (at && *at > now && (!next || *at < *next)) next = at;
+  };
+  consider(alone_at(membership.current(), /*current=*/true, peers));
+  consider(alone_at(membership.previous(), /*current=*/false, peers));
+  return next;
+}
+
 void Leadership::round_released(Time now) {
   released_at_ = now;
   count_again();
@@ -88,7 +125,7 @@ Time Leadership::end_under(const Config& config, bool current, const Peers& peer
   }
   std::sort(answers.begin(), answers.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   Time begins{};
-  Tally tally(config.nodes);
+  Tally tally(config);
   for (const auto& [time, rank] : answers) {
     tally.add(rank);
     begins = time;

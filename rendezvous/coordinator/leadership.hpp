@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "rendezvous/coordinator/action.hpp"
 #include "rendezvous/presence/membership.hpp"
@@ -37,6 +38,11 @@ class Leadership {
   std::optional<Time> deadline(const Membership& membership, const Peers& peers, Time now) const;
   bool has_ended(const Membership& membership, const Peers& peers, Time now) const;
 
+  // Rounds of two in which nobody but this node has answered lately, and whose arbiter has not voted for it: its authority ends
+  // soon, unless the other one answers or the arbiter votes. Those that will be if nobody answers, and when: alone_at().
+  std::vector<Config> alone_in(const Membership& membership, const Peers& peers, Time now) const;
+  std::optional<Time> alone_at(const Membership& membership, const Peers& peers, Time now) const;
+
   // Who can be asked for a vote as part of the round hears of it after this.
   void round_released(Time now);
   // What a majority is has changed.
@@ -46,6 +52,7 @@ class Leadership {
   std::int64_t counted() const { return counted_; }
 
  private:
+  std::optional<Time> alone_at(const Config& round, bool current, const Peers& peers) const;
   nanoseconds grant(const Membership& membership, const Peers& peers, Time now) const;
   void send_pong(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
                  Outbox& outbox) const;

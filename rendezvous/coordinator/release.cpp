@@ -68,6 +68,8 @@ Release common_release(const Seating& seating, const Config& round, const Budget
   release.id = round.id;
   release.born = round.born;
   release.nodes = round.nodes;
+  release.arbiter = round.arbiter;
+  release.founder = round.founder;
   release.world_size = seating.placement.world_size;
   release.budget = budget;
   release.max_restarts = settings.max_restarts;
@@ -95,6 +97,18 @@ Release release_for(const Peer& peer, const Release& common, const Config& previ
   own.previous = previous;
   own.previous.rank = peer.previous_rank;
   return own;
+}
+
+Arbitrated arbitrated(const Seating& seating, const CoordinatorSettings& settings) {
+  const std::vector<Peer*>& nodes = seating.by_rank;
+  if (settings.min_nodes > 1 || nodes.size() != 2 || nodes[0] == nullptr || nodes[1] == nullptr) return {};
+  const Hello& one = nodes[0]->hello;
+  const Hello& other = nodes[1]->hello;
+  if (one.arbiter != 0 && one.arbiter == other.arbiter) return {.arbiter = Arbiter::kEtcd, .founder = settings.self};
+  if (one.run_directory != 0 && one.run_directory == other.run_directory) {
+    return {.arbiter = Arbiter::kRunDirectory, .founder = settings.self};
+  }
+  return {};
 }
 
 coordinator_action::Entrust farewell_for(const Seating& seating, const Config& round, const CoordinatorSettings& settings) {

@@ -33,6 +33,9 @@ Release common_release(const Seating& seating, const Config& round, const Budget
 // The same with the node's own ranks in this round and the one before.
 Release release_for(const Peer& peer, const Release& common, const Config& previous);
 
+// Of a round of these nodes, as far as they agree on one: who decides between two of which each may go on alone.
+Arbitrated arbitrated(const Seating& seating, const CoordinatorSettings& settings);
+
 // To the other node of two, when this one has group rank 0: alone, the other would be no majority.
 coordinator_action::Entrust farewell_for(const Seating& seating, const Config& round, const CoordinatorSettings& settings);
 

@@ -254,7 +254,7 @@ void Member::hear(LinkId link, const Release& message) {
   }
   const bool starts = message.start && message.group_rank >= 0;
   if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // it was not asked whether it is ready
-  record_.standing.current = Config{.id = message.id, .born = message.born, .nodes = message.nodes, .rank = message.group_rank};
+  record_.standing.current = config_of(message);
   record_.standing.previous = message.previous;
   record_.standing.budget = message.budget;
   record_.job_elsewhere = false;

@@ -120,6 +120,8 @@ class Member {
     if (record_.knows_round() || std::exchange(record_.job_elsewhere, true)) return;
     actions.emplace_back(member_action::Remember{record_, settings_.id});
   }
+  // Its next hello says so.
+  void saw_run_directory(std::uint64_t holder) { settings_.run_directory = holder; }
   // Its coordinator is dead: what was promised to it binds nobody any more.
   void leader_is_dead(std::vector<MemberAction>& actions);
   // The round ends since this node, whose coordinator is here, leaves: that may be said when its workers have ended.

@@ -11,8 +11,18 @@ std::vector<Successor> others_of(const Record& record, const NodeId& self) {
   return nodes;
 }
 
+Config config_of(const Release& release) {
+  return {.id = release.id,
+          .born = release.born,
+          .nodes = release.nodes,
+          .rank = release.group_rank,
+          .arbiter = release.arbiter,
+          .founder = release.founder};
+}
+
 bool is_other_of_two(const Record& record) {
-  return record.standing.current.nodes == 2 && record.standing.current.rank == 1;
+  const Config& round = record.standing.current;
+  return round.nodes == 2 && (round.rank == 1 || round.has_arbiter());
 }
 
 std::size_t place_in_line(const Record& record, const NodeId& self) {

@@ -26,7 +26,10 @@ struct Record {
 // The coordinator and its successors without `self`, whose own address as others see it may be none that it knows as its own.
 std::vector<Successor> others_of(const Record& record, const NodeId& self);
 
-// Of two nodes, the one without group rank 0 cannot go on by itself.
+// The round as whoever hears this release remembers it.
+Config config_of(const Release& release);
+
+// Of two nodes, the one without group rank 0 cannot go on by itself; where an arbiter decides, neither can.
 bool is_other_of_two(const Record& record);
 
 // 0: first in line, when the coordinator is lost; kSuccessors + 1: not named.

@@ -15,6 +15,8 @@ Hello hello_of(const MemberSettings& settings) {
   hello.listens = settings.listens;
   hello.farewell_port = settings.farewell_port;
   hello.farewell_key = settings.farewell_key;
+  hello.arbiter = settings.arbiter;
+  hello.run_directory = settings.run_directory;
   return hello;
 }
 

@@ -30,6 +30,8 @@ struct MemberSettings {
   std::int32_t next_number = 0;
   std::uint16_t farewell_port = 0;
   FarewellKey farewell_key{};
+  std::uint64_t arbiter = 0;         // of Hello
+  std::uint64_t run_directory = 0;   // of Hello; 0: not known yet
   std::vector<Address> endpoints{};  // where the job was said to be; empty on the node that coordinates first
   bool wants_job = false;
   milliseconds lease{5000};  // until a coordinator says another

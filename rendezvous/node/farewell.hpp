@@ -13,6 +13,11 @@ namespace ddprun::rendezvous {
 
 // Its place among the links of electors.
 inline constexpr LinkId kOfTheDead = kDialled | kVisit;
+// That of an arbiter, which has no connection either (arbitration.hpp).
+inline constexpr LinkId kOfTheArbiter = kDialled | kVisit | kResume;
+inline constexpr bool is_connection(LinkId link) {
+  return link != kOfTheDead && link != kOfTheArbiter;
+}
 
 // What it would say. `survivor`: the record of the other node; the dead one coordinated its round, with group rank 0.
 inline Hello hello_of_the_dead(const Record& survivor) {
@@ -22,6 +27,8 @@ inline Hello hello_of_the_dead(const Record& survivor) {
   dead.standing.promised_term = survivor.standing.promised_term;
   dead.standing.current = survivor.standing.current;
   dead.standing.current.rank = 0;
+  dead.standing.previous = survivor.standing.previous;  // it may have died before enough of them knew of the current one
+  dead.standing.previous.rank = -1;
   return dead;
 }
 

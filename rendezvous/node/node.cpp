@@ -22,6 +22,7 @@ NodeSettings complete(NodeSettings settings, const Past& past) {
   if (past.self()) settings.member.id = past.self()->id;
   settings.coordinator.self = settings.member.id;
   settings.coordinator.run = settings.member.run;
+  settings.coordinator.arbiter = settings.member.arbiter;
   return settings;
 }
 
@@ -34,6 +35,7 @@ Node::Node(NodeSettings settings, Memory memory, Now now)
       now_(now),
       member_(settings_.member, past_.record(), now),
       succession_(settings_.member.rules),
+      arbitration_(settings_.member.rules, member_.standing().current),
       leader_session_(settings_.member.rules, settings_.member.id, settings_.member.incarnation),
       sessions_(settings_.member.rules, settings_.coordinator.lease) {}
 
@@ -46,6 +48,7 @@ std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
   run_inside();
   consider_giving_up();
   run_inside();
+  consult_arbiter();
   visit();
   if (finish_ && !coordinator_ && !finished_) {
     finished_ = true;
@@ -68,7 +71,9 @@ std::optional<Time> Node::next_deadline() const {
     if (!places_.empty()) consider(next_visit_);
   } else if (may_stand()) {
     consider(succession_.next_attempt(candidate()));
+    if (member_.standing().current.has_arbiter() && member_.may_stand_at() > now_.steady) consider(member_.may_stand_at());
   }
+  if (const auto again = arbitration_.next_deadline(); again && *again > now_.steady) consider(again);
   if (const auto time = may_give_up_at(); time && *time > now_.steady) consider(time);
   return next;
 }
@@ -164,6 +169,22 @@ void Node::handle(const node_event::Farewell& event) {
   act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
                                 .text = "the other node's guardian says that the agent there is dead, and its workers are "
                                         "gone: this one may go on without"}});
+  std::vector<MemberAction> actions;
+  member_.leader_is_dead(actions);
+  carry_out(std::move(actions));
+}
+
+void Node::handle(const node_event::ArbiterAnswered& event) {
+  arbitration_.hear(event.ballot, event.answer, event.why, now_.steady);
+  if (event.answer == BallotAnswer::kNone) return;
+  const bool is_ours =
+      std::find(arbitration_.won().begin(), arbitration_.won().end(), event.ballot.origin) != arbitration_.won().end();
+  act(member_action::Say{Notice{.kind = Notice::Kind::kDecided,
+                                .text = is_ours ? "the arbiter chose this node: it goes on, also without the other one"
+                                                : "the arbiter chose the other node, which goes on"}});
+  if (!is_ours) return;
+  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::ArbiterVotes{event.ballot.origin}});
+  if (settings_.member.rules.arbiters_word_waits || coordinator_) return;
   std::vector<MemberAction> actions;
   member_.leader_is_dead(actions);
   carry_out(std::move(actions));
@@ -285,6 +306,7 @@ void Node::carry_out(std::vector<MemberAction> actions) {
             if (auto left = past_.end(concrete, member_.record(), coordinator_.has_value())) {
               act(member_action::Remember{*std::move(left), settings_.member.id});
             }
+            if (concrete.exit_code == static_cast<int>(ExitCode::kMinority)) concrete.why += arbitration_.why_not();
             finish_ = node_action::Finish{concrete.exit_code, std::move(concrete.why)};
           } else {
             act(std::move(concrete));
@@ -399,15 +421,16 @@ void Node::consider_candidacy() {
   if (!may_stand()) return;
   unfit_ = false;
   count_the_dead();
+  count_the_arbiter();
   if (succession_.attempt(candidate(), now_)) {
     std::vector<MemberAction> actions;
     if (!member_.promise(succession_.election()->term, now_, actions)) return;
     carry_out(std::move(actions));
     const std::uint64_t term = succession_.election()->term;
     for (const auto& [link, elector] : succession_.electors()) {
-      if (link != kOfTheDead) act(node_action::ToDialler{link, succession_.request_for(candidate())});
+      if (is_connection(link)) act(node_action::ToDialler{link, succession_.request_for(candidate())});
     }
-    succession_.hear(kOfTheDead, Vote{.term = term, .promised_term = term});
+    for (const LinkId link : {kOfTheDead, kOfTheArbiter}) succession_.hear(link, Vote{.term = term, .promised_term = term});
   }
   if (const auto won = succession_.won(candidate())) {
     Authority authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()};
@@ -430,6 +453,34 @@ void Node::count_the_dead() {
   if (!coordinator_died_in_ || *coordinator_died_in_ != standing.current.id || succession_.electors().contains(kOfTheDead))
     return;
   succession_.add(kOfTheDead, hello_of_the_dead(member_.record()));
+}
+
+// Its vote is this node's in the rounds that it gave it.
+void Node::count_the_arbiter() {
+  const auto arbiter = arbitration_.elector(member_.record());
+  const auto counted = succession_.electors().find(kOfTheArbiter);
+  const bool is_counted = counted != succession_.electors().end();
+  if (is_counted && arbiter && counted->second.hello.standing == arbiter->standing) return;
+  if (is_counted) succession_.remove(kOfTheArbiter);
+  if (arbiter) succession_.add(kOfTheArbiter, *arbiter);
+}
+
+// Rounds in which it can do nothing by itself, and nobody is there who could do it with it.
+std::vector<Config> Node::alone_in() const {
+  if (coordinator_) return coordinator_->alone_in();
+  const bool waits = settings_.member.rules.arbiters_word_waits && member_.may_stand_at() > now_.steady;
+  if (!may_stand() || waits || succession_.next_attempt(candidate())) return {};
+  std::vector<Config> rounds;
+  for (const Config& round : {member_.standing().current, member_.standing().previous}) {
+    if (round.has_arbiter() && round.rank >= 0) rounds.push_back(round);
+  }
+  return rounds;
+}
+
+void Node::consult_arbiter() {
+  if (finish_) return;
+  const auto ballot = arbitration_.ask(alone_in(), settings_.coordinator.lease, now_.steady);
+  if (ballot) act(node_action::AskArbiter{*ballot, settings_.member.id});
 }
 
 // ---- what it remembers ----
@@ -466,6 +517,7 @@ void Node::consider_giving_up() {
   leader_session_.become(unknown_id_);
   settings_.member.first_link = LinkId{1} << 32;
   member_ = Member(settings_.member, past_.give_up(member_.record()), now_);
+  arbitration_ = Arbitration(settings_.member.rules, Config{});
   act(member_action::Remember{member_.record(), settings_.member.id});
   if (settings_.leads_first) return lead_unelected();
   inside_.emplace_back(ToMember{member_event::Tick{}});
@@ -528,11 +580,12 @@ void Node::lead(const Authority& authority) {
   const auto electors = succession_.electors();
   succession_.clear();
   inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
+  for (const RoundId& origin : arbitration_.won()) inside_.emplace_back(ToCoordinator{coordinator_event::ArbiterVotes{origin}});
   for (const LinkId link : accepted_) inside_.emplace_back(ToCoordinator{coordinator_event::Opened{link}});
   inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
   run_inside();
   for (const auto& [link, elector] : electors) {
-    if (link == kOfTheDead) continue;
+    if (!is_connection(link)) continue;
     inside_.emplace_back(ToCoordinator{coordinator_event::Heard{link, elector.hello}});
   }
 }

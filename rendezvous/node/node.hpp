@@ -16,6 +16,7 @@
 
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/member/member.hpp"
+#include "rendezvous/node/arbitration.hpp"
 #include "rendezvous/node/leader_session.hpp"
 #include "rendezvous/node/member_sessions.hpp"
 #include "rendezvous/node/memory.hpp"
@@ -60,6 +61,16 @@ struct Tick {};
 struct Farewell {
   RoundId round{};
 };
+// To AskArbiter. `why`, of kNone: for people, with the arbiter's name.
+struct ArbiterAnswered {
+  Ballot ballot{};
+  BallotAnswer answer = BallotAnswer::kNone;
+  std::string why{};
+};
+// The lock of this node's run directory: who holds it, as Hello::run_directory.
+struct SawRunDirectory {
+  std::uint64_t holder = 0;
+};
 // What happens to this node's workers, to it, and what they ask.
 struct Local {
   MemberEvent event{};
@@ -67,7 +78,7 @@ struct Local {
 }  // namespace node_event
 using NodeEvent = std::variant<node_event::Begin, node_event::LinkOpened, node_event::LinkClosed, node_event::FromDialler,
                                node_event::FromListener, node_event::StoreAnswered, node_event::Tick, node_event::Farewell,
-                               node_event::Local>;
+                               node_event::ArbiterAnswered, node_event::SawRunDirectory, node_event::Local>;
 
 namespace node_action {
 struct ToDialler {  // over an accepted link
@@ -85,6 +96,11 @@ struct ServeStore {  // answer with a StoreAnswer over the link; kSelfLink: a wo
   LinkId link = 0;
   StoreAsk ask{};
 };
+// For this node's id, which it has for ever. Answer with ArbiterAnswered, within a fifth of the lease.
+struct AskArbiter {
+  Ballot ballot{};
+  NodeId self{};
+};
 struct Forget {};  // the job is over for this node: what is remembered of it goes
 struct Finish {    // nothing is left to do
   int exit_code = 0;
@@ -93,10 +109,10 @@ struct Finish {    // nothing is left to do
 }  // namespace node_action
 using NodeAction =
     std::variant<node_action::ToDialler, node_action::ToListener, node_action::CloseLink, node_action::ServeStore,
-                 node_action::Forget, node_action::Finish, coordinator_action::Entrust, member_action::Dial,
-                 member_action::Remember, member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
-                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
-                 member_action::GotJob, member_action::Say>;
+                 node_action::AskArbiter, node_action::Forget, node_action::Finish, coordinator_action::Entrust,
+                 member_action::Dial, member_action::Remember, member_action::StartWorkers, member_action::ExtendGrant,
+                 member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt,
+                 member_action::AnswerStore, member_action::GotJob, member_action::Say>;
 
 class Node {
  public:
@@ -133,6 +149,8 @@ class Node {
   void handle(const node_event::StoreAnswered& event);
   void handle(const node_event::Tick&);
   void handle(const node_event::Farewell& event);
+  void handle(const node_event::ArbiterAnswered& event);
+  void handle(const node_event::SawRunDirectory& event) { member_.saw_run_directory(event.holder); }
   void handle(const node_event::Local& event);
 
   // ---- connections that come back ----
@@ -157,6 +175,9 @@ class Node {
   Succession::Candidate candidate() const;
   void consider_candidacy();
   void count_the_dead();
+  std::vector<Config> alone_in() const;
+  void consult_arbiter();
+  void count_the_arbiter();
   bool knows_no_round() const { return !member_.record().knows_round(); }
   bool may_lead_again() const;
   bool may_stand() const { return !coordinator_ && member_.looking() && !(unfit_ && member_.has_workers()); }
@@ -194,6 +215,7 @@ class Node {
   std::deque<Inside> inside_;  // on their way
   Member member_;
   Succession succession_;
+  Arbitration arbitration_;
   LeaderSession leader_session_;
   MemberSessions sessions_;
   std::optional<Coordinator> coordinator_;

@@ -51,10 +51,10 @@ void Support::count_for(const Config& current, const Config& previous, const Rel
   previous_ = previous;
   released_ = &released;
   released_origin_ = released.origin;
-  of_current_ = Tally(current.nodes);
-  of_previous_ = Tally(rules_.both_rounds_until_committed ? previous.nodes : 0);
-  may_have_it_ = Tally(previous.nodes);
-  for (std::int32_t rank = 0; rank < previous.nodes; ++rank) may_have_it_.add(rank);
+  of_current_ = Tally(current);
+  of_previous_ = rules_.both_rounds_until_committed ? Tally(previous) : Tally();
+  may_have_it_ = Tally(previous);
+  for (std::int32_t rank = 0; rank < previous.voters(); ++rank) may_have_it_.add(rank);
   without_it_.clear();
   for (const auto& [id, voices] : nodes_) count(*last(voices));
 }

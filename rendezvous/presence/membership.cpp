@@ -18,8 +18,8 @@ Membership::Membership(const Authority& authority, const Rules& rules)
     if (rules_.inherited_rounds_are_renewed) current_.id.term = authority.term;
     committed_ = false;
   }
-  installed_current_ = Tally(current_.nodes);
-  installed_previous_ = Tally(previous_.nodes);
+  installed_current_ = Tally(current_);
+  installed_previous_ = Tally(previous_);
 }
 
 // A rank that is known stays: another hello may be from before its node had heard of the round.
@@ -37,13 +37,18 @@ void Membership::recall_ranks(Peer& peer, const Hello& hello) {
   last_round_ = std::max(last_round_, hello.standing.current.id.round);
 }
 
-void Membership::begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, Peers& peers) {
+void Membership::begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, const Arbitrated& arbitrated,
+                             Peers& peers) {
   previous_ = current_;
-  current_ = Config{.id = {term, ++last_round_}, .born = term, .nodes = static_cast<std::int32_t>(by_rank.size())};
+  current_ = Config{.id = {term, ++last_round_},
+                    .born = term,
+                    .nodes = static_cast<std::int32_t>(by_rank.size()),
+                    .arbiter = arbitrated.arbiter,
+                    .founder = arbitrated.founder};
   committed_ = false;
   inherited_ranks_.clear();
-  installed_current_ = Tally(current_.nodes);
-  installed_previous_ = Tally(previous_.nodes);
+  installed_current_ = Tally(current_);
+  installed_previous_ = Tally(previous_);
   for (auto& [id, peer] : peers.all()) {
     peer.previous_rank = peer.rank;
     peer.rank = -1;
@@ -59,6 +64,24 @@ bool Membership::install(Peer& peer, Peers& peers) {
   if (std::exchange(peer.installed, true)) return false;
   installed_current_.add(peer.rank);
   installed_previous_.add(peer.previous_rank);
+  return check_committed(peers);
+}
+
+// It votes for nobody else in that round, as one that has left.
+bool Membership::arbiter_votes(const RoundId& origin, Peers& peers) {
+  const bool is_current = current_.has_arbiter() && current_.origin() == origin;
+  const bool is_previous = previous_.has_arbiter() && previous_.origin() == origin;
+  if (!is_current && !is_previous) return false;
+  Peer& arbiter = peers.know(kArbiterId);
+  arbiter.hello.node = kArbiterId;
+  arbiter.departed = true;
+  std::int32_t& rank = is_current ? arbiter.rank : arbiter.previous_rank;
+  const Config& round = is_current ? current_ : previous_;
+  if (std::exchange(rank, round.nodes) < 0) (is_current ? installed_current_ : installed_previous_).add(rank);
+  return check_committed(peers);
+}
+
+bool Membership::check_committed(Peers& peers) {
   if (committed_ || !installed_current_.enough(rules_) || !installed_previous_.enough(rules_)) return false;
   committed_ = true;
   forget_previous(peers);

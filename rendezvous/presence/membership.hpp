@@ -15,6 +15,12 @@
 
 namespace ddprun::rendezvous {
 
+// Of a round that begins: who decides where it falls apart, if anybody, and by whose identity it knows the round.
+struct Arbitrated {
+  Arbiter arbiter = Arbiter::kNone;
+  NodeId founder{};
+};
+
 class Membership {
  public:
   Membership(const Authority& authority, const Rules& rules);
@@ -26,14 +32,18 @@ class Membership {
   // What a node that says hello remembers of its ranks.
   void recall_ranks(Peer& peer, const Hello& hello);
   // The nodes of `by_rank` are the next round; nullptr: nobody has that rank. The current round becomes the previous one.
-  void begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, Peers& peers);
+  void begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, const Arbitrated& arbitrated, Peers& peers);
   // The node has installed the current round, or votes no more. True: that was the last one needed, and it is committed now.
   bool install(Peer& peer, Peers& peers);
+  // The arbiter of that round, if it is one of these two, has given its vote to this node. True: as install().
+  bool arbiter_votes(const RoundId& origin, Peers& peers);
   // The current round was known to be committed by whoever stands there.
   bool was_committed_for(const Standing& told) const;
   void forget_previous(Peers& peers);
 
  private:
+  bool check_committed(Peers& peers);
+
   Rules rules_;
   Config current_;  // rank: this node's
   Config previous_;

@@ -27,6 +27,7 @@ using JudgeFailure = std::function<Verdict(const FailureReport& first, const Bud
 struct CoordinatorSettings {
   NodeId self{};
   RunDigest run{};
+  std::uint64_t arbiter = 0;  // of Hello
   std::int32_t min_nodes = 1;
   std::int32_t max_nodes = 1;
   milliseconds last_call{2000};    // from min_nodes on, how long to wait for more

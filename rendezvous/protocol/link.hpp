@@ -64,6 +64,7 @@ struct Notice {
     kLeading,    // this node became the coordinator
     kLooking,    // this node has no coordinator and looks for one
     kFollowing,  // it has found one
+    kDecided,    // the arbiter has: which of two nodes goes on
   };
   Kind kind{};
   std::string text{};

@@ -40,15 +40,27 @@ struct RoundId {
   auto operator<=>(const RoundId&) const = default;  // NOLINT(modernize-use-nullptr): no pointer is here
 };
 
+// Who has a third vote in a round of two nodes: it gives it to the first of them that asks, once and for ever.
+enum class Arbiter : std::uint8_t {
+  kNone,          // nobody: half of the nodes is a majority with group rank 0 among them
+  kRunDirectory,  // that both nodes share
+  kEtcd,          // --arbiter
+};
+
 // One agreed membership as one of its nodes remembers it: enough to say what a majority of it is. A successor that inherits a
 // round releases it again, the same nodes with the same ranks, under its own term: quorum.hpp says why.
 struct Config {
   RoundId id{};
-  std::uint64_t born = 0;  // the term in which it was released first
-  std::int32_t nodes = 0;  // 0: there is none
-  std::int32_t rank = -1;  // this node's group rank in it; -1: it is not part of it (a spare)
+  std::uint64_t born = 0;            // the term in which it was released first
+  std::int32_t nodes = 0;            // 0: there is none
+  std::int32_t rank = -1;            // this node's group rank in it; -1: it is not part of it (a spare)
+  Arbiter arbiter = Arbiter::kNone;  // of a round of two
+  NodeId founder{};  // who released it first, where there is an arbiter: it knows the round by that and origin()
   bool exists() const { return nodes > 0; }
   RoundId origin() const { return {born, id.round}; }  // equal for the same membership
+  bool has_arbiter() const { return arbiter != Arbiter::kNone; }
+  // Those whose majority counts. The arbiter's place is behind the nodes' ranks.
+  std::int32_t voters() const { return nodes + (has_arbiter() ? 1 : 0); }
   bool operator==(const Config&) const = default;
 };
 
@@ -98,6 +110,8 @@ struct Hello {
   bool wants_job = false;           // ddprun join: has address and token only
   std::uint16_t farewell_port = 0;  // of datagrams, at that address: where the guardian of a dead coordinator is heard
   FarewellKey farewell_key{};       // by which it is known
+  std::uint64_t arbiter = 0;        // what --arbiter names; 0: nothing
+  std::uint64_t run_directory = 0;  // who held its lock when this node tried it, or this node if it does; 0: neither
   bool coordinates = false;         // a coordinator that visits an address where nodes may be that don't know it
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // of those that are still running or stopping
@@ -279,6 +293,8 @@ struct Release {
   bool start = true;       // false: the round is over or not the receiver's; it is only to be remembered
   std::int32_t group_rank = -1;
   std::int32_t nodes = 0;
+  Arbiter arbiter = Arbiter::kNone;
+  NodeId founder{};
   Config previous{};             // the round that this one replaces, with the receiver's rank in it
   std::int32_t rank_offset = 0;  // the receiver's first global rank
   std::int32_t world_size = 0;

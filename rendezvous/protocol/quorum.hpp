@@ -32,9 +32,17 @@ struct Roster {
   bool operator==(const Roster&) const = default;
 };
 
+// Note: an arbiter is a third voter. Of two nodes the one with group rank 0 is a majority by itself, and the other never is.
+// Where somebody can decide between them, it has the rank behind theirs, and two of the three are a majority. It gives its vote
+// to one node for ever, so two majorities still share a node: both, or the one that has it.
+
+// As the arbiter is known among the nodes: nobody's identity.
+inline constexpr NodeId kArbiterId{0xff, 'a', 'r', 'b', 'i', 't', 'e', 'r', 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
 class Tally {
  public:
   explicit Tally(std::int32_t nodes = 0) : nodes_(nodes) {}
+  explicit Tally(const Config& round) : nodes_(round.voters()), arbitrated_(round.has_arbiter()) {}
 
   // A node of that group rank counts; nodes that are not part of the round (-1) don't. The caller adds each node once.
   void add(std::int32_t rank) {
@@ -51,6 +59,7 @@ class Tally {
   bool enough(const Rules& rules = {}) const {
     if (nodes_ == 0) return true;  // no round: nobody to be asked
     if (!rules.majority_needed) return count_ > 0;
+    if (arbitrated_ && !rules.rank_0_asks_the_arbiter && lowest_ > 0) return true;
     const std::int64_t twice = 2 * std::int64_t{count_};
     return twice > nodes_ || (twice == nodes_ && (lowest_ > 0 || !rules.half_needs_rank_0));
   }
@@ -58,13 +67,14 @@ class Tally {
 
  private:
   std::int32_t nodes_;
+  bool arbitrated_ = false;
   std::int32_t count_ = 0;
   std::int32_t lowest_ = 0;
 };
 
 // Whether the others of that round are a majority of it without this node.
 inline bool others_are_enough(const Config& round, const Rules& rules) {
-  Tally others(round.nodes);
+  Tally others(round);
   for (std::int32_t rank = 0; rank < round.nodes; ++rank) others.add(rank == round.rank ? -1 : rank);
   return others.enough(rules);
 }

@@ -32,7 +32,10 @@ struct Rules {
 
   // ---- who may lead ----
   bool majority_needed = true;
-  bool half_needs_rank_0 = true;  // exactly half of the nodes is enough only with the lowest-ranked node among them
+  bool half_needs_rank_0 = true;        // exactly half of the nodes is enough only with the lowest-ranked node among them
+  bool rank_0_asks_the_arbiter = true;  // where there is one, also that node is no majority by itself
+  bool arbiters_word_waits = true;      // whoever has it waits until what the other node may still have is over
+  bool arbiters_word_is_one = true;     // a round that it gave to the other node is not this one's
   bool one_vote_a_term = true;
   bool both_rounds_until_committed = true;
   bool commit_before_change = true;          // the next round waits until a majority knows the last one

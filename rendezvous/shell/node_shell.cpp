@@ -103,6 +103,11 @@ NodeShell::NodeShell(boost::asio::io_context& io, NodeShellSettings settings, st
                                            std::to_string(settings_.meet_port) + "\n" + settings_.program);
   record_file_ = RecordFile::claim(record_folder(), to_hex(name));
   memory_ = record_file_ ? record_file_->read() : Memory{.self = {}, .job_elsewhere = false, .places = {}, .kept = false};
+  if (settings_.arbiter.port != 0) {
+    etcd_.emplace(io_, settings_.arbiter.host, settings_.arbiter.port, "ddprun/" + settings_.run_id + "/");
+    settings_.node.member.arbiter = mark_of(settings_.arbiter.host + " " + std::to_string(settings_.arbiter.port));
+  }
+  if (!settings_.run_directory.empty()) directory_.emplace(io_, settings_.run_directory);
   marker_ = JobMarker(settings_.marker);
   marker_.add_to(memory_);
 }
@@ -188,6 +193,10 @@ void NodeShell::begin() {
   node.member.id = new_instance_id();
   node.member.farewell_port = farewell_port_.port();
   node.member.farewell_key = farewell_port_.key();
+  if (directory_) {
+    directory_->look();
+    node.member.run_directory = directory_->holder();
+  }
   incarnation_ = next_incarnation(memory_, time.realtime_ns);
   node.member.incarnation = incarnation_;
   node_.emplace(std::move(node), std::move(memory_), time);
@@ -265,6 +274,8 @@ void NodeShell::carry_out(NodeAction& action) {
           links_.close(concrete.link);
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
           dial(concrete.link, concrete.address);
+        } else if constexpr (std::is_same_v<Action, node_action::AskArbiter>) {
+          ask(concrete);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {
           write(concrete);
         } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
@@ -305,9 +316,26 @@ void NodeShell::arm() {
   });
 }
 
+// ---- the arbiter ----
+
+void NodeShell::ask(const node_action::AskArbiter& action) {
+  const Ballot& ballot = action.ballot;
+  ArbiterPort* arbiter = nullptr;
+  if (ballot.arbiter == Arbiter::kEtcd && etcd_) arbiter = &*etcd_;
+  if (ballot.arbiter == Arbiter::kRunDirectory && directory_) arbiter = &*directory_;
+  const auto answered = [this, ballot, alive = std::weak_ptr<int>(alive_)](ArbiterReply reply) {
+    if (!alive.expired() && !failed_ && !finish_) feed(node_event::ArbiterAnswered{ballot, reply.answer, std::move(reply.why)});
+  };
+  if (arbiter != nullptr) return arbiter->ask(place_of(ballot), to_hex(action.self), settings_.node.member.lease / 5, answered);
+  boost::asio::post(io_, [answered] {
+    answered({BallotAnswer::kNone, "this agent was started without the arbiter of its round"});
+  });
+}
+
 // ---- connections ----
 
 void NodeShell::dial(LinkId link, const Address& address) {
+  if (directory_ && (link & (kVisit | kResume)) == 0) directory_->look();
   ConnectOptions options;
   options.host = address.host;
   options.port = address.port;
@@ -327,6 +355,7 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
   if ((link & kDialled) != 0) {
     own_address_ = text_of(connection.local());
     leader_address_ = text_of(connection.remote());
+    if (directory_ && (link & (kVisit | kResume)) == 0) feed(node_event::SawRunDirectory{directory_->holder()});
     return feed(node_event::LinkOpened{link, own_address_});
   }
   const auto local = unmapped(connection.local()).address();

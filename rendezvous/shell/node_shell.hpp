@@ -24,6 +24,8 @@
 #include "common/system/file_queue.hpp"
 #include "rendezvous/node/node.hpp"
 #include "rendezvous/node/record_gate.hpp"
+#include "rendezvous/shell/directory_arbiter.hpp"
+#include "rendezvous/shell/etcd_arbiter.hpp"
 #include "rendezvous/shell/farewell_port.hpp"
 #include "rendezvous/shell/job_marker.hpp"
 #include "rendezvous/shell/links.hpp"
@@ -42,6 +44,10 @@ struct NodeShellSettings {
   std::string program;           // what the job runs: another program at the same place remembers nothing of this one
   std::filesystem::path marker;  // in the run directory, that its job runs; empty: there is none
   std::string local_address;     // a number, of this node as others see it; empty: the connected socket's
+
+  // Who decides between two nodes: an etcd server, or else the run directory, where both share it.
+  Address arbiter{};                    // port 0: there is none
+  std::filesystem::path run_directory;  // empty: there is none
 
   ListenPorts port_range{};  // where free ports are taken from
 
@@ -113,6 +119,7 @@ class NodeShell {
   void carry_out(NodeAction& action);
   void write(const member_action::Remember& remember);
   void written(bool ok);
+  void ask(const node_action::AskArbiter& action);
   void dial(LinkId link, const Address& address);
   void opened(LinkId link, const Connection& connection);
   void not_opened(LinkId link, const ConnectFailure& failure);
@@ -142,6 +149,8 @@ class NodeShell {
   RecordGate gate_;
   Links links_;
   FarewellPort farewell_port_;
+  std::optional<EtcdArbiter> etcd_;
+  std::optional<DirectoryArbiter> directory_;
   boost::asio::steady_timer timer_;
   std::optional<Time> armed_;
   std::deque<NodeEvent> pending_;

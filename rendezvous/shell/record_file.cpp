@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int kMostAgents = 64;  // of one job on one host
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
 
 std::string boot_id() {
   std::string id;
@@ -30,13 +30,15 @@ std::string boot_id() {
 }
 
 Json to_json(const Config& config) {
-  return Json{config.id.term, config.id.round, config.born, config.nodes, config.rank};
+  return Json{config.id.term, config.id.round, config.born, config.nodes, config.rank, config.arbiter, config.founder};
 }
 Config config_of(const Json& json) {
   return {.id = {json.at(0).get<std::uint64_t>(), json.at(1).get<std::int64_t>()},
           .born = json.at(2).get<std::uint64_t>(),
           .nodes = json.at(3).get<std::int32_t>(),
-          .rank = json.at(4).get<std::int32_t>()};
+          .rank = json.at(4).get<std::int32_t>(),
+          .arbiter = json.at(5).get<Arbiter>(),
+          .founder = json.at(6).get<NodeId>()};
 }
 
 Json to_json(const Successor& node) {

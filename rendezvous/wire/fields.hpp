@@ -16,6 +16,8 @@ inline constexpr Enum kLast{};
 template <>
 inline constexpr Workers kLast<Workers> = Workers::kDone;
 template <>
+inline constexpr Arbiter kLast<Arbiter> = Arbiter::kEtcd;
+template <>
 inline constexpr FailureCause kLast<FailureCause> = FailureCause::kLateUsage;
 template <>
 inline constexpr Refusal kLast<Refusal> = Refusal::kOver;
@@ -43,6 +45,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("born", m.born);
     visit("nodes", m.nodes);
     visit("rank", m.rank);
+    visit("arbiter", m.arbiter);
+    visit("founder", m.founder);
   } else if constexpr (std::is_same_v<M, Budget>) {
     visit("restart_count", m.restart_count);
     visit("used", m.used);
@@ -74,6 +78,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("wants_job", m.wants_job);
     visit("farewell_port", m.farewell_port);
     visit("farewell_key", m.farewell_key);
+    visit("arbiter", m.arbiter);
+    visit("run_directory", m.run_directory);
     visit("coordinates", m.coordinates);
     visit("workers", m.workers);
     visit("workers_round", m.workers_round);
@@ -158,6 +164,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("start", m.start);
     visit("group_rank", m.group_rank);
     visit("nodes", m.nodes);
+    visit("arbiter", m.arbiter);
+    visit("founder", m.founder);
     visit("previous", m.previous);
     visit("rank_offset", m.rank_offset);
     visit("world_size", m.world_size);

@@ -60,6 +60,19 @@ def script(tmp_path) -> pathlib.Path:
      "--rdzv-conf: join_timeout has to be a number of seconds above 0, but is 'soon' (flag --rdzv-conf)"),
     (["--standalone", "--nnodes", "2", "job.sh"],
      "--standalone is for one machine, but --nnodes is 2 (flag --nnodes); leave one of them out"),
+    (["--nnodes", "1:2", "--arbiter", "10.0.0.5:2379", "job.sh"],
+     "--arbiter: expected etcd://HOST:PORT, such as etcd://10.0.0.5:2379, but got '10.0.0.5:2379' (flag --arbiter)"),
+    (["--nnodes", "1:2", "--arbiter", "etcd://10.0.0.5", "job.sh"],
+     "--arbiter: expected etcd://HOST:PORT, such as etcd://10.0.0.5:2379, but got 'etcd://10.0.0.5' (flag --arbiter)"),
+    (["--nnodes", "1:2", "--arbiter", "etcds://h:1", "job.sh"],
+     "--arbiter: expected etcd://HOST:PORT, such as etcd://10.0.0.5:2379: etcd is asked without TLS, so give it a port that speaks plain HTTP, "
+     "but got 'etcds://h:1' (flag --arbiter)"),
+    (["--nnodes", "1:2", "--arbiter", "etcd://me:pw@h:1", "job.sh"],
+     "--arbiter: expected etcd://HOST:PORT, such as etcd://10.0.0.5:2379: etcd is asked without a user, so let it serve without authentication, "
+     "but got 'etcd://me:pw@h:1' (flag --arbiter)"),
+    (["--nnodes", "2", "--arbiter", "etcd://h:1", "job.sh"],
+     "--arbiter decides which of two nodes goes on alone, so it needs --nnodes 1:MAX with a MAX above 1, but --nnodes is 2:2 (flag --arbiter); "
+     "leave --arbiter out or let one node go on"),
     (["--fresh", "job.sh"], "--fresh (flag --fresh) goes with a train.json: a script's files are its own"),
     (["--standby", "1", "job.sh"],
      "--standby (flag --standby) goes with a train.json: only ddptrain's workers go on without a lost one"),

@@ -200,8 +200,9 @@ void World::check_waiting(Agent& agent) {
 // it must alone. And a node that has saved after a signal, and whose coordinator is gone, ends by itself: the job may live on
 // elsewhere.
 bool World::may_not_know_of_the_end(int index) const {
-  // A job that a signal ends while faults happen may end before who was cut off has dialled again.
-  const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : 0;
+  // Its last word may be on the way when a coordinator is killed. And a job that a signal ends while faults happen may end
+  // before who was cut off has dialled again.
+  const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : kSecond;
   const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + finds_them > job_over_at_; };
   const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
   return ended_by_itself_ || some_began_anew || disturbed(agents_[static_cast<std::size_t>(index)]) ||

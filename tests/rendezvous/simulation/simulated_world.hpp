@@ -162,7 +162,9 @@ struct Event {
     kWake,
     kDiskStalls,
     kWritten,
-    kWrittenHeard
+    kWrittenHeard,
+    kArbiterHears,
+    kArbiterAnswers
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -264,6 +266,23 @@ class World {
   void lose_memory(int index);
   void entrust_farewell(Agent& agent, int index, bool silent);
   void say_farewell(const Event& event);
+  // ---- the arbiter (simulated_arbiter.cpp) ----
+  struct Question {
+    Ballot ballot{};
+    NodeId self{};
+    BallotAnswer answer = BallotAnswer::kNone;
+    Nanos until = 0;  // who asked waits
+  };
+  void build_arbiter();
+  void tell_of_arbiter(int index, NodeSettings& settings) const;
+  void ask_arbiter(int index, const node_action::AskArbiter& action);
+  void arbiter_hears(const Event& event);
+  void arbiter_answers(const Event& event);
+  bool arbiter_is_cut_off(int index) const;
+  std::mt19937_64 arbiter_random_;
+  std::vector<Question> questions_;
+  std::map<std::pair<NodeId, RoundId>, NodeId> arbiter_votes_;
+  std::vector<std::vector<std::pair<Nanos, Nanos>>> arbiter_away_;  // of each agent: from, to
   std::vector<coordinator_action::Entrust> farewells_;
   std::mt19937_64 farewell_random_;
   bool memory_chance(int percent) { return memory_random_() % 100 < static_cast<std::uint64_t>(percent); }

@@ -32,6 +32,7 @@ void World::build() {
     max_nodes_ = count;
     min_nodes_ = count / 2;
   }
+  if (scenario_.arbiter) build_arbiter();
   through_codec_ = scenario_.seed % 8 == 0;
   leaving_happens_ = scenario_.faults && chance(15);
   jitter_ = chance(70) ? 2 * kMs : between(5 * kMs, 400 * kMs);
@@ -137,6 +138,7 @@ NodeSettings World::settings_for(int index) const {
   settings.coordinator.join_timeout = milliseconds(120000);
   settings.coordinator.ready_timeout = milliseconds(kReadyTimeout / kMs);
   settings.coordinator.rules = scenario_.rules;
+  if (scenario_.arbiter) tell_of_arbiter(index, settings);
   const std::int32_t most = max_restarts_;
   settings.coordinator.judge = [most](const FailureReport&, const Budget& before) {
     Verdict verdict;
@@ -204,6 +206,8 @@ void World::handle(const Event& event) {
       return tell(name(event.a) + ": its disk has room again");
     case Event::Kind::kFarewell:
       return say_farewell(event);
+    case Event::Kind::kArbiterHears:
+      return arbiter_hears(event);
     case Event::Kind::kStuck:
       return get_stuck(event.a);
     case Event::Kind::kSleep:
@@ -248,6 +252,8 @@ void World::handle(const Event& event) {
       return deliver(event.a, node_event::Tick{});
     case Event::Kind::kTimeout:  // of a connection that could not be made
       return deliver(event.a, node_event::LinkClosed{kDialled | static_cast<LinkId>(event.b), event.job != 0});
+    case Event::Kind::kArbiterAnswers:
+      return arbiter_answers(event);
     case Event::Kind::kUnstuck:
       return get_loose(event.a);
     case Event::Kind::kWrittenHeard:
@@ -501,6 +507,8 @@ void World::carry_out(int index, NodeAction& any) {
           if (missing && (recovering_ || chance(70))) {
             schedule(time_ + between(100 * kMs, 5 * kSecond), Event::Kind::kStart, index, 0, agent.life);
           }
+        } else if constexpr (std::is_same_v<Action, node_action::AskArbiter>) {
+          ask_arbiter(index, action);
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
           dial(index, action.link, action.address);
         } else if constexpr (std::is_same_v<Action, member_action::Remember>) {

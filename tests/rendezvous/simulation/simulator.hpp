@@ -25,6 +25,7 @@ struct Scenario {
   bool faults = true;
   // Instead of all faults: when all are at work, the coordinator's power goes, and each handshake costs its server some time.
   bool loses_coordinator = false;
+  bool arbiter = false;      // one is there, and every node may go on alone; by seed it is a run directory
   bool clocks_stop = false;  // those of a host that sleeps: what CLOCK_MONOTONIC does
   bool tell = false;         // collect the story
 };
@@ -39,6 +40,7 @@ struct Result {
   std::int64_t resumed = 0;      // sessions
   std::int64_t by_farewell = 0;  // of those
   std::int64_t handed_over = 0;  // words of coordinators that left
+  std::int64_t by_arbiter = 0;   // votes of the arbiter that reached a node
   int exit_code = -1;            // of the job
   std::size_t largest_message = 0;
   std::size_t messages = 0;

@@ -1,0 +1,72 @@
+// Implementation of arbitration.hpp.
+#include "rendezvous/node/arbitration.hpp"
+
+#include <algorithm>
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Of the lease, until somebody who did not answer is asked again.
+constexpr double kPause = 0.1;
+
+bool contains(const std::vector<RoundId>& rounds, const RoundId& round) {
+  return std::find(rounds.begin(), rounds.end(), round) != rounds.end();
+}
+
+}  // namespace
+
+std::optional<Ballot> Arbitration::ask(const std::vector<Config>& alone_in, nanoseconds lease, Time now) {
+  const bool pauses = again_at_ && *again_at_ > now;
+  if (asked_ || pauses) return std::nullopt;
+  again_at_.reset();
+  pause_ = part_of(lease, kPause);
+  for (const Config& round : alone_in) {
+    if (contains(won_, round.origin()) || contains(lost_, round.origin())) continue;
+    if (round.arbiter == Arbiter::kRunDirectory && round.origin() == remembered_) {
+      no_answer_ = "this agent was started anew, and knows no more which run directory both nodes shared";
+      continue;
+    }
+    asked_ = Ballot{round.arbiter, round.founder, round.origin()};
+    return asked_;
+  }
+  return std::nullopt;
+}
+
+void Arbitration::hear(const Ballot& ballot, BallotAnswer answer, const std::string& why, Time now) {
+  if (asked_ == ballot) asked_.reset();
+  if (answer == BallotAnswer::kOthers && !rules_.arbiters_word_is_one) answer = BallotAnswer::kMine;
+  switch (answer) {
+    case BallotAnswer::kMine:
+      if (!contains(won_, ballot.origin)) won_.push_back(ballot.origin);
+      return;
+    case BallotAnswer::kOthers:
+      if (!contains(lost_, ballot.origin)) lost_.push_back(ballot.origin);
+      return;
+    case BallotAnswer::kNone:
+      no_answer_ = why;
+      again_at_ = now + pause_;
+      return;
+  }
+}
+
+std::optional<Hello> Arbitration::elector(const Record& record) const {
+  const auto as_arbiter = [&](Config round) {
+    round.rank = round.has_arbiter() && contains(won_, round.origin()) ? round.nodes : -1;
+    return round;
+  };
+  Hello arbiter;
+  arbiter.node = kArbiterId;
+  arbiter.incarnation = UINT64_MAX;
+  arbiter.standing.promised_term = record.standing.promised_term;
+  arbiter.standing.current = as_arbiter(record.standing.current);
+  arbiter.standing.previous = as_arbiter(record.standing.previous);
+  if (arbiter.standing.current.rank < 0 && arbiter.standing.previous.rank < 0) return std::nullopt;
+  return arbiter;
+}
+
+std::string Arbitration::why_not() const {
+  if (!lost_.empty()) return ": the arbiter chose the other node, which goes on";
+  return no_answer_.empty() ? "" : ": " + no_answer_;
+}
+
+}  // namespace ddprun::rendezvous

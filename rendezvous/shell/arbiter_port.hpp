@@ -1,0 +1,46 @@
+// Where a node asks which of two nodes goes on: etcd (etcd_arbiter.hpp), or the run directory that both share
+// (directory_arbiter.hpp). node_shell.hpp carries the questions of rendezvous/node/arbitration.hpp there and the answers back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/identity/hex.hpp"
+#include "rendezvous/node/arbitration.hpp"
+
+namespace ddprun::rendezvous {
+
+struct ArbiterReply {
+  BallotAnswer answer = BallotAnswer::kNone;
+  std::string why{};  // kNone: for people, with the arbiter's name
+};
+
+class ArbiterPort {
+ public:
+  using Then = std::function<void(ArbiterReply)>;
+
+  ArbiterPort() = default;
+  virtual ~ArbiterPort() = default;
+  ArbiterPort(const ArbiterPort&) = delete;
+  ArbiterPort& operator=(const ArbiterPort&) = delete;
+
+  // Of the io_context's thread, which it never keeps waiting. Puts `self` where nothing is, and says whose `place` is. Calls
+  // `then` once, on that thread, within `limit`; not any more when this is gone.
+  virtual void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) = 0;
+};
+
+// Unique among all rounds of all jobs.
+inline std::string place_of(const Ballot& ballot) {
+  return to_hex(ballot.founder) + "/" + std::to_string(ballot.origin.term) + "." + std::to_string(ballot.origin.round);
+}
+
+// Of what two nodes have in common, so that they can tell. Never 0.
+inline std::uint64_t mark_of(std::string_view text) {
+  std::uint64_t mark = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : text) mark = (mark ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return mark == 0 ? 1 : mark;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,158 @@
+// Implementation of etcd_arbiter.hpp: one connection a question, which is rare.
+#include "rendezvous/shell/etcd_arbiter.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+
+namespace ddprun::rendezvous {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::asio::ip::tcp;
+using Error = boost::system::error_code;
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kMostOfBody = 64 << 10;
+constexpr std::size_t kMostOfReason = 200;
+
+// As JSON has bytes in protobuf's form.
+std::string base64(std::string_view bytes) {
+  constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    std::uint32_t three = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      three = three << 8U | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+    }
+    for (std::size_t i = 0; i < 4; ++i) {
+      text.push_back(at + i > bytes.size() ? '=' : kDigits[three >> (18 - 6 * i) & 63U]);
+    }
+  }
+  return text;
+}
+
+std::string where(const std::string& host, std::uint16_t port) {
+  const bool bare_ipv6 = host.find(':') != std::string::npos;
+  return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+// A question on its way. It keeps itself alive until it is answered.
+class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
+ public:
+  EtcdQuestion(boost::asio::io_context& io, std::string name, std::string self, ArbiterPort::Then then)
+      : socket_(io), timer_(io), name_(std::move(name)), self_(std::move(self)), then_(std::move(then)) {
+    request_.method(http::verb::post);
+    request_.target("/v3/kv/txn");
+    request_.version(11);
+    request_.set(http::field::host, name_);
+    request_.set(http::field::content_type, "application/json");
+    request_.set(http::field::connection, "close");
+    parser_.body_limit(kMostOfBody);
+  }
+
+  void begin(const std::string& key, milliseconds limit) {
+    request_.body() = etcd_question(key, self_);
+    request_.prepare_payload();
+    timer_.expires_after(limit);
+    timer_.async_wait([self = shared_from_this(), limit](const Error& error) {
+      if (!error) self->fail("nothing came within " + std::to_string(limit.count()) + " ms");
+    });
+  }
+
+  void connect(const NameAnswer& name, std::uint16_t port) {
+    if (!then_) return;
+    std::vector<tcp::endpoint> endpoints;
+    for (const std::string& number : name.addresses) {
+      Error error;
+      const auto address = boost::asio::ip::make_address(number, error);
+      if (!error) endpoints.emplace_back(address, port);
+    }
+    if (endpoints.empty()) return fail(name.error.empty() ? "its name has no address" : name.error);
+    boost::asio::async_connect(socket_, endpoints, [self = shared_from_this()](const Error& error, const tcp::endpoint&) {
+      if (error) return self->fail(error.message());
+      http::async_write(self->socket_, self->request_, [self](const Error& failed, std::size_t) {
+        if (failed) return self->fail(failed.message());
+        self->read();
+      });
+    });
+  }
+
+ private:
+  void read() {
+    http::async_read(socket_, buffer_, parser_, [self = shared_from_this()](const Error& error, std::size_t) {
+      if (error) return self->fail(error.message());
+      const auto& response = self->parser_.get();
+      if (response.result() != http::status::ok) {
+        return self->fail("it answered " + std::to_string(response.result_int()) + ", " +
+                          response.body().substr(0, kMostOfReason));
+      }
+      try {
+        self->answer({etcd_answer(response.body(), self->self_), ""});
+      } catch (const std::exception&) {
+        self->fail("what answers there is no etcd of version 3.4 or later: " + response.body().substr(0, kMostOfReason));
+      }
+    });
+  }
+
+  void fail(const std::string& why) { answer({BallotAnswer::kNone, "the arbiter at " + name_ + " did not answer: " + why}); }
+
+  void answer(ArbiterReply reply) {
+    timer_.cancel();
+    Error ignored;
+    socket_.close(ignored);
+    if (const auto then = std::exchange(then_, {})) then(std::move(reply));
+  }
+
+  tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  std::string name_;
+  std::string self_;
+  ArbiterPort::Then then_;
+  http::request<http::string_body> request_;
+  http::response_parser<http::string_body> parser_;
+  boost::beast::flat_buffer buffer_;
+};
+
+}  // namespace
+
+std::string etcd_question(const std::string& key, const std::string& self) {
+  const std::string name = base64(key);
+  return Json{{"compare", {{{"key", name}, {"target", "CREATE"}, {"result", "EQUAL"}, {"create_revision", "0"}}}},
+              {"success", {{{"request_put", {{"key", name}, {"value", base64(self)}}}}}},
+              {"failure", {{{"request_range", {{"key", name}}}}}}}
+      .dump();
+}
+
+BallotAnswer etcd_answer(const std::string& body, const std::string& self) {
+  const Json json = Json::parse(body);
+  if (!json.contains("header")) throw std::runtime_error("no answer of etcd");
+  if (json.value("succeeded", false)) return BallotAnswer::kMine;
+  const Json& there = json.at("responses").at(0).at("response_range").at("kvs").at(0).at("value");
+  return there.get<std::string>() == base64(self) ? BallotAnswer::kMine : BallotAnswer::kOthers;
+}
+
+EtcdArbiter::EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix)
+    : io_(io), host_(std::move(host)), port_(port), prefix_(std::move(prefix)), names_([&io](std::function<void()> act) {
+        boost::asio::post(io, std::move(act));
+      }) {}
+
+void EtcdArbiter::ask(const std::string& place, const std::string& self, milliseconds limit, Then then) {
+  const auto question = std::make_shared<EtcdQuestion>(io_, where(host_, port_), self, std::move(then));
+  question->begin(prefix_ + place, limit);
+  Error error;
+  const auto address = boost::asio::ip::make_address(host_, error);
+  if (!error) return question->connect({.addresses = {address.to_string()}, .error = {}}, port_);
+  names_.ask(host_, [question, port = port_](const NameAnswer& name) { question->connect(name, port); });
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,36 @@
+// An etcd server as arbiter: a key that is made once and for ever names the node that goes on. One transaction of its JSON
+// gateway (POST /v3/kv/txn) puts it where there is none, and reads it otherwise. Plain HTTP: no TLS, no user. node_shell.hpp
+// owns one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "common/system/name_lookup.hpp"
+#include "rendezvous/shell/arbiter_port.hpp"
+
+namespace ddprun::rendezvous {
+
+class EtcdArbiter : public ArbiterPort {
+ public:
+  // `prefix`: of its keys.
+  EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix);
+
+  void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) override;
+
+ private:
+  boost::asio::io_context& io_;
+  std::string host_;
+  std::uint16_t port_;
+  std::string prefix_;
+  NameLookup names_;
+};
+
+// The transaction's text, and what etcd's answer to it says. Throws std::runtime_error where that is none.
+std::string etcd_question(const std::string& key, const std::string& self);
+BallotAnswer etcd_answer(const std::string& body, const std::string& self);
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,80 @@
+// Jobs of which each node may go on alone, with an arbiter: whatever the seed chooses, of two nodes one goes on; and for each
+// rule about arbiters, without it some seed fails. ./dev test --long runs 60,000 seeds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+
+#include "tests/rendezvous/simulation/simulator.hpp"
+
+namespace ddprun::rendezvous::simulation {
+namespace {
+
+// Two nodes in most seeds.
+Scenario with_arbiter(std::uint64_t seed, const Rules& rules = {}) {
+  return {.seed = seed, .rules = rules, .agents = seed % 4 == 3 ? 3 : 2, .arbiter = true};
+}
+
+std::string wrong_with_arbiter(const Scenario& scenario) {
+  const Result result = simulate(scenario);
+  return result.violation.empty() ? result.stuck : result.violation;
+}
+
+std::string story_with_arbiter(Scenario scenario) {
+  scenario.tell = true;
+  std::string text = "seed " + std::to_string(scenario.seed) + ":\n";
+  for (const std::string& line : simulate(scenario).story) text += line + "\n";
+  return text;
+}
+
+TEST(ArbiterSimulation, OfTwoNodesOneGoesOn) {
+  if (const char* one = std::getenv("DDPRUN_ARBITER_SEED")) {
+    std::cout << story_with_arbiter(with_arbiter(std::strtoull(one, nullptr, 10)));
+    return;
+  }
+  const bool is_long = std::getenv("DDPRUN_LONG_SIMULATION") != nullptr || std::getenv("DDPRUN_LONG_TESTS") != nullptr;
+  std::int64_t votes = 0;
+  const std::uint64_t seeds = is_long ? 60000 : 1500;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    const Result result = simulate(with_arbiter(seed));
+    votes += result.by_arbiter;
+    ASSERT_EQ(result.violation + result.stuck, "") << story_with_arbiter(with_arbiter(seed));
+  }
+  std::cout << votes << " votes of the arbiter in " << seeds << " jobs\n";
+  EXPECT_GT(votes, static_cast<std::int64_t>(seeds / 4));
+}
+
+struct ArbiterMutation {
+  const char* name;
+  std::function<void(Rules&)> apply;
+};
+
+class EveryArbiterRule : public testing::TestWithParam<ArbiterMutation> {};
+
+TEST_P(EveryArbiterRule, IsNeeded) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the release build shows it";
+#endif
+  Rules broken;
+  GetParam().apply(broken);
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+    const std::string wrong = wrong_with_arbiter(with_arbiter(seed, broken));
+    if (wrong.empty()) continue;
+    std::cout << "seed " << seed << ": " << wrong << "\n";
+    return;
+  }
+  FAIL() << "the simulator does not notice";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mutations, EveryArbiterRule,
+    testing::Values(ArbiterMutation{"TheWinnerWaits", [](Rules& r) { r.arbiters_word_waits = false; }},
+                    ArbiterMutation{"TheOthersRoundIsTheOthers", [](Rules& r) { r.arbiters_word_is_one = false; }},
+                    ArbiterMutation{"RankZeroAsksToo", [](Rules& r) { r.rank_0_asks_the_arbiter = false; }}),
+    [](const auto& mutation) { return std::string(mutation.param.name); });
+
+}  // namespace
+}  // namespace ddprun::rendezvous::simulation

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -34,13 +35,16 @@ std::optional<std::vector<pid_t>> children_from_list(const std::string& file) {
   return children;
 }
 
-pid_t parent_of(pid_t pid) {
+// What follows the name, which may hold anything, in the line "pid (name) state ppid ..."; empty when the process is gone.
+std::string status_of(pid_t pid) {
   const auto text = read_kernel_file(("/proc/" + std::to_string(pid) + "/stat").c_str());
-  if (!text) return -1;
-  // pid (name, which may hold anything) state ppid ...
-  const std::size_t name_end = text->rfind(')');
-  if (name_end == std::string::npos || text->size() < name_end + 4) return -1;
-  return static_cast<pid_t>(std::strtol(text->c_str() + name_end + 4, nullptr, 10));
+  const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
+  return name_end == std::string::npos ? std::string() : text->substr(name_end + 1);
+}
+
+pid_t parent_of(pid_t pid) {
+  pid_t parent = -1;
+  return std::sscanf(status_of(pid).c_str(), " %*c %d", &parent) == 1 ? parent : -1;
 }
 
 std::vector<pid_t> children_from_scan() {
@@ -103,6 +107,12 @@ std::vector<pid_t> descendants_of(pid_t pid) {
     ::closedir(folder);
   }
   return found;
+}
+
+bool is_ending(pid_t pid) {
+  constexpr unsigned kExiting = 4;  // PF_EXITING of linux/sched.h
+  unsigned flags = 0;               // the ninth field
+  return std::sscanf(status_of(pid).c_str(), " %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || (flags & kExiting) != 0;
 }
 
 pid_t group_of(pid_t pid) {

@@ -16,6 +16,9 @@ std::vector<pid_t> children_of_this_process();
 // Everything below a process that is alive, nearest first; without what has left it for another parent.
 std::vector<pid_t> descendants_of(pid_t pid);
 
+// The process has begun to end (a zombie has, too), or is gone.
+bool is_ending(pid_t pid);
+
 // Process group of a process; -1 when it is gone.
 pid_t group_of(pid_t pid);
 

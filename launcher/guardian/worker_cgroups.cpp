@@ -107,6 +107,7 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   if (!make_top()) return false;
   const CgroupVersion version = v2_ ? CgroupVersion::kV2 : CgroupVersion::kV1;
   if (const fs::path now = folder_now(pid); !now.empty() && now != parent_) {
+    if (guardian::is_ending(pid)) return false;  // then version 1 says the root, whose limits are not its own
     placed_[worker] = {now, oom_kills_in(now, version)};
     return false;
   }

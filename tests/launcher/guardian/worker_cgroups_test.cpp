@@ -141,6 +141,30 @@ TEST(WorkerCgroups, AWorkerThatSomebodyHasPutElsewhereStaysThere) {
   cgroups.remove();
 }
 
+// Killed before it was placed. Version 1 says the root of the tree of a process that is ending, as if somebody had put it
+// there: its limit would then be none.
+TEST(WorkerCgroups, AWorkerThatHasEndedHasNoFolderOfItsOwn) {
+  CgroupFolders here = cgroups_of_this_process();
+  if (here.memory && ::access((here.memory->folder / "cgroup.procs").c_str(), W_OK) == 0) {
+    here.unified.reset();
+  } else if (!here.unified || ::access((here.unified->folder / "cgroup.procs").c_str(), W_OK) != 0) {
+    GTEST_SKIP() << "no cgroup can be made here";
+  }
+  WorkerCgroups cgroups(here);
+  Sleepers worker;
+  ::kill(worker.child(), SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(worker.child()), &info, WEXITED | WNOWAIT), 0);
+  cgroups.place(0, worker.child());
+  if (here.memory) {
+    EXPECT_TRUE(cgroups.folder_of(0).empty()) << cgroups.folder_of(0);
+  } else {
+    EXPECT_NE(cgroups.folder_of(0), here.unified->root);
+  }
+  worker.wait();
+  cgroups.remove();
+}
+
 // Two guardians in two PID namespaces below one cgroup have the same number: the one's kill must not reach the other's workers.
 TEST(WorkerCgroups, AFolderThatIsThereIsSomebodyElses) {
   const CgroupFolders here = cgroups_of_this_process();

@@ -18,7 +18,7 @@
 namespace ddprun::trainer {
 namespace {
 
-thread_local std::optional<BoundPortRange> within;
+thread_local std::optional<BoundPortRange> bound_range;
 
 int bind_as_the_kernel(int fd, const sockaddr* address, socklen_t length) {
   return static_cast<int>(::syscall(SYS_bind, fd, address, length));
@@ -56,16 +56,16 @@ int bind_within(const BoundPortRange& range, int fd, const sockaddr_storage& add
 
 int bind_somewhere(int fd, const sockaddr* address, socklen_t length) {
   sockaddr_storage copy{};
-  if (within && address != nullptr && length <= sizeof copy) {
+  if (bound_range && address != nullptr && length <= sizeof copy) {
     std::memcpy(&copy, address, length);
     in_port_t* port = any_port_of(copy, length);
     if (port == nullptr) return bind_as_the_kernel(fd, address, length);
-    if (bind_within(*within, fd, copy, *port, length) == 0) return 0;
+    if (bind_within(*bound_range, fd, copy, *port, length) == 0) return 0;
     std::fprintf(
         stderr,
         "ddptrain: no port of --port-range %d-%d is free for Gloo, which takes another one: a worker needs one, and two "
         "for a moment when a lost one is replaced\n",
-        within->low, within->high);
+        bound_range->low, bound_range->high);
   }
   return bind_as_the_kernel(fd, address, length);
 }
@@ -84,11 +84,11 @@ std::optional<BoundPortRange> port_range_of(std::string_view text) {
 }
 
 BoundPorts::BoundPorts(std::optional<BoundPortRange> range) {
-  within = range;
+  bound_range = range;
 }
 
 BoundPorts::~BoundPorts() {
-  within.reset();
+  bound_range.reset();
 }
 
 }  // namespace ddprun::trainer

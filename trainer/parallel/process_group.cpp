@@ -126,7 +126,7 @@ c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environm
                                                GroupBreaker* breaker) {
   auto options = ProcessGroupGloo::Options::create(timeout);
   const char* const ports = std::getenv("DDPRUN_PORT_RANGE");
-  const BoundPorts within(ports != nullptr ? port_range_of(ports) : std::nullopt);
+  const BoundPorts bound(ports != nullptr ? port_range_of(ports) : std::nullopt);
   if (breaker != nullptr) {
     const GroupBreaker::Making making(*breaker);
     options->devices = gloo_devices(environment);

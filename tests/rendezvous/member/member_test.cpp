@@ -394,9 +394,10 @@ TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
   report.exit_code = 7;
   tell(member_event::WorkersFailed{report});
   tell(member_event::WorkersEnded{});
-  tell(member_event::Closed{link_});
-  time_ += seconds(1);
-  link_ = find<member_action::Dial>(tell(member_event::Tick{}))->link;
+  const auto closed = tell(member_event::Closed{link_});
+  const auto* dial = find<member_action::Dial>(closed);
+  ASSERT_NE(dial, nullptr);
+  link_ = dial->link;
   const auto opened = tell(member_event::Opened{link_, "10.0.0.2"});
   ASSERT_NE(sent<Hello>(opened), nullptr);
   EXPECT_TRUE(sent<Hello>(opened)->failed);

@@ -82,11 +82,11 @@ TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
   for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }
 
-// What was remembered is lost, and the first node comes back cut off: 1668 and 3225 trained twice when it led for nothing.
+// What was remembered is lost, and the first node comes back cut off: these trained twice when it led for nothing.
 TEST(Simulation, AFirstNodeThatHasForgottenLeadsNoSecondJob) {
   Rules leads_at_once;
   leads_at_once.first_round_is_alone = false;
-  for (const std::uint64_t seed : {776u, 1668u, 3225u}) {
+  for (const std::uint64_t seed : {423u, 601u, 1516u}) {
     EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
     EXPECT_NE(wrong_with({.seed = seed, .rules = leads_at_once}), "") << "seed " << seed;
   }
@@ -212,10 +212,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"HolesAreFilled", [](Rules& r) { r.holes_are_filled = false; }},
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
-                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 53000},
+                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 8000},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }},
-                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 12000},
-                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }, 5000},
+                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 18000},
+                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
                     Mutation{"CoordinatorsRememberMembers",
                              [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},
                     Mutation{"FirstRoundsAreAlone", [](Rules& r) { r.first_round_is_alone = false; }},

@@ -49,8 +49,8 @@ def script(tmp_path) -> pathlib.Path:
      "--max-restarts: expected a whole number from 0 to 1000000, but got '-1' (flag --max-restarts)"),
     (["--shutdown-timeout", "soon", "job.sh"],
      "--shutdown-timeout: expected a number, but got 'soon' (flag --shutdown-timeout)"),
-    (["--restart-policy", "none.json", "job.sh"], "can't read restart policy @/none.json: No such file or directory"),
-    (["--restart-policy", ".", "job.sh"], "@ is a folder, expected a restart policy file"),
+    (["--restart-policy", "none.json", "job.sh"], "can't read restart policy TMP/none.json: No such file or directory"),
+    (["--restart-policy", ".", "job.sh"], "TMP is a folder, expected a restart policy file"),
     (["--run-dir", "", "job.sh"], "--run-dir: expected the name of a folder, but got '' (flag --run-dir)"),
     (["-t11", "job.sh"],
      "--tee: expected 0, 1 (stdout), 2 (stderr) or 3 (both), or such by local rank as in 0:1,1:2, but got '11' (flag --tee)"),
@@ -87,7 +87,7 @@ def script(tmp_path) -> pathlib.Path:
 ])
 def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, message, tmp_path):
     done = run([ddprun_bin, *args])
-    expected = message.replace("@", str(tmp_path))
+    expected = message.replace("TMP", str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ddprun: {expected}\n")
 
 

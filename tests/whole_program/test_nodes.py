@@ -171,7 +171,7 @@ def test_what_cannot_be_said_to_a_node_that_joins_is_refused_there(nodes, script
 
 def test_join_needs_address_and_token_only(nodes, script, tmp_path):
     job = script(LINE + '; echo "$1" > $OUT/argument-$RANK')
-    nodes.start("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-id", "the job", job, "an argument")
+    nodes.start("--nnodes", "2", "--nproc-per-node", "2", "--master-port", 0, "--rdzv-id", "the job", job, "an argument")
     address = nodes.until_said(0, r"ddprun join (\S+:\d+)")[1]
     nodes.start("join", address)
     assert nodes.wait() == [0, 0], nodes.all_text()

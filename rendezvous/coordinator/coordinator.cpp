@@ -165,7 +165,7 @@ void Coordinator::welcome(Peer& peer) {
 
 void Coordinator::hear(Peer& peer, const Leave&) {
   // What failed leaves with it, so there is nothing to judge: the others go on.
-  if (phase_ == Phase::kEnding && failure_ && failure_->cause == FailureCause::kDevice) members_changed_ = true;
+  if (phase_ == Phase::kEnding && failure_ && failure_->failed.cause == Cause::kDevice) members_changed_ = true;
   peer.departed = true;
   note_installed(peer);  // it votes for nobody any more
   if (peer.hello.node == settings_.self) handing_over_.begin();
@@ -401,7 +401,7 @@ void Coordinator::hear(Peer& peer, const FailureReport& message) {
   if ((phase_ != Phase::kEnding && phase_ != Phase::kGathering) || !failure_) return;
   // "My peer is gone" is a consequence; of the others the first in time is the cause.
   const auto key = [](const FailureReport& report) {
-    return std::pair(report.cause == FailureCause::kLostPeer, report.coordinator_time_ns());
+    return std::pair(report.failed.cause == Cause::kLostPeer, report.coordinator_time_ns());
   };
   if (key(message) < key(*failure_)) failure_ = message;
 }
@@ -552,7 +552,7 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
 
 // What was right when the job began is right still, so the state of those that wait can be trusted.
 void Coordinator::give_up(const Verdict& verdict) {
-  if (!held_ || failure_->cause != FailureCause::kLateUsage) return finish(verdict.exit_code, verdict.why);
+  if (!held_ || failure_->failed.cause != Cause::kLateUsage) return finish(verdict.exit_code, verdict.why);
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = false;
   save_next_.reset();

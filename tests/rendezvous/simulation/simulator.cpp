@@ -268,7 +268,7 @@ void World::handle(const Event& event) {
       report.message = "exit code 7";
       if (leaving_happens_ && chance(15)) {
         agent.broken = true;
-        report.cause = FailureCause::kDevice;
+        report.failed.cause = Cause::kDevice;
       }
       agent.ending = true;
       schedule(time_ + between(kMs, 200 * kMs), Event::Kind::kWorkersEnd, event.a, 0, agent.life, agent.job);

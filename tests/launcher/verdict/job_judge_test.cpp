@@ -118,6 +118,8 @@ TEST(JobJudge, ReportsKeepWhatTheyAreAbout) {
   failure.status = ExitStatus{.code = 0, .signal = 11};
   failure.message = "gone";
   FailedRound record;
+  record.rank = failure.rank;
+  record.cause = failure.cause;
   record.status = *failure.status;
   record.step = 12;
   failure.step = 12;

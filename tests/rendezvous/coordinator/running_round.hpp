@@ -43,7 +43,7 @@ class RunningRound : public testing::Test {
       if (failure.message == kLastFailure) return Verdict{.exit_code = 2, .why = "0 of 0 restarts are left"};
       verdict.restart = true;
       verdict.after = before;
-      ++verdict.after.used;
+      ++verdict.after.history.used;
       return verdict;
     };
     return settings;

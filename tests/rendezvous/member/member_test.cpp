@@ -303,7 +303,7 @@ TEST_F(OneMember, EndsAsItWasToldWhenItsCoordinatorIsLostAfterwards) {
   time_ += settings().rejoin_for + seconds(1);
   const auto end = tell(member_event::Tick{});
   ASSERT_NE(find<member_action::JobOver>(end), nullptr);
-  EXPECT_EQ(find<member_action::JobOver>(end)->failed.status.code, 7);
+  EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 7);
 }
 
 TEST_F(OneMember, ForgetsTheEndOfARoundThatAnotherOneFollowed) {

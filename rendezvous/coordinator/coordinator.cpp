@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/base/exit_code.hpp"
+#include "common/failure/cause.hpp"
 #include "rendezvous/coordinator/entry.hpp"
 #include "rendezvous/coordinator/release.hpp"
 

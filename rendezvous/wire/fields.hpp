@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "common/channel/codec.hpp"
+#include "common/failure/restart_history.hpp"
 #include "rendezvous/protocol/message.hpp"
 #include "rendezvous/wire/codec.hpp"
 

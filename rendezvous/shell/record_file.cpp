@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/failure/restart_history.hpp"
 #include "common/system/host_name.hpp"
 
 namespace ddprun::rendezvous {

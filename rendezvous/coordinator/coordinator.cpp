@@ -94,6 +94,9 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
     if (settings_.rules.later_process_replaces) {
       close_and_lose(known, "came back over another connection");
+      // That was all that the end waited for, or a handover: nobody is welcomed to what is over.
+      if (phase_ == Phase::kSteppedDown) return;
+      if (phase_ == Phase::kOver) return greet(link, hello);
     } else {
       peers_.keep_counting(known);
     }

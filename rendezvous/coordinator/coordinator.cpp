@@ -319,7 +319,10 @@ void Coordinator::consider() {
   if (!founding_.may_release(peers_, now_.steady, outbox_)) return;
   // A failure of the round before this coordinator. As while a round ends, it costs nothing when nodes were lost as well: its
   // workers may have missed theirs.
-  if (failure_ && inherits_round() && all_are_ready()) return judge();
+  if (failure_ && inherits_round() && all_are_ready()) {
+    held_ = failure_->others_stay;  // those who lost their coordinator wait as well
+    return judge();
+  }
   form();
 }
 
@@ -559,7 +562,7 @@ void Coordinator::give_up(const Verdict& verdict) {
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = false;
   save_next_.reset();
-  last_save_.emplace(verdict, peers_.seated(seats_.nodes()));
+  last_save_.emplace(verdict, peers_.of_round());
   save_what_is_held();
 }
 

@@ -95,6 +95,9 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
     if (settings_.rules.later_process_replaces) {
       close_and_lose(known, "came back over another connection");
+      // That was all that the end waited for, or a handover: nobody is welcomed to what is over.
+      if (phase_ == Phase::kSteppedDown) return;
+      if (phase_ == Phase::kOver) return greet(link, hello);
     } else {
       peers_.keep_counting(known);
     }
@@ -317,7 +320,10 @@ void Coordinator::consider() {
   if (!founding_.may_release(peers_, now_.steady, outbox_)) return;
   // A failure of the round before this coordinator. As while a round ends, it costs nothing when nodes were lost as well: its
   // workers may have missed theirs.
-  if (failure_ && inherits_round() && all_are_ready()) return judge();
+  if (failure_ && inherits_round() && all_are_ready()) {
+    held_ = failure_->others_stay;  // those who lost their coordinator wait as well
+    return judge();
+  }
   form();
 }
 
@@ -557,7 +563,7 @@ void Coordinator::give_up(const Verdict& verdict) {
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = false;
   save_next_.reset();
-  last_save_.emplace(verdict, peers_.seated(seats_.nodes()));
+  last_save_.emplace(verdict, peers_.of_round());
   save_what_is_held();
 }
 

@@ -95,7 +95,7 @@ TEST_F(Elected, WhatIsHeldIsSavedAlsoUnderASuccessor) {
   join(kFailed, 1, 0);
   FailureReport late;
   late.round = {1, 1};
-  late.cause = FailureCause::kLateUsage;
+  late.failed.cause = Cause::kLateUsage;
   late.others_stay = true;
   on(coordinator_event::Heard{kFailed, late});
   for (const LinkId link : {kOwnNode, kOtherNode, kFailed}) ping(link, 11, 0);

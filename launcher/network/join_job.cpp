@@ -41,9 +41,9 @@ constexpr milliseconds kAttempt{4000};
 constexpr milliseconds kPatience{600'000};
 
 // Of the coordinator's options, those that are about that node only, or travel in another form (the policy as its text).
-constexpr std::array<std::string_view, 19> kOfOneNode{
-    "restart-policy", "interface",        "node-rank", "local-addr", "token-file",   "run-dir", "json",
-    "quiet",          "verbose",          "dry-run",   "help",       "version",      "fresh",   "log-dir",
+constexpr std::array<std::string_view, 21> kOfOneNode{
+    "restart-policy", "interface",        "node-rank", "local-addr", "token-file",   "run-dir", "json",     "quiet",
+    "verbose",        "dry-run",          "help",      "version",    "fresh",        "log-dir", "help-all", "print-man",
     "torchrun-help",  "print-completion", "role",      "standalone", "rdzv-endpoint"};
 
 void say(const std::string& text) {

@@ -252,8 +252,11 @@ void NodeShell::write(const member_action::Remember& remember) {
       });
 }
 
+// The node hears first how late it is: a process that was stopped meanwhile may hold a start whose grant is over.
 void NodeShell::written(bool ok) {
   if (failed_ || !record_file_) return;
+  feed(node_event::Tick{});
+  if (failed_) return;
   feeding_ = true;
   carry_out(gate_.written(ok));
   feed_pending();

@@ -17,6 +17,7 @@
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
 #include "common/base/version.hpp"
+#include "common/config/keys.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/dry_run.hpp"
 #include "launcher/commands/subcommand.hpp"
@@ -24,6 +25,7 @@
 #include "launcher/network/join_job.hpp"
 #include "launcher/network/network_start.hpp"
 #include "launcher/options/completion.hpp"
+#include "launcher/options/man_page.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/options_torchrun.hpp"
 #include "launcher/options/scheduler.hpp"
@@ -58,10 +60,14 @@ void complain(CalledAs called_as, const std::string& message) {
 std::optional<std::string> text_asked_for(const Arguments& arguments) {
   const Settings& settings = arguments.settings;
   if (settings.flag("help")) return help_text(arguments.called_as);
+  if (settings.flag("help-all")) return long_help_text();
   if (settings.flag("version")) return "ddprun " + version_and_commit() + "\n";
   if (settings.flag("torchrun-help")) return torchrun_help_text();
+  if (settings.flag("print-man")) return man_page(kVersion);
   if (const Setting* shell = settings.find("print-completion")) {
-    return completion_script(shell->value, arguments.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun");
+    std::vector<std::string> keys;
+    for (const Key& key : config_keys()) keys.push_back(key.dotted());
+    return completion_script(shell->value, arguments.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun", keys);
   }
   return std::nullopt;
 }
@@ -103,6 +109,10 @@ int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
 
 // ddprun join: runs in the folder that the coordinator was started in, when this machine has it.
 int join(std::span<const std::string> args) {
+  if (std::find(args.begin(), args.end(), "--help") != args.end() || std::find(args.begin(), args.end(), "-h") != args.end()) {
+    print(join_help_text());
+    return 0;
+  }
   JoinedJob job = fetch_job(args, process_environment());
   std::error_code ignored;
   fs::current_path(job.folder, ignored);

@@ -72,8 +72,14 @@ std::string long_help_text();
 struct OptionSpec;
 std::string help_line(const OptionSpec& option);
 
+// The text of `ddprun join --help`.
+std::string join_help_text();
+
 // The parts of --help-all, for the manual page: "  -t, --tee STREAMS", and one or more sentences.
 std::string left_side(const OptionSpec& option);
 std::string explanation(const OptionSpec& option);
+
+// "print the version" becomes "Print the version."
+std::string sentence(std::string_view words);
 
 }  // namespace ddprun

@@ -126,11 +126,30 @@ std::string long_help_text() {
   return text + "\nEvery option is also read from DDPRUN_<NAME>, then PET_<NAME>. More: docs/command-line.md.\n";
 }
 
-std::string explanation(const OptionSpec& option) {
-  std::string text(option.doc);
+std::string join_help_text() {
+  const auto join = std::find_if(kSubcommandTable.begin(), kSubcommandTable.end(),
+                                 [](const SubcommandSpec& each) { return each.name == "join"; });
+  std::string text = "usage: ddprun join " + std::string(join->arguments) + "\n" + sentence(join->doc) +
+                     " It runs the command of that node. HOST:PORT and FILE stand on\nthat node's console.\n\n";
+  std::string_view rest = join->options;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    const OptionSpec& option = *find_option(word.substr(2));
+    text += left_side(option) + "\n" + wrapped(explanation(option));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+  }
+  return text + "\nOther options of this node are accepted as well: ddprun --help-all.\n";
+}
+
+std::string sentence(std::string_view words) {
+  std::string text(words);
   if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
-  if (option.group == OptionGroup::kNoEffect) text = "Without effect: " + std::string(option.doc);
-  text += ".";
+  return text + ".";
+}
+
+std::string explanation(const OptionSpec& option) {
+  std::string text =
+      option.group == OptionGroup::kNoEffect ? "Without effect: " + std::string(option.doc) + "." : sentence(option.doc);
   if (!option.default_text.empty()) text += " Default: " + std::string(option.default_text) + ".";
   if (!option.other_variable.empty()) text += " Also " + std::string(option.other_variable) + ".";
   return text;

@@ -54,7 +54,7 @@ endif()
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json")
 # README beside docs/, as in the sources, so that its links lead somewhere.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The manual page and the completions are what the program prints of its tables. One for another processor does not run here:
 # DDPRUN_PAGES then names a folder of pages that a build for this one has made (packaging/package.py).

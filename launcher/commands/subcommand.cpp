@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -79,7 +80,10 @@ int validate_config(std::span<const std::string> args) {
     return 0;
   }
   if (args.empty() || args[0].starts_with("-")) throw UsageError(kUsage);
-  print(to_json_text(load_config(args[0], {args.begin() + 1, args.end()})) + "\n");
+  std::vector<std::string> notes;
+  const TrainConfig config = load_config(args[0], {args.begin() + 1, args.end()}, &notes);
+  for (const std::string& note : notes) std::fprintf(stderr, "ddprun: warning: %s\n", note.c_str());
+  print(to_json_text(config) + "\n");
   return 0;
 }
 

@@ -83,6 +83,13 @@ void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<
   }
 }
 
+// Whether an option says that the first positional argument is no config, whatever it is called.
+bool names_a_program(const std::vector<std::string>& options) {
+  return std::any_of(options.begin(), options.end(), [](const std::string& option) {
+    return option == "--module" || option == "--no-python" || option == "--run-path";
+  });
+}
+
 }  // namespace
 
 // A config takes no arguments of its own but "key.path=value", so options may stand between and behind these.
@@ -96,7 +103,7 @@ NormalisedArguments normalise(std::span<const std::string> args) {
       break;
     }
     if (word.size() < 2 || word[0] != '-') {
-      const bool is_program = result.positional.empty() && !word.ends_with(".json");
+      const bool is_program = result.positional.empty() && (!word.ends_with(".json") || names_a_program(result.options));
       if (is_program) break;
       result.positional.push_back(args[i]);
       continue;

@@ -110,7 +110,8 @@ class Planner {
                          ": options go before it, key.path=value after it");
       }
     }
-    plan_.config = load_config(absolute_in(cwd_, positional_.front()), {positional_.begin() + 1, positional_.end()});
+    plan_.config =
+        load_config(absolute_in(cwd_, positional_.front()), {positional_.begin() + 1, positional_.end()}, &plan_.warnings);
     plan_.title = plan_.config->name;
     keep("config", positional_.front(), positional_.size() > 1 ? "first argument, with overrides" : "first argument");
   }

@@ -248,6 +248,10 @@ TEST(Normalise, OptionsMayStandBehindAConfigAndNotBehindAProgram) {
   EXPECT_EQ(script.positional, (Words{"train.py", "--max-restarts", "2"}));
   const NormalisedArguments rest = normalise(Words{"train.json", "--", "-q"});
   EXPECT_EQ(rest.positional, (Words{"train.json", "-q"}));
+  for (const char* option : {"--no-python", "--run-path", "--module"}) {
+    const NormalisedArguments program = normalise(Words{option, "./tool.json", "-q"});
+    EXPECT_EQ(program.positional, (Words{"./tool.json", "-q"})) << option;
+  }
 }
 
 TEST(OptionTable, VariablesAreNamedAsTorchrunNamesThem) {

@@ -98,7 +98,7 @@ std::string help_text(CalledAs called_as) {
       "\n"
       "  ddprun --nproc-per-node 2 train.json         train from a config, no Python\n"
       "  ddprun train.json optimizer.lr=0.01          the same with one value changed\n"
-      "  ddprun --nproc-per-node 8 train.py --lr 0.1  any script, module (-m) or program\n"
+      "  ddprun --nproc-per-node 8 train.py --lr 0.1  any script, -m module or program\n"
       "  ddprun --dry-run train.json                  what would be started, and why\n"
       "\n";
   for (const InShort& line : kInShort) {
@@ -123,14 +123,14 @@ std::string long_help_text() {
       if (option.group == group.group) text += left_side(option) + "\n" + wrapped(explanation(option));
     }
   }
-  return text + "\nEvery option is also read from DDPRUN_<NAME>, then PET_<NAME>. More: docs/command-line.md.\n";
+  return text + "\nEvery option is also read from DDPRUN_<NAME>, then PET_<NAME>.\nMore: docs/command-line.md.\n";
 }
 
 std::string join_help_text() {
   const auto join = std::find_if(kSubcommandTable.begin(), kSubcommandTable.end(),
                                  [](const SubcommandSpec& each) { return each.name == "join"; });
   std::string text = "usage: ddprun join " + std::string(join->arguments) + "\n" + sentence(join->doc) +
-                     " It runs the command of that node. HOST:PORT and FILE stand on\nthat node's console.\n\n";
+                     " It runs\nthe command of that node. HOST:PORT and FILE stand on that node's console.\n\n";
   std::string_view rest = join->options;
   while (!rest.empty()) {
     const std::string_view word = rest.substr(0, rest.find(' '));

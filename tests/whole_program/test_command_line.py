@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -150,9 +151,12 @@ def test_the_manual_page_is_one(ddprun_bin, run, tmp_path):
         assert run(["groff", "-man", "-ww", "-z", tmp_path / "ddprun.1"]).stderr == ""
 
 
-def test_options_are_accepted_behind_a_config(ddprun_bin, run, config):
-    plan = json.loads(run([ddprun_bin, config, "--dry-run", "batch_size=4", "--json"]).stdout)
-    assert "batch_size" in json.dumps(plan)
+def test_options_are_accepted_behind_a_config(ddprun_bin, run, tmp_path):
+    config = tmp_path / "train.json"
+    config.write_text((ROOT / "configs/fashion-mnist.json").read_text(encoding="utf-8"), encoding="utf-8")
+    done = run([ddprun_bin, config, "--dry-run", "batch_size=4", "--json", "--run-dir", tmp_path / "run"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["config"]["batch_size"] == 4
 
 
 def test_version(ddprun_bin, run):

@@ -1,13 +1,15 @@
 // The command line as a specification: how argv is made plain, and where a value comes from.
 #include "launcher/options/options.hpp"
 
+#include "launcher/options/man_page.hpp"
+#include "launcher/options/options_normalise.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
 #include "common/base/error.hpp"
-#include "launcher/options/options_normalise.hpp"
 #include "launcher/options/options_table.hpp"
 #include "launcher/options/options_torchrun.hpp"
 

@@ -103,7 +103,7 @@ TEST_F(PlanTest, AConfigStartsTheTrainer) {
 
 TEST_F(PlanTest, OverridesComeAfterTheConfig) {
   EXPECT_EQ(plan({"train.json", "epochs=7"}).config->epochs, 7);
-  EXPECT_EQ(error_of({"train.json", "--json"}),
+  EXPECT_EQ(error_of({"train.json", "--", "--json"}),
             "'--json' comes after train.json: options go before it, key.path=value after it");
 }
 
@@ -146,7 +146,7 @@ TEST_F(PlanTest, AWordThatIsNearlyASubcommandIsAnswered) {
                 "validate ...");
   EXPECT_EQ(error_of({"--json", "validate", "t.json"}),
             "cannot read script validate: No such file or directory. The subcommand " + stands + "validate ...");
-  EXPECT_EQ(error_of({"help"}), "cannot read script help: No such file or directory. Did you mean ddprun --help?");
+  EXPECT_EQ(error_of({"help"}), "cannot read script help: No such file or directory. The subcommand " + stands + "help ...");
   EXPECT_EQ(error_of({"./valdate"}), "cannot read script ./valdate: No such file or directory");
   EXPECT_EQ(error_of({"something"}), "cannot read script something: No such file or directory");
 }

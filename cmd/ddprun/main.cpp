@@ -21,6 +21,7 @@
 #include "common/system/print.hpp"
 #include "launcher/commands/dry_run.hpp"
 #include "launcher/commands/subcommand.hpp"
+#include "launcher/events/event_json.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/network/join_job.hpp"
 #include "launcher/network/network_start.hpp"
@@ -139,16 +140,18 @@ Error error_of_path(const fs::filesystem_error& error) {
 
 // Errors become one line and the exit code of their type.
 template <typename Function>
-int guarded(CalledAs called_as, const Function& function) {
+int guarded(CalledAs called_as, bool json, const Function& function) {
+  const auto end_with = [&](const Error& error) {
+    complain(called_as, error.what());
+    if (json && error.code() == ExitCode::kUsage) print(usage_error_line(error.what()));
+    return static_cast<int>(error.code());
+  };
   try {
     return function();
   } catch (const Error& error) {
-    complain(called_as, error.what());
-    return static_cast<int>(error.code());
+    return end_with(error);
   } catch (const fs::filesystem_error& error) {
-    const Error named = error_of_path(error);
-    complain(called_as, named.what());
-    return static_cast<int>(named.code());
+    return end_with(error_of_path(error));
   } catch (const std::exception& error) {
     complain(called_as, error.what());
     return static_cast<int>(ExitCode::kInternal);
@@ -175,7 +178,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   std::optional<Arguments> arguments;
   std::optional<int> ended;  // nothing left to plan
-  const int parsed = guarded(called_as, [&] {
+  // Before the command line is understood, the word says it: a script's own --json does no harm then.
+  const bool asks_for_json = std::find(args.begin(), args.end(), "--json") != args.end();
+  const int parsed = guarded(called_as, asks_for_json, [&] {
     if (called_as == CalledAs::kDdprun) ended = run_subcommand(args);  // torchrun has none: a script may have that name
     if (ended) return *ended;
     if (called_as == CalledAs::kDdprun && !args.empty() && args.front() == "join") {
@@ -196,6 +201,6 @@ int main(int argc, char** argv) {
     return 0;
   });
   if (parsed != 0 || ended) return parsed;
-  const int exit_code = guarded(called_as, [&] { return run(*arguments); });
+  const int exit_code = guarded(called_as, arguments->settings.flag("json"), [&] { return run(*arguments); });
   return called_as == CalledAs::kTorchrun ? torchruns_exit_code(exit_code) : exit_code;
 }

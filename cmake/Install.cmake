@@ -3,9 +3,11 @@
 # `launcher` is what needs no LibTorch: a Python wheel has nothing else (pyproject.toml).
 include(GNUInstallDirs)
 set(module_folder lib/ddprun)  # not CMAKE_INSTALL_LIBDIR: RUNPATH and dlopen name this one
+set(share_folder ${CMAKE_INSTALL_DATADIR})
 if(SKBUILD)  # a wheel: pip installs its scripts to bin and its data beside that
   set(CMAKE_INSTALL_BINDIR ${SKBUILD_SCRIPTS_DIR})
   set(module_folder ${SKBUILD_DATA_DIR}/lib/ddprun)
+  set(share_folder ${SKBUILD_DATA_DIR}/share)
   if(DDPRUN_NOTICE)  # of what is linked in; packaging/package.py makes it
     install(FILES ${DDPRUN_NOTICE} DESTINATION ${SKBUILD_METADATA_DIR}/licenses COMPONENT launcher)
   endif()
@@ -18,7 +20,8 @@ if(DDPRUN_INSTALL_TORCHRUN_LINK)
   install(CODE "
     set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/torchrun\")
     message(STATUS \"Linking: \${link} -> ddprun\")
-    file(CREATE_LINK ddprun \"\${link}\" SYMBOLIC)" COMPONENT launcher)
+    file(CREATE_LINK ddprun \"\${link}\" SYMBOLIC)
+    list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/torchrun\")" COMPONENT launcher)
 endif()
 if(DDPRUN_BUILD_TRAINER)
   install(TARGETS ddptrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -26,7 +29,8 @@ if(DDPRUN_BUILD_TRAINER)
   install(CODE "
     set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${module_folder}/torch\")
     message(STATUS \"Linking: \${link} -> ${TORCH_ROOT}\")
-    file(CREATE_LINK \"${TORCH_ROOT}\" \"\${link}\" SYMBOLIC)")
+    file(CREATE_LINK \"${TORCH_ROOT}\" \"\${link}\" SYMBOLIC)
+    list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${CMAKE_INSTALL_PREFIX}/${module_folder}/torch\")")
 endif()
 # Modules are the MODULE libraries of the rooms.
 function(ddprun_install_modules folder component)
@@ -48,5 +52,30 @@ if(DDPRUN_BUILD_TRAINER)
   ddprun_install_modules(${PROJECT_SOURCE_DIR}/trainer trainer)
 endif()
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json")
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# README beside docs/, as in the sources, so that its links lead somewhere.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The manual page and the completions are what the program prints of its tables. One for another processor does not run here:
+# DDPRUN_PAGES then names a folder of pages that a build for this one has made (packaging/package.py).
+set(DDPRUN_PAGES "" CACHE PATH "Folder of pages made by another build (man/, completions/); empty: made by this one")
+set(pages ${DDPRUN_PAGES})
+if(NOT pages AND NOT DDPRUN_SANITIZE)
+  set(pages ${CMAKE_BINARY_DIR}/pages)
+  set(page_files man1/ddprun.1 bash-completion/completions/ddprun zsh/site-functions/_ddprun fish/vendor_completions.d/ddprun.fish)
+  list(TRANSFORM page_files PREPEND ${pages}/)
+  add_custom_command(
+    OUTPUT ${page_files}
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:ddprun> -DFOLDER=${pages} -P ${PROJECT_SOURCE_DIR}/cmake/WritePages.cmake
+    DEPENDS ddprun ${PROJECT_SOURCE_DIR}/cmake/WritePages.cmake
+    COMMENT "Writing the manual page and the completions")
+  add_custom_target(ddprun_pages ALL DEPENDS ${page_files})
+endif()
+if(pages)
+  install(DIRECTORY ${pages}/man1 DESTINATION ${share_folder}/man COMPONENT launcher)
+  foreach(shell bash-completion zsh fish)
+    install(DIRECTORY ${pages}/${shell} DESTINATION ${share_folder} COMPONENT launcher)
+  endforeach()
+endif()
+
+add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DBUILD=${CMAKE_BINARY_DIR} -P ${PROJECT_SOURCE_DIR}/cmake/Uninstall.cmake)

@@ -1,6 +1,8 @@
 """Makes what people install: a wheel of the launcher that runs on any Linux with glibc 2.28 (2018) or newer.
 
-    ./dev package [--target x86_64|aarch64]      dist/ddprun-VERSION-py3-none-manylinux_2_28_TARGET.whl
+    ./dev package [--target x86_64|aarch64]      dist/ddprun-VERSION-py3-none-manylinux_2_28_TARGET.whl,
+                                                 the same files as a .tar.gz and a .deb (archives.py), and dist/SHA256SUMS
+    ./dev package --trainer                      the wheel of ddptrain, from build/ (trainer.py)
 
 Its compiler is the Python package ziglang, which brings clang, libc++ and what each glibc has; headers and static libraries come from
 Debian's -dev packages, downloaded and unpacked, not installed. So nothing of this machine gets into it, and another processor's is made
@@ -10,11 +12,15 @@ import argparse
 import importlib.util
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+
+import archives
+import trainer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GLIBC = "2.28"
@@ -72,10 +78,17 @@ def write_compilers(stage: pathlib.Path, target: str) -> None:
 
 def write_notice(stage: pathlib.Path) -> pathlib.Path:
     """Whose work is linked into the programs, with the licences that ask to be passed on."""
-    parts = [(f"{package[3:] if package.startswith('lib') else package}", stage / "usr/share/doc" / package / "copyright") for package in LINKED]
+    parts = copyrights(stage, LINKED)
     ziglang = pathlib.Path(importlib.util.find_spec("ziglang").origin).parent
     parts.append(("libc++, libc++abi and libunwind of LLVM", ziglang / "lib/libcxx/LICENSE.TXT"))
-    notice = stage / "NOTICE"
+    return written_notice(stage / "NOTICE", parts)
+
+
+def copyrights(root: pathlib.Path, packages: tuple[str, ...]) -> list[tuple[str, pathlib.Path]]:
+    return [(f"{package[3:] if package.startswith('lib') else package}", root / "usr/share/doc" / package / "copyright") for package in packages]
+
+
+def written_notice(notice: pathlib.Path, parts: list[tuple[str, pathlib.Path]]) -> pathlib.Path:
     notice.write_text("ddprun's programs contain parts of what is named here.\n" + "".join(
         f"\n{'=' * 80}\n{name}\n{'=' * 80}\n{file.read_text(errors='replace')}" for name, file in parts))
     return notice
@@ -112,8 +125,22 @@ def mistakes_of(wheel: pathlib.Path, folder: pathlib.Path) -> list[str]:
 # ---- making it ----
 
 
+def stage_of(target: str) -> pathlib.Path:
+    return ROOT / "build-wheel" / f"stage-{target}"
+
+
+def pages() -> pathlib.Path:
+    """The manual page and the completions, which this machine's program prints and another processor's cannot print here."""
+    here = platform.machine()
+    made = ROOT / "build-wheel" / here / "pages"
+    if not (made / "man1/ddprun.1").exists():
+        make_wheel(here, ROOT / "build-wheel" / "unused")
+    return made
+
+
 def make_wheel(target: str, into: pathlib.Path) -> pathlib.Path:
-    stage = ROOT / "build-wheel" / f"stage-{target}"
+    stage = stage_of(target)
+    foreign = [f"-DDDPRUN_PAGES={pages()}"] if target != platform.machine() else []
     unpack_packages(stage, target)
     write_compilers(stage, target)
     say(f"Building the wheel for {target}")
@@ -122,7 +149,7 @@ def make_wheel(target: str, into: pathlib.Path) -> pathlib.Path:
     for old in made.glob("*.whl"):
         old.unlink()
     cmake_arguments = [f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/packaging/zig.cmake", f"-DDDPRUN_TARGET={target}", f"-DDDPRUN_STAGE={stage}",
-                       f"-DDDPRUN_NOTICE={write_notice(stage)}"]
+                       f"-DDDPRUN_NOTICE={write_notice(stage)}", *foreign]
     run(sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation", f"--config-settings=cmake.args={';'.join(cmake_arguments)}",
         f"--config-settings=build-dir={ROOT}/build-wheel/{target}", "--wheel-dir", made, ROOT,
         env={**os.environ, "_PYTHON_HOST_PLATFORM": f"linux-{target}", "CMAKE_GENERATOR": "Ninja"})
@@ -141,9 +168,23 @@ def main() -> None:
         raise SystemExit(f"package: {', '.join(missing)} not found; wheels are made on Debian or Ubuntu, and run elsewhere")
     parser = argparse.ArgumentParser(prog="./dev package", description=__doc__.split("\n")[0])
     parser.add_argument("--target", choices=sorted(DEBIAN_NAMES), default="x86_64")
-    target = parser.parse_args().target
-    wheel = make_wheel(target, ROOT / "dist")
-    say(f"Made: {wheel.relative_to(ROOT)}, {wheel.stat().st_size} bytes")
+    parser.add_argument("--trainer", action="store_true", help="the wheel of ddptrain instead, from build/ as ./dev build has made it")
+    asked = parser.parse_args()
+    target, folder = asked.target, ROOT / "dist"
+    if asked.trainer:
+        version = re.search(r"project\(ddprun VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+        (ROOT / "build-wheel").mkdir(exist_ok=True)
+        notice = written_notice(ROOT / "build-wheel" / "NOTICE-trainer", copyrights(pathlib.Path("/"), trainer.LINKED))
+        made = trainer.make_wheel(ROOT / "build", version, notice, folder)
+        archives.write_sums(folder)
+        say(f"Made: {made.relative_to(ROOT)}, {made.stat().st_size} bytes")
+        return
+    wheel = make_wheel(target, folder)
+    made = [wheel, archives.make_tarball(wheel, target, folder),
+            archives.make_deb(wheel, DEBIAN_NAMES[target], GLIBC, stage_of(target), folder)]
+    archives.write_sums(folder)
+    for file in made:
+        say(f"Made: {file.relative_to(ROOT)}, {file.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

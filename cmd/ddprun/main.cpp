@@ -17,13 +17,16 @@
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
 #include "common/base/version.hpp"
+#include "common/config/keys.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/dry_run.hpp"
 #include "launcher/commands/subcommand.hpp"
+#include "launcher/events/event_json.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/network/join_job.hpp"
 #include "launcher/network/network_start.hpp"
 #include "launcher/options/completion.hpp"
+#include "launcher/options/man_page.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/options_torchrun.hpp"
 #include "launcher/options/scheduler.hpp"
@@ -58,10 +61,14 @@ void complain(CalledAs called_as, const std::string& message) {
 std::optional<std::string> text_asked_for(const Arguments& arguments) {
   const Settings& settings = arguments.settings;
   if (settings.flag("help")) return help_text(arguments.called_as);
+  if (settings.flag("help-all")) return long_help_text();
   if (settings.flag("version")) return "ddprun " + version_and_commit() + "\n";
   if (settings.flag("torchrun-help")) return torchrun_help_text();
+  if (settings.flag("print-man")) return man_page(kVersion);
   if (const Setting* shell = settings.find("print-completion")) {
-    return completion_script(shell->value, arguments.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun");
+    std::vector<std::string> keys;
+    for (const Key& key : config_keys()) keys.push_back(key.dotted());
+    return completion_script(shell->value, arguments.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun", keys);
   }
   return std::nullopt;
 }
@@ -103,6 +110,10 @@ int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
 
 // ddprun join: runs in the folder that the coordinator was started in, when this machine has it.
 int join(std::span<const std::string> args) {
+  if (std::find(args.begin(), args.end(), "--help") != args.end() || std::find(args.begin(), args.end(), "-h") != args.end()) {
+    print(join_help_text());
+    return 0;
+  }
   JoinedJob job = fetch_job(args, process_environment());
   std::error_code ignored;
   fs::current_path(job.folder, ignored);
@@ -129,16 +140,18 @@ Error error_of_path(const fs::filesystem_error& error) {
 
 // Errors become one line and the exit code of their type.
 template <typename Function>
-int guarded(CalledAs called_as, const Function& function) {
+int guarded(CalledAs called_as, bool json, const Function& function) {
+  const auto end_with = [&](const Error& error) {
+    complain(called_as, error.what());
+    if (json && error.code() == ExitCode::kUsage) print(usage_error_line(error.what()));
+    return static_cast<int>(error.code());
+  };
   try {
     return function();
   } catch (const Error& error) {
-    complain(called_as, error.what());
-    return static_cast<int>(error.code());
+    return end_with(error);
   } catch (const fs::filesystem_error& error) {
-    const Error named = error_of_path(error);
-    complain(called_as, named.what());
-    return static_cast<int>(named.code());
+    return end_with(error_of_path(error));
   } catch (const std::exception& error) {
     complain(called_as, error.what());
     return static_cast<int>(ExitCode::kInternal);
@@ -165,7 +178,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   std::optional<Arguments> arguments;
   std::optional<int> ended;  // nothing left to plan
-  const int parsed = guarded(called_as, [&] {
+  // Before the command line is understood, the word says it: a script's own --json does no harm then.
+  const bool asks_for_json = std::find(args.begin(), args.end(), "--json") != args.end();
+  const int parsed = guarded(called_as, asks_for_json, [&] {
     if (called_as == CalledAs::kDdprun) ended = run_subcommand(args);  // torchrun has none: a script may have that name
     if (ended) return *ended;
     if (called_as == CalledAs::kDdprun && !args.empty() && args.front() == "join") {
@@ -186,6 +201,6 @@ int main(int argc, char** argv) {
     return 0;
   });
   if (parsed != 0 || ended) return parsed;
-  const int exit_code = guarded(called_as, [&] { return run(*arguments); });
+  const int exit_code = guarded(called_as, arguments->settings.flag("json"), [&] { return run(*arguments); });
   return called_as == CalledAs::kTorchrun ? torchruns_exit_code(exit_code) : exit_code;
 }

@@ -84,13 +84,16 @@ class ConfigReader {
     }
   }
 
-  TrainConfig read(const std::filesystem::path& base, const std::vector<std::string>& overrides) {
+  TrainConfig read(const std::filesystem::path& base, const std::vector<std::string>& overrides,
+                   std::vector<std::string>* notes) {
     if (!json_.complete) throw_problems();
     if (!json_.root.is_object()) {
       add("", Part::kValue, "expected an object in braces, found " + shown(json_.root));
       throw_problems();
     }
+    const Json before = overrides.empty() ? Json() : json_.root;
     for (std::size_t i = 0; i < overrides.size(); ++i) apply_override(overrides[i], i);
+    drop_keys_of_replaced_types(before, notes);
     read_section("", json_.root);
     check_presence();
     check_types();
@@ -168,6 +171,31 @@ class ConfigReader {
     const auto inside = [&](const auto& entry) { return entry.first == pointer || entry.first.starts_with(pointer + "/"); };
     std::erase_if(json_.places, inside);
     std::erase_if(origins_, inside);
+  }
+
+  // An override of a section's type takes its place with all that belongs to the old type only: people expect that of it. What
+  // other overrides say is never dropped, and what the file had wrong before stays wrong.
+  void drop_keys_of_replaced_types(const Json& before, std::vector<std::string>* notes) {
+    for (const Key& type : config_keys()) {
+      const Json::json_pointer pointer(type.pointer());
+      if (type.name != "type" || !origins_.contains(type.pointer()) || !given(type.pointer())) continue;
+      const Json& now = json_.root.at(pointer);
+      const Json old = before.contains(pointer) ? before.at(pointer) : type.get(TrainConfig{});
+      if (!accepts(type.kind, now) || !old.is_string() || old == now) continue;
+      std::string dropped;
+      for (const Key& key : config_keys()) {
+        const auto is_of = [&](const Json& name) {
+          return std::find(key.of_types.begin(), key.of_types.end(), name.get_ref<const std::string&>()) != key.of_types.end();
+        };
+        if (key.section != type.section || !given(key.pointer()) || origins_.contains(key.pointer())) continue;
+        if (!is_of(old) || is_of(now)) continue;
+        json_.root.at(Json::json_pointer(pointer.parent_pointer())).erase(key.name);
+        dropped += (dropped.empty() ? "" : ", ") + key.dotted();
+      }
+      if (dropped.empty() || notes == nullptr) continue;
+      notes->push_back(type.dotted() + "=" + now.get<std::string>() + " leaves out what the file says for " + shown(old) +
+                       ": " + dropped);
+    }
   }
 
   static Json override_value(const std::string& path, const std::string& text) {
@@ -331,13 +359,14 @@ class ConfigReader {
 }  // namespace
 
 TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
-                         const std::vector<std::string>& overrides) {
-  return ConfigReader(text, name).read(std::filesystem::absolute(base), overrides);
+                         const std::vector<std::string>& overrides, std::vector<std::string>* notes) {
+  return ConfigReader(text, name).read(std::filesystem::absolute(base), overrides, notes);
 }
 
-TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                        std::vector<std::string>* notes) {
   const std::string text = read_config_text(file, "config");
-  return parse_config(text, file.string(), std::filesystem::absolute(file).parent_path(), overrides);
+  return parse_config(text, file.string(), std::filesystem::absolute(file).parent_path(), overrides, notes);
 }
 
 }  // namespace ddprun

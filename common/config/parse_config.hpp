@@ -14,12 +14,14 @@ namespace ddprun {
 
 // Reads and checks a config file. `overrides` are "key.path=value" in command-line order, the last wins; a value is JSON when
 // it parses as JSON, else a string ("optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]"). Relative data.dir and
-// model.init become absolute, relative to the file. Throws UsageError.
-TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides = {});
+// model.init become absolute, relative to the file. An override of a section's type leaves out what the file says for the old
+// type only ("schedule.type=constant"); `notes`, where given, gets a line about that. Throws UsageError.
+TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides = {},
+                        std::vector<std::string>* notes = nullptr);
 
 // The same from text; `name` stands for the file in messages, `base` is what relative paths are relative to.
 TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
-                         const std::vector<std::string>& overrides = {});
+                         const std::vector<std::string>& overrides = {}, std::vector<std::string>* notes = nullptr);
 
 // Every key with its value, as pretty JSON that load_config reads back to the same TrainConfig.
 std::string to_json_text(const TrainConfig& config);

@@ -1,20 +1,27 @@
-// Implementation of subcommand.hpp: the choice of a subcommand, and `validate` and `report`. The other two, doctor and token,
-// have files of their own.
+// Implementation of subcommand.hpp: the choice of a subcommand, and `help`, `version`, `validate` and `report`. The other two,
+// doctor and token, have files of their own.
 #include "launcher/commands/subcommand.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/version.hpp"
 #include "common/config/parse_config.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/system/atomic_file.hpp"
 #include "common/system/print.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/options/subcommand_names.hpp"
 #include "launcher/report/report.hpp"
 #include "launcher/report/report_html.hpp"
 
@@ -28,10 +35,42 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (name == "report") return show_report(rest);
   if (name == "doctor") return examine_machine(rest);
   if (name == "token") return show_token(rest);
-  if (name == "bench") {
-    throw UsageError("'" + name + "' is not in this version; a program of that name is started as ./" + name);
-  }
+  if (name == "help") return show_help(rest);
+  if (name == "version") return show_version(rest);
   return std::nullopt;
+}
+
+int show_help(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun help [SUBCOMMAND]";
+  if (args.empty()) {
+    print(help_text(CalledAs::kDdprun));
+    return 0;
+  }
+  if (args.size() > 1) throw UsageError("'" + args[1] + "' is one too many; " + kUsage);
+  const std::string& name = args.front();
+  const auto known = std::find_if(kSubcommandTable.begin(), kSubcommandTable.end(),
+                                  [&](const SubcommandSpec& each) { return each.name == name; });
+  if (known == kSubcommandTable.end()) {
+    std::string names;
+    for (const SubcommandSpec& each : kSubcommandTable) names += (names.empty() ? "" : ", ") + std::string(each.name);
+    throw UsageError("there is no subcommand '" + name + "', only " + names + "; " + kUsage);
+  }
+  if (name == "join") {
+    print(join_help_text());
+    return 0;
+  }
+  if (name == "help" || name == "version") {
+    print("usage: ddprun " + name + (known->arguments.empty() ? "" : " " + std::string(known->arguments)) + "\n" +
+          sentence(known->doc) + "\n");
+    return 0;
+  }
+  return *run_subcommand(std::vector<std::string>{name, "--help"});
+}
+
+int show_version(std::span<const std::string> args) {
+  if (!args.empty()) throw UsageError("'" + args[0] + "' is one too many; usage: ddprun version");
+  print("ddprun " + version_and_commit() + "\n");
+  return 0;
 }
 
 int validate_config(std::span<const std::string> args) {
@@ -41,7 +80,10 @@ int validate_config(std::span<const std::string> args) {
     return 0;
   }
   if (args.empty() || args[0].starts_with("-")) throw UsageError(kUsage);
-  print(to_json_text(load_config(args[0], {args.begin() + 1, args.end()})) + "\n");
+  std::vector<std::string> notes;
+  const TrainConfig config = load_config(args[0], {args.begin() + 1, args.end()}, &notes);
+  for (const std::string& note : notes) std::fprintf(stderr, "ddprun: warning: %s\n", note.c_str());
+  print(to_json_text(config) + "\n");
   return 0;
 }
 

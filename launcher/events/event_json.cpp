@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "common/base/exit_code.hpp"
 #include "common/base/overloaded.hpp"
 #include "common/base/signal_name.hpp"
 #include "launcher/events/node_notice.hpp"
@@ -126,6 +127,10 @@ Json failure_json(const Failure& failure) {
   if (!failure.evidence.empty()) object["evidence"] = failure.evidence;
   if (!failure.stderr_tail.empty()) object["stderr_tail"] = failure.stderr_tail;
   return object;
+}
+
+std::string usage_error_line(std::string_view message) {
+  return line_of(Json{{"event", "usage_error"}, {"exit_code", static_cast<int>(ExitCode::kUsage)}, {"message", message}});
 }
 
 std::string output_json_line(int rank, Stream stream, std::string_view line) {

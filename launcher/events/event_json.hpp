@@ -18,6 +18,9 @@ std::string event_json_line(const RunEvent& event);
 // {"event":"output","rank":1,"stream":"stderr","line":"..."} and '\n'.
 std::string output_json_line(int rank, Stream stream, std::string_view line);
 
+// {"event":"usage_error","exit_code":2,"message":"..."} and '\n': what is refused before anything is started.
+std::string usage_error_line(std::string_view message);
+
 // {"rank","pid","exit_code"|"signal","signal_name","cause","message","call_stack","error_file","step","time_ns","host","log",
 // "log_line","evidence","stderr_tail"}
 nlohmann::ordered_json failure_json(const Failure& failure);

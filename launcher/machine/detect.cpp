@@ -70,6 +70,7 @@ Machine this_machine() {
           [] { return visible_xpus(count_intel_gpus(), variable("ZE_AFFINITY_MASK")); },
           gpu_devices,
           read_topology,
+          [] { return static_cast<int>(visible_gpus(gpus_by_device_nodes(), variable("CUDA_VISIBLE_DEVICES")).size()); },
           own_standard_input,
           address_of_interface};
 }

@@ -111,18 +111,6 @@ bool is_number(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::vector<GpuDevice> gpus_by_device_nodes() {
-  std::vector<GpuDevice> found;
-  if (DIR* dev = ::opendir("/dev")) {
-    while (const dirent* entry = ::readdir(dev)) {
-      const std::string_view name = entry->d_name;
-      if (name.starts_with("nvidia") && is_number(name.substr(6))) found.emplace_back();
-    }
-    ::closedir(dev);
-  }
-  return found;
-}
-
 // ---- CUDA_VISIBLE_DEVICES ----
 
 std::string_view trimmed(std::string_view text) {
@@ -168,6 +156,18 @@ std::optional<GpuDevice> by_uuid(const std::vector<GpuDevice>& devices, std::str
 }
 
 }  // namespace
+
+std::vector<GpuDevice> gpus_by_device_nodes() {
+  std::vector<GpuDevice> found;
+  if (DIR* dev = ::opendir("/dev")) {
+    while (const dirent* entry = ::readdir(dev)) {
+      const std::string_view name = entry->d_name;
+      if (name.starts_with("nvidia") && is_number(name.substr(6))) found.emplace_back();
+    }
+    ::closedir(dev);
+  }
+  return found;
+}
 
 std::vector<GpuDevice> find_gpus() {
   if (auto devices = Nvml().devices()) return *std::move(devices);

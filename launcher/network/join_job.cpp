@@ -32,18 +32,14 @@ using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr const char* kJoinUsage = "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]";
-constexpr const char* kJoinHelp =
-    "Takes part in the job that is coordinated at HOST:PORT, which that node's console shows. The program, its arguments and\n"
-    "options come from there; the token must be the same (ddprun token).\n"
-    "Options of this node: --token-file, --local-addr, --interface, --nproc-per-node, --run-dir, --role, --json, -q, -v.\n";
 constexpr int kFormat = 1;
 constexpr milliseconds kAttempt{4000};
 constexpr milliseconds kPatience{600'000};
 
 // Of the coordinator's options, those that are about that node only, or travel in another form (the policy as its text).
-constexpr std::array<std::string_view, 19> kOfOneNode{
-    "restart-policy", "interface",        "node-rank", "local-addr", "token-file",   "run-dir", "json",
-    "quiet",          "verbose",          "dry-run",   "help",       "version",      "fresh",   "log-dir",
+constexpr std::array<std::string_view, 21> kOfOneNode{
+    "restart-policy", "interface",        "node-rank", "local-addr", "token-file",   "run-dir", "json",     "quiet",
+    "verbose",        "dry-run",          "help",      "version",    "fresh",        "log-dir", "help-all", "print-man",
     "torchrun-help",  "print-completion", "role",      "standalone", "rdzv-endpoint"};
 
 void say(const std::string& text) {
@@ -189,7 +185,6 @@ JoinedJob fetch_job(std::span<const std::string> args, const Environment& enviro
   std::vector<std::string> words(args.begin(), args.end());
   if (!words.empty() && !words.front().starts_with("-")) std::rotate(words.begin(), words.begin() + 1, words.end());
   const Arguments own = parse_arguments(words, environment);
-  if (own.settings.flag("help")) throw UsageError(std::string(kJoinUsage) + "\n" + kJoinHelp);
   if (own.positional.size() != 1) throw UsageError(kJoinUsage);
   const Endpoint endpoint = parse_endpoint(own.positional.front());
 

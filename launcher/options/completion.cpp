@@ -1,4 +1,5 @@
-// See completion.hpp. Each script completes options, the words that some of them take, folders, and files elsewhere.
+// See completion.hpp. Each script completes options, the words that some of them take, folders, and files elsewhere; those of
+// bash, zsh and fish also subcommands with their options, and keys after a .json.
 #include "launcher/options/completion.hpp"
 
 #include <vector>
@@ -6,6 +7,7 @@
 #include "launcher/options/options_table.hpp"
 #include "launcher/options/options_torchrun.hpp"
 #include "launcher/options/shell_quoted.hpp"
+#include "launcher/options/subcommand_names.hpp"
 
 namespace ddprun {
 namespace {
@@ -28,13 +30,47 @@ std::string choices(const OptionSpec& option) {
   return text;
 }
 
+// In fish's single quotes a backslash and a quote are written with a backslash; shell_quoted() does quotes in a way that fish
+// reads as well.
+std::string fish_text(std::string_view text) {
+  std::string result;
+  for (const char c : text) result += c == '\\' ? std::string("\\\\") : std::string(1, c);
+  return result;
+}
+
 std::string long_names(const std::vector<OptionSpec>& options) {
   std::string names;
   for (const OptionSpec& option : options) names += (names.empty() ? "--" : " --") + std::string(option.name);
   return names;
 }
 
-std::string for_bash(const std::string& program) {
+// "optimizer.lr= schedule.type= ..."
+std::string with_equals(std::span<const std::string> keys, char between) {
+  std::string text;
+  for (const std::string& key : keys) text += (text.empty() ? "" : std::string(1, between)) + key + "=";
+  return text;
+}
+
+// What bash does at a subcommand's name, and what stands after it.
+std::string bash_of_subcommands(const std::string& program) {
+  if (program == "torchrun") return {};
+  std::string names, cases;
+  for (const SubcommandSpec& each : kSubcommandTable) {
+    names += (names.empty() ? "" : " ") + std::string(each.name);
+    if (!each.options.empty())
+      cases += "      " + std::string(each.name) + ") options=" + shell_quoted(std::string(each.options)) + " ;;\n";
+  }
+  return "  if ((COMP_CWORD == 1)) && [[ $current != -* ]]; then\n"
+         "    COMPREPLY=($(compgen -W " +
+         shell_quoted(names) + " -- \"$current\"))\n" +
+         "    if ((${#COMPREPLY[@]})); then COMPREPLY+=($(compgen -f -- \"$current\")); return; fi\n"
+         "  elif ((COMP_CWORD > 1)); then\n"
+         "    case \"${COMP_WORDS[1]}\" in\n" +
+         cases + "      help) COMPREPLY=($(compgen -W " + shell_quoted(names) +
+         " -- \"$current\")); return ;;\n    esac\n  fi\n";
+}
+
+std::string for_bash(const std::string& program, std::span<const std::string> keys) {
   const std::vector<OptionSpec> options = options_of(program);
   std::string cases, folders;
   for (const OptionSpec& option : options) {
@@ -45,23 +81,53 @@ std::string for_bash(const std::string& program) {
     }
   }
   if (!folders.empty()) cases += "    " + folders + ") COMPREPLY=($(compgen -d -- \"$current\")); return ;;\n";
+  std::string of_keys;
+  if (!keys.empty()) {
+    of_keys =
+        "  elif [[ \" ${COMP_WORDS[*]:1:COMP_CWORD-1} \" == *.json\\ * ]]; then\n"
+        "    COMPREPLY=($(compgen -W " +
+        shell_quoted(with_equals(keys, ' ')) + " -- \"$current\"))\n" +
+        "    ((${#COMPREPLY[@]} == 0)) || compopt -o nospace 2>/dev/null\n";
+  }
   // Bash takes --option=word apart at the equals sign.
   return "# bash completion of " + program + "; in ~/.bashrc: eval \"$(" + program + " --print-completion bash)\"\n" +  //
          "_" + program + "_complete() {\n" +                                                                            //
          "  local current=\"${COMP_WORDS[COMP_CWORD]}\" previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n" +                   //
+         "  local options=" + shell_quoted(long_names(options)) + "\n" +                                                //
          "  [[ $current == = ]] && current=\n" +                                                                        //
          "  [[ $previous == = ]] && previous=\"${COMP_WORDS[COMP_CWORD-2]}\"\n" +                                       //
-         "  COMPREPLY=()\n" +                                                                                           //
+         "  COMPREPLY=()\n" + bash_of_subcommands(program) +                                                            //
          "  case \"$previous\" in\n" + cases + "  esac\n" +                                                             //
          "  if [[ $current == -* ]]; then\n" +                                                                          //
-         "    COMPREPLY=($(compgen -W " + shell_quoted(long_names(options)) + " -- \"$current\"))\n" +                  //
+         "    COMPREPLY=($(compgen -W \"$options\" -- \"$current\"))\n" + of_keys +                                     //
          "  fi\n}\n" +                                                                                                  //
          "complete -o default -F _" + program + "_complete " + program + "\n";
 }
 
-std::string for_zsh(const std::string& program) {
+// Names with what they mean, and the options that each subcommand has.
+std::string zsh_of_subcommands(const std::string& program, std::span<const std::string> keys) {
+  std::string names, cases;
+  for (const SubcommandSpec& each : kSubcommandTable) {
+    names += " " + shell_quoted(std::string(each.name) + ":" + std::string(each.doc));
+    if (each.options.empty()) continue;
+    cases += "    " + std::string(each.name) + ") compadd -- " + std::string(each.options) + "; _files; return ;;\n";
+  }
+  return "_" + program + "_first() {\n  local -a subcommands=(" + names.substr(1) + ")\n" +
+         "  _describe -t commands subcommand subcommands\n  _files\n}\n" +  //
+         "_" + program + "_rest() {\n" +                                    //
+         "  if [[ -n ${(M)words[2,CURRENT-1]:#*.json} ]]; then compadd -S '' -- " + with_equals(keys, ' ') +
+         "; fi\n  _files\n}\n" + "_" + program + "_of_subcommand() {\n  case $words[2] in\n" + cases +
+         "  esac\n  return 1\n}\n";
+}
+
+std::string for_zsh(const std::string& program, std::span<const std::string> keys) {
+  const bool subcommands = program != "torchrun";
   std::string text = "#compdef " + program + "\n# zsh completion of " + program + "; in ~/.zshrc: eval \"$(" + program +
-                     " --print-completion zsh)\"\n_" + program + "() {\n  _arguments -S";
+                     " --print-completion zsh)\"\n";
+  if (subcommands) text += zsh_of_subcommands(program, keys);
+  text += "_" + program + "() {\n";
+  if (subcommands) text += "  ((CURRENT > 2)) && _" + program + "_of_subcommand && return\n";
+  text += "  _arguments -S";
   for (const OptionSpec& option : options_of(program)) {
     const std::string words = choices(option);
     std::string spec = "--" + std::string(option.name);
@@ -72,7 +138,43 @@ std::string for_zsh(const std::string& program) {
     }
     text += " \\\n    " + shell_quoted(spec);
   }
-  return text + " \\\n    '*: :_files'\n}\ncompdef _" + program + " " + program + "\n";
+  text += subcommands ? " \\\n    '1: :_" + program + "_first' '*: :_" + program + "_rest'\n}\n" : " \\\n    '*: :_files'\n}\n";
+  // Sourced, or read by compinit from a folder of functions, which runs it as the function itself.
+  return text + "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _" + program + " \"$@\"; else compdef _" + program + " " +
+         program + "; fi\n";
+}
+
+std::string for_fish(const std::string& program, std::span<const std::string> keys) {
+  const std::string complete = "complete -c " + program;
+  std::string text = "# fish completion of " + program + ": " + program +
+                     " --print-completion fish > ~/.config/fish/completions/" + program + ".fish\n";
+  for (const OptionSpec& option : options_of(program)) {
+    text += complete + " -l " + std::string(option.name);
+    if (option.letter != 0) text += std::string(" -s ") + option.letter;
+    const std::string words = choices(option);
+    if (option.kind == OptionSpec::Kind::kValue) {
+      text += !words.empty()         ? " -x -a " + shell_quoted(words)
+              : takes_folder(option) ? " -x -a '(__fish_complete_directories)'"
+                                     : " -r";
+    }
+    text += " -d " + shell_quoted(fish_text(option.doc)) + "\n";
+  }
+  if (program == "torchrun") return text;
+  for (const SubcommandSpec& each : kSubcommandTable) {
+    const std::string name(each.name);
+    text += complete + " -n __fish_is_first_token -a " + name + " -d " + shell_quoted(fish_text(each.doc)) + "\n";
+    std::string_view rest = each.options;
+    while (rest.starts_with("--")) {
+      const std::size_t space = rest.find(' ');
+      const std::string_view option = rest.substr(2, space == std::string_view::npos ? space : space - 2);
+      if (find_option(option) == nullptr) {
+        text += complete + " -n '__fish_seen_subcommand_from " + name + "' -l " + std::string(option) + "\n";
+      }
+      rest.remove_prefix(space == std::string_view::npos ? rest.size() : space + 1);
+    }
+  }
+  return text + complete + " -n 'string match -q \"*.json\" -- (commandline -opc)' -a " + shell_quoted(with_equals(keys, ' ')) +
+         "\n";
 }
 
 std::string for_tcsh(const std::string& program) {
@@ -92,11 +194,12 @@ std::string for_tcsh(const std::string& program) {
 
 }  // namespace
 
-std::string completion_script(std::string_view shell, std::string_view program) {
+std::string completion_script(std::string_view shell, std::string_view program, std::span<const std::string> keys) {
   const std::string name(program);
-  if (shell == "zsh") return for_zsh(name);
+  if (shell == "zsh") return for_zsh(name, keys);
+  if (shell == "fish") return for_fish(name, keys);
   if (shell == "tcsh") return for_tcsh(name);
-  return for_bash(name);
+  return for_bash(name, keys);
 }
 
 }  // namespace ddprun

@@ -60,7 +60,8 @@ std::map<std::string, std::string, std::less<>> parse_flags(std::span<const std:
 }
 
 // Print a text and end; a variable must not do that to every start.
-constexpr std::array<std::string_view, 4> kOnlyOnTheCommandLine{"help", "version", "torchrun-help", "print-completion"};
+constexpr std::array<std::string_view, 6> kOnlyOnTheCommandLine{"help",          "help-all",         "version",
+                                                                "torchrun-help", "print-completion", "print-man"};
 
 std::string joined(const std::vector<std::string_view>& words) {
   std::string text;

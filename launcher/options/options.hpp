@@ -62,11 +62,24 @@ Arguments parse_arguments(std::span<const std::string> args, const Environment& 
 inline constexpr const char* kNothingToRun =
     "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples";
 
-// The text of --help: grouped, short enough for one screen. Under the name torchrun: torchrun's options.
+// The text of --help: what is needed most, in 80 columns and 30 lines. Under the name torchrun: torchrun's options.
 std::string help_text(CalledAs called_as);
 
-// A line of --help: letter, name, value, meaning and default.
+// The text of --help-all: every option with its explanation, in 80 columns.
+std::string long_help_text();
+
+// A line of torchrun's --help: letter, name, value, meaning and default.
 struct OptionSpec;
 std::string help_line(const OptionSpec& option);
+
+// The text of `ddprun join --help`.
+std::string join_help_text();
+
+// The parts of --help-all, for the manual page: "  -t, --tee STREAMS", and one or more sentences.
+std::string left_side(const OptionSpec& option);
+std::string explanation(const OptionSpec& option);
+
+// "print the version" becomes "Print the version."
+std::string sentence(std::string_view words);
 
 }  // namespace ddprun

@@ -1,49 +1,53 @@
-// --help, made from the option table so that it cannot lie. One screen: options that torchrun has and ddprun accepts without
-// effect share a line, and docs/command-line.md has the rest of the story.
+// --help and --help-all, made from the option table so that they cannot lie. --help is one small screen of what is needed most,
+// --help-all has every option; docs/command-line.md has the rest of the story.
+#include <algorithm>
 #include <array>
 
 #include "launcher/options/options.hpp"
 #include "launcher/options/options_table.hpp"
 #include "launcher/options/options_torchrun.hpp"
+#include "launcher/options/subcommand_names.hpp"
 
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kColumn = 34;
+constexpr std::size_t kColumn = 34;       // torchrun's help
+constexpr std::size_t kShortColumn = 38;  // --help, which fits 80 columns and 30 lines
 
-std::string left_side(const OptionSpec& option) {
-  std::string left = "  ";
-  if (option.letter != 0) left += std::string("-") + option.letter + ", ";
-  left += "--" + std::string(option.name);
-  if (!option.value_name.empty()) left += " " + std::string(option.value_name);
-  return left;
-}
+// The rows of --help.
+struct InShort {
+  std::string_view option;
+  std::string_view doc;
+};
+constexpr std::array kInShort{InShort{"nproc-per-node", "workers on this machine"},
+                              InShort{"max-restarts", "how often failed workers start again"},
+                              InShort{"hang-timeout", "without progress, a worker hangs"},
+                              InShort{"nnodes", "machines; ddprun join is simpler"},
+                              InShort{"run-dir", "where everything goes (runs/<name>)"},
+                              InShort{"fresh", "start over in a new run directory"},
+                              InShort{"module", "PROGRAM is a Python module"},
+                              InShort{"no-python", "PROGRAM is started as it is"},
+                              InShort{"tee", "also to log files: 1 out, 2 err, 3 both"},
+                              InShort{"dry-run", "print the whole plan, start nothing"},
+                              InShort{"json", "one JSON object a line"},
+                              InShort{"quiet", "errors and the end only"},
+                              InShort{"verbose", "say more; twice: everything"},
+                              InShort{"version", "print the version"},
+                              InShort{"help", "print this"}};
 
-// The options of torchrun's rendezvous, names only.
-std::string nodes_in_short() {
-  std::string text, line = "  ";
-  for (const OptionSpec& option : option_table()) {
-    if (option.group != OptionGroup::kNodes || option.name == "standalone" || option.name == "nnodes") continue;
-    const std::string word = "--" + std::string(option.name) + " " + std::string(option.value_name);
-    if (line.size() + word.size() > 100) {
+// Lines of at most 80 columns, six of them empty at the left.
+std::string wrapped(std::string_view words) {
+  constexpr std::size_t kWidth = 80;
+  std::string text, line = "     ";
+  while (!words.empty()) {
+    const std::size_t space = words.find(' ');
+    const std::string_view word = words.substr(0, space);
+    if (line.size() > 6 && line.size() + 1 + word.size() > kWidth) {
       text += line + "\n";
-      line = "  ";
+      line = "     ";
     }
-    line += (line.size() > 2 ? "  " : "") + word;
-  }
-  return text + line + "\n";
-}
-
-std::string names_in_short(OptionGroup group, std::string line) {
-  std::string text;
-  for (const OptionSpec& option : option_table()) {
-    if (option.group != group) continue;
-    const std::string word = "--" + std::string(option.name);
-    if (line.size() + word.size() > 124) {
-      text += line + "\n";
-      line = " ";
-    }
-    line += " " + word;
+    line.append(" ").append(word);
+    words.remove_prefix(space == std::string_view::npos ? words.size() : space + 1);
   }
   return text + line + "\n";
 }
@@ -64,6 +68,14 @@ std::string torchruns_help() {
 
 }  // namespace
 
+std::string left_side(const OptionSpec& option) {
+  std::string left = "  ";
+  if (option.letter != 0) left += std::string("-") + option.letter + ", ";
+  left += "--" + std::string(option.name);
+  if (!option.value_name.empty()) left += " " + std::string(option.value_name);
+  return left;
+}
+
 std::string help_line(const OptionSpec& option) {
   std::string line = left_side(option);
   line.resize(std::max(line.size() + 1, kColumn), ' ');
@@ -76,38 +88,70 @@ std::string help_line(const OptionSpec& option) {
 
 std::string help_text(CalledAs called_as) {
   if (called_as == CalledAs::kTorchrun) return torchruns_help();
-  struct Heading {
-    OptionGroup group;
-    const char* title;
-  };
-  constexpr std::array kHeadings{Heading{OptionGroup::kWorkers, "Workers"}, Heading{OptionGroup::kRun, "Run directory"},
-                                 Heading{OptionGroup::kProgram, "Program"}, Heading{OptionGroup::kOutput, "Output"}};
   std::string text =
-      "Usage: ddprun [options] TRAIN.json [key.path=value ...]\n"
+      "Usage: ddprun [options] TRAIN.json [key.path=value ...] [options]\n"
       "       ddprun [options] PROGRAM [arguments ...]\n"
-      "       ddprun validate TRAIN.json | report RUN_DIR | join HOST:PORT | token | doctor\n"
+      "       ddprun validate | report | join | token | doctor   (each has --help)\n"
       "\n"
-      "Starts one worker process per GPU (or as many as asked), restarts them when one fails, resumes from the newest "
-      "checkpoint.\n"
+      "Starts one worker process per GPU (or as many as asked), restarts them when one\n"
+      "fails, resumes from the newest checkpoint.\n"
       "\n"
-      "  ddprun --nproc-per-node 2 train.json           train from a config, no Python anywhere\n"
-      "  ddprun train.json optimizer.lr=0.01            the same with one value changed\n"
-      "  ddprun --nproc-per-node 8 train.py --lr 0.1    any script, module (-m) or program, as with torchrun\n"
-      "  ddprun --dry-run train.json                    what would be started, and where each value came from\n";
-  for (const Heading& heading : kHeadings) {
-    text += std::string("\n") + heading.title + "\n";
+      "  ddprun --nproc-per-node 2 train.json         train from a config, no Python\n"
+      "  ddprun train.json optimizer.lr=0.01          the same with one value changed\n"
+      "  ddprun --nproc-per-node 8 train.py --lr 0.1  any script, -m module or program\n"
+      "  ddprun --dry-run train.json                  what would be started, and why\n"
+      "\n";
+  for (const InShort& line : kInShort) {
+    std::string row = left_side(*find_option(line.option));
+    row.resize(std::max(row.size() + 1, kShortColumn), ' ');
+    text += row + std::string(line.doc) + "\n";
+  }
+  return text + "\nEvery option: ddprun --help-all. Each also has a variable, DDPRUN_<NAME>.\n";
+}
+
+std::string long_help_text() {
+  std::string text =
+      "Usage: ddprun [options] TRAIN.json [key.path=value ...] [options]\n       ddprun [options] PROGRAM [arguments ...]\n";
+  text += "\nSubcommands, as the first argument only\n";
+  for (const SubcommandSpec& each : kSubcommandTable) {
+    text += "  ddprun " + std::string(each.name) + (each.arguments.empty() ? "" : " " + std::string(each.arguments)) + "\n";
+    text += wrapped(std::string(each.doc) + ".");
+  }
+  for (const OptionGroupTitle& group : option_group_titles()) {
+    text += "\n" + std::string(group.title) + "\n";
     for (const OptionSpec& option : option_table()) {
-      if (option.group == heading.group) text += help_line(option);
+      if (option.group == group.group) text += left_side(option) + "\n" + wrapped(explanation(option));
     }
   }
-  text += "\nNodes (as with torchrun; docs/many-machines.md)\n";
-  for (const OptionSpec& option : option_table()) {
-    if (option.name == "standalone" || option.name == "nnodes") text += help_line(option);
+  return text + "\nEvery option is also read from DDPRUN_<NAME>, then PET_<NAME>.\nMore: docs/command-line.md.\n";
+}
+
+std::string join_help_text() {
+  const auto join = std::find_if(kSubcommandTable.begin(), kSubcommandTable.end(),
+                                 [](const SubcommandSpec& each) { return each.name == "join"; });
+  std::string text = "usage: ddprun join " + std::string(join->arguments) + "\n" + sentence(join->doc) +
+                     " It runs\nthe command of that node. HOST:PORT and FILE stand on that node's console.\n\n";
+  std::string_view rest = join->options;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    const OptionSpec& option = *find_option(word.substr(2));
+    text += left_side(option) + "\n" + wrapped(explanation(option));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
   }
-  text += nodes_in_short();
-  text += names_in_short(OptionGroup::kSeldom, "Seldom needed:");
-  text += names_in_short(OptionGroup::kNoEffect, "Without effect:");
-  text += "Every option is also read from DDPRUN_<NAME>, then PET_<NAME>. More: docs/command-line.md, --torchrun-help\n";
+  return text + "\nOther options of this node are accepted as well: ddprun --help-all.\n";
+}
+
+std::string sentence(std::string_view words) {
+  std::string text(words);
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text + ".";
+}
+
+std::string explanation(const OptionSpec& option) {
+  std::string text =
+      option.group == OptionGroup::kNoEffect ? "Without effect: " + std::string(option.doc) + "." : sentence(option.doc);
+  if (!option.default_text.empty()) text += " Default: " + std::string(option.default_text) + ".";
+  if (!option.other_variable.empty()) text += " Also " + std::string(option.other_variable) + ".";
   return text;
 }
 

@@ -83,8 +83,16 @@ void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<
   }
 }
 
+// Whether an option says that the first positional argument is no config, whatever it is called.
+bool names_a_program(const std::vector<std::string>& options) {
+  return std::any_of(options.begin(), options.end(), [](const std::string& option) {
+    return option == "--module" || option == "--no-python" || option == "--run-path";
+  });
+}
+
 }  // namespace
 
+// A config takes no arguments of its own but "key.path=value", so options may stand between and behind these.
 NormalisedArguments normalise(std::span<const std::string> args) {
   NormalisedArguments result;
   std::size_t i = 0;
@@ -94,7 +102,12 @@ NormalisedArguments normalise(std::span<const std::string> args) {
       ++i;
       break;
     }
-    if (word.size() < 2 || word[0] != '-') break;
+    if (word.size() < 2 || word[0] != '-') {
+      const bool is_program = result.positional.empty() && (!word.ends_with(".json") || names_a_program(result.options));
+      if (is_program) break;
+      result.positional.push_back(args[i]);
+      continue;
+    }
     if (word[1] != '-') {
       add_letters(args, i, result.options);
       continue;
@@ -115,7 +128,8 @@ NormalisedArguments normalise(std::span<const std::string> args) {
     }
     result.options.push_back(name + "=" + next_value(args, i, option));
   }
-  result.positional.assign(args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
+  result.positional.insert(result.positional.end(), args.begin() + static_cast<std::ptrdiff_t>(std::min(i, args.size())),
+                           args.end());
   return result;
 }
 

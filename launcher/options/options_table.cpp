@@ -122,7 +122,7 @@ constexpr std::array kTable{
     OptionSpec{"json", 0, Kind::kFlag, Group::kOutput, "", "", "one JSON object a line", {}},
     OptionSpec{"quiet", 'q', Kind::kFlag, Group::kOutput, "", "", "errors and the end only", {}},
     OptionSpec{"verbose", 'v', Kind::kCount, Group::kOutput, "", "", "say more; twice: everything", {}},
-    OptionSpec{"version", 0, Kind::kFlag, Group::kOutput, "", "", "print the version", {}},
+    OptionSpec{"version", 'V', Kind::kFlag, Group::kOutput, "", "", "print the version", {}},
     OptionSpec{"torchrun-help",
                0,
                Kind::kFlag,
@@ -131,7 +131,8 @@ constexpr std::array kTable{
                "",
                "torchrun's options and variables: same, better, without effect",
                {}},
-    OptionSpec{"help", 'h', Kind::kFlag, Group::kOutput, "", "", "print this", {}},
+    OptionSpec{"help", 'h', Kind::kFlag, Group::kOutput, "", "", "print the options that are needed most", {}},
+    OptionSpec{"help-all", 0, Kind::kFlag, Group::kOutput, "", "", "print every option with what it does", {}},
 
     OptionSpec{
         "chaos", 0, Kind::kValue, Group::kSeldom, "FAULTS", "", "rehearse: \"kill rank=1 step=100; hang rank=0 step=200\"", {}},
@@ -167,11 +168,12 @@ constexpr std::array kTable{
                0,
                Kind::kValue,
                Group::kSeldom,
-               "bash|zsh|tcsh",
+               "bash|zsh|fish|tcsh",
                "",
                "print a completion script for that shell",
                {},
                Type::kWord},
+    OptionSpec{"print-man", 0, Kind::kFlag, Group::kSeldom, "", "", "print the manual page: ddprun --print-man | man -l -", {}},
 
     OptionSpec{"monitor-interval", 0, Kind::kValue, Group::kNoEffect, "SECONDS", "", "nothing polls", {}, Type::kDecimal},
     OptionSpec{"start-method",
@@ -191,6 +193,17 @@ constexpr std::array kTable{
 
 std::span<const OptionSpec> option_table() {
   return kTable;
+}
+
+std::span<const OptionGroupTitle> option_group_titles() {
+  static constexpr std::array kTitles{OptionGroupTitle{OptionGroup::kWorkers, "Workers"},
+                                      OptionGroupTitle{OptionGroup::kRun, "Run directory"},
+                                      OptionGroupTitle{OptionGroup::kProgram, "Program"},
+                                      OptionGroupTitle{OptionGroup::kNodes, "Nodes, as with torchrun"},
+                                      OptionGroupTitle{OptionGroup::kOutput, "Output"},
+                                      OptionGroupTitle{OptionGroup::kSeldom, "Seldom needed"},
+                                      OptionGroupTitle{OptionGroup::kNoEffect, "Without effect, accepted for torchrun's sake"}};
+  return kTitles;
 }
 
 const OptionSpec* find_option(std::string_view name) {

@@ -30,6 +30,13 @@ struct OptionSpec {
 
 std::span<const OptionSpec> option_table();
 
+// The groups in the order of --help-all, with their headings.
+struct OptionGroupTitle {
+  OptionGroup group;
+  std::string_view title;
+};
+std::span<const OptionGroupTitle> option_group_titles();
+
 // The option of exactly that name, or nullptr.
 const OptionSpec* find_option(std::string_view name);
 const OptionSpec* find_option(char letter);

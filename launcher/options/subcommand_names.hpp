@@ -1,4 +1,5 @@
-// The names of the subcommands (launcher/commands/subcommand.hpp runs them; main() runs join itself), for messages.
+// The subcommands, for messages, help, completion and the manual page (launcher/commands/subcommand.hpp runs them; main() runs
+// join, help and version itself).
 #pragma once
 
 #include <array>
@@ -6,6 +7,30 @@
 
 namespace ddprun {
 
-inline constexpr std::array<std::string_view, 5> kSubcommands{"validate", "report", "doctor", "token", "join"};
+struct SubcommandSpec {
+  std::string_view name;
+  std::string_view arguments;  // as in its usage line
+  std::string_view doc;        // one line
+  std::string_view options;    // its own, with dashes and spaces between; main's options count for join and nowhere else
+};
+
+inline constexpr std::array kSubcommandTable{
+    SubcommandSpec{"validate", "TRAIN.json [key.path=value ...]", "check a config and print it with every default filled in",
+                   ""},
+    SubcommandSpec{"report", "FOLDER [--json | --html FILE]", "tell what happened in a run", "--json --html"},
+    SubcommandSpec{"join", "HOST:PORT [options of this node]", "take part in a job that another node coordinates",
+                   "--token-file --local-addr --interface --nproc-per-node --run-dir --role --json --quiet --verbose"},
+    SubcommandSpec{"token", "[--run-dir DIR | --token-file FILE | --new FILE] [--show]", "name, make or show the job's secret",
+                   "--run-dir --token-file --new --show"},
+    SubcommandSpec{"doctor", "", "tell what a job on this machine will find", ""},
+    SubcommandSpec{"help", "[SUBCOMMAND]", "print the help, or that of a subcommand", ""},
+    SubcommandSpec{"version", "", "print the version", ""},
+};
+
+inline constexpr auto kSubcommands = [] {
+  std::array<std::string_view, kSubcommandTable.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kSubcommandTable[i].name;
+  return names;
+}();
 
 }  // namespace ddprun

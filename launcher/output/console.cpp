@@ -77,6 +77,12 @@ void Console::complain(const std::string& text) {
   writer_.line(Stream::kStderr, "ddprun: " + text);
 }
 
+// What failed stands out among the workers' lines.
+void Console::complain_in_red(const std::string& text) {
+  if (!writer_.colours(Stream::kStderr)) return complain(text);
+  writer_.line(Stream::kStderr, "\x1b[1;31mddprun: " + text + "\x1b[0m");
+}
+
 void Console::see(const RunStarted& event) {
   started_ns_ = event.time_ns;
   std::string head = plan_.title + ": " + counted(event.world_size, "worker");
@@ -226,7 +232,7 @@ void Console::tell_failure(const Failure& failure) {
     if (failure.step >= 0) head += " at step " + format_count(failure.step);
     if (!failure.message.empty()) head += (failure.status ? ": " : "") + failure.message;
   }
-  complain(head);
+  complain_in_red(head);
   for (const auto& [line, times] : with_counts(failure.stderr_tail)) {
     const bool said_above = !failure.message.empty() && line.find(failure.message) != std::string::npos;
     const std::string often = times > 1 ? "    (" + std::to_string(times) + " times)" : "";
@@ -369,8 +375,8 @@ void Console::see(const RunEnded& event) {
     return;
   }
   if (train()) tell_where_it_stands();
-  complain("ended with exit code " + std::to_string(event.exit_code) + (event.why.empty() ? "" : ": " + event.why) + " (" +
-           time + restarts + (facts_.report.empty() ? "" : "; report: " + facts_.report.string()) + ")");
+  complain_in_red("ended with exit code " + std::to_string(event.exit_code) + (event.why.empty() ? "" : ": " + event.why) +
+                  " (" + time + restarts + (facts_.report.empty() ? "" : "; report: " + facts_.report.string()) + ")");
 }
 
 }  // namespace ddprun

@@ -56,8 +56,9 @@ class Console : public RunObserver {
 
   bool train() const { return plan_.kind == Plan::Kind::kTrain; }
   void say(int verbosity,
-           const std::string& text);       // on stdout for a train.json, on stderr for a script, whose stdout is its own
-  void complain(const std::string& text);  // always, on stderr
+           const std::string& text);  // on stdout for a train.json, on stderr for a script, whose stdout is its own
+  void complain(const std::string& text);
+  void complain_in_red(const std::string& text);  // always, on stderr
   void tell_failure(const Failure& failure);
   void tell_where_it_stands();
   void tell_script_failure(const RoundFailed& event);

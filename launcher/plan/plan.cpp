@@ -110,7 +110,8 @@ class Planner {
                          ": options go before it, key.path=value after it");
       }
     }
-    plan_.config = load_config(absolute_in(cwd_, positional_.front()), {positional_.begin() + 1, positional_.end()});
+    plan_.config =
+        load_config(absolute_in(cwd_, positional_.front()), {positional_.begin() + 1, positional_.end()}, &plan_.warnings);
     plan_.title = plan_.config->name;
     keep("config", positional_.front(), positional_.size() > 1 ? "first argument, with overrides" : "first argument");
   }
@@ -130,7 +131,7 @@ class Planner {
       plan_.worker_per_gpu = train() && !on_cpu && (setting->value == "gpu" || setting->value == "auto") && machine_.gpus() > 0;
     }
     keep("nproc_per_node", std::to_string(plan_.nproc_per_node), source);
-    if (!train()) return;
+    if (!train()) return mention_idle_gpus(setting != nullptr);
 
     const TrainConfig& config = *plan_.config;
     const bool shared = environment_("DDPTRAIN_SHARE_GPU") == "1" && machine_.gpus() > 0;
@@ -149,6 +150,15 @@ class Planner {
                    : machine_.gpus() == 0                        ? "cpu"
                                                                  : "auto";
     keep("device", plan_.device, "config" + std::string(config.device == TrainConfig::Device::kAuto ? ": auto" : ""));
+  }
+
+  // As with torchrun a script has one worker unless more are asked for, which many a newcomer does not expect.
+  void mention_idle_gpus(bool asked) {
+    if (asked || plan_.as_torchrun || plan_.kind == Plan::Kind::kProgram) return;
+    if (const int gpus = machine_.gpu_nodes(); gpus > 1) {
+      plan_.warnings.push_back("1 worker; " + std::to_string(gpus) +
+                               " GPUs are visible: --nproc-per-node gpu starts one for each");
+    }
   }
 
   int count_workers(const Setting& setting) {

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -130,19 +131,100 @@ def test_resume_never_does_not_mix_with_checkpoints(ddprun_bin, ddptrain_bin, ru
 def test_help_fits_a_screen(ddprun_bin, run):
     done = run([ddprun_bin, "--help"])
     assert done.returncode == 0 and done.stderr == ""
-    assert len(done.stdout.splitlines()) <= 50
-    assert run([ddprun_bin, "-h"]).stdout == done.stdout
+    assert len(done.stdout.splitlines()) <= 30 and max(map(len, done.stdout.splitlines())) <= 80
+    assert run([ddprun_bin, "-h"]).stdout == done.stdout == run([ddprun_bin, "help"]).stdout
+
+
+@pytest.mark.parametrize("name", ["validate", "report", "join", "token", "doctor", "help", "version"])
+def test_each_subcommand_has_help(ddprun_bin, run, name):
+    done = run([ddprun_bin, "help", name])
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith(f"usage: ddprun {name}"), done.stdout
+    if name not in ("help", "version"):
+        assert run([ddprun_bin, name, "--help"]).stdout == done.stdout
+
+
+def test_the_manual_page_is_one(ddprun_bin, run, tmp_path):
+    page = run([ddprun_bin, "--print-man"]).stdout
+    assert page.startswith(".TH DDPRUN 1 ")
+    if shutil.which("groff"):
+        (tmp_path / "ddprun.1").write_text(page, encoding="utf-8")
+        assert run(["groff", "-man", "-ww", "-z", tmp_path / "ddprun.1"]).stderr == ""
+
+
+def test_options_are_accepted_behind_a_config(ddprun_bin, run, tmp_path):
+    config = tmp_path / "train.json"
+    config.write_text((ROOT / "configs/fashion-mnist.json").read_text(encoding="utf-8"), encoding="utf-8")
+    done = run([ddprun_bin, config, "--dry-run", "batch_size=4", "--json", "--run-dir", tmp_path / "run"])
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["event"] == "plan" and str(tmp_path / "run") in plan["command"]
+    told = run([ddprun_bin, config, "--dry-run", "--json", "batch_size=nine"])
+    assert told.returncode == 2 and "batch_size=nine" in told.stderr  # an override all the same
+    program = tmp_path / "tool.json"
+    program.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    assert run([ddprun_bin, "--standalone", "--no-python", program, "--dry-run", "-q"]).stdout == "--dry-run -q\n"
+
+
+@pytest.mark.parametrize("args", [["--json", "--nproc-per-nod", "2", "--nope", "x.py"], ["--json", "missing.py"], ["train.json", "epocs=3", "--json"],
+                                  ["report", "nowhere", "--json"]])
+def test_a_mistake_is_an_event_under_json(ddprun_bin, run, tmp_path, args):
+    write_config(tmp_path)
+    done = run([ddprun_bin, *args])
+    assert done.returncode == 2
+    [event] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert event == {"event": "usage_error", "exit_code": 2, "message": done.stderr.removeprefix("ddprun: ").rstrip("\n")}
+
+
+def test_a_scripts_own_json_changes_nothing(ddprun_bin, run, script):
+    script.write_text("#!/bin/sh\nexit 2\n", encoding="utf-8")
+    assert run([ddprun_bin, "--standalone", script, "--json"]).stdout == ""
+
+
+def test_a_new_type_leaves_out_what_the_file_says_for_the_old_one(ddprun_bin, run, tmp_path):
+    config = write_config(tmp_path, schedule={"type": "step", "step_epochs": 2, "gamma": 0.5})
+    done = run([ddprun_bin, "validate", config, "schedule.type=constant"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["schedule"] == {"type": "constant", "warmup_steps": 0}
+    assert done.stderr == ('ddprun: warning: schedule.type=constant leaves out what the file says for "step": '
+                           'schedule.step_epochs, schedule.gamma\n')
+    again = run([ddprun_bin, config, "--dry-run", "schedule.type=constant", "--run-dir", tmp_path / "run"])
+    assert again.returncode == 0, again.stderr
+
+
+def failure_on_a_terminal(ddprun_bin, **environment) -> str:
+    ours, theirs = pty.openpty()
+    env = {key: value for key, value in jobs.clean_environment(**environment).items() if key != "NO_COLOR" or "NO_COLOR" in environment}
+    subprocess.run([str(ddprun_bin), "--standalone", "--no-python", "sh", "-c", "exit 3"], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL,
+                   check=False, timeout=30, env=env)
+    os.close(theirs)
+    said = b""
+    try:
+        while more := os.read(ours, 4096):
+            said += more
+    except OSError:  # all has been read, and the other end is closed
+        pass
+    os.close(ours)
+    return said.decode()
+
+
+def test_the_line_that_tells_a_failure_is_red_on_a_terminal_only(ddprun_bin, run):
+    assert re.search(r"\x1b\[1;31mddprun: rank 0 \(pid \d+\) failed: exit code 3.*\x1b\[0m", failure_on_a_terminal(ddprun_bin))
+    assert "\x1b[1;31m" not in failure_on_a_terminal(ddprun_bin, NO_COLOR="1")
+    assert "\x1b" not in run([ddprun_bin, "--standalone", "--no-python", "sh", "-c", "exit 3"]).stderr
 
 
 def test_version(ddprun_bin, run):
-    assert re.fullmatch(r"ddprun \d+\.\d+\.\d+( \([0-9a-f]{12}\+?\))?\n", run([ddprun_bin, "--version"]).stdout)
+    shown = run([ddprun_bin, "--version"]).stdout
+    assert re.fullmatch(r"ddprun \d+\.\d+\.\d+( \([0-9a-f]{12}\+?\))?\n", shown)
+    assert run([ddprun_bin, "-V"]).stdout == shown == run([ddprun_bin, "version"]).stdout
 
 
 def test_docs_have_exactly_the_options_of_the_help(ddprun_bin, run):
-    shown = set(re.findall(r"--[a-z][a-z-]+", run([ddprun_bin, "--help"]).stdout))
+    shown = set(re.findall(r"^  (?:-\w, )?(--[a-z][a-z-]+)", run([ddprun_bin, "--help-all"]).stdout, flags=re.MULTILINE))
     table = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| `(?:-\w`, `)?(--[a-z-]+)", table, flags=re.MULTILINE))
-    assert documented == shown - {"--lr"}  # an argument of the example's script
+    assert documented == shown
 
 
 def test_docs_have_the_table_of_torchrun_help(ddprun_bin, run):

@@ -13,13 +13,14 @@ import pytest
 PATIENCE = 20  # seconds
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
 def test_completion_names_every_option(ddprun_bin, run, shell):
     done = run([ddprun_bin, "--print-completion", shell])
     assert done.returncode == 0
-    options = set(re.findall(r"--[a-z][a-z-]+", run([ddprun_bin, "--help"]).stdout)) - {"--lr"}
+    options = set(re.findall(r"^  (?:-\w, )?(--[a-z][a-z-]+)", run([ddprun_bin, "--help-all"]).stdout, flags=re.MULTILINE))
+    assert len(options) > 50
     for option in options:
-        assert re.search(rf"(--|[( ]){option[2:]}\b", done.stdout), option
+        assert re.search(rf"(--|[( ]|-l ){option[2:]}\b", done.stdout), option
 
 
 def test_bash_completes(ddprun_bin, run):
@@ -35,6 +36,9 @@ def test_bash_completes(ddprun_bin, run):
     assert complete("--nproc-per-node", "''") == ["auto", "cpu", "gpu", "xpu"]
     assert complete("--nproc-per-node", "=") == ["auto", "cpu", "gpu", "xpu"]
     assert complete("train") == []
+    assert complete("val") == ["validate"]
+    assert complete("report", "--h") == ["--html"]
+    assert complete("train.json", "optimizer.l") == ["optimizer.lr="]
 
 
 class Shell:

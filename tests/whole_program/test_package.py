@@ -1,6 +1,10 @@
-"""The wheel that ./dev package makes: installed by pip as a user does, it starts scripts and joins agents; nothing stays when it goes."""
+"""What ./dev package makes, installed as a user does: a wheel by pip, a tarball into a home folder, a Debian package. Programs start, agents
+meet, and nothing stays when it goes. In CI, where DDPRUN_PACKAGE_TESTS says that ./dev test --package has made it, and with --long."""
 
+import hashlib
+import os
 import pathlib
+import shutil
 import subprocess
 import venv
 
@@ -9,22 +13,46 @@ import pytest
 from node_agents import keep_records
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MADE = os.environ.get("DDPRUN_PACKAGE_TESTS") == "1"
 SCRIPT = 'import os, sys\nprint("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "in", sys.prefix, flush=True)\n'
+
+packaged = (lambda test: test) if MADE else pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
+def dist():
+    """The folder with what was made for this processor."""
+    if not MADE:
+        made = subprocess.run([ROOT / "dev", "package"], capture_output=True, text=True, timeout=1800, check=False)
+        assert made.returncode == 0, made.stdout + made.stderr
+    return ROOT / "dist"
+
+
+def newest(folder: pathlib.Path, pattern: str) -> pathlib.Path:
+    return max(folder.glob(pattern), key=lambda file: file.stat().st_mtime)
+
+
+@pytest.fixture(scope="module")
+def environment(dist, tmp_path_factory):
     """A virtual environment that has the wheel and nothing else, and is not active."""
-    made = subprocess.run([ROOT / "dev", "package"], capture_output=True, text=True, timeout=1800, check=False)
-    assert made.returncode == 0, made.stdout + made.stderr
-    wheels = sorted((ROOT / "dist").glob("*_x86_64.whl"), key=lambda file: file.stat().st_mtime)
     folder = tmp_path_factory.mktemp("installed") / "environment"
     venv.create(folder, with_pip=True)
-    subprocess.run([folder / "bin" / "python", "-m", "pip", "--quiet", "install", "--no-index", wheels[-1]], check=True, timeout=300)
+    wheel = newest(dist, "ddprun-*_x86_64.whl")
+    subprocess.run([folder / "bin" / "python", "-m", "pip", "--quiet", "install", "--no-index", wheel], check=True, timeout=300)
     return folder
 
 
-@pytest.mark.long
+@pytest.fixture
+def home(dist, tmp_path):
+    """A home folder whose .local has the tarball's files and one of the user's own."""
+    local = tmp_path / "home" / ".local"
+    (local / "share").mkdir(parents=True)
+    (local / "share" / "mine").write_text("the user's")
+    subprocess.run(["tar", "-C", local, "-xf", newest(dist, "ddprun-*-linux-x86_64.tar.gz")], check=True, timeout=60)
+    return local
+
+
+@packaged
 def test_a_script_gets_the_python_of_the_environment(environment, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     done = jobs.run([environment / "bin" / "ddprun", "--nproc-per-node", 2, "train.py"], cwd=tmp_path)
@@ -32,7 +60,7 @@ def test_a_script_gets_the_python_of_the_environment(environment, tmp_path):
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 2 in {environment}" for rank in range(2)]
 
 
-@pytest.mark.long
+@packaged
 def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
     (tmp_path / "torchrun").symlink_to(environment / "bin" / "ddprun")
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -40,7 +68,7 @@ def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
     assert done.returncode == 0 and done.stdout == f"rank 0 of 1 in {environment}\n", done.stderr
 
 
-@pytest.mark.long
+@packaged
 def test_agents_meet_with_the_openssl_that_is_inside(environment, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     port = jobs.free_port()
@@ -53,7 +81,42 @@ def test_agents_meet_with_the_openssl_that_is_inside(environment, tmp_path):
     assert {f"rank {rank} of 2 in {environment}" for rank in range(2)} == {line for out, _ in said for line in out.splitlines()}
 
 
-@pytest.mark.long
+@packaged
+def test_the_tarball_runs_from_a_home_folder_and_its_list_removes_it(home, tmp_path):
+    (tmp_path / "job.sh").write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE"\n')
+    (tmp_path / "job.sh").chmod(0o755)
+    done = jobs.run([home / "bin/ddprun", "--standalone", "--nproc-per-node", 2, "./job.sh"], cwd=tmp_path)
+    assert done.returncode == 0 and sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], done.stderr
+    for name in ("LICENSE", "NOTICE", "README.md", "docs/command-line.md"):
+        assert (home / "share/doc/ddprun" / name).stat().st_size > 0
+    for name in ("man/man1/ddprun.1", "bash-completion/completions/ddprun", "zsh/site-functions/_ddprun", "fish/vendor_completions.d/ddprun.fish"):
+        assert "max" in (home / "share" / name).read_text(), name
+    subprocess.run(["sha256sum", "--quiet", "-c", "share/ddprun/SHA256SUMS"], cwd=home, check=True, timeout=60)
+    subprocess.run([home / "share/ddprun/uninstall.sh"], check=False, timeout=60)
+    assert sorted(str(path.relative_to(home)) for path in home.rglob("*")) == ["share", "share/mine"]
+
+
+@packaged
+def test_the_debian_package_has_the_same_program(dist, environment, tmp_path):
+    if not shutil.which("dpkg-deb"):
+        pytest.skip("dpkg-deb is not installed")
+    package = newest(dist, "ddprun_*_amd64.deb")
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True, timeout=60)
+    assert (tmp_path / "usr/bin/ddprun").read_bytes() == (environment / "bin/ddprun").read_bytes()
+    assert (tmp_path / "usr/share/doc/ddprun/copyright").stat().st_size > 10_000 and (tmp_path / "usr/share/man/man1/ddprun.1.gz").exists()
+    done = jobs.run([tmp_path / "usr/bin/ddprun", "--standalone", "--no-python", "true"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@packaged
+def test_the_sums_are_those_of_the_files(dist):
+    lines = [line.split("  ") for line in (dist / "SHA256SUMS").read_text().splitlines()]
+    assert {name.rpartition(".")[2] for _, name in lines} >= {"whl", "gz", "deb"}
+    for digest, name in lines:
+        assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest, name
+
+
+@packaged
 def test_what_is_uninstalled_is_gone(environment):
     subprocess.run([environment / "bin" / "python", "-m", "pip", "--quiet", "uninstall", "--yes", "ddprun"], check=True, timeout=300)
     assert [] == [file for file in environment.rglob("*") if "ddprun" in file.name]

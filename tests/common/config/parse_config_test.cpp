@@ -275,6 +275,29 @@ TEST(Overrides, MayReplaceASection) {
   EXPECT_EQ(config.optimizer.betas[0], 0.9);
 }
 
+TEST(Overrides, ANewTypeLeavesOutWhatBelongsToTheOldOne) {
+  const auto told = [](const std::string& keys, const std::vector<std::string>& overrides) {
+    std::vector<std::string> notes;
+    parse_config(R"({"data": {"dir": "d"}, )" + keys + "}", "t.json", "/base", overrides, &notes);
+    return notes;
+  };
+  const std::string steps = R"("schedule": {"type": "step", "step_epochs": 2, "gamma": 0.5, "warmup_steps": 7})";
+  EXPECT_EQ(
+      told(steps, {"schedule.type=constant"}),
+      (std::vector<std::string>{"schedule.type=constant leaves out what the file says for \"step\": schedule.step_epochs, "
+                                "schedule.gamma"}));
+  EXPECT_EQ(told(steps, {"schedule.type=step"}), std::vector<std::string>{});
+  EXPECT_EQ(told(steps, {"epochs=2"}), std::vector<std::string>{});
+  const TrainConfig config = parsed(R"({"data": {"dir": "d"}, )" + steps + "}", {"schedule.type=constant"});
+  EXPECT_EQ(config.schedule.warmup_steps, 7) << "goes with every type";
+  EXPECT_EQ(config.schedule.gamma, TrainConfig{}.schedule.gamma);
+  // The command line and what was wrong before are never passed over in silence.
+  EXPECT_THROW(parsed(R"({"data": {"dir": "d"}, )" + steps + "}", {"schedule.type=constant", "schedule.gamma=0.1"}),
+               UsageError);
+  EXPECT_THROW(parsed(R"({"data": {"dir": "d"}, "schedule": {"type": "constant", "gamma": 0.5}})", {"schedule.type=linear"}),
+               UsageError);
+}
+
 TEST(Overrides, MendTheFile) {
   EXPECT_EQ(parsed(R"({"data": {"dir": "d"}, "epochs": "x"})", {"epochs=2"}).epochs, 2);
 }

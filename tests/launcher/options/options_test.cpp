@@ -1,13 +1,15 @@
 // The command line as a specification: how argv is made plain, and where a value comes from.
 #include "launcher/options/options.hpp"
 
+#include "launcher/options/man_page.hpp"
+#include "launcher/options/options_normalise.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
 #include "common/base/error.hpp"
-#include "launcher/options/options_normalise.hpp"
 #include "launcher/options/options_table.hpp"
 #include "launcher/options/options_torchrun.hpp"
 
@@ -213,16 +215,44 @@ TEST(Help, UnderTorchrunsNameHasItsOptionsOnly) {
   }
 }
 
-TEST(Help, FitsAScreenAndNamesEveryOption) {
-  const std::string text = help_text(CalledAs::kDdprun);
-  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 50);
-  for (const OptionSpec& option : option_table()) {
-    EXPECT_NE(text.find("--" + std::string(option.name)), std::string::npos) << option.name;
-  }
+void expect_columns(const std::string& text, std::size_t most) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = text.find('\n', begin);
-    EXPECT_LE(end - begin, 128u) << text.substr(begin, end - begin);
+    EXPECT_LE(end - begin, most) << text.substr(begin, end - begin);
     begin = end + 1;
+  }
+}
+
+TEST(Help, FitsASmallScreen) {
+  const std::string text = help_text(CalledAs::kDdprun);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 30);
+  expect_columns(text, 80);
+}
+
+TEST(Help, AllExplainsEveryOption) {
+  const std::string text = long_help_text();
+  const std::string page = man_page("1.2.3");
+  for (const OptionSpec& option : option_table()) {
+    EXPECT_NE(text.find(left_side(option) + "\n      "), std::string::npos) << option.name;
+    EXPECT_FALSE(option.doc.empty()) << option.name;
+    std::string name;
+    for (const char c : "--" + std::string(option.name)) name += c == '-' ? std::string("\\-") : std::string(1, c);
+    EXPECT_NE(page.find(name), std::string::npos) << option.name;
+  }
+  expect_columns(text, 80);
+}
+
+TEST(Normalise, OptionsMayStandBehindAConfigAndNotBehindAProgram) {
+  const NormalisedArguments config = normalise(Words{"train.json", "--max-restarts", "2", "lr=1", "-q"});
+  EXPECT_EQ(config.positional, (Words{"train.json", "lr=1"}));
+  EXPECT_EQ(config.options, (Words{"--max-restarts=2", "--quiet"}));
+  const NormalisedArguments script = normalise(Words{"-q", "train.py", "--max-restarts", "2"});
+  EXPECT_EQ(script.positional, (Words{"train.py", "--max-restarts", "2"}));
+  const NormalisedArguments rest = normalise(Words{"train.json", "--", "-q"});
+  EXPECT_EQ(rest.positional, (Words{"train.json", "-q"}));
+  for (const char* option : {"--no-python", "--run-path", "--module"}) {
+    const NormalisedArguments program = normalise(Words{option, "./tool.json", "-q"});
+    EXPECT_EQ(program.positional, (Words{"./tool.json", "-q"})) << option;
   }
 }
 

@@ -42,6 +42,7 @@ class PlanTest : public testing::Test {
                 [this](std::string_view name) -> std::optional<fs::path> {
                   return trainer_ && name == "ddptrain" ? std::optional<fs::path>("/opt/ddptrain") : std::nullopt;
                 }};
+    machine_.gpu_nodes = [this] { return gpus_; };
     machine_.topology = [](const std::vector<std::string>&) { return Topology{{{}, {.id = 1, .core = 1}}, {}}; };
   }
   void TearDown() override { fs::remove_all(folder_); }
@@ -103,7 +104,7 @@ TEST_F(PlanTest, AConfigStartsTheTrainer) {
 
 TEST_F(PlanTest, OverridesComeAfterTheConfig) {
   EXPECT_EQ(plan({"train.json", "epochs=7"}).config->epochs, 7);
-  EXPECT_EQ(error_of({"train.json", "--json"}),
+  EXPECT_EQ(error_of({"train.json", "--", "--json"}),
             "'--json' comes after train.json: options go before it, key.path=value after it");
 }
 
@@ -146,7 +147,7 @@ TEST_F(PlanTest, AWordThatIsNearlyASubcommandIsAnswered) {
                 "validate ...");
   EXPECT_EQ(error_of({"--json", "validate", "t.json"}),
             "cannot read script validate: No such file or directory. The subcommand " + stands + "validate ...");
-  EXPECT_EQ(error_of({"help"}), "cannot read script help: No such file or directory. Did you mean ddprun --help?");
+  EXPECT_EQ(error_of({"help"}), "cannot read script help: No such file or directory. The subcommand " + stands + "help ...");
   EXPECT_EQ(error_of({"./valdate"}), "cannot read script ./valdate: No such file or directory");
   EXPECT_EQ(error_of({"something"}), "cannot read script something: No such file or directory");
 }
@@ -208,6 +209,16 @@ TEST_F(PlanTest, WorkersAreCounted) {
   EXPECT_EQ(error_of({"--nproc-per-node", "two", "train.py"}),
             "--nproc-per-node: expected a number of workers, auto, cpu, gpu or xpu, but got 'two' (flag --nproc-per-node)");
   EXPECT_NE(error_of({"--nproc-per-node", "0", "train.py"}).find("from 1 to"), std::string::npos);
+}
+
+TEST_F(PlanTest, AScriptWithOneWorkerAndManyGpusIsToldSo) {
+  gpus_ = 8;
+  EXPECT_EQ(plan({"train.py"}).warnings, Words{"1 worker; 8 GPUs are visible: --nproc-per-node gpu starts one for each"});
+  EXPECT_EQ(plan({"--nproc-per-node", "1", "train.py"}).warnings, Words{});
+  EXPECT_EQ(plan({"./tool.sh"}).warnings, Words{});
+  EXPECT_EQ(plan({"train.json"}).warnings, Words{});
+  gpus_ = 1;
+  EXPECT_EQ(plan({"train.py"}).warnings, Words{});
 }
 
 // Such a worker does not train on the CPU in silence.

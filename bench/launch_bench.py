@@ -70,7 +70,7 @@ SIGHTS = [
     Sight("800 lines of 6,000 bytes by four workers", sights.torn_lines, "none torn"),
     Sight("a second node comes late, 1:2", sights.late_node, "is absorbed"),
     Sight("1,000 idle connections at the endpoint", sights.idle_connections, "the job starts"),
-    Sight("the second job at an endpoint when the first one ends", sights.two_jobs, "goes on to its end"),
+    Sight("the second job at an endpoint when the first one ends", sights.two_jobs, "continues to its end"),
     Sight("a stranger at the endpoint", sights.stranger, "gets nothing"),
     Sight("two hosts whose own names are 127.0.1.1", sights.names_of_loopback, "works"),
 ]

@@ -155,7 +155,7 @@ def two_jobs(side: Side) -> str:
     (side.folder / "gate").write_text("\n", encoding="utf-8")
     side.ended(0, 20)
     side.ended(1)
-    return "goes on to its end" if side.agents[1].returncode == 0 else f"fails, exit code {side.agents[1].returncode}"
+    return "continues to its end" if side.agents[1].returncode == 0 else f"fails, exit code {side.agents[1].returncode}"
 
 
 STRANGER = """import datetime, sys, torch.distributed as dist

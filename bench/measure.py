@@ -180,7 +180,7 @@ def write_docs(path: pathlib.Path, tables: list[dict]) -> None:
     """Tables of which there are no results here stay as they are."""
     head = "\n".join(["# Benchmarks", "",
                       "Written by `./dev bench --docs`: each row's programs ran interleaved in one run, OMP_NUM_THREADS=1, the same LibTorch on both",
-                      "sides. A figure is the median, with the smallest and largest value of all repeats in brackets; where there is none to compare, the",
+                      "sides. A figure is the median, with the smallest and largest value of all repeats in brackets. Where there is none to compare, the",
                       "row says what was seen.", ""])
     earlier = path.read_text(encoding="utf-8").split("\n## ")[1:] if path.exists() else []
     sections = {text.split("\n", 1)[0]: text.rstrip("\n") for text in earlier}

@@ -127,7 +127,7 @@ def run(tools: Tools, how: How) -> list[Table]:
         return f"{sum(1 for one in found[which] if one)} of {len(found[which])}"
 
     rows = []
-    for ours, name, bar in (("standby", "a standby takes over", 0.3), ("live", "state kept", 1.0), ("checkpoint", "all started anew", None)):
+    for ours, name, bar in (("standby", "a standby takes over", 0.3), ("live", "state kept", 1.0), ("checkpoint", "all started again", None)):
         for label in peer:
             rows.append(Row(f"{name}; {label}", "s", series(ours, 0), series(label, 0), at_most=bar))
             rows.append(Row(f"{name}; {label}: recovered", "", recovered(ours), recovered(label), wanted=f"{how.repeats} of {how.repeats}"))

@@ -171,7 +171,7 @@ std::vector<Key> make_keys() {
       key("optimizer", "eps", NumberKind{}, "Added to the denominator.", MEMBER(optimizer.eps), only({"adamw"})),
 
       key("schedule", "type", NameKind{{"constant", "step", "cosine", "linear"}},
-          "How the learning rate's factor goes on after the warm-up.", MEMBER(schedule.type)),
+          "How the learning rate's factor changes after the warm-up.", MEMBER(schedule.type)),
       key("schedule", "warmup_steps", IntegerKind{0, kMany}, "Steps over which the factor rises linearly to 1.",
           MEMBER(schedule.warmup_steps)),
       key("schedule", "step_epochs", IntegerKind{1, kMany}, "Multiply the factor by gamma every so many epochs.",
@@ -200,7 +200,7 @@ std::vector<Key> make_keys() {
       key("checkpoint", "best_by", NameKind{{"accuracy", "loss"}}, "What keep_best goes by, on the test set.",
           MEMBER(checkpoint.best_by), kMayChange),
       key("checkpoint", "background", BoolKind{},
-          "Write while training goes on, from a copy in host memory. false: training waits, without the copy.",
+          "Write while training continues, from a copy in host memory. false: training waits, without the copy.",
           MEMBER(checkpoint.background), kMayChange),
       key("checkpoint", "wait_for_room_s", NumberKind{},
           "Seconds for which a run's last checkpoint waits for room on a full disk before its steps are given up. 0: not at "

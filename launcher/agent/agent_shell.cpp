@@ -333,7 +333,7 @@ void AgentShell::end_round() {
 
 void AgentShell::carry_out(const agent_action::StartRound& action) {
   restart_count_ = action.restart_count;
-  facts_ = job_ ? facts_of(job_->release().budget) : action.facts;
+  facts_ = job_ ? facts_of(job_->release().budget.history) : action.facts;
   if (run_directory_) run_directory_->look();
   master_.take(plan_, job_.get());
   store_.clear();

@@ -542,8 +542,7 @@ void AgentState::end_failed_round() {
     return;
   }
   RoundFailed event = judge();
-  history_.push_back(record_of(event.first));
-  const RestartDecision decision = decide_restart(history_, settings_.restarts);
+  const RestartDecision decision = decide_restart(history_, record_of(event.first), settings_.restarts);
 
   if (const auto* give_up = std::get_if<GiveUp>(&decision)) {
     event.why = give_up->why;
@@ -611,12 +610,12 @@ bool AgentState::replace(int rank) {
   RoundFailed event = judge();
   FailedRound record = record_of(event.first);
   for (const WorkerRecord& other : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, other.step);
-  history_.push_back(record);
-  const RestartDecision decision = decide_restart(history_, settings_.restarts);
-  if (std::holds_alternative<GiveUp>(decision)) {
-    history_.pop_back();  // the round's end judges it once more, with all that is known then
+  RestartHistory with_it = history_;
+  const RestartDecision decision = decide_restart(with_it, record, settings_.restarts);
+  if (std::holds_alternative<GiveUp>(decision)) {  // the round's end judges it once more, with all that is known then
     return event.first.cause == Cause::kLateUsage && save_without_the_lost(alive);
   }
+  history_ = std::move(with_it);
   const Restart& restart = std::get<Restart>(decision);
   const milliseconds pause = restart.delay;
 

@@ -172,7 +172,7 @@ class AgentState {
   std::optional<std::chrono::steady_clock::time_point> first_failure_;  // of this round, when it was heard
   std::int64_t resumed_from_ = -1;
   std::int64_t newest_checkpoint_ = -1;
-  std::vector<FailedRound> history_;
+  RestartHistory history_;
   int rank_offset_ = 0;
   int job_world_size_ = 1;
   int group_rank_ = 0;

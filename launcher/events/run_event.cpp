@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "common/base/signal_name.hpp"
-
 namespace ddprun {
 
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -13,15 +11,6 @@ std::string ranks_text(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
-  return text;
-}
-
-std::string describe(const ExitStatus& status) {
-  if (status.signal == 0) return "exit code " + std::to_string(status.code);
-  std::string text = "signal " + std::to_string(status.signal);
-  const std::string_view name = signal_abbreviation(status.signal);
-  if (!name.empty()) text += " (SIG" + std::string(name) + ")";
-  if (status.core_dumped) text += ", core dumped";
   return text;
 }
 
@@ -73,50 +62,6 @@ const char* name_of(RoundFailed::Decision decision) {
 
 std::string how_it_failed(const Failure& failure) {
   return failure.status && failure.cause != Cause::kHang ? describe(*failure.status) : failure.message;
-}
-
-const char* name_of(Cause cause) {
-  switch (cause) {
-    case Cause::kExitCode:
-      return "exit_code";
-    case Cause::kSignal:
-      return "signal";
-    case Cause::kException:
-      return "exception";
-    case Cause::kUsage:
-      return "usage";
-    case Cause::kOutOfMemory:
-      return "out_of_memory";
-    case Cause::kLostPeer:
-      return "lost_peer";
-    case Cause::kDiverged:
-      return "diverged";
-    case Cause::kCheckpoint:
-      return "checkpoint";
-    case Cause::kSpawn:
-      return "spawn";
-    case Cause::kStopped:
-      return "stopped";
-    case Cause::kTimerExpired:
-      return "timer_expired";
-    case Cause::kStuck:
-      return "uninterruptible";
-    case Cause::kHostOutOfMemory:
-      return "host_out_of_memory";
-    case Cause::kSuspectedOutOfMemory:
-      return "host_out_of_memory_suspected";
-    case Cause::kHang:
-      return "hang";
-    case Cause::kCorruptState:
-      return "corrupt_state";
-    case Cause::kDevice:
-      return "device";
-    case Cause::kSuperseded:
-      return "superseded";
-    case Cause::kLateUsage:
-      return "late_usage";
-  }
-  return "unknown";
 }
 
 }  // namespace ddprun

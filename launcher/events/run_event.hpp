@@ -9,49 +9,14 @@
 #include <vector>
 
 #include "common/channel/message.hpp"
+#include "common/failure/cause.hpp"
+#include "common/failure/exit_status.hpp"
 #include "rendezvous/protocol/link.hpp"
 
 namespace ddprun {
 
 // "rank 0", "ranks 0, 2 and 30 more"
 std::string ranks_text(const std::vector<int>& ranks);
-
-// How a process ended: by exit code or by signal.
-struct ExitStatus {
-  int code = 0;    // of exit(); meaningless when signal is not 0
-  int signal = 0;  // that killed it; 0: it exited
-  bool core_dumped = false;
-  bool ok() const { return code == 0 && signal == 0; }
-  int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // decision 4
-};
-
-// "exit code 3", "signal 9 (SIGKILL)"
-std::string describe(const ExitStatus& status);
-
-enum class Cause {
-  kExitCode,
-  kSignal,
-  kException,
-  kUsage,
-  kOutOfMemory,
-  kLostPeer,
-  kDiverged,
-  kCheckpoint,
-  kSpawn,
-  kStopped,
-  kTimerExpired,
-  kStuck,
-  kHostOutOfMemory,       // the kernel killed it, as its own counters say
-  kSuspectedOutOfMemory,  // SIGKILL from nowhere while memory was short
-  kHang,
-  kCorruptState,  // its training state is not that of the other ranks, although all did the same
-  kDevice,        // its GPU is broken or gone (device_failure.hpp)
-  kSuperseded,    // another start goes on with this run
-  kLateUsage,     // a usage error of a worker that takes up what others have begun with the same config: something is gone
-};
-inline constexpr Cause kLastCause = Cause::kLateUsage;
-
-const char* name_of(Cause cause);
 
 // Why a round failed: the first cause, with its evidence.
 struct Failure {

@@ -83,8 +83,8 @@ rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings se
       std::max(settings.node.coordinator.ready_timeout, plan_.shutdown_timeout + kBesideTheStop);
   settings.node.coordinator.judge = [this](const rendezvous::FailureReport& first, const rendezvous::Budget& before) {
     rendezvous::FailureReport report = first;
-    report.newest_checkpoint = std::max(report.newest_checkpoint, newest_checkpoint_);
-    report.resumed_from = std::max(report.resumed_from, resumed_from_);
+    report.failed.newest_checkpoint = std::max(report.failed.newest_checkpoint, newest_checkpoint_);
+    report.failed.resumed_from = std::max(report.failed.resumed_from, resumed_from_);
     return judge(report, before, {plan_.max_restarts, plan_.refill_by_progress, plan_.restart_rules});
   };
   return settings;

@@ -39,7 +39,7 @@ constexpr std::array kOptions{
     TorchrunRow{"node-rank", kSame, "counts under `static` only"},
     TorchrunRow{"master-addr", kSame, "passed on as typed; counts under `static` only"},
     TorchrunRow{"master-port", kBetter,
-                "0 takes a free port; one that is named and taken is one line at once, 29500 by default gives way to a free "
+                "0 takes a free port; one that is named and taken is one line at once. 29500 by default gives way to a free "
                 "one; counts under `static` only"},
     TorchrunRow{"local-addr", kSame, "`MASTER_ADDR` under `c10d` and `--standalone`, 127.0.0.1 unless given"},
     TorchrunRow{"logs-specs", kNoEffect, "names a Python class"},

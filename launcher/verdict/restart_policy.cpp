@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <span>
 
 #include "common/base/exit_code.hpp"
 
@@ -60,7 +61,7 @@ bool is_stuck(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   const auto last = history.last(static_cast<std::size_t>(rounds));
   for (std::size_t i = 1; i < last.size(); ++i)
-    if (!same_failure(last[i - 1], last[i]) || made_progress(last[i])) return false;
+    if (!same_failure(last[i - 1], last[i]) || last[i].made_progress()) return false;
   return true;
 }
 
@@ -74,15 +75,8 @@ bool is_out_of_memory_again(std::span<const FailedRound> history, int rounds) {
   });
 }
 
-RestartsUsed restarts_used(std::span<const FailedRound> history, const RestartLimits& limits) {
-  RestartsUsed used;
-  for (const FailedRound& round : history.first(history.size() - 1)) {
-    if (limits.refill_by_progress && made_progress(round)) used = {};
-    if (!is_free(round)) ++used.all;
-    if (round.cause == history.back().cause) ++used.for_cause;
-  }
-  if (limits.refill_by_progress && made_progress(history.back())) used = {};
-  return used;
+int count_of(const RestartHistory& history, Cause cause) {
+  return history.by_cause[static_cast<std::size_t>(cause)];
 }
 
 // What a worker lacked may come back (a mount, a file server): each try waits twice as long as the one before.
@@ -98,7 +92,7 @@ std::chrono::milliseconds pause_for_what_is_gone(std::span<const FailedRound> hi
 std::chrono::milliseconds pause_before_next(std::span<const FailedRound> history, const RestartRules& rules) {
   if (history.back().cause == Cause::kLateUsage) return pause_for_what_is_gone(history, rules);
   const auto last_good = std::find_if(history.rbegin(), history.rend(), [&rules](const FailedRound& round) {
-    return round.lasted >= rules.instant || made_progress(round);
+    return round.lasted >= rules.instant || round.made_progress();
   });
   const auto instant_crashes = last_good - history.rbegin();
   if (instant_crashes <= 1) return {};
@@ -118,10 +112,6 @@ std::string pause_text(std::chrono::milliseconds time) {
 
 }  // namespace
 
-bool made_progress(const FailedRound& round) {
-  return round.newest_checkpoint > round.resumed_from;
-}
-
 bool is_free(const FailedRound& round) {
   return round.cause == Cause::kOutOfMemory && round.shrink == channel::Shrink::kDone;
 }
@@ -130,12 +120,10 @@ bool is_out_of_memory(Cause cause) {
   return cause == Cause::kOutOfMemory || cause == Cause::kHostOutOfMemory;
 }
 
-RestartFacts facts_of(std::span<const FailedRound> history) {
-  RestartFacts facts;
-  if (!history.empty()) facts.cause = name_of(history.back().cause);
-  facts.out_of_memory = static_cast<int>(
-      std::count_if(history.begin(), history.end(), [](const FailedRound& round) { return is_out_of_memory(round.cause); }));
-  return facts;
+RestartFacts facts_of(const RestartHistory& history) {
+  if (history.rounds.empty()) return {};
+  return {.cause = name_of(history.rounds.back().cause),
+          .out_of_memory = count_of(history, Cause::kOutOfMemory) + count_of(history, Cause::kHostOutOfMemory)};
 }
 
 bool may_be_restarted(Cause cause) {
@@ -166,11 +154,10 @@ std::string describe(const RestartRules& rules) {
   return text;
 }
 
-RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits) {
-  return decide_restart(history, limits, restarts_used(history, limits));
-}
+namespace {
 
-RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, const RestartsUsed& used) {
+// `used`, `used_for_cause`: restarts since the budget was last full, without the one that is asked for.
+RestartDecision decide(std::span<const FailedRound> history, int used, int used_for_cause, const RestartLimits& limits) {
   const FailedRound& last = history.back();
   const RestartRules& rules = limits.rules;
   const std::optional<int> for_cause = rules.of_cause[static_cast<std::size_t>(last.cause)];
@@ -192,13 +179,13 @@ RestartDecision decide_restart(std::span<const FailedRound> history, const Resta
   }
 
   const std::string budget = std::to_string(limits.max_restarts);
-  if (used.all >= limits.max_restarts) {
+  if (used >= limits.max_restarts) {
     if (limits.max_restarts == 0) return GiveUp{exit_code_of(last), "no restarts allowed (--max-restarts 0)"};
     return GiveUp{exit_code_of(last),
                   "budget of " + budget + (limits.max_restarts == 1 ? " restart spent" : " restarts spent")};
   }
 
-  if (for_cause && used.for_cause >= *for_cause) {
+  if (for_cause && used_for_cause >= *for_cause) {
     const std::string cause = std::string("failures of cause ") + name_of(last.cause);
     return GiveUp{exit_code_of(last), *for_cause == 0 ? cause + " are not restarted (--restart-policy)"
                                                       : "the " + counted_restarts(*for_cause) + " allowed for " + cause +
@@ -210,7 +197,23 @@ RestartDecision decide_restart(std::span<const FailedRound> history, const Resta
                   "the same failure at step " + std::to_string(last.step) + " in " + rounds + " rounds without progress"};
   }
 
-  return Restart{pause_before_next(history, rules), "restart " + std::to_string(used.all + 1) + " of " + budget};
+  return Restart{pause_before_next(history, rules), "restart " + std::to_string(used + 1) + " of " + budget};
+}
+
+}  // namespace
+
+RestartDecision decide_restart(RestartHistory& history, const FailedRound& failed, const RestartLimits& limits) {
+  if (limits.refill_by_progress && failed.made_progress()) {
+    history.used = 0;
+    history.by_cause = {};
+  }
+  history.rounds.push_back(failed);
+  if (history.rounds.size() > kRoundsRemembered) history.rounds.erase(history.rounds.begin());
+  std::int32_t& used_for_cause = history.by_cause[static_cast<std::size_t>(failed.cause)];
+  RestartDecision decision = decide(history.rounds, history.used, used_for_cause, limits);
+  if (!is_free(failed)) ++history.used;
+  ++used_for_cause;
+  return decision;
 }
 
 }  // namespace ddprun

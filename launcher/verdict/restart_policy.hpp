@@ -1,21 +1,17 @@
-// Whether a failed round is tried again: a pure function of the rounds that failed so far. agent_state.cpp asks it once a round
-// is over and everything of it is gone. What it knows: causes that no restart mends, the budget (decision 1), rounds
-// without progress (decision 2) and the pause before the next try.
+// Whether a failed round is tried again. This is the one place that decides it and that counts restarts: the agent of one
+// machine asks here (launcher/decide/agent_state.cpp), and the coordinator of many (job_judge.hpp). What it knows: causes that
+// no restart mends, the budget (decision 1), rounds without progress (decision 2) and the pause before the next try. Pure.
 #pragma once
 
 #include <array>
 #include <chrono>
-#include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <variant>
 
-#include "launcher/events/run_event.hpp"
+#include "common/failure/restart_history.hpp"
 
 namespace ddprun {
-
-inline constexpr std::size_t kCauses = static_cast<std::size_t>(kLastCause) + 1;
 
 inline constexpr int kMostSameFailures = 9;
 
@@ -38,19 +34,6 @@ struct RestartLimits {
   RestartRules rules{};
 };
 
-// One failed round as the policy sees it. Steps are -1 where there are none.
-struct FailedRound {
-  Cause cause = Cause::kExitCode;  // of the first cause
-  int rank = -1;
-  ExitStatus status;                                        // of the first cause's worker
-  std::int64_t step = -1;                                   // last one the rank reported; -1: it reports none
-  std::int64_t resumed_from = -1;                           // newest checkpoint when the round began
-  std::int64_t newest_checkpoint = -1;                      // newest one when it ended
-  std::chrono::nanoseconds lasted{};                        // from its start to the first cause
-  std::uint16_t memory_asked = 0;                           // out of memory: memory_asked_in() of its message
-  channel::Shrink shrink = channel::Shrink::kNothingKnown;  // out of memory: whether the next round needs less
-};
-
 struct Restart {
   std::chrono::milliseconds delay{};
   std::string why;  // "restart 1 of 3"
@@ -63,15 +46,8 @@ struct GiveUp {
 
 using RestartDecision = std::variant<Restart, GiveUp>;
 
-// `history`: the failed rounds in order, at least one; the decision is about the last.
-RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits);
-// Restarts since the budget was last full, without the one that is asked for.
-struct RestartsUsed {
-  int all = 0;
-  int for_cause = 0;  // that of the last round
-};
-// The same where only the last rounds are known, at least rules.same_failure_rounds of them.
-RestartDecision decide_restart(std::span<const FailedRound> history, const RestartLimits& limits, const RestartsUsed& used);
+// Adds the round to the history, and decides what comes of it. Who only wants to know gives a copy.
+RestartDecision decide_restart(RestartHistory& history, const FailedRound& failed, const RestartLimits& limits);
 
 // The round after it needs less memory: it costs nothing of the budget.
 bool is_free(const FailedRound& round);
@@ -84,16 +60,13 @@ std::string describe(const RestartRules& rules);
 
 // What a program that is started anew may want to know.
 struct RestartFacts {
-  std::string cause;      // of the newest failed round; empty: none has failed
-  int out_of_memory = 0;  // rounds that failed for want of memory, as far back as the history goes
+  std::string cause{};    // of the newest failed round; empty: none has failed
+  int out_of_memory = 0;  // rounds that failed for want of memory since the budget was last full
   bool operator==(const RestartFacts&) const = default;
 };
-RestartFacts facts_of(std::span<const FailedRound> history);
+RestartFacts facts_of(const RestartHistory& history);
 
 // For want of memory, as the worker or the kernel said; a suspicion is none.
 bool is_out_of_memory(Cause cause);
-
-// It published a checkpoint newer than the one it began with.
-bool made_progress(const FailedRound& round);
 
 }  // namespace ddprun

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/base/exit_code.hpp"
+#include "common/failure/cause.hpp"
 #include "rendezvous/coordinator/entry.hpp"
 #include "rendezvous/coordinator/release.hpp"
 
@@ -94,6 +95,9 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
     if (settings_.rules.later_process_replaces) {
       close_and_lose(known, "came back over another connection");
+      // That was all that the end waited for, or a handover: nobody is welcomed to what is over.
+      if (phase_ == Phase::kSteppedDown) return;
+      if (phase_ == Phase::kOver) return greet(link, hello);
     } else {
       peers_.keep_counting(known);
     }
@@ -165,7 +169,7 @@ void Coordinator::welcome(Peer& peer) {
 
 void Coordinator::hear(Peer& peer, const Leave&) {
   // What failed leaves with it, so there is nothing to judge: the others go on.
-  if (phase_ == Phase::kEnding && failure_ && failure_->cause == FailureCause::kDevice) members_changed_ = true;
+  if (phase_ == Phase::kEnding && failure_ && failure_->failed.cause == Cause::kDevice) members_changed_ = true;
   peer.departed = true;
   note_installed(peer);  // it votes for nobody any more
   if (peer.hello.node == settings_.self) handing_over_.begin();
@@ -316,7 +320,10 @@ void Coordinator::consider() {
   if (!founding_.may_release(peers_, now_.steady, outbox_)) return;
   // A failure of the round before this coordinator. As while a round ends, it costs nothing when nodes were lost as well: its
   // workers may have missed theirs.
-  if (failure_ && inherits_round() && all_are_ready()) return judge();
+  if (failure_ && inherits_round() && all_are_ready()) {
+    held_ = failure_->others_stay;  // those who lost their coordinator wait as well
+    return judge();
+  }
   form();
 }
 
@@ -401,7 +408,7 @@ void Coordinator::hear(Peer& peer, const FailureReport& message) {
   if ((phase_ != Phase::kEnding && phase_ != Phase::kGathering) || !failure_) return;
   // "My peer is gone" is a consequence; of the others the first in time is the cause.
   const auto key = [](const FailureReport& report) {
-    return std::pair(report.cause == FailureCause::kLostPeer, report.coordinator_time_ns());
+    return std::pair(report.failed.cause == Cause::kLostPeer, report.coordinator_time_ns());
   };
   if (key(message) < key(*failure_)) failure_ = message;
 }
@@ -552,11 +559,11 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
 
 // What was right when the job began is right still, so the state of those that wait can be trusted.
 void Coordinator::give_up(const Verdict& verdict) {
-  if (!held_ || failure_->cause != FailureCause::kLateUsage) return finish(verdict.exit_code, verdict.why);
+  if (!held_ || failure_->failed.cause != Cause::kLateUsage) return finish(verdict.exit_code, verdict.why);
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = false;
   save_next_.reset();
-  last_save_.emplace(verdict, peers_.seated(seats_.nodes()));
+  last_save_.emplace(verdict, peers_.of_round());
   save_what_is_held();
 }
 

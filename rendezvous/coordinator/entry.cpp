@@ -100,12 +100,21 @@ Entry place_for(const Hello& hello, const EntryView& view) {
   return entry;
 }
 
+// They are counted on.
+bool budget_makes_sense(const Budget& budget) {
+  constexpr std::int32_t kMost = 1 << 30;
+  const auto is_count = [](std::int32_t count) { return 0 <= count && count <= kMost; };
+  const RestartHistory& history = budget.history;
+  return is_count(budget.restart_count) && is_count(history.used) &&
+         std::all_of(history.by_cause.begin(), history.by_cause.end(), is_count);
+}
+
 }  // namespace
 
 bool makes_sense(const Standing& standing) {
   return standing.promised_term <= kLargestTerm && config_makes_sense(standing.current) &&
          config_makes_sense(standing.previous) && standing.current.id.term <= standing.promised_term &&
-         standing.budget.restart_count >= 0 && standing.budget.used >= 0;
+         budget_makes_sense(standing.budget);
 }
 
 Entry entry_of(const Hello& hello, const EntryView& view) {

@@ -49,6 +49,15 @@ std::vector<Peer*> Peers::seated(const std::vector<NodeId>& ids) {
   return seated;
 }
 
+std::vector<Peer*> Peers::of_round() {
+  std::vector<Peer*> nodes;
+  for (auto& [id, peer] : peers_) {
+    if (peer.here() && peer.rank >= 0) nodes.push_back(&peer);
+  }
+  std::sort(nodes.begin(), nodes.end(), [](const Peer* a, const Peer* b) { return a->rank < b->rank; });
+  return nodes;
+}
+
 // ---- coming and going ----
 
 void Peers::connect(Peer& peer, LinkId link, const Hello& hello, Time now) {

@@ -69,6 +69,8 @@ class Peers {
   const NodeId* holder_of(std::int32_t wanted_rank) const;
   // Those of `ids` that are here and in the current round, in that order.
   std::vector<Peer*> seated(const std::vector<NodeId>& ids);
+  // Those that are here and in the current round, also of one that was inherited, in the order of their ranks.
+  std::vector<Peer*> of_round();
 
   // ---- coming and going ----
   // The node of that identity; a new one if it is not known.

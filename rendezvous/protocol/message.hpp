@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/channel/message.hpp"
+#include "common/failure/restart_history.hpp"
 
 namespace ddprun::rendezvous {
 
@@ -67,8 +68,7 @@ struct Config {
 // What is counted over the whole job: restarts, and rounds. Every member keeps it, so that a successor goes on counting.
 struct Budget {
   std::int32_t restart_count = 0;  // over the whole job, TORCHELASTIC_RESTART_COUNT
-  std::int32_t used = 0;           // of the budget; progress may have refilled it
-  std::string memory{};            // what else the policy must remember, opaque
+  RestartHistory history{};        // what the restart policy counts; nobody else looks into it
   std::int32_t first_number = 0;   // of round 0, as people count rounds and name folders
   bool operator==(const Budget&) const = default;
 };
@@ -127,44 +127,13 @@ struct Ready {
   std::uint16_t master_port = 0;
 };
 
-// In the order of the launcher's Cause.
-enum class FailureCause : std::uint8_t {
-  kExitCode,
-  kSignal,
-  kException,
-  kUsage,
-  kOutOfMemory,
-  kLostPeer,
-  kDiverged,
-  kCheckpoint,
-  kSpawn,
-  kStopped,
-  kTimerExpired,
-  kStuck,
-  kHostOutOfMemory,
-  kSuspectedOutOfMemory,
-  kHang,
-  kCorruptState,
-  kDevice,
-  kSuperseded,
-  kLateUsage
-};
-
-// A worker failed: the evidence that the restart policy judges. Steps are -1 where there are none.
+// A worker failed: the evidence that the restart policy judges.
 struct FailureReport {
   RoundId round{};
-  std::int32_t rank = -1;
   std::string hostname{};
-  FailureCause cause = FailureCause::kExitCode;
-  std::int32_t exit_code = 0;
-  std::int32_t signal = 0;
-  std::int64_t step = -1;
-  std::int64_t resumed_from = -1;
-  std::int64_t newest_checkpoint = -1;
-  std::int64_t lasted_ns = 0;
+  FailedRound failed{};
   std::int64_t time_ns = 0;  // CLOCK_REALTIME of the node
   std::int64_t skew_ns = 0;  // the coordinator's clock minus the node's, as far as the node knows
-  channel::Shrink shrink = channel::Shrink::kNothingKnown;  // out of memory: whether the next round needs less
   std::string message{};
   bool others_stay = false;  // the other workers' state is sound: they can be held for the next round instead of stopped
   std::int64_t coordinator_time_ns() const {  // wraps instead of overflowing: the numbers may be anybody's

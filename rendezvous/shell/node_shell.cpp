@@ -237,7 +237,6 @@ void NodeShell::feed_pending() {
 void NodeShell::carry_out(std::vector<NodeAction> actions) {
   for (NodeAction& action : actions) carry_out(action);
 }
-
 // ---- the record ----
 
 void NodeShell::write(const member_action::Remember& remember) {
@@ -252,7 +251,9 @@ void NodeShell::write(const member_action::Remember& remember) {
       });
 }
 
+// The node hears first how late it is: a process that was stopped meanwhile may hold a start whose grant is over.
 void NodeShell::written(bool ok) {
+  if (record_file_) feed(node_event::Tick{});
   if (failed_ || !record_file_) return;
   feeding_ = true;
   carry_out(gate_.written(ok));

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/failure/restart_history.hpp"
 #include "common/system/host_name.hpp"
 
 namespace ddprun::rendezvous {
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int kMostAgents = 64;  // of one job on one host
-constexpr int kFormat = 4;
+constexpr int kFormat = 5;
 
 std::string boot_id() {
   std::string id;
@@ -50,6 +51,44 @@ Successor successor_of(const Json& json) {
           .address = {json.at(2).get<std::string>(), json.at(3).get<std::uint16_t>()}};
 }
 
+// Throws where there is no such value: then the record is damaged.
+template <class Enum>
+Enum enum_of(const Json& json, Enum last) {
+  const auto number = json.get<std::uint8_t>();
+  if (number > static_cast<std::uint8_t>(last)) throw std::out_of_range("a value that is not known here");
+  return static_cast<Enum>(number);
+}
+
+Json to_json(const FailedRound& round) {
+  return Json{round.cause, round.rank,         round.status.code,       round.status.signal,  round.status.core_dumped,
+              round.step,  round.resumed_from, round.newest_checkpoint, round.lasted.count(), round.memory_asked,
+              round.shrink};
+}
+FailedRound failed_round_of(const Json& json) {
+  return {.cause = enum_of(json.at(0), kLastCause),
+          .rank = json.at(1).get<std::int32_t>(),
+          .status = {.code = json.at(2).get<int>(), .signal = json.at(3).get<int>(), .core_dumped = json.at(4).get<bool>()},
+          .step = json.at(5).get<std::int64_t>(),
+          .resumed_from = json.at(6).get<std::int64_t>(),
+          .newest_checkpoint = json.at(7).get<std::int64_t>(),
+          .lasted = std::chrono::nanoseconds(json.at(8).get<std::int64_t>()),
+          .memory_asked = json.at(9).get<std::uint16_t>(),
+          .shrink = enum_of(json.at(10), channel::Shrink::kNothingLeft)};
+}
+
+Json to_json(const RestartHistory& history) {
+  Json rounds = Json::array();
+  for (const FailedRound& round : history.rounds) rounds.push_back(to_json(round));
+  return Json{{"used", history.used}, {"by_cause", history.by_cause}, {"rounds", rounds}};
+}
+RestartHistory history_of(const Json& json) {
+  RestartHistory history;
+  history.used = json.at("used").get<std::int32_t>();
+  history.by_cause = json.at("by_cause").get<decltype(history.by_cause)>();
+  for (const Json& round : json.at("rounds")) history.rounds.push_back(failed_round_of(round));
+  return history;
+}
+
 Json to_json(const Memory::Self& node) {
   const Standing& standing = node.record.standing;
   Json successors = Json::array();
@@ -62,9 +101,8 @@ Json to_json(const Memory::Self& node) {
               {"current", to_json(standing.current)},
               {"previous", to_json(standing.previous)},
               {"restart_count", standing.budget.restart_count},
-              {"restarts_used", standing.budget.used},
+              {"history", to_json(standing.budget.history)},
               {"first_number", standing.budget.first_number},
-              {"memory", std::vector<std::uint8_t>(standing.budget.memory.begin(), standing.budget.memory.end())},
               {"job_elsewhere", node.record.job_elsewhere},
               {"coordinator", to_json(node.record.coordinator)},
               {"successors", successors},
@@ -82,10 +120,8 @@ Memory::Self node_of(const Json& json) {
   standing.current = config_of(json.at("current"));
   standing.previous = config_of(json.at("previous"));
   standing.budget.restart_count = json.at("restart_count").get<std::int32_t>();
-  standing.budget.used = json.at("restarts_used").get<std::int32_t>();
+  standing.budget.history = history_of(json.at("history"));
   standing.budget.first_number = json.at("first_number").get<std::int32_t>();
-  const auto memory = json.at("memory").get<std::vector<std::uint8_t>>();
-  standing.budget.memory.assign(memory.begin(), memory.end());
   node.record.job_elsewhere = json.at("job_elsewhere").get<bool>();
   node.record.coordinator = successor_of(json.at("coordinator"));
   for (const Json& one : json.at("successors")) node.record.successors.push_back(successor_of(one));

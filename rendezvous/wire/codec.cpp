@@ -3,6 +3,7 @@
 #include "rendezvous/wire/codec.hpp"
 
 #include <array>
+#include <chrono>
 #include <concepts>
 #include <limits>
 #include <type_traits>
@@ -39,6 +40,7 @@ std::string_view cut(std::string_view text, std::size_t limit) {
 
 template <class Element>
 constexpr std::size_t list_limit() {
+  if constexpr (std::is_same_v<Element, FailedRound>) return kRoundsRemembered;
   return std::is_same_v<Element, Successor> ? kSuccessors : channel::kMaxKeys;
 }
 
@@ -55,7 +57,9 @@ class Writer {
     } else if constexpr (std::is_integral_v<T>) {
       number(static_cast<std::make_unsigned_t<T>>(value));
     } else if constexpr (requires { std::tuple_size<T>::value; }) {
-      for (const std::uint8_t byte : value) number(byte);
+      for (const auto& element : value) (*this)(field, element);
+    } else if constexpr (std::is_same_v<T, std::chrono::nanoseconds>) {
+      number(static_cast<std::uint64_t>(value.count()));
     } else {
       (void)field;
       visit_fields(*this, value);
@@ -110,7 +114,9 @@ class Reader {
     } else if constexpr (std::is_integral_v<T>) {
       value = static_cast<T>(number<std::make_unsigned_t<T>>(field));
     } else if constexpr (requires { std::tuple_size<T>::value; }) {
-      for (std::uint8_t& byte : value) byte = number<std::uint8_t>(field);
+      for (auto& element : value) (*this)(field, element);
+    } else if constexpr (std::is_same_v<T, std::chrono::nanoseconds>) {
+      value = std::chrono::nanoseconds(static_cast<std::int64_t>(number<std::uint64_t>(field)));
     } else {
       visit_fields(*this, value);
     }

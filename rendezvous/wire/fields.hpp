@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "common/channel/codec.hpp"
+#include "common/failure/restart_history.hpp"
 #include "rendezvous/protocol/message.hpp"
 #include "rendezvous/wire/codec.hpp"
 
@@ -18,7 +19,7 @@ inline constexpr Workers kLast<Workers> = Workers::kDone;
 template <>
 inline constexpr Arbiter kLast<Arbiter> = Arbiter::kEtcd;
 template <>
-inline constexpr FailureCause kLast<FailureCause> = FailureCause::kLateUsage;
+inline constexpr Cause kLast<Cause> = kLastCause;
 template <>
 inline constexpr Refusal kLast<Refusal> = Refusal::kOver;
 template <>
@@ -49,9 +50,26 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("founder", m.founder);
   } else if constexpr (std::is_same_v<M, Budget>) {
     visit("restart_count", m.restart_count);
-    visit("used", m.used);
-    visit.bytes("memory", m.memory, kMaxMemoryBytes);
+    visit("history", m.history);
     visit("first_number", m.first_number);
+  } else if constexpr (std::is_same_v<M, RestartHistory>) {
+    visit("used", m.used);
+    visit("by_cause", m.by_cause);
+    visit.list("rounds", m.rounds);
+  } else if constexpr (std::is_same_v<M, FailedRound>) {
+    visit("cause", m.cause);
+    visit("rank", m.rank);
+    visit("status", m.status);
+    visit("step", m.step);
+    visit("resumed_from", m.resumed_from);
+    visit("newest_checkpoint", m.newest_checkpoint);
+    visit("lasted", m.lasted);
+    visit("memory_asked", m.memory_asked);
+    visit("shrink", m.shrink);
+  } else if constexpr (std::is_same_v<M, ExitStatus>) {
+    visit("code", m.code);
+    visit("signal", m.signal);
+    visit("core_dumped", m.core_dumped);
   } else if constexpr (std::is_same_v<M, Standing>) {
     visit("promised_term", m.promised_term);
     visit("current", m.current);
@@ -91,18 +109,10 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("master_port", m.master_port);
   } else if constexpr (std::is_same_v<M, FailureReport>) {
     visit("round", m.round);
-    visit("rank", m.rank);
     visit.text("hostname", m.hostname, kMaxHostBytes);
-    visit("cause", m.cause);
-    visit("exit_code", m.exit_code);
-    visit("signal", m.signal);
-    visit("step", m.step);
-    visit("resumed_from", m.resumed_from);
-    visit("newest_checkpoint", m.newest_checkpoint);
-    visit("lasted_ns", m.lasted_ns);
+    visit("failed", m.failed);
     visit("time_ns", m.time_ns);
     visit("skew_ns", m.skew_ns);
-    visit("shrink", m.shrink);
     visit.text("message", m.message, kMaxTextBytes);
     visit("others_stay", m.others_stay);
   } else if constexpr (std::is_same_v<M, Done>) {

@@ -16,9 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   settings.max_nodes = 4;
   settings.judge = [](const FailureReport&, const Budget& before) {
     Verdict verdict;
-    verdict.restart = before.used < 3;
+    verdict.restart = before.history.used < 3;
     verdict.after = before;
-    ++verdict.after.used;
+    ++verdict.after.history.used;
     return verdict;
   };
   Now now{Time(std::chrono::hours(1)), 0};

@@ -14,11 +14,11 @@ using rendezvous::Verdict;
 
 FailureReport crash(int code, std::int64_t step = -1) {
   FailureReport report;
-  report.rank = 3;
+  report.failed.rank = 3;
   report.hostname = "b";
-  report.exit_code = code;
-  report.step = step;
-  report.lasted_ns = 5'000'000'000;
+  report.failed.status.code = code;
+  report.failed.step = step;
+  report.failed.lasted = std::chrono::seconds(5);
   return report;
 }
 
@@ -40,8 +40,8 @@ TEST(JobJudge, ProgressRefillsTheBudget) {
   const Budget after = judge(crash(1), {}, limits).after;
   EXPECT_FALSE(judge(crash(1), after, limits).restart);
   FailureReport later = crash(1);
-  later.resumed_from = 10;
-  later.newest_checkpoint = 20;
+  later.failed.resumed_from = 10;
+  later.failed.newest_checkpoint = 20;
   EXPECT_TRUE(judge(later, after, limits).restart);
 }
 
@@ -56,7 +56,7 @@ TEST(JobJudge, RemembersCausesAndWhetherRoundsMadeProgress) {
   RestartLimits limits{.max_restarts = 50};
   limits.rules.same_failure_rounds = 3;
   FailureReport report = crash(1, 40);
-  report.resumed_from = report.newest_checkpoint = 30;
+  report.failed.resumed_from = report.failed.newest_checkpoint = 30;
   const Budget twice = judge(report, judge(report, {}, limits).after, limits).after;
   EXPECT_EQ(judge(report, twice, limits).exit_code, 83);
   limits.rules.same_failure_rounds = 0;
@@ -82,17 +82,17 @@ TEST(JobJudge, ABudgetOfACauseHoldsBeyondTheRoundsThatAreRemembered) {
 TEST(JobJudge, ARestartThatNeedsLessMemoryIsFree) {
   const RestartLimits limits{.max_restarts = 1};
   FailureReport report = crash(84, 40);
-  report.cause = rendezvous::FailureCause::kOutOfMemory;
-  report.shrink = channel::Shrink::kDone;
+  report.failed.cause = Cause::kOutOfMemory;
+  report.failed.shrink = channel::Shrink::kDone;
   Budget budget;
   for (int round = 0; round < 4; ++round) {  // at the same step, as one that halves until it fits
     const Verdict verdict = judge(report, budget, limits);
     ASSERT_TRUE(verdict.restart) << verdict.why;
     budget = verdict.after;
   }
-  EXPECT_EQ(budget.used, 0);
+  EXPECT_EQ(budget.history.used, 0);
   EXPECT_TRUE(judge(crash(1), budget, limits).restart);
-  report.shrink = channel::Shrink::kNothingLeft;
+  report.failed.shrink = channel::Shrink::kNothingLeft;
   EXPECT_EQ(judge(report, budget, limits).why, "worker 3 on b: exit code 84; out of memory with nothing left to shrink");
 }
 
@@ -101,23 +101,14 @@ TEST(JobJudge, MemoryStaysSmall) {
   Budget budget;
   for (int i = 0; i < 100; ++i) {
     FailureReport report = crash(-2'000'000'000, 1'000'000'000'000LL + i);
-    report.rank = 100'000;
-    report.newest_checkpoint = 1'000'000'000'000;
+    report.failed.rank = 100'000;
+    report.failed.newest_checkpoint = 1'000'000'000'000;
     const Verdict verdict = judge(report, budget, limits);
     ASSERT_TRUE(verdict.restart);
     budget = verdict.after;
   }
-  EXPECT_LE(budget.memory.size(), rendezvous::kMaxMemoryBytes);
-  EXPECT_EQ(budget.used, 100);
-}
-
-TEST(JobJudge, GarbageInMemoryIsNothing) {
-  Budget budget;
-  for (const char* memory : {"", "x", "[[1,2]]", "{}", R"({"restarts":5,"rounds":7})",
-                             R"({"restarts":["x"],"rounds":[[1,2],[99,0,0,0,0,0,0,0]]})"}) {
-    budget.memory = memory;
-    EXPECT_TRUE(judge(crash(1), budget, {.max_restarts = 1}).restart) << memory;
-  }
+  EXPECT_EQ(budget.history.rounds.size(), kRoundsRemembered);
+  EXPECT_EQ(budget.history.used, 100);
 }
 
 TEST(JobJudge, ReportsKeepWhatTheyAreAbout) {
@@ -127,6 +118,8 @@ TEST(JobJudge, ReportsKeepWhatTheyAreAbout) {
   failure.status = ExitStatus{.code = 0, .signal = 11};
   failure.message = "gone";
   FailedRound record;
+  record.rank = failure.rank;
+  record.cause = failure.cause;
   record.status = *failure.status;
   record.step = 12;
   failure.step = 12;
@@ -141,15 +134,15 @@ TEST(JobJudge, ReportsKeepWhatTheyAreAbout) {
 
 TEST(JobJudge, WhatWantedMemoryIsRememberedForTheNextRound) {
   rendezvous::FailureReport report = crash(3);
-  report.cause = rendezvous::FailureCause::kOutOfMemory;
-  report.step = report.resumed_from = report.newest_checkpoint = -1;
-  report.message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+  report.failed.cause = Cause::kOutOfMemory;
+  report.failed.step = report.failed.resumed_from = report.failed.newest_checkpoint = -1;
+  report.failed.memory_asked = 2;
   const RestartLimits limits{.max_restarts = 9};
   const Verdict first = judge(report, {}, limits);
   ASSERT_TRUE(first.restart);
-  EXPECT_EQ(facts_of(first.after), (RestartFacts{"out_of_memory", 1}));
+  EXPECT_EQ(facts_of(first.after.history), (RestartFacts{"out_of_memory", 1}));
   rendezvous::FailureReport less = report;
-  less.message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.";
+  less.failed.memory_asked = 1;
   EXPECT_TRUE(judge(less, first.after, limits).restart);
   EXPECT_EQ(judge(report, first.after, limits).exit_code, 84);
 }

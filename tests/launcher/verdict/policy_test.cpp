@@ -34,46 +34,61 @@ int code_of(const RestartDecision& decision) {
   return give_up == nullptr ? -1 : give_up->exit_code;
 }
 
+RestartHistory after(const std::vector<FailedRound>& rounds, const RestartLimits& limits, RestartDecision* last = nullptr) {
+  RestartHistory history;
+  for (const FailedRound& round : rounds) {
+    RestartDecision decision = decide_restart(history, round, limits);
+    if (last != nullptr) *last = std::move(decision);
+  }
+  return history;
+}
+
+// What comes of the last of these rounds.
+RestartDecision decide(const std::vector<FailedRound>& rounds, const RestartLimits& limits) {
+  RestartDecision last;
+  after(rounds, limits, &last);
+  return last;
+}
+
 milliseconds delay_of(const RestartDecision& decision) {
   return std::get<Restart>(decision).delay;
 }
 
 TEST(RestartPolicy, WithoutABudgetTheWorkersCodeIsPassedOn) {
   const FailedRound round = crashed_round(7);
-  EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 0})), 7);
+  EXPECT_EQ(code_of(decide({round}, {.max_restarts = 0})), 7);
 }
 
 TEST(RestartPolicy, ASignalIs128PlusItsNumber) {
   FailedRound round = crashed_round();
   round.cause = Cause::kSignal;
   round.status = {.code = 0, .signal = 9};
-  EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 0})), 137);
+  EXPECT_EQ(code_of(decide({round}, {.max_restarts = 0})), 137);
 }
 
 TEST(RestartPolicy, ATotalBudgetIsNeverRefilled) {
   std::vector<FailedRound> history;
   for (int i = 0; i < 2; ++i) {
     history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
-    const auto decision = decide_restart(history, {.max_restarts = 2});
+    const auto decision = decide(history, {.max_restarts = 2});
     EXPECT_EQ(std::get<Restart>(decision).why, "restart " + std::to_string(i + 1) + " of 2");
   }
   history.push_back(crash_at(300, 200, 300));
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 2})), 1);
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 2})), 1);
 }
 
 TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
   std::vector<FailedRound> history;
   for (int i = 0; i < 20; ++i) {
     history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
-    EXPECT_EQ(std::get<Restart>(decide_restart(history, {.max_restarts = 3, .refill_by_progress = true})).why,
-              "restart 1 of 3");
+    EXPECT_EQ(std::get<Restart>(decide(history, {.max_restarts = 3, .refill_by_progress = true})).why, "restart 1 of 3");
   }
   for (int i = 0; i < 2; ++i) {  // no checkpoint any more, each at another step
     history.push_back(crash_at(2001 + i, 2000, 2000));
-    EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 3, .refill_by_progress = true})), -1);
+    EXPECT_EQ(code_of(decide(history, {.max_restarts = 3, .refill_by_progress = true})), -1);
   }
   history.push_back(crash_at(2003, 2000, 2000));
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 3, .refill_by_progress = true})), 1);
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 3, .refill_by_progress = true})), 1);
 }
 
 TEST(RestartPolicy, CausesThatNoRestartMends) {
@@ -81,45 +96,45 @@ TEST(RestartPolicy, CausesThatNoRestartMends) {
        {Cause::kUsage, Cause::kSpawn, Cause::kDiverged, Cause::kCheckpoint, Cause::kDevice, Cause::kSuperseded}) {
     FailedRound round = crashed_round(2);
     round.cause = cause;
-    EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), 2) << name_of(cause);
+    EXPECT_EQ(code_of(decide({round}, {.max_restarts = 3})), 2) << name_of(cause);
   }
   for (const Cause cause :
        {Cause::kExitCode, Cause::kSignal, Cause::kException, Cause::kOutOfMemory, Cause::kLostPeer, Cause::kCorruptState}) {
     FailedRound round = crashed_round(2);
     round.cause = cause;
-    EXPECT_EQ(code_of(decide_restart(std::span(&round, 1), {.max_restarts = 3})), -1) << name_of(cause);
+    EXPECT_EQ(code_of(decide({round}, {.max_restarts = 3})), -1) << name_of(cause);
   }
 }
 
 TEST(RestartPolicy, TheSameFailureTwiceAtOneStepIsNoProgress) {
   const std::vector<FailedRound> stuck{crash_at(41, 0, 40), crash_at(41, 40, 40)};
-  EXPECT_EQ(code_of(decide_restart(stuck, {.max_restarts = 3})), 83);
+  EXPECT_EQ(code_of(decide(stuck, {.max_restarts = 3})), 83);
   const std::vector<FailedRound> saved{crash_at(41, 0, 40), crash_at(41, 40, 41)};
-  EXPECT_EQ(code_of(decide_restart(saved, {.max_restarts = 3})), -1);
+  EXPECT_EQ(code_of(decide(saved, {.max_restarts = 3})), -1);
   const std::vector<FailedRound> further{crash_at(41, 0, 40), crash_at(42, 40, 40)};
-  EXPECT_EQ(code_of(decide_restart(further, {.max_restarts = 3})), -1);
+  EXPECT_EQ(code_of(decide(further, {.max_restarts = 3})), -1);
   std::vector<FailedRound> other_cause = stuck;
   other_cause[1].status.code = 2;
-  EXPECT_EQ(code_of(decide_restart(other_cause, {.max_restarts = 3})), -1);
+  EXPECT_EQ(code_of(decide(other_cause, {.max_restarts = 3})), -1);
 }
 
 TEST(RestartPolicy, AProgramWithoutStepsGetsAllItsRestarts) {
   const std::vector<FailedRound> history{crashed_round(), crashed_round(), crashed_round()};
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 4})), -1);
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 4})), -1);
 }
 
 TEST(RestartPolicy, WhatIsGoneIsWaitedForLongerEachTime) {
   FailedRound gone = crashed_round(2);
   gone.cause = Cause::kLateUsage;
   std::vector<FailedRound> history{crashed_round(), gone};
-  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 9})), milliseconds(2000));
+  EXPECT_EQ(delay_of(decide(history, {.max_restarts = 9})), milliseconds(2000));
   history.push_back(gone);
-  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 9})), milliseconds(4000));
+  EXPECT_EQ(delay_of(decide(history, {.max_restarts = 9})), milliseconds(4000));
   history.insert(history.end(), 3, gone);
-  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 9})), milliseconds(30000));
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 5})), 2);
+  EXPECT_EQ(delay_of(decide(history, {.max_restarts = 9})), milliseconds(30000));
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 5})), 2);
   for (FailedRound& round : history) round.step = 40;  // what others have reached is no reason to give up
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 9})), -1);
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 9})), -1);
 }
 
 TEST(RestartPolicy, OnlyRepeatedInstantCrashesPause) {
@@ -128,13 +143,13 @@ TEST(RestartPolicy, OnlyRepeatedInstantCrashesPause) {
   for (const int expected : expected_ms) {
     history.push_back(crashed_round());
     history.back().lasted = milliseconds(10);
-    EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), expected);
+    EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), expected);
   }
   history.push_back(crashed_round());  // one that lasted
-  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
+  EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), 0);
   history.push_back(crashed_round());
   history.back().lasted = milliseconds(10);
-  EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
+  EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), 0);
 }
 
 TEST(RestartPolicy, ARoundThatGotOnIsNoInstantCrash) {
@@ -142,12 +157,12 @@ TEST(RestartPolicy, ARoundThatGotOnIsNoInstantCrash) {
   for (int i = 0; i < 9; ++i) {
     history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
     history.back().lasted = milliseconds(600);
-    EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), 0);
+    EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), 0);
   }
   for (const int expected : {0, 500}) {  // these two did not
     history.push_back(crash_at(901 + expected, 900, 900));
     history.back().lasted = milliseconds(100);
-    EXPECT_EQ(delay_of(decide_restart(history, {.max_restarts = 100})).count(), expected);
+    EXPECT_EQ(delay_of(decide(history, {.max_restarts = 100})).count(), expected);
   }
 }
 
@@ -157,31 +172,31 @@ TEST(RestartPolicy, TheSameMemoryWantedTwiceEndsAProgramThatNobodyChanged) {
   failed.memory_asked =
       memory_asked_in("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 free");
   std::vector<FailedRound> history{failed};
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 1})), -1);
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 1})), -1);
   history.push_back(failed);
-  for (const int budget : {1, 9}) EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = budget})), 84);
-  EXPECT_NE(std::get<GiveUp>(decide_restart(history, {.max_restarts = 9})).why.find("DDPRUN_OOM_COUNT"), std::string::npos);
-  EXPECT_EQ(facts_of(history), (RestartFacts{"out_of_memory", 2}));
+  for (const int budget : {1, 9}) EXPECT_EQ(code_of(decide(history, {.max_restarts = budget})), 84);
+  EXPECT_NE(std::get<GiveUp>(decide(history, {.max_restarts = 9})).why.find("DDPRUN_OOM_COUNT"), std::string::npos);
+  EXPECT_EQ(facts_of(after(history, {.max_restarts = 9})), (RestartFacts{"out_of_memory", 2}));
 
   FailedRound less = failed;  // it has heard of the first and asks for less
   less.memory_asked =
       memory_asked_in("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has 1 free");
-  EXPECT_EQ(code_of(decide_restart(std::vector{failed, less}, {.max_restarts = 9})), -1);
-  EXPECT_EQ(code_of(decide_restart(std::vector{failed, crashed_round(), failed}, {.max_restarts = 9})), -1);
+  EXPECT_EQ(code_of(decide({failed, less}, {.max_restarts = 9})), -1);
+  EXPECT_EQ(code_of(decide({failed, crashed_round(), failed}, {.max_restarts = 9})), -1);
   RestartRules rules;
   rules.same_failure_rounds = 0;
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 9, .rules = rules})), -1);
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 9, .rules = rules})), -1);
   rules = {};
   rules.of_cause[static_cast<std::size_t>(Cause::kOutOfMemory)] = 5;
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 9, .rules = rules})), -1);
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 9, .rules = rules})), -1);
 }
 
 TEST(RestartPolicy, OutOfMemoryAtOneStepIs84) {
   FailedRound failed = crash_at(0, -1, -1);
   failed.cause = Cause::kOutOfMemory;  // nothing is known of what would be smaller
-  EXPECT_EQ(code_of(decide_restart(std::vector{failed, failed}, {.max_restarts = 9})), 84);
+  EXPECT_EQ(code_of(decide({failed, failed}, {.max_restarts = 9})), 84);
   failed.cause = Cause::kExitCode;
-  EXPECT_EQ(code_of(decide_restart(std::vector{failed, failed}, {.max_restarts = 9})), 83);
+  EXPECT_EQ(code_of(decide({failed, failed}, {.max_restarts = 9})), 83);
 }
 
 TEST(OutOfMemoryText, TheWordsOfPythonAndItsLibraries) {
@@ -211,12 +226,12 @@ TEST(RestartPolicy, ShrinkingAfterOutOfMemoryCostsNothing) {
   shrunk.cause = Cause::kOutOfMemory;
   shrunk.shrink = channel::Shrink::kDone;
   std::vector<FailedRound> history{shrunk};
-  EXPECT_EQ(code_of(decide_restart(history, {.max_restarts = 0})), -1);
+  EXPECT_EQ(code_of(decide(history, {.max_restarts = 0})), -1);
   history = {shrunk, shrunk, shrunk, crashed_round()};
-  EXPECT_EQ(std::get<Restart>(decide_restart(history, {.max_restarts = 1})).why, "restart 1 of 1");
+  EXPECT_EQ(std::get<Restart>(decide(history, {.max_restarts = 1})).why, "restart 1 of 1");
   FailedRound smallest = shrunk;
   smallest.shrink = channel::Shrink::kNothingLeft;
-  const RestartDecision end = decide_restart(std::span(&smallest, 1), {.max_restarts = 3});
+  const RestartDecision end = decide({smallest}, {.max_restarts = 3});
   EXPECT_EQ(code_of(end), 84);
   EXPECT_EQ(std::get<GiveUp>(end).why, "out of memory with nothing left to shrink");
 }
@@ -246,43 +261,42 @@ FailedRound failed_of(Cause cause) {
 TEST(RestartPolicyFile, ACauseHasABudgetOfItsOwn) {
   const RestartLimits limits = policy_limits(R"({"causes": {"hang": 1, "exception": 0}})");
   std::vector<FailedRound> history{failed_of(Cause::kHang)};
-  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  EXPECT_EQ(code_of(decide(history, limits)), -1);
   history.push_back(crashed_round());
-  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  EXPECT_EQ(code_of(decide(history, limits)), -1);
   history.push_back(failed_of(Cause::kHang));
-  const RestartDecision third = decide_restart(history, limits);
+  const RestartDecision third = decide(history, limits);
   EXPECT_EQ(code_of(third), 82);
   EXPECT_EQ(std::get<GiveUp>(third).why, "the 1 restart allowed for failures of cause hang is spent");
   history.push_back(failed_of(Cause::kException));
-  EXPECT_EQ(std::get<GiveUp>(decide_restart(history, limits)).why,
-            "failures of cause exception are not restarted (--restart-policy)");
+  EXPECT_EQ(std::get<GiveUp>(decide(history, limits)).why, "failures of cause exception are not restarted (--restart-policy)");
 }
 
 TEST(RestartPolicyFile, ABudgetOfACauseIsRefilledWithTheJobs) {
   const RestartLimits limits = policy_limits(R"({"max_restarts": 5, "refill_by_progress": true, "causes": {"exit_code": 1}})");
   std::vector<FailedRound> history{crash_at(41, 0, 40), crash_at(90, 40, 80)};
-  EXPECT_EQ(code_of(decide_restart(history, limits)), -1);
+  EXPECT_EQ(code_of(decide(history, limits)), -1);
   history.push_back(crash_at(95, 80, 80));
-  EXPECT_EQ(code_of(decide_restart(history, limits)), 1);
+  EXPECT_EQ(code_of(decide(history, limits)), 1);
 }
 
 TEST(RestartPolicyFile, DivergedRunsMayBeRestartedWhenAskedForButWrongConfigsMayNot) {
   const FailedRound diverged = failed_of(Cause::kDiverged);
-  EXPECT_EQ(code_of(decide_restart(std::span(&diverged, 1), policy_limits(R"({"causes": {"diverged": 1}})"))), -1);
+  EXPECT_EQ(code_of(decide({diverged}, policy_limits(R"({"causes": {"diverged": 1}})"))), -1);
   EXPECT_EQ(policy_error(R"({"causes": {"usage": 1}})"),
             "policy.json:1:13: failures of cause 'usage' are never restarted (/causes/usage)");
 }
 
 TEST(RestartPolicyFile, SameFailuresAndPausesAreChosen) {
   const std::vector<FailedRound> two{crash_at(41, 0, 40), crash_at(41, 40, 40)};
-  EXPECT_EQ(code_of(decide_restart(two, policy_limits(R"({"same_failure_rounds": 3})"))), -1);
+  EXPECT_EQ(code_of(decide(two, policy_limits(R"({"same_failure_rounds": 3})"))), -1);
   const std::vector<FailedRound> three{crash_at(41, 0, 40), crash_at(41, 40, 40), crash_at(41, 40, 40)};
-  EXPECT_EQ(code_of(decide_restart(three, policy_limits(R"({"same_failure_rounds": 3})"))), 83);
-  EXPECT_EQ(code_of(decide_restart(three, policy_limits(R"({"same_failure_rounds": 0})"))), -1);
+  EXPECT_EQ(code_of(decide(three, policy_limits(R"({"same_failure_rounds": 3})"))), 83);
+  EXPECT_EQ(code_of(decide(three, policy_limits(R"({"same_failure_rounds": 0})"))), -1);
 
   std::vector<FailedRound> crashes(2, crashed_round());
   for (FailedRound& round : crashes) round.lasted = seconds(3);
-  EXPECT_EQ(delay_of(decide_restart(crashes, policy_limits(R"({"pause": {"instant_s": 5, "first_s": 0.25}})"))).count(), 250);
+  EXPECT_EQ(delay_of(decide(crashes, policy_limits(R"({"pause": {"instant_s": 5, "first_s": 0.25}})"))).count(), 250);
 }
 
 TEST(RestartPolicyFile, MistakesAreShownTogetherWithTheirPlaces) {

@@ -11,6 +11,7 @@ using std::chrono::seconds;
 
 constexpr LinkId kOwnNode = 1;
 constexpr LinkId kOtherNode = 2;
+constexpr LinkId kFailed = 3;
 
 // Three nodes took part in round 1 of term 1; its coordinator is gone, and node 2 was elected with node 3's vote.
 class Elected : public testing::Test {
@@ -26,6 +27,9 @@ class Elected : public testing::Test {
     settings.self = {2};
     settings.min_nodes = 2;
     settings.max_nodes = 3;
+    settings.judge = [](const FailureReport&, const Budget&) {
+      return Verdict{.exit_code = 2, .why = "the restarts are spent"};
+    };
     return settings;
   }
 
@@ -35,6 +39,8 @@ class Elected : public testing::Test {
       if (send == nullptr) continue;
       if (const auto* pong = std::get_if<Pong>(&send->message)) pongs_[send->link].push_back(*pong);
       if (const auto* release = std::get_if<Release>(&send->message)) rounds_[send->link] = release->id;
+      if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_.emplace_back(send->link, *save);
+      if (const auto* ending = std::get_if<Conclude>(&send->message)) exit_code_ = ending->ending.exit_code;
     }
   }
   void join(LinkId link, std::uint8_t node, std::int32_t rank) {
@@ -55,6 +61,8 @@ class Elected : public testing::Test {
   Coordinator coordinator_{settings(), Authority{.term = 2, .elected = true, .known = standing(1), .roster = {}}, {time_, 0}};
   std::map<LinkId, std::vector<Pong>> pongs_;
   std::map<LinkId, RoundId> rounds_;
+  std::vector<std::pair<LinkId, StopAndSave>> saves_;
+  int exit_code_ = -1;
 };
 
 TEST_F(Elected, WhoAskedBeforeAMajorityHadAnsweredIsAnsweredAgain) {
@@ -78,6 +86,28 @@ TEST_F(Elected, WhoAskedBeforeAMajorityHadAnsweredIsAnsweredAgain) {
 
   ping(kOtherNode, 23, pongs_[kOtherNode][1].stamp);
   EXPECT_EQ(pongs_[kOwnNode].size(), 2u) << "once is enough";
+}
+
+// The coordinator before was lost while it had the last state saved, or before it asked for that.
+TEST_F(Elected, WhatIsHeldIsSavedAlsoUnderASuccessor) {
+  join(kOwnNode, 2, 1);
+  join(kOtherNode, 3, 2);
+  join(kFailed, 1, 0);
+  FailureReport late;
+  late.round = {1, 1};
+  late.failed.cause = Cause::kLateUsage;
+  late.others_stay = true;
+  on(coordinator_event::Heard{kFailed, late});
+  for (const LinkId link : {kOwnNode, kOtherNode, kFailed}) ping(link, 11, 0);
+  time_ += milliseconds(500);
+  on(coordinator_event::Tick{});
+  ASSERT_EQ(saves_.size(), 1u);
+  EXPECT_TRUE(saves_[0].second.held);
+  on(coordinator_event::Heard{kFailed, Stopped{.round = saves_[0].second.round}});  // nobody waits there
+  ASSERT_EQ(saves_.size(), 2u);
+  EXPECT_EQ(saves_[1].first, kOwnNode);
+  on(coordinator_event::Heard{kOwnNode, Stopped{.round = saves_[1].second.round, .saved = true}});
+  EXPECT_EQ(exit_code_, 85);
 }
 
 }  // namespace

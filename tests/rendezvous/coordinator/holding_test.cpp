@@ -26,7 +26,7 @@ TEST_F(RunningRound, AFailureCostsARestartWhoeverWaits) {
   for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = first, .master_port = 1});
   EXPECT_GT(round(), first);
   EXPECT_EQ(released_.at(kOther).budget.restart_count, 1);
-  EXPECT_EQ(released_.at(kOther).budget.used, 1);
+  EXPECT_EQ(released_.at(kOther).budget.history.used, 1);
 }
 
 TEST_F(RunningRound, WorkersWaitWhenANodeIsLostAndThatCostsNothing) {
@@ -67,9 +67,9 @@ TEST_F(RunningRound, NobodyWaitsWhenANodeCouldNotGoOnWithWhatItHeld) {
 class WithoutAReplacement : public RunningRound {
  protected:
   // What a worker found that took a lost one's place. The other node's workers wait.
-  void ends(FailureCause cause, bool others_stay) {
+  void ends(Cause cause, bool others_stay) {
     FailureReport last = failure(others_stay);
-    last.cause = cause;
+    last.failed.cause = cause;
     last.message = kLastFailure;
     says(kOther, last);
     for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = round(), .master_port = 1});
@@ -77,7 +77,7 @@ class WithoutAReplacement : public RunningRound {
 };
 
 TEST_F(WithoutAReplacement, WhoHoldsTheStateSavesItAndThenTheJobEnds) {
-  ends(FailureCause::kLateUsage, true);
+  ends(Cause::kLateUsage, true);
   ASSERT_TRUE(saves_.contains(kSelfLink));
   EXPECT_TRUE(saves_.at(kSelfLink).held);
   EXPECT_FALSE(saves_.contains(kOther)) << "two would write one checkpoint";
@@ -90,7 +90,7 @@ TEST_F(WithoutAReplacement, WhoHoldsTheStateSavesItAndThenTheJobEnds) {
 }
 
 TEST_F(WithoutAReplacement, OneNodeAfterTheOtherIsAskedUntilOneHasSaved) {
-  ends(FailureCause::kLateUsage, true);
+  ends(Cause::kLateUsage, true);
   says(kSelfLink, Stopped{.round = round()});
   ASSERT_TRUE(saves_.contains(kOther));
   EXPECT_TRUE(saves_.at(kOther).held);
@@ -100,7 +100,7 @@ TEST_F(WithoutAReplacement, OneNodeAfterTheOtherIsAskedUntilOneHasSaved) {
 }
 
 TEST_F(WithoutAReplacement, ItEndsAsTheFailureSaysWhenNobodyCould) {
-  ends(FailureCause::kLateUsage, true);
+  ends(Cause::kLateUsage, true);
   says(kSelfLink, Stopped{.round = round()});
   on(coordinator_event::Closed{kOther});
   ASSERT_TRUE(job_over_.has_value());
@@ -108,14 +108,14 @@ TEST_F(WithoutAReplacement, ItEndsAsTheFailureSaysWhenNobodyCould) {
 }
 
 TEST_F(WithoutAReplacement, NobodySavesWhatMayNotBeSound) {
-  ends(FailureCause::kCorruptState, true);
+  ends(Cause::kCorruptState, true);
   EXPECT_TRUE(saves_.empty());
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 2);
 }
 
 TEST_F(WithoutAReplacement, NobodyIsAskedWhereNobodyWaits) {
-  ends(FailureCause::kLateUsage, false);
+  ends(Cause::kLateUsage, false);
   EXPECT_TRUE(saves_.empty());
   ASSERT_TRUE(job_over_.has_value());
   EXPECT_EQ(job_over_->exit_code, 2);

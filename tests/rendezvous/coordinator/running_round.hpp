@@ -43,7 +43,7 @@ class RunningRound : public testing::Test {
       if (failure.message == kLastFailure) return Verdict{.exit_code = 2, .why = "0 of 0 restarts are left"};
       verdict.restart = true;
       verdict.after = before;
-      ++verdict.after.used;
+      ++verdict.after.history.used;
       return verdict;
     };
     return settings;
@@ -64,7 +64,10 @@ class RunningRound : public testing::Test {
         grants_[send->link] = pong->grant_ns;
       }
       if (const auto* conclude = std::get_if<Conclude>(&send->message)) told.emplace_back(send->link, conclude->ending);
-      if (const auto* over = std::get_if<JobOver>(&send->message)) job_over_ = *over;
+      if (const auto* over = std::get_if<JobOver>(&send->message)) {
+        job_over_ = *over;
+        told_of_end_.insert(send->link);
+      }
       if (const auto* handed = std::get_if<HandOver>(&send->message)) handed_over_[send->link] = *handed;
       if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_[send->link] = *save;
     }
@@ -119,6 +122,7 @@ class RunningRound : public testing::Test {
   std::set<LinkId> closed_;
   std::optional<coordinator_action::StepDown> stepped_down_;
   std::optional<JobOver> job_over_;
+  std::set<LinkId> told_of_end_;  // that the job is over
   std::string said_;
   std::uint64_t hellos_ = 0;
 };

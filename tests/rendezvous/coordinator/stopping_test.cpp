@@ -20,6 +20,20 @@ TEST_F(RunningRound, SignalsToAllNodesSaveWhoeverIsHeardFirst) {
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
+// The end waits for one node, whose old connection is lost as it comes back: that it comes must not be forgotten over the end.
+TEST_F(RunningRound, ANodeThatComesBackWhenTheEndWaitsForNobodyElseHearsOfIt) {
+  silent_.insert(kOther);
+  for (const LinkId link : {kSelfLink, kOther}) says(link, StopAsk{15});
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Stopped{.round = round(), .saved = true});
+  EXPECT_TRUE(endings_.contains(kOther));
+  EXPECT_FALSE(job_over_.has_value());
+  join(kThird, 2);
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_TRUE(told_of_end_.contains(kThird));
+  EXPECT_EQ(job_over_->exit_code, 85);
+  EXPECT_TRUE(closed_.contains(kThird));
+}
+
 TEST_F(RunningRound, ANodeThatIsAskedAloneLeavesAfterAWhile) {
   says(kOther, StopAsk{15});
   time_ += milliseconds(249);

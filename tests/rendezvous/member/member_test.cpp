@@ -391,7 +391,7 @@ TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   FailureReport report;
-  report.exit_code = 7;
+  report.failed.status.code = 7;
   tell(member_event::WorkersFailed{report});
   tell(member_event::WorkersEnded{});
   const auto closed = tell(member_event::Closed{link_});
@@ -403,7 +403,7 @@ TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
   EXPECT_TRUE(sent<Hello>(opened)->failed);
   const auto welcomed = hear(Welcome{.term = 4, .coordinator = {3}, .lease_ms = 5000, .job = {}});
   ASSERT_NE(sent<FailureReport>(welcomed), nullptr);
-  EXPECT_EQ(sent<FailureReport>(welcomed)->exit_code, 7);
+  EXPECT_EQ(sent<FailureReport>(welcomed)->failed.status.code, 7);
   EXPECT_EQ(sent<FailureReport>(welcomed)->round, (RoundId{3, 0}));
 }
 

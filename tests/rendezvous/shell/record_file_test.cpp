@@ -23,7 +23,9 @@ Memory::Self some_node() {
   node.incarnation = 5;
   node.record.standing.promised_term = 3;
   node.record.standing.current = {.id = {3, 9}, .born = 2, .nodes = 4, .rank = 2};
-  node.record.standing.budget = {.restart_count = 2, .used = 1, .memory = std::string("a\0\xff", 3), .first_number = 6};
+  node.record.standing.budget = {.restart_count = 2,
+                                 .history = {.used = 1, .rounds = {{.cause = Cause::kHang, .lasted = std::chrono::seconds(3)}}},
+                                 .first_number = 6};
   node.record.coordinator = {.group_rank = 0, .node = {}, .address = {"10.0.0.1", 29400}};
   node.record.successors = {{.group_rank = 1, .node = {}, .address = {"::1", 7}}};
   node.record.roster = {.origin = {2, 9}, .nodes = {{1}, {2}}};

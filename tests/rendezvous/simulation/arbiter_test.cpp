@@ -30,6 +30,11 @@ std::string story_with_arbiter(Scenario scenario) {
   return text;
 }
 
+// A process that is stopped while a start waits for its disk: it wakes when its grant is over, and nobody must start.
+TEST(ArbiterSimulation, AStartThatWaitedForTheDiskTooLongIsNone) {
+  EXPECT_EQ(simulate(with_arbiter(53168)).violation, "") << story_with_arbiter(with_arbiter(53168));
+}
+
 TEST(ArbiterSimulation, OfTwoNodesOneGoesOn) {
   if (const char* one = std::getenv("DDPRUN_ARBITER_SEED")) {
     std::cout << story_with_arbiter(with_arbiter(std::strtoull(one, nullptr, 10)));

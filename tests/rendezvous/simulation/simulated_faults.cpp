@@ -317,6 +317,8 @@ void World::finish_writing(Agent& agent) {
 
 void World::write_was_heard(int index, bool ok) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
+  deliver(index, node_event::Tick{});
+  if (!agent.node) return;
   const Before before = before_event(agent);
   perform(index, agent.gate.written(ok), before);
 }

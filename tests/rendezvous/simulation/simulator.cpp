@@ -142,11 +142,11 @@ NodeSettings World::settings_for(int index) const {
   const std::int32_t most = max_restarts_;
   settings.coordinator.judge = [most](const FailureReport&, const Budget& before) {
     Verdict verdict;
-    verdict.restart = before.used < most;
+    verdict.restart = before.history.used < most;
     verdict.exit_code = 7;
     verdict.why = "the restarts are spent";
     verdict.after = before;
-    ++verdict.after.used;
+    ++verdict.after.history.used;
     return verdict;
   };
   return settings;
@@ -263,12 +263,12 @@ void World::handle(const Event& event) {
       tell(name(event.a) + ": a worker fails");
       rounds_[agent.round].failed = rounds_[agent.round].worker_failed = true;
       FailureReport report;
-      report.exit_code = 7;
+      report.failed.status.code = 7;
       report.time_ns = time_ + agent.skew;
       report.message = "exit code 7";
       if (leaving_happens_ && chance(15)) {
         agent.broken = true;
-        report.cause = FailureCause::kDevice;
+        report.failed.cause = Cause::kDevice;
       }
       agent.ending = true;
       schedule(time_ + between(kMs, 200 * kMs), Event::Kind::kWorkersEnd, event.a, 0, agent.life, agent.job);

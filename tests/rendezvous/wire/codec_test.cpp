@@ -13,6 +13,21 @@
 namespace ddprun::rendezvous {
 namespace {
 
+RestartHistory some_history() {
+  RestartHistory history{.used = 1};
+  history.by_cause.back() = 3;
+  history.rounds = {{.cause = Cause::kHang,
+                     .rank = 7,
+                     .status = {.code = 0, .signal = 9, .core_dumped = true},
+                     .step = 12,
+                     .resumed_from = 4,
+                     .newest_checkpoint = 8,
+                     .lasted = std::chrono::nanoseconds(5),
+                     .memory_asked = 65535,
+                     .shrink = channel::Shrink::kDone}};
+  return history;
+}
+
 Hello some_hello() {
   Hello hello;
   hello.node = {1, 2, 3};
@@ -32,7 +47,7 @@ Hello some_hello() {
   hello.standing = {.promised_term = 3,
                     .current = {{2, 7}, 4, 1},
                     .previous = {{1, 6}, 3, -1},
-                    .budget = {.restart_count = 2, .used = 1, .memory = std::string("\0\xff", 2)}};
+                    .budget = {.restart_count = 2, .history = some_history()}};
   return hello;
 }
 
@@ -47,7 +62,7 @@ Release some_release() {
   release.role_rank_offset = 8;
   release.role_world_size = 24;
   release.master = {"10.0.0.1", 29500};
-  release.budget = {.restart_count = 2, .used = 2, .memory = "m"};
+  release.budget = {.restart_count = 2, .history = some_history()};
   release.max_restarts = 3;
   release.coordinator = {0, {1}, {"10.0.0.1", 29400}};
   release.successors = {{1, {2}, {"10.0.0.2", 29401}}, {2, {3}, {"10.0.0.3", 29402}}};
@@ -107,10 +122,10 @@ void expect_stable(const Variant& message) {
 
 TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   FailureReport failure;
-  failure.shrink = channel::Shrink::kDone;
+  failure.failed.shrink = channel::Shrink::kDone;
   failure.round = {1, 2};
-  failure.cause = FailureCause::kStopped;
-  failure.signal = 9;
+  failure.failed.cause = Cause::kStopped;
+  failure.failed.status.signal = 9;
   failure.time_ns = std::numeric_limits<std::int64_t>::min();
   failure.message = "SIGKILL";
   failure.others_stay = true;

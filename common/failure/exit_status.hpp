@@ -1,0 +1,21 @@
+// How a process ended.
+#pragma once
+
+#include <string>
+
+namespace ddprun {
+
+// By exit code or by signal.
+struct ExitStatus {
+  int code = 0;    // of exit(); meaningless when signal is not 0
+  int signal = 0;  // that killed it; 0: it exited
+  bool core_dumped = false;
+  bool operator==(const ExitStatus&) const = default;
+  bool ok() const { return code == 0 && signal == 0; }
+  int as_exit_code() const { return signal != 0 ? 128 + signal : code; }  // decision 4
+};
+
+// "exit code 3", "signal 9 (SIGKILL)"
+std::string describe(const ExitStatus& status);
+
+}  // namespace ddprun

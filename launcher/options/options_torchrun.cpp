@@ -56,7 +56,7 @@ constexpr std::array kVariables{
                 "the interpreter; else that of the environment the program lies in, of an active one, or `python3` on PATH "
                 "(torchrun: its own)"},
     TorchrunRow{"OMP_NUM_THREADS", kSame, "1 for workers when it is unset and there are several of them"},
-    TorchrunRow{"TORCH_NCCL_ASYNC_ERROR_HANDLING", kSame, "1 for workers when it is unset"},
+    TorchrunRow{"TORCH_NCCL_ASYNC_ERROR_HANDLING", kSame, "1 for workers when it is unset; for `ddptrain` always 0"},
     TorchrunRow{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", kSame, "after `--log-line-prefix-template`"},
     TorchrunRow{"TORCHELASTIC_SIGNALS_TO_HANDLE", kBetter, "after `--signals-to-handle` (torchrun overwrites it)"},
     TorchrunRow{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", kSame, "after `--shutdown-timeout`"},

@@ -74,7 +74,7 @@ class Planner {
     choose_output();
     choose_network();
     if (train()) require_resume_path(plan_, settings_);
-    if (train()) choose_recovery(plan_, settings_);
+    if (train()) choose_recovery(plan_, settings_, has_a_gpu_each());
     choose_placement();
     choose_standbys(plan_, settings_);
     choose_console();
@@ -85,6 +85,9 @@ class Planner {
 
  private:
   bool train() const { return plan_.kind == Plan::Kind::kTrain; }
+  bool has_a_gpu_each() const {
+    return plan_.worker_per_gpu || (plan_.device == "cuda" && plan_.nproc_per_node <= machine_.gpus());
+  }
 
   void keep(std::string name, std::string value, std::string source) {
     plan_.sources.push_back({std::move(name), std::move(value), std::move(source)});

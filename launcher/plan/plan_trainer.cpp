@@ -57,13 +57,18 @@ void require_resume_path(const Plan& plan, const Settings& settings) {
   refuse("resume", setting, "auto, never or the path of a checkpoint that exists");
 }
 
-void choose_recovery(Plan& plan, const Settings& settings) {
+void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl) {
   // On many machines live recovery has met fewer losses yet, so it is only for those who ask for it.
   const bool others_stay = plan.nproc_per_node > 1 && !plan.rendezvous.many() && !plan.rendezvous.joins;
   const Setting* setting = settings.find("recovery");
   const bool live = setting != nullptr ? setting->value == "live" : others_stay;
   if (live) plan.regroup_limit = kRegroupLimit;
   keep_source(plan, "recovery", live ? "live" : "checkpoint", setting != nullptr ? setting->source : "default");
+  if (setting == nullptr || !live || !through_nccl) return;
+  plan.warnings.push_back(
+      "--recovery live (" + setting->source +
+      ") has no effect on workers with a GPU each: they talk through NCCL, which has no live recovery yet. After a loss all of "
+      "them start anew from the newest checkpoint");
 }
 
 void choose_standbys(Plan& plan, const Settings& settings) {

@@ -24,7 +24,8 @@ void choose_resume(Plan& plan, const Settings& settings, const std::filesystem::
 void require_resume_path(const Plan& plan, const Settings& settings);
 
 // --recovery into plan.regroup_limit, with its source. Reads workers and rendezvous.
-void choose_recovery(Plan& plan, const Settings& settings);
+// `through_nccl`: each worker has a GPU of its own.
+void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl);
 
 // --standby into plan.standbys, with its source. Refuses each job in which no standby could ever take over, a script's too, so
 // it is called for every plan. Reads workers, rendezvous, restarts, recovery, device and placement.

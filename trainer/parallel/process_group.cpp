@@ -136,15 +136,6 @@ c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const WorkerEnvironment& environm
   return c10::make_intrusive<ProcessGroupGloo>(store, environment.rank, environment.world_size, std::move(options));
 }
 
-// Note [Survivors outlive a lost peer]
-// NCCL's watchdog would end the process after a failed or stuck collective, and the heartbeat monitor after a silent watchdog.
-// Under an agent of ours a failure is an exception that train() handles, and hangs are the agent's business. torchrun sets the
-// first to 1: overridden. Without such an agent nobody else ends a rank that waits for a lost one, so NCCL's own stay.
-void let_survivors_live() {
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
-  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 1);
-}
-
 c10::intrusive_ptr<c10d::Store> make_tcp_store(const WorkerEnvironment& environment, std::chrono::milliseconds timeout) {
   if (environment.master_addr.empty() || environment.master_port == 0) {
     throw UsageError(
@@ -221,7 +212,6 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
     if (group_can_be_broken(device, environment)) {
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::GLOO, gloo);
     } else {
-      if (breaker != nullptr) let_survivors_live();
       const auto nccl = cuda->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", keys), environment.rank,
                                         environment.world_size, device.index(), timeout);
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::NCCL, nccl);

@@ -544,6 +544,22 @@ TEST_F(PlanTest, SeveralWorkersKeepTheirStateUnlessToldOtherwise) {
   EXPECT_GT(plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "train.json"}).regroup_limit.count(), 0);
 }
 
+TEST_F(PlanTest, LiveRecoveryOfGpusIsSaidToHaveNoEffectToWhoAsksForIt) {
+  gpus_ = 2;
+  for (const Words& words :
+       {Words{"--recovery", "live", "train.json"}, Words{"--recovery", "live", "train.json", "device=cuda"},
+        Words{"--nproc-per-node", "2", "--recovery", "live", "train.json", "device=cuda"}}) {
+    const Plan p = plan(words);
+    ASSERT_EQ(p.warnings.size(), 1U);
+    EXPECT_TRUE(p.warnings[0].starts_with("--recovery live (flag --recovery) has no effect on workers with a GPU each"));
+  }
+  EXPECT_TRUE(plan({"train.json"}).warnings.empty());
+  EXPECT_TRUE(plan({"--recovery", "live", "train.json", "device=cpu"}).warnings.empty());
+  EXPECT_TRUE(plan({"--recovery", "checkpoint", "train.json"}).warnings.empty());
+  environment_ = {{"DDPTRAIN_SHARE_GPU", "1"}};
+  EXPECT_TRUE(plan({"--nproc-per-node", "4", "--recovery", "live", "train.json", "device=cuda"}).warnings.empty());
+}
+
 TEST_F(PlanTest, StandbysAreForJobsInWhichTheyCanTakeOver) {
   const Plan p = plan({"--nproc-per-node", "2", "--standby", "1", "train.json"});
   EXPECT_EQ(p.standbys, 1);

@@ -87,6 +87,19 @@ TEST(WorkerEnvironment, ThreadsAndNcclAreOnlySetWhenUnset) {
   EXPECT_FALSE(as_map(worker_environment({}, settings_of_rank(0, 1))).contains("OMP_NUM_THREADS"));
 }
 
+// Where nobody else ends a rank that waits for a lost one, NCCL's own time-outs have to.
+TEST(WorkerEnvironment, NcclEndsNoWorkerThatAnAgentWatches) {
+  WorkerSettings settings = settings_of_rank(0, 2);
+  const std::vector<std::string> inherited{"TORCH_NCCL_ASYNC_ERROR_HANDLING=3", "TORCH_NCCL_ENABLE_MONITORING=1"};
+  const auto script = as_map(worker_environment(inherited, settings));
+  EXPECT_EQ(script.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "3");
+  EXPECT_EQ(script.at("TORCH_NCCL_ENABLE_MONITORING"), "1");
+  settings.channel = ChannelUse::kGiven;
+  const auto watched = as_map(worker_environment(inherited, settings));
+  EXPECT_EQ(watched.at("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "0");
+  EXPECT_EQ(watched.at("TORCH_NCCL_ENABLE_MONITORING"), "0");
+}
+
 TEST(WorkerEnvironment, TheAgentsSignalsAreHandedOnAsTorchrunDoes) {
   WorkerSettings settings = settings_of_rank(0, 1);
   settings.signals_to_handle = {SIGTERM, SIGUSR1};

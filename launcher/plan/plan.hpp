@@ -67,6 +67,7 @@ struct Plan {
   WorkersInput input = WorkersInput::kNothing;
   std::string device;           // kTrain, for people: "cpu", "cuda", "auto"
   bool worker_per_gpu = false;  // kTrain: there are as many workers as GPUs, because of them
+  bool live_nccl = false;       // kTrain: --recovery live was asked for although the workers talk through NCCL
   std::string role = "default";
   std::filesystem::path token_file;  // --token-file, absolute; empty: looked for elsewhere
   std::string interface;             // --interface, for the workers' GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; empty: none

@@ -58,17 +58,18 @@ void require_resume_path(const Plan& plan, const Settings& settings) {
 }
 
 void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl) {
-  // On many machines live recovery has met fewer losses yet, so it is only for those who ask for it.
-  const bool others_stay = plan.nproc_per_node > 1 && !plan.rendezvous.many() && !plan.rendezvous.joins;
+  // On many machines live recovery has met fewer losses yet, and through NCCL none, so it is only for those who ask for it.
+  const bool others_stay = plan.nproc_per_node > 1 && !plan.rendezvous.many() && !plan.rendezvous.joins && !through_nccl;
   const Setting* setting = settings.find("recovery");
   const bool live = setting != nullptr ? setting->value == "live" : others_stay;
   if (live) plan.regroup_limit = kRegroupLimit;
   keep_source(plan, "recovery", live ? "live" : "checkpoint", setting != nullptr ? setting->source : "default");
-  if (setting == nullptr || !live || !through_nccl) return;
+  plan.live_nccl = live && through_nccl;
+  if (!plan.live_nccl) return;
   plan.warnings.push_back(
       "--recovery live (" + setting->source +
-      ") has no effect on workers with a GPU each: they talk through NCCL, which has no live recovery yet. After a loss all of "
-      "them start anew from the newest checkpoint");
+      ") is for those who try it where workers have a GPU each: live recovery through NCCL is written and has never run. "
+      "Each step waits for its GPU, and where a worker does not get out of NCCL, all start anew from the newest checkpoint");
 }
 
 void choose_standbys(Plan& plan, const Settings& settings) {
@@ -109,6 +110,7 @@ std::vector<std::string> trainer_command(const Plan& plan, const Machine& machin
   const std::string how = anew ? "never" : plan.resume == Plan::Resume::kAuto ? "auto" : plan.resume_from.string();
   std::vector<std::string> command{trainer->string(), "--run-dir", plan.run_dir.string(), "--resume", how};
   if (plan.worker_per_gpu) command.emplace_back("--worker-per-gpu");
+  if (plan.live_nccl) command.emplace_back("--live-nccl");
   if (plan.data_changed) command.emplace_back("--data-changed");
   command.push_back((plan.run_dir / "config.json").string());
   return command;

@@ -32,7 +32,8 @@ void Membership::join(std::optional<std::int64_t> held) {
     const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(process_.config().ddp.timeout_s * 1000));
     store_ = make_store(environment, process_.agent(), timeout, generation_);
     if (process_.agent()) meet_in_store(environment, store_, generation_, timeout);
-    group_ = make_process_group(environment, store_, process_.device(), generation_, timeout, breaker);
+    group_ =
+        make_process_group(environment, store_, process_.device(), generation_, timeout, breaker, process_.options().live_nccl);
   }
   peers_.emplace(group_, environment.rank, world, process_.device(), breaker);
   if (!records_.log) records_.log.emplace(process_.status(), environment.rank);

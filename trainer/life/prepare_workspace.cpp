@@ -89,6 +89,7 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
                                .log = *membership.records().log,
                                .gate = process.gate()},
                               peers, state, source.origin()));
+  peers.arrive();  // what rank 0 has sent is here
   begin_checkpoints(process, membership, state, run);
   work->checkpointing = membership.records().checkpointing.get();
   if (process.config().data.ledger) work->ledger = open_ledger(process, membership, source, run);

@@ -93,7 +93,7 @@ void Process::take_up_work() {
 }
 
 bool Process::groups_can_be_broken() const {
-  return recovery_ && device_ && group_can_be_broken(*device_, environment_);
+  return recovery_ && device_ && group_can_be_broken(*device_, environment_, options_.live_nccl);
 }
 
 // They are meant for a rank, and for a restart.

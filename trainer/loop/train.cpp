@@ -130,6 +130,7 @@ void train_step(TrainingState& state, Workspace& work) {
   work.faults.at(FaultPhase::kStep, state.step);
   arm_backward_fault(state, work);
   const std::vector<at::Tensor> losses = accumulate_gradients(state, work, share);
+  work.peers.arrive();
   work.status.at(channel::Stage::kLoss);
   const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
   const GlobalFigures figures =

@@ -1,19 +1,12 @@
 // SGD and AdamW on the fused kernels. The training loop calls step() once a batch; the checkpoint calls state() and
 // load_state(). The lists that the kernels take are kept between steps: a step costs one kernel call and the look-up of the
 // gradients.
-//
-// Note [A gated step]
-// The fused kernels take GradScaler's found_inf: a tensor that is 1 makes them return before they write. On a GPU that is read
-// when the kernel runs, so a step that was enqueued long ago can still be held back (trainer/parallel/step_gate.hpp). What is
-// written beside these kernels has to heed it by itself: AdamW's step counts, and on the host SGD's note of which buffers have
-// begun.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/rsub.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -21,7 +14,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -102,7 +94,7 @@ void copy_state(const std::vector<NamedTensor>& state, const std::vector<NamedTe
 class Sgd : public Optimizer {
  public:
   Sgd(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
-      : config_(config), parameters_(std::move(parameters)), started_in_(parameters_.size(), kNotStarted) {
+      : config_(config), parameters_(std::move(parameters)), started_(parameters_.size(), false) {
     if (config_.momentum != 0) {
       momentum_buffers_ = zeros_like_each(parameters_.tensors);
     }
@@ -122,14 +114,13 @@ class Sgd : public Optimizer {
       update(parameters_.tensors, gradients_, momentum_buffers_, lr, /*first=*/false);
     } else {
       // A buffer's first gradient is taken as it is, so parameters before and after their first gradient need a call each.
-      update_those(lr, /*had_one=*/true);
-      update_those(lr, /*had_one=*/false);
+      update_those(lr, /*started=*/true);
+      update_those(lr, /*started=*/false);
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
-        if (!started(i) && parameters_.tensors[i].mutable_grad().defined()) started_in_[i] = steps_;
+        started_[i] = started_[i] || parameters_.tensors[i].mutable_grad().defined();
       }
-      look_whether_all_started();
+      all_started_ = std::find(started_.begin(), started_.end(), false) == started_.end();
     }
-    ++steps_;
     gradients_.clear();  // or they would keep gradients alive that zero_grad sets free
   }
 
@@ -144,52 +135,25 @@ class Sgd : public Optimizer {
   void load_state(const std::vector<NamedTensor>& saved) override {
     copy_state(state(), saved);
     // A buffer that had no gradient yet was saved as zeros, and momentum * 0 + gradient is what a first step gives.
-    started_in_.assign(started_in_.size(), kBeforeTheGate);
+    started_.assign(started_.size(), true);
     all_started_ = true;
   }
 
-  void forget_steps_after(std::int64_t done) override {
-    for (std::int64_t& step : started_in_) {
-      if (step >= done) step = kNotStarted;
-    }
-    gate_begins();
-    look_whether_all_started();
-  }
-
- protected:
-  std::string name() const override { return "sgd"; }
-  bool heeds_gate() const override { return true; }
-  void gate_begins() override {
-    for (std::int64_t& step : started_in_) {
-      if (step != kNotStarted) step = kBeforeTheGate;
-    }
-    steps_ = 0;
-  }
-
  private:
-  static constexpr std::int64_t kBeforeTheGate = -1;
-  static constexpr std::int64_t kNotStarted = std::numeric_limits<std::int64_t>::max();
-
-  bool started(std::size_t index) const { return started_in_[index] != kNotStarted; }
-
-  void look_whether_all_started() {
-    all_started_ = std::find(started_in_.begin(), started_in_.end(), kNotStarted) == started_in_.end();
-  }
-
   void update(const Tensors& parameters, const Tensors& gradients, const Tensors& buffers, double lr, bool first) {
     const c10::NoGradGuard no_grad;
     at::_fused_sgd_(parameters, gradients, buffers, config_.weight_decay, config_.momentum, lr, /*dampening=*/0.0,
                     config_.nesterov,
-                    /*maximize=*/false, first, /*grad_scale=*/{}, shut());
+                    /*maximize=*/false, first);
   }
 
-  void update_those(double lr, bool had_one) {
+  void update_those(double lr, bool started) {
     Tensors parameters;
     Tensors gradients;
     Tensors buffers;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const at::Tensor& gradient = parameters_.tensors[i].mutable_grad();
-      if (!gradient.defined() || started(i) != had_one) {
+      if (!gradient.defined() || started_[i] != started) {
         continue;
       }
       parameters.push_back(parameters_.tensors[i]);
@@ -199,14 +163,13 @@ class Sgd : public Optimizer {
       }
     }
     if (!parameters.empty()) {
-      update(parameters, gradients, buffers, lr, /*first=*/!had_one && config_.momentum != 0);
+      update(parameters, gradients, buffers, lr, /*first=*/!started && config_.momentum != 0);
     }
   }
 
   OptimizerConfig config_;
   Parameters parameters_;
-  std::vector<std::int64_t> started_in_;  // the step since gate() in which the parameter's buffer got its first gradient
-  std::int64_t steps_ = 0;                // since gate()
+  std::vector<bool> started_;  // the parameter's buffer holds something
   bool all_started_ = false;
   Tensors momentum_buffers_;  // empty without momentum
   Tensors gradients_;
@@ -255,13 +218,6 @@ class AdamW : public Optimizer {
 
   void load_state(const std::vector<NamedTensor>& saved) override { copy_state(state(), saved); }
 
-  void forget_steps_after(std::int64_t /*done*/) override {}  // all of it is in tensors
-
- protected:
-  std::string name() const override { return "adamw"; }
-  bool heeds_gate() const override { return true; }
-  void gate_begins() override {}
-
  private:
   void update(const Tensors& parameters, const Tensors& gradients, const Tensors& exp_avgs, const Tensors& exp_avg_sqs,
               const Tensors& steps, double lr) {
@@ -269,24 +225,16 @@ class AdamW : public Optimizer {
     if (parameters.empty()) {
       return;
     }
-    count(steps);
-    at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps, lr, config_.betas[0],
-                      config_.betas[1], config_.weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false,
-                      /*grad_scale=*/{}, shut());
-  }
-
-  void count(const Tensors& steps) const {
     if (steps.front().is_cpu()) {
       // An at:: call for each scalar would cost more than the update of a small model.
-      const float one = shut() ? 1.0F - *shut()->const_data_ptr<float>() : 1.0F;
       for (const at::Tensor& step : steps) {
-        *step.mutable_data_ptr<float>() += one;
+        *step.mutable_data_ptr<float>() += 1.0F;
       }
-    } else if (shut()) {
-      at::_foreach_add_(steps, at::rsub(*shut(), 1));
     } else {
       at::_foreach_add_(steps, 1);
     }
+    at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps, lr, config_.betas[0],
+                      config_.betas[1], config_.weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false);
   }
 
   void update_those_with_gradients(double lr) {
@@ -314,16 +262,6 @@ class AdamW : public Optimizer {
 };
 
 }  // namespace
-
-void Optimizer::gate(at::Tensor shut) {
-  if (!heeds_gate()) {
-    throw UsageError("--recovery live: the optimizer " + name() +
-                     " cannot be held back in the middle of what a GPU has queued, so a step with a sum that was cut off would "
-                     "change the weights. Use --recovery checkpoint, or one of the optimizers sgd and adamw");
-  }
-  gate_begins();
-  shut_ = std::move(shut);
-}
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters) {
   switch (config.type) {

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,26 +27,6 @@ class Optimizer {
   virtual std::vector<NamedTensor> state() const = 0;
   // Copies the state in. Throws UsageError when names or shapes are not those of state().
   virtual void load_state(const std::vector<NamedTensor>& saved) = 0;
-
-  // From here on a step leaves parameters and state as they are, to the bit, when `shut` is 1 while its kernels run, which may
-  // be long after step() returned; 0 lets it be. `shut`: one float32 without dimensions on the parameters' device. Throws
-  // UsageError of an optimizer that would change something all the same.
-  void gate(at::Tensor shut);
-  // Of the calls of step() since gate(), the first `done` were let be and the others were not: what the host noted of these is
-  // forgotten. Counting begins anew.
-  virtual void forget_steps_after(std::int64_t done) = 0;
-
- protected:
-  // As configs name it.
-  virtual std::string name() const = 0;
-  // True of one that gives shut() to kernels that heed it, and whose every change is theirs.
-  virtual bool heeds_gate() const { return false; }
-  virtual void gate_begins() = 0;
-  // Nothing without a gate.
-  const std::optional<at::Tensor>& shut() const { return shut_; }
-
- private:
-  std::optional<at::Tensor> shut_;
 };
 
 // `parameters` in the model's order; they stay shared with the model.

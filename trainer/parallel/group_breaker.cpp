@@ -26,6 +26,11 @@
 // this one (Pair::signalException knows nothing of what is being read or written just then). It would be waited for until the
 // group's timeout. A message between two ranks can be aborted. A collective can't; whoever waits for it is let go, and Gloo's
 // thread is left behind with the whole group (trainer/life/membership.cpp).
+//
+// Note [When NCCL's group is broken while it is being made]
+// aborts() comes once the backend is there, and an order that came before it aborts it at once. Its communicators come with the
+// first exchanges. One whose ranks do not all come is not known to the backend yet, and is aborted by nobody: then the agent
+// takes this worker for one that does not come back, and starts everybody anew.
 #include "trainer/parallel/group_breaker.hpp"
 
 #include <netinet/in.h>
@@ -37,11 +42,13 @@
 #include <bit>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 namespace ddprun::trainer {
 namespace {
@@ -157,10 +164,33 @@ void GroupBreaker::wait(const c10::intrusive_ptr<c10d::Work>& message) {
   if (!message->wait()) throw std::runtime_error("Connection closed by peer: the group is being made anew");
 }
 
+void GroupBreaker::aborts(c10::intrusive_ptr<c10d::Backend> backend) {
+  const std::lock_guard lock(backend_mutex_);
+  backend_ = std::move(backend);
+  ends_in_silence_ = true;
+  if (broken_) abort_backend();
+}
+
+// It takes its time: it waits for kernels to leave.
+void GroupBreaker::abort_backend() {
+  if (!backend_) return;
+  aborting_ = std::jthread([backend = std::exchange(backend_, nullptr)] {
+    try {
+      backend->abort();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "ddptrain: the group of the GPUs could not be aborted: %s\n", error.what());
+    }
+  });
+}
+
 void GroupBreaker::break_group() {
   if (thread_.joinable()) return;  // broken already
   broken_ = true;
   shut_connections();
+  {
+    const std::lock_guard lock(backend_mutex_);
+    abort_backend();
+  }
   thread_ = std::jthread([this](const std::stop_token& mended) {
     std::unique_lock lock(mutex_);
     unsigned looks = 0;
@@ -174,10 +204,15 @@ void GroupBreaker::break_group() {
 }
 
 void GroupBreaker::mend() {
-  if (!thread_.joinable()) return;
-  thread_.request_stop();
-  thread_.join();
-  thread_ = {};
+  if (thread_.joinable()) {
+    thread_.request_stop();
+    thread_.join();
+    thread_ = {};
+  }
+  const std::lock_guard lock(backend_mutex_);
+  if (aborting_.joinable()) aborting_.join();
+  backend_.reset();
+  ends_in_silence_ = false;
   broken_ = false;
 }
 

@@ -2,8 +2,12 @@
 // two ranks that both live, fails at once with "Connection closed by peer", and so does the making of a group. Gloo has no
 // abort of its own; it takes a closed connection for a lost peer. trainer/life/recovery.cpp calls it when the agent orders a
 // regroup.
+//
+// A group on GPUs of their own has a backend beside Gloo, NCCL's, that is aborted. What waits for it then returns as if it were
+// done, with any numbers: Peers::arrive() and the other exchanges of Peers ask broken() before they believe a result.
 #pragma once
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <atomic>
@@ -43,6 +47,10 @@ class GroupBreaker {
   // The old group is gone; the next may be made.
   void mend();
   bool broken() const { return broken_; }
+  // Of the group that was just made: break_group() aborts it, in a thread of its own. Any thread but that of break_group().
+  void aborts(c10::intrusive_ptr<c10d::Backend> backend);
+  // Its exchanges end without an error when the group is broken.
+  bool ends_in_silence() const { return ends_in_silence_; }
   // Of the next group; while nothing is broken.
   void set_world(int world) { world_ = world; }
 
@@ -54,6 +62,7 @@ class GroupBreaker {
  private:
   void making_begins();
   void making_ends();
+  void abort_backend();
   bool is_of_group(std::uint64_t cookie);
   void shut_connections();
   void answer_for_the_lost();
@@ -70,6 +79,10 @@ class GroupBreaker {
   std::mutex messages_mutex_;
   std::set<c10::intrusive_ptr<c10d::Work>> messages_;
   BreakableWorks collectives_;
+  std::mutex backend_mutex_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::atomic<bool> ends_in_silence_ = false;
+  std::jthread aborting_;
   std::jthread thread_;
 };
 

@@ -47,9 +47,15 @@ class Peers {
   void meet() const { smallest(0); }
   // Throws what is taken for a lost peer when the group is to be made anew: in a world of one no exchange would.
   void go_on() const;
+  // Before what exchanges outside of this class have left on a GPU is used: waits until the device has it, then as go_on().
+  // Nothing where a broken group's exchanges throw by themselves, or where it cannot be broken.
+  void arrive() const;
 
  private:
   void wait(const c10::intrusive_ptr<c10d::Work>& message) const;
+  bool device_ends_in_silence() const;
+  // A result is on the host; a group that was broken before that may have left any numbers in it.
+  void believe() const;
   // Memory of its own: a group that breaks may leave a collective behind that still uses it.
   at::Tensor copy_of(const at::Tensor& values) const;
 

@@ -188,14 +188,14 @@ void meet_in_store(const WorkerEnvironment& environment, const c10::intrusive_pt
   here.wait(everybody, timeout);
 }
 
-bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment) {
-  return device.is_cpu() || shares_gpu(environment);
+bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment, bool live_nccl) {
+  return device.is_cpu() || shares_gpu(environment) || live_nccl;
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
                                                           int generation, std::chrono::milliseconds timeout,
-                                                          GroupBreaker* breaker) {
+                                                          GroupBreaker* breaker, bool live_nccl) {
   const std::string name = "ddptrain/" + std::to_string(generation);
   const auto keys = c10::make_intrusive<c10d::PrefixStore>(name, store);
   keys->setTimeout(timeout);
@@ -208,14 +208,15 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironmen
   if (device.is_cuda()) {
     CudaModule* const cuda = cuda_module();
     if (!cuda) throw InternalError("a group for " + device.str() + " was asked for before the CUDA module was opened");
-    if (!shares_gpu(environment)) refuse_shared_gpu(*keys, environment.rank, cuda->device_uuid(device.index()));
-    if (group_can_be_broken(device, environment)) {
+    if (shares_gpu(environment)) {
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::GLOO, gloo);
     } else {
+      refuse_shared_gpu(*keys, environment.rank, cuda->device_uuid(device.index()));
       const auto nccl = cuda->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", keys), environment.rank,
                                         environment.world_size, device.index(), timeout);
       group->setBackend(c10::kCUDA, c10d::ProcessGroup::NCCL, nccl);
       group->setDefaultBackend(c10d::ProcessGroup::NCCL);
+      if (breaker != nullptr && live_nccl) breaker->aborts(nccl);
     }
   }
   group->setGroupName(name);

@@ -25,15 +25,16 @@ c10::intrusive_ptr<c10d::Store> make_store(const WorkerEnvironment& environment,
 void meet_in_store(const WorkerEnvironment& environment, const c10::intrusive_ptr<c10d::Store>& store, int generation,
                    std::chrono::milliseconds timeout);
 
-// Another thread can end what this device's group waits for (group_breaker.hpp): true of Gloo, not of NCCL.
-bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment);
+// Another thread can end what this device's group waits for (group_breaker.hpp): true of Gloo, and of NCCL where that is asked
+// for (`live_nccl`), since each step then waits for its GPU (Peers::arrive).
+bool group_can_be_broken(c10::Device device, const WorkerEnvironment& environment, bool live_nccl);
 
 // A group over all ranks. `generation` keeps its keys apart from those of groups made before on the same store (the restart
-// count). `breaker`: can end it, where that is possible.
+// count). `breaker`: can end it. Without `live_nccl` it does not end what NCCL waits for.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const WorkerEnvironment& environment,
                                                           const c10::intrusive_ptr<c10d::Store>& store, c10::Device device,
                                                           int generation, std::chrono::milliseconds timeout,
-                                                          GroupBreaker* breaker = nullptr);
+                                                          GroupBreaker* breaker = nullptr, bool live_nccl = false);
 
 // True when an exception of a collective says that a peer is gone ("Connection closed by peer", "Connection reset by peer",
 // ...).

@@ -12,8 +12,9 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array<std::string_view, 8> kFlags{"--run-dir",        "--resume",         "--data-changed", "--standby",
-                                                 "--worker-per-gpu", "--export-weights", "--version",      "--help"};
+constexpr std::array<std::string_view, 9> kFlags{"--run-dir",        "--resume",         "--data-changed",
+                                                 "--standby",        "--worker-per-gpu", "--live-nccl",
+                                                 "--export-weights", "--version",        "--help"};
 
 // CLI11 only says that it doesn't know a flag; the nearest one is ours to name.
 void refuse_unknown_flag(const std::vector<std::string>& arguments) {
@@ -54,6 +55,8 @@ Options parse_options(const std::vector<std::string>& arguments) {
       "--worker-per-gpu", options.worker_per_gpu,
       "there is a worker for each GPU: with \"device\": \"auto\", one that cannot use its own ends with the reason instead "
       "of training on the CPU; ddprun says so");
+  app.add_flag("--live-nccl", options.live_nccl,
+               "stay when a peer on another GPU is lost, and wait for the GPU in each step for that; ddprun says so");
   std::vector<std::string> exported;
   app.add_option(
          "--export-weights", exported,

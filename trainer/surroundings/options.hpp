@@ -17,6 +17,7 @@ struct Options {
   bool data_changed = false;          // goes on although the data is not what the run began with
   bool standby = false;               // wait for a rank over the worker channel
   bool worker_per_gpu = false;        // this worker was started for a GPU: it does not compute on the CPU instead
+  bool live_nccl = false;             // a group of NCCL's can be broken, so each step waits for its GPU
   enum class Action { kTrain, kExportWeights, kSayVersion, kSayHelp };
   Action action = Action::kTrain;
   std::filesystem::path export_from;  // kExportWeights: a checkpoint's folder, or a run directory

@@ -544,16 +544,24 @@ TEST_F(PlanTest, SeveralWorkersKeepTheirStateUnlessToldOtherwise) {
   EXPECT_GT(plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "train.json"}).regroup_limit.count(), 0);
 }
 
-TEST_F(PlanTest, LiveRecoveryOfGpusIsSaidToHaveNoEffectToWhoAsksForIt) {
+TEST_F(PlanTest, LiveRecoveryThroughNcclIsForWhoAsksForItAndHearsThatItNeverRan) {
   gpus_ = 2;
+  const auto live_nccl = [](const Plan& p) {
+    const std::vector<std::string> command = p.command;
+    return std::find(command.begin(), command.end(), "--live-nccl") != command.end();
+  };
   for (const Words& words :
        {Words{"--recovery", "live", "train.json"}, Words{"--recovery", "live", "train.json", "device=cuda"},
         Words{"--nproc-per-node", "2", "--recovery", "live", "train.json", "device=cuda"}}) {
     const Plan p = plan(words);
     ASSERT_EQ(p.warnings.size(), 1U);
-    EXPECT_TRUE(p.warnings[0].starts_with("--recovery live (flag --recovery) has no effect on workers with a GPU each"));
+    EXPECT_NE(p.warnings[0].find("live recovery through NCCL is written and has never run"), std::string::npos);
+    EXPECT_TRUE(live_nccl(p));
+    EXPECT_GT(p.regroup_limit.count(), 0);
   }
   EXPECT_TRUE(plan({"train.json"}).warnings.empty());
+  EXPECT_EQ(plan({"train.json"}).regroup_limit.count(), 0);
+  EXPECT_FALSE(live_nccl(plan({"train.json"})));
   EXPECT_TRUE(plan({"--recovery", "live", "train.json", "device=cpu"}).warnings.empty());
   EXPECT_TRUE(plan({"--recovery", "checkpoint", "train.json"}).warnings.empty());
   environment_ = {{"DDPTRAIN_SHARE_GPU", "1"}};

@@ -21,8 +21,6 @@ class FakeCuda final : public CudaModule {
   GpuMemory memory(int) override { return {}; }
   bool pin(int, void*, std::size_t) noexcept override { return false; }
   void unpin(void*) noexcept override {}
-  MappedMemory map(int, std::size_t) override { throw std::runtime_error("there is no memory of a GPU here"); }
-  void unmap(const MappedMemory&) noexcept override {}
   void empty_cache() override {}
   c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&, int, int, int,
                                               std::chrono::milliseconds) override {

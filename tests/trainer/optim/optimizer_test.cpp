@@ -3,16 +3,13 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <limits>
 #include <set>
-#include <string>
 
 #include "common/base/error.hpp"
 #include "tests/trainer/optim/golden.hpp"
@@ -242,101 +239,6 @@ TEST_P(StateTest, RefusesAStateOfOtherNamesOrShapesAndChangesNothing) {
 
 // A parameter whose first gradient comes late starts its buffer with it, as PyTorch's momentum does: no update by momentum *
 // nothing.
-// Compared as bits: 0 and -0 are equal numbers.
-void expect_same_bits(const std::vector<NamedTensor>& now, const std::vector<NamedTensor>& before) {
-  ASSERT_EQ(now.size(), before.size());
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    EXPECT_TRUE(now[i].tensor.view(at::kInt).equal(before[i].tensor.view(at::kInt))) << now[i].name;
-  }
-}
-
-TEST_P(StateTest, AGateThatIsOpenChangesNoBit) {
-  const auto gated = fresh_parameters();
-  const auto free = fresh_parameters();
-  const auto optimizer = make_optimizer(GetParam(), gated);
-  const auto other = make_optimizer(GetParam(), free);
-  optimizer->gate(at::zeros({}));
-  train(*optimizer, gated, 0.1, 0, kSteps, {{0, 1}, {3, 2}});
-  train(*other, free, 0.1, 0, kSteps, {{0, 1}, {3, 2}});
-  expect_same_bits(gated, free);
-  expect_same_bits(optimizer->state(), other->state());
-}
-
-TEST_P(StateTest, AStepBehindAShutGateChangesNothingWhateverItsGradients) {
-  const auto parameters = fresh_parameters();
-  const auto optimizer = make_optimizer(GetParam(), parameters);
-  const at::Tensor shut = at::zeros({});
-  optimizer->gate(shut);
-  train(*optimizer, parameters, 0.1, 0, 2);
-  const auto weights = copied(parameters);
-  const auto state = copied(optimizer->state());
-
-  shut.fill_(1);
-  for (const float torn : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3.0F}) {
-    for (const NamedTensor& parameter : parameters) parameter.tensor.mutable_grad() = at::full_like(parameter.tensor, torn);
-    optimizer->step(0.1);
-  }
-  expect_same_bits(parameters, weights);
-  expect_same_bits(optimizer->state(), state);
-}
-
-// A first gradient is taken as it is, and one that comes later is added to zeros, which makes 0 of -0.
-TEST_P(StateTest, StepsThatWereHeldBackAreDoneAgainAsIfTheyHadNeverBeen) {
-  const auto parameters = fresh_parameters();
-  const auto undisturbed = fresh_parameters();
-  const auto optimizer = make_optimizer(GetParam(), parameters);
-  const auto other = make_optimizer(GetParam(), undisturbed);
-  const auto step = [](Optimizer& one, const std::vector<NamedTensor>& of, float gradient) {
-    for (const NamedTensor& parameter : of) parameter.tensor.mutable_grad() = at::full_like(parameter.tensor, gradient);
-    one.step(0.1);
-  };
-  const at::Tensor shut = at::zeros({});
-  optimizer->gate(shut);
-  shut.fill_(1);
-  step(*optimizer, parameters, 5);
-  step(*optimizer, parameters, 6);
-  optimizer->forget_steps_after(0);
-  shut.fill_(0);
-  for (const float gradient : {-0.0F, 1.0F}) {
-    step(*optimizer, parameters, gradient);
-    step(*other, undisturbed, gradient);
-    expect_same_bits(parameters, undisturbed);
-    expect_same_bits(optimizer->state(), other->state());
-  }
-
-  shut.fill_(1);
-  step(*optimizer, parameters, 7);
-  optimizer->forget_steps_after(2);
-  shut.fill_(0);
-  step(*optimizer, parameters, 2);
-  step(*other, undisturbed, 2);
-  expect_same_bits(parameters, undisturbed);
-  expect_same_bits(optimizer->state(), other->state());
-}
-
-class Careless final : public Optimizer {
- public:
-  void step(double) override {}
-  std::vector<NamedTensor> state() const override { return {}; }
-  void load_state(const std::vector<NamedTensor>&) override {}
-  void forget_steps_after(std::int64_t) override {}
-
- protected:
-  std::string name() const override { return "careless"; }
-  void gate_begins() override {}
-};
-
-TEST(Gate, IsRefusedToAnOptimizerThatDoesNotSayThatItHeedsIt) {
-  Careless optimizer;
-  try {
-    optimizer.gate(at::zeros({}));
-    FAIL() << "it was gated";
-  } catch (const UsageError& refused) {
-    EXPECT_NE(std::string(refused.what()).find("the optimizer careless cannot be held back"), std::string::npos)
-        << refused.what();
-  }
-}
-
 TEST(Sgd, StartsAMomentumBufferWithTheFirstGradient) {
   const OptimizerConfig config{.type = OptimizerConfig::Type::kSgd, .momentum = 0.5};
   const std::vector<NamedTensor> parameters{{"early", at::zeros({2}).requires_grad_()},

@@ -7,9 +7,11 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <future>
 #include <thread>
@@ -32,6 +34,41 @@ void expect_sum_of_two(const Rank& rank) {
   std::vector<at::Tensor> tensors{at::full({10}, rank.environment.rank + 1.0)};
   rank.group->allreduce(tensors)->wait();
   EXPECT_TRUE(tensors[0].equal(at::full({10}, 3.0)));
+}
+
+// NCCL's part is played: who waits for it gets no error, only numbers, once it is aborted.
+class SilentBackend final : public c10d::Backend {
+ public:
+  SilentBackend() : Backend(0, 2) {}
+  void abort() override { aborted.set_value(); }
+  std::promise<void> aborted;
+};
+
+TEST(GroupBreaker, AbortsTheGroupOfTheGpus) {
+  GroupBreaker breaker(2);
+  const auto backend = c10::make_intrusive<SilentBackend>();
+  breaker.aborts(backend);
+  EXPECT_TRUE(breaker.ends_in_silence());
+  EXPECT_NE(backend->aborted.get_future().wait_for(std::chrono::seconds(0)), std::future_status::ready) << "nothing is broken";
+}
+
+TEST(GroupBreaker, AbortsTheGroupOfTheGpusOnceWhenItIsBroken) {
+  GroupBreaker breaker(2);
+  const auto backend = c10::make_intrusive<SilentBackend>();
+  breaker.aborts(backend);
+  breaker.break_group();
+  breaker.break_group();  // a second promise would throw
+  backend->aborted.get_future().wait();
+  breaker.mend();
+  EXPECT_FALSE(breaker.ends_in_silence()) << "the next group may have none";
+}
+
+TEST(GroupBreaker, AbortsAGroupOfGpusThatComesAfterTheOrder) {
+  GroupBreaker breaker(2);
+  breaker.break_group();
+  const auto backend = c10::make_intrusive<SilentBackend>();
+  breaker.aborts(backend);
+  backend->aborted.get_future().wait();
 }
 
 TEST(GroupBreaker, ThrowsARankOutOfACollectiveThatItsPeerNeverEnters) {

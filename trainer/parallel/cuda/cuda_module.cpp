@@ -7,8 +7,6 @@
 #include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include <cstring>
-
 namespace ddprun::trainer {
 namespace {
 
@@ -69,22 +67,6 @@ class Cuda final : public CudaModule {
 
   void unpin(void* memory) noexcept override {
     if (cudaHostUnregister(memory) != cudaSuccess) static_cast<void>(cudaGetLastError());
-  }
-
-  MappedMemory map(int device, std::size_t bytes) override {
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
-    MappedMemory memory;
-    C10_CUDA_CHECK(cudaHostAlloc(&memory.host, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
-    std::memset(memory.host, 0, bytes);
-    if (const cudaError_t refused = cudaHostGetDevicePointer(&memory.on_device, memory.host, 0); refused != cudaSuccess) {
-      unmap(memory);
-      C10_CUDA_CHECK(refused);
-    }
-    return memory;
-  }
-
-  void unmap(const MappedMemory& memory) noexcept override {
-    if (cudaFreeHost(memory.host) != cudaSuccess) static_cast<void>(cudaGetLastError());
   }
 
   void empty_cache() override { c10::cuda::CUDACachingAllocator::emptyCache(); }

@@ -22,11 +22,6 @@ struct GpuMemory {
   std::int64_t total_bytes = 0;
 };
 
-struct MappedMemory {
-  void* host = nullptr;
-  void* on_device = nullptr;
-};
-
 // Errors are exceptions (c10::Error).
 class CudaModule {
  public:
@@ -41,17 +36,13 @@ class CudaModule {
   // gives no more of that. Takes about a second for some GB. Before the memory is given back it is unpinned. Any thread.
   virtual bool pin(int device, void* memory, std::size_t bytes) noexcept = 0;
   virtual void unpin(void* memory) noexcept = 0;
-  // Zeroed host memory that the device's kernels read as it is when they run, and where they see it; any thread may write it,
-  // without a call of CUDA. It lasts until unmap().
-  virtual MappedMemory map(int device, std::size_t bytes) = 0;
-  virtual void unmap(const MappedMemory& memory) noexcept = 0;
   // Gives cached memory back to the device, as after an out-of-memory error.
   virtual void empty_cache() = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                                       int device, std::chrono::milliseconds timeout) = 0;
 };
 
-inline constexpr int kCudaModuleVersion = 4;
+inline constexpr int kCudaModuleVersion = 3;
 inline constexpr const char* kCudaModuleEntry = "ddptrain_cuda_module";
 // The one symbol of the module. Null when `version` isn't the module's own.
 using CudaModuleEntry = CudaModule*(int version);

@@ -4,6 +4,7 @@ meet, and nothing stays when it goes. In CI, where DDPRUN_PACKAGE_TESTS says tha
 import hashlib
 import os
 import pathlib
+import secrets
 import shutil
 import subprocess
 import venv
@@ -71,10 +72,10 @@ def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
 @packaged
 def test_agents_meet_with_the_openssl_that_is_inside(environment, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    port = jobs.free_port()
+    port, token = jobs.free_port(), secrets.token_hex(32)
     agents = [subprocess.Popen([environment / "bin" / "ddprun", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
                                 "--rdzv-conf", f"is_host={int(rank == 0)}", "train.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, env=jobs.clean_environment(DDPRUN_TOKEN="a3f1" * 16, XDG_STATE_HOME=keep_records(tmp_path / f"state-{rank}")))
+                               text=True, env=jobs.clean_environment(DDPRUN_TOKEN=token, XDG_STATE_HOME=keep_records(tmp_path / f"state-{rank}")))
               for rank in range(2)]
     said = [agent.communicate(timeout=120) for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], said

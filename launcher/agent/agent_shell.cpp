@@ -194,7 +194,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
   agent_event::WorkerExited ended = how_worker_went(rank, notice);
   const ExitStatus& status = ended.status;
   if (!train()) early_end_.ended(rank, status.ok());
-  if (!train() && !status.ok()) ended.out_of_memory = out_of_memory_line(output_.stderr_tail(rank));
+  if (!train() && !status.ok()) add_what_it_told(ended, output_, plan_);
   if (notice.overdue != 0 && job_) ended.unanswered_s = job_->unanswered_s();
   if (!status.ok()) ended.error_file = find_error_file(files_, output_.error_file(rank));
   feed(ended);

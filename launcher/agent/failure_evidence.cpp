@@ -48,10 +48,17 @@ void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& fi
   if (failed.decision == RoundFailed::Decision::kGiveUp) hand_on(failed.first, files, inherited_environment);
 }
 
-std::string out_of_memory_line(const std::vector<std::string>& stderr_tail) {
-  const auto found =
-      std::find_if(stderr_tail.rbegin(), stderr_tail.rend(), [](const std::string& line) { return says_out_of_memory(line); });
-  return found == stderr_tail.rend() ? std::string() : *found;
+void add_what_it_told(agent_event::WorkerExited& ended, const WorkerOutput& output, const Plan& plan) {
+  const std::vector<std::string> tail = output.stderr_tail(ended.rank);
+  const auto memory =
+      std::find_if(tail.rbegin(), tail.rend(), [](const std::string& line) { return says_out_of_memory(line); });
+  if (memory != tail.rend()) ended.out_of_memory = *memory;
+  ended.exception = output.last_exception(ended.rank);
+  const bool python = plan.kind == Plan::Kind::kPython || plan.kind == Plan::Kind::kModule;
+  if (python && !plan.command.empty() && ended.exception.starts_with("ModuleNotFoundError: ")) {
+    const std::size_t end = std::min(ended.exception.find('\n'), ended.exception.size());
+    ended.exception.insert(end, "; its Python is " + plan.command.front());
+  }
 }
 
 std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem::path& file) {

@@ -14,6 +14,7 @@
 #include "launcher/events/run_event.hpp"
 #include "launcher/guardian/guardian_protocol.hpp"
 #include "launcher/output/worker_output.hpp"
+#include "launcher/plan/plan.hpp"
 
 namespace ddprun {
 
@@ -22,8 +23,10 @@ namespace ddprun {
 void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& files,
                   std::span<const std::string> inherited_environment);
 
-// The newest of these lines that says that memory was not to be had; empty: none.
-std::string out_of_memory_line(const std::vector<std::string>& stderr_tail);
+// Of a script that ended badly, what it told on its stderr: the newest line that says that memory was not to be had, and its
+// last exception, with the interpreter where that is what one must know: "ModuleNotFoundError: No module named 'torch'; its
+// Python is /usr/bin/python3".
+void add_what_it_told(agent_event::WorkerExited& ended, const WorkerOutput& output, const Plan& plan);
 
 // What a worker that ended badly left in its error file; nothing where there is none (an empty path).
 std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem::path& file);

@@ -34,6 +34,7 @@ struct WorkerExited {
   std::optional<ErrorFile> error_file{};  // what it left behind when it ended badly
   OomVerdict memory{};
   std::string out_of_memory{};  // a line of its stderr that says so, of a script (oom_verdict.hpp); else empty
+  std::string exception{};      // the last that it told there, of a script (last_exception.hpp); else empty
   // Killed by the guardian, since for so many seconds no coordinator had answered a member that its workers may run on.
   std::optional<double> unanswered_s{};
 };

@@ -71,6 +71,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.error_file = event.error_file;
   ended.memory = event.memory;
   ended.out_of_memory = event.out_of_memory;
+  ended.exception = event.exception;
   if (ended.standby) standbys_.release(*ended.standby);
   if (event.unanswered_s) {  // as if it had been asked and killed by us
     cut_off(*event.unanswered_s);

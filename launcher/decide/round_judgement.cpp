@@ -142,6 +142,11 @@ Failure failure_of(const JudgedRound& round, int rank) {
     failure.cause = proven ? Cause::kHostOutOfMemory : Cause::kSuspectedOutOfMemory;
     failure.message = worker.memory.message;
   }
+  // What its memory proves is a better reason than what it said; and who stopped a worker knows why.
+  const bool may_have_thrown = failure.cause == Cause::kExitCode || failure.cause == Cause::kOutOfMemory;
+  if (may_have_thrown && !worker.asked_to_stop && !worker.error_file && !worker.exception.empty()) {
+    failure.message = worker.exception;
+  }
   const bool said_why = failure.cause == Cause::kException || failure.cause == Cause::kLostPeer;
   if (said_why && device_failure_in(failure.message)) {
     const std::string device = worker.error ? worker.error->device : "of local rank " + std::to_string(rank);

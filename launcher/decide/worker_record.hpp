@@ -29,6 +29,7 @@ struct WorkerRecord {
   std::optional<ErrorFile> error_file;
   OomVerdict memory;
   std::string out_of_memory;  // its own word, of a script
+  std::string exception;      // likewise
   std::optional<ExitStatus> status;
   std::optional<std::string> spawn_error;
   std::optional<std::string> timer_expired;

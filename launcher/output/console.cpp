@@ -2,6 +2,7 @@
 #include "launcher/output/console.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 
 #include "common/base/signal_name.hpp"
@@ -17,6 +18,10 @@ namespace {
 constexpr std::int64_t kBarEveryNs = 100'000'000;
 constexpr std::int64_t kLineEveryNs = 2'000'000'000;
 constexpr std::size_t kEvidenceLines = 8;
+
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
 
 std::string counted(std::int64_t number, const char* one) {
   return format_count(number) + " " + one + (number == 1 ? "" : "s");
@@ -98,8 +103,10 @@ void Console::see(const RoundStarted& event) {
     if (event.world_size != workers_of_job_) say_nodes(event);
     return say(2, printed("round %d, restart count %d, regrouping", event.round, event.restart_count));
   }
+  tell_killed();
   pids_.clear();
   left_.clear();
+  round_began_ = Clock::now();
   workers_here_ = event.workers_here > 0 ? event.workers_here : event.world_size;
   meter_.restart();
   last_notice_.clear();
@@ -135,6 +142,8 @@ void Console::see(const WorkerStarted& event) {
   }
   if (pids_.size() > kShown) text += " and " + std::to_string(pids_.size() - kShown) + " more";
   say(train() ? 0 : 1, text);
+  if (failed_) say(0, printed("restarted %.2f s after the failure", seconds_since(*failed_)));
+  failed_.reset();
 }
 
 void Console::see(const WorkerSpoke& event) {
@@ -206,8 +215,18 @@ void Console::hear(int rank, const channel::PhaseChange& message) {
 void Console::see(const WorkerEnded& event) {
   say(2, "rank " + std::to_string(event.rank) + " (pid " + std::to_string(event.pid) + ") ended: " + describe(event.status) +
              (event.asked_to_stop ? ", as it was told" : ""));
+  if (event.asked_to_stop && event.status.signal == SIGKILL) killed_.push_back(event.rank);
   if (!event.status.ok() || event.asked_to_stop) return;
   left_[event.rank] = event.time_ns;
+}
+
+// Said once they are all gone, since whoever looks for a lost file of theirs must know it.
+void Console::tell_killed() {
+  if (killed_.empty()) return;
+  std::sort(killed_.begin(), killed_.end());
+  say(0,
+      ranks_text(killed_) + " did not stop when told to and " + (killed_.size() == 1 ? "was" : "were") + " killed (SIGKILL)");
+  killed_.clear();
 }
 
 bool Console::sees_stderr_of(int local_rank) const {
@@ -259,7 +278,7 @@ void Console::tell_script_failure(const RoundFailed& event) {
   for (const Failure& failure : event.consequences) {
     if (plan_.verbosity >= 1) complain(consequence_line(failure));
   }
-  if (event.decision == RoundFailed::Decision::kRestart) return complain(event.why);
+  if (event.decision == RoundFailed::Decision::kRestart) return tell_decision(event);
   // Why the job ends is said by its last line.
   if (summary) writer_.line(Stream::kStderr, failure_summary(plan_, event));
 }
@@ -273,7 +292,13 @@ void Console::see(const RoundFailed& event) {
     if (plan_.verbosity < 1) break;
     complain(consequence_line(failure));
   }
-  complain(event.why);
+  tell_decision(event);
+}
+
+void Console::tell_decision(const RoundFailed& event) {
+  if (event.decision != RoundFailed::Decision::kRestart) return complain(event.why);
+  complain(event.why + "; the round had lasted " + format_duration(seconds_since(round_began_)));
+  failed_ = Clock::now();
 }
 
 void Console::see(const Regrouped& event) {
@@ -312,7 +337,10 @@ void Console::see(const StandbyEnded& event) {
 void Console::see(const StopRequested& event) {
   writer_.set_bar("");
   if (plan_.verbosity < 0) return;
-  complain(signal_name(event.signal) + effect_of(event));
+  const bool patient = !train() && event.effect == StopRequested::Effect::kStops;  // saving has limits of its own
+  const double seconds = std::chrono::duration<double>(plan_.shutdown_timeout).count();
+  complain(signal_name(event.signal) + effect_of(event) +
+           (patient ? "; they have " + format_duration(seconds) + " to end" : std::string()));
   if (train() || event.effect != StopRequested::Effect::kStops) return;
   // Perhaps why it hung.
   Failure stop;
@@ -363,6 +391,7 @@ void Console::tell_where_it_stands() {
 
 void Console::see(const RunEnded& event) {
   writer_.set_bar("");
+  tell_killed();
   const double by_the_wall = static_cast<double>(event.time_ns - started_ns_) / 1e9;
   const std::string time = format_duration(event.seconds >= 0 ? event.seconds : by_the_wall);
   const std::string restarts = event.restarts_used > 0 ? ", " + counted(event.restarts_used, "restart") : "";

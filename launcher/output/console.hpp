@@ -3,8 +3,10 @@
 // the same ConsoleWriter.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -58,6 +60,8 @@ class Console : public RunObserver {
   void say(int verbosity,
            const std::string& text);  // on stdout for a train.json, on stderr for a script, whose stdout is its own
   void complain(const std::string& text);
+  void tell_decision(const RoundFailed& event);
+  void tell_killed();
   void complain_in_red(const std::string& text);  // always, on stderr
   void tell_failure(const Failure& failure);
   void tell_where_it_stands();
@@ -72,6 +76,7 @@ class Console : public RunObserver {
   ProgressMeter meter_;
   std::map<int, std::int64_t> pids_;     // of this round
   std::map<int, std::int64_t> left_;     // rank -> when it ended well without being asked to, in this round
+  std::vector<int> killed_;              // ranks that had been told to stop and died of SIGKILL, in this round
   std::map<std::string, int> failures_;  // "rank 1: hang" -> rounds that failed so first
   std::string newest_checkpoint_;        // of this invocation
   int workers_here_ = 0;
@@ -79,7 +84,10 @@ class Console : public RunObserver {
   std::set<std::pair<int, std::string>> warnings_;  // of ranks, said once in a run
   std::string last_notice_;                         // said once, however often it comes
   std::int64_t started_ns_ = 0;
-  std::int64_t drawn_ns_ = 0;  // last bar or plain progress line
+  using Clock = std::chrono::steady_clock;  // nobody sets it, unlike the clock of the events' times
+  Clock::time_point round_began_ = Clock::now();
+  std::optional<Clock::time_point> failed_;  // the round before this one, until all workers of this one have started
+  std::int64_t drawn_ns_ = 0;                // last bar or plain progress line
   std::int64_t steps_ = 0;
   std::int64_t epochs_ = 0;
   std::int64_t steps_total_ = 0;

@@ -146,6 +146,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     waiters_.push_back({bytes, std::move(act)});
   }
   void forget_waiters() { waiters_.clear(); }
+  void when_reader_leaves(std::function<void()> act) { reader_left_ = std::move(act); }
 
  private:
   enum class State { kClosed, kDirect, kWaiting };
@@ -262,6 +263,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       close();  // EPIPE, EIO: nobody reads any more
       buffer_.clear();
       written_ = 0;
+      if (reader_left_) reader_left_();
       return;
     }
     if (pending() > 0 || state_ != State::kWaiting) return;
@@ -301,6 +303,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     std::function<void()> act;
   };
   std::vector<Waiter> waiters_;
+  std::function<void()> reader_left_;
   bool lossless_ = false;
   int open_source_ = kNobody;  // whose unfinished line the console's last line is
   std::string buffer_;
@@ -314,7 +317,14 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
 
 ConsoleWriter::ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int stderr_fd)
     : stdout_(std::make_shared<Sink>(io, stdout_fd)),
-      stderr_(same_file(stdout_fd, stderr_fd) ? stdout_ : std::make_shared<Sink>(io, stderr_fd)) {}
+      stderr_(same_file(stdout_fd, stderr_fd) ? stdout_ : std::make_shared<Sink>(io, stderr_fd)) {
+  if (stderr_ == stdout_) return;
+  // As after `| head`; torchrun's workers would die of it.
+  stdout_->when_reader_leaves([errors = std::weak_ptr<Sink>(stderr_)] {
+    const std::string said = "ddprun: nobody reads standard output any more; the job continues without it\n";
+    if (const auto sink = errors.lock()) sink->append(said, Whose::kOurs);
+  });
+}
 
 ConsoleWriter::~ConsoleWriter() {
   stdout_->forget_waiters();

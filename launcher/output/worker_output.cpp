@@ -15,6 +15,7 @@
 #include "common/system/host_name.hpp"
 #include "launcher/events/event_json.hpp"
 #include "launcher/output/console_writer.hpp"
+#include "launcher/output/last_exception.hpp"
 #include "launcher/output/last_lines.hpp"
 #include "launcher/output/line_splitter.hpp"
 #include "launcher/output/worker_logs.hpp"
@@ -57,7 +58,8 @@ struct WorkerOutput::Impl {
     // Where the head of the current line is, when it was taken before its end came.
     enum class Head { kNone, kShown, kLost } head = Head::kNone;
     Clock::time_point waiting_since;
-    LastLines tail;  // stderr only
+    LastLines tail;           // stderr only
+    LastException exception;  // likewise, of a script
 
     int id() const { return 2 * worker + (stream == Stream::kStderr ? 1 : 0); }
     bool prefixed() const { return route.shown == Shown::kPrefixed; }
@@ -102,6 +104,7 @@ struct WorkerOutput::Impl {
     s.made = s.by_itself = false;
     s.head = Source::Head::kNone;
     s.tail.clear();
+    s.exception.clear();
   }
 
   void close_logs() {
@@ -160,9 +163,14 @@ struct WorkerOutput::Impl {
 
   bool awaited(const Source& s) const { return shown(s) && (!s.route.file || console.shows_all(console.shown_on(s.stream))); }
 
+  void remember(Source& s, std::string_view line) const {
+    s.tail.add(line);
+    if (settings.script) s.exception.add(line);
+  }
+
   // Whole lines, each with its '\n'.
   void whole_lines(Source& s, std::string_view text) {
-    if (s.stream == Stream::kStderr) for_each_line(text, [&](std::string_view line) { s.tail.add(line); });
+    if (s.stream == Stream::kStderr) for_each_line(text, [&](std::string_view line) { remember(s, line); });
     if (!shown(s)) return;
     if (console.rules().json) {
       std::string objects;
@@ -368,6 +376,12 @@ std::vector<std::string> WorkerOutput::stderr_tail(int worker) const {
   const Impl::Source& s = impl_->source(worker, Stream::kStderr);
   if (!s.by_itself) return s.tail.lines(s.splitter.rest());
   return impl_->files.ask([file = stderr_log(worker)] { return last_lines_of(file); }).value_or(std::vector<std::string>());
+}
+
+std::string WorkerOutput::last_exception(int worker) const {
+  const Impl::Source& s = impl_->source(worker, Stream::kStderr);
+  if (!s.by_itself) return s.exception.text();
+  return impl_->files.ask([file = stderr_log(worker)] { return last_exception_of(file); }).value_or("");
 }
 
 std::int64_t WorkerOutput::stderr_lines(int worker) const {

@@ -77,6 +77,8 @@ class WorkerOutput {
 
   // The last lines the worker wrote to stderr in this round (at most 20, each at most 1 KiB).
   std::vector<std::string> stderr_tail(int worker) const;
+  // The last exception that a script told there (last_exception.hpp); empty: none.
+  std::string last_exception(int worker) const;
   int rank_of(int worker) const;  // in this round
   std::filesystem::path log_of(int worker, Stream stream) const;
   std::filesystem::path stderr_log(int worker) const;  // empty when there is none

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "launcher/output/last_exception.hpp"
 #include "launcher/output/last_lines.hpp"
 
 namespace ddprun {
@@ -34,6 +35,18 @@ std::string bytes_of_file(int fd, off_t begin, off_t end) {
     done += static_cast<std::size_t>(count);
   }
   text.resize(done);
+  return text;
+}
+
+// At most the last 32 KiB, from the beginning of a line where one of them begins there. Empty when it can't be read.
+std::string end_of_file(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return {};
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  const off_t begin = std::max<off_t>(0, size - kTailBytes);
+  std::string text = bytes_of_file(fd, begin, size);
+  ::close(fd);
+  if (begin > 0) text.erase(0, text.find('\n') + 1);  // nothing when a line is longer than that
   return text;
 }
 
@@ -88,19 +101,24 @@ std::int64_t line_count(const fs::path& file) {
 }
 
 std::vector<std::string> last_lines_of(const fs::path& file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return {};
-  const off_t size = ::lseek(fd, 0, SEEK_END);
-  const off_t begin = std::max<off_t>(0, size - kTailBytes);
-  const std::string text = bytes_of_file(fd, begin, size);
-  ::close(fd);
+  const std::string text = end_of_file(file);
   std::string_view rest = text;
-  if (begin > 0) rest.remove_prefix(std::min(rest.size(), rest.find('\n') + 1));  // 0 when a line is longer than that
   LastLines last;
   for (std::size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
     last.add(rest.substr(0, end));
   }
   return last.lines(rest);
+}
+
+std::string last_exception_of(const fs::path& file) {
+  const std::string text = end_of_file(file);
+  std::string_view rest = text;
+  LastException last;
+  for (std::size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
+    last.add(rest.substr(0, end));
+  }
+  last.add(rest);
+  return last.text();
 }
 
 int FilteredCopy::open(const fs::path& file, std::vector<std::string> filters) {

@@ -35,6 +35,8 @@ int write_log(int fd, std::string_view data);
 
 // The last lines of a file that a worker wrote by itself; see last_lines.hpp. Empty when it can't be read.
 std::vector<std::string> last_lines_of(const std::filesystem::path& file);
+// Likewise the last exception of Python in the last 32 KiB; see last_exception.hpp. Empty when there is none.
+std::string last_exception_of(const std::filesystem::path& file);
 
 // How many lines are in the file, a torn last one included; 0 when it is too large to be read while a restart waits.
 std::int64_t line_count(const std::filesystem::path& file);

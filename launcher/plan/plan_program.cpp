@@ -32,6 +32,12 @@ bool starts_like_a_program(const fs::path& file) {
   return (count == 4 && std::memcmp(magic, "\177ELF", 4) == 0) || (count >= 2 && magic[0] == '#' && magic[1] == '!');
 }
 
+// "python", "python3", "python3.11": as in `ddprun python train.py`, which starts that Python from PATH.
+bool names_a_python(std::string_view word) {
+  constexpr std::string_view kName = "python";
+  return word.starts_with(kName) && word.find_first_not_of("0123456789.", kName.size()) == std::string_view::npos;
+}
+
 // A config under another name, T.JSON or train.conf: Python would say that "true" is not defined. Python reads "{}" as well,
 // but nobody's script is one JSON object.
 bool holds_a_json_object(const fs::path& file) {
@@ -129,6 +135,7 @@ Plan::Kind kind_of(const ProgramChoice& choice, const fs::path& cwd) {
   if (choice.called_as == CalledAs::kTorchrun) return Plan::Kind::kPython;
   const fs::path file = found_in(cwd, first);
   std::error_code ignored;
+  if (names_a_python(first) && !fs::is_regular_file(file, ignored)) return Plan::Kind::kProgram;
   const bool executable = fs::is_regular_file(file, ignored) && ::access(file.c_str(), X_OK) == 0;
   if (!first.ends_with(".py") && executable && starts_like_a_program(file)) return Plan::Kind::kProgram;
   if (!first.ends_with(".py") && holds_a_json_object(file)) {
@@ -146,13 +153,16 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
   std::vector<std::string> command;
   if (kind == Plan::Kind::kProgram) {
     fs::path program = found_in(cwd, first);
-    if (choice.no_python && first.find('/') == std::string::npos) {
+    std::error_code ignored;
+    const bool python = !choice.no_python && names_a_python(first) && !fs::is_regular_file(program, ignored);
+    if ((choice.no_python || python) && first.find('/') == std::string::npos) {
       const auto found = machine.on_path(first);
       if (!found) throw UsageError("program " + first + " is not on PATH; a file in this folder is ./" + first);
       program = *found;
     }
     require_executable(program, first);
     command = {program.string()};
+    if (python) command.emplace_back("-u");  // as for a script: a line is seen when it is printed
   } else {
     if (kind == Plan::Kind::kPython && ::access(found_in(cwd, first).c_str(), R_OK) != 0) {
       const std::string why = std::strerror(errno);

@@ -109,6 +109,7 @@ def test_a_script_goes_on_when_its_reader_leaves(ddprun_bin, tmp_path, gate):
     gate.open(1)
     assert job.wait(60) == 0
     assert (tmp_path / "done").exists()
+    assert job.stderr.read() == "ddprun: nobody reads standard output any more; the job continues without it\n"
 
 
 def peak_memory_mb(pid: int) -> float:

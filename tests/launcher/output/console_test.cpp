@@ -72,7 +72,7 @@ TEST_F(ConsoleTest, PlainLinesTellTheStory) {
             "ddprun: rank 1 (pid 12) failed: signal 11 (SIGSEGV) at step 50\n"
             "    | oh no\n"
             "ddprun: its log is /runs/small/logs/x\n"
-            "ddprun: restart 1 of 3\n");
+            "ddprun: restart 1 of 3; the round had lasted 0.0 s\n");
 }
 
 TEST_F(ConsoleTest, PlainProgressIsAtMostOneLineInTwoSeconds) {
@@ -252,7 +252,7 @@ TEST_F(ScriptConsoleTest, QuietAndRestartsHaveNoSummary) {
   EXPECT_EQ(fail(RoundFailed::Decision::kRestart),
             "ddprun: rank 1 (pid 12) failed: exit code 1: ValueError: x\n"
             "ddprun: rank 0 had ended before that with exit code 0, 3.0 s earlier\n"
-            "ddprun: why not\n");
+            "ddprun: why not; the round had lasted 0.0 s\n");
   plan_.verbosity = -1;
   EXPECT_EQ(fail().find("FAILED"), std::string::npos);
 }

@@ -1,0 +1,96 @@
+// The exception at the end of what Python printed, whatever stands around it.
+#include "launcher/output/last_exception.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+namespace {
+
+std::string exception_in(std::string_view text, std::string_view prefix = "") {
+  LastException last;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    last.add(std::string(prefix) + std::string(text.substr(0, end)));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return last.text();
+}
+
+constexpr const char* kTraceback =
+    "loading\n"
+    "Traceback (most recent call last):\n"
+    "  File \"/home/ann/train.py\", line 7, in <module>\n"
+    "    main()\n"
+    "    ~~~~^^\n"
+    "  [Previous line repeated 995 more times]\n"
+    "ValueError: 3 is not 4\n";
+
+TEST(LastException, IsNotTheLastLine) {
+  EXPECT_EQ(exception_in(std::string(kTraceback) + "\nwandb: Find logs at: wandb/offline-run\nbye\n"), "ValueError: 3 is not 4");
+  EXPECT_EQ(exception_in("loading\nValueError: nobody told a traceback\n"), "");
+}
+
+TEST(LastException, TorchPutsTheRankBeforeEachLine) {
+  EXPECT_EQ(exception_in(kTraceback, "[rank12]: "), "ValueError: 3 is not 4");
+  EXPECT_EQ(exception_in(kTraceback, "[rank]: "), "");
+}
+
+TEST(LastException, OfAChainTheLastIsTold) {
+  const std::string chain = std::string(kTraceback) +
+                            "\nDuring handling of the above exception, another exception occurred:\n\n"
+                            "Traceback (most recent call last):\n"
+                            "  File \"/home/ann/train.py\", line 9, in <module>\n"
+                            "    raise Diverged(step) from None\n"
+                            "__main__.main.<locals>.Diverged: loss is nan\n";
+  EXPECT_EQ(exception_in(chain), "__main__.main.<locals>.Diverged: loss is nan");
+}
+
+TEST(LastException, AMessageMayHaveLinesAndNotesAndAnEnd) {
+  const std::string text = std::string(kTraceback) + "and 5 is not 6\nin batch 12 of shard 3\n\nan unrelated line\n";
+  EXPECT_EQ(exception_in(text), "ValueError: 3 is not 4\nand 5 is not 6\nin batch 12 of shard 3");
+}
+
+TEST(LastException, IsBounded) {
+  std::string text = kTraceback;
+  for (int i = 0; i < 1000; ++i) text += std::string(5000, 'x') + "\n";
+  EXPECT_LE(exception_in(text).size(), LastException::kBytes + LastException::kLines);
+}
+
+TEST(LastException, AGroupNamesWhatItHolds) {
+  EXPECT_EQ(exception_in("  + Exception Group Traceback (most recent call last):\n"
+                     "  |   File \"g.py\", line 2, in <module>\n"
+                     "  |     raise ExceptionGroup(\"shards\", [ValueError(\"a\"), OSError(\"b\")])\n"
+                     "  | ExceptionGroup: shards (2 sub-exceptions)\n"
+                     "  +-+---------------- 1 ----------------\n"
+                     "    | Traceback (most recent call last):\n"
+                     "    |   File \"g.py\", line 1, in <module>\n"
+                     "    | ValueError: a\n"
+                     "    +---------------- 2 ----------------\n"
+                     "    | OSError: b\n"
+                     "    +------------------------------------\n"
+                     "bye\n"),
+            "ExceptionGroup: shards (2 sub-exceptions): ValueError: a; OSError: b");
+}
+
+TEST(LastException, ASyntaxErrorHasNoHeader) {
+  EXPECT_EQ(exception_in("  File \"train.py\", line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n"),
+            "SyntaxError: invalid syntax");
+}
+
+TEST(LastException, WithoutAMessageItsTypeIsTold) {
+  EXPECT_EQ(exception_in("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\nKeyboardInterrupt\n"),
+            "KeyboardInterrupt");
+}
+
+TEST(LastException, LinesOfOtherThreadsComeInBetween) {
+  EXPECT_EQ(exception_in("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n100%|####| 5/5 done\n"
+                     "    main()\nKeyError: 'x'\n"),
+            "KeyError: 'x'");
+}
+
+}  // namespace
+}  // namespace ddprun

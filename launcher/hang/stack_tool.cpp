@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,7 +100,7 @@ std::vector<std::string> frames_in(const std::string& output) {
 
 struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
   Impl(boost::asio::io_context& io, std::function<void(std::vector<std::string>)> on_done)
-      : pipe(io), timer(io), done(std::move(on_done)) {}
+      : pipe(io), timer(io), end(io), done(std::move(on_done)) {}
 
   void begin(const StackTool& tool, long process, std::chrono::milliseconds at_most) {
     name = tool.name;
@@ -147,23 +148,42 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
     std::exchange(done, nullptr)(std::move(frames));
   }
 
-  // Closing its output is its end or near it; SIGKILL makes it sure, so the wait is short.
+  // Closing its output is its end or near it, and SIGKILL makes it sure. But a process that reads another one's memory may be
+  // deep in the kernel: its end is an event of the loop, which may keep a lease meanwhile. Nobody waits for it.
   void end_tool() {
     timer.cancel();
     boost::system::error_code ignored;
     pipe.close(ignored);
-    if (pid <= 0) return;
+    if (pid <= 0 || ended) return;
+    ended = true;
     ::kill(-pid, SIGKILL);
+    if (reap()) return;
+    const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+    if (pidfd < 0) return;  // no descriptors are left: it is init's in the end
+    end.assign(pidfd);
+    await_end();
+  }
+
+  void await_end() {
+    end.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error && !self->reap()) self->await_end();  // of one that is traced, its tracer hears first
+    });
+  }
+
+  // Whether it has ended, and what that asks for.
+  bool reap() {
     int status = 0;
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    pid = -1;
+    if (::waitpid(pid, &status, WNOHANG) == 0) return false;
     // A debugger attaches by SIGSTOP. One that is killed before it has noticed leaves a process that is stopped for good.
     if (WIFSIGNALED(status) && !subject_was_stopped) ::kill(static_cast<pid_t>(subject), SIGCONT);
+    boost::system::error_code ignored;
+    end.close(ignored);
+    return true;
   }
 
   stream_descriptor pipe;
   steady_timer timer;
+  stream_descriptor end;  // the tool's pidfd, once it is to end
   std::function<void(std::vector<std::string>)> done;
   std::array<char, 16384> chunk{};
   std::string name;
@@ -171,6 +191,7 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
   pid_t pid = -1;
   long subject = 0;
   bool subject_was_stopped = false;
+  bool ended = false;  // it has been told to end
 };
 
 StackRun::StackRun(boost::asio::io_context& io, const StackTool& tool, long pid, std::chrono::milliseconds at_most,

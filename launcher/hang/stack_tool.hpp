@@ -1,6 +1,6 @@
 // The call stack of another process's main thread, by a tool of the machine: py-spy for Python, else eu-stack, else gdb. Runs
 // beside the agent's loop and is given up after a few seconds; hang_inquiry.cpp asks for one rank after the other. The process
-// goes on afterwards if it did before.
+// goes on afterwards if it did before. A tool that is slow to die is waited for by the loop's events only.
 #pragma once
 
 #include <chrono>

@@ -4,6 +4,7 @@ meet, and nothing stays when it goes. In CI, where DDPRUN_PACKAGE_TESTS says tha
 import hashlib
 import os
 import pathlib
+import re
 import secrets
 import shutil
 import subprocess
@@ -115,6 +116,27 @@ def test_the_sums_are_those_of_the_files(dist):
     assert {name.rpartition(".")[2] for _, name in lines} >= {"whl", "gz", "deb"}
     for digest, name in lines:
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest, name
+
+
+# What the launcher may ask of a machine: glibc's own parts, at most as of 2018. hwloc is loaded only if it is there.
+LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+NEWEST_GLIBC = (2, 28)
+
+
+@packaged
+def test_the_programs_need_nothing_but_glibc_2_28(environment):
+    if not shutil.which("readelf"):
+        pytest.skip("readelf is not installed")
+    programs = [file for file in environment.rglob("*ddprun*") if file.is_file() and file.read_bytes()[:4] == b"\x7fELF"]
+    assert environment / "bin" / "ddprun" in programs
+    for program in programs:
+        said = subprocess.run(["readelf", "-dVW", program], capture_output=True, text=True, check=True, timeout=60).stdout
+        libraries = set(re.findall(r"\(NEEDED\).*\[(.*)\]", said))
+        versions = {tuple(map(int, version.split("."))) for version in re.findall(r"Name: GLIBC_([0-9.]+)", said)}
+        print(program.name, *sorted(libraries), "symbols up to GLIBC_" + ".".join(map(str, max(versions))))
+        assert "Name: GLIBCXX" not in said and "Name: OPENSSL" not in said, program
+        allowed = LIBRARIES | ({"libhwloc.so.15"} if program.suffix == ".so" else set())
+        assert libraries <= allowed and max(versions) <= NEWEST_GLIBC, program
 
 
 @packaged

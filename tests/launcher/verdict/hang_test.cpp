@@ -1,11 +1,16 @@
 // When a round counts as hanging, who is to blame for it, and what --hang-timeout means.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include <boost/asio/io_context.hpp>
 
@@ -312,6 +317,66 @@ char state_after_a_dead_debugger(const Idler& idler) {
 TEST(StackTool, ADebuggerThatDiesLeavesAProcessThatGoesOn) {
   const Idler idler;
   EXPECT_NE(state_after_a_dead_debugger(idler), 'T');
+}
+
+// Who traces a process has its end first: until then it is a zombie for whom its parent waits, as for one deep in the kernel.
+class Tracer {
+ public:
+  // Begins once a process has written its number into `fifo`; one byte comes out of `traces` when it has hold of it.
+  Tracer(const std::filesystem::path& fifo, int traces) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    ::alarm(20);  // whoever waits for the traced one does so no longer
+    long subject = 0;
+    std::ifstream(fifo) >> subject;
+    const char held = ::ptrace(PTRACE_SEIZE, static_cast<pid_t>(subject), nullptr, nullptr) == 0 ? 'y' : 'n';
+    if (::write(traces, &held, 1) != 1) ::_exit(1);
+    while (true) ::pause();
+  }
+  ~Tracer() { end(); }
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+  void end() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(StackTool, OneThatIsSlowToDieHoldsNobodyUp) {
+  const Idler idler;
+  const test::TemporaryFolder folder;
+  const auto tool = folder.path() / "eu-stack", fifo = folder.path() / "fifo", number = folder.path() / "number";
+  std::ofstream(tool) << "#!/bin/sh\nkill -STOP \"$3\"\necho $$ > " << number.string() << "\necho $$ > " << fifo.string()
+                      << "\nexec sleep 1000\n";
+  std::filesystem::permissions(tool, std::filesystem::perms::owner_all);
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  Tracer tracer(fifo, ends[1]);
+  boost::asio::io_context io;
+  auto run = std::make_unique<StackRun>(io, StackTool{"eu-stack", tool}, idler.pid(), seconds(60), [](const auto&) {});
+  char held = 'n';
+  ASSERT_EQ(::read(ends[0], &held, 1), 1);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  if (held != 'y') GTEST_SKIP() << "this user may not trace";
+  run.reset();
+  long pid = 0;
+  std::ifstream(number) >> pid;
+  pollfd end{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)), POLLIN, 0};
+  ASSERT_GE(end.fd, 0) << "it was waited for";
+  EXPECT_EQ(::poll(&end, 1, -1), 1);
+  ::close(end.fd);
+  EXPECT_EQ(process_state(pid), 'Z') << "killed, and not waited for";
+  EXPECT_EQ(process_state(idler.pid()), 'T');
+  tracer.end();
+  io.run();
+  EXPECT_NE(process_state(pid), 'Z');
+  EXPECT_NE(process_state(idler.pid()), 'T') << "it goes on behind the tool's end";
 }
 
 TEST(StackTool, AStoppedProcessStaysStopped) {

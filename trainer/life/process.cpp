@@ -12,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
+#include "trainer/data/pictures.hpp"
 #include "trainer/life/version.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
@@ -72,7 +73,7 @@ void Process::use(c10::Device device) {
   device_ = device;
   use_precision(config_.precision);
   data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment_, agent_.get())] {
-    return load_data_sets(config_.data, files);
+    return read_pictures(config_.data, *device_, files);
   });
 }
 

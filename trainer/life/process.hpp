@@ -14,7 +14,7 @@
 
 #include "common/channel/message.hpp"
 #include "common/config/train_config.hpp"
-#include "trainer/data/dataset.hpp"
+#include "trainer/data/source.hpp"
 #include "trainer/life/inflated_sharing.hpp"
 #include "trainer/life/recovery.hpp"
 #include "trainer/surroundings/agent_channel.hpp"
@@ -45,7 +45,7 @@ class Process {
   // Once it has a rank: arms the faults that are meant for it, chooses a device unless one is in use, and tells the agent when
   // its groups can be broken. Throws UsageError.
   void take_up_work();
-  // Returns when the data is there. Throws what load_data_sets() threw.
+  // Returns when the data is there. Throws what read_pictures() threw.
   void await_data();
   // Makes that its place, in a group of other machines or of others than before. Throws UsageError when so many workers can't
   // share a batch.
@@ -72,7 +72,7 @@ class Process {
   Recovery* recovery() const { return recovery_.get(); }
   InflatedSharing& inflated() { return inflated_; }
   // After await_data().
-  const DataSets& data() const { return data_; }
+  const Sources& data() const { return data_; }
 
  private:
   void listen_to_agent();
@@ -93,8 +93,8 @@ class Process {
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<SignalWatch> signals_;
   InflatedSharing inflated_;
-  std::future<DataSets> data_coming_;
-  DataSets data_;
+  std::future<Sources> data_coming_;
+  Sources data_;
 };
 
 }  // namespace ddprun::trainer

@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "common/config/train_config.hpp"
-#include "trainer/data/dataset.hpp"
+#include "trainer/data/source.hpp"
 #include "trainer/data/upload.hpp"
 #include "trainer/metrics/evaluation.hpp"
 #include "trainer/models/model.hpp"
@@ -16,9 +16,9 @@
 
 namespace ddprun::trainer {
 
-// Of `data`'s test set. Leaves the model in training mode. `before_sum` is called when this rank is done with its share and
-// waits for the others. Sums stay on the device until then.
-Evaluation evaluate(Model& model, const DataSets& data, const TrainConfig& config, c10::Device device, Upload& upload,
+// On `test`, whose batches `upload` brings to the device. Leaves the model in training mode. `before_sum` is called when this
+// rank is done with its share and waits for the others. Sums stay on the device until then.
+Evaluation evaluate(Model& model, const Source& test, const TrainConfig& config, c10::Device device, Upload& upload,
                     const Peers& peers, const std::function<void()>& before_sum = {});
 
 }  // namespace ddprun::trainer

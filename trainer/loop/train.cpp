@@ -59,8 +59,7 @@ double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
   const auto* const values = read.const_data_ptr<double>();
   double sum = 0;
   for (std::size_t i = 0; i < losses.size(); ++i) {
-    const auto samples = static_cast<double>(share.micro_batches[i].labels.size(0));
-    sum += values[i] * samples / static_cast<double>(share.global_size);
+    sum += values[i] * share.micro_batches[i].weight / share.global_weight;
   }
   return sum;
 }
@@ -72,21 +71,18 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
   work.parallel->zero_grad();
   for (std::size_t i = 0; i < share.micro_batches.size(); ++i) {
     const bool sync = i + 1 == share.micro_batches.size();
-    const std::int64_t samples =
-        share.own_size == 0 ? 0 : share.micro_batches[i].labels.size(0);  // an empty share has a stand-in that weighs nothing
-
     work.status.at(channel::Stage::kForward);
-    work.faults.take(state.step, samples);
-    const MicroBatch batch = work.upload->take(share.micro_batches[i]);
+    work.faults.take(state.step, share.micro_batches[i].samples());
+    const Batch batch = work.upload->take(share.micro_batches[i]);
     work.parallel->before_forward(sync);
-    const at::Tensor logits = forward(*state.model, batch.images, work.config);
+    const at::Tensor logits = forward(*state.model, batch.tensors.at(0), work.config);
     work.parallel->before_backward(logits, sync);
-    at::Tensor loss = mean_loss(logits, batch.labels, work.config.label_smoothing);
+    at::Tensor loss = mean_loss(logits, batch.tensors.at(1), work.config.label_smoothing);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work);
-    weighted(loss, micro_batch_weight(samples, work.peers.world(), share.global_size)).backward();
+    weighted(loss, micro_batch_weight(batch.weight, work.peers.world(), share.global_weight)).backward();
     work.parallel->after_backward(sync);
-    if (samples > 0) losses.push_back(loss.detach());
+    if (share.own_size > 0) losses.push_back(loss.detach());
   }
   return losses;
 }
@@ -161,7 +157,7 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kForward);
   work.status.enter(channel::Phase::kEvaluating);
   work.faults.at(FaultPhase::kEvaluating, state.step);
-  const Evaluation result = evaluate(*state.model, work.data, work.config, work.device, *work.upload, work.peers,
+  const Evaluation result = evaluate(*state.model, *work.data.test, work.config, work.device, *work.upload, work.peers,
                                      [&work] { work.status.at(channel::Stage::kLoss); });
   state.evaluation = StepEvaluation{state.step, result};
   work.log.evaluation(state.step, result);

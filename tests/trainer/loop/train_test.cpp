@@ -19,6 +19,7 @@
 
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/data/pictures.hpp"
 #include "trainer/failure/failure.hpp"
 #include "trainer/resume/resume.hpp"
 
@@ -67,7 +68,8 @@ class TrainTest : public testing::Test {
     const auto from = newest(layout.checkpoints());
     if (from) restore(result.state, load_checkpoint(*from->path), length, *from->path);
     log.open(layout, config_, length, result.state.step);
-    const DataSets data{.train = set_, .test = set_, .normalization = {0.5, 0.25}};
+    const Sources data{.train = picture_source(set_, {0.5, 0.25}, config_.data.augment),
+                       .test = picture_source(set_, {0.5, 0.25})};
     Checkpointing checkpointing({.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status);
     Workspace work = make_workspace({.config = config_,
                                      .length = length,

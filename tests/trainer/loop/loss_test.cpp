@@ -49,7 +49,7 @@ TEST(MicroBatchWeight, everySplitGivesTheGradientOfTheWholeBatch) {
         const std::int64_t stand_in = n == 0 ? 1 : n;  // an empty share has sample 0, weighted 0
         const std::int64_t begin = n == 0 ? 0 : first;
         sum += gradient(weight, inputs.narrow(0, begin, stand_in), labels.narrow(0, begin, stand_in),
-                        micro_batch_weight(n, world, 10));
+                        micro_batch_weight(static_cast<double>(n), world, 10));
         first += n;
       }
     }

@@ -17,6 +17,7 @@
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/process_group.hpp"
+#include "trainer/task/classification.hpp"
 
 namespace ddprun::trainer {
 
@@ -29,6 +30,7 @@ void Process::begin() {
   }
   signals_ = std::make_unique<SignalWatch>([this](int signal) { stopping_->on_signal(signal); });
   config_ = load_config(options_.config, options_.overrides);
+  task_ = classification(config_);
   check_share();
 }
 

@@ -26,6 +26,7 @@
 #include "trainer/surroundings/status.hpp"
 #include "trainer/surroundings/stop_gate.hpp"
 #include "trainer/surroundings/stopping.hpp"
+#include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
 
@@ -71,6 +72,8 @@ class Process {
   AgentChannel* agent() const { return agent_.get(); }
   Recovery* recovery() const { return recovery_.get(); }
   InflatedSharing& inflated() { return inflated_; }
+  // After begin().
+  const Task& task() const { return *task_; }
   // After await_data().
   const Sources& data() const { return data_; }
 
@@ -82,6 +85,7 @@ class Process {
   const Options& options_;
   WorkerEnvironment environment_;
   TrainConfig config_;
+  std::unique_ptr<Task> task_;
   Faults faults_;
   std::optional<c10::Device> device_;
   StopGate gate_;

@@ -51,9 +51,7 @@ void keep_history(const RunLayout& layout, const Warn& warn) {
 
 void StateSource::prepare() {
   if (origin_ != StateOrigin::kNothing) return;
-  const std::vector<std::int64_t> image = describe_pictures(process_.config().data).tensors.at(0).sizes;
-  state_ = new_training_state(process_.config(), {.channels = image.at(0), .height = image.at(1), .width = image.at(2)},
-                              process_.device());
+  state_ = new_training_state(process_.task(), describe_pictures(process_.config().data), process_.config(), process_.device());
   state_.may_be_undone = process_.groups_can_be_broken();
   // The first layer's gradient is the last one: from there on this rank only waits for the others'.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {

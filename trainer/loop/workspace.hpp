@@ -32,6 +32,7 @@ struct Means {
   const TrainConfig& config;
   RunLength length;
   c10::Device device;
+  const Task& task;
   const Sources& data;
   const Faults& faults;
   Status& status;

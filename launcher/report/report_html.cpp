@@ -270,7 +270,7 @@ std::string report_page(std::string_view text, std::istream& metrics, const std:
   const Curves curves = curves_of(metrics);
   page += chart("Loss", curves.loss, curves.restarts);
   page += chart("Samples a second", curves.speed, curves.restarts);
-  for (const auto& [name, points] : curves.evaluated) page += chart(capitalised(name), points, curves.restarts);
+  for (const auto& [figure, points] : curves.evaluated) page += chart(capitalised(figure), points, curves.restarts);
   return page + "<p class=\"small\">made by ddprun " + escaped(report_text_at(report, "ddprun")) + "</p>\n</body>\n</html>\n";
 }
 

@@ -21,6 +21,7 @@
 #include "common/base/error.hpp"
 #include "common/base/figure.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/data/sampler.hpp"
 #include "trainer/loop/train.hpp"
 
 namespace ddprun::trainer {

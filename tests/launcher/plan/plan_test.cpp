@@ -134,7 +134,7 @@ TEST_F(PlanTest, AWorkerOfOnesOwnTakesDdptrainsPlace) {
   const std::string run = (folder_ / "runs/small").string();
   const std::string tool = (folder_ / "tool.sh").string();
   EXPECT_EQ(p.command, (Words{tool, "--run-dir", run, "--resume", "auto", run + "/config.json"}));
-  EXPECT_EQ(source_of(p, "worker"), tool + " from --worker");
+  EXPECT_EQ(source_of(p, "worker"), tool + " from flag --worker");
   on_path_["mytrain"] = "/usr/bin/mytrain";
   EXPECT_EQ(plan({"--worker=mytrain", "train.json"}).command.front(), "/usr/bin/mytrain");
   environment_["DDPRUN_WORKER"] = tool;

@@ -54,6 +54,12 @@ void check_count(std::size_t count) {
   throw ProtocolError("a request has " + std::to_string(count) + " keys, at most " + std::to_string(kMaxKeys) + " are allowed");
 }
 
+void check_figures(std::size_t count) {
+  if (count <= kMaxFigures) return;
+  throw ProtocolError("an evaluation has " + std::to_string(count) + " figures, at most " + std::to_string(kMaxFigures) +
+                      " are allowed");
+}
+
 Json to_json(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -72,6 +78,11 @@ class Writer {
       json_[field] = cut(value);
     } else if constexpr (std::is_same_v<T, double>) {
       json_[field] = to_json(value);
+    } else if constexpr (std::is_same_v<T, FigureList>) {
+      check_figures(value.size());
+      Json pairs = Json::array();
+      for (const Figure& figure : value) pairs.push_back(Json::array({cut(figure.name), to_json(figure.value)}));
+      json_[field] = std::move(pairs);
     } else {
       json_[field] = value;
     }
@@ -180,6 +191,8 @@ class Reader {
       value = json.get_ref<const std::string&>();
     } else if constexpr (std::is_same_v<T, double>) {
       read_double(field, json, value);
+    } else if constexpr (std::is_same_v<T, FigureList>) {
+      read_figures(field, json, value);
     } else {
       read_integer(field, json, value);
     }
@@ -196,6 +209,17 @@ class Reader {
       value = -std::numeric_limits<double>::infinity();
     } else {
       wrong(field, "a number", json);
+    }
+  }
+
+  static void read_figures(const char* field, const Json& json, FigureList& value) {
+    if (!json.is_array()) wrong(field, "an array of names and numbers", json);
+    check_figures(json.size());
+    for (const Json& pair : json) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string()) wrong(field, "a name and a number", pair);
+      Figure& figure = value.emplace_back();
+      figure.name = pair[0].get_ref<const std::string&>();
+      read_double(field, pair[1], figure.value);
     }
   }
 

@@ -19,6 +19,7 @@ inline constexpr std::size_t kMaxFrameBytes = 17u << 20;  // with its two length
 inline constexpr std::size_t kMaxJsonBytes = 1u << 20;    // of a frame
 inline constexpr std::size_t kMaxKeyBytes = 4u << 10;     // of a store key
 inline constexpr std::size_t kMaxKeys = 1u << 16;         // of one request
+inline constexpr std::size_t kMaxFigures = 100;           // of an evaluation
 inline constexpr std::size_t kMaxValueBytes = 16u << 20;  // of a store value
 inline constexpr std::size_t kMaxTextBytes = 64u << 10;   // error messages, paths: longer ones are cut when encoded
 

@@ -116,8 +116,7 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, EvalResult>) {
     visit("step", m.step);
     visit("epoch", m.epoch);
-    visit("loss", m.loss);
-    visit("accuracy", m.accuracy);
+    visit("figures", m.figures);
     visit("samples", m.samples);
   } else if constexpr (std::is_same_v<M, WorkerError>) {
     visit("kind", m.kind);

@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "common/base/figure.hpp"
+
 namespace ddprun::channel {
 
 inline constexpr int kProtocolVersion = 1;
@@ -48,8 +50,7 @@ struct Progress {
 struct EvalResult {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
-  double loss = 0;
-  double accuracy = 0;  // 0..1
+  FigureList figures{};  // at most kMaxFigures of codec.hpp
   std::int64_t samples = 0;
 };
 

@@ -82,8 +82,10 @@ Json spoken(const channel::FromWorker& message) {
             return object;
           },
           [](const channel::EvalResult& m) {
-            return Json{{"event", "evaluation"}, {"step", m.step},         {"epoch", m.epoch},
-                        {"loss", m.loss},        {"accuracy", m.accuracy}, {"samples", m.samples}};
+            Json object{{"event", "evaluation"}, {"step", m.step}, {"epoch", m.epoch}};
+            for (const Figure& figure : m.figures) object[figure.name] = figure.value;
+            object["samples"] = m.samples;
+            return object;
           },
           [](const channel::WorkerError& m) {
             Json object{

@@ -67,6 +67,8 @@ constexpr std::array kTable{
     OptionSpec{
         "data-changed", 0, Kind::kFlag, Group::kSeldom, "", "", "go on although the data is not what the run began with", {}},
 
+    OptionSpec{"worker", 0, Kind::kValue, Group::kSeldom, "PROGRAM", "", "what trains a train.json in place of ddptrain", {}},
+
     OptionSpec{"module", 'm', Kind::kFlag, Group::kProgram, "", "", "PROGRAM is a Python module", {}},
     OptionSpec{"no-python", 0, Kind::kFlag, Group::kProgram, "", "", "PROGRAM is started as it is, looked for on PATH", {}},
     OptionSpec{"log-dir", 0, Kind::kValue, Group::kProgram, "DIR", "", "folder of a script's log files", {}},

@@ -183,9 +183,8 @@ void Console::hear(int rank, const channel::Progress& message, std::int64_t time
 void Console::hear(int, const channel::EvalResult& message) {
   evaluation_ = message;
   const std::string epochs = epochs_ > 0 ? "/" + std::to_string(epochs_) : "";
-  say(0, "epoch " + std::to_string(message.epoch + 1) + epochs + ", step " + format_count(message.step) +
-             printed(": test accuracy %.2f %%, loss %.4f on ", 100 * message.accuracy, message.loss) +
-             counted(message.samples, "sample"));
+  say(0, "epoch " + std::to_string(message.epoch + 1) + epochs + ", step " + format_count(message.step) + ": test " +
+             figures_text(message.figures) + " on " + counted(message.samples, "sample"));
 }
 
 void Console::hear(int rank, const channel::WorkerError& message) {
@@ -398,7 +397,7 @@ void Console::see(const RunEnded& event) {
   if (event.exit_code == 0) {
     if (!train()) return say(1, "done in " + time + restarts);
     std::string text = "done: ";
-    if (evaluation_) text += printed("test accuracy %.2f %%, ", 100 * evaluation_->accuracy);
+    if (evaluation_ && !evaluation_->figures.empty()) text += "test " + headline_of(evaluation_->figures) + ", ";
     if (steps_ > 0) text += counted(steps_, "step") + " ";
     writer_.line(Stream::kStdout, text + "in " + time + restarts + ", " + plan_.run_dir.string());
     return;

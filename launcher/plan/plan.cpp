@@ -78,7 +78,7 @@ class Planner {
     choose_placement();
     choose_standbys(plan_, settings_);
     choose_console();
-    if (train()) plan_.command = trainer_command(plan_, machine_);
+    choose_worker(plan_, settings_, machine_, cwd_);
     note_options_without_effect();
     return std::move(plan_);
   }

@@ -1,6 +1,8 @@
 // Implementation of plan_trainer.hpp, in the order in which plan.cpp calls it.
 #include "launcher/plan/plan_trainer.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -17,6 +19,39 @@ constexpr std::chrono::seconds kRegroupLimit{60};  // a new worker on a busy mac
 
 void keep_source(Plan& plan, std::string name, std::string value, std::string source) {
   plan.sources.push_back({std::move(name), std::move(value), std::move(source)});
+}
+
+fs::path ddptrain_of(const Machine& machine) {
+  auto trainer = machine.beside_self("ddptrain");
+  if (!trainer) trainer = machine.on_path("ddptrain");
+  if (trainer) return *trainer;
+  throw UsageError(
+      "the worker program ddptrain was found neither beside ddprun nor on PATH. It needs LibTorch: build it with ./dev build");
+}
+
+// A path, from the current folder on, or a name on PATH.
+fs::path named_worker(const Setting& setting, const Machine& machine, const fs::path& cwd) {
+  if (setting.value.find('/') == std::string::npos) {
+    if (const auto found = machine.on_path(setting.value)) return *found;
+    refuse("worker", setting, "a program's path, or a name that is on PATH; a file in this folder is ./" + setting.value);
+  }
+  const fs::path file = (cwd / setting.value).lexically_normal();
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) refuse("worker", setting, "the path of a program that is there");
+  if (::access(file.c_str(), X_OK) != 0) refuse("worker", setting, "a program that may be executed; chmod +x makes it so");
+  return file;
+}
+
+std::vector<std::string> trainer_command(const Plan& plan, const fs::path& program) {
+  // A fresh start goes on from nothing, also where nodes have copies of the earlier run's checkpoints.
+  const bool anew = plan.resume == Plan::Resume::kNever || (plan.fresh && plan.resume == Plan::Resume::kAuto);
+  const std::string how = anew ? "never" : plan.resume == Plan::Resume::kAuto ? "auto" : plan.resume_from.string();
+  std::vector<std::string> command{program.string(), "--run-dir", plan.run_dir.string(), "--resume", how};
+  if (plan.worker_per_gpu) command.emplace_back("--worker-per-gpu");
+  if (plan.live_nccl) command.emplace_back("--live-nccl");
+  if (plan.data_changed) command.emplace_back("--data-changed");
+  command.push_back((plan.run_dir / "config.json").string());
+  return command;
 }
 
 }  // namespace
@@ -97,23 +132,16 @@ void choose_standbys(Plan& plan, const Settings& settings) {
     plan.notes.emplace_back("--standby has no effect when the workers use GPUs: after a loss all of them start anew");
 }
 
-std::vector<std::string> trainer_command(const Plan& plan, const Machine& machine) {
-  auto trainer = machine.beside_self("ddptrain");
-  if (!trainer) trainer = machine.on_path("ddptrain");
-  if (!trainer) {
-    throw UsageError(
-        "the worker program ddptrain was found neither beside ddprun nor on PATH. It needs LibTorch: build it with ./dev "
-        "build");
+void choose_worker(Plan& plan, const Settings& settings, const Machine& machine, const fs::path& cwd) {
+  const Setting* const setting = settings.find("worker");
+  const bool named = setting != nullptr && settings.given("worker");
+  if (plan.kind != Plan::Kind::kTrain) {
+    if (named) refuse("worker", *setting, "a train.json to go with it: a script is its own worker");
+    return;
   }
-  // A fresh start goes on from nothing, also where nodes have copies of the earlier run's checkpoints.
-  const bool anew = plan.resume == Plan::Resume::kNever || (plan.fresh && plan.resume == Plan::Resume::kAuto);
-  const std::string how = anew ? "never" : plan.resume == Plan::Resume::kAuto ? "auto" : plan.resume_from.string();
-  std::vector<std::string> command{trainer->string(), "--run-dir", plan.run_dir.string(), "--resume", how};
-  if (plan.worker_per_gpu) command.emplace_back("--worker-per-gpu");
-  if (plan.live_nccl) command.emplace_back("--live-nccl");
-  if (plan.data_changed) command.emplace_back("--data-changed");
-  command.push_back((plan.run_dir / "config.json").string());
-  return command;
+  const fs::path program = named ? named_worker(*setting, machine, cwd) : ddptrain_of(machine);
+  if (named) keep_source(plan, "worker", program.string(), setting->source);
+  plan.command = trainer_command(plan, program);
 }
 
 }  // namespace ddprun

@@ -31,7 +31,9 @@ void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl);
 // it is called for every plan. Reads workers, rendezvous, restarts, recovery, device and placement.
 void choose_standbys(Plan& plan, const Settings& settings);
 
-// argv of a worker: ddptrain from beside ddprun, else from PATH. Reads plan.run_dir, plan.resume and plan.fresh.
-std::vector<std::string> trainer_command(const Plan& plan, const Machine& machine);
+// argv of a worker into plan.command: the program that --worker names, which speaks ddptrain's command line and the worker
+// channel of this build, or else ddptrain from beside ddprun or from PATH. Refuses --worker of a script, so it is called for
+// every plan. Reads plan.run_dir, plan.resume and plan.fresh.
+void choose_worker(Plan& plan, const Settings& settings, const Machine& machine, const std::filesystem::path& cwd);
 
 }  // namespace ddprun

@@ -214,11 +214,10 @@ struct Report::Impl {
     if (const auto* progress = std::get_if<channel::Progress>(&event.message)) {
       if (event.rank == 0) document["last_step"] = progress->step;
     } else if (const auto* evaluation = std::get_if<channel::EvalResult>(&event.message)) {
-      document["evaluation"] = Json{{"step", evaluation->step},
-                                    {"epoch", evaluation->epoch},
-                                    {"loss", evaluation->loss},
-                                    {"accuracy", evaluation->accuracy},
-                                    {"samples", evaluation->samples}};
+      Json found{{"step", evaluation->step}, {"epoch", evaluation->epoch}};
+      for (const Figure& figure : evaluation->figures) found[figure.name] = figure.value;
+      found["samples"] = evaluation->samples;
+      document["evaluation"] = std::move(found);
     } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&event.message)) {
       Json& checkpoints = document["checkpoints"];
       checkpoints["published"] = checkpoints.value("published", std::int64_t{0}) + 1;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iterator>
+#include <limits>
 #include <map>
 
 namespace ddprun {
@@ -55,6 +57,17 @@ std::int64_t report_integer_at(const ReportJson& object, const char* key, std::i
 double report_number_at(const ReportJson& object, const char* key) {
   const ReportJson& value = report_value(object, key);
   return value.is_number() ? value.get<double>() : 0;
+}
+
+FigureList evaluation_figures(const ReportJson& evaluation) {
+  FigureList figures;
+  if (!evaluation.is_object()) return figures;
+  for (const auto& [name, value] : evaluation.items()) {
+    if (std::ranges::find(kReservedFigureNames, name) != std::end(kReservedFigureNames)) continue;
+    if (value.is_number()) figures.push_back({name, value.get<double>()});
+    if (value.is_null()) figures.push_back({name, std::numeric_limits<double>::quiet_NaN()});
+  }
+  return figures;
 }
 
 ReportFigures figures_of(const ReportJson& report) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/figure.hpp"
+
 namespace ddprun {
 
 using ReportJson = nlohmann::ordered_json;
@@ -18,6 +20,10 @@ const ReportJson& report_value(const ReportJson& object, const char* key);
 std::string report_text_at(const ReportJson& object, const char* key);  // empty: no text
 std::int64_t report_integer_at(const ReportJson& object, const char* key, std::int64_t otherwise = 0);
 double report_number_at(const ReportJson& object, const char* key);
+
+// Of an evaluation, in a report or a line of metrics.jsonl: all its numbers but those that every record has. One that is null
+// was not a number.
+FigureList evaluation_figures(const ReportJson& evaluation);
 
 // "rank 3"; "the node" of what no worker did.
 std::string whose_failure(const ReportJson& failure);

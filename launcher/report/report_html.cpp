@@ -2,9 +2,11 @@
 #include "launcher/report/report_html.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -71,9 +73,15 @@ struct Point {
   double y;
 };
 
+std::string capitalised(std::string text) {
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
 struct Curves {
-  std::vector<Point> loss, speed, accuracy;
-  std::vector<double> restarts;  // steps at which training went on
+  std::vector<Point> loss, speed;
+  std::map<std::string, std::vector<Point>> evaluated;  // all figures but the loss, by name
+  std::vector<double> restarts;                         // steps at which training went on
 };
 
 void add_point(std::vector<Point>& points, double x, const ReportJson& value) {
@@ -91,7 +99,9 @@ Curves curves_of(std::istream& metrics) {
       add_point(curves.loss, step, report_value(event, "loss"));
       add_point(curves.speed, step, report_value(event, "samples_per_s"));
     } else if (kind == "eval") {
-      add_point(curves.accuracy, step, report_value(event, "accuracy"));
+      for (const Figure& figure : evaluation_figures(event)) {
+        if (figure.name != "loss") add_point(curves.evaluated[figure.name], step, figure.value);
+      }
     } else if (kind == "restart" || kind == "resume" || kind == "regroup") {
       curves.restarts.push_back(step);
     }
@@ -227,8 +237,7 @@ std::string figures_table(const ReportJson& report, const ReportFigures& figures
   if (report_value(report, "last_step").is_number())
     html += figure_row("last step", format_count(report_integer_at(report, "last_step")));
   if (const ReportJson& evaluation = report_value(report, "evaluation"); evaluation.is_object())
-    html += figure_row("evaluation", "accuracy " + decimal(100 * report_number_at(evaluation, "accuracy")) + " %, loss " +
-                                         decimal(report_number_at(evaluation, "loss")));
+    html += figure_row("evaluation", figures_text(evaluation_figures(evaluation)));
   html += figure_row("restarts", std::to_string(report_integer_at(report_value(report, "restarts"), "used")));
   for (const auto& [cause, count] : figures.causes) html += figure_row("failed by " + cause, format_count(count));
   for (const auto& [rank, count] : figures.ranks) html += figure_row("first was " + rank, format_count(count));
@@ -261,7 +270,7 @@ std::string report_page(std::string_view text, std::istream& metrics, const std:
   const Curves curves = curves_of(metrics);
   page += chart("Loss", curves.loss, curves.restarts);
   page += chart("Samples a second", curves.speed, curves.restarts);
-  page += chart("Accuracy", curves.accuracy, curves.restarts);
+  for (const auto& [figure, points] : curves.evaluated) page += chart(capitalised(figure), points, curves.restarts);
   return page + "<p class=\"small\">made by ddprun " + escaped(report_text_at(report, "ddprun")) + "</p>\n</body>\n</html>\n";
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/events/progress.hpp"
+#include "launcher/report/report_figures.hpp"
 
 namespace ddprun {
 
@@ -24,11 +25,8 @@ std::string already_done(const Plan& plan, const RunState& state) {
     return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   }
   std::string text = plan.title + " is already done: " + format_count(step) + " steps, checkpoint " + checkpoint;
-  if (evaluation.is_object() && evaluation.value("accuracy", Json()).is_number()) {
-    char figures[96];
-    std::snprintf(figures, sizeof figures, ", last evaluation: test accuracy %.2f %%, loss %.4f",
-                  100 * evaluation["accuracy"].get<double>(), evaluation.value("loss", 0.0));
-    text += figures;
+  if (const FigureList figures = evaluation_figures(evaluation); !figures.empty()) {
+    text += ", last evaluation: test " + figures_text(figures);
   }
   const std::string limit = plan.config->max_steps > 0 ? "\"epochs\" or \"max_steps\"" : "\"epochs\"";
   return text + ". A larger " + limit + " continues it, --fresh starts over.\n";

@@ -196,11 +196,8 @@ std::string render_report(std::string_view text, const std::string& name) {
   out += "\n  ended        " + how_it_ended(at(report, "exit")) + "\n";
   if (at(report, "last_step").is_number()) out += "  last step    " + format_count(integer_of(at(report, "last_step"))) + "\n";
   if (const Json& evaluation = at(report, "evaluation"); evaluation.is_object()) {
-    char line[128];
-    std::snprintf(line, sizeof line, "  evaluation   test accuracy %.2f %%, loss %.4f at step %s\n",
-                  100 * number_of(at(evaluation, "accuracy")), number_of(at(evaluation, "loss")),
-                  format_count(integer_of(at(evaluation, "step"))).c_str());
-    out += line;
+    out += "  evaluation   test " + figures_text(evaluation_figures(evaluation)) + " at step " +
+           format_count(integer_of(at(evaluation, "step"))) + "\n";
   }
   if (const Json& latest = at(at(report, "checkpoints"), "latest"); latest.is_object()) {
     out += "  checkpoints  " + format_count(integer_of(at(at(report, "checkpoints"), "published"))) + " published, newest " +

@@ -36,7 +36,7 @@ if os.environ.get("FAIL") and restart == 0:
     signal.pause()
 progress(60)
 if rank == 0:
-    say("eval", step=60, epoch=0, loss=0.25, accuracy=0.9041, samples=100)
+    say("eval", step=60, epoch=0, figures=[["loss", 0.25], ["accuracy", 0.9041]], samples=100)
 say("phase", phase="done", step=60, epoch=0)
 """
 

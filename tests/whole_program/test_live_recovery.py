@@ -60,6 +60,18 @@ def test_a_worker_is_lost_in_each_phase(ddprun_bin, data, tmp_path, undisturbed,
     assert len(rounds[1]["workers"]) == 1  # only the lost one was started
 
 
+def test_a_worker_program_that_is_named_otherwise_has_all_that_ddptrain_has(ddprun_bin, data, tmp_path, undisturbed):
+    program = tmp_path / "mytrain"
+    program.write_text(f'#!/bin/sh\necho started >> "$0.starts"\nexec "{ddprun_bin.parent / "ddptrain"}" "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    env = {"DDPTRAIN_FAULT": "kill rank=1 step=9", "DDPRUN_WORKER": str(program)}
+    with Job(ddprun_bin, tmp_path / "job", data, 2, env=env, epochs=4) as job:
+        assert job.finish() == 0, job.errors
+    assert_same_run(job, undisturbed(2, epochs=4))
+    assert [e["kept"] for e in job.of("regrouped")] == [[0]], job.errors
+    assert (tmp_path / "mytrain.starts").read_text().count("started") == 3  # two workers, and the successor of one
+
+
 @pytest.mark.parametrize("model", [{"type": "cnn"}, {"type": "resnet18"}])
 def test_models_with_convolutions_and_batch_norm_go_on_to_the_same_bits(ddprun_bin, data, tmp_path, undisturbed, model):
     short = {"model": model, "data": {"train_samples": 48, "test_samples": 20, "ledger": False}, "batch_size": 8, "epochs": 1,

@@ -36,7 +36,7 @@ struct CheckpointState {
   std::uint64_t seed = 0;
   std::string config_digest;
   std::string run;  // the training that it is of (trainer/state/run_identity.hpp); empty: written by a version that had none
-  std::optional<CheckpointEvaluation> evaluation;  // made after this very step; nothing when there was none
+  std::optional<FigureList> evaluation;  // made after this very step; nothing when there was none
   std::vector<std::vector<std::int64_t>>
       bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (decision 19); may be empty
   std::vector<NamedTensor> model;  // parameters and buffers; after loading wider elements come first, so go by name

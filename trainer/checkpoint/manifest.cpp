@@ -58,7 +58,8 @@ json to_json(const Manifest& manifest) {
   if (!state.device.empty()) value["device"] = state.device;
   if (!state.precision.empty()) value["precision"] = state.precision;
   if (state.evaluation) {
-    value["evaluation"] = {{"loss", exact_text(state.evaluation->loss)}, {"accuracy", exact_text(state.evaluation->accuracy)}};
+    json& figures = value["evaluation"] = json::object();
+    for (const Figure& figure : *state.evaluation) figures[figure.name] = exact_text(figure.value);
   }
   return value;
 }
@@ -90,7 +91,8 @@ Manifest from_json(const json& value) {
     if (const auto found = value.find(key); found != value.end()) found->get_to(*text);
   }
   if (const auto evaluation = value.find("evaluation"); evaluation != value.end()) {
-    state.evaluation = {.loss = number_of(evaluation->at("loss")), .accuracy = number_of(evaluation->at("accuracy"))};
+    state.evaluation.emplace();
+    for (const auto& [name, figure] : evaluation->items()) state.evaluation->push_back({name, number_of(figure)});
   }
   for (const auto& [name, facts] : value.at("files").items()) {
     manifest.files[name] = {.bytes = facts.at("bytes").get<std::int64_t>(),

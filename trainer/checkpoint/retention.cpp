@@ -28,11 +28,12 @@ void keep_every(const std::vector<RetainedCheckpoint>& newest_first, std::int64_
 void keep_best(const std::vector<RetainedCheckpoint>& newest_first, const Retention& retention, Steps& kept) {
   std::vector<RetainedCheckpoint> evaluated;
   for (const RetainedCheckpoint& checkpoint : newest_first) {
-    if (checkpoint.evaluation) evaluated.push_back(checkpoint);
+    if (checkpoint.evaluation && value_of(*checkpoint.evaluation, retention.best_by)) evaluated.push_back(checkpoint);
   }
   std::stable_sort(evaluated.begin(), evaluated.end(), [&](const RetainedCheckpoint& a, const RetainedCheckpoint& b) {
-    return retention.best_by == CheckpointConfig::BestBy::kLoss ? a.evaluation->loss < b.evaluation->loss
-                                                                : a.evaluation->accuracy > b.evaluation->accuracy;
+    const double of_a = *value_of(*a.evaluation, retention.best_by);
+    const double of_b = *value_of(*b.evaluation, retention.best_by);
+    return retention.higher_is_better ? of_a > of_b : of_a < of_b;
   });
   keep_newest(evaluated, retention.best, kept);
 }
@@ -40,7 +41,12 @@ void keep_best(const std::vector<RetainedCheckpoint>& newest_first, const Retent
 }  // namespace
 
 Retention retention_of(const CheckpointConfig& config) {
-  return {.newest = config.keep, .every_steps = config.keep_every_steps, .best = config.keep_best, .best_by = config.best_by};
+  const bool by_loss = config.best_by == CheckpointConfig::BestBy::kLoss;
+  return {.newest = config.keep,
+          .every_steps = config.keep_every_steps,
+          .best = config.keep_best,
+          .best_by = by_loss ? "loss" : "accuracy",
+          .higher_is_better = !by_loss};
 }
 
 std::vector<std::int64_t> steps_to_remove(const std::vector<RetainedCheckpoint>& checkpoints, const Retention& retention,

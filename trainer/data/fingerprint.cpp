@@ -36,6 +36,8 @@ std::uint64_t hash_of(const Dataset& set) {
   return hashed(hash, images.last(kPieceBytes));
 }
 
+}  // namespace
+
 std::string fingerprint_of(const Dataset& set) {
   std::string shape;
   for (const std::int64_t size : set.images.sizes()) shape += (shape.empty() ? "" : "x") + std::to_string(size);
@@ -44,10 +46,8 @@ std::string fingerprint_of(const Dataset& set) {
   return shape + " " + digits.data();
 }
 
-}  // namespace
-
-std::string fingerprint_of(const DataSets& data) {
-  return "train " + fingerprint_of(data.train) + ", test " + fingerprint_of(data.test);
+std::string fingerprint_of(const Sources& data) {
+  return "train " + data.train->fingerprint() + ", test " + data.test->fingerprint();
 }
 
 }  // namespace ddprun::trainer

@@ -5,10 +5,14 @@
 #include <string>
 
 #include "trainer/data/dataset.hpp"
+#include "trainer/data/source.hpp"
 
 namespace ddprun::trainer {
 
 // "train 60000x1x28x28 0123456789abcdef, test ...": the same for the same samples, whatever files they come in. Pure.
-std::string fingerprint_of(const DataSets& data);
+std::string fingerprint_of(const Sources& data);
+
+// One split's part of it, of pictures.
+std::string fingerprint_of(const Dataset& set);
 
 }  // namespace ddprun::trainer

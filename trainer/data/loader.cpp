@@ -3,22 +3,25 @@
 // it.
 #include "trainer/data/loader.hpp"
 
-#include <ATen/Context.h>
-#include <ATen/EmptyTensor.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "common/base/error.hpp"
 #include "common/system/quiet_thread.hpp"
-#include "trainer/data/pixels.hpp"
 #include "trainer/data/sampler.hpp"
 
 namespace ddprun::trainer {
@@ -29,88 +32,11 @@ namespace {
 // cores.
 constexpr std::int64_t kInlineBytes = std::int64_t{128} << 10;
 
-// Makes samples of a data set into micro-batches.
-class BatchMaker {
- public:
-  BatchMaker(const Dataset& data, Normalization normalization, Pictures pictures)
-      : shape_{data.images.size(1), data.images.size(2), data.images.size(3)},
-        data_pixels_(data.images.const_data_ptr<std::uint8_t>()),
-        data_labels_(data.labels.const_data_ptr<std::int64_t>()),
-        table_(make_pixel_table(normalization)),
-        pictures_(pictures) {}
-
-  // `draw` gives a sample's Augmentation.
-  template <typename Draw>
-  MicroBatch augmented(const std::int64_t* samples, std::int64_t count, std::int64_t padding, Draw draw) const {
-    return pictures_ == Pictures::kPinnedBytes
-               ? make<std::uint8_t>(samples, count,
-                                    [&](std::int64_t sample, const std::uint8_t* from, std::uint8_t* to) {
-                                      copy_augmented(from, shape_, padding, draw(sample), to);
-                                    })
-               : make<float>(samples, count, [&](std::int64_t sample, const std::uint8_t* from, float* to) {
-                   normalize_augmented(from, shape_, table_, padding, draw(sample), to);
-                 });
-  }
-
-  MicroBatch plain(const std::int64_t* samples, std::int64_t count) const {
-    return pictures_ == Pictures::kPinnedBytes
-               ? make<std::uint8_t>(
-                     samples, count,
-                     [&](std::int64_t, const std::uint8_t* from, std::uint8_t* to) { std::copy_n(from, shape_.pixels(), to); })
-               : make<float>(samples, count, [&](std::int64_t, const std::uint8_t* from, float* to) {
-                   normalize(from, shape_.pixels(), table_, to);
-                 });
-  }
-
-  // Samples that follow each other: one pass over the pixels.
-  MicroBatch block(std::int64_t first, std::int64_t count) const {
-    MicroBatch batch = empty(count);
-    const std::uint8_t* const pixels = data_pixels_ + first * shape_.pixels();
-    if (pictures_ == Pictures::kPinnedBytes) {
-      std::copy_n(pixels, count * shape_.pixels(), batch.images.mutable_data_ptr<std::uint8_t>());
-    } else {
-      normalize(pixels, count * shape_.pixels(), table_, batch.images.mutable_data_ptr<float>());
-    }
-    std::copy_n(data_labels_ + first, count, batch.labels.mutable_data_ptr<std::int64_t>());
-    return batch;
-  }
-
-  std::int64_t sample_bytes() const { return shape_.pixels() * static_cast<std::int64_t>(sizeof(float)); }
-
- private:
-  MicroBatch empty(std::int64_t count) const {
-    const bool bytes = pictures_ == Pictures::kPinnedBytes;
-    const bool pinned = bytes && at::globalContext().hasCUDA();  // what pins memory is the device's module
-    return {
-        at::detail::empty_cpu({count, shape_.channels, shape_.height, shape_.width}, bytes ? at::kByte : at::kFloat, pinned),
-        at::detail::empty_cpu({count}, at::kLong, pinned)};
-  }
-
-  template <typename To, typename Write>
-  MicroBatch make(const std::int64_t* samples, std::int64_t count, Write write) const {
-    MicroBatch batch = empty(count);
-    auto* image = batch.images.mutable_data_ptr<To>();
-    auto* label = batch.labels.mutable_data_ptr<std::int64_t>();
-    const std::int64_t pixels = shape_.pixels();
-    for (std::int64_t i = 0; i < count; ++i) {
-      write(samples[i], data_pixels_ + samples[i] * pixels, image + i * pixels);
-      label[i] = data_labels_[samples[i]];
-    }
-    return batch;
-  }
-
-  PlaneShape shape_;
-  const std::uint8_t* data_pixels_;
-  const std::int64_t* data_labels_;
-  PixelTable table_;
-  Pictures pictures_;
-};
-
 // Makes the share of any step; remembers the order of the epoch it is in.
 class ShareMaker {
  public:
-  ShareMaker(const Dataset& data, Normalization normalization, const LoaderOptions& options)
-      : samples_(data.size()), options_(options), batches_(data, normalization, options.pictures) {}
+  ShareMaker(const Source& source, const LoaderOptions& options)
+      : source_(source), samples_(source.size()), options_(options) {}
 
   Share make(std::int64_t step) {
     const std::int64_t steps = steps_per_epoch(samples_, options_.batch_size);
@@ -121,22 +47,30 @@ class ShareMaker {
     share.global_size = std::min(options_.batch_size, samples_ - share.position);
     share.samples = share_of_batch(order_of(share.epoch), share.position, share.global_size, options_.world, options_.rank);
     share.own_size = static_cast<std::int64_t>(share.samples.size());
+    share.global_weight = weight_of_batch(share);
     if (share.own_size == 0) {
-      constexpr std::int64_t kStandIn = 0;
-      share.micro_batches.push_back(batches_.plain(&kStandIn, 1));
+      constexpr std::array<std::int64_t, 1> kStandIn{0};
+      share.micro_batches.push_back(source_.make(kStandIn, {}));
+      share.micro_batches.back().weight = 0;
       return share;
     }
+    const Draws draws{.seed = options_.seed, .epoch = share.epoch};
     const std::int64_t micro = options_.micro_batch_size > 0 ? options_.micro_batch_size : share.own_size;
     share.micro_batches.reserve(static_cast<std::size_t>((share.own_size + micro - 1) / micro));
     for (std::int64_t first = 0; first < share.own_size; first += micro) {
+      const auto count = static_cast<std::size_t>(std::min(micro, share.own_size - first));
       share.micro_batches.push_back(
-          micro_batch(share.samples.data() + first, std::min(micro, share.own_size - first), share.epoch));
+          source_.make(std::span(share.samples).subspan(static_cast<std::size_t>(first), count), draws));
     }
     return share;
   }
 
   bool is_small() const {
-    return share_size(options_.batch_size, options_.world, options_.rank) * batches_.sample_bytes() <= kInlineBytes;
+    std::size_t bytes = 0;
+    for (const TensorDescription& tensor : source_.describe().tensors) {
+      bytes += static_cast<std::size_t>(c10::multiply_integers(tensor.sizes)) * c10::elementSize(tensor.type);
+    }
+    return share_size(options_.batch_size, options_.world, options_.rank) * static_cast<std::int64_t>(bytes) <= kInlineBytes;
   }
 
  private:
@@ -148,18 +82,22 @@ class ShareMaker {
     return order_;
   }
 
-  MicroBatch micro_batch(const std::int64_t* samples, std::int64_t count, std::int64_t epoch) const {
-    if (options_.augment.crop_padding == 0 && !options_.augment.flip) {
-      return batches_.plain(samples, count);
+  double weight_of_batch(const Share& share) {
+    const std::vector<std::int64_t>& order = order_of(share.epoch);
+    double sum = 0;
+    for (std::int64_t i = share.position; i < share.position + share.global_size; ++i) {
+      sum += source_.weight(order[static_cast<std::size_t>(i)]);
     }
-    return batches_.augmented(samples, count, options_.augment.crop_padding, [&](std::int64_t sample) {
-      return draw_augmentation(options_.augment, options_.seed, epoch, sample);
-    });
+    if (sum > 0) return sum;
+    throw UsageError("the " + std::to_string(share.global_size) + " samples of step " + std::to_string(share.step + 1) +
+                     " weigh " + std::to_string(sum) +
+                     " together, but a mean over them needs more than 0; check the weights of the data, or use a larger "
+                     "batch_size");
   }
 
+  const Source& source_;
   std::int64_t samples_;
   LoaderOptions options_;
-  BatchMaker batches_;
   std::int64_t epoch_ = -1;
   std::vector<std::int64_t> order_;
 };
@@ -173,9 +111,8 @@ void require(bool holds, const char* what) {
 }  // namespace
 
 struct Loader::Impl {
-  Impl(const Dataset& data, Normalization normalization, const LoaderOptions& options, std::int64_t first_step,
-       std::int64_t last_step)
-      : maker(data, normalization, options),
+  Impl(const Source& source, const LoaderOptions& options, std::int64_t first_step, std::int64_t last_step)
+      : maker(source, options),
         capacity(static_cast<std::size_t>(options.prefetch)),
         next_step(first_step),
         end_step(last_step) {
@@ -273,27 +210,20 @@ struct Loader::Impl {
   std::thread thread;
 };
 
-Loader::Loader(const Dataset& data, Normalization normalization, LoaderOptions options, std::int64_t first_step,
-               std::int64_t last_step) {
-  require(data.size() > 0, "the data set is empty");
+Loader::Loader(const Source& source, LoaderOptions options, std::int64_t first_step, std::int64_t last_step) {
+  require(source.size() > 0, "the data set is empty");
   require(options.batch_size > 0, "batch_size must be 1 or more");
   require(options.micro_batch_size >= 0, "micro_batch_size must not be negative");
   require(options.prefetch > 0, "prefetch must be 1 or more");
   require(options.world > 0 && options.rank >= 0 && options.rank < options.world, "rank must be within the world");
   require(first_step >= 0, "first_step must not be negative");
-  impl_ = std::make_unique<Impl>(data, normalization, options, first_step, last_step);
+  impl_ = std::make_unique<Impl>(source, options, first_step, last_step);
 }
 
 Loader::~Loader() = default;
 
 Share Loader::next() {
   return impl_->next();
-}
-
-MicroBatch evaluation_batch(const Dataset& data, Normalization normalization, std::int64_t first, std::int64_t last,
-                            Pictures pictures) {
-  require(0 <= first && first < last && last <= data.size(), "evaluation_batch asks for samples outside the data set");
-  return BatchMaker(data, normalization, pictures).block(first, last - first);
 }
 
 }  // namespace ddprun::trainer

@@ -1,22 +1,17 @@
 // Implementation of upload.hpp, without a CUDA header: streams and events are those of c10.
 #include "trainer/data/upload.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/index_select.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <algorithm>
+#include <c10/util/StringUtil.h>
+
 #include <deque>
 
-#include "trainer/data/pixels.hpp"
+#include "common/base/error.hpp"
 
 namespace ddprun::trainer {
-
-Pictures pictures_for(c10::Device device) {
-  return device.is_cpu() ? Pictures::kNormalised : Pictures::kPinnedBytes;
-}
 
 struct Upload::Copies {
   explicit Copies(c10::Device device) : streams(device.type()), stream(streams.getStreamFromGlobalPool(device)) {}
@@ -26,29 +21,43 @@ struct Upload::Copies {
   std::deque<c10::Event> computing;  // of each batch before: what had been enqueued when it came
 };
 
-Upload::Upload(Normalization normalization, c10::Device device) : device_(device) {
-  const PixelTable table = make_pixel_table(normalization);
-  at::Tensor values = at::empty({static_cast<std::int64_t>(table.size())}, at::kFloat);
-  std::copy(table.begin(), table.end(), values.mutable_data_ptr<float>());
+Upload::Upload(const Source& source, c10::Device device) : device_(device), description_(source.describe()) {
   if (device.is_cpu()) {
-    table_ = values;
+    finish_ = source.finish_on(device);
     return;
   }
   copies_ = std::make_unique<Copies>(device);
   const c10::StreamGuard copying(copies_->stream);
-  table_ = values.to(device);
+  finish_ = source.finish_on(device);
 }
 
 Upload::~Upload() = default;
 
-// A look-up, since a division on a GPU is a multiplication by the inverse, which rounds otherwise.
-at::Tensor Upload::normalised(const at::Tensor& images) const {
-  if (images.scalar_type() != at::kByte) return images;
-  return at::index_select(table_, 0, images.flatten().to(at::kInt)).view(images.sizes());
+void Upload::check(const Batch& batch) const {
+  if (batch.tensors.size() != description_.tensors.size()) {
+    throw UsageError(c10::str("the data source made a batch of ", batch.tensors.size(), " tensors, but describes ",
+                              description_.tensors.size(), "; mend its make() or its describe()"));
+  }
+  for (std::size_t i = 0; i < batch.tensors.size(); ++i) {
+    const at::Tensor& found = batch.tensors[i];
+    const TensorDescription& said = description_.tensors[i];
+    if (found.dim() > 0 && found.sizes().slice(1) == at::IntArrayRef(said.sizes) && found.scalar_type() == said.type &&
+        found.size(0) == batch.tensors.front().size(0)) {
+      continue;
+    }
+    throw UsageError(c10::str("the data source made tensor ", i, " of a batch as ", found.scalar_type(), " ", found.sizes(),
+                              ", but describes each sample's as ", said.type, " ", at::IntArrayRef(said.sizes),
+                              ", after a first dimension that counts the samples; mend its make() or its describe()"));
+  }
 }
 
-MicroBatch Upload::take(const MicroBatch& batch) {
-  if (!copies_) return {normalised(batch.images), batch.labels};
+Batch Upload::take(const Batch& batch) {
+  if (!copies_) {
+    Batch here = batch;
+    if (finish_) finish_(here);
+    check(here);
+    return here;
+  }
   Copies& copies = *copies_;
   const c10::Stream computing = copies.streams.getStream(device_);
   if (copies.computing.size() >= kMostAhead) {
@@ -58,18 +67,18 @@ MicroBatch Upload::take(const MicroBatch& batch) {
   copies.computing.emplace_back(device_.type());
   copies.computing.back().record(computing);
 
-  MicroBatch there;
+  Batch there{.tensors = {}, .weight = batch.weight};
   c10::Event arrived(device_.type());
   {
     const c10::StreamGuard copying(copies.stream);
-    there.labels = batch.labels.to(device_, /*non_blocking=*/true);
-    there.images = normalised(batch.images.to(device_, /*non_blocking=*/true));
+    for (const at::Tensor& tensor : batch.tensors) there.tensors.push_back(tensor.to(device_, /*non_blocking=*/true));
+    if (finish_) finish_(there);
     arrived.record(copies.stream);
   }
   arrived.block(computing);
   // Their memory is the other stream's: it is not to be used again before this one is done with them.
-  there.labels.record_stream(computing);
-  there.images.record_stream(computing);
+  for (const at::Tensor& tensor : there.tensors) tensor.record_stream(computing);
+  check(there);
   return there;
 }
 

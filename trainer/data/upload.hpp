@@ -1,40 +1,37 @@
-// Brings micro-batches to the device that computes. To a GPU pictures travel as bytes and are normalised there, on a stream of
-// their own, so that the next batch comes while the last one is computed. Everything is enqueued; the host waits only when it
+// Brings micro-batches to the device that computes, where their source finishes them. To a GPU they travel on a stream of their
+// own, so that the next batch comes while the last one is computed. Everything is enqueued; the host waits only when it
 // is kMostAhead batches ahead, or memory on the device would grow with its lead.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 
-#include "trainer/data/dataset.hpp"
-#include "trainer/data/loader.hpp"
+#include "trainer/data/source.hpp"
 
 namespace ddprun::trainer {
-
-// What is to be asked of the loader for that device.
-Pictures pictures_for(c10::Device device);
 
 class Upload {
  public:
   static constexpr std::size_t kMostAhead = 4;
 
-  Upload(Normalization normalization, c10::Device device);
+  Upload(const Source& source, c10::Device device);
   ~Upload();
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
 
-  // float32 images and labels on the device, for the stream that is current there. Pictures that are normalised already are
-  // left so.
-  MicroBatch take(const MicroBatch& batch);
+  // A batch of that source, or of one that differs in its samples only, for the stream that is current on the device. What
+  // needs no copy is not copied. Throws UsageError for tensors that are not those of the source's description.
+  Batch take(const Batch& batch);
 
  private:
   struct Copies;  // null for the CPU
-  at::Tensor normalised(const at::Tensor& images) const;
+  void check(const Batch& batch) const;
 
   c10::Device device_;
-  at::Tensor table_;  // the value of each byte, on the device; bitwise the loader's
+  Description description_;
+  std::function<void(Batch&)> finish_;  // may be empty
   std::unique_ptr<Copies> copies_;
 };
 

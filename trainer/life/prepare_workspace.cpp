@@ -83,6 +83,7 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
   work.emplace(make_workspace({.config = process.config(),
                                .length = run.length,
                                .device = process.device(),
+                               .task = process.task(),
                                .data = process.data(),
                                .faults = process.faults(),
                                .status = process.status(),

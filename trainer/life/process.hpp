@@ -14,7 +14,7 @@
 
 #include "common/channel/message.hpp"
 #include "common/config/train_config.hpp"
-#include "trainer/data/dataset.hpp"
+#include "trainer/data/source.hpp"
 #include "trainer/life/inflated_sharing.hpp"
 #include "trainer/life/recovery.hpp"
 #include "trainer/surroundings/agent_channel.hpp"
@@ -26,6 +26,7 @@
 #include "trainer/surroundings/status.hpp"
 #include "trainer/surroundings/stop_gate.hpp"
 #include "trainer/surroundings/stopping.hpp"
+#include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
 
@@ -45,7 +46,7 @@ class Process {
   // Once it has a rank: arms the faults that are meant for it, chooses a device unless one is in use, and tells the agent when
   // its groups can be broken. Throws UsageError.
   void take_up_work();
-  // Returns when the data is there. Throws what load_data_sets() threw.
+  // Returns when the data is there. Throws what read_pictures() threw.
   void await_data();
   // Makes that its place, in a group of other machines or of others than before. Throws UsageError when so many workers can't
   // share a batch.
@@ -71,8 +72,10 @@ class Process {
   AgentChannel* agent() const { return agent_.get(); }
   Recovery* recovery() const { return recovery_.get(); }
   InflatedSharing& inflated() { return inflated_; }
+  // After begin().
+  const Task& task() const { return *task_; }
   // After await_data().
-  const DataSets& data() const { return data_; }
+  const Sources& data() const { return data_; }
 
  private:
   void listen_to_agent();
@@ -82,6 +85,7 @@ class Process {
   const Options& options_;
   WorkerEnvironment environment_;
   TrainConfig config_;
+  std::unique_ptr<Task> task_;
   Faults faults_;
   std::optional<c10::Device> device_;
   StopGate gate_;
@@ -93,8 +97,8 @@ class Process {
   std::unique_ptr<AgentChannel> agent_;
   std::unique_ptr<SignalWatch> signals_;
   InflatedSharing inflated_;
-  std::future<DataSets> data_coming_;
-  DataSets data_;
+  std::future<Sources> data_coming_;
+  Sources data_;
 };
 
 }  // namespace ddprun::trainer

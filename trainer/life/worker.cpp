@@ -143,7 +143,7 @@ void Worker::keep_config_here() {
 void Worker::agree_on_run() {
   const Peers& peers = membership_.peers();
   agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_and_memory(), peers);
-  run_.length = run_length(process_.config(), process_.data().train.size());
+  run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);
 }
 

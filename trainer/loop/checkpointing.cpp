@@ -74,8 +74,8 @@ void Checkpointing::prepare(const CheckpointState& live) {
 void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
   evaluated_step_ = step;
   evaluation_.reset();
-  if (std::isfinite(result.loss) && std::isfinite(result.accuracy)) {
-    evaluation_ = CheckpointEvaluation{.loss = result.loss, .accuracy = result.accuracy};
+  if (std::ranges::all_of(result.figures, [](const Figure& figure) { return std::isfinite(figure.value); })) {
+    evaluation_ = result.figures;
   }
 }
 

@@ -123,7 +123,7 @@ class Checkpointing {
   std::optional<double> save_s_;           // of a typical save: what "auto" goes by
   std::optional<double> said_interval_s_;  // the last one that was told
   std::int64_t evaluated_step_ = -1;
-  std::optional<CheckpointEvaluation> evaluation_;
+  std::optional<FigureList> evaluation_;
   Save current_;
   bool awaited_ = false;   // training waits for it
   bool required_ = false;  // it is the run's last

@@ -1,42 +1,36 @@
 #include "trainer/loop/evaluate.hpp"
 
-#include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <array>
+#include <numeric>
+#include <vector>
 
-#include "trainer/data/loader.hpp"
 #include "trainer/data/sampler.hpp"
-#include "trainer/models/precision.hpp"
+#include "trainer/task/figures.hpp"
 
 namespace ddprun::trainer {
 
-Evaluation evaluate(Model& model, const DataSets& data, const TrainConfig& config, c10::Device device, Upload& upload,
-                    const Peers& peers, const std::function<void()>& before_sum) {
+Evaluation evaluate(const Task& task, torch::nn::Module& module, const Source& test, std::int64_t batch_size,
+                    c10::Device device, Upload& upload, const Peers& peers, const std::function<void()>& before_sum) {
   const at::NoGradGuard no_gradients;
-  model.eval();
-  const at::TensorOptions there(device);
-  const at::Tensor loss = at::zeros({}, there.dtype(at::kDouble));
-  const at::Tensor correct = at::zeros({}, there.dtype(at::kLong));
-  const Block block = evaluation_block(data.test.size(), peers.world(), peers.rank());
-  for (std::int64_t first = block.first; first < block.last; first += config.eval_batch_size) {
-    const std::int64_t last = std::min(first + config.eval_batch_size, block.last);
-    const MicroBatch batch = upload.take(evaluation_batch(data.test, data.normalization, first, last, pictures_for(device)));
-    const at::Tensor logits = forward(model, batch.images, config);
-    const at::Tensor losses = at::cross_entropy_loss(logits, batch.labels, /*weight=*/{}, at::Reduction::None);
-    // Sums in double, so that the result does not depend on how the set was cut.
-    loss.add_(losses.sum(at::kDouble));
-    correct.add_(logits.argmax(1).eq(batch.labels).sum());
+  module.eval();
+  Figures figures(task.figures(), device);
+  const Block block = evaluation_block(test.size(), peers.world(), peers.rank());
+  for (std::int64_t first = block.first; first < block.last; first += batch_size) {
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(batch_size, block.last - first)));
+    std::iota(samples.begin(), samples.end(), first);
+    task.measure(module, upload.take(test.make(samples, {})), figures);
   }
-  std::array<double, 3> sums{loss.item<double>(), static_cast<double>(correct.item<std::int64_t>()),
-                             static_cast<double>(std::max<std::int64_t>(0, block.last - block.first))};
-  model.train();
+  std::vector<double> sums = figures.sums_and_weights();
+  module.train();
   if (before_sum) before_sum();
   peers.sum(sums);
-  return {.loss = sums[0] / sums[2], .accuracy = sums[1] / sums[2], .samples = static_cast<std::int64_t>(sums[2])};
+  Evaluation result{.figures = {}, .samples = test.size()};
+  for (std::size_t i = 0; i < figures.names().size(); ++i) {
+    result.figures.push_back({figures.names()[i], sums[2 * i] / sums[2 * i + 1]});
+  }
+  return result;
 }
 
 }  // namespace ddprun::trainer

@@ -7,18 +7,18 @@
 #include <cstdint>
 #include <functional>
 
-#include "common/config/train_config.hpp"
-#include "trainer/data/dataset.hpp"
+#include "trainer/data/source.hpp"
 #include "trainer/data/upload.hpp"
 #include "trainer/metrics/evaluation.hpp"
-#include "trainer/models/model.hpp"
 #include "trainer/parallel/peers.hpp"
+#include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
 
-// Of `data`'s test set. Leaves the model in training mode. `before_sum` is called when this rank is done with its share and
-// waits for the others. Sums stay on the device until then.
-Evaluation evaluate(Model& model, const DataSets& data, const TrainConfig& config, c10::Device device, Upload& upload,
-                    const Peers& peers, const std::function<void()>& before_sum = {});
+// What the task measures on `test`, `batch_size` samples at a time, which `upload` brings to the device. Leaves the module in
+// training mode. `before_sum` is called when this
+// rank is done with its share and waits for the others. Sums stay on the device until then.
+Evaluation evaluate(const Task& task, torch::nn::Module& module, const Source& test, std::int64_t batch_size,
+                    c10::Device device, Upload& upload, const Peers& peers, const std::function<void()>& before_sum = {});
 
 }  // namespace ddprun::trainer

@@ -1,17 +1,10 @@
 #include "trainer/loop/loss.hpp"
 
-#include <ATen/core/Reduction.h>
-#include <ATen/ops/cross_entropy_loss.h>
-
 namespace ddprun::trainer {
 
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double label_smoothing) {
-  return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100, label_smoothing);
-}
-
-double micro_batch_weight(std::int64_t samples, int world, std::int64_t global_size) {
-  const std::int64_t scaled = samples * world;
-  return scaled == global_size ? 1.0 : static_cast<double>(scaled) / static_cast<double>(global_size);
+double micro_batch_weight(double weight, int world, double global_weight) {
+  const double scaled = weight * world;
+  return scaled == global_weight ? 1.0 : scaled / global_weight;
 }
 
 at::Tensor weighted(const at::Tensor& loss, double weight) {

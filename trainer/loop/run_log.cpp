@@ -109,18 +109,24 @@ void RunLog::evaluation(std::int64_t step, const Evaluation& result) {
   const std::int64_t epoch = epoch_of(step);
   // Who was lost may have written it when no other had the result yet: then it is made again.
   if (metrics_->newest("eval") < step) {
-    metrics_->write(
-        "eval",
-        {{"epoch", epoch}, {"step", step}, {"loss", result.loss}, {"accuracy", result.accuracy}, {"samples", result.samples}});
+    nlohmann::ordered_json record{{"epoch", epoch}, {"step", step}};
+    for (const Figure& figure : result.figures) record[figure.name] = figure.value;
+    record["samples"] = result.samples;
+    metrics_->write("eval", record);
   }
-  if (events_) events_->scalars(step, {{"eval/loss", result.loss}, {"eval/accuracy", result.accuracy}});
+  if (events_) {
+    std::vector<EventFile::Scalar> scalars;
+    for (const Figure& figure : result.figures) scalars.push_back({"eval/" + figure.name, figure.value});
+    events_->scalars(step, scalars);
+  }
   if (status_.agent() != nullptr) {
-    status_.agent()->send(channel::EvalResult{
-        .step = step, .epoch = epoch, .loss = result.loss, .accuracy = result.accuracy, .samples = result.samples});
+    status_.agent()->send(
+        channel::EvalResult{.step = step, .epoch = epoch, .figures = result.figures, .samples = result.samples});
   }
-  say("epoch %lld/%lld  step %lld/%lld  test loss %.4f  test accuracy %.2f %%", static_cast<long long>(epoch + 1),
-      static_cast<long long>(length_.epochs), static_cast<long long>(step), static_cast<long long>(length_.total_steps),
-      result.loss, 100 * result.accuracy);
+  std::string figures;
+  for (const Figure& figure : result.figures) figures += "  test " + figure_text(figure);
+  say("epoch %lld/%lld  step %lld/%lld%s", static_cast<long long>(epoch + 1), static_cast<long long>(length_.epochs),
+      static_cast<long long>(step), static_cast<long long>(length_.total_steps), figures.c_str());
 }
 
 void RunLog::tell_agent_of_checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s,

@@ -4,6 +4,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
+#include <c10/util/StringUtil.h>
 
 #include <chrono>
 #include <cmath>
@@ -16,16 +17,16 @@
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
-#include "trainer/models/precision.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/state/state_comparison.hpp"
+#include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-// Dropout draws from the default generator, which is seeded anew in every step, so that a replayed step draws the same.
+// Dropout and whatever else a task draws comes from the default generator, which is seeded anew in every step, so that a
+// replayed step draws the same.
 void seed_step(const Workspace& work, std::int64_t step) {
-  if (work.config.model.dropout == 0.0) return;
   at::Generator generator = at::globalContext().defaultGenerator(work.device);
   const std::lock_guard lock(generator.mutex());
   generator.set_current_seed(step_seed(work.config.seed, step, work.peers.rank()));
@@ -44,6 +45,14 @@ void arm_backward_fault(TrainingState& state, const Workspace& work) {
                       std::to_string(rank) + "; a lower learning rate, warm-up or clip_grad_norm may help");
 }
 
+void require_scalar(const at::Tensor& loss) {
+  if (loss.defined() && loss.dim() == 0 && loss.scalar_type() == at::kFloat && loss.requires_grad()) return;
+  throw UsageError(!loss.defined() ? std::string("the task's loss is no tensor")
+                                   : c10::str("the task's loss is ", loss.scalar_type(), " ", loss.sizes(),
+                                              loss.requires_grad() ? "" : " without a gradient",
+                                              "; expected a Float scalar that depends on parameters that require gradients"));
+}
+
 // On the CPU looking at every loss costs nothing, so the first bad one is named. On a GPU it would wait for the device: there
 // only logged steps look (global_loss).
 void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work) {
@@ -59,8 +68,7 @@ double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
   const auto* const values = read.const_data_ptr<double>();
   double sum = 0;
   for (std::size_t i = 0; i < losses.size(); ++i) {
-    const auto samples = static_cast<double>(share.micro_batches[i].labels.size(0));
-    sum += values[i] * samples / static_cast<double>(share.global_size);
+    sum += values[i] * share.micro_batches[i].weight / share.global_weight;
   }
   return sum;
 }
@@ -72,21 +80,18 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
   work.parallel->zero_grad();
   for (std::size_t i = 0; i < share.micro_batches.size(); ++i) {
     const bool sync = i + 1 == share.micro_batches.size();
-    const std::int64_t samples =
-        share.own_size == 0 ? 0 : share.micro_batches[i].labels.size(0);  // an empty share has a stand-in that weighs nothing
-
     work.status.at(channel::Stage::kForward);
-    work.faults.take(state.step, samples);
-    const MicroBatch batch = work.upload->take(share.micro_batches[i]);
+    work.faults.take(state.step, share.micro_batches[i].samples());
+    const Batch batch = work.upload->take(share.micro_batches[i]);
     work.parallel->before_forward(sync);
-    const at::Tensor logits = forward(*state.model, batch.images, work.config);
-    work.parallel->before_backward(logits, sync);
-    at::Tensor loss = mean_loss(logits, batch.labels, work.config.label_smoothing);
+    at::Tensor loss = work.task.loss(*state.model, batch);
+    require_scalar(loss);
+    work.parallel->before_backward(loss, sync);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work);
-    weighted(loss, micro_batch_weight(samples, work.peers.world(), share.global_size)).backward();
+    weighted(loss, micro_batch_weight(batch.weight, work.peers.world(), share.global_weight)).backward();
     work.parallel->after_backward(sync);
-    if (samples > 0) losses.push_back(loss.detach());
+    if (share.own_size > 0) losses.push_back(loss.detach());
   }
   return losses;
 }
@@ -161,8 +166,8 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kForward);
   work.status.enter(channel::Phase::kEvaluating);
   work.faults.at(FaultPhase::kEvaluating, state.step);
-  const Evaluation result = evaluate(*state.model, work.data, work.config, work.device, *work.upload, work.peers,
-                                     [&work] { work.status.at(channel::Stage::kLoss); });
+  const Evaluation result = evaluate(work.task, *state.model, *work.data.test, work.config.eval_batch_size, work.device,
+                                     *work.upload, work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
   state.evaluation = StepEvaluation{state.step, result};
   work.log.evaluation(state.step, result);
   if (work.checkpointing) work.checkpointing->evaluated(state.step, result);

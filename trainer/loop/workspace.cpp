@@ -6,17 +6,15 @@ namespace ddprun::trainer {
 Workspace make_workspace(const Means& means, const Peers& peers, const TrainingState& state, StateOrigin origin) {
   const TrainConfig& config = means.config;
   Workspace work{means, peers, origin};
-  work.loader = std::make_unique<Loader>(means.data.train, means.data.normalization,
+  work.loader = std::make_unique<Loader>(*means.data.train,
                                          LoaderOptions{.batch_size = config.batch_size,
                                                        .micro_batch_size = config.micro_batch_size,
                                                        .prefetch = config.data.prefetch,
                                                        .seed = config.seed,
-                                                       .augment = config.data.augment,
                                                        .world = peers.world(),
-                                                       .rank = peers.rank(),
-                                                       .pictures = pictures_for(means.device)},
+                                                       .rank = peers.rank()},
                                          state.step, means.length.total_steps);
-  work.upload = std::make_unique<Upload>(means.data.normalization, means.device);
+  work.upload = std::make_unique<Upload>(*means.data.train, means.device);
   for (const NamedTensor& parameter : trained_parameters(state)) work.clipped.push_back(parameter.tensor);
   const auto equal = origin == StateOrigin::kSurvivors ? DataParallel::State::kEqual : DataParallel::State::kRank0s;
   work.parallel =

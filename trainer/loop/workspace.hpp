@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/config/train_config.hpp"
-#include "trainer/data/dataset.hpp"
 #include "trainer/data/loader.hpp"
 #include "trainer/data/run_length.hpp"
+#include "trainer/data/source.hpp"
 #include "trainer/data/upload.hpp"
 #include "trainer/loop/checkpointing.hpp"
 #include "trainer/loop/run_log.hpp"
@@ -32,7 +32,8 @@ struct Means {
   const TrainConfig& config;
   RunLength length;
   c10::Device device;
-  const DataSets& data;
+  const Task& task;
+  const Sources& data;
   const Faults& faults;
   Status& status;
   RunLog& log;

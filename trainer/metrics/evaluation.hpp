@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
+#include "common/base/figure.hpp"
+
 namespace ddprun::trainer {
 
 struct Evaluation {
-  double loss = 0;      // mean cross entropy, without label smoothing
-  double accuracy = 0;  // 0..1
+  FigureList figures;  // as the task names them
   std::int64_t samples = 0;
 };
 

@@ -106,7 +106,7 @@ EventFile::~EventFile() {
   if (impl_->fd >= 0) ::close(impl_->fd);
 }
 
-void EventFile::scalars(std::int64_t step, std::initializer_list<Scalar> figures) {
+void EventFile::scalars(std::int64_t step, const std::vector<Scalar>& figures) {
   for (const Scalar& figure : figures) {
     impl_->buffer += tfrecord(scalar_event(wall_time_s(), step, figure.tag, static_cast<float>(figure.value)));
   }

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <initializer_list>
 #include <memory>
+#include <vector>
 #include <string>
 
 namespace ddprun::trainer {
@@ -28,7 +28,7 @@ class EventFile {
   };
   // In the file when this returns, by one write: a checkpoint may be published next, and what comes before it is not done again
   // when the process is killed.
-  void scalars(std::int64_t step, std::initializer_list<Scalar> figures);
+  void scalars(std::int64_t step, const std::vector<Scalar>& figures);
 
  private:
   struct Impl;

@@ -49,7 +49,7 @@ std::string precision_text(const TrainConfig& config, c10::Device device) {
   return config.channels_last ? text + " channels_last" : text;
 }
 
-void lay_out(Model& model, bool channels_last) {
+void lay_out(torch::nn::Module& model, bool channels_last) {
   if (!channels_last) return;
   for (at::Tensor& weights : model.parameters()) {
     if (weights.dim() == 4) weights.set_data(weights.detach().contiguous(at::MemoryFormat::ChannelsLast));

@@ -20,7 +20,7 @@ std::string precision_text(const TrainConfig& config, c10::Device device);
 
 // Weights with four dimensions get the memory layout that `channels_last` asks for. Before anything else refers to their
 // memory.
-void lay_out(Model& model, bool channels_last);
+void lay_out(torch::nn::Module& model, bool channels_last);
 
 // The logits as float32, on the images' device. bf16: under PyTorch's autocast. With channels_last the images are laid out so.
 at::Tensor forward(Model& model, const at::Tensor& images, const TrainConfig& config);

@@ -40,7 +40,9 @@ std::string small_part(const TrainingState& state) {
   if (state.figures) text["figures"] = {state.figures->step, bits(state.figures->loss), bits(state.figures->lr)};
   if (state.evaluation) {
     const Evaluation& result = state.evaluation->result;
-    text["evaluation"] = {state.evaluation->step, bits(result.loss), bits(result.accuracy), result.samples};
+    json figures = json::array();
+    for (const Figure& figure : result.figures) figures.push_back({figure.name, bits(figure.value)});
+    text["evaluation"] = {state.evaluation->step, figures, result.samples};
   }
   return text.dump();
 }
@@ -61,10 +63,11 @@ void take_small_part(TrainingState& state, const std::string& received) {
   }
   if (text.contains("evaluation")) {
     const json& evaluation = text["evaluation"];
-    state.evaluation = StepEvaluation{.step = evaluation.at(0).get<std::int64_t>(),
-                                      .result = {.loss = from_bits(evaluation.at(1)),
-                                                 .accuracy = from_bits(evaluation.at(2)),
-                                                 .samples = evaluation.at(3).get<std::int64_t>()}};
+    Evaluation result{.figures = {}, .samples = evaluation.at(2).get<std::int64_t>()};
+    for (const json& figure : evaluation.at(1)) {
+      result.figures.push_back({figure.at(0).get<std::string>(), from_bits(figure.at(1))});
+    }
+    state.evaluation = StepEvaluation{.step = evaluation.at(0).get<std::int64_t>(), .result = std::move(result)};
   }
 }
 

@@ -93,7 +93,7 @@ std::vector<NamedTensor> trained_parameters(const TrainingState& state) {
 }
 
 // LibTorch's named_parameters() names a tied one as often as the model has it, and so would the optimizer step it.
-TrainingState state_around(std::shared_ptr<Model> model, const OptimizerConfig& config) {
+TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config) {
   TrainingState state;
   state.model = std::move(model);
   std::unordered_map<const c10::TensorImpl*, std::string> first_names;
@@ -110,8 +110,8 @@ TrainingState state_around(std::shared_ptr<Model> model, const OptimizerConfig& 
   return state;
 }
 
-TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device) {
-  const std::shared_ptr<Model> model = make_model(config.model, shape, config.data.classes, config.seed, device);
+TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device) {
+  const std::shared_ptr<torch::nn::Module> model = task.make_module(samples, device);
   lay_out(*model, config.channels_last);
   TrainingState state = state_around(model, config.optimizer);
   if (CudaModule* const cuda = cuda_module(); cuda && device.is_cuda()) state.device = cuda->device_name(device.index());

@@ -17,10 +17,10 @@
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/data/run_length.hpp"
 #include "trainer/metrics/evaluation.hpp"
-#include "trainer/models/model.hpp"
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/parallel/data_parallel.hpp"
 #include "trainer/state/run_identity.hpp"
+#include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
 
@@ -37,7 +37,7 @@ struct StepEvaluation {
 };
 
 struct TrainingState {
-  std::shared_ptr<Model> model;
+  std::shared_ptr<torch::nn::Module> model;
   std::vector<NamedTensor> parameters;      // of the model, shared with it; one that it has under several names under the first
   std::map<std::string, std::string> tied;  // the other names, and the first
   std::vector<NamedTensor> buffers;
@@ -73,10 +73,10 @@ bool undo_step(TrainingState& state);
 std::vector<NamedTensor> trained_parameters(const TrainingState& state);
 
 // The state around that model: parameters, buffers, and an optimizer for what is trained.
-TrainingState state_around(std::shared_ptr<Model> model, const OptimizerConfig& config);
+TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
 // A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.
-TrainingState new_training_state(const TrainConfig& config, ImageShape shape, c10::Device device);
+TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device);
 
 // Replaces the state by a checkpoint's. Throws UsageError, naming `source`, when it is of another model, optimizer or data
 // position.

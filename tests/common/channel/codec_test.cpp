@@ -77,9 +77,8 @@ TEST(Codec, WorkerMessagesSurvive) {
   EXPECT_EQ(position.step, 17);
   EXPECT_EQ(position.stage, Stage::kOptimizer);
 
-  const EvalResult eval = through_worker_channel(EvalResult{400, 2, 0.25, 0.9025, 10000});
-  EXPECT_EQ(eval.loss, 0.25);
-  EXPECT_EQ(eval.accuracy, 0.9025);
+  const EvalResult eval = through_worker_channel(EvalResult{400, 2, {{"loss", 0.25}, {"accuracy", 0.9025}}, 10000});
+  EXPECT_EQ(eval.figures, (FigureList{{"loss", 0.25}, {"accuracy", 0.9025}}));
   EXPECT_EQ(eval.samples, 10000);
 
   WorkerError error{ErrorKind::kOutOfMemory, "CUDA out of memory", "cuda:1", 17, Phase::kSaving, 1 << 30, {}, 123, false, 84};
@@ -147,7 +146,7 @@ TEST(Codec, DivergedLossesSurvive) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   EXPECT_TRUE(std::isnan(*through_worker_channel(Progress{.loss = std::nan("")}).loss));
   EXPECT_EQ(through_worker_channel(Progress{.loss = kInfinity}).loss, kInfinity);
-  EXPECT_EQ(through_worker_channel(EvalResult{.loss = -kInfinity}).loss, -kInfinity);
+  EXPECT_EQ(through_worker_channel(EvalResult{.figures = {{"loss", -kInfinity}}}).figures.at(0).value, -kInfinity);
 }
 
 TEST(Codec, IntegersAtTheirLimits) {

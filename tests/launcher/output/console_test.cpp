@@ -46,8 +46,9 @@ class ConsoleTest : public testing::Test {
     failure.log_path = "/runs/small/logs/x";
     failure.step = 50;
     console.on(RoundFailed{0, failure, {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 6 * kSecond});
-    console.on(WorkerSpoke{0, channel::EvalResult{.step = 60, .epoch = 0, .loss = 0.5, .accuracy = 0.875, .samples = 200},
-                           7 * kSecond});
+    console.on(WorkerSpoke{
+        0, channel::EvalResult{.step = 60, .epoch = 0, .figures = {{"loss", 0.5}, {"accuracy", 0.875}}, .samples = 200},
+        7 * kSecond});
     console.on(RunEnded{0, "done", 1, 83 * kSecond});
   }
 

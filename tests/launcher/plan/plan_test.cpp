@@ -128,6 +128,27 @@ TEST_F(PlanTest, ModulesAndPrograms) {
   EXPECT_EQ(plan({"plain"}).kind, Plan::Kind::kPython);  // executable, but neither ELF nor "#!"
 }
 
+TEST_F(PlanTest, AWorkerOfOnesOwnTakesDdptrainsPlace) {
+  trainer_ = false;
+  Plan p = plan({"--worker", "./tool.sh", "train.json"});
+  const std::string run = (folder_ / "runs/small").string();
+  const std::string tool = (folder_ / "tool.sh").string();
+  EXPECT_EQ(p.command, (Words{tool, "--run-dir", run, "--resume", "auto", run + "/config.json"}));
+  EXPECT_EQ(source_of(p, "worker"), tool + " from flag --worker");
+  on_path_["mytrain"] = "/usr/bin/mytrain";
+  EXPECT_EQ(plan({"--worker=mytrain", "train.json"}).command.front(), "/usr/bin/mytrain");
+  environment_["DDPRUN_WORKER"] = tool;
+  EXPECT_EQ(plan({"train.json"}).command.front(), tool);
+  environment_.clear();
+  for (const auto& [worker, expected] :
+       {std::pair{"nothing", "a name that is on PATH; a file in this folder is ./nothing"},
+        std::pair{"./nothing", "the path of a program that is there"}, std::pair{"./train.py", "chmod +x makes it so"}}) {
+    EXPECT_NE(error_of({"--worker", worker, "train.json"}).find(expected), std::string::npos)
+        << error_of({"--worker", worker, "train.json"});
+  }
+  EXPECT_NE(error_of({"--worker", "./tool.sh", "train.py"}).find("a script is its own worker"), std::string::npos);
+}
+
 TEST_F(PlanTest, MissingProgramsAreOneLine) {
   EXPECT_EQ(error_of({"other.py"}), "cannot read script other.py: No such file or directory");
   EXPECT_EQ(error_of({"sh"}),

@@ -89,8 +89,9 @@ TEST_F(ReportTest, ARestartIsTwoRoundsWithCauseAndDecision) {
   report.on(RoundFailed{0, killed(1, 101, 20), {}, RoundFailed::Decision::kRestart, "restart 1 of 3", 21 * kReportSecond});
   EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["signal_name"], "SIGKILL");
   start_round(report, 1, 1, 21);
-  report.on(WorkerSpoke{0, channel::EvalResult{.step = 60, .epoch = 2, .loss = 0.25, .accuracy = 0.9, .samples = 200},
-                        30 * kReportSecond});
+  report.on(WorkerSpoke{
+      0, channel::EvalResult{.step = 60, .epoch = 2, .figures = {{"loss", 0.25}, {"accuracy", 0.9}}, .samples = 200},
+      30 * kReportSecond});
   report.on(WorkerSpoke{0, channel::CheckpointPublished{.step = 60, .path = "/c", .pause_s = 0.5, .save_s = 1, .bytes = 7},
                         30 * kReportSecond});
   report.on(WorkerSpoke{0, channel::Progress{.step = 60, .steps_total = 60}, 30 * kReportSecond});

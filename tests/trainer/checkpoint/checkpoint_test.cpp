@@ -40,7 +40,7 @@ TEST(Checkpoint, GivesBackWhatWasSaved) {
   TemporaryFolder folder;
   CheckpointState state = sample_state(400);
   state.finished = true;
-  state.evaluation = {.loss = 1.0 / 3, .accuracy = 0.1 + 0.2};
+  state.evaluation = {{"accuracy", 0.1 + 0.2}, {"loss", 1.0 / 3}};
 
   const SaveResult saved = save_checkpoint(folder / "checkpoints", state, newest(3));
 

@@ -37,12 +37,12 @@ TEST(Retention, KeepsTheFirstAtOrPastEachMultiple) {
 
 TEST(Retention, KeepsTheBest) {
   const std::vector<RetainedCheckpoint> checkpoints{
-      {1, {{.loss = 0.9, .accuracy = 0.70}}}, {2, {{.loss = 0.2, .accuracy = 0.80}}},
-      {3, {{.loss = 0.5, .accuracy = 0.95}}}, {4, {}},
-      {5, {{.loss = 0.4, .accuracy = 0.80}}}, {6, {{.loss = 0.8, .accuracy = 0.60}}}};
+      {1, {{{"loss", 0.9}, {"accuracy", 0.70}}}}, {2, {{{"loss", 0.2}, {"accuracy", 0.80}}}},
+      {3, {{{"loss", 0.5}, {"accuracy", 0.95}}}}, {4, {}},
+      {5, {{{"loss", 0.4}, {"accuracy", 0.80}}}}, {6, {{{"loss", 0.8}, {"accuracy", 0.60}}}}};
   EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 1}, 6), (Steps{1, 2, 4, 5}));
   EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 2}, 6), (Steps{1, 2, 4})) << "of equals the newer one";
-  EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 1, .best_by = CheckpointConfig::BestBy::kLoss}, 6),
+  EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 1, .best_by = "loss", .higher_is_better = false}, 6),
             (Steps{1, 3, 4, 5}));
   EXPECT_EQ(steps_to_remove(checkpoints, {.newest = 1, .best = 99}, 6), Steps{4}) << "one without a figure is never the best";
 }
@@ -59,7 +59,7 @@ TEST(Retention, HoldsOverWholeRuns) {
     for (std::int64_t step = 0; all.size() < 40;) {
       step += 1 + static_cast<std::int64_t>(random() % 40);
       RetainedCheckpoint saved{.step = step};
-      if (random() % 2 == 0) saved.evaluation = {.loss = 1, .accuracy = static_cast<double>(random() % 1000)};
+      if (random() % 2 == 0) saved.evaluation = {{"loss", 1}, {"accuracy", static_cast<double>(random() % 1000)}};
       all.push_back(saved);
       there.push_back(saved);
       for (const std::int64_t gone : steps_to_remove(there, rules, step)) {
@@ -81,7 +81,8 @@ TEST(Retention, HoldsOverWholeRuns) {
     if (rules.best > 0) {
       const RetainedCheckpoint* best = nullptr;
       for (const RetainedCheckpoint& c : all) {
-        if (c.evaluation && (!best || c.evaluation->accuracy >= best->evaluation->accuracy)) best = &c;
+        if (c.evaluation && (!best || value_of(*c.evaluation, "accuracy") >= value_of(*best->evaluation, "accuracy")))
+          best = &c;
       }
       if (best) {
         EXPECT_TRUE(steps.contains(best->step));

@@ -4,6 +4,8 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
+#include "trainer/data/pictures.hpp"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -14,6 +16,10 @@ Dataset set_of(std::int64_t samples, std::int64_t side) {
 
 DataSets sets_of(std::int64_t samples = 40, std::int64_t side = 4) {
   return {.train = set_of(samples, side), .test = set_of(10, side), .normalization = {}};
+}
+
+std::string fingerprint_of(const DataSets& data) {
+  return ddprun::trainer::fingerprint_of(Sources{picture_source(data.train, {}), picture_source(data.test, {})});
 }
 
 TEST(Fingerprint, IsTheSameForTheSameSamples) {

@@ -12,6 +12,7 @@
 
 #include "common/base/error.hpp"
 #include "tests/trainer/data/golden.hpp"
+#include "trainer/data/pictures.hpp"
 #include "trainer/data/pixels.hpp"
 #include "trainer/data/sampler.hpp"
 
@@ -144,8 +145,9 @@ INSTANTIATE_TEST_SUITE_P(InlineAndThread, LoaderTest, testing::Values(4, 256));
 
 TEST_P(LoaderTest, HandsOutTheSamplersSharesInOrder) {
   const Dataset data = counted_data(23, side());
+  const auto source = picture_source(data, kNormalization);
   for (int rank = 0; rank < 3; ++rank) {
-    Loader loader(data, kNormalization, {.batch_size = 10, .seed = 5, .world = 3, .rank = rank}, 0, 6);
+    Loader loader(*source, {.batch_size = 10, .seed = 5, .world = 3, .rank = rank}, 0, 6);
     for (std::int64_t step = 0; step < 6; ++step) {
       const Share share = loader.next();
       const std::int64_t position = step % 3 * 10;
@@ -158,8 +160,8 @@ TEST_P(LoaderTest, HandsOutTheSamplersSharesInOrder) {
       ASSERT_EQ(share.micro_batches.size(), 1U);
       for (std::int64_t i = 0; i < share.own_size; ++i) {
         const std::int64_t sample = share.samples[static_cast<std::size_t>(i)];
-        EXPECT_EQ(share.micro_batches[0].labels[i].item<std::int64_t>(), sample % 10);
-        EXPECT_EQ(floats_of(share.micro_batches[0].images[i]), normalised(pixels_of(data, sample)));
+        EXPECT_EQ(share.micro_batches[0].tensors[1][i].item<std::int64_t>(), sample % 10);
+        EXPECT_EQ(floats_of(share.micro_batches[0].tensors[0][i]), normalised(pixels_of(data, sample)));
       }
     }
     EXPECT_THROW(loader.next(), std::logic_error);
@@ -167,65 +169,67 @@ TEST_P(LoaderTest, HandsOutTheSamplersSharesInOrder) {
 }
 
 TEST_P(LoaderTest, BeginsAnywhereWithTheSameShares) {
-  const Dataset data = counted_data(23, side());
-  const LoaderOptions options{.batch_size = 10, .seed = 5, .augment = {.crop_padding = 1, .flip = true}};
-  Loader whole(data, kNormalization, options, 0, 9);
+  const auto source = picture_source(counted_data(23, side()), kNormalization, {.crop_padding = 1, .flip = true});
+  const LoaderOptions options{.batch_size = 10, .seed = 5};
+  Loader whole(*source, options, 0, 9);
   for (int skipped = 0; skipped < 4; ++skipped) {
     whole.next();
   }
-  Loader resumed(data, kNormalization, options, 4, 9);
+  Loader resumed(*source, options, 4, 9);
   for (std::int64_t step = 4; step < 9; ++step) {
     const Share expected = whole.next();
     const Share share = resumed.next();
     EXPECT_EQ(share.samples, expected.samples);
-    EXPECT_TRUE(share.micro_batches[0].images.equal(expected.micro_batches[0].images));
+    EXPECT_TRUE(share.micro_batches[0].tensors[0].equal(expected.micro_batches[0].tensors[0]));
   }
 }
 
-TEST_P(LoaderTest, CutsAShareIntoMicroBatches) {
-  const Dataset data = counted_data(20, side());
-  Loader whole(data, kNormalization, {.batch_size = 8}, 0, 1);
-  Loader cut(data, kNormalization, {.batch_size = 8, .micro_batch_size = 3}, 0, 1);
-  const MicroBatch expected = whole.next().micro_batches.at(0);
+TEST_P(LoaderTest, CutsAShareIntoBatches) {
+  const auto source = picture_source(counted_data(20, side()), kNormalization);
+  Loader whole(*source, {.batch_size = 8}, 0, 1);
+  Loader cut(*source, {.batch_size = 8, .micro_batch_size = 3}, 0, 1);
+  const Batch expected = whole.next().micro_batches.at(0);
   const Share share = cut.next();
   ASSERT_EQ(share.micro_batches.size(), 3U);
-  EXPECT_TRUE(share.micro_batches[0].images.equal(expected.images.narrow(0, 0, 3)));
-  EXPECT_TRUE(share.micro_batches[1].images.equal(expected.images.narrow(0, 3, 3)));
-  EXPECT_TRUE(share.micro_batches[2].images.equal(expected.images.narrow(0, 6, 2)));
-  EXPECT_TRUE(share.micro_batches[2].labels.equal(expected.labels.narrow(0, 6, 2)));
+  EXPECT_TRUE(share.micro_batches[0].tensors[0].equal(expected.tensors[0].narrow(0, 0, 3)));
+  EXPECT_TRUE(share.micro_batches[1].tensors[0].equal(expected.tensors[0].narrow(0, 3, 3)));
+  EXPECT_TRUE(share.micro_batches[2].tensors[0].equal(expected.tensors[0].narrow(0, 6, 2)));
+  EXPECT_TRUE(share.micro_batches[2].tensors[1].equal(expected.tensors[1].narrow(0, 6, 2)));
 }
 
-TEST_P(LoaderTest, GivesAnEmptyShareOneMicroBatchOfSampleZero) {
+TEST_P(LoaderTest, GivesAnEmptyShareOneBatchOfSampleZero) {
   const Dataset data = counted_data(9, side());
-  Loader loader(data, kNormalization, {.batch_size = 8, .world = 2, .rank = 1}, 1, 2);
+  const auto source = picture_source(data, kNormalization);
+  Loader loader(*source, {.batch_size = 8, .world = 2, .rank = 1}, 1, 2);
   const Share share = loader.next();
   EXPECT_EQ(share.global_size, 1);
   EXPECT_EQ(share.own_size, 0);
   EXPECT_TRUE(share.samples.empty());
   ASSERT_EQ(share.micro_batches.size(), 1U);
-  EXPECT_EQ(floats_of(share.micro_batches[0].images), normalised(pixels_of(data, 0)));
+  EXPECT_EQ(floats_of(share.micro_batches[0].tensors[0]), normalised(pixels_of(data, 0)));
 }
 
 TEST_P(LoaderTest, AugmentsBySeedEpochAndSampleWhateverTheWorld) {
-  const Dataset data = counted_data(16, side());
-  LoaderOptions options{.batch_size = 16, .seed = 3, .augment = {.crop_padding = 1, .flip = true}};
-  Loader alone(data, kNormalization, options, 0, 1);
+  const auto source = picture_source(counted_data(16, side()), kNormalization, {.crop_padding = 1, .flip = true});
+  const auto plain = picture_source(counted_data(16, side()), kNormalization);
+  LoaderOptions options{.batch_size = 16, .seed = 3};
+  Loader alone(*source, options, 0, 1);
   const Share whole = alone.next();
   options.world = 4;
   options.rank = 2;
-  Loader one_of_four(data, kNormalization, options, 0, 1);
+  Loader one_of_four(*source, options, 0, 1);
   const Share share = one_of_four.next();
   for (std::int64_t i = 0; i < share.own_size; ++i) {
-    EXPECT_TRUE(share.micro_batches[0].images[i].equal(whole.micro_batches[0].images[2 + 4 * i]));
+    EXPECT_TRUE(share.micro_batches[0].tensors[0][i].equal(whole.micro_batches[0].tensors[0][2 + 4 * i]));
   }
-  EXPECT_FALSE(whole.micro_batches[0].images.equal(
-      Loader(data, kNormalization, {.batch_size = 16, .seed = 3}, 0, 1).next().micro_batches[0].images));
+  EXPECT_FALSE(whole.micro_batches[0].tensors[0].equal(
+      Loader(*plain, {.batch_size = 16, .seed = 3}, 0, 1).next().micro_batches[0].tensors[0]));
 }
 
 TEST_P(LoaderTest, EndsEarlyWithoutWaiting) {
-  const Dataset data = counted_data(20, side());
+  const auto source = picture_source(counted_data(20, side()), kNormalization);
   for (int taken = 0; taken < 4; ++taken) {
-    Loader loader(data, kNormalization, {.batch_size = 8, .prefetch = 2}, 0, 1'000'000'000);
+    Loader loader(*source, {.batch_size = 8, .prefetch = 2}, 0, 1'000'000'000);
     for (int i = 0; i < taken; ++i) {
       loader.next();
     }
@@ -233,20 +237,21 @@ TEST_P(LoaderTest, EndsEarlyWithoutWaiting) {
 }
 
 TEST_P(LoaderTest, PassesOnManySharesThroughAQueueOfOne) {
-  const Dataset data = counted_data(20, side());
-  Loader loader(data, kNormalization, {.batch_size = 8, .prefetch = 1}, 0, 300);
+  const auto source = picture_source(counted_data(20, side()), kNormalization);
+  Loader loader(*source, {.batch_size = 8, .prefetch = 1}, 0, 300);
   for (std::int64_t step = 0; step < 300; ++step) {
     ASSERT_EQ(loader.next().step, step);
   }
 }
 
-TEST(EvaluationBatch, IsNormalisedAndInOrder) {
+TEST(PictureSource, WithoutDrawsGivesThemNormalisedAndInOrder) {
   const Dataset data = counted_data(20);
-  const MicroBatch batch = evaluation_batch(data, kNormalization, 5, 12);
-  ASSERT_EQ(batch.images.sizes(), (std::vector<std::int64_t>{7, 1, 4, 4}));
-  EXPECT_TRUE(batch.labels.equal(data.labels.narrow(0, 5, 7)));
+  const std::vector<std::int64_t> samples{5, 6, 7, 8, 9, 10, 11};
+  const Batch batch = picture_source(data, kNormalization)->make(samples, {});
+  ASSERT_EQ(batch.tensors[0].sizes(), (std::vector<std::int64_t>{7, 1, 4, 4}));
+  EXPECT_TRUE(batch.tensors[1].equal(data.labels.narrow(0, 5, 7)));
   for (std::int64_t i = 0; i < 7; ++i) {
-    EXPECT_EQ(floats_of(batch.images[i]), normalised(pixels_of(data, 5 + i)));
+    EXPECT_EQ(floats_of(batch.tensors[0][i]), normalised(pixels_of(data, 5 + i)));
   }
 }
 

@@ -5,10 +5,19 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "trainer/data/loader.hpp"
+#include "trainer/data/pictures.hpp"
+
 namespace ddprun::trainer {
 namespace {
 
 constexpr Normalization kScale{0.286, 0.353};
+constexpr std::array<std::int64_t, 1> kFirst{0};
 
 Dataset pictures(std::int64_t n, std::int64_t side) {
   return {(at::arange(n * side * side, at::kLong) * 37).remainder(256).to(at::kByte).reshape({n, 1, side, side}),
@@ -22,47 +31,70 @@ INSTANTIATE_TEST_SUITE_P(InlineAndThread, UploadTest, testing::Values(4, 256));
 TEST_P(UploadTest, NormalisesBytesToTheLoadersBits) {
   const Dataset data = pictures(23, GetParam());
   for (const AugmentConfig augment : {AugmentConfig{}, AugmentConfig{.crop_padding = 2, .flip = true}}) {
-    LoaderOptions options{.batch_size = 10, .micro_batch_size = 3, .seed = 5, .augment = augment};
-    Loader floats(data, kScale, options, 0, 6);
-    options.pictures = Pictures::kPinnedBytes;
-    Loader bytes(data, kScale, options, 0, 6);
-    Upload upload(kScale, c10::kCPU);
+    const LoaderOptions options{.batch_size = 10, .micro_batch_size = 3, .seed = 5};
+    const auto of_floats = picture_source(data, kScale, augment);
+    const auto of_bytes = picture_source(data, kScale, augment, Pictures::kPinnedBytes);
+    Loader floats(*of_floats, options, 0, 6);
+    Loader bytes(*of_bytes, options, 0, 6);
+    Upload upload(*of_bytes, c10::kCPU);
     for (int step = 0; step < 6; ++step) {
       const Share normalised = floats.next();
       const Share raw = bytes.next();
       ASSERT_EQ(raw.micro_batches.size(), normalised.micro_batches.size());
       for (std::size_t i = 0; i < raw.micro_batches.size(); ++i) {
-        EXPECT_EQ(raw.micro_batches[i].images.scalar_type(), at::kByte) << "a quarter of the bytes";
-        const MicroBatch there = upload.take(raw.micro_batches[i]);
-        EXPECT_TRUE(there.images.equal(normalised.micro_batches[i].images)) << "step " << step;
-        EXPECT_TRUE(there.labels.equal(normalised.micro_batches[i].labels));
+        EXPECT_EQ(raw.micro_batches[i].tensors[0].scalar_type(), at::kByte) << "a quarter of the bytes";
+        const Batch there = upload.take(raw.micro_batches[i]);
+        EXPECT_TRUE(there.tensors[0].equal(normalised.micro_batches[i].tensors[0])) << "step " << step;
+        EXPECT_TRUE(there.tensors[1].equal(normalised.micro_batches[i].tensors[1]));
       }
     }
   }
 }
 
 TEST(Upload, OfAnEmptyShareIsItsStandIn) {
-  const Dataset data = pictures(4, 4);
-  const LoaderOptions options{.batch_size = 1, .world = 2, .rank = 1, .pictures = Pictures::kPinnedBytes};
-  Loader loader(data, kScale, options, 0, 1);
-  Upload upload(kScale, c10::kCPU);
-  EXPECT_TRUE(upload.take(loader.next().micro_batches.at(0)).images.equal(evaluation_batch(data, kScale, 0, 1).images));
+  const auto source = picture_source(pictures(4, 4), kScale, {}, Pictures::kPinnedBytes);
+  Loader loader(*source, {.batch_size = 1, .world = 2, .rank = 1}, 0, 1);
+  Upload upload(*source, c10::kCPU);
+  const Batch there = upload.take(loader.next().micro_batches.at(0));
+  EXPECT_TRUE(there.tensors[0].equal(picture_source(pictures(4, 4), kScale)->make(kFirst, {}).tensors[0]));
+  EXPECT_EQ(there.weight, 0);
+  EXPECT_EQ(there.samples(), 0);
 }
 
 TEST(Upload, OfTestSamplesHasTheSameBits) {
-  const Dataset data = pictures(20, 5);
-  Upload upload(kScale, c10::kCPU);
-  const MicroBatch raw = evaluation_batch(data, kScale, 5, 12, Pictures::kPinnedBytes);
-  EXPECT_EQ(raw.images.scalar_type(), at::kByte);
-  EXPECT_TRUE(upload.take(raw).images.equal(evaluation_batch(data, kScale, 5, 12).images));
+  const auto source = picture_source(pictures(20, 5), kScale, {}, Pictures::kPinnedBytes);
+  Upload upload(*source, c10::kCPU);
+  for (const std::vector<std::int64_t>& samples : {std::vector<std::int64_t>{5, 6, 7, 8}, {9, 3, 3}}) {
+    const Batch raw = source->make(samples, {});
+    EXPECT_EQ(raw.tensors[0].scalar_type(), at::kByte);
+    EXPECT_EQ(raw.weight, static_cast<double>(samples.size()));
+    const Batch expected = picture_source(pictures(20, 5), kScale)->make(samples, {});
+    EXPECT_TRUE(upload.take(raw).tensors[0].equal(expected.tensors[0]));
+  }
 }
 
 TEST(Upload, LeavesACpusPicturesWhereTheyAre) {
   EXPECT_EQ(pictures_for(c10::kCPU), Pictures::kNormalised);
   EXPECT_EQ(pictures_for(c10::Device(c10::kCUDA, 0)), Pictures::kPinnedBytes);
-  Upload upload(kScale, c10::kCPU);
-  const MicroBatch batch = evaluation_batch(pictures(3, 4), kScale, 0, 3);
-  EXPECT_EQ(upload.take(batch).images.const_data_ptr(), batch.images.const_data_ptr());
+  const auto source = picture_source(pictures(3, 4), kScale);
+  Upload upload(*source, c10::kCPU);
+  const Batch batch = source->make(kFirst, {});
+  EXPECT_EQ(upload.take(batch).tensors[0].const_data_ptr(), batch.tensors[0].const_data_ptr());
+}
+
+TEST(Upload, RefusesWhatTheSourceDidNotDescribe) {
+  const auto source = picture_source(pictures(3, 4), kScale);
+  Upload upload(*source, c10::kCPU);
+  const Batch larger = picture_source(pictures(3, 5), kScale)->make(kFirst, {});
+  try {
+    upload.take(larger);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "the data source made tensor 0 of a batch as Float [1, 1, 5, 5], but describes each sample's as Float [1, 4, 4], "
+              "after a first dimension that counts the samples; mend its make() or its describe()");
+  }
+  EXPECT_THROW(upload.take({.tensors = {source->make(kFirst, {}).tensors[0]}, .weight = 1}), UsageError);
 }
 
 }  // namespace

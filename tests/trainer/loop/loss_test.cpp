@@ -2,7 +2,9 @@
 // over the whole batch.
 #include "trainer/loop/loss.hpp"
 
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros_like.h>
@@ -15,7 +17,7 @@ namespace {
 
 at::Tensor gradient(const at::Tensor& weight, const at::Tensor& inputs, const at::Tensor& labels, double factor) {
   at::Tensor own = weight.detach().clone().requires_grad_(true);
-  weighted(mean_loss(inputs.matmul(own), labels, 0.1), factor).backward();
+  weighted(at::cross_entropy_loss(inputs.matmul(own), labels, {}, at::Reduction::Mean, -100, 0.1), factor).backward();
   return own.grad();
 }
 
@@ -49,7 +51,7 @@ TEST(MicroBatchWeight, everySplitGivesTheGradientOfTheWholeBatch) {
         const std::int64_t stand_in = n == 0 ? 1 : n;  // an empty share has sample 0, weighted 0
         const std::int64_t begin = n == 0 ? 0 : first;
         sum += gradient(weight, inputs.narrow(0, begin, stand_in), labels.narrow(0, begin, stand_in),
-                        micro_batch_weight(n, world, 10));
+                        micro_batch_weight(static_cast<double>(n), world, 10));
         first += n;
       }
     }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr RunLength kFourEpochs{
     .samples_per_epoch = 40, .batch_size = 4, .epochs = 4, .steps_per_epoch = 10, .total_steps = 40};
-constexpr Evaluation kResult{.loss = 0.5, .accuracy = 0.75, .samples = 8};
+const Evaluation kResult{.figures = {{"loss", 0.5}, {"accuracy", 0.75}}, .samples = 8};
 
 class RunLogTest : public testing::Test {
  protected:

@@ -19,8 +19,10 @@
 
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/data/pictures.hpp"
 #include "trainer/failure/failure.hpp"
 #include "trainer/resume/resume.hpp"
+#include "trainer/task/classification.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -63,15 +65,18 @@ class TrainTest : public testing::Test {
     std::filesystem::create_directories(layout.root);
     const RunLength length = run_length(config_, set_.size());
     Result result;
-    result.state = new_training_state(config_, {.channels = 1, .height = 8, .width = 8}, c10::kCPU);
+    const auto task = classification(config_);
+    result.state = new_training_state(*task, {.tensors = {{.sizes = {1, 8, 8}}}}, config_, c10::kCPU);
     const auto from = newest(layout.checkpoints());
     if (from) restore(result.state, load_checkpoint(*from->path), length, *from->path);
     log.open(layout, config_, length, result.state.step);
-    const DataSets data{.train = set_, .test = set_, .normalization = {0.5, 0.25}};
+    const Sources data{.train = picture_source(set_, {0.5, 0.25}, config_.data.augment),
+                       .test = picture_source(set_, {0.5, 0.25})};
     Checkpointing checkpointing({.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status);
     Workspace work = make_workspace({.config = config_,
                                      .length = length,
                                      .device = c10::kCPU,
+                                     .task = *task,
                                      .data = data,
                                      .faults = faults,
                                      .status = status,
@@ -234,7 +239,7 @@ TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
   ASSERT_TRUE(std::filesystem::exists(layout.checkpoint(best_step)));
   const CheckpointState saved = load_checkpoint(layout.checkpoint(best_step));
   ASSERT_TRUE(saved.evaluation);
-  EXPECT_EQ(saved.evaluation->loss, best);
+  EXPECT_EQ(value_of(*saved.evaluation, "loss"), best);
   EXPECT_LE(inspect_checkpoints(layout.checkpoints()).size(), 2U);
 }
 

@@ -14,8 +14,10 @@
 #include "tests/common/temporary_folder.hpp"
 #include "tests/trainer/parallel/ranks.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/models/model.hpp"
 #include "trainer/state/state_sharing.hpp"
 #include "trainer/surroundings/signals.hpp"
+#include "trainer/task/classification.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -40,7 +42,7 @@ TrainConfig config_of_test() {
 const RunLength kLength{.samples_per_epoch = 32, .batch_size = 8, .epochs = 4, .steps_per_epoch = 4, .total_steps = 16};
 
 TrainingState new_state(const TrainConfig& config) {
-  return new_training_state(config, {.channels = 1, .height = 4, .width = 4}, c10::kCPU);
+  return new_training_state(*classification(config), {.tensors = {{.sizes = {1, 4, 4}}}}, config, c10::kCPU);
 }
 
 // What no state has that was just made.

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <memory>
 #include <vector>
+#include "trainer/models/model.hpp"
+#include "trainer/task/classification.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -44,7 +46,8 @@ TEST(TrainingState, WhatIsNeverUndoneIsNotKept) {
 TEST(TrainingState, SaysWhatItsNumbersWereComputedWith) {
   TrainConfig config;
   config.precision = TrainConfig::Precision::kBf16;
-  const TrainingState state = new_training_state(config, {.channels = 1, .height = 8, .width = 8}, c10::kCPU);
+  const TrainingState state =
+      new_training_state(*classification(config), {.tensors = {{.sizes = {1, 8, 8}}}}, config, c10::kCPU);
   const CheckpointState saved =
       checkpoint_of(state, config, RunLength{.samples_per_epoch = 8, .batch_size = 8, .steps_per_epoch = 1}, {}, 1);
   EXPECT_EQ(saved.device, "cpu");

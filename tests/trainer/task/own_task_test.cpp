@@ -1,0 +1,232 @@
+// A task and a source that are not the trainer's own: a line through points that weigh unlike much, trained by the loop.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "common/base/figure.hpp"
+#include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/data/sampler.hpp"
+#include "trainer/loop/train.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// Sample s: x = s / 10, y = 3 x + 1 + a bump where the weight is 3. Batches are {x, y, weights}.
+class Points : public Source {
+ public:
+  explicit Points(std::int64_t size) : size_(size) {}
+  std::int64_t size() const override { return size_; }
+  Description describe() const override { return {.tensors = {{.sizes = {}}, {.sizes = {}}, {.sizes = {}}}}; }
+  double weight(std::int64_t sample) const override { return static_cast<double>(sample % 3 + 1); }
+  Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>&) const override {
+    Batch batch;
+    std::vector<at::Tensor> columns(3, at::empty({}));
+    for (at::Tensor& column : columns) column = at::zeros({static_cast<std::int64_t>(samples.size())});
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const auto x = static_cast<float>(samples[i]) / 10;
+      columns[0].mutable_data_ptr<float>()[i] = x;
+      columns[1].mutable_data_ptr<float>()[i] = 3 * x + 1 + (samples[i] % 3 == 2 ? 4.0F : 0.0F);
+      columns[2].mutable_data_ptr<float>()[i] = static_cast<float>(weight(samples[i]));
+      batch.weight += weight(samples[i]);
+    }
+    batch.tensors = columns;
+    return batch;
+  }
+  std::string fingerprint() const override { return std::to_string(size_) + " points"; }
+
+ private:
+  std::int64_t size_;
+};
+
+struct Line : torch::nn::Module {
+  Line() : slope(register_parameter("slope", at::zeros({}))), offset(register_parameter("offset", at::zeros({}))) {}
+  at::Tensor slope;
+  at::Tensor offset;
+};
+
+class Regression : public Task {
+ public:
+  std::shared_ptr<torch::nn::Module> make_module(const Description&, c10::Device) const override {
+    return std::make_shared<Line>();
+  }
+  at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+    return (error(module, batch).square() * batch.tensors[2]).sum() / batch.weight;
+  }
+  std::vector<std::string> figures() const override { return {"loss", "mean_error"}; }
+  void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
+    const at::Tensor found = error(module, batch);
+    figures.add("loss", (found.square() * batch.tensors[2]).sum(), batch.weight);
+    figures.add("mean_error", found.abs().sum(), static_cast<double>(batch.samples()));
+  }
+
+ protected:
+  static at::Tensor error(torch::nn::Module& module, const Batch& batch) {
+    auto& line = dynamic_cast<Line&>(module);
+    return line.slope * batch.tensors[0] + line.offset - batch.tensors[1];
+  }
+};
+
+class OwnTaskTest : public testing::Test {
+ protected:
+  OwnTaskTest() {
+    at::set_num_threads(1);
+    std::string name = (std::filesystem::temp_directory_path() / "own-task-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    config_.batch_size = 8;
+    config_.epochs = 2;
+    config_.eval_batch_size = 7;
+    config_.optimizer = {.type = OptimizerConfig::Type::kSgd, .lr = 0.01};
+    config_.checkpoint = {.every_steps = 3, .local_dir = {}};
+    config_.log = {.every_steps = 1, .tensorboard = false};
+  }
+  ~OwnTaskTest() override { std::filesystem::remove_all(folder_); }
+
+  // Slope and offset at the end.
+  std::vector<double> train_it(const Task& task, const std::string& name) {
+    StopGate gate;
+    Status status;
+    RunLog log(status, 0);
+    const Faults faults;
+    const RunLayout layout{.root = folder_ / name};
+    std::filesystem::create_directories(layout.root);
+    const Sources data{.train = std::make_shared<Points>(37), .test = std::make_shared<Points>(20)};
+    const RunLength length = run_length(config_, data.train->size());
+    TrainingState state = new_training_state(task, data.train->describe(), config_, c10::kCPU);
+    log.open(layout, config_, length, 0);
+    Checkpointing checkpointing({.folder = layout.checkpoints(), .config = config_.checkpoint}, faults, log, status);
+    Workspace work = make_workspace({.config = config_,
+                                     .length = length,
+                                     .device = c10::kCPU,
+                                     .task = task,
+                                     .data = data,
+                                     .faults = faults,
+                                     .status = status,
+                                     .log = log,
+                                     .gate = gate},
+                                    Peers(nullptr, 0, 1, c10::kCPU), state, StateOrigin::kSeed);
+    work.checkpointing = &checkpointing;
+    train(state, work);
+    checkpoint_ = layout.checkpoint(state.step);
+    return {state.parameters.at(0).tensor.item<double>(), state.parameters.at(1).tensor.item<double>()};
+  }
+
+  std::string refusal(const Task& task) {
+    try {
+      train_it(task, "refused");
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::filesystem::path folder_;
+  std::filesystem::path checkpoint_;
+  TrainConfig config_;
+};
+
+// What plain gradient descent on the weighted mean of each global batch gives, in double.
+std::vector<double> by_hand(std::uint64_t seed) {
+  double slope = 0, offset = 0;
+  const Points points(37);
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    const std::vector<std::int64_t> order = epoch_order(37, seed, epoch);
+    for (std::size_t first = 0; first < order.size(); first += 8) {
+      double weight = 0, of_slope = 0, of_offset = 0;
+      for (std::size_t i = first; i < std::min<std::size_t>(first + 8, order.size()); ++i) {
+        const double x = static_cast<double>(order[i]) / 10;
+        const double y = 3 * x + 1 + (order[i] % 3 == 2 ? 4 : 0);
+        const double w = points.weight(order[i]);
+        const double error = slope * x + offset - y;
+        weight += w;
+        of_slope += 2 * w * error * x;
+        of_offset += 2 * w * error;
+      }
+      slope -= 0.01 * of_slope / weight;
+      offset -= 0.01 * of_offset / weight;
+    }
+  }
+  return {slope, offset};
+}
+
+TEST_F(OwnTaskTest, TheMeanGoesByWeightHoweverABatchIsCut) {
+  const std::vector<double> expected = by_hand(config_.seed);
+  for (const std::int64_t micro_batch_size : {0, 1, 3, 5}) {
+    config_.micro_batch_size = micro_batch_size;
+    const std::vector<double> found = train_it(Regression(), "micro" + std::to_string(micro_batch_size));
+    EXPECT_NEAR(found[0], expected[0], 1e-4 * std::abs(expected[0])) << micro_batch_size;
+    EXPECT_NEAR(found[1], expected[1], 1e-4 * std::abs(expected[1])) << micro_batch_size;
+  }
+}
+
+TEST_F(OwnTaskTest, ItsFiguresAreRecordedByName) {
+  const std::vector<double> line = train_it(Regression(), "run");
+  double error = 0;
+  for (int s = 0; s < 20; ++s) error += std::abs(line[0] * s / 10 + line[1] - (3.0 * s / 10 + 1 + (s % 3 == 2 ? 4 : 0))) / 20;
+  const CheckpointState saved = load_checkpoint(checkpoint_);
+  ASSERT_TRUE(saved.evaluation);
+  EXPECT_EQ(saved.evaluation->size(), 2U);
+  EXPECT_NEAR(value_of(*saved.evaluation, "mean_error").value_or(0), error, 1e-4);
+  std::ifstream lines(folder_ / "run" / "metrics.jsonl");
+  std::vector<std::string> names;
+  for (std::string text; std::getline(lines, text);) {
+    const auto record = nlohmann::ordered_json::parse(text);
+    if (record["event"] != "eval") continue;
+    names.clear();
+    for (const auto& [name, value] : record.items()) names.push_back(name);
+    EXPECT_EQ(record["samples"], 20);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"event", "time_ns", "epoch", "step", "loss", "mean_error", "samples"}));
+}
+
+TEST_F(OwnTaskTest, ALossThatIsNoScalarIsRefused) {
+  struct Many : Regression {
+    at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override { return error(module, batch); }
+  };
+  EXPECT_EQ(refusal(Many()),
+            "the task's loss is Float [8]; expected a Float scalar that depends on parameters that require gradients");
+  struct Without : Regression {
+    at::Tensor loss(torch::nn::Module&, const Batch&) const override { return at::zeros({}); }
+  };
+  EXPECT_EQ(refusal(Without()),
+            "the task's loss is Float [] without a gradient; expected a Float scalar that depends on parameters that require "
+            "gradients");
+}
+
+TEST_F(OwnTaskTest, FiguresThatItDoesNotNameAreRefused) {
+  struct Other : Regression {
+    std::vector<std::string> figures() const override { return {"loss", "error"}; }
+  };
+  EXPECT_EQ(refusal(Other()), "the task measures 'mean_error', which is not among the figures that it names: loss, error");
+  EXPECT_THROW(Figures({"loss", "step"}, c10::kCPU), UsageError);
+  EXPECT_THROW(Figures({"loss", "loss"}, c10::kCPU), UsageError);
+  EXPECT_THROW(Figures({""}, c10::kCPU), UsageError);
+}
+
+// A global batch of samples that weigh nothing has no mean.
+TEST_F(OwnTaskTest, ABatchThatWeighsNothingIsRefused) {
+  struct Weightless : Points {
+    using Points::Points;
+    double weight(std::int64_t) const override { return 0; }
+  };
+  const Weightless source(4);
+  EXPECT_THROW(Loader(source, {.batch_size = 2}, 0, 2).next(), UsageError);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,48 @@
+// Implementation of figures.hpp.
+#include "trainer/task/figures.hpp"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "common/base/error.hpp"
+#include "common/base/figure.hpp"
+
+namespace ddprun::trainer {
+
+Figures::Figures(std::vector<std::string> names, c10::Device device)
+    : names_(std::move(names)),
+      sums_(at::zeros({static_cast<std::int64_t>(names_.size())}, at::TensorOptions(device).dtype(at::kDouble))),
+      weights_(names_.size()) {
+  for (auto name = names_.begin(); name != names_.end(); ++name) {
+    if (std::find(names_.begin(), name, *name) != name) throw UsageError("the task has two figures called '" + *name + "'");
+    if (std::ranges::find(kReservedFigureNames, *name) == std::end(kReservedFigureNames) && !name->empty()) continue;
+    throw UsageError("the task has a figure called '" + *name +
+                     "', which records use for something else; give it another name");
+  }
+}
+
+void Figures::add(std::string_view name, const at::Tensor& sum, double weight) {
+  const auto found = std::ranges::find(names_, name);
+  if (found == names_.end()) {
+    std::string known;
+    for (const std::string& each : names_) known += (known.empty() ? "" : ", ") + each;
+    throw UsageError("the task measures '" + std::string(name) + "', which is not among the figures that it names: " + known);
+  }
+  const auto index = std::distance(names_.begin(), found);
+  sums_.select(0, index).add_(sum);
+  weights_[static_cast<std::size_t>(index)] += weight;
+}
+
+std::vector<double> Figures::sums_and_weights() const {
+  const at::Tensor read = sums_.cpu();
+  std::vector<double> both;
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    both.push_back(read.const_data_ptr<double>()[i]);
+    both.push_back(weights_[i]);
+  }
+  return both;
+}
+
+}  // namespace ddprun::trainer

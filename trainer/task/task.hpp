@@ -1,0 +1,40 @@
+// What is learnt: the model, its loss, and what an evaluation measures. The loop, the state and the evaluation know tasks and
+// batches only; classification.hpp is the first task. A task keeps nothing from one call to the next, so a step that is
+// repeated after a lost peer does the same again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/data/source.hpp"
+#include "trainer/task/figures.hpp"
+
+namespace ddprun::trainer {
+
+class Task {
+ public:
+  Task() = default;
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  // A module for such samples on the device, in training mode, with its initial weights: the same bits each time. The default
+  // generator is left as found. Called before the data is read, and again where a state was lost. Throws UsageError.
+  virtual std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const = 0;
+
+  // The mean loss of a batch, by the batch's weight: a float32 scalar on the device, which a backward can start from. Random
+  // numbers come from the device's default generator, which is seeded by run, step and rank before each step.
+  virtual at::Tensor loss(torch::nn::Module& module, const Batch& batch) const = 0;
+
+  // The names of what measure() adds, "loss" among them; always the same.
+  virtual std::vector<std::string> figures() const = 0;
+  // Adds this batch of the test set to the figures. The module is in evaluation mode, nothing records gradients.
+  virtual void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const = 0;
+};
+
+}  // namespace ddprun::trainer

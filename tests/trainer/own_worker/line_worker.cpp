@@ -76,11 +76,9 @@ int main(int argc, char** argv) {
     const std::filesystem::path folder = config.data.dir;
     return Sources{std::make_shared<Csv>(folder / "train.csv"), std::make_shared<Csv>(folder / "test.csv")};
   };
+  static const Description kSamples{.tensors = {{.sizes = {kInputs}}, {.sizes = {}}}};
   return run_worker_main(argc, argv,
                          {.make_task = [](const ddprun::TrainConfig&) { return std::make_unique<Regression>(); },
-                          .describe =
-                              [](const ddprun::TrainConfig&) {
-                                return Description{{{{kInputs}}, {{}}}};
-                              },
+                          .describe = [](const ddprun::TrainConfig&) { return kSamples; },
                           .read = read});
 }

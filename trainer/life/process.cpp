@@ -12,12 +12,10 @@
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
-#include "trainer/data/pictures.hpp"
 #include "trainer/life/version.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/process_group.hpp"
-#include "trainer/task/classification.hpp"
 
 namespace ddprun::trainer {
 
@@ -30,7 +28,7 @@ void Process::begin() {
   }
   signals_ = std::make_unique<SignalWatch>([this](int signal) { stopping_->on_signal(signal); });
   config_ = load_config(options_.config, options_.overrides);
-  task_ = classification(config_);
+  task_ = subject_.make_task(config_);
   check_share();
 }
 
@@ -75,7 +73,7 @@ void Process::use(c10::Device device) {
   device_ = device;
   use_precision(config_.precision);
   data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment_, agent_.get())] {
-    return read_pictures(config_.data, *device_, files);
+    return subject_.read(config_, *device_, files);
   });
 }
 

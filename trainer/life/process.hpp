@@ -17,6 +17,7 @@
 #include "trainer/data/source.hpp"
 #include "trainer/life/inflated_sharing.hpp"
 #include "trainer/life/recovery.hpp"
+#include "trainer/life/subject.hpp"
 #include "trainer/surroundings/agent_channel.hpp"
 #include "trainer/surroundings/environment.hpp"
 #include "trainer/surroundings/fault_injection.hpp"
@@ -26,13 +27,12 @@
 #include "trainer/surroundings/status.hpp"
 #include "trainer/surroundings/stop_gate.hpp"
 #include "trainer/surroundings/stopping.hpp"
-#include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
 
 class Process {
  public:
-  explicit Process(const Options& options) : options_(options) {}
+  Process(const Options& options, const Subject& subject) : options_(options), subject_(subject) {}
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
@@ -46,13 +46,14 @@ class Process {
   // Once it has a rank: arms the faults that are meant for it, chooses a device unless one is in use, and tells the agent when
   // its groups can be broken. Throws UsageError.
   void take_up_work();
-  // Returns when the data is there. Throws what read_pictures() threw.
+  // Returns when the data is there. Throws what the subject's read() threw.
   void await_data();
   // Makes that its place, in a group of other machines or of others than before. Throws UsageError when so many workers can't
   // share a batch.
   void move_to(const channel::Regroup& place);
 
   const Options& options() const { return options_; }
+  const Subject& subject() const { return subject_; }
   const WorkerEnvironment& environment() const { return environment_; }
   const TrainConfig& config() const { return config_; }
   TrainConfig& config() { return config_; }
@@ -83,6 +84,7 @@ class Process {
   void arm_faults();
 
   const Options& options_;
+  const Subject& subject_;
   WorkerEnvironment environment_;
   TrainConfig config_;
   std::unique_ptr<Task> task_;

@@ -4,11 +4,9 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
-#include <vector>
 
 #include "common/base/error.hpp"
 #include "trainer/data/fingerprint.hpp"
-#include "trainer/data/pictures.hpp"
 #include "trainer/resume/kept_history.hpp"
 #include "trainer/resume/resume.hpp"
 #include "trainer/resume/resumed_state.hpp"
@@ -51,7 +49,8 @@ void keep_history(const RunLayout& layout, const Warn& warn) {
 
 void StateSource::prepare() {
   if (origin_ != StateOrigin::kNothing) return;
-  state_ = new_training_state(process_.task(), describe_pictures(process_.config().data), process_.config(), process_.device());
+  state_ =
+      new_training_state(process_.task(), process_.subject().describe(process_.config()), process_.config(), process_.device());
   state_.may_be_undone = process_.groups_can_be_broken();
   // The first layer's gradient is the last one: from there on this rank only waits for the others'.
   if (const std::vector<NamedTensor> trained = trained_parameters(state_); !trained.empty()) {

@@ -10,18 +10,23 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "common/base/error.hpp"
 #include "trainer/failure/memory_fit.hpp"
+#include "trainer/life/export_weights.hpp"
 #include "trainer/life/membership.hpp"
 #include "trainer/life/prepare_workspace.hpp"
 #include "trainer/life/process.hpp"
 #include "trainer/life/report_failure.hpp"
 #include "trainer/life/run.hpp"
 #include "trainer/life/state_source.hpp"
+#include "trainer/life/subject.hpp"
+#include "trainer/life/version.hpp"
 #include "trainer/loop/train.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/resume/run_claim.hpp"
+#include "trainer/surroundings/options.hpp"
 #include "trainer/surroundings/signals.hpp"
 
 namespace ddprun::trainer {
@@ -40,7 +45,7 @@ void keep_freed_memory() {
 // What the worker is made of, in the order in which it comes to be; it is taken apart in the opposite order.
 class Worker {
  public:
-  explicit Worker(const Options& options) : process_(options) {}
+  Worker(const Options& options, const Subject& subject) : process_(options, subject) {}
 
   int run();
   // Reports the error to the agent and on stderr. Returns the exit code.
@@ -167,10 +172,10 @@ int Worker::fail(const std::exception_ptr& error) {
 
 }  // namespace
 
-int run_worker(const Options& options) {
+int run_worker(const Options& options, const Subject& subject) {
   block_stop_signals();
   keep_freed_memory();
-  auto worker = std::make_unique<Worker>(options);
+  auto worker = std::make_unique<Worker>(options, subject);
   try {
     const int exit_code = worker->run();
     const bool end_at_once = worker->left_groups_behind();
@@ -179,6 +184,33 @@ int run_worker(const Options& options) {
     return exit_code;
   } catch (...) {
     leave_now(worker->fail(std::current_exception()));
+  }
+}
+
+int run_worker_main(int argc, char** argv, const Subject& subject) {
+  try {
+    const Options options = parse_options(std::vector<std::string>(argv + 1, argv + argc));
+    switch (options.action) {
+      case Options::Action::kSayVersion:
+        std::puts(("ddptrain " + version_with_torch()).c_str());
+        return 0;
+      case Options::Action::kSayHelp:
+        std::fputs(options.help.c_str(), stdout);
+        return 0;
+      case Options::Action::kExportWeights:
+        std::puts(export_weights(options.export_from, options.export_to).c_str());
+        return 0;
+      case Options::Action::kTrain:
+        break;
+    }
+    // Everything is closed and flushed by now; the static destructors of LibTorch would only cost time.
+    leave_now(run_worker(options, subject));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "ddptrain: %s\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddptrain: %s\n", error.what());
+    return 1;
   }
 }
 

@@ -57,7 +57,8 @@ class StateSourceTest : public testing::Test {
 
   const test::TemporaryFolder folder_;
   Options options_;
-  Process process_{options_};
+  const Subject subject_ = pictures_into_classes();
+  Process process_{options_, subject_};
   Membership membership_{process_};
   trainer::Run run_;
   StateSource source_{process_};

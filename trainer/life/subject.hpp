@@ -1,0 +1,30 @@
+// What a worker program trains, made from the config: a task, and the samples that it learns from. ddptrain's is
+// pictures_into_classes(); a program with another main() gives run_worker_main() another one (worker.hpp), and has all the rest
+// of ddptrain: command line, channel, checkpoints, recovery.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+
+#include "common/config/train_config.hpp"
+#include "trainer/data/inflated_files.hpp"
+#include "trainer/data/source.hpp"
+#include "trainer/task/task.hpp"
+
+namespace ddprun::trainer {
+
+// Each is called with the whole config and throws UsageError for what is wrong with it or with the data.
+struct Subject {
+  std::function<std::unique_ptr<Task>(const TrainConfig&)> make_task;
+  // Of the training samples, from headers alone: called before `read` has ended, on another thread.
+  std::function<Description(const TrainConfig&)> describe;
+  // On a thread of its own, for that device. Who needs no memory that the workers of a machine share ignores the last one.
+  std::function<Sources(const TrainConfig&, c10::Device, const InflatedFiles&)> read;
+};
+
+// classification() of read_pictures().
+Subject pictures_into_classes();
+
+}  // namespace ddprun::trainer

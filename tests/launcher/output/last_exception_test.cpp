@@ -30,7 +30,8 @@ constexpr const char* kTraceback =
     "ValueError: 3 is not 4\n";
 
 TEST(LastException, IsNotTheLastLine) {
-  EXPECT_EQ(exception_in(std::string(kTraceback) + "\nwandb: Find logs at: wandb/offline-run\nbye\n"), "ValueError: 3 is not 4");
+  EXPECT_EQ(exception_in(std::string(kTraceback) + "\nwandb: Find logs at: wandb/offline-run\nbye\n"),
+            "ValueError: 3 is not 4");
   EXPECT_EQ(exception_in("loading\nValueError: nobody told a traceback\n"), "");
 }
 
@@ -62,17 +63,17 @@ TEST(LastException, IsBounded) {
 
 TEST(LastException, AGroupNamesWhatItHolds) {
   EXPECT_EQ(exception_in("  + Exception Group Traceback (most recent call last):\n"
-                     "  |   File \"g.py\", line 2, in <module>\n"
-                     "  |     raise ExceptionGroup(\"shards\", [ValueError(\"a\"), OSError(\"b\")])\n"
-                     "  | ExceptionGroup: shards (2 sub-exceptions)\n"
-                     "  +-+---------------- 1 ----------------\n"
-                     "    | Traceback (most recent call last):\n"
-                     "    |   File \"g.py\", line 1, in <module>\n"
-                     "    | ValueError: a\n"
-                     "    +---------------- 2 ----------------\n"
-                     "    | OSError: b\n"
-                     "    +------------------------------------\n"
-                     "bye\n"),
+                         "  |   File \"g.py\", line 2, in <module>\n"
+                         "  |     raise ExceptionGroup(\"shards\", [ValueError(\"a\"), OSError(\"b\")])\n"
+                         "  | ExceptionGroup: shards (2 sub-exceptions)\n"
+                         "  +-+---------------- 1 ----------------\n"
+                         "    | Traceback (most recent call last):\n"
+                         "    |   File \"g.py\", line 1, in <module>\n"
+                         "    | ValueError: a\n"
+                         "    +---------------- 2 ----------------\n"
+                         "    | OSError: b\n"
+                         "    +------------------------------------\n"
+                         "bye\n"),
             "ExceptionGroup: shards (2 sub-exceptions): ValueError: a; OSError: b");
 }
 
@@ -88,7 +89,7 @@ TEST(LastException, WithoutAMessageItsTypeIsTold) {
 
 TEST(LastException, LinesOfOtherThreadsComeInBetween) {
   EXPECT_EQ(exception_in("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n100%|####| 5/5 done\n"
-                     "    main()\nKeyError: 'x'\n"),
+                         "    main()\nKeyError: 'x'\n"),
             "KeyError: 'x'");
 }
 

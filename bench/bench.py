@@ -64,7 +64,7 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"there is no benchmark '{name}'; there are {', '.join(SUITES)}")
 
-    tools = measure.Tools.find(arguments.bin)
+    tools = measure.Tools.find(arguments.bin.resolve())
     how = measure.How(arguments.quick, 1 if arguments.quick else arguments.repeats, arguments.only)
     machine = describe_machine()
     results = {"machine": machine, "quick": arguments.quick, "tables": []}

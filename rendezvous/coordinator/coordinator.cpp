@@ -242,7 +242,10 @@ void Coordinator::check_stragglers() {
 
 void Coordinator::hear(Peer& peer, const Ping& message) {
   if (!peer.welcome) return;
-  if (message.echo > 0 && message.echo <= stamp_of(now_.steady)) peer.answered = std::max(peer.answered, message.echo);
+  if (message.echo > 0 && message.echo <= stamp_of(now_.steady)) {
+    peer.answered = std::max(peer.answered, message.echo);
+    founding_.answered();
+  }
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   leadership_.answer(peer, message.stamp, founding_.done(), membership_, peers_, now_, outbox_);
   if (!founding_.done() && phase_ == Phase::kGathering) consider();

@@ -4,17 +4,24 @@
 #include <algorithm>
 
 namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::size_t kMany = 64;
+
+}  // namespace
 
 bool Founding::may_release(const Peers& peers, Time now, Outbox& outbox) {
   if (done_) return true;
   if (first_.alone_after && *first_.alone_after <= now) return done_ = true;
+  if (answers_missing_ > 0 && peers.all().size() > kMany) return false;
   // A connection whose other end is gone counts no more than a lease.
   const auto answers = [&](const auto& each) {
     const Peer& peer = each.second;
     return peer.here() && (each.first == self_ || time_of(peer.answered) + lease_ > now);
   };
   const auto count = std::count_if(peers.all().begin(), peers.all().end(), answers);
-  if (count >= first_.nodes) return true;
+  answers_missing_ = first_.nodes - count;
+  if (answers_missing_ <= 0) return true;
   if (!first_.alone_after) {
     outbox.say(Notice::Kind::kWaiting, "for nodes, since an earlier start of this job may still run elsewhere", count,
                first_.nodes);
@@ -23,10 +30,11 @@ bool Founding::may_release(const Peers& peers, Time now, Outbox& outbox) {
 }
 
 void Founding::installed(const Peers& peers) {
-  if (done_) return;
+  if (done_ || (--installs_missing_ > 0 && peers.all().size() > kMany)) return;
   // Who has left in order is in no other round either.
   const auto has_it = [](const auto& each) { return (each.second.here() || each.second.departed) && each.second.installed; };
-  done_ = std::count_if(peers.all().begin(), peers.all().end(), has_it) >= first_.nodes;
+  installs_missing_ = first_.nodes - std::count_if(peers.all().begin(), peers.all().end(), has_it);
+  done_ = installs_missing_ <= 0;
 }
 
 std::string Founding::why(const Peers& peers) const {

@@ -20,6 +20,8 @@ class Founding {
       : self_(settings.self), lease_(settings.lease), first_(first), done_(first.nodes == 0) {}
 
   bool done() const { return done_; }
+  // A node has sent back a stamp of this coordinator's.
+  void answered() { --answers_missing_; }
   // Whether a round may be released; if not, it says what for it waits.
   bool may_release(const Peers& peers, Time now, Outbox& outbox);
   // A node has installed the round.
@@ -36,6 +38,10 @@ class Founding {
   nanoseconds lease_;
   FirstRound first_;
   bool done_;
+  // Counting is a pass over all nodes. Of many it is done again only after as many words as were missing: each adds one at
+  // most.
+  std::int64_t answers_missing_ = 0;
+  std::int64_t installs_missing_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

@@ -217,8 +217,8 @@ void Member::hear(LinkId link, const Pong& message) {
     remember();
   }
   start_if_granted();
-  // A new coordinator has no authority over a round before its first stamps come back.
-  if (first && record_.standing.current.exists()) ping();
+  // A new coordinator has no authority over a round, or founds no job, before its first stamps come back.
+  if (first && (record_.standing.current.exists() || length == nanoseconds{0})) ping();
 }
 
 void Member::handle(const member_event::Closed& event) {
@@ -368,6 +368,11 @@ void Member::handle(const member_event::StepsStarted& event) {
 
 void Member::handle(const member_event::AskStore& event) {
   if (has_workers()) tell_leader(StoreAsk{workers_round_, event.rank, event.request});
+}
+
+// Earlier pings did not say what was not on disk, and a coordinator that founds a job grants no time before it was said.
+void Member::handle(const member_event::RecordWritten&) {
+  if (leader_ && (pending_start_ || grant_.is_over(now_.steady))) ping();
 }
 
 void Member::handle(const member_event::WorkersEnded& event) {

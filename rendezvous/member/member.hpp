@@ -80,10 +80,13 @@ struct AskStore {
   std::int32_t rank = 0;
   channel::StoreRequest request{};
 };
+// What this node was to remember is on disk, where its words wait for that (record_gate.hpp).
+struct RecordWritten {};
 }  // namespace member_event
-using MemberEvent = std::variant<member_event::Opened, member_event::Closed, member_event::Heard, member_event::Tick,
-                                 member_event::WorkersFailed, member_event::WorkersEnded, member_event::WorkersDone,
-                                 member_event::StopRequested, member_event::StepsStarted, member_event::AskStore>;
+using MemberEvent =
+    std::variant<member_event::Opened, member_event::Closed, member_event::Heard, member_event::Tick,
+                 member_event::WorkersFailed, member_event::WorkersEnded, member_event::WorkersDone,
+                 member_event::StopRequested, member_event::StepsStarted, member_event::AskStore, member_event::RecordWritten>;
 
 class Member {
  public:
@@ -160,6 +163,7 @@ class Member {
   void handle(const member_event::StopRequested& event);
   void handle(const member_event::StepsStarted& event);
   void handle(const member_event::AskStore& event);
+  void handle(const member_event::RecordWritten&);
 
   void hear(LinkId link, const Welcome& message);
   void hear(LinkId link, const Refused& message);

@@ -257,6 +257,7 @@ void NodeShell::written(bool ok) {
   if (failed_ || !record_file_) return;
   feeding_ = true;
   carry_out(gate_.written(ok));
+  if (ok) pending_.emplace_back(node_event::Local{member_event::RecordWritten{}});
   feed_pending();
 }
 

@@ -36,6 +36,15 @@ def test_the_same_command_on_every_node(nodes, script, tmp_path):
     assert sorted(int(said(tmp_path, r)[4]) for r in range(3)) == [0, 1, 2]
 
 
+def test_a_first_start_needs_no_lease_where_all_nodes_have_come(nodes, script, tmp_path):
+    """In a container nothing is remembered: that no other start of the job runs is known from who is here, and not by waiting."""
+    command = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+               "--rdzv-conf", "heartbeat_timeout=600", script("true")]
+    for number in range(2):
+        nodes.start(*command, XDG_STATE_HOME=str(tmp_path / f"new-{number}"))
+    assert nodes.wait() == [0, 0], nodes.all_text()
+
+
 def test_rank_0_can_open_the_port_at_which_the_nodes_met(nodes, script):
     job = script('''[ $RANK = 0 ] || exit 0
 exec python3 -c "

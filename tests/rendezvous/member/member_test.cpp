@@ -93,6 +93,26 @@ TEST_F(OneMember, StartsNothingWithAGrantThatIsNearlyOver) {
   EXPECT_NE(find<member_action::StartWorkers>(hear(answer(time_ - seconds(1), seconds(4)))), nullptr);
 }
 
+// It knows no job whose nodes it could have heard of, so it needs their answers before it grants anything.
+TEST_F(OneMember, AnswersACoordinatorThatFoundsAJobAtOnce) {
+  hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  const auto founding = hear(answer(time_, std::chrono::nanoseconds{0}));
+  ASSERT_NE(sent<Ping>(founding), nullptr);
+  EXPECT_EQ(sent<Ping>(founding)->echo, stamp_of(time_));
+  EXPECT_EQ(sent<Ping>(hear(answer(time_, std::chrono::nanoseconds{0}))), nullptr);  // once
+}
+
+TEST_F(OneMember, SaysAgainWhatItHasInstalledOnceThatIsOnDiskWhileItWaitsForAGrant) {
+  hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(answer(time_, std::chrono::nanoseconds{0}));
+  EXPECT_EQ(find<member_action::StartWorkers>(hear(release(1, 1))), nullptr);
+  const auto said = tell(member_event::RecordWritten{});
+  ASSERT_NE(sent<Ping>(said), nullptr);
+  EXPECT_EQ(sent<Ping>(said)->installed, (RoundId{1, 1}));
+  EXPECT_NE(find<member_action::StartWorkers>(hear(answer(time_, seconds{3}))), nullptr);
+  EXPECT_EQ(sent<Ping>(tell(member_event::RecordWritten{})), nullptr);
+}
+
 TEST_F(OneMember, IgnoresAReleaseThatIsNotNewerThanItsRound) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
   hear(release(3, 4));

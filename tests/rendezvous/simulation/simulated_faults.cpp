@@ -321,6 +321,7 @@ void World::write_was_heard(int index, bool ok) {
   if (!agent.node) return;
   const Before before = before_event(agent);
   perform(index, agent.gate.written(ok), before);
+  if (ok && agent.node) deliver(index, node_event::Local{member_event::RecordWritten{}});
 }
 
 // One of those that a scheduler sends to all nodes.

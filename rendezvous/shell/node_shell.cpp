@@ -126,9 +126,8 @@ std::unique_ptr<Listener> NodeShell::open(std::uint16_t port) {
     return take_join(run, fd, hello);
   };
   const auto on_member = [this](const std::shared_ptr<Connection>& connection) { accepted(connection); };
-  if (settings_.closing == NodeShellSettings::MeetPort::kStays) {
-    return listen_on_shared_port(io_, *transport_, std::move(options), on_member);
-  }
+  const bool shared = settings_.closing == NodeShellSettings::MeetPort::kStays;
+  if (shared) return listen_on_shared_port(io_, *transport_, std::move(options), on_member);
   return transport_->listen(std::move(options), on_member);
 }
 

@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"HolesAreFilled", [](Rules& r) { r.holes_are_filled = false; }},
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
-                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 8000},
+                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 69000},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }},
                     Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 18000},
                     Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},

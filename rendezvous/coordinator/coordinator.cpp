@@ -171,9 +171,11 @@ void Coordinator::hear(Peer& peer, const Leave&) {
   // What failed leaves with it, so there is nothing to judge: the others go on.
   if (phase_ == Phase::kEnding && failure_ && failure_->failed.cause == Cause::kDevice) members_changed_ = true;
   peer.departed = true;
-  note_installed(peer);  // it votes for nobody any more
+  const bool now_committed = membership_.install(peer, peers_);  // it votes for nobody any more
+  founding_.installed(peers_);
   if (peer.hello.node == settings_.self) handing_over_.begin();
   close_and_lose(peer, "left");
+  if (now_committed) note_committed();  // once it is gone: a round that follows is not to be of it
 }
 
 void Coordinator::close_and_lose(Peer& peer, const std::string& why) {
@@ -544,6 +546,7 @@ void Coordinator::stop_between_rounds(std::int32_t signal) {
     return finish_unsaved(signal, failure_ ? "a round had failed" : "no round was running");
   }
   save_next_ = signal;
+  save_next_by_ = now_.steady + settings_.ready_timeout;
   consider();
 }
 
@@ -664,7 +667,12 @@ void Coordinator::handle(const coordinator_event::Tick&) {
   consider();
   if (phase_ == Phase::kGathering && gathering_.in_vain(now_.steady)) {
     const bool enough = peers_.ready() >= settings_.min_nodes;
-    finish(static_cast<int>(ExitCode::kPeersMissing), enough ? founding_.why(peers_) : gathering_.why(peers_.ready()));
+    std::string why = enough ? founding_.why(peers_) : gathering_.why(peers_.ready());
+    if (why.empty()) why = "the job waited in vain for " + waits_for();
+    finish(static_cast<int>(ExitCode::kPeersMissing), why);
+  }
+  if (save_next_ && phase_ == Phase::kGathering && save_next_by_ <= now_.steady) {
+    finish_unsaved(*save_next_, "it waited in vain for " + waits_for());
   }
 }
 
@@ -691,6 +699,7 @@ std::optional<Time> Coordinator::next_deadline() const {
   if (phase_ == Phase::kRunning) consider_time(leaving_.deadline());
   if (phase_ == Phase::kGathering) {
     consider_time(gathering_.next_deadline(now_.steady));
+    if (save_next_) consider_time(save_next_by_);
     if (const auto founded = founding_.next_deadline(); founded && *founded > now_.steady) consider_time(founded);
   }
   return next;

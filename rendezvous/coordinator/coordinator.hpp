@@ -200,6 +200,7 @@ class Coordinator {
 
   // A signal that came while workers waited with their state: the next round begins only to save it.
   std::optional<std::int32_t> save_next_;
+  Time save_next_by_{};  // when that is given up
 
   std::optional<Time> absorb_at_;  // late joiners
   std::optional<Time> pause_ends_;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "tests/rendezvous/simulation/simulator.hpp"
 
@@ -41,13 +42,18 @@ TEST(ArbiterSimulation, OfTwoNodesOneGoesOn) {
     return;
   }
   const bool is_long = std::getenv("DDPRUN_LONG_SIMULATION") != nullptr || std::getenv("DDPRUN_LONG_TESTS") != nullptr;
+  constexpr std::size_t kMostFailures = 10;
   std::int64_t votes = 0;
+  std::vector<std::uint64_t> failed;
   const std::uint64_t seeds = is_long ? 60000 : 1500;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const Result result = simulate(with_arbiter(seed));
     votes += result.by_arbiter;
-    ASSERT_EQ(result.violation + result.stuck, "") << story_with_arbiter(with_arbiter(seed));
+    if (!(result.violation + result.stuck).empty()) failed.push_back(seed);
+    if (failed.size() == kMostFailures) break;
   }
+  EXPECT_TRUE(failed.empty()) << story_with_arbiter(with_arbiter(failed.front()))
+                              << "failed: " << testing::PrintToString(failed);
   std::cout << votes << " votes of the arbiter in " << seeds << " jobs\n";
   EXPECT_GT(votes, static_cast<std::int64_t>(seeds / 4));
 }

@@ -339,6 +339,7 @@ void World::signal(int index) {
         calm && std::count_if(agents_.begin(), agents_.end(), trains_with_it) == rounds_[leader->round].first.nodes;
     for (Agent& agent : agents_) agent.must_save = all && trains_with_it(agent);
     tell(all ? "all nodes get signals, and train" : "all nodes get signals");
+    tell_where_all_are();
   }
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;

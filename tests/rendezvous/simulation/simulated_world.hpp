@@ -323,8 +323,10 @@ class World {
   void check_end(int index, const node_action::Finish& finish);
   bool may_not_know_of_the_end(int index) const;
   void disturb(Agent& agent, Nanos until) { agent.disturbed_until = std::max(agent.disturbed_until, until); }
+  void tell_where_all_are();
   void violate(const std::string& what) {
     if (result_.violation.empty()) {
+      tell_where_all_are();
       result_.violation = what;
       tell("VIOLATION: " + what);
     }

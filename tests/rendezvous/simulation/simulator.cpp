@@ -152,6 +152,16 @@ NodeSettings World::settings_for(int index) const {
   return settings;
 }
 
+void World::tell_where_all_are() {
+  for (std::size_t i = 0; i < agents_.size() && scenario_.tell; ++i) {
+    if (!agents_[i].node) continue;
+    const Coordinator* coordinator = agents_[i].node->coordinator();
+    tell(name(static_cast<int>(i)) + " " + describe(agents_[i].node->member().standing()) +
+         (agents_[i].training ? ", trains" : "") + (agents_[i].node->member().looking() ? ", looks" : "") +
+         (coordinator != nullptr ? ", leads and waits for " + coordinator->waits_for() : std::string()));
+  }
+}
+
 Result World::run() {
   while (!events_.empty() && result_.violation.empty() && !excused_) {
     const Event event = events_.top();
@@ -163,14 +173,7 @@ Result World::run() {
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
       // Those who left for good, or forgot who they are, may have been needed for a majority.
       if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_) break;
-      for (std::size_t i = 0; i < agents_.size(); ++i) {
-        if (!agents_[i].node) continue;
-        const Standing& standing = agents_[i].node->member().standing();
-        const Coordinator* coordinator = agents_[i].node->coordinator();
-        tell(name(static_cast<int>(i)) + " " + describe(standing) + (agents_[i].training ? ", trains" : "") +
-             (agents_[i].node->member().looking() ? ", looks" : "") +
-             (coordinator != nullptr ? ", leads and waits for " + coordinator->waits_for() : std::string()));
-      }
+      tell_where_all_are();
       result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";
       tell("STUCK: " + result_.stuck);
       break;

@@ -43,6 +43,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
 
 void Member::handle(const member_event::Opened& event) {
   if (phase_ == Phase::kLooking && (event.link == kSelfLink || search_.dialled(event.link))) {
+    if (event.link == kSelfLink) looking_since_ = now_.steady;  // however long it slept: it is found
     act(member_action::Send{event.link, hello(event.local_host)});
   } else {
     act(member_action::Close{event.link});

@@ -88,6 +88,24 @@ TEST_F(Elected, WhoAskedBeforeAMajorityHadAnsweredIsAnsweredAgain) {
   EXPECT_EQ(pongs_[kOwnNode].size(), 2u) << "once is enough";
 }
 
+// Its leave made the round known to enough nodes, and the next one was released with a seat of it, which nobody took ever
+// after.
+TEST_F(Elected, WhoLeavesHasNoSeatInTheRoundThatItsLeaveAllows) {
+  join(kOwnNode, 2, 1);
+  join(kOtherNode, 3, 2);
+  ping(kOwnNode, 11, 0);
+  time_ += milliseconds(400);
+  on(coordinator_event::Tick{});
+  EXPECT_EQ(rounds_[kOwnNode], (RoundId{2, 1}));
+  on(coordinator_event::Heard{kOtherNode, Leave{"a signal"}});
+  EXPECT_EQ(rounds_[kOwnNode], (RoundId{2, 1})) << "one of at least two nodes is here";
+  join(kFailed, 1, 0);
+  time_ += milliseconds(400);
+  on(coordinator_event::Tick{});
+  EXPECT_EQ(rounds_[kOwnNode], (RoundId{2, 2}));
+  EXPECT_EQ(rounds_[kFailed], (RoundId{2, 2}));
+}
+
 // The coordinator before was lost while it had the last state saved, or before it asked for that.
 TEST_F(Elected, WhatIsHeldIsSavedAlsoUnderASuccessor) {
   join(kOwnNode, 2, 1);

@@ -427,6 +427,15 @@ TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
   EXPECT_EQ(sent<FailureReport>(welcomed)->round, (RoundId{3, 0}));
 }
 
+// Its host slept for longer than it may look; in the moment in which it wakes, it is elected.
+TEST_F(OneMember, FindsItselfHoweverLongItLooked) {
+  time_ += std::chrono::hours(1);
+  const auto actions = tell(member_event::Opened{kSelfLink, ""});
+  EXPECT_NE(sent<Hello>(actions), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(actions), nullptr);
+  EXPECT_FALSE(member_.over());
+}
+
 TEST_F(OneMember, StandsBackForWhomItVotedFor) {
   EXPECT_LE(member_.may_stand_at(), time_);
   hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});

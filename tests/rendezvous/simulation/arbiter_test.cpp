@@ -36,6 +36,16 @@ TEST(ArbiterSimulation, AStartThatWaitedForTheDiskTooLongIsNone) {
   EXPECT_EQ(simulate(with_arbiter(53168)).violation, "") << story_with_arbiter(with_arbiter(53168));
 }
 
+// 14810 and 40935: a node that left had a seat in the next round, and nobody could release another one. 18896: a host slept
+// past its patience, was elected as it woke, and was over for itself. The others showed that the simulator's own rules were
+// wrong.
+TEST(ArbiterSimulation, SeedsThatWereStuck) {
+  for (const std::uint64_t seed : {14810u, 18896u, 22017u, 40935u, 55952u}) {
+    const Result result = simulate(with_arbiter(seed));
+    EXPECT_EQ(result.violation + result.stuck, "") << "seed " << seed;
+  }
+}
+
 TEST(ArbiterSimulation, OfTwoNodesOneGoesOn) {
   if (const char* one = std::getenv("DDPRUN_ARBITER_SEED")) {
     std::cout << story_with_arbiter(with_arbiter(std::strtoull(one, nullptr, 10)));

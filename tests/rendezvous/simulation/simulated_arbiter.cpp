@@ -70,6 +70,7 @@ void World::arbiter_answers(const Event& event) {
   tell(name(event.a) + (question.answer == BallotAnswer::kMine     ? " hears that the round is its own"
                         : question.answer == BallotAnswer::kOthers ? " hears that the round is the other's"
                                                                    : " hears nothing of the arbiter"));
+  if (question.answer == BallotAnswer::kOthers) agents_[static_cast<std::size_t>(event.a)].outvoted = true;
   deliver(event.a, node_event::ArbiterAnswered{question.ballot, question.answer, "the arbiter did not answer"});
 }
 

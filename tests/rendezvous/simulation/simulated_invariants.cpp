@@ -142,19 +142,26 @@ void World::note_heard(int index, int sender, const FromMember& message) {
   if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
   if (const auto* done = std::get_if<Done>(&message)) rounds_[done->round].finished.insert(sender);
   const auto* hello = std::get_if<Hello>(&message);
-  if (hello != nullptr) {  // it has given up the connection before
-    if (away_.erase({index, sender}) > 0) note_lost(index, sender);
+  const auto away = away_.find({index, sender});
+  const bool is_the_same = away != away_.end() && away->second.second >= agents_[static_cast<std::size_t>(sender)].id_since;
+  if (hello != nullptr && is_the_same) {  // it has given up the connection before
+    away_.erase(away);
+    note_lost(index, sender);
   }
   if (hello != nullptr && hello->workers == Workers::kDone) rounds_[hello->workers_round].finished.insert(sender);
 }
 
 void World::note_lost(int index, int other) {
   const Coordinator* const leads = agents_[static_cast<std::size_t>(index)].node->coordinator();
-  if (leads != nullptr) rounds_[leads->round()].lost.insert(other);
+  if (leads == nullptr) return;
+  rounds_[leads->round()].lost.insert(other);
+  tell(name(index) + " loses a connection of " + name(other));
 }
 
-void World::note_away(int index, int other) {
-  if (agents_[static_cast<std::size_t>(index)].node->coordinator() != nullptr) away_.try_emplace({index, other}, time_);
+void World::note_away(int index, int other, std::uint32_t life) {
+  if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
+  away_.try_emplace({index, other}, time_, life);
+  tell(name(index) + " has a connection of " + name(other) + " reset");
 }
 
 void World::note_back(int index, int other) {
@@ -175,7 +182,7 @@ void World::check_round_over(int index, const RoundId& id, const std::string& wh
   if (round.failed || joined || own_is_lost || somebody_was_asked_to_stop_) return;
   if (std::any_of(round.lost.begin(), round.lost.end(), unfinished)) return;
   const auto given_up = [&](const auto& away) {
-    const bool for_long = away.second + kResume <= time_ || why.find(" was not heard of for ") != std::string::npos;
+    const bool for_long = away.second.first + kResume <= time_ || why.find(" was not heard of for ") != std::string::npos;
     return away.first.first == index && unfinished(away.first.second) && for_long;
   };
   if (std::any_of(away_.begin(), away_.end(), given_up)) return;
@@ -205,7 +212,8 @@ bool World::may_not_know_of_the_end(int index) const {
   const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : kSecond;
   const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + finds_them > job_over_at_; };
   const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
-  return ended_by_itself_ || some_began_anew || disturbed(agents_[static_cast<std::size_t>(index)]) ||
+  const Agent& agent = agents_[static_cast<std::size_t>(index)];
+  return ended_by_itself_ || some_began_anew || agent.outvoted || disturbed(agent) ||
          disturbed(agents_[static_cast<std::size_t>(decided_by_)]);
 }
 

@@ -112,7 +112,7 @@ void World::arrive(int link_index, int direction, Packet packet) {
   } else if (const auto* fin = std::get_if<Fin>(&packet)) {
     link.open[end] = false;
     agent.links.erase(id);
-    if (end == 1 && fin->reset) note_away(index, link.end[0]);
+    if (end == 1 && fin->reset) note_away(index, link.end[0], link.life[0]);
     if (end == 1 && !fin->reset) note_lost(index, link.end[0]);
     deliver(index, node_event::LinkClosed{id, fin->reset});
   } else if (auto* from_member = std::get_if<FromMember>(&packet)) {

@@ -96,7 +96,9 @@ struct Agent {
   bool broken = false;      // a device of it: it leaves when its workers have ended
   bool newcomer = false;    // starts anew where the job is known to be: it leads nothing
   int local_world_size = 1;
-  std::uint32_t life = 0;  // counts starts and ends of the process
+  std::uint32_t life = 0;      // counts starts and ends of the process
+  std::uint32_t id_since = 0;  // the life in which it remembered nobody, and was somebody new
+  bool outvoted = false;       // the arbiter has chosen the other node, and it has followed nobody since
   Nanos timer_at = kNever;
   std::map<LinkId, int> links;
   LinkId next_accepted = 1;
@@ -296,7 +298,7 @@ class World {
   void check_message(const FromCoordinator& message);
   void note_heard(int index, int sender, const FromMember& message);
   void note_lost(int index, int other);
-  void note_away(int index, int other);
+  void note_away(int index, int other, std::uint32_t life);
   void note_back(int index, int other);
   void check_round_over(int index, const RoundId& id, const std::string& why);
   void signal(int index);
@@ -408,8 +410,9 @@ class World {
   bool ended_by_itself_ = false;  // the first that ended
   std::map<RoundId, Round> rounds_;
   std::vector<Orphans> orphans_;
-  // A coordinator, another agent: since when the connection between them is reset. It may be given up a moment later.
-  std::map<std::pair<int, int>, Nanos> away_;
+  // A coordinator, another agent: since when the connection between them is reset, in which life of the other one. It may be
+  // given up a moment later.
+  std::map<std::pair<int, int>, std::pair<Nanos, std::uint32_t>> away_;
   std::vector<RoundId> released_;   // by the event that is being handled
   std::vector<int> started_;        // their workers, by the event that is being handled
   std::vector<std::string> ended_;  // rounds, and why, by the event that is being handled

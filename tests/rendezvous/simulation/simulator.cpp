@@ -325,6 +325,8 @@ void World::start(int index) {
   agent.term_seen = 0;
   tell(name(index) + " starts");
   disturb(agent, time_);
+  if (!agent.disk.self) agent.id_since = agent.life;
+  agent.outvoted = false;
   agent.node = std::make_unique<Node>(settings_for(index), agent.disk, now_of(agent));
   ++alive_;
   agent.gate = RecordGate(scenario_.rules, agent.node->member().record());
@@ -532,6 +534,7 @@ void World::carry_out(int index, NodeAction& any) {
           schedule(time_ + between(300 * kMs, kSecond), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
           agent.ending = true;
         } else if constexpr (std::is_same_v<Action, member_action::Say>) {
+          if (action.notice.kind == Notice::Kind::kFollowing) agent.outvoted = false;
           if (action.notice.kind == Notice::Kind::kRoundOver) ended_.push_back(action.notice.text);
           if (scenario_.tell) {
             tell(name(index) + " [" + std::to_string(static_cast<int>(action.notice.kind)) + "] " + action.notice.text + " " +

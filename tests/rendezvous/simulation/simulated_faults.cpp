@@ -247,6 +247,7 @@ void World::get_stuck(int index) {
 void World::get_loose(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!std::exchange(agent.stuck, false)) return;
+  disturb(agent, time_);
   tell(name(index) + ": the kernel lets go of its workers");
   if (agent.owes_end) schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
   if (!agent.owes_end && recovering_ && !all_are_signalled_) {

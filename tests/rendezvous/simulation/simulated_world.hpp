@@ -268,6 +268,11 @@ class World {
   void lose_memory(int index);
   void entrust_farewell(Agent& agent, int index, bool silent);
   void say_farewell(const Event& event);
+  // ---- goodput (simulated_goodput.cpp) ----
+  bool is_calm() const;
+  bool some_round_trains() const;
+  void account(Nanos until);
+  Nanos idle_ = 0;  // for how long a calm job has not trained
   // ---- the arbiter (simulated_arbiter.cpp) ----
   struct Question {
     Ballot ballot{};

@@ -166,6 +166,7 @@ Result World::run() {
   while (!events_.empty() && result_.violation.empty() && !excused_) {
     const Event event = events_.top();
     events_.pop();
+    account(event.time);
     time_ = event.time;
     if (job_over_ && alive_ == 0) break;
     if (result_.at_work_again_s >= 0) break;

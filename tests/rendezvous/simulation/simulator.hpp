@@ -47,6 +47,8 @@ struct Result {
   std::int64_t actions = 0;       // that machines wanted done
   std::int64_t most_actions = 0;  // in one event
   std::int64_t counted = 0;       // nodes, by candidates and coordinators
+  double calm_s = 0;              // of time in which nothing disturbed the nodes, and enough of them were there
+  double trained_s = 0;           // of that, the time in which a round trained
   // loses_coordinator: from the end of its lease until all others are at work again; -1: they are not.
   double at_work_again_s = -1;
 };

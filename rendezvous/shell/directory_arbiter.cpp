@@ -90,12 +90,9 @@ DirectoryArbiter::DirectoryArbiter(boost::asio::io_context& io, std::filesystem:
 
 DirectoryArbiter::~DirectoryArbiter() = default;
 
-void DirectoryArbiter::look() {
+std::uint64_t DirectoryArbiter::look(milliseconds patience) {
   queue_.add([state = state_] { state->look(); });
-}
-
-std::uint64_t DirectoryArbiter::holder() {
-  queue_.is_done_within(FileQueue::kMoment);
+  queue_.is_done_within(patience);
   return state_->holder;
 }
 

@@ -23,9 +23,8 @@ class DirectoryArbiter : public ArbiterPort {
   DirectoryArbiter(boost::asio::io_context& io, std::filesystem::path directory);
   ~DirectoryArbiter() override;
 
-  // Tries the lock, on another thread. The newest that is known of it, after a moment at most: Hello::run_directory.
-  void look();
-  std::uint64_t holder();
+  // Tries the lock, on another thread, and waits that long for the answer. What is known of it then: Hello::run_directory.
+  std::uint64_t look(milliseconds patience);
 
   void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) override;
 

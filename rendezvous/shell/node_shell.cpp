@@ -29,6 +29,8 @@ constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest stor
 constexpr milliseconds kAttempt{4000};
 // So long nothing is said: the others may be just starting.
 constexpr milliseconds kPatience{3500};
+// For the first answer of the run directory: this node has no lease to renew yet.
+constexpr milliseconds kFirstLook{3000};
 
 TransportLimits limits(milliseconds lease) {
   TransportLimits limits;
@@ -193,8 +195,7 @@ void NodeShell::begin() {
   node.member.farewell_port = farewell_port_.port();
   node.member.farewell_key = farewell_port_.key();
   if (directory_) {
-    directory_->look();
-    node.member.run_directory = directory_->holder();
+    node.member.run_directory = directory_->look(kFirstLook);
   }
   incarnation_ = next_incarnation(memory_, time.realtime_ns);
   node.member.incarnation = incarnation_;
@@ -336,7 +337,6 @@ void NodeShell::ask(const node_action::AskArbiter& action) {
 // ---- connections ----
 
 void NodeShell::dial(LinkId link, const Address& address) {
-  if (directory_ && (link & (kVisit | kResume)) == 0) directory_->look();
   ConnectOptions options;
   options.host = address.host;
   options.port = address.port;
@@ -356,7 +356,8 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
   if ((link & kDialled) != 0) {
     own_address_ = text_of(connection.local());
     leader_address_ = text_of(connection.remote());
-    if (directory_ && (link & (kVisit | kResume)) == 0) feed(node_event::SawRunDirectory{directory_->holder()});
+    // Only now: who listens there has the lock, and had not when this node began to dial, if both were started together.
+    if (directory_ && (link & (kVisit | kResume)) == 0) feed(node_event::SawRunDirectory{directory_->look(FileQueue::kMoment)});
     return feed(node_event::LinkOpened{link, own_address_});
   }
   const auto local = unmapped(connection.local()).address();

@@ -17,10 +17,10 @@ def data(tmp_path_factory) -> pathlib.Path:
     return jobs.write_small_dataset(tmp_path_factory.mktemp("data"))
 
 
-def train(ddprun, folder, dataset, workers, fault="", environment=None, **changes):
+def train(ddprun, folder, dataset, workers, fault="", environment=None, options=(), **changes):
     folder.mkdir(exist_ok=True)
     config = jobs.write_config(folder / "train.json", jobs.config(dataset, device="cuda", **changes))
-    done = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", folder / "run", config], timeout=300, DDPTRAIN_FAULT=fault,
+    done = jobs.run([ddprun, "--nproc-per-node", workers, "--run-dir", folder / "run", *options, config], timeout=300, DDPTRAIN_FAULT=fault,
                     **(environment or {}))
     return done, folder / "run"
 
@@ -91,6 +91,15 @@ def test_two_gpus_with_nccl_survive_a_killed_worker(ddprun_bin, data, tmp_path):
     jobs.assert_each_sample_once(run_dir, 2)
 
 
+@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+def test_the_other_gpus_worker_keeps_its_state_when_one_is_killed(ddprun_bin, data, tmp_path):
+    """Live recovery through NCCL, which is for who asks for it until this has run."""
+    done, run_dir = train(ddprun_bin, tmp_path / "live", data, 2, "kill rank=1 step=17", options=["--recovery", "live"], model={"type": "cnn"})
+    assert done.returncode == 0, done.stderr
+    assert "the others keep their state" in done.stderr and "rank 0 kept step" in done.stdout + done.stderr
+    jobs.assert_each_sample_once(run_dir, 2)
+
+
 def test_more_workers_than_gpus_is_refused(ddprun_bin, data, tmp_path):
     done, _ = train(ddprun_bin, tmp_path / "many", data, GPUS + 1)
     assert done.returncode == 2
@@ -101,7 +110,7 @@ def test_out_of_memory_is_named(ddprun_bin, data, tmp_path):
     huge = {"model": {"type": "mlp", "hidden": [400000, 400000]}, "epochs": 1}  # 640 GB of weights
     done, run_dir = train(ddprun_bin, tmp_path / "huge", data, 1, **huge)
     assert done.returncode == 84, done.stderr
-    assert jobs.report(run_dir)["rounds"][0]["first_cause"]["cause"] == "out of memory"
+    assert jobs.report(run_dir)["rounds"][0]["first_cause"]["cause"] == "out_of_memory"
 
 
 HOLDER = """
@@ -125,6 +134,6 @@ def test_a_real_out_of_memory_is_followed_by_a_smaller_micro_batch(ddprun_bin, d
         holder.stdin.close()
         holder.wait()
     assert done.returncode == 0, done.stderr
-    assert jobs.report(run_dir)["rounds"][0]["first_cause"]["cause"] == "out of memory"
+    assert jobs.report(run_dir)["rounds"][0]["first_cause"]["cause"] == "out_of_memory"
     assert 0 < json.loads((run_dir / "memory-fit.json").read_text())["micro_batch_size"] < 640
     jobs.assert_each_sample_once(run_dir, 2)

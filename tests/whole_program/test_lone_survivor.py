@@ -1,6 +1,7 @@
 """Two nodes of a job that each may go on alone (--nnodes 1:2), and what decides which one does: an etcd server, or the run directory that both
 share. On hosts of their own, with Debian's etcd on a third one."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -53,12 +54,20 @@ def etcd(hosts, tmp_path):
 class Job:
     """Two nodes with one worker each, which works until the test says that it is enough."""
 
-    def __init__(self, hosts, script, folder: pathlib.Path, *options):
+    def __init__(self, hosts, script, folder: pathlib.Path, *options, second_dials_first: bool = False):
         self.hosts, self.folder = hosts, folder
         self.program = script(f'echo $$ >> $OUT/begun-$HOST-$WORLD_SIZE; while [ ! -e {folder}/enough ]; do sleep 0.1; done')
+        start = folder / "start"
+        if second_dials_first:
+            os.mkfifo(start)
+            on = hosts.on
+            hosts.on = lambda host, command, names=None: on(host, command if host else ["sh", "-c", 'read -r _ < "$0"; exec "$@"', str(start), *command], names)
         for host in (0, 1):
             hosts.start_on(host, "--nnodes", "1:2", "--node-rank", host, "--master-addr", hosts.address(0), "--rdzv-conf",
                            "heartbeat_timeout=2,last_call_timeout=0.3", *options, self.program)
+        if second_dials_first:
+            hosts.until_said(1, "looking for the job")
+            start.write_text("now\n")
         hosts.until(lambda: self.begun(0, 2) and self.begun(1, 2), "two workers")
 
     def begun(self, host: int, size: int) -> list[str]:
@@ -81,7 +90,8 @@ class Job:
         below = [pid for child in jobs.children(agent) for pid in [child, *jobs.children(child)]]
         os.kill(agent, signal.SIGSTOP)  # so that the guardian is killed before it can notice
         for pid in [*below, agent]:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # workers die with their guardian
+                os.kill(pid, signal.SIGKILL)
         self.hosts.agents[host].wait()
 
 
@@ -106,8 +116,10 @@ def test_of_two_that_are_cut_off_from_each_other_one_goes_on(hosts, script, etcd
     assert job.end(0) == 0, hosts.all_text()
 
 
-def test_the_run_directory_that_both_share_is_an_arbiter(hosts, script, tmp_path):
-    job = Job(hosts, script, tmp_path, "--run-dir", tmp_path / "run")
+@pytest.mark.parametrize("second_dials_first", [False, True])
+def test_the_run_directory_that_both_share_is_an_arbiter(hosts, script, tmp_path, second_dials_first):
+    """Whoever comes first: who dials before the other one has the lock learns whose it is when it is connected."""
+    job = Job(hosts, script, tmp_path, "--run-dir", tmp_path / "run", second_dials_first=second_dials_first)
     job.lose_power(0)
     job.goes_on(1)
     assert "the arbiter chose this node" in hosts.text(1), hosts.text(1)

@@ -49,20 +49,16 @@ class LockedDirectory : public test::TemporaryFolder {
   int fd_ = -1;
 };
 
-std::uint64_t holder_seen(DirectoryArbiter& arbiter) {
-  arbiter.look();
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (arbiter.holder() == 0 && std::chrono::steady_clock::now() < end) {
-  }
-  return arbiter.holder();
-}
+constexpr std::chrono::seconds kPatience{30};  // only a failing test waits that long
 
 TEST(DirectoryArbiter, GivesEachRoundToTheFirstThatAsks) {
   LockedDirectory folder(R"({"host":"a","pid":1})");
   boost::asio::io_context io;
   DirectoryArbiter one(io, folder.path());
   DirectoryArbiter other(io, folder.path());
-  EXPECT_EQ(holder_seen(one), holder_seen(other));
+  const std::uint64_t holder = one.look(kPatience);
+  EXPECT_NE(holder, 0U);
+  EXPECT_EQ(other.look(kPatience), holder);
   const std::string place = place_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 7}});
   EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);
   EXPECT_EQ(reply_of(io, other, place, "other").answer, BallotAnswer::kOthers);
@@ -76,14 +72,13 @@ TEST(DirectoryArbiter, IsTheOneWhoseLockItSaw) {
   test::TemporaryFolder unlocked;
   std::ofstream(unlocked.path() / "lock") << "{}\n";
   DirectoryArbiter nobodys(io, unlocked.path());
-  nobodys.look();
-  EXPECT_EQ(nobodys.holder(), 0U);
+  EXPECT_EQ(nobodys.look(kPatience), 0U);
 
   LockedDirectory first(R"({"host":"a","pid":1})");
   LockedDirectory second(R"({"host":"a","pid":2})");
   DirectoryArbiter arbiter(io, first.path());
   DirectoryArbiter elsewhere(io, second.path());
-  EXPECT_NE(holder_seen(arbiter), holder_seen(elsewhere));
+  EXPECT_NE(arbiter.look(kPatience), elsewhere.look(kPatience));
 
   // Another folder takes its place.
   const std::filesystem::path away = first.path().string() + "-away";

@@ -78,4 +78,8 @@ if(pages)
   endforeach()
 endif()
 
+if(DDPRUN_BUILD_TRAINER)
+  include(${CMAKE_CURRENT_LIST_DIR}/Sdk.cmake)
+endif()
+
 add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DBUILD=${CMAKE_BINARY_DIR} -P ${PROJECT_SOURCE_DIR}/cmake/Uninstall.cmake)

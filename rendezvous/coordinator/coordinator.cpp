@@ -373,6 +373,7 @@ void Coordinator::note_installed(Peer& peer) {
 
 void Coordinator::note_committed() {
   leadership_.count_again();
+  leadership_.committed(release_.successors, founding_.done(), membership_, peers_, now_, outbox_);
   peers_.forget_bystanders();
   consider();
 }

@@ -12,6 +12,7 @@ namespace ddprun::rendezvous {
 void Leadership::answer(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers,
                         Now now, Outbox& outbox) {
   send_pong(peer, stamp, founded, membership, peers, now, outbox);
+  if (!membership.committed()) told_uncommitted_.insert_or_assign(peer.hello.node, stamp);
   if (!founded || grant(membership, peers, now.steady) <= part_of(lease_, rules_.start_with)) {
     short_answers_.insert_or_assign(peer.hello.node, stamp);
     return;
@@ -20,6 +21,18 @@ void Leadership::answer(const Peer& peer, std::int64_t stamp, bool founded, cons
   for (const auto& [id, asked] : std::exchange(short_answers_, {})) {
     const Peer* other = peers.find(id);
     if (other != nullptr && other->here()) send_pong(*other, asked, founded, membership, peers, now, outbox);
+  }
+}
+
+void Leadership::committed(const std::vector<Successor>& successors, bool founded, const Membership& membership,
+                           const Peers& peers, Now now, Outbox& outbox) {
+  const auto told = std::exchange(told_uncommitted_, {});
+  for (const Successor& successor : successors) {
+    const auto asked = told.find(successor.node);
+    const Peer* peer = peers.find(successor.node);
+    if (asked != told.end() && peer != nullptr && peer->here()) {
+      send_pong(*peer, asked->second, founded, membership, peers, now, outbox);
+    }
   }
 }
 
@@ -91,6 +104,7 @@ std::optional<Time> Leadership::alone_at(const Membership& membership, const Pee
 
 void Leadership::round_released(Time now) {
   released_at_ = now;
+  told_uncommitted_.clear();
   count_again();
 }
 

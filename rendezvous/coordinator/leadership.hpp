@@ -6,7 +6,7 @@
 // before is needed as well.
 //
 // It owns when this coordinator was elected, when it released the current round, the time that it counted last, and the pings
-// that got too little. The stamps are the peers', the rounds the membership's.
+// that got too little, or came before the round was committed. The stamps are the peers', the rounds the membership's.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,12 @@ class Leadership {
   // round (founding.hpp).
   void answer(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
               Outbox& outbox);
+  // The round is committed now. Its successors hear of it at once, in one more answer to a ping that could not say so, and not
+  // with their next ping: were the coordinator lost before that, the round before might count as well, and of a round that has
+  // grown from two nodes to three the two that are left are no majority of that one. One of them is enough (known_committed()
+  // in rendezvous/node/succession.hpp).
+  void committed(const std::vector<Successor>& successors, bool founded, const Membership& membership, const Peers& peers,
+                 Now now, Outbox& outbox);
   // When it ends, should no other answer come; nothing: it does not end by itself.
   std::optional<Time> deadline(const Membership& membership, const Peers& peers, Time now) const;
   bool has_ended(const Membership& membership, const Peers& peers, Time now) const;
@@ -67,7 +73,8 @@ class Leadership {
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was found
   mutable std::int64_t counted_ = 0;
-  std::map<NodeId, std::int64_t> short_answers_;  // newest pings that got too little to start workers with
+  std::map<NodeId, std::int64_t> short_answers_;     // newest pings that got too little to start workers with
+  std::map<NodeId, std::int64_t> told_uncommitted_;  // newest pings whose answer did not name the current round as committed
 };
 
 }  // namespace ddprun::rendezvous

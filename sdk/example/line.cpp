@@ -1,8 +1,9 @@
-// A worker program of somebody's own: linear regression on CSV files, with everything that ddptrain has. data.dir holds
-// train.csv and test.csv: two numbers and what follows from them, a line a sample.
+// A worker program of your own: linear regression on CSV files, with everything that ddptrain has. data.dir holds train.csv and
+// test.csv: two numbers and what follows from them, a line a sample.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ddprun/worker.hpp>
 
 #include <algorithm>
 #include <array>
@@ -10,10 +11,6 @@
 #include <fstream>
 #include <memory>
 #include <vector>
-
-#include "common/base/error.hpp"
-#include "trainer/life/subject.hpp"
-#include "trainer/life/worker.hpp"
 
 namespace {
 
@@ -69,16 +66,17 @@ class Regression : public Task {
   }
 };
 
+Subject line() {
+  static const Description kSamples{.tensors = {{.sizes = {kInputs}}, {.sizes = {}}}};
+  return {.make_task = [](const ddprun::TrainConfig&) { return std::make_unique<Regression>(); },
+          .describe = [](const ddprun::TrainConfig&) { return kSamples; },
+          .read =
+              [](const ddprun::TrainConfig& config, c10::Device, const InflatedFiles&) {
+                const std::filesystem::path folder = config.data.dir;
+                return Sources{std::make_shared<Csv>(folder / "train.csv"), std::make_shared<Csv>(folder / "test.csv")};
+              }};
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  const auto read = [](const ddprun::TrainConfig& config, c10::Device, const InflatedFiles&) {
-    const std::filesystem::path folder = config.data.dir;
-    return Sources{std::make_shared<Csv>(folder / "train.csv"), std::make_shared<Csv>(folder / "test.csv")};
-  };
-  static const Description kSamples{.tensors = {{.sizes = {kInputs}}, {.sizes = {}}}};
-  return run_worker_main(argc, argv,
-                         {.make_task = [](const ddprun::TrainConfig&) { return std::make_unique<Regression>(); },
-                          .describe = [](const ddprun::TrainConfig&) { return kSamples; },
-                          .read = read});
-}
+DDPRUN_WORKER(line())

@@ -7,20 +7,23 @@
 #include <vector>
 
 #include "trainer/data/sampler.hpp"
+#include "trainer/models/precision.hpp"
 #include "trainer/task/figures.hpp"
 
 namespace ddprun::trainer {
 
-Evaluation evaluate(const Task& task, torch::nn::Module& module, const Source& test, std::int64_t batch_size,
+Evaluation evaluate(const Task& task, torch::nn::Module& module, const Source& test, const TrainConfig& config,
                     c10::Device device, Upload& upload, const Peers& peers, const std::function<void()>& before_sum) {
   const at::NoGradGuard no_gradients;
   module.eval();
   Figures figures(task.figures(), device);
   const Block block = evaluation_block(test.size(), peers.world(), peers.rank());
-  for (std::int64_t first = block.first; first < block.last; first += batch_size) {
-    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(batch_size, block.last - first)));
+  for (std::int64_t first = block.first; first < block.last; first += config.eval_batch_size) {
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(config.eval_batch_size, block.last - first)));
     std::iota(samples.begin(), samples.end(), first);
-    task.measure(module, upload.take(test.make(samples, {})), figures);
+    const Batch batch = upload.take(test.make(samples, {}));
+    const Autocast precision(config.precision, device.type());
+    task.measure(module, batch, figures);
   }
   std::vector<double> sums = figures.sums_and_weights();
   module.train();

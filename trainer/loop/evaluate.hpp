@@ -4,9 +4,9 @@
 
 #include <c10/core/Device.h>
 
-#include <cstdint>
 #include <functional>
 
+#include "common/config/train_config.hpp"
 #include "trainer/data/source.hpp"
 #include "trainer/data/upload.hpp"
 #include "trainer/metrics/evaluation.hpp"
@@ -15,10 +15,10 @@
 
 namespace ddprun::trainer {
 
-// What the task measures on `test`, `batch_size` samples at a time, which `upload` brings to the device. Leaves the module in
-// training mode. `before_sum` is called when this
-// rank is done with its share and waits for the others. Sums stay on the device until then.
-Evaluation evaluate(const Task& task, torch::nn::Module& module, const Source& test, std::int64_t batch_size,
+// What the task measures on `test`, in the config's precision and `eval_batch_size` samples at a time, which `upload` brings to
+// the device. Leaves the module in training mode. `before_sum` is called when this rank is done with its share and waits for
+// the others. Sums stay on the device until then.
+Evaluation evaluate(const Task& task, torch::nn::Module& module, const Source& test, const TrainConfig& config,
                     c10::Device device, Upload& upload, const Peers& peers, const std::function<void()>& before_sum = {});
 
 }  // namespace ddprun::trainer

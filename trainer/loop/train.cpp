@@ -17,6 +17,7 @@
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
+#include "trainer/models/precision.hpp"
 #include "trainer/optim/schedule.hpp"
 #include "trainer/state/state_comparison.hpp"
 #include "trainer/task/task.hpp"
@@ -43,6 +44,13 @@ void arm_backward_fault(TrainingState& state, const Workspace& work) {
 [[noreturn]] void diverged(std::int64_t finished, int rank) {
   throw DivergedError("the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " +
                       std::to_string(rank) + "; a lower learning rate, warm-up or clip_grad_norm may help");
+}
+
+// Float32, whatever the last operation of a task computed in under autocast.
+at::Tensor loss_of(const Workspace& work, torch::nn::Module& model, const Batch& batch) {
+  const Autocast precision(work.config.precision, work.device.type());
+  const at::Tensor loss = work.task.loss(model, batch);
+  return loss.defined() && loss.scalar_type() == at::kBFloat16 ? loss.to(at::kFloat) : loss;
 }
 
 void require_scalar(const at::Tensor& loss) {
@@ -84,7 +92,7 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     work.faults.take(state.step, share.micro_batches[i].samples());
     const Batch batch = work.upload->take(share.micro_batches[i]);
     work.parallel->before_forward(sync);
-    at::Tensor loss = work.task.loss(*state.model, batch);
+    at::Tensor loss = loss_of(work, *state.model, batch);
     require_scalar(loss);
     work.parallel->before_backward(loss, sync);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
@@ -166,8 +174,8 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kForward);
   work.status.enter(channel::Phase::kEvaluating);
   work.faults.at(FaultPhase::kEvaluating, state.step);
-  const Evaluation result = evaluate(work.task, *state.model, *work.data.test, work.config.eval_batch_size, work.device,
-                                     *work.upload, work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
+  const Evaluation result = evaluate(work.task, *state.model, *work.data.test, work.config, work.device, *work.upload,
+                                     work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
   state.evaluation = StepEvaluation{state.step, result};
   work.log.evaluation(state.step, result);
   if (work.checkpointing) work.checkpointing->evaluated(state.step, result);

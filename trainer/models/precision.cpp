@@ -1,39 +1,27 @@
-// Implementation of precision.hpp. The training loop and the evaluation call forward() for each micro-batch.
+// Implementation of precision.hpp.
 #include "trainer/models/precision.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
 
 namespace ddprun::trainer {
-namespace {
 
-// As `with torch.autocast(device_type, torch.bfloat16)`: casts of weights are kept until it ends.
-class Autocast {
- public:
-  explicit Autocast(c10::DeviceType device)
-      : device_(device),
-        was_enabled_(at::autocast::is_autocast_enabled(device)),
-        before_(at::autocast::get_autocast_dtype(device)) {
-    at::autocast::increment_nesting();
-    at::autocast::set_autocast_dtype(device_, at::kBFloat16);
-    at::autocast::set_autocast_enabled(device_, true);
-  }
-  ~Autocast() {
-    at::autocast::set_autocast_enabled(device_, was_enabled_);
-    at::autocast::set_autocast_dtype(device_, before_);
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
+Autocast::Autocast(TrainConfig::Precision precision, c10::DeviceType device)
+    : on_(precision == TrainConfig::Precision::kBf16), device_(device) {
+  if (!on_) return;
+  was_enabled_ = at::autocast::is_autocast_enabled(device);
+  before_ = at::autocast::get_autocast_dtype(device);
+  at::autocast::increment_nesting();
+  at::autocast::set_autocast_dtype(device_, at::kBFloat16);
+  at::autocast::set_autocast_enabled(device_, true);
+}
 
- private:
-  c10::DeviceType device_;
-  bool was_enabled_;
-  at::ScalarType before_;
-};
-
-}  // namespace
+Autocast::~Autocast() {
+  if (!on_) return;
+  at::autocast::set_autocast_enabled(device_, was_enabled_);
+  at::autocast::set_autocast_dtype(device_, before_);
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+}
 
 void use_precision(TrainConfig::Precision precision) {
   const bool tf32 = precision == TrainConfig::Precision::kTf32;
@@ -56,11 +44,8 @@ void lay_out(torch::nn::Module& model, bool channels_last) {
   }
 }
 
-at::Tensor forward(Model& model, const at::Tensor& images, const TrainConfig& config) {
-  const at::Tensor input = config.channels_last ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
-  if (config.precision != TrainConfig::Precision::kBf16) return model.forward(input);
-  const Autocast bf16(images.device().type());
-  return model.forward(input).to(at::kFloat);
+at::Tensor forward(Model& model, const at::Tensor& images, bool channels_last) {
+  return model.forward(channels_last ? images.contiguous(at::MemoryFormat::ChannelsLast) : images).to(at::kFloat);
 }
 
 }  // namespace ddprun::trainer

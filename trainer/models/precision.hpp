@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
 
 #include <string>
 
@@ -22,7 +24,24 @@ std::string precision_text(const TrainConfig& config, c10::Device device);
 // memory.
 void lay_out(torch::nn::Module& model, bool channels_last);
 
-// The logits as float32, on the images' device. bf16: under PyTorch's autocast. With channels_last the images are laid out so.
-at::Tensor forward(Model& model, const at::Tensor& images, const TrainConfig& config);
+// While it lives, this thread computes with a device of that type as `precision` says: bf16 is `with
+// torch.autocast(device_type, torch.bfloat16)`, the others leave everything as it is. The loop has one around whatever a task
+// does in a forward pass; a backward pass runs outside, as PyTorch asks for. Casts of weights are kept until it ends.
+class Autocast {
+ public:
+  Autocast(TrainConfig::Precision precision, c10::DeviceType device);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool on_;
+  c10::DeviceType device_;
+  bool was_enabled_ = false;
+  at::ScalarType before_ = at::kFloat;
+};
+
+// The logits as float32, on the images' device. With channels_last the images are laid out so.
+at::Tensor forward(Model& model, const at::Tensor& images, bool channels_last);
 
 }  // namespace ddprun::trainer

@@ -32,26 +32,38 @@ struct Opened {
   std::string why_not;
 };
 
-Opened open_module() {
+constexpr const char* kModuleFile = "libddptrain_cuda.so";
+
+// Where it is beside the program. Empty: it is not; a program that is built elsewhere has its folder in its RUNPATH.
+std::string module_file(std::string& looked_at) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  std::string looked_at;
   for (const auto& folder : {program, program / "lib", program / ".." / "lib", program / ".." / "lib" / "ddprun"}) {
-    const auto file = (folder / "libddptrain_cuda.so").lexically_normal();
-    if (!std::filesystem::exists(file, error)) {
-      looked_at += (looked_at.empty() ? "" : ", ") + file.parent_path().string();
-      continue;
-    }
-    // Global, as for a linked library: the registries of libtorch_cuda must be those that libtorch_cpu looks into.
-    void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (!library) return {nullptr, "the CUDA module can't be loaded: " + std::string(::dlerror())};
-    auto* const entry = reinterpret_cast<CudaModuleEntry*>(::dlsym(library, kCudaModuleEntry));
-    CudaModule* const module = entry ? entry(kCudaModuleVersion) : nullptr;
-    if (!module) return {nullptr, file.string() + " is of another version of ddptrain: build or install both together"};
-    return {module, ""};
+    const auto file = (folder / kModuleFile).lexically_normal();
+    if (std::filesystem::exists(file, error)) return file;
+    looked_at += (looked_at.empty() ? "" : ", ") + file.parent_path().string();
   }
-  return {nullptr, "this build has no CUDA module: libddptrain_cuda.so is not in " + looked_at +
-                       ". Build with a CUDA build of LibTorch and its nvidia packages (./dev setup on a machine with a GPU)"};
+  return "";
+}
+
+Opened open_module() {
+  std::string looked_at;
+  const std::string file = module_file(looked_at);
+  // Global, as for a linked library: the registries of libtorch_cuda must be those that libtorch_cpu looks into.
+  void* const library = ::dlopen(file.empty() ? kModuleFile : file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (!library) {
+    const std::string why = ::dlerror();
+    if (!file.empty() || !why.starts_with(kModuleFile)) return {nullptr, "the CUDA module can't be loaded: " + why};
+    return {nullptr, "this build has no CUDA module: " + std::string(kModuleFile) + " is not in " + looked_at +
+                         ". Build with a CUDA build of LibTorch and its nvidia packages (./dev setup on a machine with a GPU)"};
+  }
+  auto* const entry = reinterpret_cast<CudaModuleEntry*>(::dlsym(library, kCudaModuleEntry));
+  CudaModule* const module = entry ? entry(kCudaModuleVersion) : nullptr;
+  if (!module) {
+    return {nullptr,
+            (file.empty() ? kModuleFile : file) + " is of another version of ddptrain: build or install both together"};
+  }
+  return {module, ""};
 }
 
 bool sharing_is_asked_for() {

@@ -45,7 +45,7 @@ class Classification : public Task {
   at::Tensor logits_of(torch::nn::Module& module, const Batch& batch) const {
     auto* const model = dynamic_cast<Model*>(&module);
     if (model == nullptr) throw InternalError("classification: the module is none that it made");
-    return forward(*model, batch.tensors.at(0), config_);
+    return forward(*model, batch.tensors.at(0), config_.channels_last);
   }
 
   TrainConfig config_;

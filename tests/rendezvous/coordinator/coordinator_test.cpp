@@ -88,6 +88,24 @@ TEST_F(Elected, WhoAskedBeforeAMajorityHadAnsweredIsAnsweredAgain) {
   EXPECT_EQ(pongs_[kOwnNode].size(), 2u) << "once is enough";
 }
 
+// Until its next ping, two fifths of a lease later, a successor would not know that the round before counts no more. Were this
+// coordinator lost in between, a round that has grown from two nodes to three would have no majority left.
+TEST_F(Elected, ASuccessorHearsAtOnceThatTheRoundIsCommitted) {
+  join(kOwnNode, 2, 1);
+  join(kOtherNode, 3, 2);
+  time_ += milliseconds(400);
+  on(coordinator_event::Tick{});
+  ASSERT_TRUE(rounds_.contains(kOtherNode));
+
+  ping(kOtherNode, 21, 0);
+  ASSERT_EQ(pongs_[kOtherNode].size(), 1u);
+  EXPECT_EQ(pongs_[kOtherNode][0].committed, RoundId{}) << "one of three has installed it";
+  ping(kOwnNode, 11, 0);
+  ASSERT_EQ(pongs_[kOtherNode].size(), 2u);
+  EXPECT_EQ(pongs_[kOtherNode][1].committed, rounds_[kOtherNode]);
+  EXPECT_EQ(pongs_[kOtherNode][1].echo, 21);
+}
+
 // Its leave made the round known to enough nodes, and the next one was released with a seat of it, which nobody took ever
 // after.
 TEST_F(Elected, WhoLeavesHasNoSeatInTheRoundThatItsLeaveAllows) {

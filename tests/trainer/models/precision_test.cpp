@@ -29,22 +29,27 @@ TrainConfig with(Precision precision, bool channels_last = false) {
   return config;
 }
 
+at::Tensor logits(Model& model, Precision precision, const at::Tensor& of = images()) {
+  const Autocast autocast(precision, at::kCPU);
+  return forward(model, of, false);
+}
+
 TEST(Precision, Bf16ComputesUnderAutocastAndEndsIt) {
   const c10::NoGradGuard no_grad;
   const auto model = cnn();
-  const at::Tensor exact = forward(*model, images(), with(Precision::kFp32));
-  const at::Tensor rounded = forward(*model, images(), with(Precision::kBf16));
+  const at::Tensor exact = logits(*model, Precision::kFp32);
+  const at::Tensor rounded = logits(*model, Precision::kBf16);
   EXPECT_EQ(rounded.scalar_type(), at::kFloat);
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
   EXPECT_FALSE(rounded.equal(exact)) << "nothing was rounded";
   EXPECT_TRUE(rounded.equal(rounded.to(at::kBFloat16).to(at::kFloat))) << "the last layer computes in bf16";
   EXPECT_TRUE(at::allclose(rounded, exact, 0.02, 0.01));
-  EXPECT_TRUE(forward(*model, images(), with(Precision::kFp32)).equal(exact)) << "nothing is left of it";
+  EXPECT_TRUE(logits(*model, Precision::kFp32).equal(exact)) << "nothing is left of it";
 }
 
 TEST(Precision, Bf16GivesFloat32Gradients) {
   const auto model = cnn();
-  forward(*model, images(), with(Precision::kBf16)).sum().backward();
+  logits(*model, Precision::kBf16).sum().backward();
   for (const auto& parameter : model->named_parameters()) {
     ASSERT_TRUE(parameter->grad().defined()) << parameter.key();
     EXPECT_EQ(parameter->grad().scalar_type(), at::kFloat) << parameter.key();
@@ -53,7 +58,7 @@ TEST(Precision, Bf16GivesFloat32Gradients) {
 
 TEST(Precision, AnErrorInTheModelEndsAutocastToo) {
   const auto model = cnn();
-  EXPECT_ANY_THROW(forward(*model, at::arange(3, at::kFloat), with(Precision::kBf16)));
+  EXPECT_ANY_THROW(logits(*model, Precision::kBf16, at::arange(3, at::kFloat)));
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
 }
 
@@ -67,8 +72,7 @@ TEST(Precision, ChannelsLastKeepsTheWeightsAndTheLogits) {
     EXPECT_TRUE(parameter->dim() != 4 || parameter->is_contiguous(at::MemoryFormat::ChannelsLast)) << parameter.key();
   }
   EXPECT_FALSE(model->named_parameters()["conv2.weight"].is_contiguous());
-  EXPECT_TRUE(at::allclose(forward(*model, images(), with(Precision::kFp32, true)),
-                           forward(*plain, images(), with(Precision::kFp32)), 1e-4, 1e-5));
+  EXPECT_TRUE(at::allclose(forward(*model, images(), true), forward(*plain, images(), false), 1e-4, 1e-5));
 }
 
 // PyTorch lets convolutions use TF32 unless told otherwise.

@@ -208,6 +208,37 @@ TEST_F(OwnTaskTest, ALossThatIsNoScalarIsRefused) {
             "gradients");
 }
 
+// In training and in evaluation; what is then a bfloat16 loss is a loss.
+TEST_F(OwnTaskTest, ComputesInTheConfigsPrecision) {
+  struct Product : Regression {
+    at::Tensor product(torch::nn::Module& module, const Batch& batch, at::ScalarType& type) const {
+      auto& line = dynamic_cast<Line&>(module);
+      const at::Tensor out = batch.tensors[0].unsqueeze(1).matmul(line.slope.view({1, 1})).squeeze(1) + line.offset;
+      type = out.scalar_type();
+      return out - batch.tensors[1].to(type);
+    }
+    at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+      return product(module, batch, in_loss).square().mean();
+    }
+    void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
+      const at::Tensor found = product(module, batch, in_measure);
+      figures.add("loss", found.square().sum(), batch.weight);
+      figures.add("mean_error", found.abs().sum(), batch.weight);
+    }
+    mutable at::ScalarType in_loss{};
+    mutable at::ScalarType in_measure{};
+  };
+  for (const auto& [precision, type] :
+       {std::pair(TrainConfig::Precision::kFp32, at::kFloat), std::pair(TrainConfig::Precision::kBf16, at::kBFloat16)}) {
+    config_.precision = precision;
+    const Product task;
+    const std::vector<double> line = train_it(task, "precision" + std::to_string(static_cast<int>(precision)));
+    EXPECT_TRUE(std::isfinite(line[0]) && line[0] != 0);
+    EXPECT_EQ(task.in_loss, type);
+    EXPECT_EQ(task.in_measure, type);
+  }
+}
+
 TEST_F(OwnTaskTest, FiguresThatItDoesNotNameAreRefused) {
   struct Other : Regression {
     std::vector<std::string> figures() const override { return {"loss", "error"}; }

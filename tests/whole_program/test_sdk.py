@@ -1,0 +1,51 @@
+"""A worker program of a user's own project, outside of the sources: built against what `cmake --install` has brought, moved elsewhere."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import jobs
+import pytest
+from test_install import build, cmake, install  # noqa: F401  (build is a fixture)
+from test_own_worker import points  # noqa: F401
+
+
+@pytest.fixture
+def installed(build, tmp_path) -> pathlib.Path:  # noqa: F811
+    """Not where it was installed to: nothing of it may know that place."""
+    if not (build / "sdk/libddprun_worker.a").exists() or not shutil.which("c++"):
+        pytest.skip("needs a build with the trainer, and a compiler")
+    (tmp_path / "first").mkdir()
+    install(build, tmp_path / "first" / "prefix")
+    shutil.move(tmp_path / "first" / "prefix", tmp_path / "prefix")
+    return tmp_path / "prefix"
+
+
+def test_a_project_of_ones_own_has_all_of_ddptrain(installed, points, tmp_path):  # noqa: F811
+    project = tmp_path / "project"
+    shutil.copytree(installed / "share/ddprun/example", project)
+    shutil.move(points, project / "points")
+    cmake("-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+    cmake("--build", project / "build")
+    for run, fault in (("calm", ""), ("killed", "kill rank=1 step=77")):
+        done = jobs.run([installed / "bin/ddprun", "--worker", "build/mytrain", "--nproc-per-node", 2, "--run-dir", tmp_path / run, "train.json"],
+                        cwd=project, DDPTRAIN_FAULT=fault)
+        assert done.returncode == 0 and "done: test mean_error 0.0" in done.stdout, done.stdout + done.stderr
+    assert len(jobs.report(tmp_path / "killed")["rounds"]) == 2
+    assert jobs.weights_digest(tmp_path / "killed") == jobs.weights_digest(tmp_path / "calm")
+    done = subprocess.run([project / "build/mytrain", "--version"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("ddptrain "), done.stdout + done.stderr
+
+
+def test_another_libtorch_is_refused_with_both_versions(installed, tmp_path):
+    other = tmp_path / "torch"
+    headers = other / "include/torch/csrc/api/include/torch"
+    headers.mkdir(parents=True)
+    (headers / "all.h").touch()
+    (headers / "version.h").write_text("#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n")
+    done = subprocess.run(["cmake", "-S", installed / "share/ddprun/example", "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}",
+                           f"-DLIBTORCH={other}"], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
+    assert done.returncode != 0
+    text = " ".join(done.stderr.split())
+    assert "expected LibTorch 2.1" in text and f"in {other}, found 2.9.1; -DLIBTORCH=DIR names it" in text, done.stderr

@@ -17,7 +17,8 @@ DECISIONS = ROOT / "docs" / "internals" / "decisions"
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
@@ -155,7 +156,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
 
 def test_the_commands_are_found():
     assert len([c for c in commands(ROOT / "README.md") if any(word.startswith("train.") for word in c.words)]) >= 3
-    assert sum(len(commands(page)) for page in (ROOT / "docs").glob("*.md")) > 60
+    assert sum(len(commands(page)) for page in (ROOT / "docs").glob("*.md")) > 40
 
 
 def test_the_config_of_the_readme_is_valid(ddprun_bin, tmp_path):

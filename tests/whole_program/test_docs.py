@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 import sys
 import typing
 
@@ -119,6 +120,7 @@ def commands(page: pathlib.Path) -> list[Command]:
 def folder_of_the_reader(tmp_path_factory):
     """Where the commands of a page would be typed: with the files that they name."""
     folder = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "configs", folder / "configs")
     (folder / "train.json").write_text((ROOT / "configs" / "fashion-mnist.json").read_text(encoding="utf-8"), encoding="utf-8")
     return folder
 

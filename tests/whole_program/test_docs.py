@@ -16,12 +16,23 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 DECISIONS = ROOT / "docs" / "internals" / "decisions"
 
 
+def without_code(page: pathlib.Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """Of its headings, as the usual viewers of Markdown make them."""
+    headings = re.findall(r"^#+ +(.*)$", without_code(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
+    for target, _, anchor in re.findall(r"\]\(([^)#\s]*)(#([^)]*))?\)", without_code(page)):
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            there = page.parent / target if target else page
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
 
 
 def test_a_cited_decision_is_in_the_table():

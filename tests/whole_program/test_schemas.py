@@ -111,6 +111,19 @@ def test_a_job_that_is_stopped(ddprun_bin, config, tmp_path):
     check("metrics", jobs.metrics(tmp_path / "run"))
 
 
+def test_a_job_of_two_nodes_that_loses_one(nodes, script):
+    job = script("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $RANK = 1 ] && exit 3; sleep 60")
+    common = ["--json", "--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", "last_call_timeout=0.5", "--master-addr", "127.0.0.1", "--master-port",
+              jobs.free_port()]
+    nodes.start(*common, "--node-rank", "0", job)
+    nodes.until_said(0, "node_waiting|node_joined")
+    nodes.start(*common, "--node-rank", "1", job)
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    lines = [line for number in range(2) for line in nodes.text(number).splitlines() if line.startswith("{")]
+    seen = check("events", events("\n".join(lines)))
+    assert {"node_waiting", "node_joined", "node_released", "node_following", "round_started", "worker_ended", "run_ended"} <= seen, seen
+
+
 def test_a_script_that_prints_and_fails(ddprun_bin, script):
     body = '[ "$RANK" = 0 ] && exec sleep 60; echo said; echo warned >&2; exit 85'
     done = jobs.run([ddprun_bin, "--json", "--standalone", "--nproc-per-node", 2, "--no-python", script(body)])

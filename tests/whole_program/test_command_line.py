@@ -327,6 +327,7 @@ def test_unknown_rdzv_keys_are_a_warning(ddprun_bin, run, script):
 
 def test_the_default_master_port_gives_way_when_it_is_taken(ddprun_bin, run):
     with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier job may be in TIME_WAIT
         try:
             held.bind(("", 29500))
             held.listen()

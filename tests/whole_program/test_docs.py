@@ -4,6 +4,9 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
+import sys
+import typing
 
 import jobs
 import pytest
@@ -13,11 +16,23 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 DECISIONS = ROOT / "docs" / "internals" / "decisions"
 
 
+def without_code(page: pathlib.Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """Of its headings, as the usual viewers of Markdown make them."""
+    headings = re.findall(r"^#+ +(.*)$", without_code(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    for target, _, anchor in re.findall(r"\]\(([^)#\s]*)(#([^)]*))?\)", without_code(page)):
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            there = page.parent / target if target else page
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
 
 
 def test_a_cited_decision_is_in_the_table():
@@ -54,20 +69,107 @@ def test_files_that_a_comment_names_are_there(top):
                 assert there, f"{file.relative_to(ROOT)} names {name}"
 
 
-def commands(page: pathlib.Path) -> list[str]:
-    """Lines of code blocks and of indented examples that start ddprun."""
-    return [line.split("#")[0].split("  ", 1)[0].strip() for line in re.findall(r"^(?: {4})?(ddprun .*)$", page.read_text(encoding="utf-8"), re.M)]
+NOT_RUN = "<!-- not run by tests: "  # and why; above a block of code
+OPERATORS = set("|&;()<>")
+TEXTS = {"--help", "--help-all", "--version", "--torchrun-help", "--print-completion", "--print-man"}
 
 
-def test_the_ways_of_use_are_accepted(ddprun_bin, tmp_path):
-    (tmp_path / "train.json").write_text((ROOT / "configs" / "fashion-mnist.json").read_text(encoding="utf-8"), encoding="utf-8")
-    (tmp_path / "train.py").write_text("")
-    shown = [c for c in commands(ROOT / "README.md") if " train." in c]
-    assert len(shown) >= 3
-    for command in shown:
-        arguments = shlex.split(command)[1:]
-        done = jobs.run([ddprun_bin, "--dry-run", *arguments], cwd=tmp_path)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
+class Command(typing.NamedTuple):
+    line: int
+    words: list[str]  # after `ddprun`
+
+
+def code_lines(page: pathlib.Path) -> list[tuple[int, str]]:
+    """Lines of shell blocks and of indented examples, continued ones joined; without those of blocks that are marked as not run."""
+    found: list[tuple[int, str]] = []
+    fence, marked, indented = None, False, False
+    for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), start=1):
+        if line.startswith("```"):
+            fence = line[3:] if fence is None else None
+            marked = marked and fence is not None
+        elif fence is not None:
+            if fence in ("sh", "bash") and not marked:
+                if found and found[-1][1].endswith("\\"):
+                    found[-1] = (found[-1][0], found[-1][1][:-1] + " " + line.strip())
+                else:
+                    found.append((number, line))
+        elif line.startswith(NOT_RUN):
+            marked = True
+        elif line.startswith("    ddprun "):
+            indented = True
+            if not marked:
+                found.append((number, line.strip()))
+        elif line.strip() and not line.startswith("    "):
+            marked, indented = marked and not indented, False
+    return found
+
+
+def commands(page: pathlib.Path) -> list[Command]:
+    """What starts ddprun, also behind srun and variables."""
+    found = []
+    for number, line in code_lines(page):
+        if not re.search(r"\bddprun ", line) or line.startswith("#SBATCH"):
+            continue
+        # A comment begins at #; what else follows two blanks after an indented command is a remark as well.
+        lexer = shlex.shlex(line.split("  #")[0], posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        simple: list[list[str]] = [[]]
+        for word in lexer:
+            if set(word) <= OPERATORS:
+                simple.append([])
+            else:
+                simple[-1].append(word)
+        for words in simple:
+            while words and (re.match(r"\w+=", words[0]) or words[0] in ("exec", "srun", "nohup", "time") or "srun" in line and words[0].startswith("-")):
+                words.pop(0)
+            if words and re.fullmatch(r"(\S*/)?ddprun", words[0]):
+                found.append(Command(number, words[1:]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder_of_the_reader(tmp_path_factory):
+    """Where the commands of a page would be typed: with the files that they name."""
+    folder = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "configs", folder / "configs")
+    (folder / "train.json").write_text((ROOT / "configs" / "fashion-mnist.json").read_text(encoding="utf-8"), encoding="utf-8")
+    return folder
+
+
+def make_files(folder: pathlib.Path, words: list[str]):
+    for word in words:
+        if word.endswith(".py") and not (folder / word).exists():
+            (folder / word).parent.mkdir(parents=True, exist_ok=True)
+            (folder / word).write_text("")
+        elif word.startswith("./") and not (folder / word).exists():
+            (folder / word).write_text("#!/bin/sh\n")
+            (folder / word).chmod(0o755)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
+    """Each is parsed, and planned where it would start something. Marked ones (NOT_RUN) need what is not here."""
+    refused = []
+    for command in commands(page):
+        words = command.words
+        make_files(folder_of_the_reader, words)
+        if words[0] in ("validate", "report", "doctor", "join", "token", "help", "version"):
+            text = "--help-all" if words[0] == "join" else [words[0], "--help"]
+            known = jobs.run([ddprun_bin, *([text] if isinstance(text, str) else text)]).stdout
+            problem = [word for word in words if word.startswith("-") and word not in known]
+        elif TEXTS & set(words):
+            problem = jobs.run([ddprun_bin, *words]).returncode
+        else:
+            done = jobs.run([ddprun_bin, "--dry-run", *words], cwd=folder_of_the_reader, PYTHON_EXEC=sys.executable)
+            problem = done.stderr if done.returncode else None
+        if problem:
+            refused.append(f"{page.name}:{command.line}: ddprun {shlex.join(words)}: {problem}")
+    assert not refused, "\n".join(refused)
+
+
+def test_the_commands_are_found():
+    assert len([c for c in commands(ROOT / "README.md") if any(word.startswith("train.") for word in c.words)]) >= 3
+    assert sum(len(commands(page)) for page in (ROOT / "docs").glob("*.md")) > 40
 
 
 def test_the_config_of_the_readme_is_valid(ddprun_bin, tmp_path):

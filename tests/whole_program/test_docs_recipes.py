@@ -1,0 +1,175 @@
+"""The recipes of docs/ work: their scripts, configs, batch files and manifests are taken out of the pages and run, and what the pages show is seen."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import jobs
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DOCS = ROOT / "docs"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.M | re.S)
+
+
+def shapes(text: str) -> list[str]:
+    """Lines without figures and folders, and without those of progress, which depend on the machine's speed. A page wraps a long line: what
+    follows is indented."""
+    lines = [line for line in re.sub(r"\n {4}", " ", text).splitlines() if not re.match(r"epoch \d+/\d+  step", line)]
+    return [re.sub(r"\S*/(?=[\w.-])", "", re.sub(r"\d[\d,.]*", "N", line)) for line in lines]
+
+
+def run_torch(command: list, **more) -> subprocess.CompletedProcess:
+    """Once more where PyTorch's Gloo aborts a worker while Python ends (docs/internals/decisions/tests/python-sigabrt.md)."""
+    for _ in range(4):
+        done = jobs.run(command, PYTHON_EXEC=sys.executable, **more)
+        if "terminate called without an active exception" not in done.stderr:
+            break
+    return done
+
+
+@pytest.mark.needs_torch_python
+def test_quickstart(ddprun_bin, tmp_path):
+    (script, *_), (shown, trained, again, longer) = blocks("quickstart.md", "python"), blocks("quickstart.md", "text")
+    assert len([line for line in script.splitlines() if line.strip()]) <= 22
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    done = run_torch([ddprun_bin, "--nproc-per-node", 2, "train.py"], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, shown), done.stderr
+
+    (tmp_path / "train.json").write_text(blocks("quickstart.md", "json")[0], encoding="utf-8")
+    for command, expected in (((), trained), ((), again), (("max_steps=400",), longer)):
+        done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "train.json", *command], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert shapes(done.stdout) == shapes(expected)
+    read = jobs.run([sys.executable, "-c", blocks("watching.md", "python")[0]], cwd=tmp_path)
+    assert shapes(read.stdout) == shapes(blocks("watching.md", "text")[0]), read.stderr
+
+
+def test_two_machines(make_hosts, tmp_path):
+    """The commands of the page, on two hosts between which a firewall lets the range pass only."""
+    hosts = make_hosts(2)
+    hosts.drop("ip protocol tcp tcp dport != 29400-29499 tcp sport != 29400-29499")
+    page = "\n".join(blocks("two-machines.md", "sh")).replace("10.0.0.1", hosts.address(0))
+    first, *_ = re.findall(r"^ddprun (.*train\.json)", page, re.M)
+    second, *_ = re.findall(r"^ddprun (join .*)", page, re.M)
+    jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data")))
+    words = [[word for word in command.split() if word not in ("--token-file", "job.token")] for command in (first, second)]  # the test's own
+    hosts.start_on(0, *words[0], "--run-dir", tmp_path / "first")
+    hosts.until_said(0, "ddprun join")
+    hosts.start_on(1, *words[1], "--run-dir", tmp_path / "second")
+    assert hosts.wait() == [0, 0], hosts.all_text()
+    assert "node host1 joined; 2 of 2 nodes are here" in hosts.text(0), hosts.text(0)
+
+
+def test_the_batch_file_of_slurm(slurm, ddprun_bin, tmp_path):
+    """As it stands but for GPUs, which this cluster has none of, and the partition's usual place of programs."""
+    (text,) = blocks("slurm.md", "bash")
+    text = re.sub(r"^#SBATCH --gpus.*\n", "", text, flags=re.M).replace(" ddprun ", f" {ddprun_bin} ")
+    assert text.startswith("#!/bin/bash\n#SBATCH")
+    (tmp_path / "train.sbatch").write_text(text)
+    jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=60))
+    done = slurm.run("sbatch", "--parsable", "train.sbatch")
+    assert done.returncode == 0, done.stderr + slurm.logs()
+    number, run = done.stdout.strip(), tmp_path / "runs" / "train"
+    metrics = run / "metrics.jsonl"
+    slurm.hosts.until(lambda: metrics.exists() and metrics.read_bytes().count(b'"step"') > 20, "twenty steps")
+    slurm.run("scancel", "--signal=TERM", f"{number}.0")  # as --signal has it sent before the time limit
+    slurm.until_gone(number)
+    assert [start["exit"]["code"] for start in jobs.report(run)["invocations"]] == [85, 0], (tmp_path / f"train-{number}.out").read_text()
+
+
+def test_the_manifests_of_kubernetes():
+    """They parse, name each other, and restart what docs/exit-codes.md says. No cluster has run them here."""
+    (text,) = blocks("kubernetes.md", "yaml")
+    read = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.stdin))))"
+    for python in (sys.executable, "/usr/bin/python3"):
+        done = subprocess.run([python, "-c", read], input=text, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            break
+    else:
+        pytest.skip("needs PyYAML")
+    documents = {document["kind"]: document for document in json.loads(done.stdout)}
+    job, service = documents["Job"]["spec"], documents["Service"]["spec"]
+    pod = job["template"]["spec"]
+    command = pod["containers"][0]["command"]
+    assert job["completionMode"] == "Indexed" and job["completions"] == job["parallelism"] == int(command[command.index("--nnodes") + 1])
+    assert service["clusterIP"] == "None" and pod["subdomain"] == documents["Service"]["metadata"]["name"]
+    assert service["selector"] == {"job-name": documents["Job"]["metadata"]["name"]} and pod["restartPolicy"] == "Never"
+    seconds = float(command[command.index("--shutdown-timeout") + 1])
+    assert seconds < pod["terminationGracePeriodSeconds"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounts.keys() == {volume["name"] for volume in pod["volumes"]} and "/dev/shm" in mounts.values()
+    rules = {rule["action"]: rule["onExitCodes"]["values"] for rule in job["podFailurePolicy"]["rules"]}
+    assert rules == {"Ignore": [85, 86, 143], "FailJob": [2, 83, 84, 87, 88]}
+    shown = (DOCS / "exit-codes.md").read_text(encoding="utf-8")
+    assert all(str(codes) in shown for codes in rules.values())
+
+
+@pytest.mark.parametrize("ends", ["script", "signal"])
+def test_whose_exit_code_it_is(ddprun_bin, script, tmp_path, ends):
+    """The lines of docs/exit-codes.md tell a script's own 85 from ddprun's."""
+    (check,) = blocks("exit-codes.md", "python")
+    (tmp_path / "own_code.py").write_text(check, encoding="utf-8")
+    if ends == "script":
+        done = jobs.run([ddprun_bin, "--standalone", "--run-dir", tmp_path / "run", "--no-python", script("exit 85")])
+    else:
+        config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=10000))
+        running = jobs.start([ddprun_bin, "--json", "--run-dir", tmp_path / "run", config])
+        next(line for line in running.stdout if '"progress"' in line)
+        running.terminate()
+        running.stdout.read()
+        done = subprocess.CompletedProcess([], running.wait(60))
+    assert done.returncode == 85
+    told = jobs.run([sys.executable, tmp_path / "own_code.py", tmp_path / "run"])
+    assert told.returncode == {"script": 0, "signal": 1}[ends], told.stderr
+
+
+def test_a_script_that_takes_less_memory(ddprun_bin, tmp_path):
+    (script, *_), (shown, *_) = blocks("out-of-memory.md", "python"), blocks("out-of-memory.md", "text")
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    done = jobs.run([ddprun_bin, "--max-restarts", 3, "train.py"], cwd=tmp_path, PYTHON_EXEC=sys.executable)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [line for line in shown.splitlines() if line.startswith("batch")]
+    assert shapes("\n".join(line for line in done.stderr.splitlines() if line.startswith("ddprun"))) == shapes(
+        "\n".join(line for line in shown.splitlines() if line.startswith("ddprun")))
+
+
+@pytest.mark.needs_torch_python
+def test_a_script_that_resumes(ddprun_bin, tmp_path):
+    (script, *_), (shown, *_) = blocks("resume.md", "python"), blocks("resume.md", "text")
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    done = run_torch([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 3, "train.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [line for line in shown.splitlines() if line.startswith("epoch")]
+
+
+def test_the_debuggers_prompt(ddprun_bin, tmp_path):
+    (tmp_path / "train.py").write_text(blocks("debugging.md", "python")[0], encoding="utf-8")
+    done = subprocess.run([ddprun_bin, "--standalone", "train.py"], input="p x\nc\n", cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+                          env=jobs.clean_environment(PYTHON_EXEC=sys.executable))
+    assert done.returncode == 0 and "(Pdb) 41\n" in done.stdout, done.stderr
+
+
+def test_quoted_messages_are_those_of_the_sources():
+    """docs/troubleshooting.md quotes messages with ... for what varies; each fixed part stands in the sources."""
+    sources = ""
+    for top in ("common", "rendezvous", "launcher", "trainer", "cmd"):
+        for file in sorted((ROOT / top).rglob("*.cpp")) + sorted((ROOT / top).rglob("*.hpp")):
+            text = file.read_text(encoding="utf-8")
+            sources += re.sub(r'"\s*\n\s*"', "", text).replace('\\"', '"')  # literals over several lines are one
+    quoted = re.findall(r"^### `(.*)`$", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), re.M)
+    assert len(quoted) >= 28 and len(set(quoted)) == len(quoted)
+    missing = [f"{message}: {part!r}" for message in quoted for part in re.split(r"\.\.\.|\d+", message)
+               if len(part.strip()) > 3 and part.strip(" :'") not in sources]
+    assert not missing, "\n".join(missing)
+
+
+def test_the_index_names_every_page():
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    pages = {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+    assert pages <= set(re.findall(r"\]\(([\w-]+\.md)", index))

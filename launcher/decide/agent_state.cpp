@@ -68,6 +68,8 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.live = false;
   ended.pid = event.pid;
   ended.status = event.status;
+  if (ended.refused && event.status.ok())
+    ended.status->code = static_cast<int>(ExitCode::kUsage);  // it was faster than SIGKILL
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
   ended.memory = event.memory;

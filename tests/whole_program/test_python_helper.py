@@ -175,6 +175,21 @@ def test_all_ranks_save_at_one_step_and_the_job_asks_to_be_run_again(ddprun_bin,
     assert "ended with exit code 85: stopped by SIGTERM after saving: run it again to go on" in err
 
 
+def test_all_ranks_of_two_nodes_save_at_one_step(nodes, tmp_path):
+    """The signal reaches one of the agents."""
+    (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + SAVING.replace("END", "ddprun.stopped()"))
+    port = jobs.free_port()
+    for node in ("0", "1"):
+        nodes.start("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port, "--node-rank", node, "train.py",
+                    **ENV, TOGETHER=str(tmp_path / "socket"))
+    for node in (0, 1):
+        nodes.until_said(node, "at work")
+    nodes.agents[1].send_signal(signal.SIGTERM)
+    assert nodes.wait() == [85, 85], nodes.all_text()
+    saved = dict(re.findall(r"^saved (\d) (\d+)$", nodes.all_text(), re.M))
+    assert set(saved) == {"0", "1"} and len(set(saved.values())) == 1, nodes.all_text()
+
+
 def test_a_script_that_does_not_get_there_in_time_is_stopped(ddprun_bin, tmp_path):
     """Rank 1 is busy with something else: rank 0 waits for it in should_save(), and not for longer than the time to stop."""
     (tmp_path / "train.py").write_text(

@@ -637,6 +637,15 @@ TEST_F(AgentStateTest, AWorkerOfAnotherMajorVersionIsRefused) {
   EXPECT_EQ(last_failure().first.cause, Cause::kUsage);
   EXPECT_EQ(last_failure().first.message,
             "ddptrain 9.0 speaks version 2.0 of the worker channel, and this ddprun 1.1: install both from one release");
+  EXPECT_FALSE(last_failure().first.status.has_value()) << "that it was killed is how, not why";
+}
+
+TEST_F(AgentStateTest, AWorkerThatIsRefusedHasFailedHoweverItEnds) {
+  state_.emplace(AgentSettings{.world_size = 1, .workers_have_channel = true});
+  on(Begin{});
+  says(0, channel::Hello{.protocol = 2});
+  exits(0, 0);
+  EXPECT_EQ(swept(), Lines{"finish 2"});
 }
 
 TEST_F(AgentStateTest, AForScriptExit85IsAFailureLikeAnyOther) {

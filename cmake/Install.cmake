@@ -51,6 +51,8 @@ ddprun_install_modules(${PROJECT_SOURCE_DIR}/launcher launcher)
 if(DDPRUN_BUILD_TRAINER)
   ddprun_install_modules(${PROJECT_SOURCE_DIR}/trainer trainer)
 endif()
+# What Python scripts import, with that folder on PYTHONPATH. A wheel has it as a package (pyproject.toml).
+install(DIRECTORY python/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/python FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json")
 # README beside docs/, as in the sources, so that its links lead somewhere.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})

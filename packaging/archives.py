@@ -51,6 +51,8 @@ def files_of(wheel: pathlib.Path) -> dict[str, tuple[bytes, int]]:
                 place = {"scripts": f"bin/{rest}", "data": rest}[kind]
             elif folder.endswith(".dist-info") and rest.startswith("licenses/"):
                 place = f"share/doc/ddprun/{rest.rpartition('/')[2]}"
+            elif name.endswith(".py"):  # what scripts import, with that folder on PYTHONPATH
+                place = f"share/ddprun/python/{name}"
             else:
                 continue  # what only pip reads
             content = archive.read(name)

@@ -1,12 +1,15 @@
 // Frames from messages and back. The JSON of a frame is an object with "type" and the fields of fields.hpp; keys and values of
 // store requests stand in it as their lengths, and their bytes follow behind it in the same order. Numbers that JSON doesn't
-// have (NaN, infinities) are the strings "nan", "inf" and "-inf".
+// have (NaN, infinities) are the strings "nan", "inf" and "-inf". docs/worker-channel.md is the same for who writes another
+// end.
 #include "common/channel/codec.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -56,7 +59,7 @@ void check_count(std::size_t count) {
 
 void check_figures(std::size_t count) {
   if (count <= kMaxFigures) return;
-  throw ProtocolError("an evaluation has " + std::to_string(count) + " figures, at most " + std::to_string(kMaxFigures) +
+  throw ProtocolError("a message has " + std::to_string(count) + " figures, at most " + std::to_string(kMaxFigures) +
                       " are allowed");
 }
 
@@ -90,6 +93,10 @@ class Writer {
   template <class T>
   void operator()(const char* field, const std::optional<T>& value) {
     if (value) (*this)(field, *value);
+  }
+  template <class T>
+  void later(const char* field, const T& value) {
+    if (value != T{}) (*this)(field, value);
   }
   void keys(const char* field, const std::vector<std::string>& keys) {
     check_count(keys.size());
@@ -142,8 +149,13 @@ class Reader {
   void operator()(const char* field, std::optional<T>& value) {
     const auto found = json_.find(field);
     if (found == json_.end()) return;
-    ++fields_read_;
     read(field, *found, value.emplace());
+  }
+  template <class T>
+  void later(const char* field, T& value) {
+    value = T{};  // what an older minor version means
+    const auto found = json_.find(field);
+    if (found != json_.end()) read(field, *found, value);
   }
   void keys(const char* field, std::vector<std::string>& keys) {
     const Json& lengths = need(field);
@@ -154,12 +166,6 @@ class Reader {
   }
   void blob(const char* field, std::string& value) { value = take(field, need(field), kMaxValueBytes); }
 
-  // Nothing may be left over: what we don't know would be lost silently.
-  void finish() const {
-    if (!blob_.empty()) throw ProtocolError(std::to_string(blob_.size()) + " bytes are left over behind the message");
-    if (fields_read_ + 1 != json_.size()) throw ProtocolError("a message has fields that are not known");  // + "type"
-  }
-
  private:
   [[noreturn]] static void wrong(const char* field, const char* expected, const Json& found) {
     throw ProtocolError("field " + name(field) + ": expected " + expected + ", found " + found.type_name());
@@ -168,7 +174,6 @@ class Reader {
   const Json& need(const char* field) {
     const auto found = json_.find(field);
     if (found == json_.end()) throw ProtocolError("field " + name(field) + " is missing");
-    ++fields_read_;
     return *found;
   }
 
@@ -246,7 +251,6 @@ class Reader {
 
   const Json& json_;
   std::string_view blob_;
-  std::size_t fields_read_ = 0;
 };
 
 template <class Variant>
@@ -260,27 +264,45 @@ std::string encode_any(const Variant& message) {
       message);
 }
 
+// Nothing: a message of a newer minor version.
 template <class Variant, std::size_t kIndex = 0>
-Variant decode_as(const std::string& type, const Json& json, std::string_view blob) {
+std::optional<Variant> decode_as(const std::string& type, const Json& json, std::string_view blob) {
   if constexpr (kIndex == std::variant_size_v<Variant>) {
-    throw ProtocolError("a message of type " + name(std::string_view(type).substr(0, 40)) + ", which is not known here");
+    return std::nullopt;
   } else {
     using Message = std::variant_alternative_t<kIndex, Variant>;
     if (type != kTypeName<Message>) return decode_as<Variant, kIndex + 1>(type, json, blob);
     Message message;
     Reader reader(json, blob);
     visit_fields(reader, message);
-    reader.finish();
     return message;
   }
 }
 
+// Who speaks another major version means something else by everything but this.
+std::optional<Hello> hello_of_another_major(const Json& json) {
+  const auto integer = [&json](const char* field) {
+    const auto found = json.find(field);
+    const bool fits = found != json.end() && found->is_number_integer() && std::in_range<int>(found->get<std::int64_t>());
+    return fits ? found->get<int>() : -1;
+  };
+  Hello hello{.protocol = integer("protocol"), .minor = std::max(0, integer("minor"))};
+  if (hello.protocol < 0 || hello.protocol == kProtocolMajor) return std::nullopt;
+  const auto version = json.find("version");
+  if (version != json.end() && version->is_string()) hello.version = version->get_ref<const std::string&>();
+  return hello;
+}
+
 template <class Variant>
-Variant decode(std::string_view text, std::string_view blob) {
+std::optional<Variant> decode(std::string_view text, std::string_view blob) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) throw ProtocolError("a frame's JSON is not an object");
   const auto type = json.find("type");
   if (type == json.end() || !type->is_string()) throw ProtocolError("a message has no type");
+  if constexpr (std::is_same_v<Variant, FromWorker>) {
+    if (*type == kTypeName<Hello>)
+      if (auto hello = hello_of_another_major(json)) return *std::move(hello);
+  }
   return decode_as<Variant>(type->get_ref<const std::string&>(), json, blob);
 }
 
@@ -328,15 +350,17 @@ std::optional<Decoder::Frame> Decoder::next_frame() {
 }
 
 std::optional<FromWorker> Decoder::next_from_worker() {
-  const std::optional<Frame> frame = next_frame();
-  if (!frame) return std::nullopt;
-  return decode<FromWorker>(frame->json, frame->blob);
+  while (const std::optional<Frame> frame = next_frame()) {
+    if (auto message = decode<FromWorker>(frame->json, frame->blob)) return message;
+  }
+  return std::nullopt;
 }
 
 std::optional<FromAgent> Decoder::next_from_agent() {
-  const std::optional<Frame> frame = next_frame();
-  if (!frame) return std::nullopt;
-  return decode<FromAgent>(frame->json, frame->blob);
+  while (const std::optional<Frame> frame = next_frame()) {
+    if (auto message = decode<FromAgent>(frame->json, frame->blob)) return message;
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddprun::channel

@@ -1,7 +1,8 @@
 // Frames of the worker channel: 4 bytes length of the rest (little endian), 4 bytes length of the JSON, the JSON, and raw bytes
 // for binary values. Pure: bytes in, messages out; the callers own the sockets. Limits are checked before anything is
-// allocated; a frame that breaks them, or JSON that is not a known message, throws channel::ProtocolError and the caller
-// closes the channel (a closed channel is no proof of death, the pidfd is).
+// allocated; a frame that breaks them, or a known message with a wrong or missing field, throws channel::ProtocolError and the
+// caller closes the channel (a closed channel is no proof of death, the pidfd is). What a newer minor version may have added,
+// messages and fields that are not known here, is passed over in silence.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@ std::string encode(const FromAgent& message);
 class Decoder {
  public:
   void feed(std::span<const std::byte> bytes);
-  // Next whole message of that direction, or nullopt when more bytes are needed.
+  // Next whole message of that direction that is known, or nullopt when more bytes are needed.
   std::optional<FromWorker> next_from_worker();
   std::optional<FromAgent> next_from_agent();
 

@@ -22,8 +22,8 @@ struct NamesOf<Shrink> {
 };
 template <>
 struct NamesOf<Stage> {
-  static constexpr std::array<std::string_view, 7> value{"loading",   "forward", "backward", "loss",
-                                                         "optimizer", "meeting", "comparing"};
+  static constexpr std::array<std::string_view, 8> value{"loading",   "forward", "backward",  "loss",
+                                                         "optimizer", "meeting", "comparing", "somewhere"};
 };
 template <>
 struct NamesOf<ErrorKind> {
@@ -64,6 +64,8 @@ inline constexpr std::string_view kTypeName<SignalReceived> = "signal";
 template <>
 inline constexpr std::string_view kTypeName<StopReady> = "stop_ready";
 template <>
+inline constexpr std::string_view kTypeName<SavesOnStop> = "saves_on_stop";
+template <>
 inline constexpr std::string_view kTypeName<Regroupable> = "regroupable";
 template <>
 inline constexpr std::string_view kTypeName<RegroupReady> = "regroup_ready";
@@ -92,7 +94,8 @@ inline constexpr std::string_view kTypeName<Where> = "where";
 template <>
 inline constexpr std::string_view kTypeName<StoreReply> = "store_reply";
 
-// Calls visit(name, member) for each field; visit.keys and visit.blob for those whose bytes travel behind the JSON.
+// Calls visit(name, member) for each field; visit.keys and visit.blob for those whose bytes travel behind the JSON; visit.later
+// for those that a minor version has added: where one is missing, the member is T{}.
 template <class Visitor, class Message>
 void visit_fields(Visitor& visit, Message& m) {
   using M = std::remove_const_t<Message>;
@@ -100,6 +103,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("protocol", m.protocol);
     visit("version", m.version);
     visit("pid", m.pid);
+    visit.later("minor", m.minor);
   } else if constexpr (std::is_same_v<M, PhaseChange>) {
     visit("phase", m.phase);
     visit("step", m.step);
@@ -113,6 +117,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("loss", m.loss);
     visit("lr", m.lr);
     visit("samples_per_s", m.samples_per_s);
+    visit.later("figures", m.figures);
   } else if constexpr (std::is_same_v<M, EvalResult>) {
     visit("step", m.step);
     visit("epoch", m.epoch);
@@ -159,7 +164,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("local_rank", m.local_rank);
     visit("restart_count", m.restart_count);
   } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, Hold> || std::is_same_v<M, StandbyReady> ||
-                       std::is_same_v<M, Where>) {
+                       std::is_same_v<M, Where> || std::is_same_v<M, SavesOnStop>) {
   } else if constexpr (std::is_same_v<M, StoreRequest>) {
     visit("id", m.id);
     visit("op", m.op);

@@ -1,6 +1,10 @@
 // What an agent and one of its workers say to each other over the worker channel (a Unix stream socket pair; its descriptor
 // number is in the worker's environment as DDPRUN_CHANNEL=fd:N). Values only: codec.hpp turns them into frames and back,
-// launcher/ and trainer/ each hold one end. A worker that never speaks is fine: everything here is extra evidence.
+// launcher/ and trainer/ each hold one end; so may a script (python/ddprun, docs/worker-channel.md). A worker that never speaks
+// is fine: everything here is extra evidence.
+//
+// The channel has a version, major.minor. A newer minor only adds messages and fields: the other side ignores those that it
+// does not know, and fields that an older one lacks have a default (`later` in fields.hpp). Anything else is a new major.
 //
 // The channel also carries the workers' c10d store (decision 10): store requests have an id that the answer repeats, may
 // come from several threads of the worker, and may be answered out of order ("wait" waits).
@@ -16,14 +20,17 @@
 
 namespace ddprun::channel {
 
-inline constexpr int kProtocolVersion = 1;
+inline constexpr int kProtocolMajor = 1;
+inline constexpr int kProtocolMinor = 1;  // 1: Hello.minor, Progress.figures, SavesOnStop, Stage::kSomewhere
 
 // ---- worker to agent ----
 
+// The first message. Of another major version only `protocol`, `minor` and `version` are read, and nothing after it.
 struct Hello {
-  int protocol = kProtocolVersion;
+  int protocol = kProtocolMajor;
   std::string version{};  // ddptrain's, with its LibTorch's
   std::int64_t pid = 0;
+  int minor = kProtocolMinor;
 };
 
 enum class Phase { kStarting, kJoining, kRunning, kSaving, kEvaluating, kDone };
@@ -45,12 +52,13 @@ struct Progress {
   std::optional<double> loss{};  // mean over the global batch of the newest logged step
   std::optional<double> lr{};
   std::optional<double> samples_per_s{};
+  FigureList figures{};  // others, by the names that the program gives them; at most kMaxFigures of codec.hpp
 };
 
 struct EvalResult {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
-  FigureList figures{};  // at most kMaxFigures of codec.hpp
+  FigureList figures{};  // likewise
   std::int64_t samples = 0;
 };
 
@@ -102,6 +110,9 @@ struct StopReady {
   std::int64_t started = 0;
 };
 
+// From a script: it will agree on a step and save when it gets Stop{save}. ddptrain need not say so.
+struct SavesOnStop {};
+
 // Before the first group: this worker can leave a group when it is ordered to (Gloo's; NCCL's it cannot). One worker's word
 // holds for all of them, since they have one config. Without it no regroup is ordered.
 struct Regroupable {};
@@ -124,8 +135,8 @@ struct StandbyReady {};
 
 // Where in a step a running worker is, in the order in which a step goes through it. A worker waits for others in kBackward
 // (gradients), kLoss (of logged steps only) and kMeeting. An evaluation is in kForward, then waits in kLoss. In kComparing,
-// where it waits as well, it is when a step has just been finished.
-enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting, kComparing };
+// where it waits as well, it is when a step has just been finished. A script does not say where in a step it is: kSomewhere.
+enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting, kComparing, kSomewhere };
 
 // Answer to Where, by a thread that runs even when the training thread waits. `stage` means something while running or
 // evaluating.
@@ -147,8 +158,9 @@ struct StoreRequest {
   std::int64_t timeout_ms = 0;      // get, wait: answer kTimeout after that long; 0: at once, negative: never
 };
 
-using FromWorker = std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived,
-                                StopReady, Regroupable, RegroupReady, Regrouped, StandbyReady, Position, StoreRequest>;
+using FromWorker =
+    std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived, StopReady,
+                 SavesOnStop, Regroupable, RegroupReady, Regrouped, StandbyReady, Position, StoreRequest>;
 
 // ---- agent to worker ----
 

@@ -285,15 +285,14 @@ OutputReader::Hooks AgentShell::reader_hooks() {
 }
 
 RoundWorkers::Hooks AgentShell::worker_hooks() {
-  return {.said = [this](int number, const channel::FromWorker& message) { on_message(number, message); },
-          .channel_closed =
-              [this](int rank, const std::string& why) {
-                on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
-              },
-          .input_was_read =
-              [this](const std::string& what) {
-                publish(InputWasRead{what, instant_now().realtime_ns});
-              }};
+  RoundWorkers::Hooks hooks;
+  hooks.said = [this](int number, const channel::FromWorker& message) { on_message(number, message); };
+  hooks.channel_closed = [this](int rank, const std::string& why) {
+    if (!train()) return publish(no_protocol(global_rank(rank), why, instant_now().realtime_ns));
+    on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+  };
+  hooks.input_was_read = [this](const std::string& what) { publish(InputWasRead{what, instant_now().realtime_ns}); };
+  return hooks;
 }
 
 HangInquiry::Hooks AgentShell::hang_hooks() {

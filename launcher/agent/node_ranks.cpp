@@ -26,7 +26,7 @@ WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks) {
   settings.ranks = ranks;
   settings.max_restarts = plan.max_restarts;
   settings.run_id = plan.run_id;
-  settings.channel = plan.kind == Plan::Kind::kTrain ? ChannelUse::kGiven : ChannelUse::kNone;
+  settings.channel = plan.kind == Plan::Kind::kTrain ? ChannelUse::kGiven : ChannelUse::kOffered;
   settings.signals_to_handle = plan.signals_to_handle;
   settings.chaos = plan.chaos;
   settings.interface = plan.interface;

@@ -28,7 +28,7 @@ void RoundWorkers::start(WorkerSettings settings) {
   parts_.output.begin_worker(rank);
   Ends standard_output = output_of(rank, Stream::kStdout);
   Ends standard_error = output_of(rank, Stream::kStderr);
-  Ends channel = train() ? channel_pair() : Ends{Descriptor(), Descriptor()};
+  Ends channel = channel_pair();
 
   const Plan& plan = parts_.plan;
   const auto place_number = static_cast<std::size_t>(rank);
@@ -54,12 +54,10 @@ void RoundWorkers::start(WorkerSettings settings) {
   };
   read(Stream::kStdout, standard_output);
   read(Stream::kStderr, standard_error);
-  if (train()) {
-    worker.channel = std::make_shared<WorkerChannel>(
-        parts_.io, channel.ours.release(), [this, rank](const channel::FromWorker& message) { hooks_.said(rank, message); },
-        [this, rank](const std::string& why) { hooks_.channel_closed(rank, why); });
-    worker.channel->start();
-  }
+  worker.channel = std::make_shared<WorkerChannel>(
+      parts_.io, channel.ours.release(), [this, rank](const channel::FromWorker& message) { hooks_.said(rank, message); },
+      [this, rank](const std::string& why) { hooks_.channel_closed(rank, why); });
+  worker.channel->start();
 }
 
 // What the worker writes to: a file, or a pipe that the agent reads.

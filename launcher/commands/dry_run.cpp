@@ -34,7 +34,7 @@ std::vector<std::string> command_of_rank_0(const Plan& plan) {
 
 VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::string>& inherited) {
   const NodeShare here{.role = plan.role, .local_world_size = plan.nproc_per_node};
-  const bool channel = plan.kind == Plan::Kind::kTrain;
+  const bool train = plan.kind == Plan::Kind::kTrain;
   const std::vector<std::string> variables = worker_environment(
       inherited, {.ranks = assign_ranks(std::span(&here, 1)).front(),
                   .master_addr = plan.master_addr,
@@ -42,7 +42,7 @@ VariableList environment_of_rank_0(const Plan& plan, const std::vector<std::stri
                   .max_restarts = plan.max_restarts,
                   .run_id = plan.run_id,
                   .error_file = "(in the logs)",
-                  .channel = channel ? ChannelUse::kGiven : ChannelUse::kNone,
+                  .channel = train ? ChannelUse::kGiven : ChannelUse::kOffered,
                   .only_device = plan.places.empty() ? std::vector<WorkerPlace::Variable>() : plan.places.front().only_device,
                   .signals_to_handle = plan.signals_to_handle,
                   .chaos = plan.chaos,

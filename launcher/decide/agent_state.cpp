@@ -19,6 +19,7 @@
 
 #include "common/base/exit_code.hpp"
 #include "common/base/signal_name.hpp"
+#include "common/channel/version.hpp"
 
 namespace ddprun {
 namespace {
@@ -67,6 +68,8 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.live = false;
   ended.pid = event.pid;
   ended.status = event.status;
+  if (ended.refused && event.status.ok())
+    ended.status->code = static_cast<int>(ExitCode::kUsage);  // it was faster than SIGKILL
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
   ended.memory = event.memory;
@@ -101,17 +104,13 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
       [&](const auto& message) {
         using Message = std::decay_t<decltype(message)>;
         if constexpr (std::is_same_v<Message, channel::Hello>) {
-          speaker.said_hello = true;
+          hear(event.rank, message);
+        } else if constexpr (std::is_same_v<Message, channel::SavesOnStop>) {
+          speaker.saves_on_stop = true;
         } else if constexpr (std::is_same_v<Message, channel::Regroupable>) {
           regroupable_ = true;
         } else if constexpr (std::is_same_v<Message, channel::PhaseChange>) {
-          speaker.step = std::max(speaker.step, message.step);
-          speaker.says_done = message.phase == channel::Phase::kDone;
-          if (message.phase == channel::Phase::kRunning) speaker.has_trained = has_trained_ = true;
-          if (speaker.says_done && agreement_) {
-            agreement_->left(event.rank);
-            announce_agreed_step();
-          }
+          hear(event.rank, message);
         } else if constexpr (std::is_same_v<Message, channel::Progress>) {
           speaker.step = std::max(speaker.step, message.step);
         } else if constexpr (std::is_same_v<Message, channel::CheckpointPublished>) {
@@ -124,6 +123,36 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
       },
       event.message);
   start_missing_standbys();
+}
+
+// A script's helper of another version is ignored, which the shell's channel sees to. ddptrain's store is on the channel, so it
+// could not even begin.
+void AgentState::hear(int rank, const channel::Hello& message) {
+  WorkerRecord& speaker = worker(rank);
+  if (channel::speaks_our_version(message)) {
+    speaker.said_hello = true;
+  } else if (!settings_.workers_have_channel) {
+    emit(HelperIgnored{global(rank), channel::other_version_of(message), now_.realtime_ns});
+  } else if (speaker.live) {
+    speaker.refused = true;
+    speaker.error = channel::WorkerError{.kind = channel::ErrorKind::kUsage,
+                                         .message = channel::other_version_of(message),
+                                         .step = -1,
+                                         .time_ns = now_.realtime_ns};
+    act(agent_action::SendSignal{{rank}, SIGKILL});
+  }
+}
+
+void AgentState::hear(int rank, const channel::PhaseChange& message) {
+  WorkerRecord& speaker = worker(rank);
+  speaker.step = std::max(speaker.step, message.step);
+  speaker.says_done = message.phase == channel::Phase::kDone;
+  if (message.phase == channel::Phase::kRunning) speaker.has_trained = has_trained_ = true;
+  if (message.phase == channel::Phase::kSaving && agreed_step_ && speaker.saves_on_stop) speaker.saves_now = true;
+  if (speaker.says_done && agreement_) {
+    agreement_->left(rank);
+    announce_agreed_step();
+  }
 }
 
 // A signal that reached the worker only: if we are stopping it was ours or says the same; otherwise it was meant for nobody.
@@ -187,7 +216,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   stop_signal_ = event.signal;
   if (member()) {
     const bool can_be_held = settings_.regroup_limit.count() > 0 && regroupable_;
-    const bool can_save = settings_.workers_have_channel && settings_.shutdown_timeout.count() > 0;
+    const bool can_save = (settings_.workers_have_channel || all_can_save()) && settings_.shutdown_timeout.count() > 0;
     act(agent_action::ReportSignal{event.signal, can_save && !can_be_held});
     return;
   }
@@ -289,7 +318,10 @@ void AgentState::handle(const agent_event::RoundSwept&) {
   }
   const bool all_ok =
       std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.status && w.status->ok(); });
-  if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel)) {
+  // Scripts that came to their end before the step at which they would have saved have done their work.
+  const bool in_time = save_asked_ && !told_now_ &&
+                       std::none_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.saves_now; });
+  if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel || in_time)) {
     finish(0, "done");
   } else if ((stop_signal_ != 0 || left_by_itself_) && !saves_without_lost_) {
     end_stopped_job();
@@ -333,6 +365,7 @@ void AgentState::begin_round() {
   agreement_.reset();
   agreed_step_.reset();
   save_asked_ = false;
+  told_now_ = false;
   saves_without_lost_ = false;
   patient_sweep_ = false;
   left_by_itself_ = false;
@@ -394,18 +427,13 @@ void AgentState::stop_for_failure(int rank) {
   if (!live_ranks().empty()) stop_now(SIGTERM, settings_.shutdown_timeout);
 }
 
-// Scripts get the signal itself; workers with a channel are asked to save, if all of them can be asked.
+// Workers are asked to save, if all of them can: ddptrain's, and scripts that have said so. Other scripts get the signal
+// itself.
 void AgentState::stop_by_signal(int signal) {
-  if (!settings_.workers_have_channel) {
-    stop_now(signal, settings_.shutdown_timeout);
-    return;
-  }
-  const auto ranks = live_ranks();
-  const bool all_listen = std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return worker(rank).said_hello; });
-  if (all_listen && settings_.shutdown_timeout.count() > 0) {
+  if (all_can_save() && settings_.shutdown_timeout.count() > 0) {
     begin_saving();
   } else {
-    stop_now(SIGTERM, settings_.shutdown_timeout);
+    stop_now(settings_.workers_have_channel ? SIGTERM : signal, settings_.shutdown_timeout);
   }
 }
 
@@ -453,7 +481,11 @@ void AgentState::stop_now(int signal, milliseconds grace) {
     kill_all();
     return;
   }
-  if (settings_.workers_have_channel) act(agent_action::Tell{ranks, stop_message(Stop::Mode::kNow, grace)});
+  told_now_ = true;
+  std::vector<int> listen;  // a script that waits for the agreed step waits no longer
+  for (const int rank : ranks)
+    if (settings_.workers_have_channel || worker(rank).saves_on_stop) listen.push_back(rank);
+  if (!listen.empty()) act(agent_action::Tell{listen, stop_message(Stop::Mode::kNow, grace)});
   act(agent_action::SendSignal{ranks, signal});
   act(agent_action::SetTimer{AgentTimer::kKill, grace});
 }
@@ -470,6 +502,7 @@ void AgentState::kill_all() {
     ask_to_stop(worker(rank));
     worker(rank).killed = true;
   }
+  told_now_ = true;
   if (!ranks.empty()) act(agent_action::SendSignal{ranks, SIGKILL});
 }
 
@@ -501,9 +534,7 @@ void AgentState::end_with_stuck_workers() {
 }
 
 void AgentState::end_stopped_job() {
-  const bool any_saved = std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) {
-    return w.status && w.status->signal == 0 && w.status->code == kPreempted;
-  });
+  const bool any_saved = std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) { return has_saved(w); });
   const bool all_saved = any_saved && std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) {
                            return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
                          });
@@ -516,16 +547,17 @@ void AgentState::end_stopped_job() {
   if (left_by_itself_ || (all_saved && save_asked_)) {
     finish(kPreempted, by + what_was_saved());
   } else {
-    finish(128 + stop_signal_, by + (settings_.workers_have_channel ? " before it could save" : ""));
+    finish(128 + stop_signal_, by + (settings_.workers_have_channel || save_asked_ ? " before it could save" : ""));
   }
 }
 
 // A job that had made no step since its start had nothing to save.
 std::string AgentState::what_was_saved() const {
+  if (!settings_.workers_have_channel) return " after saving: run it again to go on";  // steps are its own affair
   std::int64_t made = -1;
   for (const WorkerRecord& worker : workers_) made = std::max(made, worker.step);
   if (made <= 0) return " before its first step, with nothing to save: run it again to begin";
-  if (newest_checkpoint_ < made && settings_.workers_have_channel) return " with nothing new to save: run it again to go on";
+  if (newest_checkpoint_ < made) return " with nothing new to save: run it again to go on";
   return " after saving: run it again to go on";
 }
 
@@ -884,13 +916,15 @@ void AgentState::end_round_of_member() {
   phase_ = Phase::kIdle;
   if (end_of_held()) return;
   const auto left_well = [](const WorkerRecord& w) { return w.status && w.status->ok(); };
-  const auto saved = [](const WorkerRecord& w) {
-    return w.status && w.status->signal == 0 &&
-           (w.status->code == static_cast<int>(ExitCode::kPreempted) || w.status->code == 0);
+  // A script that ends well because it was told to stop has not done its work, and whether it saved is not known, unless it is
+  // one that says so.
+  const bool cut_short = !settings_.workers_have_channel && (told_now_ || !save_asked_);
+  const auto saved = [&](const WorkerRecord& w) {
+    return !cut_short && w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
   };
-  // A script that ends well because it was told to stop has not done its work, and whether it saved is not known.
-  const bool stopped = !settings_.workers_have_channel &&
-                       std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.asked_to_stop; });
+  const bool stopped = !settings_.workers_have_channel && std::any_of(workers_.begin(), workers_.end(), [&](const auto& w) {
+    return w.asked_to_stop && (cut_short || has_saved(w));
+  });
   if (!stopped && std::all_of(workers_.begin(), workers_.end(), left_well)) {
     act(agent_action::ReportRoundOver{How::kDone});
     return;
@@ -1043,6 +1077,20 @@ std::vector<int> AgentState::live_ranks() const {
 
 bool AgentState::any_stuck() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
+}
+
+// ddptrain once it listens; a script once it has said that it does.
+bool AgentState::all_can_save() const {
+  const auto can = [this](const WorkerRecord& w) {
+    return !w.live || w.stuck || (settings_.workers_have_channel ? w.said_hello : w.saves_on_stop);
+  };
+  return (settings_.workers_have_channel || !live_ranks().empty()) && std::all_of(workers_.begin(), workers_.end(), can);
+}
+
+// A script may end with 0 after it has saved: that it was at the agreed step is known.
+bool AgentState::has_saved(const WorkerRecord& worker) const {
+  if (!worker.status || worker.status->signal != 0) return false;
+  return worker.status->code == kPreempted || (worker.status->code == 0 && worker.saves_now && !told_now_);
 }
 
 void AgentState::ask_to_stop(WorkerRecord& worker) {

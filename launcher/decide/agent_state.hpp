@@ -39,8 +39,8 @@ namespace ddprun {
 struct AgentSettings {
   int world_size = 1;  // workers on this node
   enum class Mode { kAlone, kMember } mode = Mode::kAlone;
-  bool workers_have_channel = false;
-  int first_round = 0;  // rounds are counted on over the invocations of a run directory
+  bool workers_have_channel = false;  // they are ddptrain's; a script may speak or not
+  int first_round = 0;                // rounds are counted on over the invocations of a run directory
   std::chrono::milliseconds shutdown_timeout{30000};
   RestartLimits restarts{};
   // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. Longer than this, or
@@ -90,6 +90,8 @@ class AgentState {
   void handle(const agent_event::StepAgreed& event);
   void handle(const agent_event::JobEnded& event);
 
+  void hear(int rank, const channel::Hello& message);
+  void hear(int rank, const channel::PhaseChange& message);
   void hear(int rank, const channel::SignalReceived& message);
   void hear(int rank, const channel::StopReady& message);
   void hear(int rank, const channel::WorkerError& message);
@@ -144,6 +146,8 @@ class AgentState {
 
   std::vector<int> live_ranks() const;  // and not stuck
   bool any_stuck() const;
+  bool all_can_save() const;
+  bool has_saved(const WorkerRecord& worker) const;
   bool member() const { return settings_.mode == AgentSettings::Mode::kMember; }
   int global(int rank) const { return rank_offset_ + rank; }
   WorkerRecord& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
@@ -205,6 +209,7 @@ class AgentState {
   int stop_signal_ = 0;        // the first that reached the agent
   int signals_by_person_ = 0;  // from the keyboard: SIGINT, SIGQUIT
   bool save_asked_ = false;    // by that signal
+  bool told_now_ = false;      // in this round: stop, saved or not
   bool saves_without_lost_ = false;
   bool left_by_itself_ = false;  // a worker exited kPreempted unasked
   bool patient_sweep_ = false;

@@ -65,7 +65,7 @@ bool has_failed(const WorkerRecord& worker) {
 }
 
 Blame blame_of(const WorkerRecord& worker, bool has_channel) {
-  if (worker.hangs) return Blame::kFailed;
+  if (worker.hangs || worker.refused) return Blame::kFailed;
   const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
   if (!worker.asked_to_stop && !lost_peer) return Blame::kFailed;
   if (worker.asked_to_stop && !worker.error && had_failed_before(worker)) return Blame::kFailed;
@@ -100,6 +100,12 @@ Failure failure_of(const JudgedRound& round, int rank) {
     return failure;
   }
   failure.evidence = worker.hang_evidence;
+  if (worker.refused && worker.error) {
+    failure.cause = Cause::kUsage;
+    failure.message = worker.error->message;
+    failure.status.reset();
+    return failure;
+  }
   if (worker.hangs) {
     failure.cause = Cause::kHang;
     failure.message = *worker.hangs;
@@ -184,6 +190,7 @@ FailedRound record_of(const JudgedRound& round, const Failure& first) {
   record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
   record.step = first.step;
   if (is_out_of_memory(first.cause)) record.memory_asked = memory_asked_in(first.message);
+  if (culprit.refused) record.status = {.code = static_cast<int>(ExitCode::kUsage)};  // SIGKILL was how, not why
   if (culprit.error) record.shrink = culprit.error->shrink;
   return record;
 }

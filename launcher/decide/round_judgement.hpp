@@ -29,6 +29,7 @@ enum class Blame {
 };
 
 bool has_failed(const WorkerRecord& worker);
+
 Blame blame_of(const WorkerRecord& worker, bool has_channel);
 
 // The failure of that local rank, which has failed.

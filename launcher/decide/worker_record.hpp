@@ -17,6 +17,9 @@ struct WorkerRecord {
   bool live = false;
   bool said_hello = false;
   bool heard = false;          // anything, as this rank
+  bool refused = false;        // of another version than the agent, and ended for it
+  bool saves_on_stop = false;  // of a script: it has said that it can
+  bool saves_now = false;      // likewise: it has come to the step at which all stop
   std::optional<int> standby;  // its number, when it was one
   bool has_trained = false;    // as this process
   bool says_done = false;

@@ -79,6 +79,7 @@ Json spoken(const channel::FromWorker& message) {
             add_if(object, "loss", m.loss);
             add_if(object, "lr", m.lr);
             add_if(object, "samples_per_s", m.samples_per_s);
+            for (const Figure& figure : m.figures) object["figures"][figure.name] = figure.value;
             return object;
           },
           [](const channel::EvalResult& m) {
@@ -251,6 +252,10 @@ std::string event_json_line(const RunEvent& event) {
                                 {"ended", e.ended},
                                 {"running", e.running},
                                 {"message", describe(e)}});
+          },
+          [](const HelperIgnored& e) {
+            return line_of(
+                Json{{"event", "helper_ignored"}, {"rank", e.rank}, {"time_ns", e.time_ns}, {"message", describe(e)}});
           },
           [](const InputWasRead& e) {
             return line_of(Json{{"event", "input_was_read"}, {"time_ns", e.time_ns}, {"message", e.what}});

@@ -49,6 +49,7 @@ void ProgressMeter::add(const channel::Progress& progress, std::int64_t time_ns)
   if (progress.loss) loss_at_ = last_;
   if (!newest_.loss) newest_.loss = before.loss;
   if (!newest_.lr) newest_.lr = before.lr;
+  if (newest_.figures.empty()) newest_.figures = before.figures;
   if (progress.samples_per_s) {
     since_ = last_;
   } else if (time_ns - since_.time_ns >= kSpeedEvery && last_.samples > since_.samples) {
@@ -66,6 +67,7 @@ ProgressShown ProgressMeter::shown() const {
 }
 
 std::optional<double> ProgressMeter::seconds_left() const {
+  if (newest_.steps_total <= 0) return std::nullopt;  // a script need not know
   if (!first_ || last_.step <= first_->step || last_.time_ns <= first_->time_ns) return std::nullopt;
   const double seconds_a_step = seconds_from(first_->time_ns, last_.time_ns) / static_cast<double>(last_.step - first_->step);
   return std::max(0.0, seconds_a_step * static_cast<double>(newest_.steps_total - last_.step));
@@ -82,6 +84,7 @@ std::string progress_line(const ProgressShown& shown) {
   if (progress.steps_total > 0) text += "/" + format_count(progress.steps_total);
   if (progress.loss) text += printed("  loss %.4f", *progress.loss);
   if (shown.loss_step) text += " at step " + format_count(*shown.loss_step);
+  for (const Figure& figure : progress.figures) text += "  " + figure.name + printed(" %.4g", figure.value);
   if (progress.samples_per_s) text += "  " + format_count(std::llround(*progress.samples_per_s)) + " samples/s";
   if (shown.seconds_left) text += "  " + format_duration(*shown.seconds_left) + " left";
   return text;

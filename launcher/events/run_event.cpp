@@ -48,6 +48,14 @@ std::string describe(const WorkersLeft& event) {
          (one ? "it" : "them");
 }
 
+std::string describe(const HelperIgnored& event) {
+  return "rank " + std::to_string(event.rank) + ": " + event.why + "; what it reports is ignored, and the job goes on";
+}
+
+HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_ns) {
+  return {rank, "what came over its channel is not the protocol of one (" + error + ")", time_ns};
+}
+
 const char* name_of(RoundFailed::Decision decision) {
   switch (decision) {
     case RoundFailed::Decision::kRestart:

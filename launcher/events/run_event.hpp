@@ -153,6 +153,15 @@ struct WorkersLeft {
   std::int64_t time_ns;
 };
 std::string describe(const WorkersLeft& event);
+// What a script's worker says over the channel is not listened to any more: another major version, or no protocol at all. The
+// job goes on without.
+struct HelperIgnored {
+  int rank;
+  std::string why;
+  std::int64_t time_ns;
+};
+std::string describe(const HelperIgnored& event);
+HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_ns);
 // Workers are started anew after others have read from the standard input that they share. At each such restart.
 struct InputWasRead {
   std::string what;  // that they will not find
@@ -173,7 +182,7 @@ struct RunEnded {
 
 using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded,
                               RoundFailed, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, StopIsSlow,
-                              WorkersLeft, InputWasRead, RunDirectoryRemoved, RunEnded>;
+                              WorkersLeft, HelperIgnored, InputWasRead, RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

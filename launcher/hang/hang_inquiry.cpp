@@ -46,6 +46,7 @@ void HangInquiry::heard(int rank, const channel::FromWorker& message) {
   if (const auto* position = std::get_if<channel::Position>(&message)) {
     for (Suspect& suspect : suspects_)
       if (suspect.subject.rank == rank) suspect.look.position = *position;
+    stepped_of_script(rank, position->step);
     if (asking_) answers_may_be_in();
     return;
   }
@@ -54,24 +55,35 @@ void HangInquiry::heard(int rank, const channel::FromWorker& message) {
     deadline_may_be_sooner();
   } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&message)) {
     watch_.wrote(std::chrono::duration_cast<HangWatch::Duration>(std::chrono::duration<double>(published->save_s)));
-  } else if (std::holds_alternative<channel::Progress>(message)) {
+  } else if (const auto* progress = std::get_if<channel::Progress>(&message)) {
     const auto now = Clock::now();
+    stepped_of_script(rank, progress->step);
     watch_.stepped(rank, now);
     if (now - last_look_ >= kLookEvery) deadline_may_be_sooner();
   }
 }
 
+// It tells few of its steps, so what it answers may be news.
+void HangInquiry::stepped_of_script(int rank, std::int64_t step) {
+  if (settings_.channel) return;
+  const auto [told, first] = steps_told_.emplace(rank, step);
+  if (!first && step > told->second) watch_.stepped(rank, Clock::now());
+  told->second = step;
+}
+
 void HangInquiry::printed(int rank) {
-  if (settings_.limits.watch && !settings_.channel) watch_.stepped(rank, Clock::now());
+  if (settings_.limits.watch && !can_be_asked(rank)) watch_.stepped(rank, Clock::now());
 }
 
 void HangInquiry::gone(int rank) {
   watch_.gone(rank);
+  steps_told_.erase(rank);
   deadline_may_be_sooner();
 }
 
 void HangInquiry::end_round() {
   give_up_inquiry();
+  steps_told_.clear();
   watch_.begin_round(0, Pace::kStep, HangWatch::Others::kNone, {});
   timer_.cancel();
 }
@@ -98,7 +110,7 @@ void HangInquiry::on_deadline(Clock::time_point deadline) {
   if (now - deadline > kLateOurselves) watch_.forgive(now);
   if (hooks_.bytes_in_files) {
     const std::optional<std::uintmax_t> bytes = hooks_.bytes_in_files();
-    if (bytes != bytes_in_files_) watch_.forgive(now);
+    if (bytes != bytes_in_files_ && steps_told_.empty()) watch_.forgive(now);
     if (bytes) bytes_in_files_ = *bytes;
   }
   if (!moved_since() && hooks_.matters()) return inquire();
@@ -114,11 +126,15 @@ bool HangInquiry::moved_since() const {
 void HangInquiry::inquire() {
   suspects_.clear();
   const std::vector<pid_t> pids = hooks_.workers();
+  // Places are compared, so all of them or none.
+  bool all_can = true;
+  for (std::size_t rank = 0; rank < pids.size(); ++rank)
+    all_can = all_can && (pids[rank] <= 0 || can_be_asked(static_cast<int>(rank)));
   for (std::size_t rank = 0; rank < pids.size(); ++rank) {
     if (pids[rank] <= 0) continue;
     const Subject subject{static_cast<int>(rank), pids[rank]};
     HangLook look{.rank = round_.rank_offset + subject.rank, .process_state = process_state(subject.pid)};
-    look.asked = settings_.channel;
+    look.asked = all_can;
     suspects_.push_back({subject, look});
   }
   if (suspects_.empty()) {  // none has been started yet
@@ -127,7 +143,7 @@ void HangInquiry::inquire() {
   }
   asking_ = true;
   to_judge_ = true;
-  if (settings_.channel)
+  if (all_can)
     for (const Suspect& suspect : suspects_) hooks_.ask(suspect.subject.rank);
   timer_.expires_after(settings_.answer_time);
   timer_.async_wait([this](const boost::system::error_code& error) {
@@ -189,7 +205,7 @@ void HangInquiry::judge() {
 std::string HangInquiry::message_of(const HangVerdict& verdict) const {
   const int rank = verdict.culprits.front() - round_.rank_offset;
   const HangWatch::Silence silence = watch_.silence_of(rank, Clock::now());
-  const char* what = settings_.channel ? "no progress for " : "no output of any worker for ";
+  const char* what = can_be_asked(rank) ? "no progress for " : "no output of any worker for ";
   return "hangs: " + std::string(what) + spoken_time(silence.lasted) + " (limit " + spoken_time(silence.limit) +
          (silence.learned ? ", learned from this run" : ", --hang-timeout") + "); it " + verdict.why +
          (silence.pace == Pace::kSave ? "; --hang-timeout save=SECONDS allows more" : "");

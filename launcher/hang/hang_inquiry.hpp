@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +23,7 @@ namespace ddprun {
 
 struct HangSettings {
   HangLimits limits{};
-  bool channel = false;  // workers can be asked
+  bool channel = false;  // all workers can be asked; of a script, those that have told of steps
   bool python = false;
   std::chrono::milliseconds answer_time{2000};  // that workers have for an answer
 };
@@ -72,6 +73,8 @@ class HangInquiry {
   void take_next_stack();
   void tell();
   bool moved_since() const;
+  void stepped_of_script(int rank, std::int64_t step);
+  bool can_be_asked(int rank) const { return settings_.channel || steps_told_.contains(rank); }
   void give_up_inquiry();
   std::string message_of(const HangVerdict& verdict) const;
 
@@ -81,6 +84,9 @@ class HangInquiry {
   HangWatch watch_;
   boost::asio::steady_timer timer_;
   Round round_;
+  // Of a script's ranks that tell their steps, in this round: the newest, by local rank. What they print is no progress any
+  // more.
+  std::map<int, std::int64_t> steps_told_;
   std::uintmax_t bytes_in_files_ = 0;
   Clock::time_point last_look_{};
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "common/base/signal_name.hpp"
 #include "launcher/events/event_json.hpp"
@@ -60,8 +61,7 @@ Console::Console(const Plan& plan, ConsoleFacts facts, ConsoleWriter& writer)
     : plan_(plan), facts_(std::move(facts)), writer_(writer) {
   writer_.set_rules(
       {.json = plan.json, .show_stdout = !train() || plan.verbosity >= 0, .may_drop = kept_files(plan) == KeptFiles::kAll});
-  bar_ = train() && !plan.json && plan.verbosity >= 0 &&
-         (writer.is_terminal(Stream::kStderr) || writer.is_terminal(Stream::kStdout));
+  bar_ = !plan.json && plan.verbosity >= 0 && (writer.is_terminal(Stream::kStderr) || writer.is_terminal(Stream::kStdout));
 }
 
 void Console::on(const RunEvent& event) {
@@ -206,7 +206,8 @@ void Console::hear(int, const channel::CheckpointPublished& message) {
 }
 
 void Console::hear(int rank, const channel::PhaseChange& message) {
-  if (rank == 0 && message.phase == channel::Phase::kRunning && steps_ == 0 && message.step > 0) {
+  // A script speaks for the first time after its first step.
+  if (train() && rank == 0 && message.phase == channel::Phase::kRunning && steps_ == 0 && message.step > 0) {
     say(0, "going on from step " + format_count(message.step));
   }
 }
@@ -360,6 +361,10 @@ void Console::see(const StopIsSlow& event) {
 
 void Console::see(const WorkersLeft& event) {
   say(0, describe(event));
+}
+
+void Console::see(const HelperIgnored& event) {
+  if (!std::exchange(helper_ignored_, true)) complain(describe(event));
 }
 
 void Console::see(const InputWasRead& event) {

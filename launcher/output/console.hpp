@@ -44,6 +44,7 @@ class Console : public RunObserver {
   void see(const StandbyEnded& event);
   void see(const StopRequested& event);
   void see(const WorkersLeft& event);
+  void see(const HelperIgnored& event);
   void see(const InputWasRead& event);
   void see(const RunDirectoryRemoved& event);
   void see(const CutOff& event);
@@ -72,7 +73,7 @@ class Console : public RunObserver {
   const Plan& plan_;
   ConsoleFacts facts_;
   ConsoleWriter& writer_;
-  bool bar_ = false;
+  bool bar_ = false;  // where there is progress to be shown: a script that tells of none has no bar
   ProgressMeter meter_;
   std::map<int, std::int64_t> pids_;     // of this round
   std::map<int, std::int64_t> left_;     // rank -> when it ended well without being asked to, in this round
@@ -82,6 +83,7 @@ class Console : public RunObserver {
   int workers_here_ = 0;
   int workers_of_job_ = 0;                          // as they were told last
   std::set<std::pair<int, std::string>> warnings_;  // of ranks, said once in a run
+  bool helper_ignored_ = false;                     // and said so: all ranks run one program
   std::string last_notice_;                         // said once, however often it comes
   std::int64_t started_ns_ = 0;
   using Clock = std::chrono::steady_clock;  // nobody sets it, unlike the clock of the events' times

@@ -334,6 +334,8 @@ struct Report::Impl {
     write();
   }
 
+  void add(const HelperIgnored& event) { document["invocations"].back()["helper_ignored"] = describe(event); }
+
   void add(const InputWasRead& event) { document["invocations"].back()["input_was_read"] = event.what; }
 
   void add(const RunDirectoryRemoved& event) { document["invocations"].back()["run_directory_removed_ns"] = event.time_ns; }

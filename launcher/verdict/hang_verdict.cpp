@@ -67,6 +67,7 @@ std::string awaited_in(const Position& at) {
   if (at.stage == Stage::kLoss) return "in the sum of the loss " + next;
   if (at.stage == Stage::kMeeting) return "for all ranks at the end of the run";
   if (at.stage == Stage::kComparing) return "in the comparison of the states after step " + format_count(at.step);
+  if (at.stage == Stage::kSomewhere) return "in step " + format_count(at.step + 1);  // for somebody, if others are not as far
   return {};
 }
 
@@ -127,6 +128,8 @@ std::string describe(const Position& at) {
       return "the end of the run" + after;
     case Stage::kComparing:
       return "the comparison of the states" + after;
+    case Stage::kSomewhere:
+      break;
   }
   return "step " + format_count(at.step + 1);
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "common/channel/version.hpp"
 #include "launcher/output/worker_output_files.hpp"
 #include "launcher/workers/worker_pipes.hpp"
 
@@ -30,7 +31,12 @@ void StandbyProcesses::start(int number, GuardianLink& guardian, const SpawnRequ
   process.pipes[static_cast<std::size_t>(Stream::kStderr)] =
       std::make_unique<stream_descriptor>(io_, standard_error.ours.release());
   process.channel = std::make_shared<WorkerChannel>(
-      io_, channel.ours.release(), [this, number](const channel::FromWorker& message) { on_message_(number, message); },
+      io_, channel.ours.release(),
+      [this, number](const channel::FromWorker& message) {
+        const auto* hello = std::get_if<channel::Hello>(&message);
+        if (hello == nullptr || channel::speaks_our_version(*hello)) return on_message_(number, message);
+        on_message_(number, channel::WorkerError{.message = channel::other_version_of(*hello), .fatal = false});
+      },
       [this, number](const std::string& why) {
         on_message_(number, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
       });

@@ -6,9 +6,12 @@
 #include <array>
 #include <cerrno>
 #include <span>
+#include <variant>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/write.hpp>
+
+#include "common/channel/version.hpp"
 
 namespace ddprun {
 namespace {
@@ -43,7 +46,13 @@ WorkerChannel::More WorkerChannel::read_available() {
       if (n < 0 && errno == EAGAIN) return More::kLater;
       if (n <= 0) break;
       decoder_.feed(std::span(chunk).first(static_cast<std::size_t>(n)));
-      while (auto message = decoder_.next_from_worker()) on_message_(*message);
+      while (auto message = decoder_.next_from_worker()) {
+        const auto* hello = std::get_if<channel::Hello>(&*message);
+        const bool foreign = hello != nullptr && !channel::speaks_our_version(*hello);
+        if (foreign) close();  // what follows would not be understood
+        on_message_(*message);
+        if (foreign) return More::kNever;
+      }
       if (static_cast<std::size_t>(n) < chunk.size()) return socket_.is_open() ? More::kLater : More::kNever;
     }
   } catch (const channel::ProtocolError& error) {

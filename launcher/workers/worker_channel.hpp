@@ -21,6 +21,7 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
   using OnMessage = std::function<void(const channel::FromWorker&)>;
   using OnBroken = std::function<void(const std::string& why)>;  // the worker broke the protocol; the channel is closed
 
+  // Who says hello in another major version is heard with that and no more; the channel is closed then.
   // Takes the descriptor of a connected Unix stream socket.
   WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
 

@@ -72,8 +72,8 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   if (!settings.signals_to_handle.empty())
     ours.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(settings.signals_to_handle));
   if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
-  const bool speaks_to_agent = settings.channel == ChannelUse::kGiven;
-  if (speaks_to_agent) {
+  const bool train = settings.channel == ChannelUse::kGiven;
+  if (train) {
     // NCCL's watchdog would end the process after a failed or stuck collective, and its monitor after a silent watchdog. For
     // ddptrain under an agent a failure is an exception that it handles, and hangs are the agent's business.
     ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
@@ -85,13 +85,13 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   for (const std::string_view variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
     if (!settings.interface.empty() && !inherited_value(variable)) ours.emplace_back(variable, settings.interface);
   }
-  const bool restarted = settings.channel == ChannelUse::kNone && settings.restart_count > 0 && !settings.facts.cause.empty();
+  const bool restarted = settings.channel != ChannelUse::kGiven && settings.restart_count > 0 && !settings.facts.cause.empty();
   if (restarted) {
     ours.emplace_back("DDPRUN_RESTART_CAUSE", settings.facts.cause);
     ours.emplace_back("DDPRUN_OOM_COUNT", number(settings.facts.out_of_memory));
   }
-  if (speaks_to_agent) {
-    ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
+  if (settings.channel != ChannelUse::kNone) ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
+  if (train) {
     if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);

@@ -13,7 +13,8 @@
 
 namespace ddprun {
 
-enum class ChannelUse { kNone, kGiven };
+// kGiven: to ddptrain, which needs it. kOffered: to a script or program, which may not even know of it.
+enum class ChannelUse { kNone, kOffered, kGiven };
 
 struct WorkerSettings {
   RankAssignment ranks;

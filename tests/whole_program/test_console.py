@@ -71,6 +71,16 @@ def test_plain_lines_tell_the_story(launcher, run, tmp_path):
     assert report["evaluation"]["accuracy"] == 0.9041 and report["last_step"] == 60 and report["exit"]["code"] == 0
 
 
+def test_a_worker_of_another_major_version_is_refused_in_one_line(launcher, run):
+    worker = launcher.parent / "ddptrain"
+    worker.write_text(worker.read_text().replace('protocol=1, version="test"', 'protocol=2, minor=3, version="ddptrain 9.0"'))
+    done = run([launcher, "--nproc-per-node", "1", "train.json"])
+    assert done.returncode == 2
+    assert re.match(r"ddprun: rank 0 \(pid \d+\) failed: ddptrain 9\.0 speaks version 2\.3 of the worker channel, and this ddprun 1\.\d+: "
+                    r"install both from one release\n", done.stderr), done.stderr
+    assert "usage errors are not restarted" in done.stderr
+
+
 def test_quiet_has_the_end_only(launcher, run):
     done = run([launcher, "-q", "train.json"])
     assert done.returncode == 0, done.stderr

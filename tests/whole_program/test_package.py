@@ -71,6 +71,17 @@ def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
 
 
 @packaged
+def test_a_script_imports_the_helper(environment, home, tmp_path):
+    """Of the wheel without a word; of the tarball with its folder on PYTHONPATH."""
+    (tmp_path / "train.py").write_text("import ddprun\nddprun.step(3)\nprint(ddprun.__file__, ddprun.in_job(), flush=True)\n")
+    done = jobs.run([environment / "bin" / "ddprun", "--nproc-per-node", 1, "train.py"], cwd=tmp_path)
+    assert done.returncode == 0 and re.fullmatch(rf"{environment}/lib/python3[.0-9]*/site-packages/ddprun/__init__.py True\n", done.stdout), done
+    done = jobs.run([home / "bin" / "ddprun", "--standalone", "train.py"], cwd=tmp_path, PYTHONPATH=str(home / "share/ddprun/python"),
+                    PYTHONDONTWRITEBYTECODE="1")
+    assert done.returncode == 0 and done.stdout == f"{home}/share/ddprun/python/ddprun/__init__.py True\n", done
+
+
+@packaged
 def test_agents_meet_with_the_openssl_that_is_inside(environment, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     port, token = jobs.free_port(), secrets.token_hex(32)

@@ -538,6 +538,116 @@ TEST_F(AgentStateTest, WorkersThatWerePreemptedUnaskedEndTheJob) {
   EXPECT_EQ(swept(), Lines{"finish 85"});
 }
 
+// ---- scripts that speak ----
+
+TEST_F(AgentStateTest, ScriptsThatCanSaveAgreeOnAStep) {
+  job(2, false, 3);
+  says(0, channel::SavesOnStop{});
+  says(1, channel::SavesOnStop{});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
+  EXPECT_EQ(says(0, channel::StopReady{10}), Lines{});
+  EXPECT_EQ(says(1, channel::StopReady{12}), Lines{"tell 0,1 stop-at 12"});
+  exits(0, 85);
+  EXPECT_EQ(exits(1, 85), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+  EXPECT_EQ(std::get<RunEnded>(events_.back()).why, "stopped by SIGTERM after saving: run it again to go on");
+}
+
+TEST_F(AgentStateTest, OneScriptThatCannotSaveIsEnoughForThePlainSignal) {
+  job(2, false, 3);
+  says(0, channel::Hello{});
+  says(0, channel::SavesOnStop{});
+  says(1, channel::Hello{});
+  EXPECT_EQ(on(SignalArrived{SIGINT}), (Lines{"tell 0 now", "signal 0,1 2", "timer kill 20000"}))
+      << "who waits for the others to agree is told not to";
+}
+
+TEST_F(AgentStateTest, AScriptThatSimplyReturnsAfterItHasSavedIsToBeRunAgain) {
+  job(2, false);
+  for (const int rank : {0, 1}) says(rank, channel::SavesOnStop{});
+  on(SignalArrived{SIGTERM});
+  for (const int rank : {0, 1}) says(rank, channel::StopReady{3});
+  for (const int rank : {0, 1}) says(rank, channel::PhaseChange{.phase = Phase::kSaving, .step = 3});
+  exits(0, 0);
+  exits(1, 0);
+  EXPECT_EQ(swept(), Lines{"finish 85"});
+}
+
+TEST_F(AgentStateTest, AScriptThatCameToItsEndBeforeThatStepIsDone) {
+  job(2, false);
+  for (const int rank : {0, 1}) says(rank, channel::SavesOnStop{});
+  on(SignalArrived{SIGTERM});
+  for (const int rank : {0, 1}) says(rank, channel::StopReady{3});
+  exits(0, 0);
+  exits(1, 0);
+  EXPECT_EQ(swept(), Lines{"finish 0"});
+}
+
+TEST_F(AgentStateTest, AScriptThatDoesNotSaveInTimeIsStoppedAndHasNotSaved) {
+  job(1, false);
+  says(0, channel::SavesOnStop{});
+  on(SignalArrived{SIGTERM});
+  says(0, channel::StopReady{3});
+  says(0, channel::PhaseChange{.phase = Phase::kSaving, .step = 3});
+  EXPECT_EQ(on(TimerFired{AgentTimer::kSave}), (Lines{"tell 0 now", "signal 0 15", "timer kill 5000"}));
+  exits(0, 0);
+  EXPECT_EQ(swept(), Lines{"finish 143"});
+  EXPECT_EQ(std::get<RunEnded>(events_.back()).why, "stopped by SIGTERM before it could save");
+}
+
+TEST_F(AgentStateTest, ATypedErrorOfAScriptDecides) {
+  job(1, false, 3);
+  says(0, error(ErrorKind::kUsage, 17));
+  exits(0, 1);
+  EXPECT_EQ(swept(), Lines{"finish 1"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kUsage);
+}
+
+TEST_F(AgentStateTest, AScriptThatTellsItsStepsMayNotFailTwiceAtOne) {
+  job(1, false, 5);
+  says(0, channel::Progress{.step = 7});
+  exits(0, 3);
+  EXPECT_EQ(swept(), Lines{"start 1 restarts 1"});
+  says(0, channel::Progress{.step = 7});
+  exits(0, 3);
+  EXPECT_EQ(swept(), Lines{"finish 83"});
+}
+
+// ---- versions ----
+
+TEST_F(AgentStateTest, AScriptsHelperOfAnotherMajorVersionIsIgnored) {
+  job(1, false);
+  EXPECT_EQ(says(0, channel::Hello{.protocol = 2, .version = "helper", .minor = 3}), Lines{});
+  const auto& ignored = std::get<HelperIgnored>(events_.back());
+  EXPECT_EQ(describe(ignored),
+            "rank 0: helper speaks version 2.3 of the worker channel, and this ddprun 1.1: install both from one release; "
+            "what it reports is ignored, and the job goes on");
+  exits(0, 0);
+  EXPECT_EQ(swept(), Lines{"finish 0"});
+}
+
+TEST_F(AgentStateTest, AWorkerOfAnotherMajorVersionIsRefused) {
+  state_.emplace(AgentSettings{.world_size = 2, .workers_have_channel = true, .restarts = {.max_restarts = 3}});
+  on(Begin{});
+  says(0, channel::Hello{.minor = 99});  // a newer minor is fine
+  EXPECT_EQ(says(1, channel::Hello{.protocol = 2, .version = "ddptrain 9.0", .minor = 0}), Lines{"signal 1 9"});
+  dies(1, SIGKILL);
+  dies(0, SIGTERM);
+  EXPECT_EQ(swept(), Lines{"finish 2"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kUsage);
+  EXPECT_EQ(last_failure().first.message,
+            "ddptrain 9.0 speaks version 2.0 of the worker channel, and this ddprun 1.1: install both from one release");
+  EXPECT_FALSE(last_failure().first.status.has_value()) << "that it was killed is how, not why";
+}
+
+TEST_F(AgentStateTest, AWorkerThatIsRefusedHasFailedHoweverItEnds) {
+  state_.emplace(AgentSettings{.world_size = 1, .workers_have_channel = true});
+  on(Begin{});
+  says(0, channel::Hello{.protocol = 2});
+  exits(0, 0);
+  EXPECT_EQ(swept(), Lines{"finish 2"});
+}
+
 TEST_F(AgentStateTest, AForScriptExit85IsAFailureLikeAnyOther) {
   job(1, false, 1);
   exits(0, 85);
@@ -752,6 +862,35 @@ TEST_F(AgentStateTest, NodesAgreeOnTheStepAtWhichAllSave) {
   EXPECT_EQ(exits(1, 85), Lines{"sweep"});
   EXPECT_EQ(swept(), Lines{"over saved"});
   EXPECT_EQ(on(JobEnded{85, "saved"}), Lines{"finish 85"});
+}
+
+// A job on two nodes whose scripts agree as ddptrain's workers do.
+TEST_F(AgentStateTest, AMembersScriptsSaveWhenAllOfThemHaveSaidThatTheyCan) {
+  member();
+  released(0);
+  says(0, channel::SavesOnStop{});
+  says(1, channel::SavesOnStop{});
+  EXPECT_EQ(on(SignalArrived{SIGTERM}), Lines{"asks to save and stop 15"});
+  EXPECT_EQ(on(SaveOrdered{SIGTERM}), (Lines{"tell 0,1 save", "timer save 15000"}));
+  says(0, channel::StopReady{5});
+  EXPECT_EQ(says(1, channel::StopReady{6}), Lines{"started 6"});
+  EXPECT_EQ(on(StepAgreed{8}), Lines{"tell 0,1 stop-at 8"});
+  for (const int rank : {0, 1}) says(rank, channel::PhaseChange{.phase = Phase::kSaving, .step = 8});
+  exits(0, 0);
+  exits(1, 0);
+  EXPECT_EQ(swept(), Lines{"over saved"});
+}
+
+TEST_F(AgentStateTest, AMembersScriptsThatWereStoppedWhileTheySavedHaveNotSaved) {
+  member();
+  released(0);
+  says(0, channel::SavesOnStop{});
+  says(1, channel::SavesOnStop{});
+  on(SaveOrdered{SIGTERM});
+  on(TimerFired{AgentTimer::kSave});
+  exits(0, 0);
+  exits(1, 0);
+  EXPECT_EQ(swept(), Lines{"over ended"});
 }
 
 TEST_F(AgentStateTest, ASecondSignalNeedsNobodyElse) {

@@ -40,6 +40,8 @@ TEST(ProgressLine, SaysWhatIsKnown) {
   EXPECT_EQ(progress_line({.progress = half_way(), .loss_step = 500}),
             "epoch 2/3  step 512/1,407  loss 0.3412 at step 500  2,210 samples/s");
   EXPECT_EQ(progress_line({.progress = {.step = 5}}), "step 5");
+  EXPECT_EQ(progress_line({.progress = {.step = 5, .loss = 0.5, .figures = {{"accuracy", 0.9125}, {"norm", 12.0}}}}),
+            "step 5  loss 0.5000  accuracy 0.9125  norm 12");
 }
 
 TEST(ProgressBar, TakesTheWidthThatIsLeft) {
@@ -66,6 +68,14 @@ TEST(ProgressMeter, CountsThisRoundOnly) {
 }
 
 // Steps that are not logged move on too, and nobody is to think that training stands still.
+// A script need not know how many steps there will be.
+TEST(ProgressMeter, WithoutATotalNoTimeIsLeft) {
+  ProgressMeter meter;
+  meter.add({.step = 1}, 1'000'000'000);
+  meter.add({.step = 2}, 2'000'000'000);
+  EXPECT_FALSE(meter.shown().seconds_left);
+}
+
 TEST(ProgressMeter, HeartbeatsBetweenLoggedStepsHaveASpeedOfTheirOwnAndAnOldLossSaysItsStep) {
   constexpr std::int64_t kSecond = 1'000'000'000;
   ProgressMeter meter;

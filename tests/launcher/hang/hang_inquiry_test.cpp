@@ -51,5 +51,84 @@ TEST(HangInquiry, AnAnswerAtTheLastMomentIsJudgedOnce) {
   ::setenv("PATH", path.c_str(), 1);
 }
 
+// Two ranks of a script: once they tell their steps, what they print is no progress, and they are asked where they are.
+TEST(HangInquiry, AScriptThatTellsItsStepsIsBlamedByThem) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/nowhere", 1);
+  boost::asio::io_context io(1);
+  HangSettings settings{.answer_time = milliseconds(10000)};
+  settings.limits.watch = true;
+  settings.limits.given.fill(milliseconds(1));
+  std::vector<int> asked;
+  std::vector<HangFinding> found;
+  HangInquiry::Hooks hooks;
+  hooks.matters = [] { return true; };
+  hooks.workers = [] { return std::vector<pid_t>{::getpid(), ::getpid()}; };
+  hooks.ask = [&](int rank) { asked.push_back(rank); };
+  hooks.found = [&](std::vector<HangFinding> findings) { found = std::move(findings); };
+  HangInquiry inquiry(io, settings, std::move(hooks));
+  inquiry.begin_round({.workers = 2});
+  inquiry.heard(0, channel::Progress{.step = 18});
+  inquiry.heard(1, channel::Progress{.step = 17});
+  while (asked.size() < 2) {
+    io.run_one();
+    for (const int rank : {0, 1}) inquiry.printed(rank);
+  }
+  for (const int rank : {0, 1}) {
+    inquiry.heard(rank,
+                  channel::Position{.phase = channel::Phase::kRunning, .step = 18 - rank, .stage = channel::Stage::kSomewhere});
+  }
+  while (found.empty()) io.run_one();
+  EXPECT_FALSE(found[0].blame.has_value());
+  ASSERT_TRUE(found[1].blame.has_value());
+  EXPECT_NE(found[1].blame->find("it is in step 18; rank 0 waits in step 19"), std::string::npos) << *found[1].blame;
+  EXPECT_NE(found[1].blame->find("no progress for"), std::string::npos) << *found[1].blame;
+  ::setenv("PATH", path.c_str(), 1);
+}
+
+// Its steps are many, and it tells few: what it answers is news, and nobody hangs.
+TEST(HangInquiry, AScriptWhoseAnswerShowsAnotherStepGoesOn) {
+  boost::asio::io_context io(1);
+  HangSettings settings{.answer_time = milliseconds(10000)};
+  settings.limits.watch = true;
+  settings.limits.given.fill(milliseconds(20));
+  int asked = 0;
+  HangInquiry::Hooks hooks;
+  hooks.matters = [] { return true; };
+  hooks.workers = [] { return std::vector<pid_t>{::getpid()}; };
+  hooks.ask = [&](int) { ++asked; };
+  hooks.found = [](const std::vector<HangFinding>&) { FAIL() << "it has moved"; };
+  HangInquiry inquiry(io, settings, std::move(hooks));
+  inquiry.begin_round({.workers = 1});
+  inquiry.heard(0, channel::Progress{.step = 1});
+  for (int question = 1; question <= 3; ++question) {
+    while (asked < question) io.run_one();
+    inquiry.heard(
+        0, channel::Position{.phase = channel::Phase::kRunning, .step = 1 + question, .stage = channel::Stage::kSomewhere});
+  }
+}
+
+// Where one of them tells none, nobody is asked: places are compared.
+TEST(HangInquiry, AScriptWhoseRanksDoNotAllTellTheirStepsIsJudgedAsBefore) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/nowhere", 1);
+  boost::asio::io_context io(1);
+  HangSettings settings{.answer_time = milliseconds(1)};
+  settings.limits.watch = true;
+  settings.limits.given.fill(milliseconds(1));
+  std::vector<HangFinding> found;
+  HangInquiry::Hooks hooks;
+  hooks.matters = [] { return true; };
+  hooks.workers = [] { return std::vector<pid_t>{::getpid(), ::getpid()}; };
+  hooks.ask = [](int rank) { FAIL() << "rank " << rank << " was asked"; };
+  hooks.found = [&](std::vector<HangFinding> findings) { found = std::move(findings); };
+  HangInquiry inquiry(io, settings, std::move(hooks));
+  inquiry.begin_round({.workers = 2});
+  inquiry.heard(1, channel::Progress{.step = 17});
+  while (found.empty()) io.run_one();
+  EXPECT_NE(found[0].blame.value_or("").find("is silent, as all workers here are"), std::string::npos);
+  ::setenv("PATH", path.c_str(), 1);
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -135,6 +135,22 @@ TEST(WorkerEnvironment, SecretsAndStaleChannelsStayHere) {
   EXPECT_EQ(as_map(worker_environment(inherited, train)).at("DDPRUN_CHANNEL"), "fd:3");
 }
 
+// A script is offered the channel, and gets nothing else that is ddptrain's.
+TEST(WorkerEnvironment, AScriptIsOfferedTheChannelOnly) {
+  WorkerSettings settings = settings_of_rank(0, 1);
+  settings.restart_count = 1;
+  settings.facts = {.cause = "exit_code", .out_of_memory = 0};
+  settings.generation = 4;
+  settings.node_address = "10.0.0.1";
+  settings.chaos = "kill";
+  const std::vector<std::string> inherited{"LIBTORCH=/opt/torch", "DDPRUN_CHANNEL=fd:9"};
+  auto without = as_map(worker_environment(inherited, settings));
+  settings.channel = ChannelUse::kOffered;
+  EXPECT_TRUE(without.emplace("DDPRUN_CHANNEL", "fd:3").second);
+  EXPECT_EQ(as_map(worker_environment(inherited, settings)), without);
+  EXPECT_EQ(without.at("DDPRUN_RESTART_CAUSE"), "exit_code");
+}
+
 TEST(WorkerEnvironment, LibtorchIsFoundByDdptrainOnly) {
   const std::vector<std::string> inherited{"LIBTORCH=/opt/torch", "LD_LIBRARY_PATH=/a:/b"};
   EXPECT_EQ(as_map(worker_environment(inherited, settings_of_rank(0, 1))).at("LD_LIBRARY_PATH"), "/a:/b");

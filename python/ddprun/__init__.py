@@ -1,0 +1,372 @@
+"""What ddprun and a Python script tell each other: `import ddprun`.
+
+The script says how far it is, what it has saved and why it fails; ddprun says what happened before and when to save and stop:
+
+    import ddprun
+    ...
+    ddprun.step(n, loss=loss, total=steps)
+    if ddprun.should_save():
+        save(...)
+        ddprun.stopped()
+
+Outside a job of ddprun, in processes that the worker starts or forks, and when the agent is gone, all of it does nothing. No
+call raises for want of an agent, and none waits for it but should_save() while a job stops. Needs Python 3.8 and nothing else.
+docs/python-scripts.md is the user's page, docs/worker-channel.md the protocol that is spoken here."""
+
+import atexit
+import json
+import math
+import operator
+import os
+import platform
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+
+__all__ = ["REQUEUE", "cause", "error", "in_job", "local_rank", "rank", "restart", "saved", "should_save", "step", "stopped",
+           "world_size"]
+
+PROTOCOL = (1, 1)  # of the worker channel: major, minor
+REQUEUE = 85  # the exit code of a job that has saved and wants to be run again
+
+_PROGRESS_EVERY_S = 0.2  # more often nobody looks
+_PATIENCE_MS = 10_000  # with an agent that does not read
+_MOST_FIGURES = 100
+_MOST_TEXT = 16_384
+_KINDS = {"oom": "out_of_memory", "out_of_memory": "out_of_memory", "data": "usage", "usage": "usage", "config": "usage",
+          "diverged": "diverged", "checkpoint": "checkpoint", "lost_peer": "lost_peer", "exception": "exception"}
+
+
+def _number(name, default):
+    try:
+        return int(os.environ.get(name, ""))
+    except ValueError:
+        return default
+
+
+rank = _number("RANK", 0)
+local_rank = _number("LOCAL_RANK", 0)
+world_size = _number("WORLD_SIZE", 1)
+restart = _number("TORCHELASTIC_RESTART_COUNT", 0)  # how often the job was restarted before
+cause = os.environ.get("DDPRUN_RESTART_CAUSE") or None  # of the newest failure, as in `ddprun report`; None at first
+
+
+def _plain(value):
+    """A number as the channel writes it: JSON has no NaN and no infinities."""
+    value = float(value)
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return value
+
+
+def _text(value):
+    return str(value)[:_MOST_TEXT]
+
+
+class _Channel:
+    """The worker's end of the channel. A thread of its own reads, since the agent's question may come while the script waits for
+    other ranks in a collective."""
+
+    def __init__(self, sock):
+        self._socket = sock
+        self._state = threading.Condition()  # guards what follows; reentrant, for signal handlers
+        self._closed = False
+        self._begun = False
+        self._phase = ""
+        self._last = -1  # newest step
+        self._samples = 0
+        self._total = 0
+        self._epoch = 0
+        self._epochs = 0
+        self._sent_at = -math.inf
+        self._unsent = False
+        self._warned = set()
+        self._calls = 0  # of should_save()
+        self._stopping = False  # Stop{save} was answered
+        self._stop_at = None
+        self._stop_now = False
+        self._writing = threading.RLock()
+
+    # ---- the script's side ----
+
+    def step(self, n, loss, samples, total, epoch, epochs, figures):
+        with self._state:
+            if n < self._last:
+                self._warn_once("step", "step() went back from %d to %d; perhaps an older state was loaded" % (self._last, n))
+            first = not self._begun
+            self._samples += samples * world_size
+            self._total = self._total if total is None else total
+            self._epoch = self._epoch if epoch is None else epoch
+            self._epochs = self._epochs if epochs is None else epochs
+            self._begin(max(0, n - 1))
+            self._last = n
+            now = time.monotonic()
+            ends = self._total > 0 and n == self._total
+            if not first and not ends and now - self._sent_at < _PROGRESS_EVERY_S:
+                self._unsent = True
+                return
+            self._sent_at = now
+        # Not under the lock: a loss on a GPU waits here for all that is queued there. Only rank 0's are shown.
+        numbers = {name: value for name, value in {"loss": loss, **figures}.items() if value is not None} if rank == 0 else {}
+        self._progress(self._numbers(numbers))
+
+    def saved(self, path, n, seconds):
+        with self._state:
+            n = self._last if n is None else n
+            if not self._phase:
+                self._begin(n)
+        size = 0
+        try:
+            size = os.path.getsize(path) if path and os.path.isfile(path) else 0
+        except OSError:
+            pass
+        self._send({"type": "checkpoint", "step": n, "path": _text(path), "pause_s": float(seconds), "save_s": float(seconds),
+                    "bytes": size})
+
+    def error(self, kind, message):
+        with self._state:
+            n = self._last
+            self._hello()
+        self._send({"type": "error", "kind": kind, "message": message, "device": "", "step": n, "phase": "running",
+                    "time_ns": time.time_ns(), "fatal": True, "exit_code": 1, "shrink": "unknown", "others_suspect": False})
+
+    def should_save(self):
+        with self._state:
+            first = self._calls == 0
+            self._begin(self._last)
+            self._calls += 1
+            if first:
+                self._send({"type": "saves_on_stop"})
+            while self._stopping and self._stop_at is None and not self._stop_now and not self._closed:
+                self._state.wait()
+            if not self._stopping or self._stop_at is None or self._calls < self._stop_at:
+                return False
+            self._enter("saving", self._last)
+            return True
+
+    def flush(self):
+        """At the end of the process: how far it came, which says whether the next try fails at the same step."""
+        with self._state:
+            if not self._unsent:
+                return
+        self._progress({})
+
+    # ---- what is said ----
+
+    def _hello(self):
+        if self._begun:
+            return
+        self._begun = True
+        self._send({"type": "hello", "protocol": PROTOCOL[0], "minor": PROTOCOL[1], "pid": os.getpid(),
+                    "version": "import ddprun of Python " + platform.python_version()})
+        threading.Thread(target=self._listen, name="ddprun", daemon=True).start()
+
+    def _begin(self, n):
+        self._hello()
+        self._enter("running", n)
+
+    def _enter(self, phase, n):
+        if phase != self._phase:
+            self._phase = phase
+            self._send({"type": "phase", "phase": phase, "step": n, "epoch": self._epoch})
+
+    def _progress(self, numbers):
+        with self._state:
+            self._unsent = False
+            message = {"type": "progress", "step": self._last, "steps_total": self._total, "epoch": self._epoch,
+                       "epochs": self._epochs, "samples": self._samples}
+        for name in ("loss", "lr", "samples_per_s"):
+            if name in numbers:
+                message[name] = numbers.pop(name)
+        if numbers:
+            message["figures"] = [[name[:100], value] for name, value in list(numbers.items())[:_MOST_FIGURES]]
+        if not self._send(message, may_be_dropped=True):
+            with self._state:
+                self._unsent = True
+
+    def _numbers(self, figures):
+        numbers = {}
+        for name, value in figures.items():
+            try:
+                numbers[name] = _plain(value() if callable(value) else value)
+            except (TypeError, ValueError) as reason:
+                self._warn_once(name, "step(%s=...) is not a number: %s" % (name, reason))
+        return numbers
+
+    def _warn_once(self, what, text):
+        if what not in self._warned:
+            self._warned.add(what)
+            print("ddprun: rank %d: %s" % (rank, text), file=sys.stderr, flush=True)
+
+    def _send(self, message, may_be_dropped=False):
+        """False: it was not sent. Never raises, and waits for an agent that does not read for a while only."""
+        body = json.dumps(message).encode()
+        frame = struct.pack("<II", len(body) + 4, len(body)) + body
+        with self._writing:
+            sent = 0
+            try:
+                while not self._closed and sent < len(frame):
+                    try:
+                        sent += self._socket.send(frame[sent:], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                    except BlockingIOError:
+                        if may_be_dropped and sent == 0:
+                            return False
+                        room = select.poll()
+                        room.register(self._socket, select.POLLOUT)
+                        if not room.poll(_PATIENCE_MS):
+                            self._close()
+            except OSError:
+                self._close()
+            finally:
+                if 0 < sent < len(frame):  # an exception of a signal handler: what follows would be read as the rest
+                    self._close()
+            return sent == len(frame)
+
+    def _close(self):
+        """Nothing is sent any more. The descriptor stays, for the thread that reads from it."""
+        self._closed = True
+
+    def forget(self):
+        """In a forked child: it is not the worker, and its parent's locks may be held for ever."""
+        self._closed = True
+        self._socket.close()
+
+    # ---- the thread that reads ----
+
+    def _listen(self):
+        buffer = b""
+        while not self._closed:
+            try:
+                received = self._socket.recv(65536)
+            except OSError:
+                received = b""
+            if not received:
+                break
+            buffer += received
+            while len(buffer) >= 8:
+                length, json_length = struct.unpack_from("<II", buffer)
+                if len(buffer) < 4 + length:
+                    break
+                body, buffer = buffer[8:8 + json_length], buffer[4 + length:]
+                try:
+                    self._hear(json.loads(body.decode()))
+                except (ValueError, KeyError, TypeError):
+                    pass  # of a newer minor version
+        with self._state:
+            self._closed = True
+            self._state.notify_all()
+
+    def _hear(self, message):
+        kind = message["type"]
+        with self._state:
+            if kind == "where":
+                self._send({"type": "position", "phase": self._phase or "running", "step": max(0, self._last), "stage": "somewhere"})
+            elif kind == "stop" and message["mode"] == "save":
+                # The step that is under way counts as started: other ranks may wait in it for this one. The next call of
+                # should_save() waits for the answer.
+                self._stopping = True
+                self._send({"type": "stop_ready", "started": self._calls + 1})
+            elif kind == "stop":
+                self._stop_now = True
+            elif kind == "stop_at":
+                self._stop_at = int(message["step"])
+            self._state.notify_all()
+
+
+def _open():
+    """The descriptor that the agent has left for this process, and for no other that it may start."""
+    where = os.environ.pop("DDPRUN_CHANNEL", "")
+    if not where.startswith("fd:"):
+        return None
+    try:
+        number = int(where[3:])
+        os.set_inheritable(number, False)
+        sock = socket.socket(fileno=number)
+    except (OSError, ValueError):
+        return None
+    if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM:
+        sock.detach()  # another file that happens to have its number
+        return None
+    return _Channel(sock)
+
+
+_channel = _open()
+
+
+def _in_forked_child():
+    global _channel
+    if _channel is not None:
+        _channel.forget()
+        _channel = None
+
+
+def _at_exit():
+    if _channel is not None:
+        _channel.flush()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
+atexit.register(_at_exit)
+
+
+def _step_number(n):
+    n = operator.index(n)
+    if not 0 <= n < 2 ** 63:
+        raise ValueError("ddprun: a step is a number from 0 on, found %d" % n)
+    return n
+
+
+def in_job():
+    """Whether this process is a worker of ddprun."""
+    return _channel is not None
+
+
+def step(n, loss=None, samples=0, total=None, epoch=None, epochs=None, **figures):
+    """Step n is done. Cheap enough for every step: the agent hears of it a few times a second.
+
+    loss and other figures (lr, accuracy, ...): numbers, one-element tensors, or functions without arguments that give one.
+    They are looked at on rank 0 and when they are sent, so that a loss on a GPU is not waited for at every step.
+    samples: how many this rank has processed since the last call. total, epochs: of the whole run, for the time that is left.
+    epoch: counted from 0. What is not given stays as it was."""
+    n = _step_number(n)
+    if _channel is not None:
+        _channel.step(n, loss, operator.index(samples or 0), None if total is None else _step_number(total),
+                      None if epoch is None else _step_number(epoch), None if epochs is None else _step_number(epochs), figures)
+
+
+def saved(path_or_step=None, step=None, seconds=0.0):
+    """A checkpoint is complete: its path, or its step. step: the newest, if it is not given; seconds: how long saving took."""
+    path = ""
+    if isinstance(path_or_step, (str, bytes, os.PathLike)):
+        path = os.path.abspath(os.fsdecode(path_or_step))
+    elif path_or_step is not None:
+        step = path_or_step
+    step = None if step is None else _step_number(step)
+    if _channel is not None:
+        _channel.saved(path, step, seconds)
+
+
+def error(kind, message=""):
+    """Why this worker is about to fail; it should then raise or exit. kind: "oom", "data" or "config" (no restart mends it),
+    "diverged" (likewise), "checkpoint" (likewise), "lost_peer" (another rank is to blame), or anything else, which is a failure
+    like any other."""
+    known = _KINDS.get(str(kind))
+    text = _text(message if known else "%s: %s" % (kind, message) if message else kind)
+    if _channel is not None:
+        _channel.error(known or "exception", text)
+
+
+def should_save():
+    """Whether to save now and stop. To be called on every rank once after each step (or at every so many). When the job is told
+    to stop it is True after the same call on all ranks; until then it is False and costs nothing."""
+    return _channel is not None and _channel.should_save()
+
+
+def stopped():
+    """Ends this process as saved and to be run again."""
+    sys.exit(REQUEUE)

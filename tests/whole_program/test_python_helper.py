@@ -1,0 +1,314 @@
+"""`import ddprun` in a script: what it tells shows on the console, in the report and in the restart policy; it saves and stops at one step
+on all ranks; and where there is no job, no agent that understands it or no right to speak, the script goes on as if it were not there."""
+
+import contextlib
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import jobs
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+LAUNCH = ["--standalone", "--log-dir", "logs"]
+
+
+@pytest.fixture
+def job(ddprun_bin, run, tmp_path):
+    """job(body, *options): the script, run to its end."""
+
+    def go(body: str, *options: str, **env: str) -> subprocess.CompletedProcess:
+        (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + body)
+        return run([ddprun_bin, *LAUNCH, *options, "train.py"], **{**ENV, **env})
+
+    return go
+
+
+def report_in(folder: pathlib.Path) -> dict:
+    (report,) = (folder / "logs").glob("*/report.json")
+    return json.loads(report.read_text())
+
+
+def lines_of(text: str, start: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(start)]
+
+
+# ---- what it tells ----
+
+
+def test_progress_and_checkpoints_are_told(job, tmp_path):
+    done = job("for n in range(1, 31):\n    ddprun.step(n, loss=1 / n, samples=8, total=30, epoch=0, epochs=1, accuracy=lambda: 0.5)\n"
+               "open('model.pt', 'wb').write(b'x' * 1000)\nddprun.saved('model.pt', seconds=0.25)\n", "-v", "--nproc-per-node", "2")
+    assert done.returncode == 0, done.stderr
+    first, *_, last = lines_of(done.stderr, "ddprun: epoch 1/1  step ")
+    assert first == "ddprun: epoch 1/1  step 1/30  loss 1.0000  accuracy 0.5"
+    assert last.startswith("ddprun: epoch 1/1  step 30/30  loss 0.0333  accuracy 0.5")
+    assert f"ddprun: checkpoint of step 30 (0.0 MB, training stood still for 250 ms): {tmp_path}/model.pt\n" in done.stderr
+    report = report_in(tmp_path)
+    assert report["last_step"] == 30
+    assert report["checkpoints"]["latest"] == {"step": 30, "path": f"{tmp_path}/model.pt", "bytes": 1000, "save_s": 0.25}
+    (round_,) = report["rounds"]
+    assert round_["from_step"] == 0 and round_["reached_step"] == 30
+
+
+def test_the_last_step_is_known_although_few_are_sent(job, tmp_path):
+    """A thousand steps in one go: the agent hears of a few, and of the last one as Python ends."""
+    done = job("for n in range(1, 1001):\n    ddprun.step(n)\nraise ValueError('no more')\n", "--json")
+    assert done.returncode == 1
+    steps = [event["step"] for line in done.stdout.splitlines() if (event := json.loads(line))["event"] == "progress"]
+    assert steps[0] == 1 and steps[-1] == 1000 and len(steps) < 100
+    assert report_in(tmp_path)["rounds"][0]["first_cause"]["step"] == 1000
+
+
+def test_a_terminal_has_a_bar_only_for_a_script_that_tells_its_steps(ddprun_bin, tmp_path):
+    for body, bar in (("ddprun.step(5, total=10)", True), ("pass", False)):
+        (tmp_path / "train.py").write_text(f"import ddprun\n{body}\n")
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([ddprun_bin, *LAUNCH, "train.py"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=tmp_path,
+                              env=jobs.clean_environment(**ENV)) as process:
+            os.close(theirs)
+            text = b""
+            with contextlib.suppress(OSError):  # EIO at the end
+                while part := os.read(ours, 4096):
+                    text += part
+            assert process.wait() == 0
+        os.close(ours)
+        assert (re.search(rb"\[#+\.+\]  step 5/10", text) is not None) == bar and (b"\x1b[K" in text) == bar, text
+
+
+def test_a_restarted_script_is_told_why(job):
+    done = job("print('told', ddprun.restart, ddprun.cause, ddprun.rank, ddprun.local_rank, ddprun.world_size, flush=True)\n"
+               "if ddprun.restart == 0:\n    ddprun.error('oom', 'Tried to allocate 2.00 GiB')\n    os._exit(3)\n", "--max-restarts", "1")
+    assert done.returncode == 0, done.stderr
+    assert lines_of(done.stdout, "told") == ["told 0 None 0 0 1", "told 1 out_of_memory 0 0 1"]
+    assert ") failed: exit code 3: Tried to allocate 2.00 GiB\n" in done.stderr
+
+
+@pytest.mark.parametrize(("kind", "cause", "why", "starts"), [
+    ("data", "usage", "usage errors are not restarted", 1),
+    ("diverged", "diverged", "a diverged run is not restarted: it would diverge again", 1),
+    ("cosmic", "exception", "budget of 1 restart spent", 2),
+])
+def test_typed_errors_decide_about_a_restart(job, tmp_path, kind, cause, why, starts):
+    done = job(f"ddprun.step(7 + ddprun.restart)\nddprun.error('{kind}', 'shard 3')\nraise ValueError('another text')\n", "--max-restarts", "1")
+    assert done.returncode == 1 and why in done.stderr, done.stderr
+    report = report_in(tmp_path)
+    assert len(report["rounds"]) == starts
+    found = report["rounds"][0]["first_cause"]
+    assert (found["cause"], found["step"]) == (cause, 7)
+    assert found["message"] == ("cosmic: shard 3" if kind == "cosmic" else "shard 3")
+
+
+def test_two_failures_at_one_step_end_a_job_that_tells_its_steps(job):
+    done = job("ddprun.step(12)\nraise ValueError('again')\n", "--max-restarts", "9")
+    assert done.returncode == 83 and "the same failure at step 12 in two rounds without progress" in done.stderr
+    # With a checkpoint in between it is another try.
+    done = job("ddprun.step(12)\nddprun.saved(ddprun.restart)\nraise ValueError('again')\n", "--max-restarts", "2")
+    assert done.returncode == 1 and "budget of 2 restarts spent" in done.stderr, done.stderr
+
+
+def test_steps_that_go_back_are_said_once(job):
+    done = job("for n in (5, 4, 3, 6):\n    ddprun.step(n)\n")
+    assert done.returncode == 0
+    assert lines_of(done.stderr, "ddprun: rank 0: step() went back") == \
+        ["ddprun: rank 0: step() went back from 5 to 4; perhaps an older state was loaded"]
+
+
+# ---- saving and stopping ----
+
+# Work that takes rank 1 longer; with $TOGETHER the ranks wait for each other in each step, as in an all-reduce.
+SAVING = """
+import socket, time
+together, other = os.environ.get("TOGETHER"), None
+if together:
+    if ddprun.rank == 0:
+        server = socket.socket(socket.AF_UNIX); server.bind(together + "~"); server.listen(); os.rename(together + "~", together)
+        other = server.accept()[0]
+    else:
+        while other is None:
+            try:
+                other = socket.socket(socket.AF_UNIX); other.connect(together)
+            except OSError:
+                other = None; time.sleep(0.01)
+for n in range(1, 100000):
+    time.sleep(0.001 + 0.004 * ddprun.rank)
+    if other:
+        other.sendall(b"x")
+        assert other.recv(1) == b"x"
+    ddprun.step(n, total=100000)
+    save = ddprun.should_save()
+    if n == 1:
+        print("at work", ddprun.rank, flush=True)
+    if save:
+        ddprun.saved(n)
+        print("saved", ddprun.rank, n, flush=True)
+        END
+"""
+
+
+def start_saving(ddprun_bin, tmp_path, end: str, **env: str) -> subprocess.Popen:
+    """Two ranks that have called should_save()."""
+    (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + SAVING.replace("END", end))
+    process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--nproc-per-node", "2", "--shutdown-timeout", "60", tmp_path / "train.py"], **ENV, **env)
+    for _ in range(2):
+        while "at work" not in (line := process.stdout.readline()):
+            assert line, process.stderr.read()
+    return process
+
+
+@pytest.mark.parametrize(("together", "end"), [(False, "ddprun.stopped()"), (True, "sys.exit(ddprun.REQUEUE)"), (True, "break")])
+def test_all_ranks_save_at_one_step_and_the_job_asks_to_be_run_again(ddprun_bin, tmp_path, together, end):
+    env = {"TOGETHER": str(tmp_path / "socket")} if together else {}
+    process = start_saving(ddprun_bin, tmp_path, end, **env)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 85, err
+    saved = sorted(tuple(line.split()[1:]) for line in lines_of(out, "saved"))
+    assert [rank for rank, _ in saved] == ["0", "1"] and len({step for _, step in saved}) == 1, out
+    assert "ended with exit code 85: stopped by SIGTERM after saving: run it again to go on" in err
+
+
+def test_all_ranks_of_two_nodes_save_at_one_step(nodes, tmp_path):
+    """The signal reaches one of the agents."""
+    (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + SAVING.replace("END", "ddprun.stopped()"))
+    port = jobs.free_port()
+    for node in ("0", "1"):
+        nodes.start("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port, "--node-rank", node, "train.py",
+                    **ENV, TOGETHER=str(tmp_path / "socket"))
+    for node in (0, 1):
+        nodes.until_said(node, "at work")
+    nodes.agents[1].send_signal(signal.SIGTERM)
+    assert nodes.wait() == [85, 85], nodes.all_text()
+    saved = dict(re.findall(r"^saved (\d) (\d+)$", nodes.all_text(), re.M))
+    assert set(saved) == {"0", "1"} and len(set(saved.values())) == 1, nodes.all_text()
+
+
+def test_a_script_that_does_not_get_there_in_time_is_stopped(ddprun_bin, tmp_path):
+    """Rank 1 is busy with something else: rank 0 waits for it in should_save(), and not for longer than the time to stop."""
+    (tmp_path / "train.py").write_text(
+        "import ddprun, os, signal, sys, time\nddprun.should_save()\nprint('at work', flush=True)\n"
+        "if ddprun.rank == 1:\n    os.kill(os.getpid(), signal.SIGSTOP)\nwhile not ddprun.should_save():\n    time.sleep(0.01)\n")
+    process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--nproc-per-node", "2", "--shutdown-timeout", "2", tmp_path / "train.py"], **ENV)
+    for _ in range(2):
+        assert process.stdout.readline() == "at work\n"
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and "stopped by SIGTERM before it could save" in err
+
+
+def test_a_script_that_does_not_ask_gets_the_signal(ddprun_bin, tmp_path):
+    (tmp_path / "train.py").write_text("import ddprun, signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(7))\n"
+                                       "ddprun.step(1)\nprint('at work', flush=True)\nsignal.pause()\n")
+    process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", tmp_path / "train.py"], **ENV)
+    assert process.stdout.readline() == "at work\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert report_in(tmp_path)["rounds"][0]["workers"][0]["exit_code"] == 7
+
+
+# ---- hangs ----
+
+
+def test_the_rank_that_is_a_step_behind_is_to_blame(job):
+    """It goes on printing, which is no progress for a script that tells its steps."""
+    done = job("import threading\nddprun.step(4 - ddprun.rank)\n"
+               "while not threading.Event().wait(0.1):\n    print('alive', flush=True)\n", "--nproc-per-node", "2", "--hang-timeout", "1")
+    assert done.returncode == 82, done.stderr
+    assert re.search(r"rank 1 \(pid \d+\) hangs: no progress for .*; it is in step 4; rank 0 waits in step 5", done.stderr), done.stderr
+
+
+# ---- where it does nothing ----
+
+
+def test_outside_a_job_it_does_nothing():
+    code = ("import ddprun, threading; ddprun.step(3, loss=float('nan')); ddprun.step(1); ddprun.saved('x'); ddprun.error('oom', 'y')\n"
+            "print(ddprun.should_save(), ddprun.in_job(), ddprun.rank, ddprun.world_size, ddprun.restart, ddprun.cause, threading.active_count())\n")
+    done = jobs.run([sys.executable, "-c", code], **ENV)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
+    # A number that is another file's, as where a child of a worker has inherited the variable and not the descriptor.
+    done = jobs.run([sys.executable, "-c", code], **ENV, DDPRUN_CHANNEL="fd:1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")
+    for wrong, kind in (("'x'", "TypeError"), ("-1", "ValueError"), ("1.5", "TypeError")):
+        assert kind in jobs.run([sys.executable, "-c", f"import ddprun; ddprun.step({wrong})"], **ENV).stderr
+
+
+def test_what_a_worker_starts_does_not_speak_for_it(job, tmp_path):
+    """A fork, as DataLoader's workers are, a spawned process and a program: the descriptor and the variable stay the worker's."""
+    done = job("""
+import subprocess
+def child():
+    import ddprun
+    ddprun.step(1000)
+    ddprun.error('data', 'of the child')
+    print('child', ddprun.in_job(), ddprun.should_save(), os.path.exists('/proc/self/fd/3'), flush=True)
+if __name__ == '__main__':
+    ddprun.step(1)
+    pid = os.fork()
+    if pid == 0:
+        child()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    subprocess.run([sys.executable, '-c', 'import train; train.child()'], close_fds=False, check=True)
+    ddprun.step(2)
+    raise SystemExit(4)
+""")
+    assert done.returncode == 4, done.stderr
+    assert lines_of(done.stdout, "child") == ["child False False False"] * 2
+    report = report_in(tmp_path)
+    assert report["last_step"] == 2 and report["rounds"][0]["first_cause"]["cause"] == "exit_code"
+
+
+def test_threads_may_speak_at_once(job, tmp_path):
+    done = job("import threading\ndef work(k):\n    for n in range(200):\n        ddprun.saved(k * 1000 + n); ddprun.step(n)\n"
+               "threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]\n"
+               "[t.start() for t in threads]; [t.join() for t in threads]\n")
+    assert done.returncode == 0 and "ignored" not in done.stderr
+    assert report_in(tmp_path)["checkpoints"]["published"] == 800
+
+
+def test_another_major_version_is_ignored_with_one_line(job, tmp_path):
+    done = job("ddprun.PROTOCOL = (2, 0)\nfor n in range(3):\n    ddprun.step(n); ddprun.saved(n)\n"
+               "assert not ddprun.should_save()\nprint('went on', flush=True)\n", "--nproc-per-node", "2")
+    assert done.returncode == 0 and len(lines_of(done.stdout, "went on")) == 2
+    said = [line for line in done.stderr.splitlines() if "ignored" in line]
+    assert len(said) == 1 and re.fullmatch(r"ddprun: rank \d: import ddprun of Python .* speaks version 2\.0 of the worker channel, and this "
+                                           r"ddprun 1\.\d+: install both from one release; what it reports is ignored, and the job goes on",
+                                           said[0]), done.stderr
+    assert report_in(tmp_path)["last_step"] is None
+
+
+def test_a_newer_minor_version_is_understood(job, tmp_path):
+    done = job("ddprun.PROTOCOL = (1, 99)\nddprun.step(1)\nddprun._channel._send({'type': 'dance'})\n"
+               "ddprun._channel._send({'type': 'checkpoint', 'step': 3, 'path': '', 'pause_s': 0, 'save_s': 0, 'bytes': 0, 'more': [1]})\n")
+    assert done.returncode == 0 and "ignored" not in done.stderr
+    assert report_in(tmp_path)["checkpoints"]["latest"]["step"] == 3
+
+
+def test_what_is_no_protocol_at_all_is_ignored_with_one_line(ddprun_bin, script, run):
+    done = run([ddprun_bin, "--no-python", script("echo 'not for you, whoever you are' >&3\nexit 0")])
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"ddprun: rank 0: what came over its channel is not the protocol of one \(.*\); what it reports is ignored, and the job "
+                        r"goes on\n", done.stderr), done.stderr
+
+
+def test_an_agent_that_is_gone_hurts_nobody(tmp_path):
+    """The helper alone, at one end of a pair whose other end is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    code = ("import ddprun\nassert ddprun.in_job()\nddprun.step(1)\ninput()\n"
+            "for n in range(2, 50):\n    ddprun.step(n); ddprun.saved(n)\nassert not ddprun.should_save()\nddprun.error('oom')\nprint('went on')\n")
+    with theirs, subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  text=True, env=jobs.clean_environment(**ENV, DDPRUN_CHANNEL=f"fd:{theirs.fileno()}")) as process:
+        theirs.close()
+        with ours.makefile("rb") as heard:
+            assert b'"hello"' in heard.read(64)
+        ours.close()
+        out, _ = process.communicate("\n", timeout=60)
+        assert (process.returncode, out) == (0, "went on\n")

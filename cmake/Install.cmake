@@ -52,6 +52,8 @@ if(DDPRUN_BUILD_TRAINER)
   ddprun_install_modules(${PROJECT_SOURCE_DIR}/trainer trainer)
 endif()
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/configs FILES_MATCHING PATTERN "*.json")
+# The exporter of models, which is Python: `PYTHONPATH=PREFIX/share/ddprun/python python3 -m ddprun.export`.
+install(DIRECTORY python/ddprun DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun/python FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 # README beside docs/, as in the sources, so that its links lead somewhere.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -166,28 +166,48 @@ def test_another_model_of_the_same_path_is_not_gone_on_with(ddprun, ddptrain_bin
     assert "is not what this run began with" in said and "Check data.dir and model.path" in said, said
 
 
-def test_pictures_feed_an_exported_model(ddprun, ddptrain_bin, exporter, tmp_path):
-    """With the losses of the built-in mlp of the same weights."""
+@pytest.mark.parametrize("built_in", [{"type": "mlp", "hidden": [16]}, {"type": "cnn"},
+                                      pytest.param({"type": "resnet18"}, marks=pytest.mark.long)], ids=lambda model: model["type"])
+def test_pictures_feed_an_exported_model_as_the_built_in_one(ddprun, ddptrain_bin, exporter, tmp_path, built_in):
     import safetensors.torch
     import torch
-    from torch import nn
+    from reference.models import make_model
+    from test_python_equivalence import write_dataset
 
     export, zoo = exporter
     torch.manual_seed(7)
-    model = nn.Sequential()
-    for name, layer in (("flat", nn.Flatten()), ("fc1", nn.Linear(784, 16)), ("relu", nn.ReLU()), ("fc2", nn.Linear(16, 10))):
-        model.add_module(name, layer)
-    export.export(zoo._classifier(model, 28), tmp_path / "mlp.ddp")
+    model = make_model(built_in, 12)
     safetensors.torch.save_file(model.state_dict(), tmp_path / "init.safetensors")
-    data = jobs.write_small_dataset(tmp_path / "data")
+    export.export({**zoo._classifier(model, 12), "inputs": ["image"]}, tmp_path / "model.ddp")
+    write_dataset(tmp_path / "data", 75, 12)
     results = []
-    for kind in ({"type": "exported", "path": "mlp.ddp"}, {"type": "mlp", "hidden": [16], "init": "init.safetensors"}):
-        content = jobs.config(data, model=kind, max_steps=10)
+    for kind in ({"type": "exported", "path": "model.ddp"}, {**built_in, "init": "init.safetensors"}):
+        content = jobs.config(tmp_path / "data", model=kind, max_steps=12, batch_size=8, checkpoint={"every_steps": 100})
         config = jobs.write_config(tmp_path / "train.json", content)
         done = run_job(ddprun, config, tmp_path / kind["type"], 2)
         assert done.returncode == 0, done.stderr
-        results.append((jobs.losses(tmp_path / kind["type"]), jobs.weights_digest(tmp_path / kind["type"])))
-    assert results[0] == results[1]
+        found = [(e["loss"], e["accuracy"]) for e in jobs.metrics(tmp_path / kind["type"], "eval")]
+        results.append((jobs.losses(tmp_path / kind["type"]), jobs.weights_digest(tmp_path / kind["type"]), found))
+    assert len(results[0][0]) == 12
+    assert results[0][:2] == results[1][:2]
+    for ours, theirs in zip(results[0][2], results[1][2]):
+        assert ours == pytest.approx(theirs)  # a figure of an exported model is a mean in float32
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_path, name):
+    config, phases = exported / f"{name}.json", ("backward", "optimizer")
+    assert run_job(ddprun, config, tmp_path / "calm", 2, "max_steps=25").returncode == 0
+    for step in range(25):
+        run = tmp_path / str(step)
+        fault = f"kill rank={step // 2 % 2} step={step} phase={phases[step % 2]}"
+        done = run_job(ddprun, config, run, 2, "max_steps=25", DDPTRAIN_FAULT=fault)
+        assert done.returncode == 0, done.stderr
+        assert [r["decision"] for r in jobs.report(run)["rounds"]] == ["regroup", "end"], fault
+        assert jobs.weights_digest(run) == jobs.weights_digest(tmp_path / "calm"), fault
+        assert jobs.losses(run) == jobs.losses(tmp_path / "calm"), fault
 
 
 # ---- what cannot be ----

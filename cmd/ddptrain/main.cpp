@@ -4,5 +4,5 @@
 #include "trainer/life/worker.hpp"
 
 int main(int argc, char** argv) {
-  return ddprun::trainer::run_worker_main(argc, argv, ddprun::trainer::pictures_into_classes());
+  return ddprun::trainer::run_worker_main(argc, argv, ddprun::trainer::chosen_by_config());
 }

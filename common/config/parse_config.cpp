@@ -100,6 +100,7 @@ class ConfigReader {
     check_rules();
     make_absolute(config_.data.dir, "/data/dir", base);
     make_absolute(config_.model.init, "/model/init", base);
+    make_absolute(config_.model.path, "/model/path", base);
     make_absolute(config_.checkpoint.local_dir, "/checkpoint/local_dir", base);
     throw_problems();
     if (!given("/optimizer/weight_decay")) {
@@ -339,6 +340,35 @@ class ConfigReader {
       add("/data/" + found, Part::kKey,
           "expected '" + missing + "' as well as '" + found + "', or neither (/data/" + found + ")");
     }
+    check_exported_models();
+  }
+
+  // What an exported model fixes can't be asked for once more, and the built-in models take pictures only.
+  void check_exported_models() {
+    const TrainConfig& c = config_;
+    if (!all_good({"/model/type", "/data/type"})) return;
+    if (c.data.type == DataConfig::Type::kTensors && (c.data.augment.crop_padding != 0 || c.data.augment.flip) &&
+        all_good({"/data/augment/crop_padding", "/data/augment/flip"})) {
+      add("/data/augment", Part::kKey, "only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
+    }
+    if (c.model.type != ModelConfig::Type::kExported) {
+      if (c.data.type == DataConfig::Type::kIdx) return;
+      add("/data/type", Part::kValue,
+          "expected \"idx\" beside a model of type " + shown(find_key("model.type")->get(c)) +
+              ", which takes pictures; \"tensors\" are for \"exported\" models (/data/type)");
+      return;
+    }
+    if (c.model.path.empty() && all_good({"/model/path"})) {
+      add("/model", Part::kKey, "key 'model.path' is missing: the folder that the exporter wrote (/model/path)");
+    }
+    const auto refuse = [&](bool set, const char* pointer, const std::string& why) {
+      if (set && all_good({pointer})) add(pointer, Part::kValue, why + " (" + pointer + ")");
+    };
+    refuse(c.label_smoothing != 0, "/label_smoothing",
+           "expected 0 or nothing beside an exported model, whose loss is part of it: export it with label smoothing");
+    refuse(c.precision == TrainConfig::Precision::kBf16, "/precision",
+           "expected \"fp32\" or \"tf32\" beside an exported model, found \"bf16\"");
+    refuse(c.channels_last, "/channels_last", "expected false or nothing beside an exported model, whose layout is part of it");
   }
 
   void make_absolute(std::string& path, const std::string& pointer, const std::filesystem::path& base) {

@@ -12,11 +12,12 @@
 namespace ddprun {
 
 struct ModelConfig {
-  enum class Type { kMlp, kCnn, kResnet18 };
-  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18"
+  enum class Type { kMlp, kCnn, kResnet18, kExported };
+  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | "exported"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
   double dropout = 0.0;                        // mlp and cnn: probability before the last layer, 0 <= p < 1
-  std::string init;  // safetensors file of initial weights (all ranks start from it); empty: from seed
+  std::string init;    // safetensors file of initial weights (all ranks start from it); empty: from seed
+  std::string path{};  // exported only, and required there: the folder that python/ddprun/export.py wrote
 };
 
 struct AugmentConfig {
@@ -25,20 +26,22 @@ struct AugmentConfig {
 };
 
 struct DataConfig {
-  enum class Type { kIdx };
-  Type type = Type::kIdx;                                // "idx": the MNIST family's IDX files, .gz or plain
+  enum class Type { kIdx, kTensors };
+  Type type = Type::kIdx;                                // "idx": the MNIST family's IDX files, .gz or plain | "tensors"
   std::string dir;                                       // required; relative paths are relative to the train.json
   std::string train_images = "train-images-idx3-ubyte";  // with or without .gz on disk: plain is preferred when both exist
   std::string train_labels = "train-labels-idx1-ubyte";
   std::string test_images = "t10k-images-idx3-ubyte";
   std::string test_labels = "t10k-labels-idx1-ubyte";
-  std::int64_t classes = 10;       // number of labels; a label outside 0..classes-1 is an error naming the sample
-  std::optional<double> mean;      // of pixels scaled to 0..1; absent: exact mean of the training images
-  std::optional<double> std;       // likewise; both or neither
-  std::int64_t train_samples = 0;  // use only the first N training samples; 0: all
-  std::int64_t test_samples = 0;   // likewise for the test set
-  std::int64_t prefetch = 4;       // batches prepared ahead by the loader thread, 1..1024
-  bool ledger = false;             // write ledger/rank-XXXXX.jsonl: which samples were used in which step
+  std::string train = "train.safetensors";  // tensors only: named tensors whose first dimension counts the samples
+  std::string test = "test.safetensors";    // likewise
+  std::int64_t classes = 10;                // number of labels; a label outside 0..classes-1 is an error naming the sample
+  std::optional<double> mean;               // of pixels scaled to 0..1; absent: exact mean of the training images
+  std::optional<double> std;                // likewise; both or neither
+  std::int64_t train_samples = 0;           // use only the first N training samples; 0: all
+  std::int64_t test_samples = 0;            // likewise for the test set
+  std::int64_t prefetch = 4;                // batches prepared ahead by the loader thread, 1..1024
+  bool ledger = false;                      // write ledger/rank-XXXXX.jsonl: which samples were used in which step
   AugmentConfig augment;
 };
 

@@ -293,8 +293,14 @@ SafetensorsContent read_safetensors(const std::filesystem::path& path, Checksum&
 
 namespace {
 
-SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksum) {
-  InputFile file(path, checksum);
+// After the checks: where each tensor is.
+struct ReadHeader {
+  std::vector<Entry> entries;
+  std::map<std::string, std::string> metadata;
+  std::int64_t data_begin = 0;  // in the file
+};
+
+ReadHeader read_header(InputFile& file) {
   if (file.size() < kLengthBytes) file.fail("has " + std::to_string(file.size()) + " bytes, too few for a header");
   std::uint64_t header_bytes = 0;
   file.read(&header_bytes, kLengthBytes);
@@ -308,26 +314,47 @@ SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksu
   if (text.empty() || text.front() != '{') file.fail("its header does not begin with '{' (is it a safetensors file?)");
   const nlohmann::json header = parse_header(text, file);
 
-  SafetensorsContent content;
-  const std::int64_t data_bytes = file.size() - kLengthBytes - static_cast<std::int64_t>(header_bytes);
-  std::vector<Entry> entries;
+  ReadHeader read;
+  read.data_begin = kLengthBytes + static_cast<std::int64_t>(header_bytes);
+  const std::int64_t data_bytes = file.size() - read.data_begin;
   for (const auto& [name, value] : header.items()) {
     if (name != kMetadata) {
-      entries.push_back(parse_entry(name, value, data_bytes, file));
+      read.entries.push_back(parse_entry(name, value, data_bytes, file));
       continue;
     }
     if (!value.is_object()) file.fail("its __metadata__ is not an object of strings");
     for (const auto& [key, text_value] : value.items()) {
       if (!text_value.is_string()) file.fail("its __metadata__ is not an object of strings");
-      content.metadata[key] = text_value.get<std::string>();
+      read.metadata[key] = text_value.get<std::string>();
     }
   }
-  check_coverage(entries, data_bytes, file);
-  content.tensors.reserve(entries.size());
-  for (const Entry& entry : entries) content.tensors.push_back({entry.name, read_tensor(entry, file)});
+  check_coverage(read.entries, data_bytes, file);
+  return read;
+}
+
+SafetensorsContent read_all(const std::filesystem::path& path, Checksum* checksum) {
+  InputFile file(path, checksum);
+  ReadHeader header = read_header(file);
+  SafetensorsContent content{.tensors = {}, .metadata = std::move(header.metadata)};
+  content.tensors.reserve(header.entries.size());
+  for (const Entry& entry : header.entries) content.tensors.push_back({entry.name, read_tensor(entry, file)});
   return content;
 }
 
 }  // namespace
+
+std::vector<StoredTensor> list_safetensors(const std::filesystem::path& path) {
+  InputFile file(path, nullptr);
+  const ReadHeader header = read_header(file);
+  std::vector<StoredTensor> listed;
+  for (const Entry& entry : header.entries) {
+    listed.push_back({.name = entry.name,
+                      .type = entry.dtype->type,
+                      .sizes = entry.shape,
+                      .begin = header.data_begin + entry.begin,
+                      .bytes = entry.end - entry.begin});
+  }
+  return listed;
+}
 
 }  // namespace ddprun::trainer

@@ -50,6 +50,18 @@ struct SafetensorsContent {
   std::map<std::string, std::string> metadata;
 };
 
+// What a file's header says of a tensor.
+struct StoredTensor {
+  std::string name;
+  at::ScalarType type = at::kFloat;
+  std::vector<std::int64_t> sizes;
+  std::int64_t begin = 0;  // in the file, in bytes
+  std::int64_t bytes = 0;
+};
+
+// In the order of their offsets, without reading one. As strict as read_safetensors(), which it throws as.
+std::vector<StoredTensor> list_safetensors(const std::filesystem::path& file);
+
 // Strict: header length, offsets, dtypes and shapes are checked against the file's size before anything is allocated.
 // Throws UsageError naming `file` and what is wrong.
 SafetensorsContent read_safetensors(const std::filesystem::path& file);

@@ -27,6 +27,12 @@ void keep_identity(const RunLayout& layout, const RunIdentity& run, const Warn& 
   }
 }
 
+// Of what it learns from, and of what it was told to learn where that comes from files.
+std::string fingerprint_of_run(const Process& process) {
+  const std::string model = process.task().fingerprint();
+  return fingerprint_of(process.data()) + (model.empty() ? "" : ", model " + model);
+}
+
 // Whoever removed the checkpoints of a run may not have meant its figures.
 void keep_history(const RunLayout& layout, const Warn& warn) {
   try {
@@ -102,7 +108,7 @@ void StateSource::begin_or_resume(Membership& membership, const Run& run) {
 
   const bool job_begins = process_.environment().restart_count == 0 && membership.generation() <= kFirstRound;
   const Beginning beginning = choose_resume(process_.options(), membership.generation(), places,
-                                            job_begins ? fingerprint_of(process_.data()) : "", peers, warn);
+                                            job_begins ? fingerprint_of_run(process_) : "", peers, warn);
   state_.run = beginning.run;
   Resumed resumed;
   if (beginning.from) {

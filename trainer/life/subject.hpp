@@ -1,5 +1,5 @@
 // What a worker program trains, made from the config: a task, and the samples that it learns from. ddptrain's is
-// pictures_into_classes(); a program with another main() gives run_worker_main() another one (worker.hpp), and has all the rest
+// chosen_by_config(); a program with another main() gives run_worker_main() another one (worker.hpp), and has all the rest
 // of ddptrain: command line, channel, checkpoints, recovery.
 #pragma once
 
@@ -26,5 +26,8 @@ struct Subject {
 
 // classification() of read_pictures().
 Subject pictures_into_classes();
+
+// What model.type and data.type say: classification() or exported_task(), of pictures or of files of tensors.
+Subject chosen_by_config();
 
 }  // namespace ddprun::trainer

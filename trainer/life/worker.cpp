@@ -147,6 +147,7 @@ void Worker::keep_config_here() {
 // Once the directory is known, which remembers what fits, and the data, which says how long an epoch is.
 void Worker::agree_on_run() {
   const Peers& peers = membership_.peers();
+  if (peers.world() > 1) agree_on_model(process_.task().fingerprint(), peers);
   agree_on_fit(process_.config(), fit_file(run_.layout.root), process_.device_and_memory(), peers);
   run_.length = run_length(process_.config(), process_.data().train->size());
   agree_on_length(run_.length, peers);

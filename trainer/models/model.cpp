@@ -51,6 +51,8 @@ std::shared_ptr<Model> made(const ModelConfig& config, ImageShape shape, std::in
     case ModelConfig::Type::kResnet18:
       require_size("resnet18", shape, 8, "it halves them three times");
       return make_resnet18(shape, classes, device);
+    case ModelConfig::Type::kExported:
+      break;  // trainer/exported makes it
   }
   throw InternalError("make_model: unknown model type");
 }

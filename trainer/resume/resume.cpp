@@ -270,7 +270,8 @@ void refuse_other_data(const RunIdentity& known, const std::string& data, const 
   if (!any_other || accepted) return;
   throw UsageError(
       "the data is not what this run began with: " + (other ? known.data + " then, " + data + " now" : "on another node") +
-      ". Check data.dir; if it was changed on purpose, --data-changed goes on with it from the newest checkpoint, and "
+      ". Check data.dir" + (data.find(", model ") == std::string::npos ? "" : " and model.path") +
+      "; if it was changed on purpose, --data-changed goes on with it from the newest checkpoint, and "
       "--fresh begins anew");
 }
 

@@ -60,6 +60,11 @@ void agree_on_config(const TrainConfig& config, const Peers& peers) {
   throw UsageError("this rank was given another config than rank 0:" + differences);
 }
 
+void agree_on_model(const std::string& fingerprint, const Peers& peers) {
+  if (fingerprint.empty() || peers.from_rank_0(fingerprint) == fingerprint) return;
+  throw UsageError("the exported model of this rank is another one than rank 0's; give every node the same files (model.path)");
+}
+
 void agree_on_length(const RunLength& length, const Peers& peers) {
   std::array<std::int64_t, 2> bounds{length.samples_per_epoch, -length.samples_per_epoch};
   peers.smallest_of_each(bounds);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "common/config/train_config.hpp"
 #include "common/run_directory/run_directory.hpp"
@@ -26,6 +27,10 @@ void keep_config(const RunLayout& layout, const TrainConfig& config);
 
 // Collective. Throws UsageError when this rank was given another config than rank 0.
 void agree_on_config(const TrainConfig& config, const Peers& peers);
+
+// Collective, for ranks that all have the fingerprint of an exported model or all have none. Throws UsageError where it is
+// another one than rank 0's.
+void agree_on_model(const std::string& fingerprint, const Peers& peers);
 
 // Collective. Throws UsageError on every rank when they have unlike numbers of training samples: each would be elsewhere in the
 // data after the same number of steps.

@@ -36,6 +36,10 @@ class Task {
   virtual std::vector<std::string> figures() const = 0;
   // Adds this batch of the test set to the figures. The module is in evaluation mode, nothing records gradients.
   virtual void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const = 0;
+
+  // Tells this task from others where the config does not: a checksum of the files that it was read from. Empty: the config
+  // says it all. It becomes part of the run's identity, and is the same on all ranks.
+  virtual std::string fingerprint() const { return {}; }
 };
 
 }  // namespace ddprun::trainer

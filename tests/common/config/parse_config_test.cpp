@@ -189,7 +189,7 @@ TEST(ParseConfig, UnknownNames) {
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"adam\"}"),
             "train.json:2:23: expected \"sgd\" or \"adamw\", found \"adam\" (/optimizer/type). Did you mean 'adamw'?");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"vit\"}"),
-            "train.json:2:19: expected \"mlp\", \"cnn\" or \"resnet18\", found \"vit\" (/model/type)");
+            "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\" or \"exported\", found \"vit\" (/model/type)");
 }
 
 TEST(ParseConfig, KeysOfAnotherType) {
@@ -321,7 +321,7 @@ TEST(Overrides, ErrorsNameTheOverride) {
 
 TEST(Overrides, AFilePlaceThatWasReplacedIsNotBlamed) {
   EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
-            R"(override 'model={"type": "x"}': expected "mlp", "cnn" or "resnet18", found "x" (/model/type))");
+            R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18" or "exported", found "x" (/model/type))");
 }
 
 TEST(LoadConfig, PathsAreRelativeToTheFile) {
@@ -350,6 +350,41 @@ TEST(LoadConfig, FilesThatCannotBeRead) {
             "config " + (folder / "large.json").string() + " is larger than 4 MiB: is it a config file?");
   test::write_text(folder / "empty.json", "");
   EXPECT_EQ(message(folder / "empty.json"), (folder / "empty.json").string() + ":1:1: expected '{', found the end of the file");
+}
+
+TEST(ParseConfig, ExportedModelsAndTensors) {
+  const std::string exported = R"({"model": {"type": "exported", "path": "m.ddp"}, "data": {"type": "tensors", "dir": "d"}})";
+  const TrainConfig config = parsed(exported);
+  EXPECT_EQ(config.model.type, ModelConfig::Type::kExported);
+  EXPECT_EQ(config.model.path, "/base/m.ddp");
+  EXPECT_EQ(config.data.type, DataConfig::Type::kTensors);
+  EXPECT_EQ(config.data.train, "train.safetensors");
+  EXPECT_EQ(config.data.test, "test.safetensors");
+  EXPECT_EQ(config_digest(parsed(exported, {"model.path=elsewhere"})), config_digest(config));
+  EXPECT_NE(config_digest(parsed(exported, {"data.train=other"})), config_digest(config));
+}
+
+TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
+  EXPECT_EQ(refusal_of_keys(R"("model": {"type": "exported"})"),
+            "train.json:2:1: key 'model.path' is missing: the folder that the exporter wrote (/model/path)");
+  EXPECT_EQ(refusal_of_keys(R"("model": {"type": "mlp", "path": "m.ddp"})"),
+            "train.json:2:26: key 'path' is for model type \"exported\" only, found type \"mlp\" (/model/path)");
+  const std::string exported = R"("model": {"type": "exported", "path": "m.ddp"}, )";
+  EXPECT_EQ(refusal_of_keys(exported + R"("label_smoothing": 0.1)"),
+            "train.json:2:68: expected 0 or nothing beside an exported model, whose loss is part of it: export it with label "
+            "smoothing (/label_smoothing)");
+  EXPECT_EQ(refusal_of_keys(exported + R"("precision": "bf16")"),
+            "train.json:2:62: expected \"fp32\" or \"tf32\" beside an exported model, found \"bf16\" (/precision)");
+  EXPECT_EQ(refusal_of_keys(exported + R"("channels_last": true)"),
+            "train.json:2:66: expected false or nothing beside an exported model, whose layout is part of it (/channels_last)");
+  EXPECT_EQ(refused_config(R"({"data": {"type": "tensors", "dir": "d"}})"),
+            "train.json:1:19: expected \"idx\" beside a model of type \"cnn\", which takes pictures; \"tensors\" are for "
+            "\"exported\" models (/data/type)");
+  const std::string tensors = R"({"model": {"type": "exported", "path": "m"}, "data": {"type": "tensors", "dir": "d", )";
+  EXPECT_EQ(refused_config(tensors + R"("classes": 3}})"),
+            "train.json:1:86: key 'classes' is for data type \"idx\" only, found type \"tensors\" (/data/classes)");
+  EXPECT_EQ(refused_config(tensors + R"("augment": {"flip": true}}})"),
+            "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
 }
 
 TEST(PrintConfig, RoundTripsExactly) {

@@ -85,4 +85,5 @@ def main() -> None:
     os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (CONTRIBUTING.md, notes)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,438 @@
+"""Writes a PyTorch model as a folder that ddptrain trains without Python.
+
+usage: python -m ddprun.export MY_MODEL.py:build -o MODEL.ddp [--batch N]
+
+build() returns a dict:
+    model    a torch.nn.Module. Its forward() gets the tensors of `batch` that its arguments are called after
+    batch    an example: a dict of tensors whose first dimension counts the samples, 2 or more. Their order is the order of the data
+    loss     a function of (output, batch): the mean loss, a float32 scalar
+    figures  a dict of more such functions, for evaluations; may be left out
+    inputs   names of batch tensors that forward() gets by place, where the names of its arguments are others; may be left out
+
+The forward pass is traced by torch.export in training and in evaluation mode. What was written is then run beside the model itself, for
+several sizes of the batch: loss, gradients, buffers and figures must have the same bits, or nothing is written.
+"""
+
+import argparse
+import copy
+import hashlib
+import importlib.util
+import inspect
+import json
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+import torch
+
+from ddprun import graph, tensor_file
+from ddprun.graph import Refused
+
+FORMAT = 1
+SEED = 0  # of the checked batch's random numbers; ddptrain seeds its generator alike
+RESERVED = {"event", "step", "epoch", "samples", "time"}
+
+
+class Step(torch.nn.Module):
+    """What is traced: from the batch to the loss, and to the figures in evaluation mode."""
+
+    def __init__(self, subject: "Subject", figures: bool):
+        super().__init__()
+        self.model = subject.model
+        self._subject = subject
+        self._figures = figures
+
+    def forward(self, *tensors):
+        subject = self._subject
+        batch = dict(zip(subject.batch, tensors))
+        output = self.model(*(batch[name] for name in subject.by_place), **{name: batch[name] for name in subject.by_name})
+        results = [subject.loss(output, batch)]
+        if self._figures:
+            results += [figure(output, batch) for figure in subject.figures.values()]
+        return tuple(results)
+
+
+class Subject:
+    """What build() returned, checked."""
+
+    def __init__(self, built):
+        if not isinstance(built, dict):
+            raise Refused(f"build() returned {type(built).__name__}; expected a dict with model, batch and loss")
+        unknown = built.keys() - {"model", "batch", "loss", "figures", "inputs"}
+        missing = {"model", "batch", "loss"} - built.keys()
+        if unknown or missing:
+            raise Refused("; ".join([f"build() does not return '{key}'" for key in sorted(missing)] +
+                                    [f"build() returns an unknown '{key}'" for key in sorted(unknown)]))
+        self.model, self.batch, self.loss = built["model"], built["batch"], built["loss"]
+        self.figures = built.get("figures", {})
+        if not isinstance(self.model, torch.nn.Module):
+            raise Refused(f"its model is {type(self.model).__name__}, no torch.nn.Module")
+        self._check_batch()
+        self._check_model()
+        self._choose_inputs(built.get("inputs"))
+
+    def _check_batch(self) -> None:
+        if not isinstance(self.batch, dict) or not self.batch:
+            raise Refused("its batch is no dict of tensors")
+        for name, tensor in self.batch.items():
+            if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0:
+                raise Refused(f"its batch has no tensor with a first dimension under '{name}'")
+            if tensor.dtype not in tensor_file.DTYPES:
+                raise Refused(f"'{name}' of its batch is {tensor.dtype}, which data files cannot hold")
+        sizes = {name: len(tensor) for name, tensor in self.batch.items()}
+        if len(set(sizes.values())) != 1 or min(sizes.values()) < 2:
+            raise Refused(f"the first dimension of each tensor of its batch must be the same number of samples, 2 or more; found {sizes}")
+
+    def _check_model(self) -> None:
+        for name, tensor in [*self.model.named_parameters(), *self.model.named_buffers()]:
+            if tensor.device.type != "cpu":
+                raise Refused(f"'{name}' of its model is on {tensor.device}; export it from the CPU")
+            if tensor.dtype not in tensor_file.DTYPES:
+                raise Refused(f"'{name}' of its model is {tensor.dtype}, which checkpoints cannot hold")
+        for name, tensor in self.model.named_parameters():
+            if tensor.requires_grad and tensor.dtype != torch.float32:
+                raise Refused(f"'{name}' is trained as {tensor.dtype}; ddptrain trains float32 weights")
+        if not any(tensor.requires_grad for tensor in self.model.parameters()):
+            raise Refused("none of its parameters require gradients")
+        for name in self.figures:
+            if name == "loss" or name in RESERVED or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
+                raise Refused(f"a figure cannot be called '{name}'")
+
+    def _choose_inputs(self, inputs) -> None:
+        self.by_place, self.by_name = list(inputs or ()), []
+        if inputs is None:
+            arguments = inspect.signature(self.model.forward).parameters.values()
+            self.by_name = [argument.name for argument in arguments if argument.name in self.batch]
+            needed = [argument.name for argument in arguments if argument.default is argument.empty and
+                      argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)]
+        else:
+            needed = self.by_place
+        missing = [name for name in needed if name not in self.batch]
+        if missing or not self.by_place + self.by_name:
+            raise Refused(f"its forward() takes {', '.join(needed) or 'no named argument'}, but its batch has "
+                          f"{', '.join(self.batch)}; name them alike, or say in 'inputs' which tensors it gets")
+
+
+def first_lines(error: Exception) -> str:
+    """What an error says before it says where to read more."""
+    text = " ".join(str(error).split("The error above occurred")[0].split("For more information")[0].split())
+    return text[:500] or type(error).__name__
+
+
+def traced(subject: Subject, training: bool) -> torch.export.ExportedProgram:
+    step = Step(subject, figures=not training).train(training)
+    size = torch.export.Dim("samples", min=1)
+    before = {name: tensor.detach().clone() for name, tensor in [*step.named_parameters(), *step.named_buffers()]}
+    try:
+        program = torch.export.export(step, tuple(subject.batch.values()), strict=False,
+                                      dynamic_shapes=(tuple({0: size} for _ in subject.batch),))
+    except Exception as error:
+        raise Refused(f"torch.export does not take it: {first_lines(error)}") from error
+    with torch.no_grad():
+        for name, tensor in [*step.named_parameters(), *step.named_buffers()]:
+            tensor.copy_(before[name])
+    return program
+
+
+class Written:
+    """Both graphs and all tensors, by their kinds and names."""
+
+    def __init__(self, subject: Subject):
+        model = subject.model
+        self.subject = subject
+        self.parameters = dict(model.named_parameters(remove_duplicate=False))
+        changed = set()
+        programs = {}
+        for training in (True, False):
+            programs[training] = traced(subject, training)
+            changed |= changed_buffers(programs[training])
+        lasting = model.state_dict(keep_vars=True)
+        self.buffers, self.constants = {}, {}
+        for name, tensor in model.named_buffers():
+            kept = self.buffers if name in lasting or f"model.{name}" in changed else self.constants
+            kept[name] = tensor
+        self.texts = {training: self._text(program, training) for training, program in programs.items()}
+
+    def _text(self, program: torch.export.ExportedProgram, training: bool) -> str:
+        named, batch = {}, iter(self.subject.batch)
+        for spec in program.graph_signature.input_specs:
+            kind, target = spec.kind.name, spec.target
+            if kind == "PARAMETER":
+                found = ("parameter", target.removeprefix("model."))
+            elif kind == "BUFFER":
+                name = self._buffer(target.removeprefix("model."))
+                found = ("buffer" if name in self.buffers else "constant", name)
+            elif kind == "CONSTANT_TENSOR":
+                found = ("constant", f"{'train' if training else 'eval'}.{target}")
+                self.constants[found[1]] = program.constants[target]
+            elif kind == "USER_INPUT":
+                found = ("batch", next(batch))
+            else:
+                raise Refused(f"its graph takes {spec.arg.name}, a {kind}, which ddptrain does not have")
+            named[spec.arg.name] = found
+        return graph.text_of(program, named)
+
+    def _buffer(self, target: str) -> str:
+        """The first of a buffer's names."""
+        if target in self.buffers or target in self.constants:
+            return target
+        same = dict(self.subject.model.named_buffers(remove_duplicate=False))[target]
+        return next(name for name, tensor in [*self.buffers.items(), *self.constants.items()] if tensor is same)
+
+    def tensors(self) -> dict[tuple[str, str], torch.Tensor]:
+        """A copy of the model's state, tied parameters as one tensor."""
+        copies, made = {}, {}
+        for kind, tensors in (("parameter", self.parameters), ("buffer", self.buffers), ("constant", self.constants)):
+            for name, tensor in tensors.items():
+                if id(tensor) not in made:
+                    made[id(tensor)] = tensor.detach().clone().requires_grad_(kind == "parameter" and tensor.requires_grad)
+                copies[kind, name] = made[id(tensor)]
+        return copies
+
+
+def changed_buffers(program: torch.export.ExportedProgram) -> set[str]:
+    """That the graph writes to: batch norm's statistics, and what an operator changes in place."""
+    signature = program.graph_signature
+    targets = {spec.arg.name: spec.target for spec in signature.input_specs if spec.kind.name == "BUFFER"}
+    changed = {spec.target for spec in signature.output_specs if spec.kind.name == "BUFFER_MUTATION"}
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            continue
+        statistics = "batch_norm" in schema.name or "instance_norm" in schema.name
+        for place, value in enumerate(node.args):
+            written = schema.arguments[place].alias_info is not None and schema.arguments[place].alias_info.is_write
+            if isinstance(value, torch.fx.Node) and value.name in targets and (written or statistics):
+                changed.add(targets[value.name])
+    return changed
+
+
+def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and a.shape == b.shape and tensor_bytes(a) == tensor_bytes(b)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().contiguous().reshape(-1)
+    return hashlib.sha256(bytes(flat.view(torch.uint8).tolist()) if flat.numel() < 64 else _raw(flat)).digest()
+
+
+def _raw(flat: torch.Tensor) -> memoryview:
+    import ctypes
+
+    return memoryview((ctypes.c_char * (flat.numel() * flat.element_size())).from_address(flat.data_ptr())).cast("B")
+
+
+def require_scalar(name: str, value) -> None:
+    if not isinstance(value, torch.Tensor) or value.dim() != 0:
+        found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise Refused(f"its {name} is {found}; expected a scalar tensor, the mean over the batch")
+    if name == "loss" and value.dtype != torch.float32:
+        raise Refused(f"its loss is {value.dtype}; expected torch.float32")
+
+
+def eager(subject: Subject, batch: dict, training: bool) -> tuple[list, dict]:
+    """The model itself: results, and gradients and buffers by name."""
+    alike = copy.copy(subject)
+    alike.model = copy.deepcopy(subject.model)
+    step = Step(alike, figures=not training).train(training)
+    torch.manual_seed(SEED)
+    with torch.set_grad_enabled(training):
+        results = step(*(tensor.clone() for tensor in batch.values()))
+    for name, value in zip(["loss", *subject.figures], results):
+        require_scalar(name, value)
+    if not training:
+        return list(results), {}
+    results[0].backward()
+    after = {("gradient", name): tensor.grad for name, tensor in alike.model.named_parameters()}
+    after |= {("buffer", name): tensor for name, tensor in alike.model.named_buffers()}
+    return list(results), after
+
+
+def from_graph(written: Written, batch: dict, training: bool) -> tuple[list, dict]:
+    tensors = written.tensors()
+    torch.manual_seed(SEED)
+    with torch.set_grad_enabled(training):
+        results = graph.run(written.texts[training], tensors | {("batch", name): tensor.clone() for name, tensor in batch.items()})
+    if not training:
+        return results, {}
+    results[0].backward()
+    after = {("gradient", name): tensors["parameter", name].grad for name, _ in written.subject.model.named_parameters()}
+    after |= {("buffer", name): tensors["buffer", name] for name in written.buffers}
+    return results, after
+
+
+def compare(written: Written, batch: dict, size: int) -> None:
+    """Throws Refused when the graph does something else than the model."""
+    for training in (True, False):
+        where = f"with {size} samples in {'training' if training else 'evaluation'} mode"
+        theirs, state = eager(written.subject, batch, training)
+        try:
+            ours, own_state = from_graph(written, batch, training)
+        except Exception as error:
+            raise Refused(f"its graph does not run {where}, but the model does: {first_lines(error)}") from error
+        for name, a, b in zip(["loss", *written.subject.figures], theirs, ours):
+            if not same(a, b):
+                raise Refused(f"its graph has the {name} {b.item()!r} {where}, the model {a.item()!r}")
+        for (kind, name), tensor in own_state.items():
+            if not same(tensor, state[kind, name]):
+                raise Refused(f"the {kind} of '{name}' differs between its graph and the model {where}"
+                              if kind == "gradient" else f"the buffer '{name}' differs after its graph and after the model {where}")
+
+
+def sizes_of(subject: Subject) -> list[int]:
+    """Of batches to compare: the example's, and smaller ones that the model takes: a last batch has any size."""
+    whole = len(next(iter(subject.batch.values())))
+    found = [whole]
+    for size in sorted({whole - 1, whole // 2, 1} - {0, whole}, reverse=True):
+        try:
+            eager(subject, cut(subject.batch, size), True)
+        except Refused:
+            raise
+        except Exception:
+            continue  # batch norm wants more than one value
+        found.append(size)
+    return found
+
+
+def cut(batch: dict, size: int) -> dict:
+    return {name: tensor[:size].clone() for name, tensor in batch.items()}
+
+
+def described(tensors: dict, first: int = 0) -> list[dict]:
+    return [{"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape[first:])}
+            for name, tensor in tensors.items()]
+
+
+def parameters_of(written: Written) -> list[dict]:
+    firsts, entries = {}, described(written.parameters)
+    for entry, tensor in zip(entries, written.parameters.values()):
+        entry["requires_grad"] = tensor.requires_grad
+        if id(tensor) in firsts:
+            entry["tied"] = firsts[id(tensor)]
+        firsts.setdefault(id(tensor), entry["name"])
+    return entries
+
+
+def cpu_model() -> str:
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else ""
+
+
+def checked_batch(written: Written) -> tuple[dict, bool]:
+    """One batch with what the model makes of it, and whether that depends on random numbers."""
+    subject, tensors = written.subject, {}
+    torch.manual_seed(SEED)
+    before = torch.get_rng_state()
+    results, state = eager(subject, subject.batch, True)
+    draws = not torch.equal(before, torch.get_rng_state())
+    tensors |= {f"batch.{name}": tensor for name, tensor in subject.batch.items()}
+    tensors["train.loss"] = results[0].detach()
+    for (kind, name), tensor in state.items():
+        if tensor is not None and (kind == "gradient" or name in written.buffers):
+            tensors[f"{kind}.{name}"] = tensor.detach()
+    results, _ = eager(subject, subject.batch, False)
+    tensors |= {f"eval.{name}": value.detach() for name, value in zip(["loss", *subject.figures], results)}
+    return tensors, draws
+
+
+def write(written: Written, to: pathlib.Path) -> None:
+    """The whole folder, or nothing."""
+    check, draws = checked_batch(written)
+    content = {
+        "format": FORMAT,
+        "torch": torch.__version__.split("+")[0],
+        "parameters": parameters_of(written),
+        "buffers": described(written.buffers),
+        "constants": described(written.constants),
+        "batch": described(written.subject.batch, first=1),
+        "outputs": ["loss", *written.subject.figures],
+        "reduction": "mean",
+        "operators": sorted(set(sum((graph.operators_of(text) for text in written.texts.values()), []))),
+        "check": {"seed": SEED, "draws": draws, "threads": torch.get_num_threads(), "cpu": cpu_model(),
+                  "cpu_capability": torch.backends.cpu.get_cpu_capability()},
+    }
+    weights = {f"parameter.{entry['name']}": written.parameters[entry["name"]] for entry in content["parameters"] if "tied" not in entry}
+    weights |= {f"buffer.{name}": tensor for name, tensor in written.buffers.items()}
+    weights |= {f"constant.{name}": tensor for name, tensor in written.constants.items()}
+    if to.exists() and not (to / "model.json").exists():
+        raise Refused(f"{to} exists and is no exported model; it is left alone")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=to.name + ".", dir=to.parent) as folder:
+        new = pathlib.Path(folder) / to.name
+        new.mkdir()
+        (new / "model.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (new / "train.graph").write_text(written.texts[True], encoding="utf-8")
+        (new / "eval.graph").write_text(written.texts[False], encoding="utf-8")
+        tensor_file.write(new / "init.safetensors", weights)
+        tensor_file.write(new / "check.safetensors", check)
+        if to.exists():
+            shutil.rmtree(to)
+        new.rename(to)
+
+
+def export(built: dict, to: pathlib.Path | str, batch: int | None = None) -> list[int]:
+    """Writes what build() returned; the sizes of the batches that were compared. Throws Refused."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as ddprun's workers have it unless told otherwise: the same bits
+    try:
+        subject = Subject(built)
+        if batch is not None:
+            whole = len(next(iter(subject.batch.values())))
+            if not 2 <= batch <= whole:
+                raise Refused(f"--batch {batch} is not between 2 and the {whole} samples of its batch")
+            subject.batch = cut(subject.batch, batch)
+        eager(subject, subject.batch, True)  # its own errors come from itself
+        written = Written(subject)
+        sizes = sizes_of(subject)
+        for size in sizes:
+            compare(written, cut(subject.batch, size), size)
+        write(written, pathlib.Path(to))
+        return sizes
+    finally:
+        torch.set_num_threads(threads)
+
+
+def built_by(source: str) -> dict:
+    file, _, function = source.rpartition(":")
+    if not file or not function.isidentifier():
+        raise Refused(f"expected FILE.py:FUNCTION, found '{source}'")
+    path = pathlib.Path(file).resolve()
+    if not path.is_file():
+        raise Refused(f"{file} is no file")
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    if not hasattr(module, function):
+        raise Refused(f"{file} has no {function}()")
+    return getattr(module, function)()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m ddprun.export", description=__doc__.split("\n\n")[0])
+    parser.add_argument("source", metavar="FILE.py:FUNCTION", help="what returns the model, its loss and an example batch")
+    parser.add_argument("-o", "--output", metavar="MODEL.ddp", required=True, type=pathlib.Path, help="folder to write")
+    parser.add_argument("--batch", metavar="N", type=int, help="use so many samples of the example batch")
+    options = parser.parse_args(arguments)
+    try:
+        sizes = export(built_by(options.source), options.output, options.batch)
+    except Refused as reason:
+        print(f"ddprun.export: {options.source}: {reason}", file=sys.stderr)
+        return 2
+    content = json.loads((options.output / "model.json").read_text(encoding="utf-8"))
+    print(f"{options.output}: {len(content['parameters'])} parameters, {len(content['operators'])} operators; bitwise the model's "
+          f"loss and gradients with {', '.join(map(str, sizes))} samples")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+// A small exported model, written by hand as the exporter writes one: out = scale * (x w^T + x v^T), where w and v are one
+// tensor, scale is frozen and `seen` counts the training batches. The loss is the mean square of out - y.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "trainer/optim/optimizer.hpp"
+
+namespace ddprun::trainer::test {
+
+struct SampleModel {
+  nlohmann::json model_json;
+  std::string train_graph;
+  std::string eval_graph;
+  std::vector<NamedTensor> init;
+  std::vector<NamedTensor> check;
+};
+
+SampleModel sample_model();
+void write_sample_model(const std::filesystem::path& folder, const SampleModel& model);
+
+}  // namespace ddprun::trainer::test

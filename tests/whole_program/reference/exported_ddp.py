@@ -1,0 +1,74 @@
+"""Training of exported models' originals in eager Python, under DistributedDataParallel, in ddptrain's order of samples and with its seeds.
+Under torchrun with W workers; several models, one after the other, since starting Python takes longer than training.
+
+usage: torchrun ... exported_ddp.py OUT TRAIN.json...      -> OUT/<name>-W.json (losses), OUT/<name>-W.safetensors
+"""
+
+import json
+import os
+import pathlib
+import sys
+
+import exported_zoo
+import safetensors.torch
+import torch
+import torch.distributed as dist
+from python_ddp import global_batches, make_optimizer
+from torch.nn.parallel import DistributedDataParallel
+
+WORD = (1 << 64) - 1
+
+
+def spread_bits(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) & WORD
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & WORD
+    return x ^ (x >> 31)
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """trainer/loop/seeds.hpp"""
+    return spread_bits(spread_bits(spread_bits(seed) ^ step) ^ rank)
+
+
+def train(settings: dict) -> tuple[list[float], dict]:
+    built = getattr(exported_zoo, settings["name"])()
+    data = safetensors.torch.load_file(pathlib.Path(settings["data"]["dir"]) / "train.safetensors")
+    inputs = built.get("inputs", list(built["batch"])[:1])
+    model = DistributedDataParallel(built["model"].train(), gradient_as_bucket_view=True)
+    optimizer = make_optimizer(settings["optimizer"], [p for p in model.parameters() if p.requires_grad])
+    rank, world = dist.get_rank(), dist.get_world_size()
+    samples = len(next(iter(data.values())))
+    losses = []
+    for step, batch in zip(range(settings["max_steps"]), global_batches(samples, settings["batch_size"], settings["seed"])):
+        share = batch[rank::world]
+        mine = {name: data[name][share] for name in built["batch"]}
+        optimizer.zero_grad()
+        torch.manual_seed(step_seed(settings["seed"], step, rank))
+        loss = built["loss"](model(*(mine[name] for name in inputs)), mine)
+        weight = len(share) * world / len(batch)
+        (loss if weight == 1 else loss * weight).backward()
+        optimizer.step()
+        mean = torch.tensor(loss.item() * len(share) / len(batch), dtype=torch.float64)
+        dist.all_reduce(mean)
+        losses.append(mean.item())
+    weights = {name: tensor.detach() for name, tensor in [*built["model"].named_parameters(), *built["model"].named_buffers()]}
+    return losses, weights
+
+
+def main() -> None:
+    out = pathlib.Path(sys.argv[1])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for file in sys.argv[2:]:
+        settings = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
+        losses, weights = train(settings)
+        if dist.get_rank() == 0:
+            name = f"{settings['name']}-{dist.get_world_size()}"
+            (out / f"{name}.json").write_text(json.dumps(losses), encoding="utf-8")
+            safetensors.torch.save_file(weights, out / f"{name}.safetensors")
+    dist.destroy_process_group()
+    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it
+
+
+main()

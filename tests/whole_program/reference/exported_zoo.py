@@ -1,0 +1,151 @@
+"""Models as a user of the exporter writes them (test_exported_models.py): each function returns what ddprun.export takes."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+SEED = 7
+
+
+def _classifier(model: nn.Module, size: int, classes: int = 10) -> dict:
+    draw = torch.Generator().manual_seed(5)
+    return {
+        "model": model,
+        "batch": {"image": torch.randn(8, 1, size, size, generator=draw), "label": torch.randint(classes, (8,), generator=draw)},
+        "inputs": ["image"],
+        "loss": lambda output, batch: F.cross_entropy(output, batch["label"]),
+        "figures": {"accuracy": lambda output, batch: (output.argmax(1) == batch["label"]).float().mean()},
+    }
+
+
+def mlp() -> dict:
+    """With dropout: its numbers are those that ddptrain seeds in each step."""
+    torch.manual_seed(SEED)
+    return _classifier(nn.Sequential(nn.Flatten(), nn.Linear(144, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)), 12)
+
+
+def cnn() -> dict:
+    torch.manual_seed(SEED)
+    return _classifier(nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(288, 10)), 12)
+
+
+def norm() -> dict:
+    """Batch norm changes its buffers in each forward pass; the first layer is frozen."""
+    torch.manual_seed(SEED)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 10))
+    model[0].requires_grad_(False)
+    return _classifier(model, 12)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        samples, length, width = x.shape
+        q, k, v = (y.view(samples, length, self.heads, -1).transpose(1, 2) for y in self.qkv(self.norm1(x)).split(width, 2))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(samples, length, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    """The words' vectors and the last layer are one tensor."""
+
+    def __init__(self, words: int = 32, length: int = 12, width: int = 16):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, 2) for _ in range(2))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, words, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens):
+        with torch.no_grad():
+            places = torch.arange(tokens.shape[1], device=tokens.device)
+            scale = self.norm.weight.square().mean()
+        x = self.words(tokens) * scale + self.places(places)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def gpt() -> dict:
+    torch.manual_seed(SEED)
+    tokens = torch.randint(32, (8, 12), generator=torch.Generator().manual_seed(5))
+    return {
+        "model": Gpt(),
+        "batch": {"tokens": tokens, "next": tokens.roll(-1, 1)},
+        "loss": lambda output, batch: F.cross_entropy(output.flatten(0, 1), batch["next"].flatten()),
+    }
+
+
+# ---- what cannot be exported ----
+
+
+class Asks(nn.Linear):
+    """Does something else by what it computes."""
+
+    def forward(self, image):
+        return super().forward(image if image.sum() > 0 else -image)
+
+
+class Branches(nn.Linear):
+    """Says it as torch.cond, which is an operator with graphs of its own."""
+
+    def forward(self, image):
+        return super().forward(torch.cond(image.sum() > 0, lambda x: x + 1, lambda x: x - 1, (image,)))
+
+
+class Casts(nn.Linear):
+    def forward(self, image):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(image).float()
+
+
+class Counts(nn.Linear):
+    """The size of the batch is written into the model."""
+
+    def forward(self, image):
+        return super().forward(image.reshape(8, 4))
+
+
+class Drifts(nn.Linear):
+    """Depends on something outside of itself: the graph keeps what it was when it was traced."""
+
+    runs = 0
+
+    def forward(self, image):
+        Drifts.runs += 1
+        return super().forward(image) * Drifts.runs
+
+
+@torch.library.custom_op("zoo::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+twice.register_fake(torch.empty_like)
+twice.register_autograd(lambda context, gradient: gradient * 2)
+
+
+class Owns(nn.Linear):
+    """Uses an operator of its own."""
+
+    def forward(self, image):
+        return twice(super().forward(image))
+
+
+def bad(model: str | nn.Module) -> dict:
+    made = globals()[model](4, 3) if isinstance(model, str) else model
+    draw = torch.Generator().manual_seed(5)
+    return {
+        "model": made,
+        "batch": {"image": torch.randn(8, 4, generator=draw), "label": torch.randint(3, (8,), generator=draw)},
+        "inputs": ["image"],
+        "loss": lambda output, batch: F.cross_entropy(output, batch["label"]),
+    }

@@ -1,0 +1,328 @@
+"""PyTorch models that python/ddprun/export.py wrote, trained by ddptrain: with the bits of eager Python's DistributedDataParallel, through
+kills and resumes; and what is said of models that cannot be exported, and of folders and data that do not fit.
+"""
+
+import importlib
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import sys
+
+import jobs
+import pytest
+
+pytestmark = pytest.mark.needs_torch_python
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REFERENCE = pathlib.Path(__file__).parent / "reference"
+MODELS = ("mlp", "cnn", "norm", "gpt")
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def exporter():
+    """ddprun.export and the models, in this process: importing torch takes longer than an export."""
+    sys.path[:0] = [str(ROOT / "python"), str(REFERENCE)]
+    yield importlib.import_module("ddprun.export"), importlib.import_module("exported_zoo")
+    del sys.path[:2]
+
+
+def write_data(folder: pathlib.Path, batch: dict) -> None:
+    """107 samples like the example's, in which there is something to learn: in a step of each epoch the two shares are unequal."""
+    import safetensors.torch
+    import torch
+
+    folder.mkdir(parents=True)
+    draw = torch.Generator().manual_seed(11)
+    for name, count in (("train", 107), ("test", 23)):
+        if "tokens" in batch:
+            first = torch.randint(32, (count, 1), generator=draw)
+            words = (first + torch.arange(13)) % 32
+            tensors = {"tokens": words[:, :-1].contiguous(), "next": words[:, 1:].contiguous()}
+        else:
+            images, labels = torch.randn(count, 1, 12, 12, generator=draw), torch.randint(10, (count,), generator=draw)
+            images[torch.arange(count), 0, labels] += 2
+            tensors = {"image": images, "label": labels}
+        safetensors.torch.save_file(tensors, folder / f"{name}.safetensors")
+
+
+def settings_of(name: str, root: pathlib.Path) -> dict:
+    adam = {"type": "adamw", "lr": 0.003}
+    sgd = {"type": "sgd", "lr": 0.05, "momentum": 0.9}
+    return {
+        "name": name,
+        "model": {"type": "exported", "path": str(root / f"{name}.ddp")},
+        "data": {"type": "tensors", "dir": str(root / "data" / name)},
+        "epochs": 10,
+        "max_steps": STEPS,
+        "batch_size": 16,
+        "eval_every_epochs": 0,
+        "optimizer": adam if name == "gpt" else sgd,
+        "checkpoint": {"every_steps": 7},
+        "log": {"every_steps": 1, "tensorboard": False},
+        "device": "cpu",
+        "seed": 3,
+    }
+
+
+@pytest.fixture(scope="module")
+def exported(exporter, tmp_path_factory) -> pathlib.Path:
+    """A folder with each model, its data and its train.json."""
+    export, zoo = exporter
+    root = tmp_path_factory.mktemp("exported")
+    for name in MODELS:
+        built = getattr(zoo, name)()
+        write_data(root / "data" / name, built["batch"])
+        sizes = export.export(built, root / f"{name}.ddp")
+        assert sizes[0] == 8 and len(sizes) >= 3
+        jobs.write_config(root / f"{name}.json", settings_of(name, root))
+    return root
+
+
+@pytest.fixture(scope="module")
+def in_python(exported) -> pathlib.Path:
+    """What eager Python makes of all of them with 1 and 2 workers."""
+    for world in (1, 2):
+        done = jobs.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world,
+                         REFERENCE / "exported_ddp.py", exported, *(exported / f"{name}.json" for name in MODELS)])
+        assert done.returncode == 0, done.stderr
+    return exported
+
+
+def run_job(ddprun, config: pathlib.Path, run_dir: pathlib.Path, world: int = 1, *more, **environment: str):
+    return jobs.run([ddprun, "--nproc-per-node", world, "--run-dir", run_dir, config, *more], **environment)
+
+
+def refused_job(ddprun, config: pathlib.Path, run_dir: pathlib.Path, *more) -> str:
+    done = run_job(ddprun, config, run_dir, 1, *more)
+    assert done.returncode != 0, done.stdout
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_and_weights_are_those_of_eager_python(ddprun, ddptrain_bin, in_python, tmp_path, name, world):
+    import safetensors.torch
+    import torch
+
+    done = run_job(ddprun, in_python / f"{name}.json", tmp_path / "run", world, "--max-restarts", 0)
+    assert done.returncode == 0, done.stderr
+    theirs = json.loads((in_python / f"{name}-{world}.json").read_text())
+    ours = jobs.losses(tmp_path / "run")
+    assert ours == list(enumerate(theirs, start=1))
+    assert len(ours) == STEPS and theirs[-1] < theirs[0], "nothing was learned, so equal losses would mean nothing"
+    weights = safetensors.torch.load_file(tmp_path / "run/checkpoints/latest/model.safetensors")
+    expected = safetensors.torch.load_file(in_python / f"{name}-{world}.safetensors")
+    assert weights.keys() == expected.keys()
+    assert not [key for key in expected if weights[key].dtype != expected[key].dtype or not torch.equal(weights[key], expected[key])]
+
+
+def test_figures_are_those_of_the_model(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+    import safetensors.torch
+    import torch
+
+    assert run_job(ddprun, exported / "norm.json", tmp_path / "run", 2).returncode == 0
+    found = jobs.metrics(tmp_path / "run", "eval")[-1]
+    built = exporter[1].norm()
+    built["model"].load_state_dict(safetensors.torch.load_file(tmp_path / "run/checkpoints/latest/model.safetensors"))
+    test = safetensors.torch.load_file(exported / "data/norm/test.safetensors")
+    with torch.no_grad():
+        output = built["model"].eval()(test["image"])
+    assert found["samples"] == 23
+    assert found["accuracy"] == pytest.approx(built["figures"]["accuracy"](output, test).item())
+    assert found["loss"] == pytest.approx(built["loss"](output, test).item())
+
+
+@pytest.mark.parametrize("name", ["norm", "gpt"])
+def test_a_killed_worker_and_a_resume_change_no_bit(ddprun, ddptrain_bin, exported, tmp_path, name):
+    config = exported / f"{name}.json"
+    assert run_job(ddprun, config, tmp_path / "calm", 2).returncode == 0
+    killed = run_job(ddprun, config, tmp_path / "killed", 2, DDPTRAIN_FAULT="kill rank=1 step=9 phase=backward")
+    assert killed.returncode == 0, killed.stderr
+    assert [r["decision"] for r in jobs.report(tmp_path / "killed")["rounds"]] == ["regroup", "end"]
+    assert run_job(ddprun, config, tmp_path / "resumed", 2, "max_steps=12").returncode == 0
+    assert run_job(ddprun, config, tmp_path / "resumed", 2).returncode == 0
+    for other in ("killed", "resumed"):
+        assert jobs.weights_digest(tmp_path / other) == jobs.weights_digest(tmp_path / "calm"), other
+        assert jobs.losses(tmp_path / other) == jobs.losses(tmp_path / "calm"), other
+
+
+def test_another_model_of_the_same_path_is_not_gone_on_with(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+    export, zoo = exporter
+    model = tmp_path / "model.ddp"
+    shutil.copytree(exported / "cnn.ddp", model)
+    here = f"model.path={model}"
+    assert run_job(ddprun, exported / "cnn.json", tmp_path / "run", 1, here, "max_steps=7").returncode == 0
+    moved = tmp_path / "moved.ddp"
+    model.rename(moved)
+    done = run_job(ddprun, exported / "cnn.json", tmp_path / "run", 1, f"model.path={moved}", "max_steps=9")
+    assert done.returncode == 0, done.stderr  # its place may change
+    built = zoo.cnn()
+    built["model"][0].bias.data += 1
+    export.export(built, model)
+    said = refused_job(ddprun, exported / "cnn.json", tmp_path / "run", here)
+    assert "is not what this run began with" in said and "Check data.dir and model.path" in said, said
+
+
+@pytest.mark.parametrize("built_in", [{"type": "mlp", "hidden": [16]}, {"type": "cnn"},
+                                      pytest.param({"type": "resnet18"}, marks=pytest.mark.long)], ids=lambda model: model["type"])
+def test_pictures_feed_an_exported_model_as_the_built_in_one(ddprun, ddptrain_bin, exporter, tmp_path, built_in):
+    import safetensors.torch
+    import torch
+    from reference.models import make_model
+    from test_python_equivalence import write_dataset
+
+    export, zoo = exporter
+    torch.manual_seed(7)
+    model = make_model(built_in, 12)
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "init.safetensors")
+    export.export({**zoo._classifier(model, 12), "inputs": ["image"]}, tmp_path / "model.ddp")
+    write_dataset(tmp_path / "data", 75, 12)
+    results = []
+    for kind in ({"type": "exported", "path": "model.ddp"}, {**built_in, "init": "init.safetensors"}):
+        content = jobs.config(tmp_path / "data", model=kind, max_steps=12, batch_size=8, checkpoint={"every_steps": 100})
+        config = jobs.write_config(tmp_path / "train.json", content)
+        done = run_job(ddprun, config, tmp_path / kind["type"], 2)
+        assert done.returncode == 0, done.stderr
+        found = [(e["loss"], e["accuracy"]) for e in jobs.metrics(tmp_path / kind["type"], "eval")]
+        results.append((jobs.losses(tmp_path / kind["type"]), jobs.weights_digest(tmp_path / kind["type"]), found))
+    assert len(results[0][0]) == 12
+    assert results[0][:2] == results[1][:2]
+    for ours, theirs in zip(results[0][2], results[1][2]):
+        assert ours == pytest.approx(theirs)  # a figure of an exported model is a mean in float32
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_path, name):
+    config, phases = exported / f"{name}.json", ("backward", "optimizer")
+    assert run_job(ddprun, config, tmp_path / "calm", 2, "max_steps=25").returncode == 0
+    for step in range(25):
+        run = tmp_path / str(step)
+        fault = f"kill rank={step // 2 % 2} step={step} phase={phases[step % 2]}"
+        done = run_job(ddprun, config, run, 2, "max_steps=25", DDPTRAIN_FAULT=fault)
+        assert done.returncode == 0, done.stderr
+        assert [r["decision"] for r in jobs.report(run)["rounds"]] == ["regroup", "end"], fault
+        assert jobs.weights_digest(run) == jobs.weights_digest(tmp_path / "calm"), fault
+        assert jobs.losses(run) == jobs.losses(tmp_path / "calm"), fault
+
+
+# ---- what cannot be ----
+
+
+@pytest.mark.parametrize("model,reason", [
+    ("Asks", "torch.export does not take it: "),
+    ("Branches", "cannot run these operators of it, which are not PyTorch's own (aten): cond"),
+    ("Casts", "cannot run these operators of it, which are not PyTorch's own (aten): wrap_with_autocast"),
+    ("Counts", "torch.export does not take it: "),
+    ("Drifts", "differs between its graph and the model|its graph has the loss"),
+    ("Owns", "cannot run these operators of it, which are not PyTorch's own (aten): zoo::twice"),
+])
+def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tmp_path, model, reason):
+    export, zoo = exporter
+    with pytest.raises(export.Refused) as refused:
+        export.export(zoo.bad(model), tmp_path / "model.ddp")
+    assert any(each in str(refused.value) for each in reason.split("|")), refused.value
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("change,reason", [
+    ({"loss": None}, "build() does not return 'loss'"),
+    ({"figure": {}}, "build() returns an unknown 'figure'"),
+    ({"model": "text"}, "its model is str, no torch.nn.Module"),
+    ({"inputs": ["picture"]}, "its forward() takes picture, but its batch has image, label"),
+    ({"figures": {"loss": lambda output, batch: output.sum()}}, "a figure cannot be called 'loss'"),
+    ({"loss": lambda output, batch: output.sum(1)}, "its loss is a tensor of shape (8,); expected a scalar tensor"),
+])
+def test_what_build_returns_is_checked(exporter, tmp_path, change, reason):
+    export, zoo = exporter
+    built = {key: value for key, value in {**zoo.bad(torch_linear()), **change}.items() if value is not None}
+    with pytest.raises(export.Refused) as refused:
+        export.export(built, tmp_path / "model.ddp")
+    assert reason in str(refused.value)
+
+
+def torch_linear():
+    from torch import nn
+
+    return nn.Linear(4, 3)
+
+
+def test_a_folder_that_is_no_model_is_not_overwritten(exporter, tmp_path):
+    export, zoo = exporter
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(export.Refused, match="exists and is no exported model"):
+        export.export(zoo.bad(torch_linear()), tmp_path / "precious")
+
+
+def test_a_folder_that_was_changed_is_refused_before_anything_starts(ddprun, ddptrain_bin, exported, tmp_path):
+    config, model = exported / "mlp.json", tmp_path / "model.ddp"
+    shutil.copytree(exported / "mlp.ddp", model)
+    graph = (model / "train.graph").read_text()
+
+    def refusal(changed: str) -> str:
+        (model / "train.graph").write_text(changed)
+        return refused_job(ddprun, config, tmp_path / "run", f"model.path={model}")
+
+    assert "has no operator aten::relu7 (line " in refusal(graph.replace("aten::relu", "aten::relu7"))
+    assert "train.graph:3: expected '%1', found '%7'" in refusal(graph.replace("%1 =", "%7 =", 1))
+    said = refusal(graph.replace("f0.2", "f0.3"))
+    assert "the checked batch does not come out as the exporter had it: the training loss is " in said
+    (model / "train.graph").unlink()
+    assert "train.graph: cannot be read" in refused_job(ddprun, config, tmp_path / "run", f"model.path={model}")
+    assert "model.json cannot be read" in refused_job(ddprun, config, tmp_path / "run", f"model.path={tmp_path}")
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+
+
+def test_data_that_does_not_fit_is_refused(ddprun, ddptrain_bin, exported, tmp_path):
+    import safetensors.torch
+    import torch
+
+    data = tmp_path / "data"
+    shutil.copytree(exported / "data/mlp", data)
+
+    def refusal(file: str, tensors: dict) -> str:
+        safetensors.torch.save_file(tensors, data / file)
+        return refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"data.dir={data}")
+
+    image, label = torch.zeros(20, 1, 12, 12), torch.zeros(20, dtype=torch.int64)
+    assert "test.safetensors: has no tensor 'label'" in refusal("test.safetensors", {"image": image})
+    assert "a sample is label int32 []; the model takes label int64 []" in refusal("train.safetensors",
+                                                                                 {"image": image, "label": label.int()})
+    assert "'image' has 20 samples but 'label' has 19" in refusal("train.safetensors", {"image": image, "label": label[1:]})
+    whole = (exported / "data/mlp/train.safetensors").read_bytes()
+    (data / "train.safetensors").write_bytes(whole[:-5])
+    assert "is the file truncated?" in refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"data.dir={data}")
+
+
+def test_the_recipe_of_the_page_works(ddprun, ddptrain_bin, tmp_path):
+    page = (ROOT / "docs" / "exported-models.md").read_text(encoding="utf-8")
+    model, data = re.findall(r"```python\n(.*?)```", page, re.S)
+    export, train = re.findall(r"```sh\n(.*?)```", page, re.S)
+    (tmp_path / "my_model.py").write_text(model, encoding="utf-8")
+    (tmp_path / "my_data.py").write_text(data, encoding="utf-8")
+    (tmp_path / "train.json").write_text(re.search(r"```json\n(.*?)```", page, re.S).group(1), encoding="utf-8")
+    (tmp_path / "ddprun").symlink_to(ROOT)
+    assignment, _, *arguments = shlex.split(export)
+    name, _, value = assignment.partition("=")
+    done = jobs.run([sys.executable, *arguments], cwd=tmp_path, **{name: value})
+    assert done.returncode == 0, done.stderr
+    assert "model.ddp: 4 parameters, " in done.stdout
+    assert jobs.run([sys.executable, "my_data.py"], cwd=tmp_path).returncode == 0
+    done = jobs.run([ddprun, *shlex.split(train)[1:]], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    evaluations = jobs.metrics(tmp_path / "runs/run", "eval")
+    assert evaluations[-1]["accuracy"] > evaluations[0]["accuracy"]
+
+
+def test_the_command_line_says_what_it_expected(exporter, tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("def build():\n    return 5\n", encoding="utf-8")
+    for source, reason in ((f"{tmp_path}/mine.py:nothing", f"{tmp_path}/mine.py has no nothing()"),
+                           (f"{tmp_path}/none.py:build", f"{tmp_path}/none.py is no file"),
+                           ("mine.py", "expected FILE.py:FUNCTION, found 'mine.py'"),
+                           (f"{tmp_path}/mine.py:build", "build() returned int; expected a dict with model, batch and loss")):
+        assert exporter[0].main([source, "-o", str(tmp_path / "model.ddp")]) == 2
+        assert capsys.readouterr().err == f"ddprun.export: {source}: {reason}\n"

@@ -1,0 +1,71 @@
+// Implementation of exported_task.hpp.
+#include "trainer/exported/exported_task.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "trainer/exported/checked_batch.hpp"
+#include "trainer/exported/exported_module.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+bool takes(const ExportedTensor& tensor, const TensorDescription& sample) {
+  return tensor.type == sample.type && tensor.sizes == sample.sizes;
+}
+
+class ExportedTask : public Task {
+ public:
+  explicit ExportedTask(const TrainConfig& config)
+      : folder_(std::make_shared<const ModelFolder>(read_model_folder(config.model.path))),
+        fingerprint_(fingerprint_of_folder(config.model.path)) {}
+
+  std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const override {
+    if (!std::ranges::equal(folder_->batch, samples.tensors, takes)) {
+      throw UsageError(folder_->path.string() + ": the model takes " + batch_text(folder_->batch) +
+                       "; a sample of the data is " + batch_text(samples) +
+                       ". Export the model with a batch that is like the data");
+    }
+    std::call_once(checked_, [&] { check_exported_model(folder_, device); });
+    return std::make_shared<ExportedModule>(folder_, device);
+  }
+
+  at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override { return own(module).loss(batch); }
+
+  std::vector<std::string> figures() const override { return folder_->outputs; }
+
+  void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
+    const std::vector<at::Tensor> results = own(module).evaluate(batch);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (results[i].dim() != 0) {
+        throw UsageError(folder_->path.string() + ": the figure '" + folder_->outputs[i] + "' is no scalar");
+      }
+      figures.add(folder_->outputs[i], results[i].to(at::kDouble).mul(batch.weight), batch.weight);
+    }
+  }
+
+  std::string fingerprint() const override { return fingerprint_; }
+
+ private:
+  static ExportedModule& own(torch::nn::Module& module) {
+    auto* const exported = dynamic_cast<ExportedModule*>(&module);
+    if (exported == nullptr) throw InternalError("exported model: the module is none that it made");
+    return *exported;
+  }
+
+  std::shared_ptr<const ModelFolder> folder_;
+  std::string fingerprint_;
+  mutable std::once_flag checked_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> exported_task(const TrainConfig& config) {
+  return std::make_unique<ExportedTask>(config);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,198 @@
+// Implementation of tensor_source.hpp.
+#include "trainer/exported/tensor_source.hpp"
+
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "trainer/checkpoint/hashed_file.hpp"
+#include "trainer/checkpoint/safetensors.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+// A whole file, mapped read-only.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& file) {
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status {};
+    if (fd >= 0 && ::fstat(fd, &status) == 0 && status.st_size > 0) {
+      size_ = static_cast<std::size_t>(status.st_size);
+      address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    if (address_ == MAP_FAILED) throw UsageError(file.string() + ": cannot be mapped: " + std::strerror(error));
+  }
+  ~MappedFile() { ::munmap(address_, size_); }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::string_view bytes() const { return {static_cast<const char*>(address_), size_}; }
+
+ private:
+  void* address_ = MAP_FAILED;
+  std::size_t size_ = 0;
+};
+
+// A tensor of the file: what it holds of each sample lies one after the other.
+struct Column {
+  TensorDescription sample;
+  const char* first = nullptr;
+  std::size_t sample_bytes = 0;
+};
+
+const StoredTensor& wanted_of(const std::vector<StoredTensor>& stored, const ExportedTensor& wanted,
+                              const std::filesystem::path& file) {
+  const auto found = std::ranges::find(stored, wanted.name, &StoredTensor::name);
+  if (found == stored.end()) {
+    std::string names;
+    for (const StoredTensor& tensor : stored) names += (names.empty() ? "" : ", ") + tensor.name;
+    throw UsageError(file.string() + ": has no tensor '" + wanted.name + "', which the model takes; it has " +
+                     (names.empty() ? "none" : names));
+  }
+  const bool counts = !found->sizes.empty();
+  const ExportedTensor sample{
+      .name = found->name,
+      .type = found->type,
+      .sizes = counts ? std::vector(found->sizes.begin() + 1, found->sizes.end()) : std::vector<std::int64_t>{}};
+  if (counts && sample.type == wanted.type && sample.sizes == wanted.sizes) return *found;
+  throw UsageError(file.string() + ": a sample is " + batch_text({sample}) + (counts ? "" : " without a first dimension") +
+                   "; the model takes " + batch_text({wanted}) + ", after a first dimension that counts the samples");
+}
+
+// How many samples the file has. Throws UsageError when its tensors do not agree.
+std::int64_t samples_in(const std::vector<StoredTensor>& stored, const std::vector<ExportedTensor>& wanted,
+                        const std::filesystem::path& file) {
+  const StoredTensor& first = wanted_of(stored, wanted.front(), file);
+  for (const ExportedTensor& each : wanted) {
+    const StoredTensor& other = wanted_of(stored, each, file);
+    if (other.sizes[0] == first.sizes[0]) continue;
+    throw UsageError(file.string() + ": '" + first.name + "' has " + std::to_string(first.sizes[0]) + " samples but '" +
+                     other.name + "' has " + std::to_string(other.sizes[0]));
+  }
+  if (first.sizes[0] == 0) throw UsageError(file.string() + ": has no samples");
+  return first.sizes[0];
+}
+
+void require_truth(const Column& column, std::int64_t samples, const std::string& name, const std::filesystem::path& file) {
+  const std::span bytes(column.first, static_cast<std::size_t>(samples) * column.sample_bytes);
+  if (std::ranges::all_of(bytes, [](char byte) { return byte == 0 || byte == 1; })) return;
+  throw UsageError(file.string() + ": '" + name + "' is BOOL but has bytes other than 0 and 1");
+}
+
+class TensorSource : public Source {
+ public:
+  TensorSource(const std::filesystem::path& file, const std::vector<ExportedTensor>& wanted, std::int64_t limit,
+               const char* limit_key)
+      : TensorSource(file, list_safetensors(file), wanted, limit, limit_key) {}
+
+  std::int64_t size() const override { return size_; }
+
+  Description describe() const override {
+    Description description;
+    for (const Column& column : columns_) description.tensors.push_back(column.sample);
+    return description;
+  }
+
+  Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>&) const override {
+    Batch batch{.tensors = {}, .weight = static_cast<double>(samples.size())};
+    for (const Column& column : columns_) {
+      std::vector<std::int64_t> sizes = column.sample.sizes;
+      sizes.insert(sizes.begin(), static_cast<std::int64_t>(samples.size()));
+      at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(column.sample.type));
+      auto* to = static_cast<char*>(tensor.mutable_data_ptr());
+      for (const std::int64_t sample : samples) {
+        if (column.sample_bytes == 0) break;
+        std::memcpy(to, column.first + static_cast<std::size_t>(sample) * column.sample_bytes, column.sample_bytes);
+        to += column.sample_bytes;
+      }
+      batch.tensors.push_back(std::move(tensor));
+    }
+    return batch;
+  }
+
+  // Of pieces that are evenly spread, so that a file that is larger than memory is not read for it.
+  std::string fingerprint() const override {
+    Checksum checksum;
+    for (const Column& column : columns_) {
+      constexpr std::size_t kPieces = 32;
+      constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
+      const std::string_view bytes(column.first, static_cast<std::size_t>(size_) * column.sample_bytes);
+      if (bytes.size() <= kPieces * kPieceBytes) {
+        checksum.add(bytes);
+        continue;
+      }
+      for (std::size_t piece = 0; piece < kPieces; ++piece) {
+        checksum.add(bytes.substr((bytes.size() - kPieceBytes) / (kPieces - 1) * piece, kPieceBytes));
+      }
+      checksum.add(bytes.substr(bytes.size() - kPieceBytes));
+    }
+    return std::to_string(size_) + " x (" + batch_text(describe()) + ") " + checksum.xxh3_128();
+  }
+
+ private:
+  TensorSource(const std::filesystem::path& file, const std::vector<StoredTensor>& stored,
+               const std::vector<ExportedTensor>& wanted, std::int64_t limit, const char* limit_key)
+      : size_(samples_in(stored, wanted, file)), mapped_(file) {
+    if (limit > size_) {
+      throw UsageError(std::string(limit_key) + " is " + std::to_string(limit) + ", but '" + file.string() + "' holds only " +
+                       std::to_string(size_) + " samples. Lower it, or set it to 0 for all.");
+    }
+    for (const ExportedTensor& each : wanted) {
+      const StoredTensor& tensor = wanted_of(stored, each, file);
+      const auto end = static_cast<std::size_t>(tensor.begin + tensor.bytes);
+      if (end > mapped_.bytes().size()) throw UsageError(file.string() + ": became shorter while it was read");
+      columns_.push_back({.sample = {.sizes = each.sizes, .type = each.type},
+                          .first = mapped_.bytes().data() + tensor.begin,
+                          .sample_bytes = static_cast<std::size_t>(tensor.bytes / size_)});
+      if (each.type == at::kBool) require_truth(columns_.back(), size_, each.name, file);
+    }
+    if (limit > 0) size_ = limit;
+  }
+
+  std::int64_t size_;
+  MappedFile mapped_;
+  std::vector<Column> columns_;
+};
+
+std::filesystem::path data_file(const TrainConfig& config, const std::string& name) {
+  return std::filesystem::path(config.data.dir) / name;
+}
+
+}  // namespace
+
+std::shared_ptr<const Source> tensor_source(const std::filesystem::path& file, const std::vector<ExportedTensor>& wanted,
+                                            std::int64_t limit, const char* limit_key) {
+  return std::make_shared<TensorSource>(file, wanted, limit, limit_key);
+}
+
+Description describe_tensors(const TrainConfig& config) {
+  const std::vector<ExportedTensor> wanted = read_batch_of(config.model.path);
+  const std::filesystem::path file = data_file(config, config.data.train);
+  samples_in(list_safetensors(file), wanted, file);
+  Description description;
+  for (const ExportedTensor& tensor : wanted) description.tensors.push_back({.sizes = tensor.sizes, .type = tensor.type});
+  return description;
+}
+
+Sources read_tensor_sources(const TrainConfig& config) {
+  const std::vector<ExportedTensor> wanted = read_batch_of(config.model.path);
+  return {.train = tensor_source(data_file(config, config.data.train), wanted, config.data.train_samples, "data.train_samples"),
+          .test = tensor_source(data_file(config, config.data.test), wanted, config.data.test_samples, "data.test_samples")};
+}
+
+}  // namespace ddprun::trainer

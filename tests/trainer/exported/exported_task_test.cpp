@@ -194,6 +194,16 @@ TEST_F(ExportedModels, MistakesInModelJsonAreNamed) {
             std::string::npos);
 }
 
+TEST_F(ExportedModels, TheBestCheckpointsGoByAFigureThatTheModelHas) {
+  test::write_sample_model(folder_.path(), sample_model());
+  TrainConfig config;
+  config.model.path = folder_.path();
+  config.checkpoint.keep_best = 1;
+  EXPECT_THROW(exported_task(config), UsageError);
+  config.checkpoint.best_by = CheckpointConfig::BestBy::kLoss;
+  EXPECT_NO_THROW(exported_task(config));
+}
+
 TEST_F(ExportedModels, AFolderThatIsNotThereIsNamed) {
   TrainConfig config;
   config.model.path = folder_ / "none";

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <torch/version.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -210,6 +211,38 @@ TEST(GraphText, WhatIsNoGraphIsRefusedWithItsLine) {
   EXPECT_EQ(refusal_of_lines("%0 = batch x\n%1 = get %0 %0\nreturn %0\n"), "g:3: expected a node and a number after 'get'");
   EXPECT_EQ(refusal_of_lines("%0 = gradients i1\nreturn %0\n"), "g:2: expected true or false after 'gradients'");
   EXPECT_EQ(refusal_of_lines("%0 = batch x\nreturn\n"), "g:3: expected a node, found the line's end");
+}
+
+// Whatever became of a file: it is a graph, or it is refused.
+TEST(GraphText, DamagedGraphsAreRefused) {
+  const std::string whole =
+      "ddprun graph 1\n%0 = parameter w\n%1 = batch x\n%2 = op aten::sym_size.int %1 i0\n%3 = compute mul %2 i2\n"
+      "%4 = gradients false\n%5 = op aten::linear %1 %0 none\n%6 = gradients true\n%7 = op aten::view %5 [ %3 i-1 ]\n"
+      "%8 = op aten::split.Tensor %7 i1 default\n%9 = get %8 i0\n%10 = op aten::dropout %9 f0.5 true\n"
+      "%11 = op aten::empty.memory_format [ i2 ] dtype:int64 layout:strided device false format:contiguous\nreturn %10 %11\n";
+  EXPECT_EQ(refusal_of_graph(whole), "no error");
+  const std::string letters = "%[]ifs0123456789-:. =\nadrt";
+  std::mt19937 draw(7);
+  int refused = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string damaged = whole;
+    const std::size_t place = draw() % damaged.size();
+    switch (draw() % 4) {
+      case 0:
+        damaged[place] = letters[draw() % letters.size()];
+        break;
+      case 1:
+        damaged.erase(place, 1 + draw() % 3);
+        break;
+      case 2:
+        damaged.insert(place, 1, letters[draw() % letters.size()]);
+        break;
+      default:
+        damaged.resize(place);
+    }
+    if (refusal_of_graph(damaged) != "no error") ++refused;  // anything but a UsageError fails here
+  }
+  EXPECT_GT(refused, 3000);
 }
 
 TEST(GraphText, AFileThatIsNotThereIsNamed) {

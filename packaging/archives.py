@@ -18,6 +18,7 @@ UNINSTALL = """#!/bin/sh
 cd "$(dirname "$0")/../.." || exit 1
 files=$(cut -c67- share/ddprun/SHA256SUMS) || exit 1
 rm share/ddprun/SHA256SUMS
+rm -rf share/ddprun/python/ddprun/__pycache__
 echo "$files" | while read -r file; do rm -f "$file"; rmdir -p "$(dirname "$file")" 2>/dev/null; done
 """
 CONTROL = """Package: {name}

@@ -55,12 +55,19 @@ def test_what_is_installed_can_be_moved_and_leaves_nothing(build, run, tmp_path)
         done = run([moved / "bin/ddprun", "--run-dir", tmp_path / "run", config])
         assert done.returncode == 0, done.stderr
 
+    (tmp_path / "hello.py").write_text("import ddprun; ddprun.step(1); print(ddprun.__file__, ddprun.in_job())\n")
+    package = prefix / "share/ddprun/python"
+    done = run([prefix / "bin/ddprun", "--standalone", tmp_path / "hello.py"], PYTHONPATH=str(package), PYTHONDONTWRITEBYTECODE="")
+    assert done.returncode == 0 and done.stdout == f"{package}/ddprun/__init__.py True\n", done
+    assert (package / "ddprun/__pycache__").exists()
+
     (prefix / "share/doc/other").mkdir()
     (prefix / "share/doc/other/README").write_text("somebody else's")
     cmake(f"-DBUILD={prefix.parent / 'build'}", "-P", pathlib.Path(__file__).parents[2] / "cmake/Uninstall.cmake")
     left = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir() or path.is_symlink())
     assert left == ["share/doc/other/README"]
     assert not (prefix / "bin").exists() and not (prefix / "lib").exists() and not (prefix / "share/man").exists()
+    assert not package.exists()
 
 
 def test_links_of_installed_documents_lead_somewhere(build, tmp_path):

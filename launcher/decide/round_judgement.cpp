@@ -75,7 +75,7 @@ Blame blame_of(const WorkerRecord& worker, bool has_channel) {
                          (worker.status->signal != 0 ? worker.status->signal != SIGTERM
                                                      : has_channel && worker.status->code > 1 && worker.status->code < 128 &&
                                                            worker.status->code != static_cast<int>(ExitCode::kPreempted));
-  if (worker.asked_to_stop && !lost_peer && (by_itself || worker.error)) return Blame::kFailedWhileStopped;
+  if (worker.asked_to_stop && !lost_peer && (by_itself || worker.error || worker.stuck)) return Blame::kFailedWhileStopped;
   if (!worker.asked_to_stop) return Blame::kLostPeer;
   return Blame::kStopped;
 }

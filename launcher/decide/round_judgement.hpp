@@ -23,7 +23,7 @@ struct JudgedRound {
 // How likely a worker's failure is the first cause; the smaller, the likelier. Within a class the earlier failure is the cause.
 enum class Blame {
   kFailed,              // by itself, before anybody asked it to stop; or it hangs
-  kFailedWhileStopped,  // asked to stop, but its end was its own: it says why, or nobody sent that signal
+  kFailedWhileStopped,  // asked to stop, but its end was its own: it says why, nobody sent that signal, or it has none
   kLostPeer,            // it says that another worker was gone
   kStopped,             // it ended because it was told to
 };

@@ -228,7 +228,12 @@ void Coordinator::drop_silent() {
 // Its own node can't be lost to it: another one leads then, once there is one.
 void Coordinator::check_stragglers() {
   std::string news = stragglers_.take_news(peers_, now_.steady);
-  if (!news.empty()) outbox_.say(Notice::Kind::kWaiting, std::move(news));
+  if (!news.empty()) {
+    for (const NodeId& id : peers_.by_age()) {
+      if (peers_.at(id).here() && id != settings_.self) outbox_.send(peers_.at(id), Waiting{news});
+    }
+    outbox_.say(Notice::Kind::kWaiting, std::move(news));
+  }
   stragglers_.give_up_due(peers_, now_.steady);
   const Peer* const self = peers_.find(settings_.self);
   if (self != nullptr && self->straggles && peers_.awaits(settings_.self) && peers_.connected() > 1) {

@@ -462,6 +462,10 @@ void Member::hear(LinkId link, const HandOver& message) {
   act(member_action::Close{link});
 }
 
+void Member::hear(LinkId link, const Waiting& message) {
+  if (leads(link)) say(Notice::Kind::kWaiting, message.text);
+}
+
 // Whoever the job's end reaches stops its workers first.
 void Member::finish(int exit_code, const std::string& why, End end) {
   if (workers_ == Workers::kRunning) stop_workers({.reason = StopReason::kJobOver, .why = why});

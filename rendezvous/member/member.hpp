@@ -176,6 +176,7 @@ class Member {
   void hear(LinkId link, const rendezvous::JobOver& message);
   void hear(LinkId link, const Conclude& message);
   void hear(LinkId link, const HandOver& message);
+  void hear(LinkId link, const Waiting& message);
   void hear(LinkId link, const Pong& message);
   void hear(LinkId link, const VoteRequest& message);
   void hear(LinkId link, const StoreAnswer& message);

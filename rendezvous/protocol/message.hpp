@@ -19,7 +19,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 6;
+inline constexpr std::uint16_t kProtocolVersion = 7;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // of one agent
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -314,6 +314,11 @@ struct HandOver {
   Standing standing{};  // of the node that leaves: its vote is for `to` alone
 };
 
+// For people: whom the job waits for. The coordinator's console is not the one that everybody reads.
+struct Waiting {
+  std::string text{};
+};
+
 // Of the job that has that round. Who knows a later one than a coordinator is told by somebody who leads it no more, or never
 // did.
 struct JobOver {
@@ -351,6 +356,6 @@ struct Resumed {
 };
 
 using FromCoordinator = std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong,
-                                     VoteRequest, StoreAnswer, Resumed, Received, Conclude, HandOver>;
+                                     VoteRequest, StoreAnswer, Resumed, Received, Conclude, HandOver, Waiting>;
 
 }  // namespace ddprun::rendezvous

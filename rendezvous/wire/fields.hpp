@@ -206,6 +206,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("standing", m.standing);
   } else if constexpr (std::is_same_v<M, Conclude>) {
     visit("ending", m.ending);
+  } else if constexpr (std::is_same_v<M, Waiting>) {
+    visit.text("text", m.text, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, JobOver>) {
     visit("round", m.round);
     visit("exit_code", m.exit_code);

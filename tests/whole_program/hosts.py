@@ -61,10 +61,13 @@ class Hosts(Nodes):
         """`command` as it is run on that host; `names` (name: address) is its /etc/hosts."""
         setup = f"hostname host{host}; "
         if names is not None:
-            known = self.folder / f"etc-hosts-{host}"
+            known = self.etc_hosts(host)
             known.write_text("".join(f"{address} {name}\n" for name, address in names.items()))
             setup += f"mount --bind {known} /etc/hosts; "
         return ["nsenter", f"--net=/run/netns/{self.space(host)}", "unshare", "-um", "sh", "-c", f'{setup}exec "$@"', "sh", *command]
+
+    def etc_hosts(self, host: int) -> pathlib.Path:
+        return self.folder / f"etc-hosts-{host}"
 
     def start_on(self, host: int, *args, names: dict[str, str] | None = None) -> subprocess.Popen:
         number = len(self.agents)

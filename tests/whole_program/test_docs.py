@@ -69,6 +69,22 @@ def test_files_that_a_comment_names_are_there(top):
                 assert there, f"{file.relative_to(ROOT)} names {name}"
 
 
+def test_the_table_of_faults_names_tests_that_are_there():
+    tests = ROOT / "tests"
+    text = (tests / "faults.md").read_text(encoding="utf-8")
+    named = re.findall(r"[\w/]+\.(?:py|cpp)\b", text)
+    assert len(named) > 80
+    assert [] == [name for name in named if not any((folder / name).exists() for folder in (tests, tests / "whole_program"))]
+    functions = "\n".join(file.read_text(encoding="utf-8") for file in (tests / "whole_program").glob("test_*.py"))
+    assert [] == [name for name in re.findall(r"`(\w+)\.*`", text) if name not in functions]
+
+
+def test_the_recipes_requeue_what_was_saved_cut_off_or_stopped():
+    text = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    assert "action: Ignore\n        onExitCodes: {operator: In, values: [85, 86, 143]}" in text
+    assert "case $? in 85|86|143) scontrol requeue" in text
+
+
 NOT_RUN = "<!-- not run by tests: "  # and why; above a block of code
 OPERATORS = set("|&;()<>")
 TEXTS = {"--help", "--help-all", "--version", "--torchrun-help", "--print-completion", "--print-man"}

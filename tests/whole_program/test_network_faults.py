@@ -265,6 +265,20 @@ def test_a_machine_whose_own_name_is_127_0_1_1(make_hosts, tmp_path, first):
     assert hosts.wait() == [0, 0], hosts.all_text()
 
 
+def test_a_name_that_has_an_address_only_later_is_waited_for(make_hosts, script):
+    """As that of a pod behind a headless service."""
+    hosts = make_hosts(2)
+    common = ["--nnodes", "2", "--master-port", "29400", "--rdzv-conf", "heartbeat_timeout=2"]
+    names = {"localhost": "127.0.0.1", "host0": hosts.address(0), "host1": hosts.address(1)}
+    hosts.start_on(1, *common, "--node-rank", "1", "--master-addr", "first.test", script("true"), names=names)
+    hosts.until_said(0, "first.test has no address.*Still trying, for 600 s")
+    hosts.start_on(0, *common, "--node-rank", "0", "--master-addr", "first.test", script("true"), names=names | {"first.test": hosts.address(0)})
+    hosts.until_said(1, "coordinates the job")
+    with open(hosts.etc_hosts(1), "a") as known:
+        known.write(f"{hosts.address(0)} first.test\n")
+    assert hosts.wait() == [0, 0], hosts.all_text()
+
+
 def test_the_address_at_which_the_nodes_meet_and_not_the_first_one(make_hosts, script, tmp_path):
     hosts = make_hosts(2)
     for host in range(2):  # a network of containers, say: the same address on every machine, and nobody else there

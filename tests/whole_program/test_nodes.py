@@ -11,7 +11,7 @@ import time
 import jobs
 import pytest
 from jobs import free_port
-from node_agents import LINE, PATIENCE, held_up, lives, said
+from node_agents import LINE, PATIENCE, held_up, keep_records, lives, said
 
 
 def test_static_with_node_ranks_and_unlike_nodes(nodes, script, tmp_path):
@@ -427,3 +427,59 @@ def test_the_second_of_two_goes_on_when_the_first_ones_guardian_says_farewell(no
     (tmp_path / "enough").touch()
     assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()
     assert "1 node, 1 worker" not in nodes.text(2), nodes.text(2)
+
+
+def test_a_replacement_with_the_rank_of_a_silent_node_waits_for_its_lease(nodes, script, tmp_path):
+    """As after a power cut: to the coordinator the one that is gone is there for a lease, and has the rank."""
+    job = script(f'echo $RANK >> $OUT/started; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
+    started = tmp_path / "out" / "started"
+
+    def start(rank: int, machine: int, port: int):
+        nodes.start("--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port, "--rdzv-conf", "heartbeat_timeout=1.5",
+                    job, XDG_STATE_HOME=keep_records(tmp_path / f"state-{machine}"))
+
+    def begun(count: int):
+        nodes.until(lambda: started.exists() and len(started.read_text().split()) == count, f"{count} workers")
+
+    port = free_port()
+    start(0, machine=0, port=port)
+    start(1, machine=1, port=port)
+    begun(2)
+    with held_up(nodes.agents[1].pid):
+        start(1, machine=2, port=int(nodes.until_said(0, r"ddprun join 127\.0\.0\.1:(\d+)")[1]))
+        nodes.until_said(0, "node rank 1 is taken by")
+        begun(4)
+        (tmp_path / "enough").touch()
+        assert [nodes.agents[n].wait(PATIENCE) for n in (0, 2)] == [0, 0], nodes.all_text()
+
+
+def test_the_run_directory_or_the_user_says_whether_an_earlier_start_may_run(nodes, script, tmp_path):
+    """Nothing is remembered on the machine, as in a new container; the run directory outlasts it, and says that the job runs."""
+    job = script(f'echo x >> $OUT/started; [ -e {tmp_path}/enough ] || exec sleep 1000')
+    started, run = tmp_path / "out" / "started", tmp_path / "run"
+    common = ["--nnodes", "1:3", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--run-dir", run,
+              "--rdzv-conf", "heartbeat_timeout=1,last_call_timeout=0.1"]
+
+    def start(*options) -> int:
+        nodes.start(*common, *options, job, XDG_STATE_HOME=keep_records(tmp_path / f"state-{len(nodes.agents)}"))
+        return len(nodes.agents) - 1
+
+    def marker() -> str:
+        return json.loads((run / "nodes.json").read_text())["job"]
+
+    start()
+    nodes.until(started.exists, "a worker")
+    assert marker() == "running"
+    nodes.agents[0].kill()
+    nodes.agents[0].wait()
+    waiting = start()
+    nodes.until_said(waiting, "waiting for nodes, since an earlier start of this job may still run elsewhere: 1 of 3 nodes are here")
+    nodes.agents[waiting].send_signal(signal.SIGINT)
+    assert nodes.agents[waiting].wait(PATIENCE) == 130
+    assert started.read_text().split() == ["x"], nodes.all_text()
+    assert marker() == "running"
+    (tmp_path / "enough").touch()
+    forced = start("--force-new-job")
+    assert nodes.agents[forced].wait(PATIENCE) == 0, nodes.all_text()
+    assert started.read_text().split() == ["x", "x"]
+    assert marker() == "over"

@@ -243,6 +243,51 @@ def test_a_job_that_is_over_and_waits_for_its_files_names_one_once(nodes, script
         assert_whole(log)
 
 
+# ---- workers that hang in a file system ----
+
+# Rank 1 writes to the disk when that takes nothing any more; rank 0 fails when it is told to.
+HANGS = """echo "$RANK of $WORLD_SIZE" >> $OUT/started
+if [ "$WORLD_SIZE" = 1 ]; then exit 0; fi
+echo $$ > $OUT/pid-$RANK.new; mv $OUT/pid-$RANK.new $OUT/pid-$RANK
+while [ ! -e $OUT/go-$RANK ]; do sleep 0.05; done
+if [ "$RANK" = 1 ]; then echo x > $DISK/file; fi
+exit 7"""
+
+
+def state_of(pid: int) -> str:
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+@pytest.mark.parametrize("asked_for", [pytest.param(True, id="torchelastic's watch"), pytest.param(False, id="by default", marks=pytest.mark.long)])
+def test_a_node_whose_worker_hangs_in_the_kernel_leaves_and_the_others_go_on(nodes, script, disk, tmp_path, asked_for):
+    out = tmp_path / "out"
+    watch = {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "0.5"} if asked_for else {}
+    nodes.environment |= {"DISK": str(disk.folder), **watch}
+    job = script(HANGS)
+    for node in range(2):
+        where = "127.0.0.1:0" if node == 0 else endpoint  # noqa: F821
+        nodes.start("--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", where, "--rdzv-conf", f"heartbeat_timeout={LEASE}",
+                    "--max-restarts", 3, "--shutdown-timeout", 1, job)
+        if node == 0:
+            endpoint = nodes.until_said(0, r"ddprun join (127\.0\.0\.1:\d+)")[1]
+    nodes.until(lambda: (out / "pid-0").exists() and (out / "pid-1").exists(), "both workers")
+    stuck = int((out / "pid-1").read_text())
+    disk.freeze()
+    (out / "go-1").touch()
+    nodes.until(lambda: not lives(stuck) or state_of(stuck) == "D", "rank 1 to hang")
+    if not asked_for:  # another node fails, and this one's worker does not end
+        (out / "go-0").touch()
+    codes = [agent.wait(timeout=120) for agent in nodes.agents]
+    assert lives(stuck) and state_of(stuck) == "D"
+    assert codes[0] == 0 and codes[1] in (7, 89), nodes.all_text()
+    assert sorted((out / "started").read_text().splitlines()) == ["0 of 1", "0 of 2", "1 of 2"], nodes.all_text()
+    assert re.search("cannot be killed", nodes.text(1)), nodes.all_text()
+    for node in range(0 if asked_for else 2):
+        said = re.findall(r"waiting for the workers of \S+ to end; after \d+ s the others go on without", nodes.text(node))
+        assert len(said) == 1, nodes.all_text()
+    disk.thaw()
+
+
 # ---- resolvers ----
 
 @pytest.fixture

@@ -21,10 +21,9 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::chrono::seconds kSettle{30};    // a disk that hangs must not keep a process that failed
-constexpr std::int64_t kCopiesKept = 2;        // nodes that are killed at the same time have at least one in common
-constexpr double kSaidAgainBeyond = 1.25;      // an interval that changed by this factor is told again
-constexpr std::chrono::seconds kTellEvery{1};  // that a save that training waits for is being written
+constexpr std::chrono::seconds kSettle{30};  // a disk that hangs must not keep a process that failed
+constexpr std::int64_t kCopiesKept = 2;      // nodes that are killed at the same time have at least one in common
+constexpr double kSaidAgainBeyond = 1.25;    // an interval that changed by this factor is told again
 
 double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -217,7 +216,7 @@ void Checkpointing::write_once_there_is_room(const CheckpointState& state, Clock
       }
     }
     status_.enter(channel::Phase::kSaving);  // the agent sees that it is no hang
-    std::this_thread::sleep_for(kTellEvery);
+    std::this_thread::sleep_for(setting_.tell_every);
   }
 }
 
@@ -238,7 +237,7 @@ void Checkpointing::write_to_run_directory(const CheckpointState& state, Clock::
   const auto at_stage = [&](const char* stage) {
     if (std::strcmp(stage, "writing") == 0) {
       // The agent sees that it moves: the same phase again. In the background training says so by itself.
-      if (awaited_ && Clock::now() - told >= kTellEvery) {
+      if (awaited_ && Clock::now() - told >= setting_.tell_every) {
         told = Clock::now();
         status_.enter(channel::Phase::kSaving);
       }

@@ -37,6 +37,7 @@ class Checkpointing {
     // Called before each save to `folder`: what the next start needs beside checkpoints, should the run directory have been
     // removed meanwhile. May throw std::system_error, which ends the save.
     std::function<void()> keep_beside{};
+    std::chrono::milliseconds tell_every{1000};  // that a save that training waits for is being written
   };
   Checkpointing(Setting setting, const Faults& faults, RunLog& log, Status& status);
   ~Checkpointing();  // waits for a save in flight; what came of it is reported no more

@@ -520,6 +520,19 @@ TEST_F(AgentTest, ThePortIsHeldAndATakenOneIsAUsageError) {
   EXPECT_NE(HeldPort::any().port(), held.port());
 }
 
+// A ddprun that holds a port has a name in the network namespace, whose socket is another one when it was let go in between.
+TEST_F(AgentTest, APortThatWasAskedForIsHeldAcrossARestart) {
+  plan_.master_port = HeldPort::any().port();
+  plan_.max_restarts = 1;
+  start(
+      "while read -r a b c d e f socket name; do "
+      "[ \"$name\" = @ddprun/port/$MASTER_PORT ] && echo held by $socket >$FIFO; done </proc/net/unix; "
+      "exit $((1 - TORCHELASTIC_RESTART_COUNT))");
+  const std::string first = wait_for("held by ");
+  EXPECT_EQ(wait_for("held by "), first);
+  EXPECT_EQ(exit_code(), 0);
+}
+
 // ---- workers with a channel ----
 
 TEST_F(AgentTest, ChannelWorkersSaveAtTheAgreedStep) {

@@ -803,6 +803,30 @@ TEST_F(AgentStateTest, AMemberStopsForTheFailureOfAnotherNode) {
   EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
 }
 
+// Its node leaves the others, who need not wait for the kernel; the guardian stays until that lets go.
+TEST_F(AgentStateTest, AMemberWhoseWorkerIsStuckReportsItAndLeaves) {
+  member();
+  released(0);
+  EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}),
+            (Lines{"signal 1 9", "report rank 3 uninterruptible", "signal 0 15", "timer kill 20000"}));
+  EXPECT_EQ(dies(0, SIGTERM), Lines{"finish 89 abandoning"});
+  EXPECT_EQ(last_failure().first.rank, 3);
+  EXPECT_EQ(last_failure().first.cause, Cause::kStuck);
+  EXPECT_EQ(last_failure().decision, RoundFailed::Decision::kGiveUp);
+  EXPECT_EQ(released(1, 1), Lines{}) << "the next round is the others'";
+}
+
+TEST_F(AgentStateTest, AMemberIsStoppedForAnotherNodeAndLeavesWhenAWorkerDoesNotEnd) {
+  member();
+  released(0);
+  Failure other;
+  other.rank = 0;
+  other.status = ExitStatus{.code = 9};
+  on(StopOrdered{false, "because", other});
+  EXPECT_EQ(dies(0, SIGTERM), Lines{});
+  EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}).back(), "finish 89 abandoning");
+}
+
 TEST_F(AgentStateTest, AMemberThatMayRunNoLongerKills) {
   member();
   released(0);

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/coordinator/coordinator.hpp"
 
@@ -69,6 +70,7 @@ class RunningRound : public testing::Test {
         told_of_end_.insert(send->link);
       }
       if (const auto* handed = std::get_if<HandOver>(&send->message)) handed_over_[send->link] = *handed;
+      if (const auto* waiting = std::get_if<Waiting>(&send->message)) told_who_is_awaited_[send->link].push_back(waiting->text);
       if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_[send->link] = *save;
     }
     for (const auto& [link, ending] : told) {
@@ -117,6 +119,7 @@ class RunningRound : public testing::Test {
   std::map<LinkId, std::int64_t> grants_;
   std::map<LinkId, StopAndSave> saves_;
   std::map<LinkId, HandOver> handed_over_;
+  std::map<LinkId, std::vector<std::string>> told_who_is_awaited_;
   std::map<LinkId, Ending> endings_;
   std::set<LinkId> silent_;  // they do not say that they know the end
   std::set<LinkId> closed_;

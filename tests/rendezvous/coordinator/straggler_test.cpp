@@ -31,6 +31,15 @@ TEST_F(AStuckNode, IsNamedGetsNoMoreGrantsAndIsLost) {
   EXPECT_EQ(released_.at(kSelfLink).nodes, 1);
 }
 
+TEST_F(AStuckNode, IsNamedOnceOnEveryConsole) {
+  join(kThird, 3);
+  wait(seconds(60), {kSelfLink, kOther, kThird});
+  ASSERT_EQ(told_who_is_awaited_[kThird].size(), 1u);
+  EXPECT_TRUE(told_who_is_awaited_[kThird].front().starts_with("waiting for the workers of host2 to end"));
+  EXPECT_EQ(told_who_is_awaited_[kOther].size(), 1u) << "and its own";
+  EXPECT_FALSE(told_who_is_awaited_.contains(kSelfLink)) << "the coordinator says it there";
+}
+
 TEST_F(AStuckNode, ComesBackAndKeepsNobodyWaiting) {
   wait(seconds(97), {kSelfLink, kOther});
   const RoundId second = round();

@@ -287,6 +287,16 @@ TEST_F(OneMember, IsReadyForTheNextRoundWhenAllHaveSavedForOneThatLeaves) {
 }
 
 // One that led before, or gave up alone at the first address, does not end the job that others lead.
+TEST_F(OneMember, SaysForWhomItsCoordinatorWaits) {
+  EXPECT_EQ(find<member_action::Say>(hear(Waiting{"waiting for host3"})), nullptr) << "nobody leads it yet";
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  const auto actions = hear(Waiting{"waiting for host3"});
+  const auto* said = find<member_action::Say>(actions);
+  ASSERT_NE(said, nullptr);
+  EXPECT_EQ(said->notice.kind, Notice::Kind::kWaiting);
+  EXPECT_EQ(said->notice.text, "waiting for host3");
+}
+
 TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
   hear(release(3, 4));

@@ -80,6 +80,7 @@ void World::fault() {
     kill(victim, silent);
   } else if (kind < 40) {
     if (!agent.node) return;
+    agent.loop_blocks = false;
     agent.frozen_until = std::max(agent.frozen_until, time_) +
                          (chance(50) ? between(10 * kMs, 2 * kSecond) : between(2 * kSecond, 14 * kSecond));
     disturb(agent, agent.frozen_until);
@@ -167,12 +168,28 @@ void World::reset(int link_index) {
   }
 }
 
+// Something that its loop calls does not return (a resolver, a file system), while guardian, workers and disk go on. Afterwards
+// timers that are due and what connections have brought are handled in any order.
+void World::block_loop(int index, Nanos length) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  if (!agent.node || agent.frozen_until > time_ || job_over_) return;
+  tell(name(index) + ": its loop is blocked for " + std::to_string(length / kMs) + " ms");
+  agent.frozen_until = time_ + length;
+  agent.loop_blocks = true;
+  disturb(agent, agent.frozen_until);
+}
+
+Nanos World::goes_on_at(const Agent& agent) {
+  return agent.frozen_until + (agent.loop_blocks ? static_cast<Nanos>(block_random_() % 3000) * kMs / 1000 : 0);
+}
+
 // A laptop is closed, a virtual machine is paused: nothing of the host goes on, the guardian neither.
 void World::sleep(int index, Nanos length) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_) return;
   tell(name(index) + ": its host sleeps for " + std::to_string(length / kMs) + " ms");
   agent.frozen_until = agent.asleep_until = time_ + length;
+  agent.loop_blocks = false;
   disturb(agent, agent.frozen_until);
   if (scenario_.clocks_stop) agent.base -= static_cast<Nanos>(static_cast<double>(length) * agent.rate);
   schedule(agent.asleep_until, Event::Kind::kWake, index);
@@ -190,13 +207,15 @@ void World::wake(int index) {
   schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
 }
 
-// The machine starts anew, or its container does: of what was kept it shows only that there was something.
+// The machine starts anew, or its container does: of what was kept it shows only that there was something, or not even that.
 void World::lose_memory(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.disk.self && !agent.disk.job_elsewhere) return;
   tell(name(index) + ": what it remembered is lost");
   agent.disk = {};
-  agent.disk.job_elsewhere = true;
+  agent.disk.job_elsewhere = !in_containers_;
+  agent.disk.kept = !in_containers_;
+  agent.forgot_at = time_;
 }
 
 // The agent is dead, its machine is not: its guardian says so once it has reaped all workers.

@@ -76,8 +76,8 @@ void World::pump(int link_index, int direction) {
   if (!blocked_.empty() && blocked(from, to) > time_) {
     return pump_later(link_index, direction, blocked(from, to) + between(0, 300 * kMs));
   }
-  if (agents_[static_cast<std::size_t>(to)].frozen_until > time_) {
-    return pump_later(link_index, direction, agents_[static_cast<std::size_t>(to)].frozen_until);
+  if (const Agent& other = agents_[static_cast<std::size_t>(to)]; other.frozen_until > time_) {
+    return pump_later(link_index, direction, goes_on_at(other));
   }
   Pipe& pipe = links_[static_cast<std::size_t>(link_index)].pipe[direction];
   if (pipe.head == pipe.packets.size()) return;

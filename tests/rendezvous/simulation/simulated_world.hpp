@@ -72,6 +72,7 @@ struct Agent {
   coordinator_action::Entrust entrusted;  // to its guardian
   Memory disk;                            // what the next process here finds
   bool remembers = true;                  // it can be written
+  Nanos forgot_at = kNever;               // with its container
   // Where disks are slow.
   RecordGate gate;
   std::deque<member_action::Remember> writing;
@@ -82,6 +83,7 @@ struct Agent {
   Nanos skew = 0;
   Nanos extra_latency = 0;
   Nanos frozen_until = 0;
+  bool loop_blocks = false;   // rather than its process: what waits for the loop comes in any order when it goes on
   Nanos asleep_until = 0;     // the whole host: agent, guardian and workers
   Nanos busy_until = 0;       // with handshakes
   Nanos disturbed_until = 0;  // by faults of its own, or of its network
@@ -160,6 +162,7 @@ struct Event {
     kStuck,
     kUnstuck,
     kLoseCoordinator,
+    kLoopBlocks,
     kSleep,
     kWake,
     kDiskStalls,
@@ -298,6 +301,7 @@ class World {
   void note_release(int index, std::uint32_t life, const Release& release, int coordinator);
   void check_training(int index);
   void check_together(int index, const RoundId& id, int other, const RoundId& other_id);
+  bool begun_by_who_forgot_alone(const RoundId& id) const;
   void check_failure_is_known(const Round& round);
   void check_coordinator(int index);
   void check_message(const FromCoordinator& message);
@@ -312,6 +316,8 @@ class World {
   void get_stuck(int index);
   void get_loose(int index);
   void sleep(int index, Nanos length);
+  void block_loop(int index, Nanos length);
+  Nanos goes_on_at(const Agent& agent);
   void wake(int index);
   void lose_coordinator();
   void note_full(const Round& round);
@@ -397,11 +403,12 @@ class World {
   bool all_are_signalled_ = false;    // within 20 ms, when the faults are over
   bool signals_came_ = false;
   bool somebody_gets_stuck_ = false;
+  bool in_containers_ = false;  // whose first start finds that nothing was kept, and so does one after they were lost
   Nanos coordinator_lost_ = 0;
   int alive_ = 0;  // processes
   bool memory_is_lost_ = false;
   bool farewell_was_said_ = false;
-  bool excused_ = false;
+  std::mt19937_64 block_random_;
   std::mt19937_64 memory_random_;
   bool disks_are_slow_ = false;
   bool records_were_lost_ = false;

@@ -37,18 +37,29 @@ std::string story_of(Scenario scenario) {
 }
 
 // What must not be, or an end that did not come in time; empty when all is well.
-std::string wrong_with(const Scenario& scenario) {
-  const Result result = simulate(scenario);
+std::string wrong_with(const Result& result) {
   return result.violation.empty() ? result.stuck : result.violation;
 }
 
-// The first seed from `from` to below `end` that breaks something.
-std::optional<std::uint64_t> first_failing_seed(std::uint64_t from, std::uint64_t end, const Rules& rules, unsigned threads) {
+std::string wrong_with(const Scenario& scenario) {
+  return wrong_with(simulate(scenario));
+}
+
+struct Sweep {
+  std::optional<std::uint64_t> failing{};  // the first seed that breaks something
+  std::uint64_t excused = 0;
+};
+
+// From `from` to below `end`.
+Sweep sweep(std::uint64_t from, std::uint64_t end, const Rules& rules, unsigned threads) {
+  std::atomic<std::uint64_t> excused{0};
   std::atomic<std::uint64_t> next{from};
   std::atomic<std::uint64_t> failing{end};
   const auto work = [&] {
     for (std::uint64_t seed = next++; seed < failing.load(); seed = next++) {
-      if (wrong_with({.seed = seed, .rules = rules}).empty()) continue;
+      const Result result = simulate({.seed = seed, .rules = rules});
+      excused += result.excused ? 1 : 0;
+      if (wrong_with(result).empty()) continue;
       std::uint64_t before = failing.load();
       while (seed < before && !failing.compare_exchange_weak(before, seed)) {
       }
@@ -58,7 +69,7 @@ std::optional<std::uint64_t> first_failing_seed(std::uint64_t from, std::uint64_
   for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
   work();
   others.clear();
-  return failing < end ? std::optional(failing.load()) : std::nullopt;
+  return {.failing = failing < end ? std::optional(failing.load()) : std::nullopt, .excused = excused};
 }
 
 TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
@@ -69,8 +80,11 @@ TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
   const char* const wanted = std::getenv("DDPRUN_SIMULATION_SEEDS");
   const std::uint64_t seeds = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : is_long() ? kLongSeeds : kOrdinarySeeds;
   const unsigned threads = is_long() || wanted != nullptr ? std::max(1u, std::thread::hardware_concurrency()) : 1;
-  const auto failing = first_failing_seed(0, seeds, Rules{}, threads);
-  ASSERT_FALSE(failing.has_value()) << story_of({.seed = *failing});
+  const Sweep all = sweep(0, seeds, Rules{}, threads);
+  ASSERT_FALSE(all.failing.has_value()) << story_of({.seed = *all.failing});
+  std::printf("%llu of %llu seeds ended early in what nobody promises\n", static_cast<unsigned long long>(all.excused),
+              static_cast<unsigned long long>(seeds));
+  EXPECT_LE(all.excused, 1 + seeds / 100);  // a rule that came to excuse itself would show here
 }
 
 // Nodes that finish while connections break: 525 and 1858 ended everybody's round when the coordinator took "I have no workers"
@@ -84,11 +98,12 @@ TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
   for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }
 
-// What was remembered is lost, and the first node comes back cut off: these trained twice when it led for nothing.
+// What was remembered is lost, and the first node comes back cut off, or in a new container (2220), where nothing shows that
+// there was something: these trained twice when it led for nothing.
 TEST(Simulation, AFirstNodeThatHasForgottenLeadsNoSecondJob) {
   Rules leads_at_once;
   leads_at_once.first_round_is_alone = false;
-  for (const std::uint64_t seed : {423u, 601u, 1516u}) {
+  for (const std::uint64_t seed : {601u, 1516u, 2220u}) {
     EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
     EXPECT_NE(wrong_with({.seed = seed, .rules = leads_at_once}), "") << "seed " << seed;
   }
@@ -222,7 +237,7 @@ TEST_P(EveryRule, IsNeeded) {
   GetParam().apply(broken);
   const char* const elsewhere = std::getenv("DDPRUN_MUTATION_FROM");  // to look for other seeds
   const std::uint64_t from = elsewhere == nullptr ? GetParam().from : std::strtoull(elsewhere, nullptr, 10);
-  const auto failing = first_failing_seed(from, from + kSeedsForMutations, broken, 1);
+  const auto failing = sweep(from, from + kSeedsForMutations, broken, 1).failing;
   ASSERT_TRUE(failing.has_value()) << "the simulator does not notice";
   std::cout << "seed " << *failing << ": " << wrong_with({.seed = *failing, .rules = broken}) << "\n";
 }
@@ -242,7 +257,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
                     Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 69000},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }},
-                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 18000},
+                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 100000},
                     Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
                     Mutation{"CoordinatorsRememberMembers",
                              [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},

@@ -75,6 +75,16 @@ void World::build() {
                kSecond + static_cast<Nanos>(naps() % 14000) * kMs);
     }
   }
+  block_random_.seed(scenario_.seed + 9091);
+  if (scenario_.faults && block_random_() % 6 == 0) {
+    for (std::uint64_t left = 1 + block_random_() % 6; left > 0; --left) {
+      const Nanos at = static_cast<Nanos>(block_random_() % static_cast<std::uint64_t>(faults_end_));
+      const Nanos length = static_cast<Nanos>(block_random_() % (block_random_() % 2 == 0 ? 1000 : 9000)) * kMs;
+      schedule(at, Event::Kind::kLoopBlocks, static_cast<int>(block_random_() % static_cast<std::uint64_t>(count)), length);
+    }
+  }
+  in_containers_ = scenario_.faults && std::mt19937_64(scenario_.seed + 7331)() % 4 == 0;
+  for (Agent& agent : agents_) agent.disk.kept = !in_containers_;
   // With spares nobody can count how many nodes may be elsewhere.
   memory_random_.seed(scenario_.seed + 5227);
   farewell_random_.seed(scenario_.seed + 99);
@@ -163,7 +173,7 @@ void World::tell_where_all_are() {
 }
 
 Result World::run() {
-  while (!events_.empty() && result_.violation.empty() && !excused_) {
+  while (!events_.empty() && result_.violation.empty() && !result_.excused) {
     const Event event = events_.top();
     events_.pop();
     account(event.time);
@@ -218,6 +228,8 @@ void World::handle(const Event& event) {
       return sleep(event.a, event.b);
     case Event::Kind::kWake:
       return wake(event.a);
+    case Event::Kind::kLoopBlocks:
+      return block_loop(event.a, event.b);
     case Event::Kind::kLoseCoordinator:
       return lose_coordinator();
     case Event::Kind::kSignal:
@@ -246,7 +258,7 @@ void World::handle(const Event& event) {
   Agent& agent = agents_[static_cast<std::size_t>(event.a)];
   if (!agent.node || event.life != agent.life) return;
   if (agent.frozen_until > time_) {
-    schedule(agent.frozen_until, event.kind, event.a, event.b, event.life, event.job);
+    schedule(goes_on_at(agent), event.kind, event.a, event.b, event.life, event.job);
     return;
   }
   switch (event.kind) {
@@ -495,7 +507,7 @@ void World::carry_out(int index, NodeAction& any) {
           if (signals_came_) check_stopped(index, action);
           // The job is over since too few came, and all forget it: what they start next is another one.
           const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
-          if (too_few && agent.node->member().record().knows_round()) excused_ = true;
+          if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
           if (!missing && !alone && !job_over_) {
             job_over_ = true;
             job_over_at_ = time_;

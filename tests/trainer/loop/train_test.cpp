@@ -7,9 +7,12 @@
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -18,6 +21,7 @@
 #include <string>
 
 #include "common/base/error.hpp"
+#include "tests/trainer/surroundings/fake_agent.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/data/pictures.hpp"
 #include "trainer/failure/failure.hpp"
@@ -184,6 +188,49 @@ TEST_F(TrainTest, weightsThatAreNotNumbersAreNotSaved) {
       EXPECT_FALSE(std::filesystem::exists(folder_ / "other" / "latest"));
     }
   }
+}
+
+// The agent, which would take a long silence for a hang, hears that it is being written.
+TEST_F(TrainTest, theLastSaveSaysThatItMovesWhileItIsWritten) {
+  const Result result = run("run");
+  FakeAgent agent;
+  AgentChannel channel(agent.connect(), {}, [](const channel::FromAgent&) {});
+  Status status;
+  status.attach(&channel);
+  RunLog log(status, 0);
+  const Faults faults;
+  Checkpointing checkpointing(
+      {.folder = folder_ / "other", .config = config_.checkpoint, .tell_every = std::chrono::milliseconds(0)}, faults, log,
+      status);
+  checkpointing.save(result.state, config_, run_length(config_, set_.size()), {}, 1, Checkpointing::Need::kRequired);
+  channel.send(channel::StopReady{});  // the last that it says
+  agent.heard<channel::StopReady>();
+  const auto saving = agent.all<channel::PhaseChange>();
+  EXPECT_GT(std::ranges::count(saving, channel::Phase::kSaving, &channel::PhaseChange::phase), 2);
+}
+
+// Training stands still for the copy only, so what is written is what was, whatever becomes of the state meanwhile.
+TEST_F(TrainTest, theLastSaveIsWrittenFromTheHostsCopy) {
+  config_.checkpoint.background = true;
+  Result result = run("run");
+  const Result before = run("run");
+  Status status;
+  RunLog log(status, 0);
+  const Faults faults;
+  std::promise<void> changed;
+  Checkpointing checkpointing(
+      {.folder = folder_ / "other", .config = config_.checkpoint, .keep_beside = [&] { changed.get_future().wait(); }}, faults,
+      log, status);
+  const RunLength length = run_length(config_, set_.size());
+  checkpointing.begin_last(result.state, config_, length, {}, 1);
+  for (const NamedTensor& parameter : result.state.parameters) parameter.tensor.detach().fill_(7);
+  changed.set_value();
+  while (!checkpointing.last_is_saved(std::chrono::milliseconds(1000))) {
+  }
+  const auto from = newest(folder_ / "other");
+  ASSERT_TRUE(from.has_value());
+  restore(result.state, load_checkpoint(*from->path), length, *from->path);
+  expect_same(result.state, before.state);
 }
 
 TEST_F(TrainTest, savingInTheBackgroundChangesNoBitAndNoCheckpoint) {

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <protozero/pbf_reader.hpp>
 #include <set>
 
 #include "tests/common/temporary_folder.hpp"
+#include "tests/trainer/checkpoint/failing_calls.hpp"
 #include "trainer/metrics/event_record.hpp"
 
 namespace ddprun::trainer {
@@ -163,6 +165,28 @@ TEST(EventFile, TellsAFullDiskOnceAndStopsNothing) {
 
   EXPECT_EQ(told.size(), 1U);
   EXPECT_EQ(fs::file_size(files_in(folder.path()).at(0)), 100U);  // nothing behind the torn record, where readers stop
+}
+
+// A network's file system that was away for a moment: the file is made a moment later, and has what came before.
+TEST(EventFile, ThatCannotBeMadeAtFirstIsTriedAgainAndHasAll) {
+  TemporaryFolder folder;
+  std::vector<std::string> told;
+  const auto tell = [&](const std::string& text) { told.push_back(text); };
+  test::watch(folder.path(), {.kind = test::CallFault::Kind::kFailsFromHere, .call = 0, .error = ESTALE});
+  EventFile file(folder.path(), 0, tell);
+  file.scalars(1, {{"a", 1}});
+  test::stop_watching();
+  EXPECT_EQ(files_in(folder.path()).size(), 0U);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_NE(told[0].find("Stale file handle; TensorBoard's file is tried again"), std::string::npos) << told[0];
+
+  file.scalars(2, {{"a", 2}});
+  ASSERT_EQ(files_in(folder.path()).size(), 1U);
+  const std::vector<Event> events = events_of(files_in(folder.path()).at(0));
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_EQ(events[2].step, 1);
+  EXPECT_EQ(events[3].step, 2);
+  EXPECT_EQ(told.size(), 1U);
 }
 
 TEST(EventFile, InAFolderThatCantBeMadeIsToldOnceAndStopsNothing) {

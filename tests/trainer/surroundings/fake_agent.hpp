@@ -73,6 +73,17 @@ class FakeAgent {
     return found;
   }
 
+  // What was heard of this kind so far.
+  template <typename Message>
+  std::vector<Message> all() {
+    const std::lock_guard lock(mutex_);
+    std::vector<Message> found;
+    for (const auto& message : heard_) {
+      if (const auto* wanted = std::get_if<Message>(&message)) found.push_back(*wanted);
+    }
+    return found;
+  }
+
   // Blocks until that many requests wait for keys.
   void wait_until_parked(std::size_t count) {
     std::unique_lock lock(mutex_);

@@ -215,7 +215,6 @@ void World::lose_memory(int index) {
   agent.disk = {};
   agent.disk.job_elsewhere = !in_containers_;
   agent.disk.kept = !in_containers_;
-  agent.forgot_at = time_;
 }
 
 // The agent is dead, its machine is not: its guardian says so once it has reaped all workers.

@@ -90,14 +90,15 @@ void World::check_training(int index) {
   }
 }
 
-// In a new container, and somebody was out of its reach when it asked: the one case that docs/rendezvous.md promises nothing
-// of.
+// In a new container, and somebody was out of reach while it asked, which it does for a lease: the one case that
+// docs/rendezvous.md promises nothing of.
 bool World::begun_by_who_forgot_alone(const RoundId& id) const {
   const int first = rounds_.at(id).coordinator;
   if (!in_containers_ || first < 0) return false;
-  const Nanos forgot_at = agents_[static_cast<std::size_t>(first)].forgot_at;
-  return forgot_at < time_ &&
-         std::any_of(agents_.begin(), agents_.end(), [&](const Agent& agent) { return agent.disturbed_until > forgot_at; });
+  const Nanos asked = agents_[static_cast<std::size_t>(first)].asks_since;
+  if (asked == kNever) return false;
+  const auto away = [&](const Agent& agent) { return agent.disturbed_until > asked + kLease / 2; };
+  return std::any_of(agents_.begin(), agents_.end(), away);
 }
 
 void World::check_together(int index, const RoundId& own_id, int b, const RoundId& id) {

@@ -72,7 +72,7 @@ struct Agent {
   coordinator_action::Entrust entrusted;  // to its guardian
   Memory disk;                            // what the next process here finds
   bool remembers = true;                  // it can be written
-  Nanos forgot_at = kNever;               // with its container
+  Nanos asks_since = kNever;              // in a new container, whether the job runs
   // Where disks are slow.
   RecordGate gate;
   std::deque<member_action::Remember> writing;

@@ -340,6 +340,7 @@ void World::start(int index) {
   disturb(agent, time_);
   if (!agent.disk.self) agent.id_since = agent.life;
   agent.outvoted = false;
+  if (!agent.disk.kept && agent.life > 2) agent.asks_since = time_;
   agent.node = std::make_unique<Node>(settings_for(index), agent.disk, now_of(agent));
   ++alive_;
   agent.gate = RecordGate(scenario_.rules, agent.node->member().record());

@@ -2,6 +2,7 @@
 on all ranks; and where there is no job, no agent that understands it or no right to speak, the script goes on as if it were not there."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -212,6 +213,29 @@ def test_a_script_that_does_not_ask_gets_the_signal(ddprun_bin, tmp_path):
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert report_in(tmp_path)["rounds"][0]["workers"][0]["exit_code"] == 7
+
+
+@pytest.mark.long
+@pytest.mark.needs_torch_python
+@pytest.mark.skipif(not (importlib.util.find_spec("transformers") and importlib.util.find_spec("accelerate")),
+                    reason="needs transformers and accelerate (requirements/python-programs.txt)")
+def test_the_trainer_of_transformers_saves_and_stops(ddprun_bin, tmp_path):
+    """By the callback alone; the script returns after train()."""
+    program = ROOT / "tests/whole_program/reference/programs/stopped_trainer.py"
+    path = os.pathsep.join([ENV["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--nproc-per-node", "2", program, tmp_path / "out"],
+                         **{**ENV, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "huggingface")})
+    for _ in range(2):
+        while "at work" not in (line := process.stdout.readline()):
+            assert line, process.stderr.read()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 85, err
+    ends = {line.split()[2] for line in lines_of(out, "ended")}
+    (saved,) = (tmp_path / "out").iterdir()
+    assert len(ends) == 1 and saved.name == f"checkpoint-{ends.pop()}", out
+    assert re.search(r"^ddprun: step [\d,]+/200,000", err, re.M), err
+    assert report_in(tmp_path)["checkpoints"]["latest"]["path"] == str(saved)
 
 
 # ---- hangs ----

@@ -98,13 +98,13 @@ TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
   for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }
 
-// What was remembered is lost, and the first node comes back cut off, or in a new container (2220), where nothing shows that
+// What was remembered is lost, and the first node comes back cut off, or in a new container (4844), where nothing shows that
 // there was something: these trained twice when it led for nothing. 19440 did when it took a new container for a
 // first start and asked nobody.
 TEST(Simulation, AFirstNodeThatHasForgottenLeadsNoSecondJob) {
   Rules leads_at_once;
   leads_at_once.first_round_is_alone = false;
-  for (const std::uint64_t seed : {601u, 1516u, 2220u}) {
+  for (const std::uint64_t seed : {601u, 1516u, 4844u}) {
     EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
     EXPECT_NE(wrong_with({.seed = seed, .rules = leads_at_once}), "") << "seed " << seed;
   }
@@ -241,6 +241,7 @@ TEST_P(EveryRule, IsNeeded) {
   const std::uint64_t from = elsewhere == nullptr ? GetParam().from : std::strtoull(elsewhere, nullptr, 10);
   const auto failing = sweep(from, from + kSeedsForMutations, broken, 1).failing;
   ASSERT_TRUE(failing.has_value()) << "the simulator does not notice";
+  ASSERT_EQ(wrong_with({.seed = *failing}), "") << "it notices something else, at seed " << *failing;
   std::cout << "seed " << *failing << ": " << wrong_with({.seed = *failing, .rules = broken}) << "\n";
 }
 
@@ -257,10 +258,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"HolesAreFilled", [](Rules& r) { r.holes_are_filled = false; }},
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
-                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 69000},
+                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 56000},
                     Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }},
-                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 100000},
-                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
+                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 44000},
+                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }, 6000},
                     Mutation{"CoordinatorsRememberMembers",
                              [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},
                     Mutation{"FirstRoundsAreAlone", [](Rules& r) { r.first_round_is_alone = false; }},

@@ -135,6 +135,17 @@ def test_a_script_that_prints_and_fails(ddprun_bin, script):
     assert failed["first_cause"]["cause"] == "exit_code" and failed["first_cause"]["exit_code"] == 85
 
 
+def test_a_script_that_tells_its_steps_and_one_of_another_version(ddprun_bin, tmp_path):
+    (tmp_path / "steps.py").write_text("import os, ddprun\nif os.environ['RANK'] == '1': ddprun.PROTOCOL = (99, 0)\n"
+                                       "ddprun.step(1, loss=0.5, samples=4, total=1, accuracy=float('nan'), width=3)\n"
+                                       "ddprun.saved('here', step=1)\n")
+    done = jobs.run([ddprun_bin, "--json", "--standalone", "--nproc-per-node", 2, tmp_path / "steps.py"], PYTHONPATH=str(ROOT / "python"))
+    assert done.returncode == 0, done.stderr
+    lines = events(done.stdout)
+    assert {"hello", "progress", "checkpoint", "helper_ignored"} <= check("events", lines)
+    assert {"accuracy": None, "width": 3} in [line.get("figures") for line in lines]
+
+
 def test_plans_and_refusals(ddprun_bin, config, tmp_path):
     plan = jobs.run([ddprun_bin, "--json", "--dry-run", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config])
     assert check("events", events(plan.stdout)) == {"plan"}

@@ -2,43 +2,30 @@
 # trainer, and a package for find_package(ddprun). sdk/example is such a program; tests/whole_program/test_sdk.py builds it.
 include(CMakePackageConfigHelpers)
 
-# One archive of the rooms' archives, and of what they link that is an archive itself.
+# One archive of the rooms' objects, and beside it the archives of others that they link.
+add_library(ddprun_worker STATIC)
+set_target_properties(ddprun_worker PROPERTIES LINKER_LANGUAGE CXX ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/sdk)
 get_property(rooms GLOBAL PROPERTY DDPRUN_ROOMS)
-set(archives)
-set(targets)
 foreach(room ${rooms})
-  if(room MATCHES "^(common|trainer)/")
-    string(REPLACE "/" "_" target ${room})
-    get_target_property(type ${target} TYPE)
-    if(type STREQUAL STATIC_LIBRARY)
-      list(APPEND targets ${target})
-      list(APPEND archives $<TARGET_FILE:${target}>)
-    endif()
+  string(REPLACE "/" "_" target ${room})
+  get_target_property(type ${target} TYPE)
+  if(room MATCHES "^(common|trainer)/" AND type STREQUAL STATIC_LIBRARY)
+    target_sources(ddprun_worker PRIVATE $<TARGET_OBJECTS:${target}>)
   endif()
 endforeach()
-set(shared_libraries)
+set(archives)
+set(linked_libraries)  # as ddprunConfig.cmake names them
 foreach(library ${XXHASH_LIBRARY} ${LIBDEFLATE_LIBRARY})
+  get_filename_component(file ${library} NAME)
   if(library MATCHES "\\.a$")
     list(APPEND archives ${library})
+    list(APPEND linked_libraries "\${ddprun_prefix}/lib/ddprun/${file}")
   else()
-    get_filename_component(name ${library} NAME_WE)
-    string(REGEX REPLACE "^lib" "" name ${name})
-    list(APPEND shared_libraries ${name})
+    string(REGEX REPLACE "^lib|\\.so.*$" "" name ${file})
+    list(APPEND linked_libraries ${name})
   endif()
 endforeach()
-list(REMOVE_DUPLICATES archives)
-set(worker_library ${CMAKE_BINARY_DIR}/sdk/libddprun_worker.a)
-list(JOIN archives "\nADDLIB " added)
-file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/sdk/archive.mri CONTENT "CREATE ${worker_library}\nADDLIB ${added}\nSAVE\nEND\n")
-add_custom_command(
-  OUTPUT ${worker_library}
-  COMMAND ${CMAKE_COMMAND} -E rm -f ${worker_library}
-  COMMAND ${CMAKE_AR} -M < ${CMAKE_BINARY_DIR}/sdk/archive.mri
-  COMMAND ${CMAKE_RANLIB} ${worker_library}
-  DEPENDS ${targets} ${CMAKE_BINARY_DIR}/sdk/archive.mri
-  COMMENT "Joining the library of worker programs"
-  VERBATIM)
-add_custom_target(ddprun_sdk ALL DEPENDS ${worker_library})
+list(JOIN linked_libraries " " linked_libraries)
 
 set(package_folder lib/cmake/ddprun)
 configure_file(${PROJECT_SOURCE_DIR}/sdk/ddprunConfig.cmake.in ${CMAKE_BINARY_DIR}/sdk/ddprunConfig.cmake @ONLY)
@@ -46,7 +33,8 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/sdk/ddprunConfigVersion.cma
 install(FILES ${CMAKE_BINARY_DIR}/sdk/ddprunConfig.cmake ${CMAKE_BINARY_DIR}/sdk/ddprunConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindTorchFolder.cmake
         DESTINATION ${package_folder})
-install(FILES ${worker_library} DESTINATION lib/ddprun)
+install(TARGETS ddprun_worker ARCHIVE DESTINATION lib/ddprun)
+install(FILES ${archives} DESTINATION lib/ddprun)
 install(FILES ${PROJECT_SOURCE_DIR}/sdk/include/ddprun/worker.hpp DESTINATION include/ddprun)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/example DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun)
 # What that header includes, and nothing else.

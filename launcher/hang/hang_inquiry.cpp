@@ -20,6 +20,7 @@ constexpr milliseconds kLateOurselves{1000};  // a timer that fires so late: we 
 constexpr milliseconds kOneStack{10000};
 constexpr milliseconds kAllStacks{15000};
 constexpr std::size_t kMostStacks = 4;
+constexpr double kLongestSave = 1e7;  // seconds
 
 std::string spoken_time(milliseconds time) {
   return format_duration(static_cast<double>(time.count()) / 1000);
@@ -54,6 +55,7 @@ void HangInquiry::heard(int rank, const channel::FromWorker& message) {
     watch_.entered(rank, pace_of(change->phase), Clock::now());
     deadline_may_be_sooner();
   } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&message)) {
+    if (!(published->save_s >= 0 && published->save_s < kLongestSave)) return;  // a script may say anything
     watch_.wrote(std::chrono::duration_cast<HangWatch::Duration>(std::chrono::duration<double>(published->save_s)));
   } else if (const auto* progress = std::get_if<channel::Progress>(&message)) {
     const auto now = Clock::now();

@@ -52,8 +52,9 @@ const char* why_hopeless(Cause cause) {
 }
 
 bool same_failure(const FailedRound& a, const FailedRound& b) {
+  // A script that runs out of memory at the same step may have asked for less: then it has changed something.
   return a.step >= 0 && a.step == b.step && a.cause == b.cause && a.rank == b.rank && a.status.code == b.status.code &&
-         a.status.signal == b.status.signal;
+         a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_asked == b.memory_asked);
 }
 
 // The same failure in so many rounds in a row at the same step, all but the first without a checkpoint of their own.

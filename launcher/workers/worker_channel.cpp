@@ -17,6 +17,10 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kMaxOutboxBytes = 64u << 20;  // a few of the largest store values
+// Read in one go: who writes faster than it is read must not keep the agent from everything else. What a worker leaves behind
+// fits the second one, which is more than the system keeps for a socket.
+constexpr std::size_t kMaxRead = 256u << 10;
+constexpr std::size_t kMaxDrained = 4u << 20;
 
 }  // namespace
 
@@ -32,43 +36,54 @@ void WorkerChannel::start() {
 void WorkerChannel::wait() {
   socket_.async_wait(boost::asio::local::stream_protocol::socket::wait_read,
                      [self = shared_from_this()](const boost::system::error_code& error) {
-                       if (!error && self->socket_.is_open() && self->read_available() == More::kLater) self->wait();
+                       if (!error && self->socket_.is_open() && self->read_available(kMaxRead) == More::kLater) self->wait();
                      });
 }
 
-WorkerChannel::More WorkerChannel::read_available() {
+WorkerChannel::More WorkerChannel::read_available(std::size_t most) {
   // On the stack: there may be a thousand workers.
   std::array<std::byte, 16 << 10> chunk;
+  for (std::size_t read = 0; socket_.is_open() && read < most;) {
+    const ssize_t n = ::recv(socket_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) return More::kLater;
+    if (n <= 0) return More::kNever;
+    read += static_cast<std::size_t>(n);
+    if (!deaf_) hear(std::span(chunk).first(static_cast<std::size_t>(n)));
+    if (static_cast<std::size_t>(n) < chunk.size()) break;
+  }
+  return socket_.is_open() ? More::kLater : More::kNever;
+}
+
+void WorkerChannel::hear(std::span<const std::byte> bytes) {
   try {
-    while (socket_.is_open()) {
-      const ssize_t n = ::recv(socket_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && errno == EAGAIN) return More::kLater;
-      if (n <= 0) break;
-      decoder_.feed(std::span(chunk).first(static_cast<std::size_t>(n)));
-      while (auto message = decoder_.next_from_worker()) {
-        const auto* hello = std::get_if<channel::Hello>(&*message);
-        const bool foreign = hello != nullptr && !channel::speaks_our_version(*hello);
-        if (foreign) close();  // what follows would not be understood
-        on_message_(*message);
-        if (foreign) return More::kNever;
-      }
-      if (static_cast<std::size_t>(n) < chunk.size()) return socket_.is_open() ? More::kLater : More::kNever;
+    decoder_.feed(bytes);
+    while (auto message = decoder_.next_from_worker()) {
+      const auto* hello = std::get_if<channel::Hello>(&*message);
+      const bool foreign = hello != nullptr && !channel::speaks_our_version(*hello);
+      if (foreign) go_deaf();  // what follows would not be understood
+      on_message_(*message);
+      if (foreign) return;
     }
   } catch (const channel::ProtocolError& error) {
-    close();
+    go_deaf();
     on_broken_(error.what());
-    return More::kNever;
   }
-  return More::kNever;
+}
+
+// The socket stays, and is read: whoever writes to a closed one dies of SIGPIPE, if it has not asked for better.
+void WorkerChannel::go_deaf() {
+  deaf_ = true;  // what waits to be written stays until then: a part of it may be under way
+  boost::system::error_code ignored;
+  if (socket_.is_open()) socket_.shutdown(boost::asio::local::stream_protocol::socket::shutdown_send, ignored);
 }
 
 void WorkerChannel::send(const channel::FromAgent& message) {
-  if (!socket_.is_open()) return;
+  if (!socket_.is_open() || deaf_) return;
   outbox_.push_back(channel::encode(message));
   outbox_bytes_ += outbox_.back().size();
   if (outbox_bytes_ > kMaxOutboxBytes) {
-    close();
+    go_deaf();
     on_broken_("the worker does not read its channel: " + std::to_string(outbox_bytes_) + " bytes wait for it");
     return;
   }
@@ -87,7 +102,7 @@ void WorkerChannel::write_next() {
 }
 
 void WorkerChannel::drain() {
-  if (socket_.is_open()) read_available();
+  if (socket_.is_open()) read_available(kMaxDrained);
 }
 
 void WorkerChannel::close() {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
@@ -19,9 +20,10 @@ namespace ddprun {
 class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
  public:
   using OnMessage = std::function<void(const channel::FromWorker&)>;
-  using OnBroken = std::function<void(const std::string& why)>;  // the worker broke the protocol; the channel is closed
+  using OnBroken = std::function<void(const std::string& why)>;  // the worker broke the protocol; it is heard no more
 
-  // Who says hello in another major version is heard with that and no more; the channel is closed then.
+  // Who says hello in another major version is heard with that and no more. What comes from a worker that is not heard any more
+  // is read and dropped, and it reads the end of the channel.
   // Takes the descriptor of a connected Unix stream socket.
   WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
 
@@ -34,7 +36,9 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
  private:
   enum class More { kLater, kNever };
   void wait();
-  More read_available();
+  More read_available(std::size_t most);
+  void hear(std::span<const std::byte> bytes);
+  void go_deaf();
   void write_next();
 
   boost::asio::local::stream_protocol::socket socket_;
@@ -43,6 +47,7 @@ class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
   OnBroken on_broken_;
   std::deque<std::string> outbox_;
   std::size_t outbox_bytes_ = 0;
+  bool deaf_ = false;
 };
 
 }  // namespace ddprun

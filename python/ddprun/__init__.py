@@ -65,7 +65,7 @@ def _plain(value):
 
 
 def _text(value):
-    return str(value)[:_MOST_TEXT]
+    return str(value)[:_MOST_TEXT].encode("utf-8", "replace").decode()
 
 
 class _Channel:
@@ -85,6 +85,7 @@ class _Channel:
         self._epochs = 0
         self._sent_at = -math.inf
         self._unsent = False
+        self._figures = {}  # of steps that were not sent
         self._warned = set()
         self._calls = 0  # of should_save()
         self._stopping = False  # Stop{save} was answered
@@ -105,27 +106,28 @@ class _Channel:
             self._epochs = self._epochs if epochs is None else epochs
             self._begin(max(0, n - 1))
             self._last = n
+            if rank == 0:  # only its are shown
+                self._figures.update({name: value for name, value in {"loss": loss, **figures}.items() if value is not None})
             now = time.monotonic()
             ends = self._total > 0 and n == self._total
             if not first and not ends and now - self._sent_at < _PROGRESS_EVERY_S:
                 self._unsent = True
                 return
             self._sent_at = now
-        # Not under the lock: a loss on a GPU waits here for all that is queued there. Only rank 0's are shown.
-        numbers = {name: value for name, value in {"loss": loss, **figures}.items() if value is not None} if rank == 0 else {}
-        self._progress(self._numbers(numbers))
+        self._progress()
 
     def saved(self, path, n, seconds):
         with self._state:
             n = self._last if n is None else n
             if not self._phase:
                 self._begin(n)
+        seconds = max(0.0, float(seconds)) if math.isfinite(seconds) else 0.0
         size = 0
         try:
             size = os.path.getsize(path) if path and os.path.isfile(path) else 0
         except OSError:
             pass
-        self._send({"type": "checkpoint", "step": n, "path": _text(path), "pause_s": float(seconds), "save_s": float(seconds),
+        self._send({"type": "checkpoint", "step": n, "path": _text(path), "pause_s": seconds, "save_s": seconds,
                     "bytes": size})
 
     def error(self, kind, message):
@@ -154,7 +156,8 @@ class _Channel:
         with self._state:
             if not self._unsent:
                 return
-        self._progress({})
+            self._figures = {}  # Python is ending: nothing is computed any more
+        self._progress()
 
     # ---- what is said ----
 
@@ -175,11 +178,13 @@ class _Channel:
             self._phase = phase
             self._send({"type": "phase", "phase": phase, "step": n, "epoch": self._epoch})
 
-    def _progress(self, numbers):
+    def _progress(self):
         with self._state:
             self._unsent = False
+            figures, self._figures = self._figures, {}
             message = {"type": "progress", "step": self._last, "steps_total": self._total, "epoch": self._epoch,
                        "epochs": self._epochs, "samples": self._samples}
+        numbers = self._numbers(figures)  # not under the lock: a loss on a GPU waits here for all that is queued there
         for name in ("loss", "lr", "samples_per_s"):
             if name in numbers:
                 message[name] = numbers.pop(name)
@@ -287,6 +292,7 @@ def _open():
         number = int(where[3:])
         os.set_inheritable(number, False)
         sock = socket.socket(fileno=number)
+        sock.settimeout(None)  # not the program's default one
     except (OSError, ValueError):
         return None
     if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM:
@@ -368,5 +374,5 @@ def should_save():
 
 
 def stopped():
-    """Ends this process as saved and to be run again."""
+    """Ends this process as saved and to be run again: after should_save() was True. Unasked, it is a failure like any other."""
     sys.exit(REQUEUE)

@@ -21,7 +21,6 @@ import inspect
 import json
 import pathlib
 import re
-import shutil
 import sys
 import tempfile
 
@@ -32,7 +31,8 @@ from ddprun.graph import Refused
 
 FORMAT = 1
 SEED = 0  # of the checked batch's random numbers; ddptrain seeds its generator alike
-RESERVED = {"event", "step", "epoch", "samples", "time"}
+RESERVED = {"event", "time_ns", "type", "step", "epoch", "samples"}  # kReservedFigureNames of common/base/figure.hpp
+FILES = {"model.json", "train.graph", "eval.graph", "init.safetensors", "check.safetensors"}
 
 
 class Step(torch.nn.Module):
@@ -246,10 +246,36 @@ def eager(subject: Subject, batch: dict, training: bool) -> tuple[list, dict]:
         require_scalar(name, value)
     if not training:
         return list(results), {}
+    require_own_weights(results[0], alike.model)
     results[0].backward()
     after = {("gradient", name): tensor.grad for name, tensor in alike.model.named_parameters()}
     after |= {("buffer", name): tensor for name, tensor in alike.model.named_buffers()}
     return list(results), after
+
+
+def require_own_weights(loss: torch.Tensor, model: torch.nn.Module) -> None:
+    """What else is trained, a loss with weights of its own for one, would be a constant in the graph."""
+    own = {id(tensor) for tensor in model.parameters()}
+    seen, left = set(), [loss.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in own:
+            raise Refused(f"its loss trains a tensor of shape {tuple(leaf.shape)} that is no parameter of its model; make it one")
+        left += [following for following, _ in node.next_functions]
+
+
+def require_unwritten(written: "Written", tensors: dict, training: bool) -> None:
+    """What a forward pass writes elsewhere than into a buffer is in no checkpoint, and is not undone when a step is."""
+    kinds = [("parameter", written.parameters), ("constant", written.constants)] + ([] if training else [("buffer", written.buffers)])
+    for kind, known in kinds:
+        for name, tensor in known.items():
+            if not same(tensors[kind, name], tensor):
+                where = "in its forward pass" if training else "in evaluation mode"
+                raise Refused(f"it writes to the {kind} '{name}' {where}; ddptrain keeps only what training writes to registered buffers")
 
 
 def from_graph(written: Written, batch: dict, training: bool) -> tuple[list, dict]:
@@ -257,6 +283,7 @@ def from_graph(written: Written, batch: dict, training: bool) -> tuple[list, dic
     torch.manual_seed(SEED)
     with torch.set_grad_enabled(training):
         results = graph.run(written.texts[training], tensors | {("batch", name): tensor.clone() for name, tensor in batch.items()})
+    require_unwritten(written, tensors, training)
     if not training:
         return results, {}
     results[0].backward()
@@ -272,6 +299,8 @@ def compare(written: Written, batch: dict, size: int) -> None:
         theirs, state = eager(written.subject, batch, training)
         try:
             ours, own_state = from_graph(written, batch, training)
+        except Refused:
+            raise
         except Exception as error:
             raise Refused(f"its graph does not run {where}, but the model does: {first_lines(error)}") from error
         for name, a, b in zip(["loss", *written.subject.figures], theirs, ours):
@@ -296,6 +325,42 @@ def sizes_of(subject: Subject) -> list[int]:
             continue  # batch norm wants more than one value
         found.append(size)
     return found
+
+
+def smallest_of(subject: Subject) -> int:
+    """The fewest samples that it trains with: batch norm wants more than one value a channel."""
+    whole = len(next(iter(subject.batch.values())))
+    for size in range(1, whole):
+        try:
+            eager(subject, cut(subject.batch, size), True)
+        except Refused:
+            raise
+        except Exception:
+            continue
+        return size
+    return whole
+
+
+def warning_of(subject: Subject) -> str:
+    """A loss that is no mean over the samples learns otherwise with each number of workers and each micro-batch."""
+    whole = len(next(iter(subject.batch.values())))
+    first = whole // 2
+    parts = {"": subject.batch, "first": cut(subject.batch, first), "second": {n: t[first:].clone() for n, t in subject.batch.items()}}
+    torch.manual_seed(SEED)
+    before = torch.get_rng_state()
+    try:
+        loss = {name: eager(subject, batch, False)[0][0].item() for name, batch in parts.items()}
+    except Refused:
+        raise
+    except Exception:
+        return ""  # it does not take them: sizes_of() sees to that
+    if not torch.equal(before, torch.get_rng_state()):
+        return ""  # it draws other numbers for each
+    mean = (loss["first"] * first + loss["second"] * (whole - first)) / whole
+    if abs(mean - loss[""]) <= 1e-3 * max(abs(mean), abs(loss[""]), 1e-6):
+        return ""
+    return (f"its loss is no mean over the samples: {loss['']:.6g} of {whole}, but {mean:.6g} as the mean of two halves; its gradients "
+            "will depend on the number of workers and on micro_batch_size")
 
 
 def cut(batch: dict, size: int) -> dict:
@@ -338,7 +403,9 @@ def checked_batch(written: Written) -> tuple[dict, bool]:
     for (kind, name), tensor in state.items():
         if tensor is not None and (kind == "gradient" or name in written.buffers):
             tensors[f"{kind}.{name}"] = tensor.detach()
+    torch.manual_seed(SEED)
     results, _ = eager(subject, subject.batch, False)
+    draws = draws or not torch.equal(before, torch.get_rng_state())
     tensors |= {f"eval.{name}": value.detach() for name, value in zip(["loss", *subject.figures], results)}
     return tensors, draws
 
@@ -355,6 +422,7 @@ def write(written: Written, to: pathlib.Path) -> None:
         "batch": described(written.subject.batch, first=1),
         "outputs": ["loss", *written.subject.figures],
         "reduction": "mean",
+        "smallest_batch": smallest_of(written.subject),
         "operators": sorted(set(sum((graph.operators_of(text) for text in written.texts.values()), []))),
         "check": {"seed": SEED, "draws": draws, "threads": torch.get_num_threads(), "cpu": cpu_model(),
                   "cpu_capability": torch.backends.cpu.get_cpu_capability()},
@@ -364,6 +432,9 @@ def write(written: Written, to: pathlib.Path) -> None:
     weights |= {f"constant.{name}": tensor for name, tensor in written.constants.items()}
     if to.exists() and not (to / "model.json").exists():
         raise Refused(f"{to} exists and is no exported model; it is left alone")
+    others = sorted(file.name for file in to.iterdir() if file.name not in FILES) if to.exists() else []
+    if others:
+        raise Refused(f"{to} holds more than an exported model: {', '.join(others[:5])}; it is left alone. Take that out, or write elsewhere")
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=to.name + ".", dir=to.parent) as folder:
         new = pathlib.Path(folder) / to.name
@@ -374,7 +445,7 @@ def write(written: Written, to: pathlib.Path) -> None:
         tensor_file.write(new / "init.safetensors", weights)
         tensor_file.write(new / "check.safetensors", check)
         if to.exists():
-            shutil.rmtree(to)
+            to.rename(pathlib.Path(folder) / "before")  # removed with the folder
         new.rename(to)
 
 
@@ -394,6 +465,8 @@ def export(built: dict, to: pathlib.Path | str, batch: int | None = None) -> lis
         sizes = sizes_of(subject)
         for size in sizes:
             compare(written, cut(subject.batch, size), size)
+        if warning := warning_of(subject):
+            print(f"ddprun.export: note: {warning}", file=sys.stderr)
         write(written, pathlib.Path(to))
         return sizes
     finally:

@@ -219,6 +219,7 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
     ("Casts", "cannot run these operators of it, which are not PyTorch's own (aten): wrap_with_autocast"),
     ("Counts", "torch.export does not take it: "),
     ("Drifts", "differs between its graph and the model|its graph has the loss"),
+    ("Moves", "it writes to the parameter 'slow.weight' in its forward pass"),
     ("Owns", "cannot run these operators of it, which are not PyTorch's own (aten): zoo::twice"),
 ])
 def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tmp_path, model, reason):
@@ -256,6 +257,46 @@ def test_a_folder_that_is_no_model_is_not_overwritten(exporter, tmp_path):
     (tmp_path / "precious").mkdir()
     with pytest.raises(export.Refused, match="exists and is no exported model"):
         export.export(zoo.bad(torch_linear()), tmp_path / "precious")
+
+
+def test_a_model_is_replaced_whole_and_nothing_beside_it_is_removed(exporter, tmp_path):
+    export, zoo = exporter
+    model = tmp_path / "model.ddp"
+    for _ in range(2):
+        export.export(zoo.bad(torch_linear()), model)
+        assert {file.name for file in model.iterdir()} == export.FILES and list(tmp_path.iterdir()) == [model]
+    (model / "runs").mkdir()
+    with pytest.raises(export.Refused, match="holds more than an exported model: runs; it is left alone"):
+        export.export(zoo.bad(torch_linear()), model)
+    assert (model / "runs").exists()
+
+
+def test_weights_of_the_loss_are_refused_and_a_loss_that_is_no_mean_is_told(exporter, tmp_path, capsys):
+    import torch
+
+    export, zoo = exporter
+    loss, scale = zoo.bad(torch_linear())["loss"], torch.nn.Parameter(torch.ones(()))
+    with pytest.raises(export.Refused, match=r"its loss trains a tensor of shape \(\) that is no parameter of its model"):
+        export.export({**zoo.bad(torch_linear()), "loss": lambda output, batch: loss(output * scale, batch)}, tmp_path / "model.ddp")
+    export.export(zoo.bad(torch_linear()), tmp_path / "model.ddp")
+    assert capsys.readouterr().err == ""
+    summed = torch.nn.CrossEntropyLoss(reduction="sum")
+    export.export({**zoo.bad(torch_linear()), "loss": lambda output, batch: summed(output, batch["label"])}, tmp_path / "model.ddp")
+    assert "note: its loss is no mean over the samples" in capsys.readouterr().err
+
+
+def test_a_model_that_draws_in_evaluation_trains(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+    export, zoo = exporter
+    export.export(zoo.noise(), tmp_path / "noise.ddp")
+    done = run_job(ddprun, exported / "mlp.json", tmp_path / "run", 1, f"model.path={tmp_path}/noise.ddp", "max_steps=3")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_share_that_is_too_small_for_batch_norm_ends_with_a_reason(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+    export, zoo = exporter
+    export.export(zoo.flat_norm(), tmp_path / "norm.ddp")
+    said = refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"model.path={tmp_path}/norm.ddp", "micro_batch_size=5")
+    assert "the model trains with 2 samples or more at once, and this worker's part of a batch has 1" in said, said
 
 
 def test_a_folder_that_was_changed_is_refused_before_anything_starts(ddprun, ddptrain_bin, exported, tmp_path):

@@ -317,10 +317,31 @@ def test_a_newer_minor_version_is_understood(job, tmp_path):
 
 
 def test_what_is_no_protocol_at_all_is_ignored_with_one_line(ddprun_bin, script, run):
-    done = run([ddprun_bin, "--no-python", script("echo 'not for you, whoever you are' >&3\nexit 0")])
+    """And who goes on writing, into what nobody reads as a message, dies of no signal."""
+    body = "n=0; while [ $n -lt 3000 ]; do echo 'not for you, whoever you are, and no end of it: 0123456789 0123456789' >&3; n=$((n + 1)); done; exit 0"
+    done = run([ddprun_bin, "--no-python", script(body)])
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"ddprun: rank 0: what came over its channel is not the protocol of one \(.*\); what it reports is ignored, and the job "
                         r"goes on\n", done.stderr), done.stderr
+
+
+def test_figures_wait_for_the_next_message_and_a_default_timeout_for_nothing(tmp_path):
+    """The helper alone, whose program has a time-out for sockets. The second step comes too soon after the first to be sent."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    code = ("import socket\nsocket.setdefaulttimeout(0.001)\nimport ddprun\nddprun.step(1)\nddprun.step(2, loss=0.25)\nddprun.saved('\\udce9', seconds=float('nan'))\n"
+            "input()\nddprun.step(3, total=3)\nassert not ddprun._channel._closed\n")
+    with theirs, subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, text=True,
+                                  env=jobs.clean_environment(**ENV, DDPRUN_CHANNEL=f"fd:{theirs.fileno()}")) as process:
+        theirs.close()
+        heard = b""
+        while b'"checkpoint"' not in heard:
+            heard += ours.recv(65536)
+        process.communicate("\n", timeout=60)
+        while more := ours.recv(65536):
+            heard += more
+    ours.close()
+    assert process.returncode == 0
+    assert b'"loss": 0.25' in heard.split(b'"step": 3')[1] and b"NaN" not in heard and b"udce9" not in heard
 
 
 def test_an_agent_that_is_gone_hurts_nobody(tmp_path):

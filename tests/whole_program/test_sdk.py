@@ -26,7 +26,7 @@ def test_a_project_of_ones_own_has_all_of_ddptrain(installed, points, tmp_path):
     project = tmp_path / "project"
     shutil.copytree(installed / "share/ddprun/example", project)
     shutil.move(points, project / "points")
-    cmake("-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+    cmake("-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
     cmake("--build", project / "build")
     for run, fault in (("calm", ""), ("killed", "kill rank=1 step=77")):
         done = jobs.run([installed / "bin/ddprun", "--worker", "build/mytrain", "--nproc-per-node", 2, "--run-dir", tmp_path / run, "train.json"],
@@ -44,8 +44,8 @@ def test_another_libtorch_is_refused_with_both_versions(installed, tmp_path):
     headers.mkdir(parents=True)
     (headers / "all.h").touch()
     (headers / "version.h").write_text("#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n#define TORCH_VERSION_PATCH 1\n")
-    done = subprocess.run(["cmake", "-S", installed / "share/ddprun/example", "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}",
-                           f"-DLIBTORCH={other}"], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
+    done = subprocess.run(["cmake", "-S", installed / "share/ddprun/example", "-B", tmp_path / "build", "-G", "Ninja",
+                           f"-DCMAKE_PREFIX_PATH={installed}", f"-DLIBTORCH={other}"], capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
     assert done.returncode != 0
     text = " ".join(done.stderr.split())
     assert "expected LibTorch 2.1" in text and f"in {other}, found 2.9.1; -DLIBTORCH=DIR names it" in text, done.stderr

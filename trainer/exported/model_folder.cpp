@@ -206,6 +206,7 @@ ModelFolder read_model_folder(const std::filesystem::path& path) {
                      .buffers = tensors_of(root.at("buffers"), false),
                      .constants = tensors_of(root.at("constants"), false),
                      .batch = batch_of(root),
+                     .smallest_batch = root.has("smallest_batch") ? root.at("smallest_batch").count() : 1,
                      .outputs = std::move(outputs),
                      .check = {.seed = static_cast<std::uint64_t>(check.at("seed").count()),
                                .draws = check.at("draws").truth(),

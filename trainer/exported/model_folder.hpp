@@ -28,7 +28,7 @@ struct ExportedTensor {
 // How the checked batch was computed.
 struct ExportedCheck {
   std::uint64_t seed = 0;
-  bool draws = false;  // the training loss depends on random numbers
+  bool draws = false;  // what is compared depends on random numbers
   int threads = 1;
   std::string cpu;
   std::string cpu_capability;
@@ -41,6 +41,7 @@ struct ModelFolder {
   std::vector<ExportedTensor> buffers;
   std::vector<ExportedTensor> constants;
   std::vector<ExportedTensor> batch;
+  std::int64_t smallest_batch = 1;   // the fewest samples that it trains with: batch norm wants two
   std::vector<std::string> outputs;  // of evaluation: the loss, then the figures; each a mean over the batch
   ExportedCheck check;
   Graph train;  // gives the loss

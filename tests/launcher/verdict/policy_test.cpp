@@ -195,6 +195,9 @@ TEST(RestartPolicy, OutOfMemoryAtOneStepIs84) {
   FailedRound failed = crash_at(0, -1, -1);
   failed.cause = Cause::kOutOfMemory;  // nothing is known of what would be smaller
   EXPECT_EQ(code_of(decide({failed, failed}, {.max_restarts = 9})), 84);
+  FailedRound less = failed;  // a script that tells its steps, has halved its batch and comes as far as before
+  less.memory_asked = memory_asked_in("CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has 1 free");
+  EXPECT_EQ(code_of(decide({failed, less}, {.max_restarts = 9})), -1);
   failed.cause = Cause::kExitCode;
   EXPECT_EQ(code_of(decide({failed, failed}, {.max_restarts = 9})), 83);
 }

@@ -37,6 +37,24 @@ def norm() -> dict:
     return _classifier(model, 12)
 
 
+class Noisy(nn.Sequential):
+    """Draws in evaluation as well."""
+
+    def forward(self, image):
+        return super().forward(image + 0.1 * torch.randn_like(image))
+
+
+def noise() -> dict:
+    torch.manual_seed(SEED)
+    return _classifier(Noisy(nn.Flatten(), nn.Linear(144, 10)), 12)
+
+
+def flat_norm() -> dict:
+    """One sample is one value a channel."""
+    torch.manual_seed(SEED)
+    return _classifier(nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)), 12)
+
+
 class Block(nn.Module):
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -122,6 +140,19 @@ class Drifts(nn.Linear):
     def forward(self, image):
         Drifts.runs += 1
         return super().forward(image) * Drifts.runs
+
+
+class Moves(nn.Linear):
+    """A momentum encoder: what it writes is no registered buffer."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs)
+        self.slow = nn.Linear(inputs, outputs).requires_grad_(False)
+
+    def forward(self, image):
+        with torch.no_grad():
+            self.slow.weight.mul_(0.9).add_(self.weight * 0.1)
+        return super().forward(image) - self.slow(image)
 
 
 @torch.library.custom_op("zoo::twice", mutates_args=())

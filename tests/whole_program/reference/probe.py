@@ -75,24 +75,24 @@ def main() -> None:
         signal.set_wakeup_fd(wake)
         for name in FORWARDED:
             signal.signal(getattr(signal, name), received)
-    for action in actions:
+    for action in actions:  # what is said and written, now: afterwards another's end may stop us
         verb, _, text = action.partition(" ")
-        if verb == "error":  # what torch.distributed.elastic's @record would leave; now, since afterwards another's end may stop us
+        if verb == "error":  # what torch.distributed.elastic's @record would leave
             with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as file:
                 file.write(text)
-    tell({"who": who, "seen": seen})
-    link.recv(1)  # all workers have said what they see
-
-    for action in actions:
-        verb, _, text = action.partition(" ")
-        if verb == "say":
+        elif verb == "say":
             write_whole(1, f"{MARK}{text}\n".encode())
         elif verb == "cry":
             write_whole(2, f"{MARK}{text}\n".encode())
         elif verb == "raw":  # bytes as a Python literal writes them
             write_whole(1, text.encode("latin-1").decode("unicode_escape").encode("latin-1"))
-        elif verb == "error":
-            pass  # written already
+    tell({"who": who, "seen": seen})
+    link.recv(1)  # all workers have said what they see
+
+    for action in actions:
+        verb, _, text = action.partition(" ")
+        if verb in ("say", "cry", "raw", "error"):
+            pass  # done already
         elif verb == "raise":
             raise RuntimeError(text)
         elif verb == "exit":

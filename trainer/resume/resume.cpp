@@ -200,13 +200,18 @@ void supersede_and_say(const Copy& copy, const Warn& warn) {
   warn(copy.candidate.path.string() + " is not what this run goes on from; renamed to " + target.filename().string());
 }
 
-// On a node's own disk another node of the same machine may do the same at the same time.
+// What is gone by now was removed by another process: an older start that is not over yet, or, of a node's own disk, another
+// node of the same machine. Then there is nothing to take out of the way.
 void guarded(const Copy& copy, const Warn& warn, const std::function<void()>& change) {
   try {
     change();
   } catch (const std::system_error& error) {
+    std::error_code unknown;
+    const bool gone =
+        error.code() == std::errc::no_such_file_or_directory && !std::filesystem::exists(copy.candidate.path, unknown);
+    if (gone) return;
     if (!copy.local) throw;
-    if (error.code() != std::errc::no_such_file_or_directory) warn(error.what());
+    warn(error.what());
   }
 }
 

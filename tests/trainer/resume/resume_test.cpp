@@ -70,8 +70,9 @@ struct Choice {
 };
 
 // `checkpoints`: of this rank's run directory.
-Choice choose(Rank& rank, const fs::path& checkpoints, const Options& options = {}, int restart_count = 0,
-              const std::string& data = "") {
+Choice choose(
+    Rank& rank, const fs::path& checkpoints, const Options& options = {}, int restart_count = 0, const std::string& data = "",
+    const std::function<void()>& at_a_warning = [] {}) {
   const int number = rank.environment.rank;
   const Peers peers(rank.group, number, kRanks, c10::kCPU);
   const CheckpointPlaces places{.run_directory = checkpoints,
@@ -80,8 +81,10 @@ Choice choose(Rank& rank, const fs::path& checkpoints, const Options& options = 
                                 .run_file = run_file(checkpoints)};
   Choice choice;
   try {
-    const Beginning beginning = choose_resume(options, restart_count, places, data, peers,
-                                              [&](const std::string& text) { choice.said += text + '\n'; });
+    const Beginning beginning = choose_resume(options, restart_count, places, data, peers, [&](const std::string& text) {
+      choice.said += text + '\n';
+      at_a_warning();
+    });
     choice.from = beginning.from;
     choice.run = beginning.run;
     EXPECT_TRUE(choice.run.known());
@@ -244,6 +247,22 @@ std::int64_t bytes_read() {
   std::int64_t bytes = 0;
   in >> name >> bytes;  // rchar
   return bytes;
+}
+
+TEST(Resume, WhatAnOlderStartRemovesMeanwhileIsNotSetAside) {
+  const auto rank = as_node([](const fs::path& root) {
+    for (const int number : {3, 4, 5}) save(shared(root), number);
+    damage(step(shared(root), "4"));
+    damage(step(shared(root), "5"));
+  });
+  if (!rank) return;
+  const Choice choice = choose(*rank, shared_of_ranks(), {}, 0, "", [] { fs::remove_all(step(shared_of_ranks(), "4")); });
+  EXPECT_EQ(choice.refused, "");
+  ASSERT_TRUE(choice.from);
+  EXPECT_EQ(choice.from->step, 3);
+  const bool looks_after_it = rank->environment.rank == 0;
+  EXPECT_EQ(choice.said.find("step-000000005 is bad") != std::string::npos, looks_after_it) << choice.said;
+  EXPECT_EQ(choice.said.find("step-000000004"), std::string::npos) << choice.said;
 }
 
 TEST(Resume, ReadsOnceWhatItGoesOnFromAndNothingElse) {

@@ -1,5 +1,5 @@
-// ddprun: parses the command line, plans the job and runs it (launcher/start/). What can be refused is refused before anything
-// is started. An error ends as one line "ddprun: ..." on stderr and the exit code of its type (docs/exit-codes.md).
+// ddprun: parses the command line, plans the job and runs it (launcher/start/). It refuses what it can before it starts
+// anything. An error ends it with one line "ddprun: ..." on stderr and the exit code of the error's type (docs/exit-codes.md).
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -51,13 +51,13 @@ fs::path current_folder() {
 }
 
 void complain(CalledAs called_as, const std::string& message) {
-  // A message quotes words of the command line and names of files, and some have several lines.
+  // A message quotes the command line and names of files, and some messages have several lines.
   const std::string line =
       (called_as == CalledAs::kTorchrun ? "torchrun: " : "ddprun: ") + printable(message, LineEnds::kKeep) + "\n";
   [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-// The answer to --help and its like, which start no job.
+// The answer to --help and similar options, which start no job.
 std::optional<std::string> text_asked_for(const Arguments& arguments) {
   const Settings& settings = arguments.settings;
   if (settings.flag("help")) return help_text(arguments.called_as);
@@ -84,7 +84,7 @@ void say_first(const Plan& plan) {
 }
 
 int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
-  // At once, whether it is needed or not: everything that is started from here on would inherit it.
+  // At once, whether it is needed or not: every process that starts from here on would inherit it.
   std::optional<std::string> token = take_token_variable();
   if (joined != nullptr) token = std::exchange(joined->token, {});
   const Environment environment = process_environment();
@@ -108,7 +108,7 @@ int run(const Arguments& arguments, JoinedJob* joined = nullptr) {
                                          : start_script(plan, environment, std::move(network));
 }
 
-// ddprun join: runs in the folder that the coordinator was started in, when this machine has it.
+// ddprun join: runs in the coordinator's working directory, if this machine has it.
 int join(std::span<const std::string> args) {
   if (std::find(args.begin(), args.end(), "--help") != args.end() || std::find(args.begin(), args.end(), "-h") != args.end()) {
     print(join_help_text());
@@ -127,8 +127,8 @@ int join(std::span<const std::string> args) {
   return run(job.arguments, &job);
 }
 
-// A path that cannot be looked at, where nobody expected that. What the user can mend is a usage error; a disk or a process
-// that has run out of something is not.
+// A file system error where nobody expected one. It is a usage error when the user can mend it, and an internal one when a disk
+// or a process has run out of something.
 Error error_of_path(const fs::filesystem_error& error) {
   constexpr std::array<int, 10> kToMend{EACCES, EPERM, ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EROFS, EEXIST, ENOTEMPTY};
   const bool usage = std::find(kToMend.begin(), kToMend.end(), error.code().value()) != kToMend.end();
@@ -138,7 +138,7 @@ Error error_of_path(const fs::filesystem_error& error) {
                    (usage ? "; mend that path or its permissions, or name another one" : ""));
 }
 
-// Errors become one line and the exit code of their type.
+// Turns an error into one line and the exit code of its type.
 template <typename Function>
 int guarded(CalledAs called_as, bool json, const Function& function) {
   const auto end_with = [&](const Error& error) {
@@ -158,7 +158,7 @@ int guarded(CalledAs called_as, bool json, const Function& function) {
   }
 }
 
-// A descriptor below 3 that we open ourselves (the lock, the guardian's socket) would be taken for the console.
+// Otherwise a descriptor below 3 that we open ourselves (the lock, the guardian's socket) would be taken for the console.
 void open_missing_standard_streams() {
   int fd = 0;
   do fd = ::open("/dev/null", O_RDWR);
@@ -171,17 +171,18 @@ void open_missing_standard_streams() {
 
 int main(int argc, char** argv) {
   ddprun::open_missing_standard_streams();
-  ::signal(SIGPIPE, SIG_IGN);  // a console that goes away must not end a job
-  ::signal(SIGCHLD, SIG_DFL);  // a caller that ignores it would have the kernel reap our workers and keep how they ended
+  ::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end the job
+  ::signal(SIGCHLD, SIG_DFL);  // if the caller ignores it, the kernel would reap our workers and drop their exit status
   using namespace ddprun;
   const CalledAs called_as = name_called_by(argc > 0 ? argv[0] : "");
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   std::optional<Arguments> arguments;
-  std::optional<int> ended;  // nothing left to plan
-  // Before the command line is understood, the word says it: a script's own --json does no harm then.
+  std::optional<int> ended;  // set: nothing is left to plan
+  // The word decides before the command line is understood: a script's own --json does no harm then.
   const bool asks_for_json = std::find(args.begin(), args.end(), "--json") != args.end();
   const int parsed = guarded(called_as, asks_for_json, [&] {
-    if (called_as == CalledAs::kDdprun) ended = run_subcommand(args);  // torchrun has none: a script may have that name
+    if (called_as == CalledAs::kDdprun)
+      ended = run_subcommand(args);  // torchrun has no subcommands: a script may have that name
     if (ended) return *ended;
     if (called_as == CalledAs::kDdprun && !args.empty() && args.front() == "join") {
       ended = join(std::span(args).subspan(1));

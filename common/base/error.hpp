@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Base of all errors that end a program with a code of its own.
+// Base of all errors that end a program with an exit code of ddprun's own.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -19,31 +19,31 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// Wrong command line, config, dataset, run directory: something the user can mend. Exit 2, never restarted.
+// A wrong command line, config, data set or run directory: the user can mend it. Exit code 2, never restarted.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
 };
 
-// Checkpoints exist but none can be used. Exit 87.
+// Checkpoints exist, but none is valid. Exit code 87.
 class BadCheckpointError : public Error {
  public:
   explicit BadCheckpointError(const std::string& message) : Error(ExitCode::kBadCheckpoint, message) {}
 };
 
-// Loss is not a number, or ranks disagree. Exit 88.
+// The loss is not a number, or ranks disagree. Exit code 88.
 class DivergedError : public Error {
  public:
   explicit DivergedError(const std::string& message) : Error(ExitCode::kDiverged, message) {}
 };
 
-// The operating system refused something ddprun can't do without, or an invariant broke. Exit 89.
+// The operating system refused something that ddprun needs, or an invariant broke. Exit code 89.
 class InternalError : public Error {
  public:
   explicit InternalError(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
-// Another process goes on with this run. Exit 90, never restarted: whoever is told has nothing more to do here.
+// Another process continues this run. Exit code 90, never restarted: this process has nothing more to do.
 class SupersededError : public Error {
  public:
   explicit SupersededError(const std::string& message) : Error(ExitCode::kSuperseded, message) {}

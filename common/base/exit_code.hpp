@@ -11,14 +11,14 @@ enum class ExitCode : int {
   kPeersMissing = 80,   // rendezvous ended without enough members
   kTokenRefused = 81,   // wrong or missing token
   kBudgetSpent = 82,    // restart budget spent on causes that are not one worker's exit
-  kNoProgress = 83,     // the same failure at the same step in two rounds, without progress
-  kOutOfMemory = 84,    // out of memory with nothing left to shrink
-  kPreempted = 85,      // stopped by a signal after saving: please requeue
+  kNoProgress = 83,     // the same failure at the same step in two rounds
+  kOutOfMemory = 84,    // out of memory, and nothing is left that could be made smaller
+  kPreempted = 85,      // stopped by a signal after it saved: please requeue
   kMinority = 86,       // cut off from the majority of the members
-  kBadCheckpoint = 87,  // checkpoints exist but none is valid: refuses to start over silently
+  kBadCheckpoint = 87,  // checkpoints exist but none is valid: it does not silently start over
   kDiverged = 88,       // NaN or infinite loss, or ranks that no longer agree
-  kInternal = 89,       // a bug in ddprun or a resource of the machine that is gone
-  kSuperseded = 90,     // another start goes on with this run: this one has nothing more to do
+  kInternal = 89,       // a bug in ddprun, or a resource of the machine that has run out
+  kSuperseded = 90,     // another start continues this run: this one has nothing more to do
 };
 
 }  // namespace ddprun

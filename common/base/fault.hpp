@@ -1,5 +1,5 @@
-// Faults on order: one rank of ddptrain dies, fails or hangs at an exact point of a run. Read by ddptrain (DDPTRAIN_FAULT, for
-// tests) and by ddprun (--chaos, for rehearsals, which hands it on). The specification of one is
+// Fault injection: one rank of ddptrain dies, fails or hangs at an exact point of a run. ddptrain reads it from DDPTRAIN_FAULT,
+// in tests. ddprun reads it from --chaos, in rehearsals, and passes it on. One fault is specified as
 //
 //     KIND [rank=N|all] [step=N] [restart=N|any] [phase=PHASE] [above=SAMPLES]
 //
@@ -31,13 +31,14 @@ struct Fault {
   std::int64_t step = 0;
   std::optional<int> restart = 0;  // nullopt: any
   FaultPhase phase = FaultPhase::kStep;
-  std::optional<std::int64_t> above{};  // kOom: whenever more samples than that go through the model at once, from `step` on
+  std::optional<std::int64_t> above{};  // kOom: from `step` on, whenever the model gets more samples than that at once
 };
 
-// Throws UsageError that says what was expected. `where` names the setting.
+// `where` is the setting that the message names. Throws UsageError that says what was expected.
 Fault parse_fault(std::string_view specification, const std::string& where = "DDPTRAIN_FAULT");
 
-// Several, with semicolons between them; each happens in whatever round comes to its step, unless it says `restart`.
+// Parses several faults with semicolons between them. Each happens in whatever round comes to its step, unless it names a
+// `restart`.
 std::vector<Fault> parse_faults(std::string_view specification, const std::string& where);
 
 }  // namespace ddprun

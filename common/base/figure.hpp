@@ -1,5 +1,6 @@
-// A figure of an evaluation: what a task measures, by name. From the task it travels as such through the worker channel,
-// checkpoints, metrics.jsonl and TensorBoard to the console and the report; none of them knows which figures there are.
+// A figure of an evaluation: something that a task measures, with its name. It travels under that name from the task through
+// the worker channel, checkpoints, metrics.jsonl and TensorBoard to the console and the report; none of them knows which
+// figures there are.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +17,10 @@ struct Figure {
   bool operator==(const Figure&) const = default;
 };
 
-// In the order in which the task names them.
+// Figures in the order in which the task lists them.
 using FigureList = std::vector<Figure>;
 
-// Fields of the records that figures are written into: no figure is called so.
+// Names of other fields in the records into which figures are written: no figure may have one of them.
 inline constexpr std::string_view kReservedFigureNames[] = {"event", "time_ns", "type", "step", "epoch", "samples"};
 
 inline std::optional<double> value_of(const FigureList& figures, std::string_view name) {
@@ -27,11 +28,11 @@ inline std::optional<double> value_of(const FigureList& figures, std::string_vie
   return found == figures.end() ? std::nullopt : std::optional(found->value);
 }
 
-// "loss 0.2671"; "accuracy 90.41 %" for a name that ends so, which is a share of 1.
+// "loss 0.2671"; "accuracy 90.41 %" for a name that ends in "accuracy", whose value is a share of 1.
 std::string figure_text(const Figure& figure);
-// All of them, the loss last: "accuracy 90.41 %, loss 0.2671". "" of none.
+// All figures, with the loss last: "accuracy 90.41 %, loss 0.2671". "" when there are none.
 std::string figures_text(const FigureList& figures);
-// The first of those: "accuracy 90.41 %".
+// The first figure of that text: "accuracy 90.41 %".
 std::string headline_of(const FigureList& figures);
 
 }  // namespace ddprun

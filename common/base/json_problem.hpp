@@ -1,5 +1,5 @@
-// What is wrong with a JSON text, in words for people: nlohmann's own begin with the library's names for it.
-// Called by who reads a file that may be damaged.
+// Says in plain words what is wrong with a JSON text: nlohmann's own messages begin with names of the library. Code that reads
+// a possibly damaged file calls it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ inline std::string json_problem(const nlohmann::json::exception& error, const st
   if (dynamic_cast<const nlohmann::json::type_error*>(&error) != nullptr)
     return "a value in it is of another type than expected";
   const std::string what = error.what();
-  const auto end = what.find("] ");  // of [json.exception.out_of_range.403]
+  const auto end = what.find("] ");  // the end of "[json.exception.out_of_range.403] "
   return end == std::string::npos ? what : what.substr(end + 2);
 }
 

@@ -7,7 +7,7 @@ template <class... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
-// C++20 has this rule by itself; clang 14, whose clang-tidy reads these files, does not yet.
+// C++20 deduces this by itself, but clang 14, whose clang-tidy reads these files, does not yet.
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 

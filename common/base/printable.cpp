@@ -12,7 +12,7 @@ struct Character {
   std::size_t bytes = 0;  // 0: not UTF-8
 };
 
-// The first one of a text that is not empty.
+// The first character of a text that is not empty.
 Character first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
   const std::uint32_t first = byte(0);

@@ -1,4 +1,4 @@
-// How signals are written everywhere: in reports, on the console, in errors and in TORCHELASTIC_SIGNALS_TO_HANDLE.
+// The names of signals, as reports, console, errors and TORCHELASTIC_SIGNALS_TO_HANDLE write them.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace ddprun {
 
-// "KILL"; empty for one without a name, as the real-time signals are. Any thread.
+// "KILL"; empty for a signal without a name, such as a real-time signal. Any thread.
 std::string_view signal_abbreviation(int signal);
 
-// "SIGKILL"; "signal 99" for one without a name. Any thread.
+// "SIGKILL"; "signal 99" for a signal without a name. Any thread.
 std::string signal_name(int signal);
 
 }  // namespace ddprun

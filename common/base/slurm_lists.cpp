@@ -1,4 +1,5 @@
-// See slurm_lists.hpp. Only the first host is ever needed: each bracket's first value up to the first comma outside brackets.
+// Implementation of slurm_lists.hpp. Only the first host is needed: the first value of each bracket, up to the first comma
+// outside brackets.
 #include "common/base/slurm_lists.hpp"
 
 #include <charconv>
@@ -41,7 +42,7 @@ std::string first_slurm_host(std::string_view list) {
     const std::string_view first = ranges.substr(0, ranges.find_first_of("-,"));
     if (first.empty() || first.find_first_not_of("0123456789") != std::string_view::npos)
       malformed("list of nodes", list, kExample);
-    host += first;  // as written: leading zeros are part of the name
+    host += first;  // as written: leading zeros belong to the name
     at = close + 1;
   }
   if (host.empty()) malformed("list of nodes", list, kExample);

@@ -1,5 +1,5 @@
-// Nearest name by edit distance. Called when a flag, key or value is not known; called with a few dozen candidates, so the
-// plain quadratic algorithm is right.
+// The nearest name by edit distance. Callers have a few dozen candidates for an unknown flag, key or value, so the plain
+// quadratic algorithm is fast enough.
 #include "common/base/suggest.hpp"
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 namespace ddprun {
 namespace {
 
-// Writing habits that are no mistake: case, and dash or underscore.
+// Case, and dash or underscore, are writing habits and no mistakes.
 char folded(char c) {
   if (c == '-') return '_';
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Insertions, deletions, replacements and swaps of neighbours, each counting one.
+// Counts insertions, deletions, replacements and swaps of neighbours.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -33,7 +33,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Nothing anyone types by mistake is longer; keeps hostile input cheap.
+// Nobody mistypes a longer name, and the limit keeps hostile input cheap.
 constexpr std::size_t kLongestName = 256;
 
 }  // namespace
@@ -46,7 +46,7 @@ std::string nearest(std::string_view typed, std::span<const std::string_view> ca
   for (const std::string_view candidate : candidates) {
     if (candidate.size() > kLongestName) continue;
     const std::size_t distance = edit_distance(typed, candidate);
-    // Two short words with nothing in common are within the limit too, but no help.
+    // Two short words with nothing in common are within the limit too, but such a suggestion would not help.
     if (distance >= std::max(typed.size(), candidate.size())) continue;
     if (distance < best_distance) {
       best = candidate;

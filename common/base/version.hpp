@@ -7,7 +7,7 @@
 namespace ddprun {
 
 extern const char* const kVersion;  // "0.1.0"
-extern const char* const kCommit;   // "0486c001d2f3", "0486c001d2f3+" with changes; empty when built outside a checkout
+extern const char* const kCommit;   // "0486c001d2f3", "0486c001d2f3+" with local changes; empty when built outside a checkout
 
 // "0.1.0 (0486c001d2f3)", for --version
 std::string version_and_commit();

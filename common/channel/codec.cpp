@@ -1,7 +1,7 @@
 // Frames from messages and back. The JSON of a frame is an object with "type" and the fields of fields.hpp; keys and values of
 // store requests stand in it as their lengths, and their bytes follow behind it in the same order. Numbers that JSON doesn't
-// have (NaN, infinities) are the strings "nan", "inf" and "-inf". docs/worker-channel.md is the same for who writes another
-// end.
+// have (NaN, infinities) are the strings "nan", "inf" and "-inf". docs/worker-channel.md describes the format for authors of
+// another implementation.
 #include "common/channel/codec.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::string name(std::string_view field) {
   return "'" + std::string(field) + "'";
 }
 
-// Cut between two characters, not within one.
+// Cuts between two UTF-8 characters, not within one.
 std::string_view cut(std::string_view text) {
   if (text.size() <= kMaxTextBytes) return text;
   std::size_t end = kMaxTextBytes;
@@ -134,7 +134,7 @@ class Writer {
 
  private:
   Json json_ = Json::object();
-  std::vector<std::string_view> blobs_;  // of the message, which outlives the writer
+  std::vector<std::string_view> blobs_;  // views into the message, which outlives the writer
 };
 
 class Reader {
@@ -153,7 +153,7 @@ class Reader {
   }
   template <class T>
   void later(const char* field, T& value) {
-    value = T{};  // what an older minor version means
+    value = T{};  // an older minor version doesn't send it
     const auto found = json_.find(field);
     if (found != json_.end()) read(field, *found, value);
   }
@@ -264,7 +264,7 @@ std::string encode_any(const Variant& message) {
       message);
 }
 
-// Nothing: a message of a newer minor version.
+// Returns nothing for a message of a newer minor version.
 template <class Variant, std::size_t kIndex = 0>
 std::optional<Variant> decode_as(const std::string& type, const Json& json, std::string_view blob) {
   if constexpr (kIndex == std::variant_size_v<Variant>) {
@@ -279,7 +279,7 @@ std::optional<Variant> decode_as(const std::string& type, const Json& json, std:
   }
 }
 
-// Who speaks another major version means something else by everything but this.
+// A peer of another major version means something else by everything but these fields.
 std::optional<Hello> hello_of_another_major(const Json& json) {
   const auto integer = [&json](const char* field) {
     const auto found = json.find(field);
@@ -316,11 +316,11 @@ std::string encode(const FromAgent& message) {
 }
 
 void Decoder::feed(std::span<const std::byte> bytes) {
-  // What was handed out goes first, so that the buffer holds no more than one frame and what came with its end. Moving the rest
-  // only when it is the smaller part keeps the cost of a byte constant.
+  // Removes the messages that were handed out, so that the buffer holds no more than one frame and what arrived with its end.
+  // The rest moves only when it is the smaller part, so the cost of a byte stays constant.
   if (consumed_ == buffer_.size()) {
     constexpr std::size_t kKeptCapacity = 256u << 10;
-    if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // after one large value, give the memory back
+    if (buffer_.capacity() > kKeptCapacity) std::string().swap(buffer_);  // a large value has been here: gives its memory back
     buffer_.clear();
     consumed_ = 0;
   } else if (consumed_ > buffer_.size() / 2) {

@@ -1,5 +1,5 @@
-// The one list of what is in each message of the worker channel: names as they stand in the frame's JSON, and the members
-// behind them. codec.cpp walks it in both directions, so writing and reading cannot disagree. Internal to the codec.
+// The one list of the fields of each worker channel message: their names in the frame's JSON, and the members behind them.
+// codec.cpp walks it in both directions, so writing and reading cannot disagree. Internal to the codec.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace ddprun::channel {
 
-// Names of an enum's values, in their order.
+// The names of an enum's values, in their order.
 template <class Enum>
 struct NamesOf;
 template <>
@@ -44,7 +44,7 @@ struct NamesOf<StoreReply::Status> {
   static constexpr std::array<std::string_view, 4> value{"ok", "timeout", "not_found", "error"};
 };
 
-// What "type" says for a message.
+// The text of "type" for each message.
 template <class Message>
 inline constexpr std::string_view kTypeName = "";
 template <>
@@ -94,8 +94,8 @@ inline constexpr std::string_view kTypeName<Where> = "where";
 template <>
 inline constexpr std::string_view kTypeName<StoreReply> = "store_reply";
 
-// Calls visit(name, member) for each field; visit.keys and visit.blob for those whose bytes travel behind the JSON; visit.later
-// for those that a minor version has added: where one is missing, the member is T{}.
+// Calls visit(name, member) for each field. It calls visit.keys and visit.blob for fields whose bytes follow the JSON, and
+// visit.later for fields that a minor version has added: a missing one is T{}.
 template <class Visitor, class Message>
 void visit_fields(Visitor& visit, Message& m) {
   using M = std::remove_const_t<Message>;

@@ -1,10 +1,10 @@
 // What an agent and one of its workers say to each other over the worker channel (a Unix stream socket pair; its descriptor
-// number is in the worker's environment as DDPRUN_CHANNEL=fd:N). Values only: codec.hpp turns them into frames and back,
-// launcher/ and trainer/ each hold one end; so may a script (python/ddprun, docs/worker-channel.md). A worker that never speaks
-// is fine: everything here is extra evidence.
+// number is in the worker's environment as DDPRUN_CHANNEL=fd:N). Values only: codec.hpp turns them into frames and back. The
+// launcher has one end; the trainer has the other, or a script (python/ddprun, docs/worker-channel.md). A worker may send
+// nothing at all: the messages only add evidence.
 //
-// The channel has a version, major.minor. A newer minor only adds messages and fields: the other side ignores those that it
-// does not know, and fields that an older one lacks have a default (`later` in fields.hpp). Anything else is a new major.
+// The channel has a version, major.minor. A newer minor version only adds messages and fields: the other side ignores unknown
+// ones, and a field that an older version lacks has a default (`later` in fields.hpp). Any other change is a new major version.
 //
 // The channel also carries the workers' c10d store (decision 10): store requests have an id that the answer repeats, may
 // come from several threads of the worker, and may be answered out of order ("wait" waits).
@@ -25,55 +25,56 @@ inline constexpr int kProtocolMinor = 1;  // 1: Hello.minor, Progress.figures, S
 
 // ---- worker to agent ----
 
-// The first message. Of another major version only `protocol`, `minor` and `version` are read, and nothing after it.
+// The first message. If its major version is another one, only `protocol`, `minor` and `version` are read, and nothing after
+// it.
 struct Hello {
   int protocol = kProtocolMajor;
-  std::string version{};  // ddptrain's, with its LibTorch's
+  std::string version{};  // of ddptrain and its LibTorch
   std::int64_t pid = 0;
   int minor = kProtocolMinor;
 };
 
 enum class Phase { kStarting, kJoining, kRunning, kSaving, kEvaluating, kDone };
 
-// Sent at each change of phase. step counts finished optimizer steps of the whole job.
+// Sent at each change of phase. `step` counts finished optimizer steps of the whole job.
 struct PhaseChange {
   Phase phase = Phase::kStarting;
   std::int64_t step = 0;
   std::int64_t epoch = 0;
 };
 
-// Sent a few times in a second (trainer/loop/run_log.hpp): the heartbeat. Only rank 0 fills the figures, at logged steps.
+// The heartbeat, sent a few times a second (trainer/loop/run_log.hpp). Only rank 0 fills in the figures, at logged steps.
 struct Progress {
-  std::int64_t step = 0;         // finished
+  std::int64_t step = 0;         // finished steps
   std::int64_t steps_total = 0;  // of the whole run
   std::int64_t epoch = 0;        // counted from 0
   std::int64_t epochs = 0;
-  std::int64_t samples = 0;      // of the whole job, since the run began
-  std::optional<double> loss{};  // mean over the global batch of the newest logged step
+  std::int64_t samples = 0;      // of the whole job, from the run's beginning
+  std::optional<double> loss{};  // the mean over the global batch of the newest logged step
   std::optional<double> lr{};
   std::optional<double> samples_per_s{};
-  FigureList figures{};  // others, by the names that the program gives them; at most kMaxFigures of codec.hpp
+  FigureList figures{};  // other figures, under the program's own names; at most kMaxFigures of codec.hpp
 };
 
 struct EvalResult {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
-  FigureList figures{};  // likewise
+  FigureList figures{};  // as in Progress
   std::int64_t samples = 0;
 };
 
 enum class ErrorKind {
-  kException,     // anything without a kind of its own
-  kUsage,         // config, data: do not restart
-  kOutOfMemory,   // device or host allocator refused
+  kException,     // an exception without a kind of its own
+  kUsage,         // the config or the data is wrong: do not restart
+  kOutOfMemory,   // the device's or the host's allocator refused
   kLostPeer,      // a collective failed because another rank is gone: a consequence, never the cause
   kDiverged,      // NaN loss
-  kCheckpoint,    // saving failed (training goes on), or nothing valid to resume from
-  kCorruptState,  // the ranks' states differ although each has done the same
-  kSuperseded,    // another process goes on with this run: do not restart
+  kCheckpoint,    // saving failed and training continues, or no checkpoint to resume from is valid
+  kCorruptState,  // the ranks' states differ although each rank has done the same
+  kSuperseded,    // another process continues this run: do not restart
 };
 
-// After running out of memory: whether the next process will ask for less.
+// After an out-of-memory error: whether the next process will need less memory.
 enum class Shrink { kNothingKnown, kDone, kNothingLeft };
 
 struct WorkerError {
@@ -85,77 +86,76 @@ struct WorkerError {
   std::optional<std::int64_t> bytes_asked{};
   std::optional<std::int64_t> bytes_free{};
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
-  bool fatal = true;         // false: a warning, the worker goes on
-  int exit_code = 1;         // what the worker will exit with when fatal
+  bool fatal = true;         // false: a warning, and the worker continues
+  int exit_code = 1;         // if fatal: the exit code with which the worker ends
   Shrink shrink = Shrink::kNothingKnown;
-  bool others_suspect = false;  // kCorruptState: nobody can tell which rank's state is right, so none is to be kept
+  bool others_suspect = false;  // kCorruptState: nobody knows which rank's state is right, so no rank may keep its state
 };
 
 struct CheckpointPublished {
   std::int64_t step = 0;
   std::string path{};
-  double pause_s = 0;  // how long training stood still for it
+  double pause_s = 0;  // how long training paused for it
   double save_s = 0;
   std::int64_t bytes = 0;
 };
 
-// A bare SIGTERM (or another handled signal) reached the worker: what does the agent want? The agent answers with Stop, or
-// with Carry when the signal was not its doing and should be ignored.
+// A handled signal such as SIGTERM reached the worker, which asks what to do. The agent answers Stop, or Carry when it did not
+// send the signal and the worker should ignore it.
 struct SignalReceived {
   int signal = 0;
 };
 
-// Answer to Stop{save}: the number of steps this worker has started. From here until StopAt arrives it starts no further one.
+// Answer to Stop{save}: the number of steps that this worker has started. It starts no further step before StopAt arrives.
 struct StopReady {
   std::int64_t started = 0;
 };
 
-// From a script: it will agree on a step and save when it gets Stop{save}. ddptrain need not say so.
+// From a script: it will agree on a step and save after Stop{save}. ddptrain always does, so it need not send this.
 struct SavesOnStop {};
 
-// Before the first group: this worker can leave a group when it is ordered to (Gloo's; NCCL's it cannot). One worker's word
-// holds for all of them, since they have one config. Without it no regroup is ordered.
+// Sent before the first group: this worker can leave its group when it is ordered to (a Gloo group; NCCL can't). All workers
+// have one config, so one worker's message holds for all. Without it the agent orders no regroup.
 struct Regroupable {};
 
-// Answer to Regroup: this worker has left the old group. `step` counts the finished steps of the state that it holds; -1: it
-// holds none.
+// Answer to Regroup: this worker has left the old group. `step` is the step of the state that it holds; -1: it holds none.
 struct RegroupReady {
   int generation = 0;
   std::int64_t step = -1;
 };
 
-// All ranks of that generation are together and hold the state after `step` steps: training begins, or goes on.
+// All ranks of that generation have joined the group and hold the state after `step` steps: training begins or continues.
 struct Regrouped {
   int generation = 0;
   std::int64_t step = 0;
 };
 
-// From a standby worker: LibTorch and the data set are loaded, the model is made, and it waits for TakeOver, doing nothing.
+// From a standby worker: it has loaded LibTorch and the data set, has made the model, and waits idle for TakeOver.
 struct StandbyReady {};
 
-// Where in a step a running worker is, in the order in which a step goes through it. A worker waits for others in kBackward
-// (gradients), kLoss (of logged steps only) and kMeeting. An evaluation is in kForward, then waits in kLoss. In kComparing,
-// where it waits as well, it is when a step has just been finished. A script does not say where in a step it is: kSomewhere.
+// Where in a step a running worker is, in the order of a step. It waits for other ranks in kBackward (for gradients), in kLoss
+// (at logged steps only), in kMeeting, and in kComparing, which follows a finished step. An evaluation is in kForward, then
+// waits in kLoss. A script does not tell its stage: kSomewhere.
 enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting, kComparing, kSomewhere };
 
-// Answer to Where, by a thread that runs even when the training thread waits. `stage` means something while running or
+// Answer to Where. A thread sends it that runs even when the training thread waits. `stage` is valid while running or
 // evaluating.
 struct Position {
   Phase phase = Phase::kStarting;
-  std::int64_t step = 0;  // finished
+  std::int64_t step = 0;  // finished steps
   Stage stage = Stage::kLoading;
 };
 
-// c10d::Store operations. Keys are at most 4 KiB, values at most 16 MiB. Binary values travel behind the JSON of the frame.
+// Operations of c10d::Store. Keys have at most 4 KiB, values at most 16 MiB. Binary values follow the frame's JSON.
 struct StoreRequest {
   enum class Op { kSet, kGet, kTryGet, kWait, kAdd, kCompareSet, kDelete, kCheck, kNumKeys };
   std::uint64_t id = 0;
   Op op = Op::kGet;
-  std::vector<std::string> keys{};  // one, but for wait and check
-  std::string value{};              // set: value; compare_set: desired
+  std::vector<std::string> keys{};  // one key, except for wait and check
+  std::string value{};              // set: the value; compare_set: the desired value
   std::string expected{};           // compare_set
   std::int64_t amount = 0;          // add
-  std::int64_t timeout_ms = 0;      // get, wait: answer kTimeout after that long; 0: at once, negative: never
+  std::int64_t timeout_ms = 0;      // get, wait: after that long the answer is kTimeout; 0: at once, negative: never
 };
 
 using FromWorker =
@@ -164,8 +164,8 @@ using FromWorker =
 
 // ---- agent to worker ----
 
-// now: drop everything and exit. save: agree with the other ranks on a step (StopReady, StopAt), save there, exit with
-// kPreempted. deadline_ms counts from the receipt; a worker that can't make it exits without saving.
+// now: drop everything and exit. save: agree with the other ranks on a step (StopReady, StopAt), save at it, and exit with
+// kPreempted. deadline_ms counts from the receipt; a worker that can't finish in time exits without saving.
 struct Stop {
   enum class Mode { kSave, kNow };
   Mode mode = Mode::kNow;
@@ -178,42 +178,42 @@ struct StopAt {
   std::int64_t step = 0;
 };
 
-// The signal that was asked about is not the agent's: go on.
+// The agent did not send the signal that the worker asked about: ignore it.
 struct Carry {
   int signal = 0;
 };
 
-// A worker was lost and another one takes its place: leave the group at once, whatever it is doing, answer with RegroupReady
-// and make the group of that generation, on store keys of its own (process_group.hpp). A newer one replaces an older one.
+// A worker was lost and a replacement takes its rank. Leave the group at once, whatever you are doing, answer RegroupReady, and
+// join the group of that generation, whose store keys are its own (process_group.hpp). A newer Regroup replaces an older one.
 struct Regroup {
-  int generation = 0;  // of the new worker's first group
-  // This worker's place in the new group, when there are many machines; rank -1: it is as it was.
+  int generation = 0;  // of the replacement's first group
+  // On many machines: this worker's rank in the new group; -1: the rank stays.
   int rank = -1;
   int world_size = 0;
   int group_rank = 0;
   int group_world_size = 0;
 };
 
-// The same on many machines, before it is known who is in the next round: leave the group at once and wait for Regroup.
+// On many machines, before the members of the next round are known: leave the group at once and wait for Regroup.
 struct Hold {};
 
-// To a standby worker: from now on it is the worker of this rank, as if it had been started for it with that restart count.
-// May come before it is ready.
+// To a standby worker: from now on it is the worker with this rank, as if it had been started with that rank and restart count.
+// It may come before the standby is ready.
 struct TakeOver {
   int rank = 0;
   int local_rank = 0;
   int restart_count = 0;
 };
 
-// Nothing has been heard of any worker for long: where are you?
+// No worker has reported anything for long: where are you?
 struct Where {};
 
 struct StoreReply {
   enum class Status { kOk, kTimeout, kNotFound, kError };
   std::uint64_t id = 0;
   Status status = Status::kOk;
-  std::string value{};      // get, try_get, compare_set: the value now stored
-  std::int64_t number = 0;  // add: new sum; delete, check: 0 or 1; num_keys: count
+  std::string value{};      // get, try_get, compare_set: the value in the store now
+  std::int64_t number = 0;  // add: the new sum; delete, check: 0 or 1; num_keys: the count
   std::string message{};    // kError
 };
 

@@ -1,5 +1,5 @@
-// Whether the two ends of a worker channel mean the same by what they say (message.hpp), and what to tell people if not. The
-// agent asks at the first message of a worker or standby.
+// Whether both ends of a worker channel speak the same version (message.hpp), and the message for people if they don't. The
+// agent checks the first message of each worker and standby.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace ddprun::channel {
 
-// Minor versions get along.
+// A different minor version is compatible.
 inline bool speaks_our_version(const Hello& hello) {
   return hello.protocol == kProtocolMajor;
 }

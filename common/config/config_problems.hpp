@@ -1,6 +1,6 @@
-// The list of what is wrong with a config, and how it is told: in the order of the file, overrides behind it, all at once.
-// Places and hints are worked out for the problems that are shown only, since each takes a look at the whole text: a file of a
-// hundred thousand unknown keys is refused at once. Internal to common/config.
+// The list of a config's mistakes, and how it is reported: all at once, in the order of the file, overrides last. Places and
+// hints are computed only for the problems that are shown, since each of them scans the whole text: a file with a hundred
+// thousand unknown keys is refused at once. Internal to common/config.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ namespace ddprun {
 
 class ConfigProblems {
  public:
-  // The text outlives this; `name` stands for the file in messages.
+  // `text` must outlive this object; messages name the file as `name`.
   ConfigProblems(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {}
 
-  using Hint = std::function<std::string()>;  // what follows the message
+  using Hint = std::function<std::string()>;  // computes the text behind the message
 
   void add_at(std::size_t offset, std::string message, Hint hint = {});
   void add_override(std::size_t index, const std::string& override_text, const std::string& message, Hint hint = {});
@@ -26,7 +26,7 @@ class ConfigProblems {
 
  private:
   struct Problem {
-    std::size_t order = 0;  // the offset in the text, overrides behind it
+    std::size_t order = 0;  // the offset in the text; overrides come after all offsets
     std::string message;
     Hint hint;
   };

@@ -1,5 +1,5 @@
-// nlohmann's SAX events in step with a small scanner: at each event the scanner stands behind the token before, so the token of
-// the event begins after spaces, comments and separators. The same scanner says what was expected where the syntax breaks.
+// Reads nlohmann's SAX events in step with a small scanner. At each event the scanner stands behind the token before, so the
+// event's token begins after spaces, comments and separators. The same scanner says what was expected where the syntax breaks.
 #include "common/config/json_positions.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// First byte from `at` that is neither space nor comment. Stops at a comment that does not end.
+// The first byte from `at` on that is neither space nor comment. Stops at a comment that does not end.
 std::size_t skip_space(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const std::string_view rest = text.substr(at);
@@ -66,7 +66,7 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override { return number(value); }
   bool number_float(number_float_t value, const string_t&) override { return number(value); }
   bool string(string_t& value) override { return scalar(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // not in text
+  bool binary(binary_t&) override { return false; }  // text has no binary values
 
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool start_array(std::size_t) override { return open(Json::array()); }
@@ -99,11 +99,11 @@ class Builder : public nlohmann::json_sax<Json> {
   struct Level {
     Json* json = nullptr;
     std::string pointer;
-    std::string key;               // objects: of the value that comes next
-    std::string pointer_of_value;  // likewise
+    std::string key;               // in an object: the key of the next value
+    std::string pointer_of_value;  // in an object: the pointer of the next value
   };
 
-  // Where the token of this event begins. Separators were checked by nlohmann's parser, so at most one is skipped.
+  // Where the token of this event begins. nlohmann's parser has checked the separators, so at most one is skipped.
   std::size_t token_begin() const {
     const std::size_t begin = skip_space(text_, at_);
     const bool separator = begin < text_.size() && (text_[begin] == ',' || text_[begin] == ':');
@@ -135,7 +135,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // nlohmann's parser ends a number where JSON's grammar does, so 010 is 0 to it, with something after it.
+  // nlohmann's parser ends a number where JSON's grammar does, so it reads 010 as 0 with something after it.
   bool number(Json value) {
     const std::size_t begin = token_begin();
     const std::string_view word = token_at(text_, begin);
@@ -146,13 +146,13 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool open(Json empty) {
     const std::size_t begin = token_begin();
-    constexpr std::size_t kMaxDepth = 64;  // pointers of nested values would grow without end
+    constexpr std::size_t kMaxDepth = 64;  // JSON pointers of nested values would grow without end
     if (levels_.size() == kMaxDepth) {
       add(begin, "expected at most " + std::to_string(kMaxDepth) + " levels of '{' and '['");
       return false;
     }
     Json* const json = insert(std::move(empty), begin);
-    // A parent doesn't grow while its child is open, so the pointer stays good.
+    // A parent's vector doesn't grow while its child is open, so the pointer stays valid.
     levels_.push_back({json, levels_.empty() ? "" : levels_.back().pointer_of_value, "", ""});
     at_ = begin + 1;
     last_ = Last::kOpen;
@@ -166,7 +166,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // What the parser was looking for, and the token it found instead.
+  // Reports what the parser expected, and the token that it found instead.
   void report(std::size_t position, const std::string& what) {
     const bool in_object = !levels_.empty() && levels_.back().json->is_object();
     const std::string closer = in_object ? "'}'" : "']'";
@@ -208,7 +208,7 @@ class Builder : public nlohmann::json_sax<Json> {
     add(begin, message);
   }
 
-  // The token itself is broken, whatever was expected. True when that was said.
+  // Reports a token that is wrong by itself, whatever was expected. Returns true when it did.
   bool report_token(std::size_t begin, std::size_t position, const std::string& what) {
     const std::string_view rest = text_.substr(std::min(begin, text_.size()));
     const auto says = [&what](const char* words) { return what.find(words) != std::string::npos; };
@@ -234,7 +234,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // A broken number or literal where a value belongs.
+  // Reports a broken number or literal where a value belongs.
   bool report_scalar(std::size_t begin, const std::string& what) {
     const std::string_view rest = text_.substr(std::min(begin, text_.size()));
     const auto says = [&what](const char* words) { return what.find(words) != std::string::npos; };

@@ -1,5 +1,5 @@
-// JSON with // and /* */ comments, read so that each key and value remembers where it stands in the text. nlohmann/json gives
-// positions for syntax errors only; config errors need them for everything. Called by parse_config.cpp. Pure.
+// Reads JSON with // and /* */ comments, and keeps the place of each key and value in the text. nlohmann/json gives positions
+// for syntax errors only; config errors need them for everything. parse_config.cpp calls it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace ddprun {
 
-// Bytes from the beginning of the text.
+// Offsets in bytes from the beginning of the text.
 struct JsonPlace {
-  std::size_t key = 0;    // of the key's opening quote; the value's place where there is no key
-  std::size_t value = 0;  // of the value's first character
+  std::size_t key = 0;    // the opening quote of the key; the value's place when there is no key
+  std::size_t value = 0;  // the value's first character
 };
 
 struct JsonProblem {
   std::size_t offset = 0;
   std::string message;
-  std::optional<std::size_t> earlier{};  // of a duplicate key: where the first one stands
+  std::optional<std::size_t> earlier{};  // for a duplicate key: the place of the first one
 
-  // What follows the message. Counts lines in the text, so it is for problems that are shown.
+  // The text behind the message. Counts lines in the text, so call it only for problems that are shown.
   std::string hint(std::string_view text) const;
 };
 
 struct PositionedJson {
   nlohmann::json root;
   std::map<std::string, JsonPlace> places;  // by JSON pointer; "" is the root
-  std::vector<JsonProblem> problems;        // a syntax error (then root is incomplete), duplicate keys
+  std::vector<JsonProblem> problems;        // a syntax error (then root is incomplete), or duplicate keys
   bool complete = false;                    // the syntax is right
 };
 
@@ -42,7 +42,7 @@ std::string_view token_at(std::string_view text, std::size_t offset);
 // "7:3": line and column, both counted from 1; columns count characters (UTF-8), not bytes.
 std::string line_and_column(std::string_view text, std::size_t offset);
 
-// One more token of a JSON pointer: "/a" + "b/c" -> "/a/b~1c".
+// The JSON pointer with one more token: "/a" + "b/c" -> "/a/b~1c".
 std::string pointer_to(const std::string& parent, std::string_view key);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// The entries of the table, as they are shown to users in the schema and the reference. The code that reads and prints them
-// knows none by name, but for the rules that bind two keys together (parse_config.cpp).
+// The entries of the table, as the schema and the reference show them to users. The code that reads and prints configs knows no
+// key by name, except in rules between two keys (parse_config.cpp).
 #include "common/config/keys.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Pixels are within 0..1: divided by less than this they are numbers that no training stands.
+// Pixels are within 0..1. Divided by less than this, they become numbers with which no training works.
 constexpr double kSmallestStd = 1e-6;
 constexpr std::int64_t kMany = 1'000'000'000;  // keeps products of counts far from overflow
 
@@ -36,7 +36,7 @@ struct Reading<std::optional<T>> {
   static std::optional<T> from(const Json& json) { return json.is_null() ? std::nullopt : std::optional<T>(json.get<T>()); }
 };
 
-// Extra properties of a key, said after its meaning.
+// Extra properties of a key; in the table they follow its meaning.
 struct Traits {
   bool required = false;
   bool may_change = false;
@@ -72,7 +72,8 @@ Key key(std::string section, std::string name, Kind kind, std::string doc, Acces
   return out;
 }
 
-// Spells out the accessor: const and not const alike. Its argument names a member, which can't stand in parentheses.
+// Writes the accessor for a const and a non-const TrainConfig. Its argument names a member, so parentheses around it are not
+// possible.
 // NOLINTBEGIN(bugprone-macro-parentheses)
 #define MEMBER(path)     \
   [](auto& c) -> auto& { \

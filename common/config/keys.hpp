@@ -19,28 +19,28 @@ namespace ddprun {
 struct BoolKind {};
 struct IntegerKind {
   std::int64_t min = 0;
-  std::int64_t max = std::int64_t{1} << 53;  // what every JSON reader keeps exactly
+  std::int64_t max = std::int64_t{1} << 53;  // every JSON reader keeps integers up to this exactly
 };
 struct NumberKind {
   double min = 0;
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;  // min itself is not allowed
-  bool below_max = false;  // likewise max
-  bool nullable = false;   // null stands for "not given"
+  bool above_min = false;  // min itself is refused
+  bool below_max = false;  // max itself is refused
+  bool nullable = false;   // null is accepted and means "not given"
 };
 struct TextKind {
   bool may_be_empty = false;
-  bool name_only = false;  // kNamePattern
-  bool path = false;       // relative ones are made absolute when read
+  bool name_only = false;  // only characters of kNamePattern
+  bool path = false;       // a relative path becomes absolute when it is read
 };
 struct NameKind {  // one of a few names
   std::vector<std::string_view> names;
 };
-struct IntegerListKind {  // not empty
+struct IntegerListKind {  // must not be empty
   std::int64_t min = 1;
   std::int64_t max = 1'000'000'000;
 };
-struct NumberPairKind {  // each in min <= x < max
+struct NumberPairKind {  // each number in min <= x < max
   double min = 0;
   double max = 1;
 };
@@ -50,40 +50,40 @@ inline constexpr std::string_view kNamePattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,
 inline constexpr std::int64_t kMaxList = 1000;  // entries of an IntegerListKind
 
 struct Key {
-  std::string section;  // "optimizer", "data.augment"; empty at the top
+  std::string section;  // "optimizer", "data.augment"; empty for a key at the top
   std::string name;
   Kind kind;
   std::string doc;
   bool required = false;
-  bool may_change = false;                 // within a run directory
-  std::vector<std::string_view> of_types;  // the section's types this key belongs to; empty: all
-  std::string default_text;                // where the default isn't one value
+  bool may_change = false;                 // within one run directory
+  std::vector<std::string_view> of_types;  // the section's types that have this key; empty: all
+  std::string default_text;                // set where the default isn't one value
   std::function<nlohmann::json(const TrainConfig&)> get;
-  std::function<void(TrainConfig&, const nlohmann::json&)> set;  // of a value that problem_with() accepted
+  std::function<void(TrainConfig&, const nlohmann::json&)> set;  // takes a value that problem_with() accepted
 
   std::string dotted() const { return section.empty() ? name : section + "." + name; }
   std::string pointer() const;
 };
 
-// In the order in which they are printed; keys of one section stand together.
+// The keys in the order in which they are printed; keys of one section are together.
 const std::vector<Key>& config_keys();
 
 struct Section {
-  std::string name;  // dotted; empty: the top
+  std::string name;  // dotted; empty: the top level
   std::string doc;
 };
 const std::vector<Section>& config_sections();
 
-// The key of that dotted name, or nullptr.
+// The key with that dotted name, or nullptr.
 const Key* find_key(std::string_view dotted);
 
-// Whether the key means something in this config ("momentum" only for sgd).
+// Whether the key has a meaning in this config ("momentum" only has one for sgd).
 bool applies(const Key& key, const TrainConfig& config);
 
 // "an integer from 1", "a number above 0 and below 1", "\"sgd\" or \"adamw\"".
 std::string expectation(const Kind& kind);
 
-// Whether the value is of the kind and within its range.
+// Whether the value is of that kind and within its range.
 bool accepts(const Kind& kind, const nlohmann::json& value);
 
 }  // namespace ddprun

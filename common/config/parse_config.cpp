@@ -48,7 +48,7 @@ std::string joined(const std::string& section, const std::string& name) {
   return section.empty() ? name : section + "." + name;
 }
 
-// What may stand in a section.
+// The names that a section may contain.
 std::vector<std::string_view> keys_and_sections_in(const std::string& section) {
   std::vector<std::string_view> out;
   for (const Key& key : config_keys()) {
@@ -62,7 +62,7 @@ std::vector<std::string_view> keys_and_sections_in(const std::string& section) {
   return out;
 }
 
-// A key that stands in the wrong place ("lr" at the top) is named with its place; otherwise the nearest name of the section is.
+// For a key in the wrong place ("lr" at the top) it suggests the right place; otherwise the nearest name of the section.
 std::string suggestion(const std::string& section, const std::string& name) {
   if (const std::size_t dot = name.find('.'); dot != std::string::npos && find_key(joined(section, name)) != nullptr) {
     return " Write it as \"" + name.substr(0, dot) + "\": {\"" + name.substr(dot + 1) + "\": ...}.";
@@ -117,7 +117,7 @@ class ConfigReader {
     std::string text;
   };
 
-  // At the place of what is at that pointer, or of the nearest thing around it.
+  // Adds a problem at the place of that pointer, or of the nearest enclosing value.
   void add(std::string pointer, Part part, const std::string& message, ConfigProblems::Hint hint = {}) {
     for (;; part = Part::kKey) {
       if (const auto origin = origins_.find(pointer); origin != origins_.end()) {
@@ -126,7 +126,7 @@ class ConfigReader {
       if (const auto place = json_.places.find(pointer); place != json_.places.end()) {
         return problems_.add_at(part == Part::kKey ? place->second.key : place->second.value, message, std::move(hint));
       }
-      pointer.resize(pointer.rfind('/'));  // ends at the root, which has a place
+      pointer.resize(pointer.rfind('/'));  // the loop ends at the root, which has a place
     }
   }
 
@@ -167,15 +167,15 @@ class ConfigReader {
     *at = override_value(path, text.substr(equals + 1));
   }
 
-  // Places and origins of what an override replaces.
+  // Removes the places and origins of a value that an override replaces.
   void forget(const std::string& pointer) {
     const auto inside = [&](const auto& entry) { return entry.first == pointer || entry.first.starts_with(pointer + "/"); };
     std::erase_if(json_.places, inside);
     std::erase_if(origins_, inside);
   }
 
-  // An override of a section's type takes its place with all that belongs to the old type only: people expect that of it. What
-  // other overrides say is never dropped, and what the file had wrong before stays wrong.
+  // An override of a section's type replaces the type together with the keys that only the old type has: people expect that.
+  // Keys from other overrides are never dropped, and mistakes that the file had before stay mistakes.
   void drop_keys_of_replaced_types(const Json& before, std::vector<std::string>* notes) {
     for (const Key& type : config_keys()) {
       const Json::json_pointer pointer(type.pointer());
@@ -205,7 +205,7 @@ class ConfigReader {
     try {
       Json value = Json::parse(text);
       if (!wants_text || value.is_string()) return value;
-    } catch (const Json::out_of_range&) {  // 1e999 is a number all the same, which no key accepts
+    } catch (const Json::out_of_range&) {  // 1e999 is a number too, but no key accepts it
       if (!wants_text) return std::numeric_limits<double>::infinity();
     } catch (const Json::exception&) {
     }
@@ -242,7 +242,7 @@ class ConfigReader {
     return pointer_to(parent, name);
   }
 
-  // A value as it was written, where that says more than what became of it: 99999999999999999999999, 1e-400.
+  // The value as it was written, when its parsed form says less: 99999999999999999999999, 1e-400.
   std::string found(const std::string& pointer, const Json& value) const {
     if (!value.is_number()) return shown(value);
     std::string_view written;
@@ -293,7 +293,7 @@ class ConfigReader {
 
   // ---- rules between keys ----
 
-  // A key that the section's type doesn't know would silently do nothing.
+  // A key that the section's type doesn't have would silently do nothing.
   void check_types() {
     for (const Key& key : config_keys()) {
       if (key.of_types.empty() || !given(key.pointer()) || applies(key, config_)) continue;
@@ -343,7 +343,7 @@ class ConfigReader {
     check_exported_models();
   }
 
-  // What an exported model fixes can't be asked for once more, and the built-in models take pictures only.
+  // The config can't repeat what an exported model fixes, and the built-in models take pictures only.
   void check_exported_models() {
     const TrainConfig& c = config_;
     if (!all_good({"/model/type", "/data/type"})) return;
@@ -380,8 +380,8 @@ class ConfigReader {
 
   std::string_view text_;
   PositionedJson json_;
-  std::map<std::string, Origin> origins_;  // what came from overrides, by pointer
-  std::set<std::string> failed_;  // pointers of values that are wrong, so that nothing is concluded from their defaults
+  std::map<std::string, Origin> origins_;  // values from overrides, by JSON pointer
+  std::set<std::string> failed_;           // pointers of wrong values, so that nothing is concluded from their defaults
   ConfigProblems problems_;
   TrainConfig config_;
 };

@@ -1,6 +1,6 @@
-// From the text of a train.json to a TrainConfig, strictly: comments are allowed, unknown keys, wrong types and values out of
-// range are errors with file, line, column and JSON pointer, and the nearest valid key or value. All errors of a file are
-// reported together, not one a run. Thread-safe: no state.
+// Turns the text of a train.json into a TrainConfig, strictly: comments are allowed; unknown keys, wrong types and values out
+// of range are errors with file, line, column and JSON pointer, and the nearest valid key or value. One run reports all errors
+// of a file. Thread-safe: it has no state.
 #pragma once
 
 #include <filesystem>
@@ -13,24 +13,25 @@
 namespace ddprun {
 
 // Reads and checks a config file. `overrides` are "key.path=value" in command-line order, the last wins; a value is JSON when
-// it parses as JSON, else a string ("optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]"). Relative data.dir and
-// model.init become absolute, relative to the file. An override of a section's type leaves out what the file says for the old
-// type only ("schedule.type=constant"); `notes`, where given, gets a line about that. Throws UsageError.
+// it parses as JSON, else a string ("optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]"). A relative data.dir or
+// model.init is relative to the file, and becomes absolute. An override of a section's type removes the file's keys that only
+// the old type has ("schedule.type=constant"); `notes`, if given, gets a line about that. Throws UsageError.
 TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides = {},
                         std::vector<std::string>* notes = nullptr);
 
-// The same from text; `name` stands for the file in messages, `base` is what relative paths are relative to.
+// The same for a text. Messages name the file as `name`; relative paths are relative to `base`.
 TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
                          const std::vector<std::string>& overrides = {}, std::vector<std::string>* notes = nullptr);
 
 // Every key with its value, as pretty JSON that load_config reads back to the same TrainConfig.
 std::string to_json_text(const TrainConfig& config);
 
-// Lower-case hex digest of what must not change within a run directory (schema's "x-may-change" keys left out).
+// The digest of all keys that must not change within a run directory, in lower-case hexadecimal. Keys with "x-may-change" in
+// the schema don't count.
 std::string config_digest(const TrainConfig& config);
 
-// A key that differs between two configs: pointer ("/optimizer/lr"), both values as JSON text, and whether a run directory
-// may go on with the new value ("x-may-change" in the schema: epochs, max_steps, checkpoint.*, log.*, eval_*, data.prefetch,
+// A key that differs between two configs: pointer ("/optimizer/lr"), both values as JSON text, and whether a run directory may
+// continue with the new value ("x-may-change" in the schema: epochs, max_steps, checkpoint.*, log.*, eval_*, data.prefetch,
 // data.ledger, ddp.timeout_s, micro_batch_size, data.dir, device).
 struct ConfigDifference {
   std::string pointer;

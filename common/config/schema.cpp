@@ -1,4 +1,4 @@
-// Two renderings of the table of keys. Called by tests and by whoever regenerates the committed files.
+// Two renderings of the table of keys. Tests call them, and whoever regenerates the committed files.
 #include "common/config/schema.hpp"
 
 #include <cmath>
@@ -80,7 +80,7 @@ OrderedJson key_schema(const Key& key) {
   return out;
 }
 
-// "momentum" may stand only beside a type that has it. A type that is the default needn't be written.
+// "momentum" is allowed only with a type that has it. The default type needn't be written.
 OrderedJson type_condition(const Key& key) {
   OrderedJson out{{"properties", {{"type", {{"enum", names_json(key.of_types)}}}}}};
   if (!applies(key, TrainConfig{})) out["required"] = {"type"};

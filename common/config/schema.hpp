@@ -1,6 +1,5 @@
-// What is made from the table of keys for readers other than the programs: the JSON Schema for editors
-// (configs/train.schema.json) and the reference for people (in docs/configuration.md). Both are committed; a test compares
-// them. Pure.
+// What other readers than the programs get from the table of keys: the JSON Schema for editors (configs/train.schema.json) and
+// the reference for people (in docs/configuration.md). Both are committed, and a test compares them. Pure.
 #pragma once
 
 #include <string>

@@ -16,8 +16,8 @@ struct ModelConfig {
   Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | "exported"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
   double dropout = 0.0;                        // mlp and cnn: probability before the last layer, 0 <= p < 1
-  std::string init;    // safetensors file of initial weights (all ranks start from it); empty: from seed
-  std::string path{};  // exported only, and required there: the folder that python/ddprun/export.py wrote
+  std::string init;    // safetensors file of initial weights, from which all ranks start; empty: from seed
+  std::string path{};  // exported only, and required there: a folder that python/ddprun/export.py wrote
 };
 
 struct AugmentConfig {
@@ -34,10 +34,10 @@ struct DataConfig {
   std::string test_images = "t10k-images-idx3-ubyte";
   std::string test_labels = "t10k-labels-idx1-ubyte";
   std::string train = "train.safetensors";  // tensors only: named tensors whose first dimension counts the samples
-  std::string test = "test.safetensors";    // likewise
+  std::string test = "test.safetensors";    // tensors only, as `train`
   std::int64_t classes = 10;                // number of labels; a label outside 0..classes-1 is an error naming the sample
   std::optional<double> mean;               // of pixels scaled to 0..1; absent: exact mean of the training images
-  std::optional<double> std;                // likewise; both or neither
+  std::optional<double> std;                // as `mean`: both or neither
   std::int64_t train_samples = 0;           // use only the first N training samples; 0: all
   std::int64_t test_samples = 0;            // likewise for the test set
   std::int64_t prefetch = 4;                // batches prepared ahead by the loader thread, 1..1024
@@ -65,17 +65,17 @@ struct ScheduleConfig {
   std::int64_t warmup_steps = 0;
   std::int64_t step_epochs = 1;  // step: multiply by gamma every this many epochs
   double gamma = 0.1;            // step
-  double final_factor = 0.0;     // cosine, linear: factor at the last step of the run
+  double final_factor = 0.0;     // cosine, linear: factor at the run's last step
 };
 
 struct CheckpointConfig {
   enum class Every { kGiven, kAuto };
-  Every every = Every::kGiven;        // "given": by the next two | "auto": by save time and failure rate, as measured
+  Every every = Every::kGiven;        // "given": by the next two | "auto": by measured save time and failure rate
   std::int64_t every_steps = 0;       // 0: not by steps
   double every_seconds = 0;           // 0: not by time (rank 0's clock decides)
   std::int64_t keep = 3;              // newest N kept; at least 1. One is always written at the end of the run
-  std::int64_t keep_every_steps = 0;  // the first at or past each multiple is kept for ever; 0: none is
-  std::int64_t keep_best = 0;         // so many of the best are kept as well; then each evaluation is followed by a save
+  std::int64_t keep_every_steps = 0;  // also keep the first one at or past each multiple for ever; 0: none
+  std::int64_t keep_best = 0;         // also keep that many of the best; then a save follows each evaluation
   enum class BestBy { kAccuracy, kLoss };
   BestBy best_by = BestBy::kAccuracy;  // "accuracy" | "loss", of the test set
   bool background = true;              // write beside training, from a copy in host memory
@@ -90,7 +90,7 @@ struct DdpConfig {
   bool static_graph = false;
   bool gradient_as_bucket_view = true;
   double timeout_s = 600;                // of a collective
-  std::int64_t compare_every_steps = 0;  // of the ranks' states, also before each save; 0: only when ranks were lost
+  std::int64_t compare_every_steps = 0;  // compare the ranks' states, also before each save; 0: only after ranks were lost
 };
 
 struct LogConfig {
@@ -106,7 +106,7 @@ struct TrainConfig {
   std::int64_t max_steps = 0;           // stop after this many optimizer steps; 0: no limit
   std::int64_t batch_size = 128;        // global: shared by all workers
   std::int64_t micro_batch_size = 0;    // most samples one worker puts through the model at once; 0: its whole share
-  std::int64_t eval_batch_size = 1000;  // per worker; changes nothing in the result but memory
+  std::int64_t eval_batch_size = 1000;  // per worker; only the use of memory depends on it
   std::int64_t eval_every_epochs = 1;   // 0: only at the end
   OptimizerConfig optimizer;
   ScheduleConfig schedule;

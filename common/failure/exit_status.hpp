@@ -5,10 +5,10 @@
 
 namespace ddprun {
 
-// By exit code or by signal.
+// How a process ended: by exit code or by signal.
 struct ExitStatus {
-  int code = 0;    // of exit(); meaningless when signal is not 0
-  int signal = 0;  // that killed it; 0: it exited
+  int code = 0;    // the argument of exit(); meaningless when signal is not 0
+  int signal = 0;  // the signal that killed it; 0: it exited
   bool core_dumped = false;
   bool operator==(const ExitStatus&) const = default;
   bool ok() const { return code == 0 && signal == 0; }

@@ -1,6 +1,6 @@
 // What the restart policy (launcher/verdict/restart_policy.hpp) knows of a job: the round that has failed, and those before it.
-// An agent on one machine keeps one; on many machines it is in every node's budget (rendezvous/protocol/message.hpp), so that a
-// successor of the coordinator counts on. Values only.
+// On one machine the agent keeps one. On many machines it is part of every node's budget (rendezvous/protocol/message.hpp), so
+// that an elected coordinator counts on from there. Values only.
 #pragma once
 
 #include <array>
@@ -15,29 +15,29 @@
 
 namespace ddprun {
 
-// One failed round as the policy sees it. Steps are -1 where there are none.
+// One failed round as the policy sees it. A step that is not known is -1.
 struct FailedRound {
-  Cause cause = Cause::kExitCode;  // of the first cause
+  Cause cause = Cause::kExitCode;  // the first cause
   std::int32_t rank = -1;
-  ExitStatus status{};                                      // of the first cause's worker
-  std::int64_t step = -1;                                   // last one the rank reported; -1: it reports none
-  std::int64_t resumed_from = -1;                           // newest checkpoint when the round began
-  std::int64_t newest_checkpoint = -1;                      // newest one when it ended
-  std::chrono::nanoseconds lasted{};                        // from its start to the first cause
-  std::uint16_t memory_asked = 0;                           // out of memory: memory_asked_in() of its message
-  channel::Shrink shrink = channel::Shrink::kNothingKnown;  // out of memory: whether the next round needs less
+  ExitStatus status{};                                      // of the worker that is the first cause
+  std::int64_t step = -1;                                   // the last step that the rank reported; -1: it reports none
+  std::int64_t resumed_from = -1;                           // the newest checkpoint when the round began
+  std::int64_t newest_checkpoint = -1;                      // the newest checkpoint when the round ended
+  std::chrono::nanoseconds lasted{};                        // from the round's start to the first cause
+  std::uint16_t memory_asked = 0;                           // after running out of memory: memory_asked_in() of its message
+  channel::Shrink shrink = channel::Shrink::kNothingKnown;  // after running out of memory: whether the next round needs less
   bool operator==(const FailedRound&) const = default;
-  // It published a checkpoint newer than the one it began with.
+  // The round published a checkpoint newer than the one it began with.
   bool made_progress() const { return newest_checkpoint > resumed_from; }
 };
 
-// Enough for the longest pause: it doubles at most twenty times.
+// Enough rounds to compute the longest pause, which doubles at most twenty times.
 inline constexpr std::size_t kRoundsRemembered = 22;
 
-// What a job has used of its restarts.
+// How many restarts the job has used.
 struct RestartHistory {
   std::int32_t used = 0;                         // since the budget was last full
-  std::array<std::int32_t, kCauses> by_cause{};  // failed rounds since then, those included that cost nothing
+  std::array<std::int32_t, kCauses> by_cause{};  // failed rounds since then, including those that cost no restart
   std::vector<FailedRound> rounds{};             // the last kRoundsRemembered that failed, the newest at the end
   bool operator==(const RestartHistory&) const = default;
 };

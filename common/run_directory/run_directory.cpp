@@ -1,5 +1,5 @@
-// Opening a run directory, in this order: is it one at all (before anything is written into it), is it free, does the config
-// fit, and only then is config.json written. See run_directory.hpp.
+// Opens a run directory in this order: is it one at all (checked before anything is written into it), is it free, does the
+// config fit; only then it writes config.json. See run_directory.hpp.
 #include "common/run_directory/run_directory.hpp"
 
 #include <fcntl.h>
@@ -46,13 +46,13 @@ fs::path tidy(const fs::path& root) {
 
 // ---- is it a run directory? ----
 
-// What may be there before config.json is: a run that was killed at its very beginning, a token, the logs of scripts, and what
-// workers of a node leave that has never led the job.
+// Names that may exist before config.json does: of a run that was killed at its very beginning, a token, logs of scripts, and
+// files of workers on a node that has never led the job.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
-         name == "lost+found" ||  // of a volume that was made for this run
+         name == "lost+found" ||  // a volume's own folder, if the run has one to itself
          name.starts_with(".run.json.tmp-") || name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-") ||
-         name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node, which is just making it
+         name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node is just making it
 }
 
 bool is_of_a_run(const std::string& name) {
@@ -71,7 +71,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// Also a folder on a larger disk to which a link leads.
+// Also true for a link to an empty folder, perhaps on a larger disk.
 bool is_empty_folder(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error) && fs::is_empty(path, error) && !error;
@@ -81,8 +81,8 @@ bool has(const std::vector<std::string>& names, const char* name) {
   return std::binary_search(names.begin(), names.end(), name);
 }
 
-// Someone's own files must not be mixed with ours, and not be renamed by --fresh either. A user may add notes to a run
-// directory, and other programs have a config.json too: config.json together with our lock is what makes it ours.
+// A user's own files must not be mixed with a run's, and --fresh must not rename them. A user may add notes to a run directory,
+// and other programs have a config.json too: only config.json together with our lock makes a directory ours.
 void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json") && has(names, "lock")) return;
   std::string foreign;
@@ -95,7 +95,7 @@ void refuse_foreign(const RunLayout& layout, const std::vector<std::string>& nam
   throw UsageError(layout.root.string() + " is not a run directory, it holds other files (" + foreign + "): " + kElsewhere);
 }
 
-// Results whose config is lost: nobody can tell whether this config continues them.
+// Refuses results without a config: nobody can tell whether this config continues them.
 void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>& names) {
   if (has(names, "config.json")) return;
   for (const std::string& name : names) {
@@ -109,7 +109,7 @@ void refuse_lost_config(const RunLayout& layout, const std::vector<std::string>&
 
 // ---- making and renaming ----
 
-// Whether there is one.
+// Whether `root` exists. Throws UsageError when it is not a folder.
 bool refuse_all_but_a_folder(const fs::path& root) {
   std::error_code error;
   const fs::file_status status = fs::status(root, error);
@@ -132,7 +132,7 @@ void make_directory(const fs::path& root) {
 
 bool rename_without_replacing(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
-  // File systems without that flag (NFS): the lock we hold keeps others from doing the same at the same time.
+  // File systems without that flag, such as NFS: our lock keeps other starts from doing the same at the same time.
   if (errno == EINVAL || errno == ENOSYS) {
     std::error_code ignored;
     if (fs::exists(fs::symlink_status(to, ignored))) {
@@ -160,7 +160,7 @@ fs::path set_aside(const fs::path& root) {
 
 // ---- is there another place for the copies? ----
 
-// The nodes' copies are there for the case that the run directory is lost. And --fresh renames what is in it.
+// The nodes' copies are there in case the run directory is lost, and --fresh renames everything inside it.
 void refuse_local_copies_inside(const fs::path& root, const TrainConfig& config) {
   if (config.checkpoint.local_dir.empty()) return;
   std::error_code unknown;
@@ -183,7 +183,7 @@ TrainConfig read_old_config(const RunLayout& layout) {
   }
 }
 
-// Notes about harmless differences; throws for others.
+// Returns notes about harmless differences; throws UsageError for others.
 std::string compare_with(const TrainConfig& old_config, const TrainConfig& config, const RunLayout& layout) {
   std::string notes, refusals;
   for (const ConfigDifference& difference : compare_configs(old_config, config)) {
@@ -211,7 +211,7 @@ void write_config(const RunLayout& layout, const TrainConfig& config) {
   }
 }
 
-// A worker would find it only when it lists them, and be started again for nothing.
+// Otherwise a worker would find the file only when it lists checkpoints, and would be restarted in vain.
 void refuse_file_for_checkpoints(const RunLayout& layout) {
   std::error_code error;
   const fs::file_status status = fs::status(layout.checkpoints(), error);
@@ -230,8 +230,8 @@ std::int64_t limit_of(std::int64_t max_steps) {
   return max_steps == 0 ? std::numeric_limits<std::int64_t>::max() : max_steps;
 }
 
-// Folders of published checkpoints, newest first. Not by `latest`: a writer that was killed between its two renames leaves that
-// link behind, and people remove it.
+// The folders of published checkpoints, newest first. The link `latest` is not used: a writer that is killed between its two
+// renames leaves the old link, and people remove it.
 std::vector<fs::path> checkpoint_folders(const RunLayout& layout) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -250,7 +250,7 @@ std::vector<fs::path> checkpoint_folders(const RunLayout& layout) {
   return found;
 }
 
-// Unverified: the trainer checks checkpoints before it uses them.
+// Not verified: the trainer checks checkpoints before it uses them.
 void read_latest(RunState& state, const TrainConfig& config) {
   Json manifest;
   for (const fs::path& folder : checkpoint_folders(state.layout)) {
@@ -268,12 +268,12 @@ void read_latest(RunState& state, const TrainConfig& config) {
   const auto said_finished = manifest.find("finished");
   const auto epochs = integer("config_epochs"), max_steps = integer("config_max_steps");
   if (said_finished == manifest.end() || !said_finished->is_boolean() || !epochs || !max_steps) return;
-  // It was finished under the limits of then; with larger ones it goes on.
+  // It was finished under the limits of that time; with larger limits it continues.
   const bool enlarged = config.epochs > *epochs || limit_of(config.max_steps) > limit_of(*max_steps);
   state.finished = state.latest_step && said_finished->get<bool>() && !enlarged;
 }
 
-// Closes the lock unless the opening succeeds.
+// The destructor closes the lock, unless opening has succeeded.
 class LockGuard {
  public:
   explicit LockGuard(int fd) : fd_(fd) {}
@@ -292,15 +292,15 @@ class LockGuard {
   int fd_;
 };
 
-// A start that ended before the first step, over a wrong path in the config most likely, left nothing that another config could
-// spoil. Copies of checkpoints may be elsewhere, so run.json counts: it is there from the moment that training begins.
+// A start that ended before the first step, mostly over a wrong path in the config, left nothing that another config could
+// spoil. Copies of checkpoints may be elsewhere, so run.json counts: it exists from the moment that training begins.
 bool nothing_was_trained(const RunLayout& layout, const std::vector<std::string>& names) {
   return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
     return name == "config.json" || (name != "run.json" && may_precede_config(name)) || is_empty_folder(layout.root / name);
   });
 }
 
-// May this config go on with what is there?
+// Checks whether this config may continue the run in the directory.
 void look_at_what_is_there(RunState& state, const std::vector<std::string>& names, const TrainConfig& config) {
   refuse_lost_config(state.layout, names);
   refuse_file_for_checkpoints(state.layout);
@@ -332,9 +332,9 @@ RunState open_run_directory(const fs::path& root, const TrainConfig& config, Fre
   refuse_foreign(layout, names_in(layout.root));
   LockGuard lock(take_run_lock(layout.root));
 
-  // From here on nobody else changes the directory, so what is in it now counts.
+  // From here on nobody else changes the directory, so its present content counts.
   if (fresh == FreshStart::kRename && has_results(names_in(layout.root))) {
-    // A link stays where it is: what it leads to, perhaps on a larger disk, is renamed and made anew.
+    // A link stays: the folder to which it leads, perhaps on a larger disk, is renamed and made again.
     const fs::path directory = fs::is_symlink(layout.root) ? fs::canonical(layout.root) : layout.root;
     state.renamed_to = set_aside(directory).string();
     make_directory(directory);

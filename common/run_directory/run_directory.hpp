@@ -1,5 +1,5 @@
-// The run directory: where its files are, who may write it, and whether this config may continue it. The agent owns it for a
-// job it launches; rank 0 of ddptrain does under torchrun or alone. Nothing here deletes what a run produced.
+// The run directory: where its files are, who may write it, and whether a config may continue it. In a launched job the agent
+// owns it; under torchrun or alone, rank 0 of ddptrain does. Nothing here deletes what a run has produced.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// Paths inside a run directory. Pure.
+// The paths inside a run directory. Pure.
 struct RunLayout {
   std::filesystem::path root;
   std::filesystem::path config() const { return root / "config.json"; }
@@ -26,27 +26,27 @@ struct RunLayout {
   std::filesystem::path checkpoint(std::int64_t step) const;  // checkpoints/step-000000400
 };
 
-// What opening a run directory found.
+// What open_run_directory() found.
 struct RunState {
   RunLayout layout;
-  int lock_fd = -1;      // flock held; keep it open (guardian included) for as long as anything may write. CLOEXEC
-  bool resumed = false;  // an earlier invocation's config.json was there
-  std::optional<std::int64_t> latest_step;  // of the newest checkpoint, unverified
-  bool finished = false;                    // the latest checkpoint's manifest says this config's last step is done
-  std::string renamed_to;                   // --fresh: where the old directory went; empty otherwise
-  std::string notes;                        // harmless differences, one line each, for the console
+  int lock_fd = -1;      // the locked descriptor (flock, CLOEXEC): agent or guardian keeps it open while anything may write
+  bool resumed = false;  // the config.json of an earlier invocation was there
+  std::optional<std::int64_t> latest_step;  // of the newest checkpoint, which was not verified
+  bool finished = false;                    // the newest checkpoint's manifest says that this config's last step is done
+  std::string renamed_to;                   // after --fresh: the old directory's new name; otherwise empty
+  std::string notes;                        // harmless differences between the configs, one line each, for the console
 };
 
 enum class FreshStart { kNo, kRename };
 
-// Makes or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError when it can't
-// be made or written, when a live run holds it (names host and pid), when the config differs in a key that may not change
-// (lists them with both values and says --fresh), when it holds something that is not a run directory, or when
-// checkpoint.local_dir is inside it. The config of a start in which nothing was trained is replaced, whatever it says.
+// Makes or opens `root`, takes its lock, compares configs and writes config.json (atomically). Throws UsageError when the
+// directory can't be made or written; when a live run holds it (names host and pid); when a key differs that may not change
+// (lists such keys with both values and suggests --fresh); when it is no run directory; or when checkpoint.local_dir is inside
+// it. A config under which nothing was trained is replaced, whatever it says.
 RunState open_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
-// Asks the same without making, taking or writing anything, for --dry-run. Throws as open_run_directory() would, but for what
-// only the attempt can tell: whether a folder can be made and written.
+// Checks the same without making, locking or writing anything, for --dry-run. Throws like open_run_directory(), except for what
+// only an attempt can tell: whether a folder can be made and written.
 RunState examine_run_directory(const std::filesystem::path& root, const TrainConfig& config, FreshStart fresh);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// flock, and the words about who holds it. See run_lock.hpp.
+// Implementation of run_lock.hpp: flock(2), and the messages about the lock's holder.
 #include "common/run_directory/run_lock.hpp"
 
 #include <fcntl.h>
@@ -27,17 +27,17 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kGuardianTime{5};  // to end what a killed agent left
-// Whoever only asks whether the lock is held takes a shared one for an instant (run_lock_is_held), and the file does not name
-// it.
+constexpr std::chrono::seconds kGuardianTime{5};  // for the guardian to end what a killed agent left
+// A process that only asks whether the lock is held takes a shared one for an instant (run_lock_is_held), and the file does not
+// name it.
 constexpr std::chrono::seconds kInstant{1};
 constexpr std::chrono::milliseconds kBetweenTries{20};
 
 struct Holder {
   std::string host;
-  std::int64_t pid = 0;  // 0: not known
+  std::int64_t pid = 0;  // 0: unknown
   std::string started;
-  std::int64_t term = 0;  // how often the directory was taken, this time included
+  std::int64_t term = 0;  // how often the directory was taken, including this time
 };
 
 std::string now_as_text() {
@@ -49,8 +49,8 @@ std::string now_as_text() {
   return text.data();
 }
 
-// The file may be empty or half written: the holder took the lock a moment ago. What stands behind its first line is the rest
-// of a longer one that was there before.
+// The file may be empty or half written: the holder has taken the lock a moment ago. Text after its first line is left of a
+// longer text that was there before.
 Holder read_holder(int fd) {
   std::array<char, 1024> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
@@ -71,7 +71,7 @@ bool is_gone(const Holder& holder) {
   return holder.pid > 0 && holder.host == host_name() && ::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH;
 }
 
-// How long somebody else may have the lock before that counts as a refusal.
+// How long to wait for the lock before its holder is reported.
 std::chrono::milliseconds patience(const Holder& holder) {
   if (is_gone(holder)) return kGuardianTime;
   const bool lives_here = holder.pid > 0 && holder.host == host_name();
@@ -85,7 +85,7 @@ std::chrono::milliseconds patience(const Holder& holder) {
                    "): wait for it, stop it, or choose another --run-dir");
 }
 
-// The term with which somebody has claimed the checkpoints (trainer/checkpoint/writer_claim.hpp); 0: nobody has.
+// The term in the claim on the checkpoints (trainer/checkpoint/writer_claim.hpp); 0: there is no claim.
 std::int64_t claimed_term(const std::filesystem::path& root) {
   const int fd = ::open((root / kWriterClaim).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return 0;
@@ -94,9 +94,9 @@ std::int64_t claimed_term(const std::filesystem::path& root) {
   return term;
 }
 
-// Not atomically by rename: the lock is on this very file. The term is above every earlier one also where the lock file was
-// removed, emptied or lost: a writer with a lower one than the claim's could publish nothing. The new text is there before the
-// old one's rest goes, so that a kill or a full disk in between loses no term.
+// Not by an atomic rename: the lock is on this very file. The term is above every earlier one even if the lock file was
+// removed, emptied or lost, since a writer with a lower term than the claim's could publish nothing. The old text's rest is cut
+// off only after the new text is written, so that a kill or a full disk in between loses no term.
 void write_holder(int fd, const std::filesystem::path& root, const std::filesystem::path& file) {
   const std::int64_t term = std::max(read_holder(fd).term, claimed_term(root)) + 1;
   const std::string text = Json{{"host", host_name()}, {"pid", ::getpid()}, {"started", now_as_text()}, {"term", term}}.dump(
@@ -111,7 +111,7 @@ void write_holder(int fd, const std::filesystem::path& root, const std::filesyst
   }
 }
 
-// Whether the path still leads to the file that was locked: --fresh may have renamed the directory in between.
+// Whether the path still leads to the locked file: --fresh may have renamed the directory in between.
 bool is_still_there(int fd, const std::filesystem::path& file) {
   struct stat locked {
   }, named{};

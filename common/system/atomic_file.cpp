@@ -1,5 +1,5 @@
-// Temporary file, write, fsync, rename, fsync of the folder. Called for config.json, manifests, report.json and whatever else
-// must be whole after a crash; promises that a failure leaves the old file as it was and no temporary file behind.
+// Writes a temporary file, syncs it, renames it and syncs the folder. It writes config.json, manifests, report.json and
+// whatever else must be whole after a crash. A failure leaves the old file as it was, and no temporary file.
 #include "common/system/atomic_file.hpp"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ namespace {
   throw std::system_error(error, std::generic_category(), what);
 }
 
-// Closes, and removes the temporary file unless it was renamed.
+// The destructor closes the file, and removes it unless it was renamed.
 class TemporaryFile {
  public:
   TemporaryFile(std::filesystem::path path, unsigned mode) : path_(std::move(path)) {
@@ -40,7 +40,7 @@ class TemporaryFile {
     }
     if (::fsync(fd_) != 0) throw_errno(errno, "can't write " + target.string());
     const int fd = fd_;
-    fd_ = -1;  // closed even when close fails
+    fd_ = -1;  // close(2) frees it even when it fails
     if (::close(fd) != 0 && errno != EINTR) throw_errno(errno, "can't write " + target.string());
   }
 
@@ -59,7 +59,7 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
 }
 
-// Hidden, and unlike any other's of this machine.
+// A hidden name that no other process of this machine uses.
 std::filesystem::path temporary_name(const std::filesystem::path& file) {
   static std::atomic<unsigned> counter{0};
   return folder_of(file) /
@@ -70,7 +70,7 @@ std::filesystem::path temporary_name(const std::filesystem::path& file) {
 
 void write_file_atomically(const std::filesystem::path& file, std::string_view content, unsigned mode) {
   std::filesystem::path name = temporary_name(file);
-  // A file of that name can only be what a killed process of our number left: it is nobody's.
+  // Only a killed process that had our pid can have left a file of that name, so nobody needs it.
   ::unlink(name.c_str());
   TemporaryFile temporary(std::move(name), mode);
   temporary.write(content, file);
@@ -84,7 +84,7 @@ void fsync_directory(const std::filesystem::path& directory) {
   const int result = ::fsync(fd);
   const int error = errno;
   ::close(fd);
-  // Some file systems can't sync folders; there is nothing more to be done there.
+  // Some file systems can't sync folders; then nothing more can be done.
   if (result != 0 && error != EINVAL && error != ENOTSUP) throw_errno(error, "can't write folder " + directory.string());
 }
 

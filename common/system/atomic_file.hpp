@@ -1,5 +1,5 @@
-// Writing a file so that a crash leaves the old or the new one, never half: temporary file in the same folder, write, fsync,
-// rename, fsync of the folder. Throws std::system_error naming the path (ENOSPC, EROFS, ...).
+// Writes a file so that a crash leaves the old or the new one, never a half: temporary file in the same folder, write, fsync,
+// rename, fsync of the folder. Throws std::system_error with the path (ENOSPC, EROFS, ...).
 #pragma once
 
 #include <filesystem>

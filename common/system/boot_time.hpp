@@ -1,5 +1,5 @@
-// The clock of leases: time since the machine was started, the time that it slept included. A lease goes on while a machine
-// sleeps, so who wakes up must find that it is over; std::chrono::steady_clock stands still meanwhile.
+// The clock of leases: time since boot, including the time that the machine slept. A lease expires while a machine sleeps, and
+// a process that wakes up must notice; std::chrono::steady_clock would stand still meanwhile.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// CLOCK_BOOTTIME.
+// Reads CLOCK_BOOTTIME.
 inline std::chrono::nanoseconds time_since_boot() {
   timespec time{};
   ::clock_gettime(CLOCK_BOOTTIME, &time);

@@ -56,9 +56,9 @@ void FileQueue::run() {
     try {
       piece.work();
     } catch (const std::exception&) {
-      // No memory. The next piece may find some; and whoever counts what waits hears of this one all the same.
+      // Out of memory. The next piece may find some, and whoever counts the waiting pieces must hear of this one all the same.
     }
-    piece.work = nullptr;  // what it holds goes before anybody hears that it is done
+    piece.work = nullptr;  // frees what it holds before `then` runs
     try {
       if (piece.then) post_(std::move(piece.then));
     } catch (const std::exception&) {

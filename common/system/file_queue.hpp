@@ -1,10 +1,10 @@
-// Work on files that nobody waits for, on a thread of its own, one piece after the other: a file system that stalls for a while
-// delays this thread and not the one that owns the queue. The launcher writes logs and the report through one, the rendezvous
-// what a node remembers through another.
+// Does file work on a thread of its own, one piece after the other: a file system that stalls delays this thread and not the
+// queue's owner. The launcher writes logs and the report through one queue, the rendezvous writes a node's record through
+// another.
 //
-// The thread is started by the first piece of work; where none can be had, work is done at once by whoever adds it, and so it
-// is where the owner says that nobody can be kept waiting yet. How much may wait is for the owner to bound, who knows whose
-// work it is: it hears of each piece that is done (`then`).
+// The first piece of work starts the thread. When no thread can be started, or the owner says that it may still block
+// (kAtOnce), add() does the work itself. The owner limits how much may wait, since it knows whose work it is: `then` tells it
+// that a piece is done.
 #pragma once
 
 #include <chrono>
@@ -24,32 +24,33 @@ namespace ddprun {
 class FileQueue {
  public:
   using Work = std::function<void()>;
-  // Has `then` run on the owner's thread, later. Called on the queue's thread.
+  // Runs `then` on the owner's thread, later. The queue's thread calls it.
   using Post = std::function<void(Work then)>;
-  // What the work is about, for people; may be nullptr.
+  // The file that the work is about, for messages; may be nullptr.
   using About = std::shared_ptr<const std::filesystem::path>;
 
-  // kAtOnce: until go_behind(), which saves a short job the thread.
+  // kAtOnce: add() does the work itself until go_behind(), so that a short job needs no thread.
   enum class Begins { kBehind, kAtOnce };
   explicit FileQueue(Post post, Begins begins = Begins::kBehind);
-  ~FileQueue();  // does what is left, and waits for it
+  ~FileQueue();  // does the work that is left, and waits for it
   FileQueue(const FileQueue&) = delete;
   FileQueue& operator=(const FileQueue&) = delete;
 
-  // Of the owner's thread. `work` runs on the queue's thread after all that was added before, `then` on the owner's after it.
+  // Call it on the owner's thread. `work` runs on the queue's thread after all earlier work; `then` runs on the owner's thread
+  // after `work`.
   void add(Work work, Work then = {}, About about = {});
 
   void go_behind() { at_once_ = false; }
   bool is_at_once() const { return at_once_; }
 
-  // How long an answer may keep its owner from other duties, a lease for one.
+  // How long the owner may wait for an answer without neglecting its other duties, such as a lease.
   static constexpr std::chrono::milliseconds kMoment{200};
 
-  // Waits until all that was added is done, at most for `limit`. False when it takes longer. While what took longer is not done
-  // yet it says so at once: many who ask in a row wait once.
+  // Waits until all earlier work is done, at most for `limit`; false when it takes longer. Until that work is done, further
+  // calls return false at once: several questions in a row wait only once.
   bool is_done_within(std::chrono::milliseconds limit);
 
-  // What `question` finds out after all that was added before; nothing when that takes longer than a moment.
+  // What `question` returns, asked after all earlier work; nothing when that takes longer than kMoment.
   template <class Question>
   auto ask(Question question) -> std::optional<decltype(question())> {
     const auto answer = std::make_shared<std::optional<decltype(question())>>();
@@ -57,10 +58,11 @@ class FileQueue {
     return is_done_within(kMoment) ? std::move(*answer) : std::nullopt;
   }
 
-  // Waits until all that was added is done, however long that takes; or at most for `limit`, and then says whether it is.
+  // The first waits until all earlier work is done, however long that takes. The second waits at most for `limit`, and returns
+  // whether it is done.
   void finish();
   bool finish_within(std::chrono::milliseconds limit);
-  // The file that is waited for now; nullptr when nothing is, or nobody said which.
+  // The file on which the queue works now; nullptr when it does nothing, or nobody named a file.
   About waits_for();
 
  private:
@@ -81,10 +83,10 @@ class FileQueue {
   About under_way_;
   std::uint64_t pieces_added_ = 0;
   std::uint64_t pieces_done_ = 0;
-  std::optional<std::uint64_t> late_;  // so many must be done before anybody waits again
+  std::optional<std::uint64_t> late_;  // after a timeout: how many pieces must be done before anybody waits again
   bool ends_ = false;
   bool at_once_ = false;
-  bool has_no_thread_ = false;  // none can be had
+  bool has_no_thread_ = false;  // no thread could be started
   std::thread thread_;
 };
 

@@ -36,10 +36,10 @@ NameAnswer answer_of_resolver(const std::string& name) {
 
 }  // namespace
 
-// What the threads keep of their owner, who may be gone when they come back.
+// What the threads share with the NameLookup, which may be destroyed before they are done.
 struct NameLookup::Shared {
   std::mutex mutex;
-  Post post;                                      // empty: the owner is gone
+  Post post;                                      // empty: the NameLookup is gone
   std::map<std::string, std::vector<Then>> open;  // used on the owner's thread only
 };
 

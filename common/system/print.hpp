@@ -1,12 +1,12 @@
-// Writes what was asked for to stdout: the answer of a subcommand, --help, a dry run. Called by the subcommands, by main() and
-// by start_training.cpp. Workers' output and the console of a job never come through here.
+// Writes to stdout what the user asked for: the answer of a subcommand, --help, a dry run. The subcommands, main() and
+// start_training.cpp call it. Output of workers and of a job's console never comes through here.
 #pragma once
 
 #include <string>
 
 namespace ddprun {
 
-// Writes all of it. A reader that went away is no error. Throws InternalError when the disk is full.
+// Writes all of `text`. A reader that has closed its end is no error. Throws InternalError when the disk is full.
 void print(const std::string& text);
 
 }  // namespace ddprun

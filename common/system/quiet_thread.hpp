@@ -1,4 +1,4 @@
-// A thread that takes no signals: they are for the threads that expect them.
+// A thread that gets no signals: other threads expect them.
 #pragma once
 
 #include <csignal>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Runs `work` on a thread in which all signals are blocked from its beginning. Throws std::system_error when none can be had.
+// Runs `work` on a thread that blocks all signals from its start. Throws std::system_error when no thread can be started.
 template <class Work>
 std::thread quiet_thread(Work work) {
   sigset_t all, before;

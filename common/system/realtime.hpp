@@ -1,4 +1,4 @@
-// The wall clock in the one unit that reports and the ledger of failures use. Called on both sides of the worker channel.
+// The wall clock in the one unit of reports and of the record of failures. Both sides of the worker channel use it.
 #pragma once
 
 #include <cstdint>

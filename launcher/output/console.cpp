@@ -28,7 +28,7 @@ std::string counted(std::int64_t number, const char* one) {
   return format_count(number) + " " + one + (number == 1 ? "" : "s");
 }
 
-// Each line once, where it came first, and how often it came.
+// Each different line once, in the order of its first occurrence, with its number of occurrences.
 std::vector<std::pair<std::string, int>> with_counts(const std::vector<std::string>& lines) {
   std::vector<std::pair<std::string, int>> counted;
   for (const std::string& line : lines) {
@@ -82,7 +82,7 @@ void Console::complain(const std::string& text) {
   writer_.line(Stream::kStderr, "ddprun: " + text);
 }
 
-// What failed stands out among the workers' lines.
+// Red, so that a failure stands out among the workers' lines.
 void Console::complain_in_red(const std::string& text) {
   if (!writer_.colours(Stream::kStderr)) return complain(text);
   writer_.line(Stream::kStderr, "\x1b[1;31mddprun: " + text + "\x1b[0m");
@@ -189,7 +189,7 @@ void Console::hear(int, const channel::EvalResult& message) {
 
 void Console::hear(int rank, const channel::WorkerError& message) {
   if (!message.fatal) {
-    // Its worker prints it as well.
+    // Shown once, and only where the worker's stderr is not: the worker prints it as well.
     const bool is_new = warnings_.insert({rank, message.message}).second;
     if (is_new && !sees_all_stderr()) complain("rank " + std::to_string(rank) + ": " + message.message);
   } else {
@@ -206,7 +206,7 @@ void Console::hear(int, const channel::CheckpointPublished& message) {
 }
 
 void Console::hear(int rank, const channel::PhaseChange& message) {
-  // A script speaks for the first time after its first step.
+  // A script reports its first progress after its first step.
   if (train() && rank == 0 && message.phase == channel::Phase::kRunning && steps_ == 0 && message.step > 0) {
     say(0, "going on from step " + format_count(message.step));
   }
@@ -220,7 +220,7 @@ void Console::see(const WorkerEnded& event) {
   left_[event.rank] = event.time_ns;
 }
 
-// Said once they are all gone, since whoever looks for a lost file of theirs must know it.
+// Said once they are all gone: a user who looks for a file that they should have written must know it.
 void Console::tell_killed() {
   if (killed_.empty()) return;
   std::sort(killed_.begin(), killed_.end());
@@ -265,7 +265,7 @@ void Console::tell_failure(const Failure& failure) {
   if (!failure.log_path.empty()) complain("its log is " + failure.log_path);
 }
 
-// What its worker has printed here is not repeated; the last line of it is the reason when nothing better is known.
+// Output of the worker that this console has shown is not repeated. Its last line is the reason when no better one is known.
 void Console::tell_script_failure(const RoundFailed& event) {
   Failure first = event.first;
   const bool has_reason = !first.message.empty();
@@ -279,7 +279,7 @@ void Console::tell_script_failure(const RoundFailed& event) {
     if (plan_.verbosity >= 1) complain(consequence_line(failure));
   }
   if (event.decision == RoundFailed::Decision::kRestart) return tell_decision(event);
-  // Why the job ends is said by its last line.
+  // The last line of the output says why the job ends.
   if (summary) writer_.line(Stream::kStderr, failure_summary(plan_, event));
 }
 
@@ -337,12 +337,12 @@ void Console::see(const StandbyEnded& event) {
 void Console::see(const StopRequested& event) {
   writer_.set_bar("");
   if (plan_.verbosity < 0) return;
-  const bool patient = !train() && event.effect == StopRequested::Effect::kStops;  // saving has limits of its own
+  const bool patient = !train() && event.effect == StopRequested::Effect::kStops;  // saving has a time limit of its own
   const double seconds = std::chrono::duration<double>(plan_.shutdown_timeout).count();
   complain(signal_name(event.signal) + effect_of(event) +
            (patient ? "; they have " + format_duration(seconds) + " to end" : std::string()));
   if (train() || event.effect != StopRequested::Effect::kStops) return;
-  // Perhaps why it hung.
+  // This is perhaps why it hung.
   Failure stop;
   stop.time_ns = event.time_ns;
   for (const std::string& line : early_leavers(left_, stop)) complain(line);
@@ -377,7 +377,7 @@ void Console::see(const RunDirectoryRemoved& event) {
            "from now on goes to a new one of that name, which nothing keeps other jobs out of");
 }
 
-// What is not in the last failure: those before it, how far training has come, where the next start goes on.
+// Says what the last failure does not: earlier failures, the step that training has reached, and where the next start resumes.
 void Console::tell_where_it_stands() {
   int failures = 0;
   std::string causes;

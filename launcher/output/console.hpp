@@ -1,6 +1,6 @@
 // What a person (or with --json a program) sees of a run: start, progress, evaluations, failures with their evidence, the end.
-// An observer of the agent's events, made by launcher/start/run_plan.cpp. Workers' own lines go past it (worker_output.hpp) to
-// the same ConsoleWriter.
+// An observer of the agent's events, made by launcher/start/run_plan.cpp. Lines of workers go to the same ConsoleWriter
+// directly (worker_output.hpp).
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@
 namespace ddprun {
 
 struct ConsoleFacts {
-  std::vector<std::string> opening;  // lines to say at the start: resumed from, renamed to
-  std::filesystem::path report;      // named when the run fails; may be empty
+  std::vector<std::string> opening;  // lines for the start of the console: resumed from, renamed to
+  std::filesystem::path report;      // named when the run fails; empty: there is none
 };
 
 class Console : public RunObserver {
@@ -59,37 +59,37 @@ class Console : public RunObserver {
 
   bool train() const { return plan_.kind == Plan::Kind::kTrain; }
   void say(int verbosity,
-           const std::string& text);  // on stdout for a train.json, on stderr for a script, whose stdout is its own
+           const std::string& text);  // on stdout for a train.json; on stderr for a script, since stdout is the script's own
   void complain(const std::string& text);
   void tell_decision(const RoundFailed& event);
   void tell_killed();
-  void complain_in_red(const std::string& text);  // always, on stderr
+  void complain_in_red(const std::string& text);  // also when the console is quiet; on stderr
   void tell_failure(const Failure& failure);
   void tell_where_it_stands();
   void tell_script_failure(const RoundFailed& event);
-  bool sees_stderr_of(int local_rank) const;  // on this console
+  bool sees_stderr_of(int local_rank) const;  // whether this console shows that worker's stderr
   bool sees_all_stderr() const;
 
   const Plan& plan_;
   ConsoleFacts facts_;
   ConsoleWriter& writer_;
-  bool bar_ = false;  // where there is progress to be shown: a script that tells of none has no bar
+  bool bar_ = false;  // whether there is progress to show: a script that reports none has no bar
   ProgressMeter meter_;
-  std::map<int, std::int64_t> pids_;     // of this round
-  std::map<int, std::int64_t> left_;     // rank -> when it ended well without being asked to, in this round
-  std::vector<int> killed_;              // ranks that had been told to stop and died of SIGKILL, in this round
-  std::map<std::string, int> failures_;  // "rank 1: hang" -> rounds that failed so first
-  std::string newest_checkpoint_;        // of this invocation
+  std::map<int, std::int64_t> pids_;     // in this round
+  std::map<int, std::int64_t> left_;     // rank -> when it exited with code 0 without being asked to, in this round
+  std::vector<int> killed_;              // ranks that were asked to stop and died of SIGKILL, in this round
+  std::map<std::string, int> failures_;  // "rank 1: hang" -> the number of rounds whose first failure that was
+  std::string newest_checkpoint_;        // published by this invocation
   int workers_here_ = 0;
-  int workers_of_job_ = 0;                          // as they were told last
-  std::set<std::pair<int, std::string>> warnings_;  // of ranks, said once in a run
-  bool helper_ignored_ = false;                     // and said so: all ranks run one program
-  std::string last_notice_;                         // said once, however often it comes
+  int workers_of_job_ = 0;                          // as the newest RoundStarted said
+  std::set<std::pair<int, std::string>> warnings_;  // of ranks; each is shown once in a run
+  bool helper_ignored_ = false;                     // shown once for all ranks, since they run one program
+  std::string last_notice_;                         // shown once, however often it is repeated
   std::int64_t started_ns_ = 0;
-  using Clock = std::chrono::steady_clock;  // nobody sets it, unlike the clock of the events' times
+  using Clock = std::chrono::steady_clock;  // nobody sets this clock, unlike that of the events' times
   Clock::time_point round_began_ = Clock::now();
-  std::optional<Clock::time_point> failed_;  // the round before this one, until all workers of this one have started
-  std::int64_t drawn_ns_ = 0;                // last bar or plain progress line
+  std::optional<Clock::time_point> failed_;  // when the round before failed; set until all workers of this round have started
+  std::int64_t drawn_ns_ = 0;                // when the last bar or line of progress was drawn
   std::int64_t steps_ = 0;
   std::int64_t epochs_ = 0;
   std::int64_t steps_total_ = 0;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kWidest = 60;
 constexpr std::size_t kNamedRanks = 8;
 
-// What torchrun calls the job: the script as it was typed, the module, or the program's path.
+// The job's name as torchrun writes it: the script as typed, the module, or the program's path.
 std::string name_of_job(const Plan& plan) {
   const auto& command = plan.command;
   if (plan.kind == Plan::Kind::kProgram) return command.empty() ? plan.title : command.front();
@@ -24,7 +24,7 @@ std::string name_of_job(const Plan& plan) {
   return plan.title;
 }
 
-// Under `traceback : `, whose later lines are indented.
+// The text after `traceback : `, with later lines indented.
 std::string traceback(const Failure& failure) {
   std::string text = failure.call_stack.empty() ? failure.message : failure.call_stack;
   while (text.ends_with('\n')) text.pop_back();

@@ -37,13 +37,13 @@ enum class Whose { kWorkers, kOurs };
 
 }  // namespace
 
-// One stream. Regular files are written behind a queue of their own, since their file system may stall; devices without
-// readiness (/dev/null) at once; pipes, sockets and terminals as they are ready.
+// One stream. A regular file is written behind a queue of its own, since its file system may stall. A device without readiness
+// (/dev/null) is written at once; pipes, sockets and terminals when they are writable.
 class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::Sink> {
  public:
   Sink(boost::asio::io_context& io, int fd) : descriptor_(io) {
     struct stat info {};
-    if (::fstat(fd, &info) != 0) return;  // closed before we began
+    if (::fstat(fd, &info) != 0) return;  // it was closed before this process started
     terminal_ = S_ISCHR(info.st_mode) && ::isatty(fd) == 1;
     if (!terminal_ && !S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
       write_directly_to(fd);
@@ -67,7 +67,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   ~Sink() {
-    files_.reset();  // all is written
+    files_.reset();  // returns when all is written
     if (direct_is_ours_) ::close(direct_fd_);
   }
 
@@ -95,7 +95,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   }
 
   bool part(int source, std::string_view anew, std::string_view more, bool ends) {
-    if (state_ == State::kClosed) return true;  // silently
+    if (state_ == State::kClosed) return true;  // drops the text silently
     const bool continues = open_source_ == source;
     std::string head;
     if (bar_shown_) head = kEraseLine;
@@ -138,7 +138,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::size_t waiting_bytes() const { return state_ == State::kClosed ? 0 : queued(); }
   void set_lossless(bool lossless) { lossless_ = lossless; }
   bool lossless() const { return lossless_; }
-  // What became of text that somebody was to have: a reader that left (EPIPE, EIO of a terminal) has no need of it.
+  // The errno of a lost write. A reader that has left (EPIPE, or EIO from a terminal) needs no text, so it counts as no loss.
   int lost_to() const { return *lost_to_ == EPIPE || *lost_to_ == EIO ? 0 : *lost_to_; }
 
   void when_at_most(std::size_t bytes, std::function<void()> act) {
@@ -152,7 +152,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   enum class State { kClosed, kDirect, kWaiting };
   static constexpr int kNobody = -1;
 
-  // To a copy of it, or, when no descriptor is left for one, to itself: that has to be said somewhere.
+  // Writes to a duplicate of the descriptor. When there is no descriptor left for one, it writes to the descriptor itself: the
+  // text must be shown somewhere.
   void write_directly_to(int fd) {
     const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
     direct_is_ours_ = copy >= 0;
@@ -173,7 +174,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
 
   std::size_t pending() const { return buffer_.size() - written_; }
   std::size_t queued() const { return pending() + *on_the_way_; }
-  // Of a lossless stream, those who bring workers' output wait by themselves. Nobody waits with our own lines.
+  // On a stream that loses nothing, whoever brings workers' output waits. Nobody waits with our own lines.
   bool room_for(std::size_t bytes, Whose whose) const {
     if (queued() == 0 || (whose == Whose::kWorkers && lossless_)) return true;
     const std::size_t limit = whose == Whose::kWorkers ? kQueueBytes : (lossless_ ? 8 : 2) * kQueueBytes;
@@ -188,7 +189,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       }
       const std::function<void()> act = std::move(waiters_[i].act);
       waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
-      act();  // may add others, behind
+      act();  // may append further callbacks
     }
   }
 
@@ -210,7 +211,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
     }
   }
 
-  // A full disk loses the text, nothing else.
+  // A full disk loses the text and does no other harm.
   static void write_directly(int fd, std::string_view text, int& lost_to) {
     while (!text.empty()) {
       const ssize_t count = ::write(fd, text.data(), text.size());
@@ -260,7 +261,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       *lost_to_ = errno;
-      close();  // EPIPE, EIO: nobody reads any more
+      close();  // EPIPE or EIO: nobody reads any more
       buffer_.clear();
       written_ = 0;
       if (reader_left_) reader_left_();
@@ -305,21 +306,21 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
   std::vector<Waiter> waiters_;
   std::function<void()> reader_left_;
   bool lossless_ = false;
-  int open_source_ = kNobody;  // whose unfinished line the console's last line is
+  int open_source_ = kNobody;  // the source whose unfinished line is the console's last one
   std::string buffer_;
   std::size_t written_ = 0;
-  std::uint64_t dropped_ = 0;  // since the last notice
+  std::uint64_t dropped_ = 0;  // lines, since the last notice
   std::uint64_t dropped_total_ = 0;
-  std::shared_ptr<int> lost_to_ = std::make_shared<int>(0);  // errno of a write that failed; known when all is written
-  std::optional<FileQueue> files_;                           // of a regular file
-  std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);  // bytes that are behind it
+  std::shared_ptr<int> lost_to_ = std::make_shared<int>(0);  // errno of a failed write; final when all is written
+  std::optional<FileQueue> files_;                           // for a regular file
+  std::shared_ptr<std::size_t> on_the_way_ = std::make_shared<std::size_t>(0);  // bytes in that queue
 };
 
 ConsoleWriter::ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int stderr_fd)
     : stdout_(std::make_shared<Sink>(io, stdout_fd)),
       stderr_(same_file(stdout_fd, stderr_fd) ? stdout_ : std::make_shared<Sink>(io, stderr_fd)) {
   if (stderr_ == stdout_) return;
-  // As after `| head`; torchrun's workers would die of it.
+  // As after `| head`. Under torchrun the workers would die of SIGPIPE.
   stdout_->when_reader_leaves([errors = std::weak_ptr<Sink>(stderr_)] {
     const std::string said = "ddprun: nobody reads standard output any more; the job continues without it\n";
     if (const auto sink = errors.lock()) sink->append(said, Whose::kOurs);

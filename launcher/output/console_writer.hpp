@@ -1,13 +1,13 @@
-// The agent's console: stdout and stderr as queues that never block the agent. A file or a pipe gets every line: whoever
-// brings workers' output waits for it (is_behind, when_at_most), which bounds the queue. Only a terminal that is too slow may
-// lose whole lines, which are counted and said. A reader that went away closes its stream silently. A regular file is written
-// on a thread of its own, since its file system may stall.
-// Also keeps the progress bar below the lines on a terminal. Shared by worker_output.cpp and console.cpp; used on the agent's
-// thread only.
+// The agent's console: stdout and stderr as queues that never block the agent. A file or a pipe gets every line: whoever brings
+// workers' output waits for it (is_behind, when_at_most), which bounds the queue. Only a terminal that is too slow may lose
+// whole lines; their number is shown. When the reader closes its end, the stream closes silently. A thread of its own writes a
+// regular file, since a file system may stall. On a terminal the progress bar stays below the lines. worker_output.cpp and
+// console.cpp share it, on the agent's thread only.
 //
-// Note: shared descriptions. stdout may be shared with the shell and with other processes, so O_NONBLOCK must not be set on it:
-// a pipe or terminal is opened anew through /proc/self/fd (a description of our own, non-blocking), and where that is refused
-// each write waits for poll() to say "writable" and is small enough not to block then. SIGPIPE must be ignored by the process.
+// Note: shared open file descriptions. The shell and other processes may share stdout's, so O_NONBLOCK must not be set on it. A
+// pipe or terminal is therefore opened again through /proc/self/fd, which gives a non-blocking description of our own. Where
+// that is refused, each write waits until poll() says "writable", and is small enough not to block then. SIGPIPE must be
+// ignored by the process.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@
 
 namespace ddprun {
 
-// How the console takes workers' output; the same for all of them.
+// How the console shows workers' output; the same for all workers.
 struct OutputRules {
   bool json = false;        // lines become JSON objects on stdout
   bool show_stdout = true;  // false: workers' stdout goes to the logs only
-  bool may_drop = true;     // on a terminal; false: not every stream is in a file
+  bool may_drop = true;     // may lose lines on a slow terminal; false: some stream is in no file
 };
 
 class ConsoleWriter {
  public:
   ConsoleWriter(boost::asio::io_context& io, int stdout_fd, int stderr_fd);
-  ~ConsoleWriter();  // writes what is queued, giving up after 2 s in which nobody reads
+  ~ConsoleWriter();  // writes what is queued, but gives up when nobody reads for 2 s
   ConsoleWriter(const ConsoleWriter&) = delete;
   ConsoleWriter& operator=(const ConsoleWriter&) = delete;
 
@@ -40,32 +40,33 @@ class ConsoleWriter {
   const OutputRules& rules() const { return rules_; }
 
   bool is_terminal(Stream stream) const;
-  bool colours(Stream stream) const;  // a terminal, and NO_COLOR is unset
-  int columns() const;                // of the terminal; 80 when unknown
+  bool colours(Stream stream) const;  // true for a terminal, unless NO_COLOR is set
+  int columns() const;                // the terminal's width; 80 when unknown
 
-  // One or more whole lines, each with its '\n'. They are shown together or not at all.
+  // One or more complete lines, each with its '\n'. They are all shown, or none of them.
   void lines(Stream stream, std::string_view text);
-  // A line of ddprun's own, without '\n'; such lines have room of their own when workers' have filled the queue.
+  // One of ddprun's own lines, without '\n'. Room is kept for such lines when workers' lines have filled the queue.
   void line(Stream stream, std::string_view text);
-  // The same of a JSON event, on stdout, with its '\n'.
+  // A JSON event for stdout, with its '\n'. Room is kept for it as well.
   void event(std::string_view text);
-  // Part of a line of `source`. `anew` is written when the line is not open on the console (with its prefix), `more` when it
-  // is. `ends`: both end in a newline; otherwise the line stays open until the next text of anybody. False when there was no
-  // room: the line then counts as left out, and the rest of it is not to be written.
+  // Writes a part of a line of `source`: `anew` (with its prefix) if that line is not open on the console, else `more`. `ends`:
+  // both texts end with a newline; otherwise the line stays open until any other text comes. False when there was no room: the
+  // line counts as dropped then, and its rest must not be written.
   bool part(Stream stream, int source, std::string_view anew, std::string_view more, bool ends);
 
-  // Replaces the bar; empty removes it. Nothing happens without a terminal or while its queue is not empty.
+  // Replaces the progress bar; an empty text removes it. Does nothing without a terminal or while the terminal's queue is not
+  // empty.
   void set_bar(std::string_view text);
 
-  // Where workers' lines of this stream are shown.
+  // The stream on which workers' lines of `stream` are shown.
   Stream shown_on(Stream stream) const { return rules_.json ? Stream::kStdout : stream; }
-  // Nothing of workers' output is left out there, so whoever reads it from a worker waits until the console has caught up.
+  // Whether that stream drops no output of workers. Whoever reads that output must wait while the console is behind.
   bool shows_all(Stream stream) const;
-  bool is_behind(Stream stream) const;  // more than half a queue is waiting
-  // Calls `act` once when at most `bytes` are waiting, or nobody reads any more; at once when that is so already.
+  bool is_behind(Stream stream) const;  // more than half of the queue is used
+  // Calls `act` once when at most `bytes` are queued, or nobody reads any more. Calls it at once if that is so already.
   void when_at_most(Stream stream, std::size_t bytes, std::function<void()> act);
 
-  std::uint64_t dropped_lines() const;  // so far, of both streams
+  std::uint64_t dropped_lines() const;  // on both streams, until now
 
   static constexpr std::size_t kQueueBytes = 1u << 20;
 
@@ -75,7 +76,7 @@ class ConsoleWriter {
 
   OutputRules rules_;
   std::shared_ptr<Sink> stdout_;
-  std::shared_ptr<Sink> stderr_;  // the same as stdout_ when both are one pipe or terminal: order is kept then
+  std::shared_ptr<Sink> stderr_;  // is stdout_ when both are one pipe or terminal, which keeps the order
 };
 
 }  // namespace ddprun

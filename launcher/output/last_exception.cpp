@@ -10,7 +10,8 @@ namespace {
 constexpr std::string_view kHeader = "Traceback (most recent call last):";
 constexpr std::string_view kGroupHeader = "+ Exception Group Traceback (most recent call last):";
 
-// "[rank12]: ", as torch's own hook writes it before every line, and an empty line with its trailing blank cut.
+// Removes "[rank12]: ", which torch's excepthook writes before every line. An empty line keeps the prefix without its trailing
+// blank.
 std::string_view without_rank(std::string_view line) {
   constexpr std::string_view kRank = "[rank";
   if (!line.starts_with(kRank)) return line;
@@ -31,7 +32,7 @@ bool indented(std::string_view line) {
   return line.starts_with(' ') || line.starts_with('\t');
 }
 
-// "ValueError: x", "KeyboardInterrupt", "__main__.Diverged: loss is nan"; a name with dots, then nothing or a colon.
+// True for "ValueError: x", "KeyboardInterrupt", "__main__.Diverged: loss is nan": a dotted name, then nothing or a colon.
 bool names_exception(std::string_view line) {
   std::size_t at = 0;
   while (at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_' || line[at] == '.' ||
@@ -42,7 +43,7 @@ bool names_exception(std::string_view line) {
   return at == line.size() || line.substr(at, 2) == ": " || line.substr(at) == ":";
 }
 
-// What stands in a group's frame "  | ", without it; nothing when `line` is no part of one.
+// Removes an exception group's frame "  | "; `inside` is the rest. False when `line` is no part of a group.
 bool in_frame(std::string_view line, std::string_view& inside) {
   const std::size_t bar = line.find_first_not_of(' ');
   if (bar == std::string_view::npos || bar == 0 || (line[bar] != '|' && line[bar] != '+')) return false;
@@ -67,7 +68,7 @@ void LastException::message_line(std::string_view line) {
   bytes_ += message_.back().size();
 }
 
-// Groups nest; the first exception that is named is the whole group, the later ones are held by it.
+// Groups nest. The first exception that is named is the whole group; the group contains the later ones.
 void LastException::add_to_group(std::string_view line) {
   std::string_view inside;
   if (!in_frame(line, inside)) {
@@ -100,7 +101,7 @@ void LastException::add(std::string_view whole) {
   if (in_group_) return add_to_group(line);
   if (state_ == State::kFrames) {
     if (line.empty() || indented(line)) return;
-    if (!names_exception(line)) return;  // of another thread, in between
+    if (!names_exception(line)) return;  // another thread's output, in between
     message_.clear();
     held_.clear();
     bytes_ = 0;
@@ -108,7 +109,7 @@ void LastException::add(std::string_view whole) {
     state_ = State::kMessage;
     return;
   }
-  // Its message, and its notes, end where an empty line or a new traceback comes.
+  // An empty line or a new traceback ends the message and its notes.
   if (line.empty()) {
     state_ = State::kOutside;
   } else {

@@ -1,8 +1,8 @@
-// The last exception that Python told on a stream, found in the lines of its traceback: its type and message, and not the line
-// that happened to come last, which may be anybody's farewell. Knows torch's rank prefix ("[rank0]: "), messages of several
-// lines and notes, chains ("During handling of ..."), exception groups with what they hold, and syntax errors, which have no
-// header. Pure; costs a look at the first bytes of a line while no traceback is under way.
-// Source of the format: the documentation of Python's module traceback, and what CPython 3.9 to 3.13 print.
+// The last exception whose traceback Python wrote to a stream: its type and message. The stream's very last line would often be
+// something else. Knows torch's rank prefix ("[rank0]: "), messages of several lines and notes, chains ("During handling of
+// ..."), exception groups with their members, and syntax errors, which have no header. Pure; outside a traceback it only looks
+// at the first bytes of a line. Source of the format: the documentation of Python's module traceback, and what CPython 3.9 to
+// 3.13 print.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ class LastException {
  public:
   static constexpr std::size_t kLines = 10;       // of one message
   static constexpr std::size_t kBytes = 2048;     // of one message
-  static constexpr std::size_t kLineBytes = 512;  // looked at of one line
+  static constexpr std::size_t kLineBytes = 512;  // of one line; the rest is ignored
   static constexpr std::size_t kGroup = 8;        // exceptions of a group that are named
 
-  // A whole line or the head of a long one; without '\n'.
+  // A complete line, or the beginning of a long one; without '\n'.
   void add(std::string_view line);
   void clear() { *this = {}; }
 
-  // "ValueError: x", with further lines of its message; of a group the first line names what it holds. Empty: none was told.
+  // "ValueError: x", with further lines of its message. A group's first line names its members. Empty: there was no exception.
   std::string text() const;
 
  private:
@@ -36,7 +36,7 @@ class LastException {
   State state_ = State::kOutside;
   bool in_group_ = false;
   std::vector<std::string> message_;
-  std::vector<std::string> held_;  // of a group
+  std::vector<std::string> held_;  // the members of a group
   std::size_t bytes_ = 0;
 };
 

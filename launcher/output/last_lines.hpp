@@ -1,5 +1,5 @@
-// The last lines of a stream: at most 20 of at most 1 KiB, as the report and the console show them of a failed worker's stderr.
-// Pure; worker_output.cpp feeds one as output comes, worker_output_files.cpp one from a file's end.
+// The last lines of a stream: at most 20, each at most 1 KiB. The report and the console show them for a failed worker's
+// stderr. Pure; worker_output.cpp feeds one as output comes, worker_output_files.cpp feeds one from a file's end.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,19 @@ class LastLines {
   static constexpr std::size_t kLines = 20;
   static constexpr std::size_t kLineBytes = 1024;
 
-  // A whole line, or what is left of one after add_part(); without '\n'.
+  // A complete line, or the rest of one after add_part(); without '\n'.
   void add(std::string_view line) {
     lines_.push_back(with_head(line));
     if (lines_.size() > kLines) lines_.pop_front();
     head_.clear();
   }
-  // The head of a line whose end has not come.
+  // The beginning of a line whose end has not come yet.
   void add_part(std::string_view text) {
     if (head_.size() < kLineBytes) head_ += text.substr(0, kLineBytes);
   }
   void clear() { *this = {}; }
 
-  // `unfinished`: what has come of the line after them.
+  // `unfinished` is the beginning of the line after them.
   std::vector<std::string> lines(std::string_view unfinished = {}) const {
     std::vector<std::string> lines(lines_.begin(), lines_.end());
     if (!head_.empty() || !unfinished.empty()) lines.push_back(with_head(unfinished));

@@ -1,5 +1,5 @@
-// Cuts a stream of bytes into lines, whatever pieces they come in. Pure; one for each stream of each worker. It copies only
-// lines that come in pieces, so a gigabyte of output costs a search for '\n' and no more.
+// Cuts a stream of bytes into lines, whatever pieces they arrive in. Pure; one for each stream of each worker. It copies only
+// lines that arrive in pieces, so a gigabyte of output costs a search for '\n' and no more.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ class LineSplitter {
  public:
   static constexpr std::size_t kLongestLine = 1u << 20;
 
-  // Calls whole(lines) with one or more whole lines, each with its '\n': at most twice, first the line that was begun earlier.
+  // Calls whole(lines) with one or more complete lines, each with its '\n': at most twice, first with the line that began
+  // earlier.
   template <class Whole>
   void feed(std::string_view bytes, Whole whole) {
     const std::size_t last = bytes.rfind('\n');
@@ -45,7 +46,7 @@ class LineSplitter {
   std::string rest_;
 };
 
-// What a terminal would show of a line with '\r' updates: the text after the last '\r' that has any. `line` without its '\n'.
+// What a terminal shows of a line with '\r' updates: the text after the last '\r' that any text follows. `line` has no '\n'.
 // Pure.
 inline std::string_view visible_part(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);

@@ -13,14 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A worker that prints byte by byte must not fill the memory with what it takes to keep a byte.
+// Keeping a piece costs this much memory besides its bytes: otherwise a worker that prints byte by byte could fill the memory.
 constexpr std::size_t kCostOfAPiece = 256;
 
 std::size_t index_of(Stream stream) {
   return stream == Stream::kStdout ? 0 : 1;
 }
 
-// File systems take their times from this clock.
+// The clock from which file systems take the times of files.
 timespec time_of_files() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -115,7 +115,7 @@ void WorkerLogs::copy(std::size_t source, Stream stream, std::string_view lines,
             [file, text = std::string(lines), prefix] { return file->copy.add(text, prefix); });
 }
 
-// Also a close may wait for the file system.
+// close(2) may wait for the file system, too.
 void WorkerLogs::close(std::size_t source) {
   if (const auto file = std::exchange(logs_[source].file, nullptr))
     files_.add([file] { file->close(); }, {}, {file, &file->path});

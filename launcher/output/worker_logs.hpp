@@ -1,6 +1,6 @@
-// The files that workers' output goes to, behind a queue: what a worker prints waits here while the file system does not take
-// it, up to a bound for each of its streams. Whoever reads its pipe asks has_room() before he reads on, so that beyond the
-// bound the worker waits in write(), and nobody else. Used by worker_output.cpp; one thread.
+// The log files of workers, behind a queue: while a file system stalls, a worker's output waits here, up to a bound for each of
+// its streams. The code that reads its pipe asks has_room() before it reads on. So beyond the bound that worker blocks in
+// write(2), and nobody else. worker_output.cpp uses it; one thread.
 #pragma once
 
 #include <chrono>
@@ -20,34 +20,34 @@ namespace ddprun {
 
 class WorkerLogs {
  public:
-  // What can't be written, and errno.
+  // Reports a file that can't be written, with errno.
   using Complain = std::function<void(const std::filesystem::path& file, int error)>;
 
-  static constexpr std::size_t kMostWaiting = 1u << 20;  // bytes of one stream, and what keeping them costs
-  // So long the start of a worker waits for its files. Without them it starts all the same: they come later.
+  static constexpr std::size_t kMostWaiting = 1u << 20;  // bytes of one stream, including the cost of keeping them
+  // How long the start of a worker waits for its files. The worker starts without them then, and they are made later.
   static constexpr std::chrono::milliseconds kForItsStart{100};
 
   WorkerLogs(FileQueue& files, std::size_t sources, Complain complain);
-  ~WorkerLogs();  // closes them
+  ~WorkerLogs();  // closes the files
   WorkerLogs(const WorkerLogs&) = delete;
   WorkerLogs& operator=(const WorkerLogs&) = delete;
 
-  // Of a worker that is about to start. `stale`: an error file that is older than now is of an earlier round, and goes.
+  // For a worker that is about to start. kStale: an error file older than now is from an earlier round and is removed.
   enum class ErrorFiles { kNone, kStale };
   void make_round(const std::filesystem::path& folder);
   void make_worker(const std::filesystem::path& folder, ErrorFiles error_files);
   void open(std::size_t source, const std::filesystem::path& file);
   void open_copy(Stream stream, const std::filesystem::path& file, const std::vector<std::string>& filters);
-  // Waits a moment until all of that is done.
+  // Waits up to kForItsStart until all of that is done.
   void settle() { files_.is_done_within(kForItsStart); }
 
   void write(std::size_t source, std::string_view data);
-  // Whole lines. Those that a filter wants get into the stream's copy.
+  // Copies those of the complete lines that a filter wants into the stream's filtered file.
   void copy(std::size_t source, Stream stream, std::string_view lines, const std::string& prefix);
   void close(std::size_t source);
   void close_copies();
 
-  // The open file, the caller's from now on; -1 when there is none, or none yet.
+  // Gives the open file to the caller; -1 when there is none, or none yet.
   int take(std::size_t source);
   bool has(std::size_t source) const { return logs_[source].file != nullptr; }
 
@@ -56,7 +56,7 @@ class WorkerLogs {
   void when_room(std::size_t source, std::function<void()> act);
 
  private:
-  // Used on the queue's thread only, but for take().
+  // Used on the queue's thread only, except by take().
   struct File {
     std::filesystem::path path;
     int fd = -1;
@@ -71,7 +71,7 @@ class WorkerLogs {
     std::size_t waiting = 0;
     std::vector<std::function<void()>> waiters;
   };
-  // Does `work` behind the queue; what it returns is errno or 0, of `file`.
+  // Does `work` on the queue's thread. It returns errno or 0, for `file`.
   void add(const std::filesystem::path& file, std::function<int()> work, std::function<void()> then = {});
   void add_bytes(std::size_t source, std::size_t bytes, const std::filesystem::path& file, std::function<int()> work);
 
@@ -79,7 +79,7 @@ class WorkerLogs {
   Complain complain_;
   std::vector<Log> logs_;
   std::shared_ptr<Copy> copies_[2];
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // what the queue says later may outlast this
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // the queue's callbacks may outlive this object
 };
 
 }  // namespace ddprun

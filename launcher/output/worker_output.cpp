@@ -1,5 +1,5 @@
-// See worker_output.hpp. Bytes take up to four ways: whole into the log file, as lines to the console, teed lines into the
-// filtered copy (both by worker_logs.hpp), and stderr's last lines into memory.
+// See worker_output.hpp. Bytes go to up to four places: unchanged to the log file, as lines to the console, teed lines to the
+// filtered copy (files: worker_logs.hpp), and stderr's last lines to memory.
 #include "launcher/output/worker_output.hpp"
 
 #include <fcntl.h>
@@ -47,19 +47,19 @@ struct WorkerOutput::Impl {
     int worker = 0;  // on this node
     Stream stream = Stream::kStdout;
     OutputRoute route;
-    // Of this round.
+    // In this round.
     RankAssignment who;
     std::string prefix;  // without colour
     fs::path folder;
     LineSplitter splitter;
     LineSplitter copied;     // lines for the filtered copy
-    bool made = false;       // folder and files, by begin_round()
-    bool by_itself = false;  // the worker writes to its file
-    // Where the head of the current line is, when it was taken before its end came.
+    bool made = false;       // begin_round() has made its folder and files
+    bool by_itself = false;  // the worker itself writes to its file
+    // What happened to the beginning of the current line, if it was taken before its end came.
     enum class Head { kNone, kShown, kLost } head = Head::kNone;
     Clock::time_point waiting_since;
-    LastLines tail;           // stderr only
-    LastException exception;  // likewise, of a script
+    LastLines tail;           // of stderr only
+    LastException exception;  // of a script's stderr only
 
     int id() const { return 2 * worker + (stream == Stream::kStderr ? 1 : 0); }
     bool prefixed() const { return route.shown == Shown::kPrefixed; }
@@ -95,7 +95,7 @@ struct WorkerOutput::Impl {
                                : "[rank " + std::to_string(s.who.rank) + "] ";
   }
 
-  // Of a worker that is about to start. `folder` is the round's, empty without files.
+  // For a worker that is about to start. `folder` is the round's; empty: no files.
   void renew(Source& s, const OutputRound& starting, const fs::path& folder) const {
     name(s, starting.ranks);
     s.folder = folder.empty() ? fs::path() : worker_folder(folder, settings.layout, s.who.rank, s.who.local_rank);
@@ -119,7 +119,7 @@ struct WorkerOutput::Impl {
                                       std::strerror(error) + ". The job goes on.");
   }
 
-  // Of all workers of a round at once: they start together.
+  // Opens the logs of all workers of a round together, since they start together.
   void open_logs() {
     logs.make_round(round);
     for (int worker = 0; worker < settings.workers; ++worker) open_logs_of(worker);
@@ -168,7 +168,7 @@ struct WorkerOutput::Impl {
     if (settings.script) s.exception.add(line);
   }
 
-  // Whole lines, each with its '\n'.
+  // Complete lines, each with its '\n'.
   void whole_lines(Source& s, std::string_view text) {
     if (s.stream == Stream::kStderr) for_each_line(text, [&](std::string_view line) { remember(s, line); });
     if (!shown(s)) return;
@@ -192,7 +192,7 @@ struct WorkerOutput::Impl {
     console.lines(s.stream, prefixed);
   }
 
-  // A piece of a line that is shown before its end is known, or the end of one (`ends`); without '\n'.
+  // Shows a piece of a line before the line's end is known, or the end of one (`ends`); without '\n'.
   bool show_part(Source& s, std::string_view text, bool ends) {
     const char* end = ends ? "\n" : "";
     if (!s.prefixed()) {
@@ -208,9 +208,9 @@ struct WorkerOutput::Impl {
 
   // ---- unfinished lines ----
 
-  // The head of a line goes out although its end has not come.
+  // Shows the beginning of a line although its end has not come.
   void take_unfinished(Source& s) {
-    if (console.rules().json && !s.splitter.too_long()) return;  // JSON has whole lines only
+    if (console.rules().json && !s.splitter.too_long()) return;  // JSON has complete lines only
     const std::string text = s.splitter.take_rest();
     if (text.empty()) return;
     if (s.stream == Stream::kStderr) s.tail.add_part(text);
@@ -231,13 +231,13 @@ struct WorkerOutput::Impl {
     armed = true;
     timer.expires_at(when);
     timer.async_wait([this, token = std::weak_ptr<bool>(alive)](const boost::system::error_code& error) {
-      if (error || token.expired()) return;  // `this` may be gone
+      if (error || token.expired()) return;  // `this` may be destroyed
       armed = false;
       flush_overdue();
     });
   }
 
-  // A timer that nobody needs must not keep the io_context at work.
+  // A timer that nobody needs must not keep the io_context running.
   void disarm_when_idle() {
     if (!armed) return;
     for (const Source& s : sources) {
@@ -255,7 +255,7 @@ struct WorkerOutput::Impl {
       const auto due = s.waiting_since + kUnfinishedFor;
       if (due <= now) {
         if (unread && unread(s.worker, s.stream)) {
-          s.waiting_since = now;  // bytes() comes back to it
+          s.waiting_since = now;  // bytes() changes it again
         } else {
           take_unfinished(s);
         }
@@ -276,7 +276,7 @@ struct WorkerOutput::Impl {
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   bool armed = false;
   bool complained = false;
-  bool repeated = false;  // the round's folder is that of an earlier round: a change of members is no restart
+  bool repeated = false;  // the folder is an earlier round's: a change of members without a restart has none of its own
   WorkerLogs logs;
 };
 
@@ -323,7 +323,7 @@ void WorkerOutput::begin_worker(int worker) {
   impl_->logs.settle();
 }
 
-// Where nothing else needs the bytes. The tail of a stderr that goes nowhere is wanted all the same.
+// Only when nothing else needs the bytes. The tail of stderr is kept even when stderr is shown nowhere.
 int WorkerOutput::take_descriptor(int worker, Stream stream) {
   Impl::Source& s = impl_->source(worker, stream);
   if (s.route.shown != Shown::kNo) return -1;
@@ -352,9 +352,9 @@ void WorkerOutput::end_of_stream(int worker, Stream stream) {
   if (!s.splitter.rest().empty() || s.head != Impl::Source::Head::kNone) {
     const std::string rest = s.splitter.take_rest();
     if (s.prefixed() || impl_->console.rules().json) {
-      impl_->whole_lines(s, rest + "\n");  // the next line of somebody else must not be glued to it
+      impl_->whole_lines(s, rest + "\n");  // another worker's next line must not be appended to it
     } else {
-      // Raw output stays raw: no newline is invented at its end.
+      // Raw output stays raw: no newline is added at its end.
       if (s.stream == Stream::kStderr) s.tail.add_part(rest);
       if (!rest.empty() && impl_->shown(s) && s.head != Impl::Source::Head::kLost) impl_->show_part(s, rest, false);
       s.head = Impl::Source::Head::kNone;

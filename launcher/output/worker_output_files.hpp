@@ -20,28 +20,29 @@ enum class LogLayout {
 
 std::filesystem::path round_folder(const std::filesystem::path& root, LogLayout layout, int round, int restart_count);
 std::filesystem::path worker_folder(const std::filesystem::path& round, LogLayout layout, int rank, int local_rank);
-// What standby workers print while they wait; counted from 0. Only of a run directory.
+// The folder for the output of a waiting standby worker, counted from 0. Only in a run directory.
 std::filesystem::path standby_folder(const std::filesystem::path& root, int standby);
 const char* log_name(Stream stream);  // "stdout.log"
 
-// Makes the folder; one that is there stays as it is. 0 or errno.
+// Makes the folder, or leaves an existing one as it is. Returns 0 or errno.
 int make_folder(const std::filesystem::path& folder);
 
-// Appends, so that several processes may write to it. -1 and errno when it can't be.
+// Opens with O_APPEND, so that several processes may write to the file. Returns -1 and sets errno on failure.
 int open_log(const std::filesystem::path& file);
 
-// 0 or errno. All of it is written.
+// Writes all of it. Returns 0 or errno.
 int write_log(int fd, std::string_view data);
 
-// The last lines of a file that a worker wrote by itself; see last_lines.hpp. Empty when it can't be read.
+// The last lines of a file that a worker has written itself; see last_lines.hpp. Empty when it can't be read.
 std::vector<std::string> last_lines_of(const std::filesystem::path& file);
-// Likewise the last exception of Python in the last 32 KiB; see last_exception.hpp. Empty when there is none.
+// The last exception of Python in the file's last 32 KiB; see last_exception.hpp. Empty when there is none.
 std::string last_exception_of(const std::filesystem::path& file);
 
-// How many lines are in the file, a torn last one included; 0 when it is too large to be read while a restart waits.
+// The number of lines in the file, including an unfinished last one. 0 when the file is too large to be read while a restart
+// waits.
 std::int64_t line_count(const std::filesystem::path& file);
 
-// Lines with one of the filters in them, prefixed, in one file for all workers of a round.
+// One file for the lines of all workers of a round that contain one of the filters, with prefixes.
 class FilteredCopy {
  public:
   FilteredCopy() = default;
@@ -49,10 +50,10 @@ class FilteredCopy {
   FilteredCopy(const FilteredCopy&) = delete;
   FilteredCopy& operator=(const FilteredCopy&) = delete;
 
-  // 0 or errno.
+  // Returns 0 or errno.
   int open(const std::filesystem::path& file, std::vector<std::string> filters);
   void close();
-  // Whole lines, each with its '\n'. 0 or errno.
+  // `lines` are complete, each with its '\n'. Returns 0 or errno.
   int add(std::string_view lines, std::string_view prefix) const;
 
  private:

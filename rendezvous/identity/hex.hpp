@@ -5,7 +5,7 @@
 
 namespace ddprun {
 
-// A range of one-byte values: two digits a byte.
+// `bytes` is a range of one-byte values; each becomes two digits.
 template <class Bytes>
 std::string to_hex(const Bytes& bytes) {
   constexpr const char* kDigits = "0123456789abcdef";

@@ -13,9 +13,9 @@
 
 namespace ddprun {
 
-// The first 16 bytes of a SHA-256 of the run id: which job a peer belongs to, readable without the token.
+// The first 16 bytes of the SHA-256 of the run id. A peer without the token can read them, and learns which job is meant.
 using RunDigest = std::array<std::uint8_t, 16>;
-// Random, one for each agent's life. A peer that shows us our own is our own reflection.
+// Random, and new for each process of an agent. A peer that shows us our own id reflects our own bytes (the Selfie attack).
 using InstanceId = std::array<std::uint8_t, 16>;
 
 InstanceId new_instance_id();
@@ -35,13 +35,13 @@ enum class TlsState { kHandshaking, kOpen, kClosed, kFailed };  // kClosed: the 
 
 enum class TlsFailure {
   kNone,
-  kNotTls,        // the peer speaks something else
-  kNoKey,         // TLS, but not with a key of ddprun's
-  kWrongToken,    // same job and version, another token
-  kWrongRunId,    // another job
-  kWrongVersion,  // another protocol version: TlsPeer has the peer's
-  kReflected,     // our own hello came back, or we called ourselves
-  kBroken,        // a record that cannot be: bytes were lost, changed or replayed
+  kNotTls,        // the peer does not speak TLS
+  kNoKey,         // the peer speaks TLS, but offered no key of ddprun's
+  kWrongToken,    // the peer has the same job and version, and another token
+  kWrongRunId,    // the peer belongs to another job
+  kWrongVersion,  // the peer has another protocol version, which TlsPeer names
+  kReflected,     // our own hello came back, or we dialled ourselves
+  kBroken,        // a record is invalid: bytes were lost, changed or replayed
 };
 
 // What the peer said of itself. A server learns all of it, with kOpen proven; a client only the version, when refused for it.
@@ -51,14 +51,15 @@ struct TlsPeer {
   InstanceId instance{};
 };
 
-// One end of one connection. to_peer is appended to, never replaced; it may hold the reason for a failure, worth sending.
+// One end of one connection. Each call appends to `to_peer` and replaces nothing. After a failure `to_peer` may hold the alert
+// that tells the peer why: send it.
 class TlsSession {
  public:
   virtual ~TlsSession() = default;
-  // A client's first words. A server has none.
+  // The first bytes of a client's handshake. A server has none: it waits for them.
   virtual TlsState start(std::string& to_peer) noexcept = 0;
   virtual TlsState receive(std::string_view from_peer, std::string& plaintext, std::string& to_peer) noexcept = 0;
-  // Only in kOpen.
+  // Call it only in state kOpen.
   virtual TlsState send(std::string_view plaintext, std::string& to_peer) noexcept = 0;
   virtual void say_goodbye(std::string& to_peer) noexcept = 0;
 
@@ -67,7 +68,7 @@ class TlsSession {
   virtual const std::string& detail() const noexcept = 0;  // OpenSSL's own words on a failure
 };
 
-// The keys of one job. Copies nothing of the token; wiped at the end. Outlives its sessions.
+// The keys of one job. They keep no copy of the token, are wiped by the destructor and must outlive their sessions.
 class TlsKeys {
  public:
   virtual ~TlsKeys() = default;
@@ -84,10 +85,10 @@ class TlsModule {
 
 inline constexpr int kTlsModuleVersion = 1;
 inline constexpr const char* kTlsModuleEntry = "ddprun_tls_module";
-// The one symbol of the module. Null when `version` isn't the module's own.
+// The type of the one symbol that the module exports. It returns null when `version` isn't the module's own.
 using TlsModuleEntry = TlsModule*(int version);
 
-// Opens the module at the first call. Throws InternalError when it isn't there or can't be loaded.
+// Opens the module at the first call. Throws InternalError when the module isn't there or can't be loaded.
 TlsModule& tls_module();
 // Throws InternalError when OpenSSL can't make keys.
 std::unique_ptr<TlsKeys> derive_keys(const TlsCredentials& credentials);

@@ -67,8 +67,8 @@ double bits_of_phrase(std::string_view text) {
   return bits;
 }
 
-// The most that a text of this look can hold: hexadecimal digits 4 bits each, words about 2 a letter (Shannon 1951 found 1 to 2
-// for English), anything else 6.
+// The most bits that a text which looks so can hold: 4 for a hexadecimal digit, about 2 for a letter of a word (Shannon 1951
+// found 1 to 2 for English), 6 for any other character.
 double possible_bits(std::string_view text) {
   const auto hex = static_cast<double>(std::count_if(text.begin(), text.end(), is_hex));
   const bool only_hex = std::all_of(text.begin(), text.end(), [](char c) { return is_hex(c) || c == '-' || c == ':'; });
@@ -77,7 +77,7 @@ double possible_bits(std::string_view text) {
       std::all_of(text.begin(), text.end(), [](char c) { return is_letter(c) || c == '-' || c == '_' || c == '.'; });
   const auto is_upper = [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; };
   const auto capitals = std::count_if(text.begin(), text.end(), is_upper);
-  // Base64 has about as many capitals as small letters, words have few or nothing but capitals.
+  // Random base64 has about as many capitals as small letters; words have few capitals, or only capitals.
   const bool words =
       only_words && (5 * capitals < static_cast<std::ptrdiff_t>(text.size()) ||
                      std::all_of(text.begin(), text.end(), [&](char c) { return !is_letter(c) || is_upper(c); }));
@@ -90,7 +90,7 @@ bool is_uuid(std::string_view text) {
   return text.size() == 36 && std::all_of(kDashes.begin(), kDashes.end(), [&](std::size_t at) { return text[at] == '-'; });
 }
 
-// "abcabcabc", "0123456789abcdef", "aaaaaaaa".
+// True for texts such as "abcabcabc", "0123456789abcdef", "aaaaaaaa".
 bool is_pattern(std::string_view text) {
   for (std::size_t period = 1; period <= text.size() / 2; ++period) {
     if (std::equal(text.begin() + static_cast<std::ptrdiff_t>(period), text.end(), text.begin())) return true;
@@ -121,7 +121,7 @@ FoundToken from_file(const std::filesystem::path& file, bool made) {
   return {read_token_file(file), file.string(), file, made};
 }
 
-// The user's own, made when missing.
+// The token in the user's own file, which is made when it is missing.
 FoundToken of_user(const std::filesystem::path& file) {
   const bool made = !std::filesystem::exists(file) && make_token_file(file, new_token());
   return from_file(file, made);
@@ -138,7 +138,7 @@ FoundToken of_user(const std::filesystem::path& file) {
 
 }  // namespace
 
-// Moving could leave the text in the other's buffer.
+// A moved std::string could leave the text of the token in the moved-from buffer, so it is copied and wiped.
 Token::Token(Token&& other) noexcept : text_(other.text_) {  // NOLINT(performance-move-constructor-init)
   other.wipe();
 }

@@ -1,5 +1,6 @@
-// How often each node was lost of late. The coordinator asks when a node says hello: one that comes and goes all the time would
-// end a round each time, so it is set aside for a while. Owns the times of the losses of the newest few thousand nodes. Pure.
+// How often each node was lost lately. The coordinator asks this when a node says Hello: a node whose connection flaps would
+// end one round after the other, so it is set aside for a while. Keeps the times of the losses of the newest few thousand
+// nodes. Pure.
 #pragma once
 
 #include <optional>
@@ -16,9 +17,9 @@ class Losses {
   explicit Losses(const CoordinatorSettings& settings)
       : flaps_(settings.flaps), window_(settings.flap_window), cool_down_(settings.cool_down) {}
 
-  // True: that was once too often, and the node is set aside from now on.
+  // Counts one loss. True: the node was lost too often, and is set aside from now on.
   bool note(const NodeId& id, Time now);
-  // For how much longer the node is set aside; nothing: it may come.
+  // How much longer the node is set aside; nothing: it may join.
   std::optional<milliseconds> set_aside_for(const NodeId& id, Time now) const;
 
  private:

@@ -9,7 +9,7 @@ namespace ddprun::rendezvous {
 Membership::Membership(const Authority& authority, const Rules& rules)
     : rules_(rules), current_(authority.known.current), previous_(authority.known.previous) {
   last_round_ = std::max(current_.id.round, previous_.id.round);
-  if (current_.exists()) {  // quorum.hpp: inherited rounds are released again
+  if (current_.exists()) {  // see "inherited rounds are released again" in quorum.hpp
     if (authority.roster.origin == current_.origin()) {
       for (std::size_t rank = 0; rank < authority.roster.nodes.size(); ++rank) {
         inherited_ranks_.emplace(authority.roster.nodes[rank], static_cast<std::int32_t>(rank));
@@ -22,7 +22,7 @@ Membership::Membership(const Authority& authority, const Rules& rules)
   installed_previous_ = Tally(previous_);
 }
 
-// A rank that is known stays: another hello may be from before its node had heard of the round.
+// A rank that is known already stays: another Hello of the node may be older than the round.
 void Membership::recall_ranks(Peer& peer, const Hello& hello) {
   for (const Config& remembered : {hello.standing.current, hello.standing.previous}) {
     if (!remembered.exists()) continue;
@@ -53,7 +53,7 @@ void Membership::begin_round(std::uint64_t term, const std::vector<Peer*>& by_ra
     peer.previous_rank = peer.rank;
     peer.rank = -1;
     peer.installed = false;
-    if (peer.departed) installed_previous_.add(peer.previous_rank);  // it does not vote any more
+    if (peer.departed) installed_previous_.add(peer.previous_rank);  // a departed node votes no more
   }
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     if (by_rank[rank] != nullptr) by_rank[rank]->rank = static_cast<std::int32_t>(rank);
@@ -67,7 +67,7 @@ bool Membership::install(Peer& peer, Peers& peers) {
   return check_committed(peers);
 }
 
-// It votes for nobody else in that round, as one that has left.
+// The arbiter votes for nobody else in that round, so it counts as a node that has departed.
 bool Membership::arbiter_votes(const RoundId& origin, Peers& peers) {
   const bool is_current = current_.has_arbiter() && current_.origin() == origin;
   const bool is_previous = previous_.has_arbiter() && previous_.origin() == origin;

@@ -1,7 +1,9 @@
-// Which nodes are the job: the current round's, and those of the round before until the current one is committed. The notes of
-// quorum.hpp say why it takes both. The coordinator tells it who has installed what. Pure.
+// Which nodes are the job's members: those of the current round, and those of the round before until the current one is
+// committed (Raft's joint consensus; quorum.hpp says why it takes both). The coordinator tells it which node has installed
+// which round. Pure.
 //
-// It owns both rounds, how many nodes have installed the current one, and the ranks of a round that this node released in an
+// This class owns both rounds, how many nodes have installed the current one, and the ranks of a round that this node released
+// in an
 // earlier term. Of a Peer it alone writes the ranks and `installed`.
 #pragma once
 
@@ -15,7 +17,7 @@
 
 namespace ddprun::rendezvous {
 
-// Of a round that begins: who decides where it falls apart, if anybody, and by whose identity it knows the round.
+// The arbiter of a round that begins, if it has one, and the node under whose identity that arbiter knows the round.
 struct Arbitrated {
   Arbiter arbiter = Arbiter::kNone;
   NodeId founder{};
@@ -26,16 +28,18 @@ class Membership {
   Membership(const Authority& authority, const Rules& rules);
 
   const Config& current() const { return current_; }
-  const Config& previous() const { return previous_; }  // exists until current() is committed
+  const Config& previous() const { return previous_; }  // it exists until current() is committed
   bool committed() const { return committed_; }
 
-  // What a node that says hello remembers of its ranks.
+  // Takes over what a node's Hello says about its ranks.
   void recall_ranks(Peer& peer, const Hello& hello);
-  // The nodes of `by_rank` are the next round; nullptr: nobody has that rank. The current round becomes the previous one.
+  // Begins a round with the nodes of `by_rank`; nullptr: nobody has that rank. The current round becomes the previous one.
   void begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, const Arbitrated& arbitrated, Peers& peers);
-  // The node has installed the current round, or votes no more. True: that was the last one needed, and it is committed now.
+  // The node has installed the current round, or votes no more. True when this was the last node that was needed: the round is
+  // committed now.
   bool install(Peer& peer, Peers& peers);
-  // The arbiter of that round, if it is one of these two, has given its vote to this node. True: as install().
+  // The arbiter of the round with that origin() has given its vote to this node; nothing happens when it is neither of the two
+  // rounds here. True as for install().
   bool arbiter_votes(const RoundId& origin, Peers& peers);
   // The current round was known to be committed by whoever stands there.
   bool was_committed_for(const Standing& told) const;

@@ -1,8 +1,8 @@
-// The nodes that a coordinator knows: who is here, over which link, unheard for how long, and ready for a round or not. The
-// coordinator and its parts look nodes up here; only the coordinator lets them come and go. Pure.
+// The nodes that a coordinator knows: which are connected and over which link, how long each was silent, and whether it is
+// ready for a round. The coordinator and its parts look nodes up here; only the coordinator lets them come and go. Pure.
 //
-// It owns the table of nodes, the links that lead to them, the order in which they were last heard, who holds which wanted
-// rank, and the two counts that a round waits for: nodes that are ready, and nodes whose workers still have to end.
+// This class owns the table of nodes, the links that lead to them, the order in which they were last heard, who holds which
+// wanted rank, and the two counts that a round waits for: nodes that are ready, and nodes whose workers still have to end.
 #pragma once
 
 #include <cstddef>
@@ -23,24 +23,24 @@ struct HashNodeId {
 };
 using NodeIds = std::unordered_set<NodeId, HashNodeId>;
 
-// A node: here (it has a link and was welcomed), or gone but still counted in a round's majority.
+// A node: it is here (it has a link and was welcomed), or it is gone and a round's majority still counts it.
 struct Peer {
   Hello hello;
   std::optional<LinkId> link;
-  std::uint64_t order = 0;  // of joining
+  std::uint64_t order = 0;  // the order in which nodes joined
   bool welcome = false;
   bool ready = false;
-  bool seated = false;  // in the current round, and not lost since
-  bool done = false;    // with the current round
+  bool seated = false;  // it has a rank in the current round, and was not lost since
+  bool done = false;    // its workers have finished the current round
   bool departed = false;
   std::int32_t rank = -1;               // in the current round
-  std::int32_t previous_rank = -1;      // in the one before
-  bool installed = false;               // the current round
+  std::int32_t previous_rank = -1;      // in the round before
+  bool installed = false;               // it has installed the current round
   RoundId owes_ready{};                 // the round whose workers it still has
-  std::optional<Time> awaited_since{};  // for that; not from anew when it was away in between
-  bool straggles = false;               // its workers did not end in time: nobody waits for them any more
+  std::optional<Time> awaited_since{};  // since when we wait for them; a node that was away in between keeps the earlier time
+  bool straggles = false;               // its workers did not end in time, so the coordinator waits for them no more
   std::uint16_t master_port = 0;
-  std::int64_t answered = 0;  // newest stamp of ours that came back
+  std::int64_t answered = 0;  // the newest stamp of ours that it sent back
   Time heard{};
   std::list<NodeId>::iterator age{};
 
@@ -59,49 +59,49 @@ class Peers {
   Peer& at(const NodeId& id) { return peers_.at(id); }
   const Peer& at(const NodeId& id) const { return peers_.at(id); }
   Peer* behind(LinkId link);
-  // Those with a link, longest unheard first.
+  // The nodes with a link; the one that was silent the longest comes first.
   const std::list<NodeId>& by_age() const { return by_age_; }
   std::int64_t connected() const { return std::ssize(by_age_); }
-  // When the longest unheard was heard; nothing when nobody has a link.
+  // When the node that was silent the longest was last heard; nothing when no node has a link.
   std::optional<Time> oldest_word() const;
   bool knows(const Address& address) const;
-  // Who said first that it wants this group rank, and is still here; nullptr: nobody.
+  // The first node that said it wants this group rank, if it is still here; nullptr: nobody.
   const NodeId* holder_of(std::int32_t wanted_rank) const;
   // Those of `ids` that are here and in the current round, in that order.
   std::vector<Peer*> seated(const std::vector<NodeId>& ids);
-  // Those that are here and in the current round, also of one that was inherited, in the order of their ranks.
+  // The nodes that are here and in the current round, which may be inherited, in the order of their ranks.
   std::vector<Peer*> of_round();
 
   // ---- coming and going ----
-  // The node of that identity; a new one if it is not known.
+  // The node of that identity. An unknown one is added.
   Peer& know(const NodeId& id) { return peers_[id]; }
   void connect(Peer& peer, LinkId link, const Hello& hello, Time now);
   void hear(Peer& peer, Time now);
-  // It stays known, without a link.
+  // The node stays in the table, without a link.
   void disconnect(Peer& peer);
   void forget(const NodeId& id) { peers_.erase(id); }
-  // Those without a link that are in no current round.
+  // Removes the nodes without a link that are not in the current round.
   void forget_bystanders();
-  // Rule later_process_replaces, broken on purpose: the older connection still counts.
+  // For a test that breaks rule later_process_replaces: the older connection still counts.
   void keep_counting(Peer& peer);
 
   // ---- ready ----
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
-  // It has workers of that round until it says that they are gone.
+  // The node has workers of that round until it says that they are gone.
   void await_workers(Peer& peer, const RoundId& round, Time now);
   bool awaits(const NodeId& id) const { return awaited_.contains(id); }
-  // False if those of that round were neither awaited nor late.
+  // False if the workers of that round were neither awaited nor late.
   bool workers_gone(Peer& peer, const RoundId& round);
   std::size_t awaited() const { return awaited_.size(); }
-  // Rule wait_for_ready, broken on purpose: whoever is awaited counts as ready.
+  // For a test that breaks rule wait_for_ready: nodes whose workers still run count as ready.
   void await_nobody();
 
  private:
   Table peers_;
   std::unordered_map<LinkId, NodeId> links_;
   std::list<NodeId> by_age_;
-  std::unordered_map<std::int32_t, NodeId> rank_holders_;  // wanted group rank
+  std::unordered_map<std::int32_t, NodeId> rank_holders_;  // by wanted group rank
   std::int64_t ready_ = 0;
   NodeIds awaited_;
   std::uint64_t next_order_ = 0;

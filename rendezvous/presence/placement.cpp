@@ -22,7 +22,7 @@ std::vector<std::size_t> seats_by_rank(std::span<const Candidate> chosen, const 
       others.push_back(i);
     }
   }
-  if (!rules.holes_are_filled) {  // broken on purpose: everybody is where it was, seats stay empty
+  if (!rules.holes_are_filled) {  // a test breaks this rule: everybody keeps the old rank, and holes stay empty
     for (const std::size_t i : others) seats.push_back(i);
     return seats;
   }

@@ -1,5 +1,5 @@
-// Who gets which ranks in a round: group ranks stay where they can, and workers' ranks are counted contiguously by group rank,
-// as torchrun and ranks.hpp do, but with one entry a node. Pure; the coordinator calls it once a round.
+// Which node gets which ranks in a round. A node keeps its group rank where it can. Worker ranks are counted contiguously by
+// group rank, as torchrun and ranks.hpp do, but with one entry a node. Pure; the coordinator calls it once a round.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,26 @@
 namespace ddprun::rendezvous {
 
 struct Candidate {
-  std::int32_t kept_rank = -1;  // of the last round, or the wanted one; -1: any
+  std::int32_t kept_rank = -1;  // its rank in the last round, or the wanted one; -1: any
   std::string role = "default";
   std::int32_t workers = 1;
 };
 
 struct Seat {
-  std::size_t candidate = 0;  // index
+  std::size_t candidate = 0;  // its index in `candidates`
   std::int32_t rank_offset = 0;
   std::int32_t role_rank_offset = 0;
 };
 
 struct Placement {
-  std::vector<Seat> seats;  // index = group rank
+  std::vector<Seat> seats;  // the index is the group rank
   std::int32_t world_size = 0;
   std::map<std::string, std::int32_t> role_sizes;
 };
 
-// `candidates` in the order of preference; those beyond max_nodes get no seat. Whoever has a kept rank below the number of
-// seats keeps it, if it comes first; the others fill the holes from below, those with a kept rank before the new ones.
+// `candidates` are in the order of preference; those beyond max_nodes get no rank. A candidate keeps its rank if that is below
+// the number of nodes and nobody before it has the same one. The others fill the holes from below, those with a kept rank
+// before the new ones.
 Placement place(std::span<const Candidate> candidates, std::int32_t max_nodes, const Rules& rules = {});
 
 }  // namespace ddprun::rendezvous

@@ -1,8 +1,8 @@
-// The nodes of the current round: which of them are here, and which have finished. The coordinator begins it anew with each
-// round, and tells it who is lost, who comes back, and who is done. Pure.
+// The nodes of the current round: which of them are here, and which have finished. The coordinator begins a new list with each
+// round, and says which node is lost, has come back, or is done. Pure.
 //
-// It owns their order by group rank, and both counts. Of a Peer it alone writes `seated` and `done`. Who has finished stays so
-// until the next round, here or not: nothing of the round is lost with it.
+// This class owns their order by group rank, and both counts. Of a Peer it alone writes `seated` and `done`. A finished node
+// stays finished until the next round, even when its connection is lost: it has done its part.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Seats {
   void back(Peer& peer) {
     if (!std::exchange(peer.seated, true)) ++here_;
   }
-  // False: it was done before, or has no rank in the round.
+  // False: the node was done before, or has no rank in the round.
   bool done(Peer& peer) {
     if (peer.rank < 0 || std::exchange(peer.done, true)) return false;
     ++done_;

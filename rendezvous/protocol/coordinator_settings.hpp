@@ -14,10 +14,10 @@
 
 namespace ddprun::rendezvous {
 
-// What becomes of a job whose round failed. The launcher's restart policy answers; it must be a pure function.
+// What happens after a round has failed. The launcher's restart policy answers; it must be a pure function.
 struct Verdict {
   bool restart = false;
-  int exit_code = 1;  // when it is not restarted
+  int exit_code = 1;  // the job's, when it is not restarted
   std::string why{};  // "restart 1 of 3"
   milliseconds delay{};
   Budget after{};  // restart_count is counted by the coordinator
@@ -27,51 +27,51 @@ using JudgeFailure = std::function<Verdict(const FailureReport& first, const Bud
 struct CoordinatorSettings {
   NodeId self{};
   RunDigest run{};
-  std::uint64_t arbiter = 0;  // of Hello
+  std::uint64_t arbiter = 0;  // as Hello::arbiter
   std::int32_t min_nodes = 1;
   std::int32_t max_nodes = 1;
-  milliseconds last_call{2000};    // from min_nodes on, how long to wait for more
-  milliseconds regroup_call{300};  // after succession, how long to wait for the others
-  milliseconds stop_call{250};     // when a node that may leave was asked to stop, how long to wait for others that were
+  milliseconds last_call{2000};    // how long to wait for more nodes once min_nodes are here
+  milliseconds regroup_call{300};  // how long an elected coordinator waits for the other nodes
+  milliseconds stop_call{250};     // when an optional node gets a stop signal: how long to wait for the signals of others
   milliseconds join_timeout{600000};
-  // How long the workers of a node may take to end before the others go on without it; a lease at least. The launcher should
-  // set it to its shutdown timeout and a margin: what ends later is not stopping, it is stuck.
+  // How long a node's workers may take to end before the other nodes continue without it: at least one lease. The launcher
+  // should set it to the shutdown timeout plus a margin, so that later workers are not slow but stuck.
   milliseconds ready_timeout{90000};
   milliseconds lease{5000};
-  std::int32_t max_restarts = 0;  // only passed on: `judge` decides
+  std::int32_t max_restarts = 0;  // passed on only: `judge` decides
   JudgeFailure judge{};
-  std::string master_addr{};      // as typed; empty: the address of group rank 0's node
-  std::uint16_t master_port = 0;  // 0: what group rank 0's node offers
+  std::string master_addr{};      // as typed; empty: the address of the node with group rank 0
+  std::uint16_t master_port = 0;  // 0: the port that the node with group rank 0 offers
   std::string job{};              // for `ddprun join`
-  // A node that is lost that often within the window is set aside for the cool-down.
+  // A node that was lost `flaps` times within the window is set aside for the cool-down.
   int flaps = 4;
   milliseconds flap_window{60000};
   milliseconds cool_down{30000};
   Rules rules{};
 };
 
-// When a coordinator that nobody elected may release its first round, where a job of the same name may be running already: with
-// so many nodes here that fewer than min_nodes of max_nodes can be elsewhere, no round of them can run.
+// When a coordinator that nobody elected may release its first round, if a job of the same name may be running already. It may
+// when so many nodes are here that fewer than min_nodes can be elsewhere: they cannot form a round.
 struct FirstRound {
-  std::int32_t nodes = 0;             // with that many here
-  std::optional<Time> alone_after{};  // or from then on: whoever leads has called by then
+  std::int32_t nodes = 0;             // when this many nodes are here
+  std::optional<Time> alone_after{};  // or after this time: a coordinator elsewhere would have called by then
 };
 
-// What it begins with: nothing, or what an election gave.
+// What a coordinator begins with: nothing, or the result of an election.
 struct Authority {
   std::uint64_t term = 1;
   bool elected = false;
-  FirstRound first{};  // unless it was elected
-  // A node of the round that is dead, as its guardian said, or has left and handed over: it votes for nobody any more, and its
-  // workers are gone.
+  FirstRound first{};  // not used after an election
+  // A node of the round that is dead, as its guardian said, or that left and handed over. It votes no more, and its workers are
+  // gone.
   struct Departed {
     NodeId node{};
     std::int32_t rank = 0;
     std::int32_t previous_rank = -1;
   };
   std::optional<Departed> departed{};
-  Standing known{};  // newest round among the electors
-  Roster roster{};   // if this node released that round
+  Standing known{};  // the newest round that an elector knows
+  Roster roster{};   // set if this node released that round
 };
 
 }  // namespace ddprun::rendezvous

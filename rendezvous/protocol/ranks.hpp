@@ -1,6 +1,5 @@
-// Who is who in a round: from the nodes in group-rank order to every worker's ranks. Pure; the agent calls it for its own node
-// today and with what a release says later. The order is torchrun's: global ranks are contiguous by group rank, role ranks are
-// counted within a role.
+// The ranks of all workers of a round, from its nodes in group-rank order. Pure; the agent calls it for its own node. The order
+// is torchrun's: global ranks are contiguous by group rank, role ranks are counted within a role.
 #pragma once
 
 #include <span>
@@ -9,7 +8,7 @@
 
 namespace ddprun {
 
-// What one node brings to a round.
+// One node's part of a round.
 struct NodeShare {
   std::string role = "default";
   int local_world_size = 1;
@@ -29,7 +28,7 @@ struct RankAssignment {
   bool operator==(const RankAssignment&) const = default;
 };
 
-// All ranks of the round, index = global rank. Throws std::invalid_argument for a node without workers.
+// All ranks of the round; the index is the global rank. Throws std::invalid_argument for a node without workers.
 std::vector<RankAssignment> assign_ranks(std::span<const NodeShare> nodes);
 
 }  // namespace ddprun

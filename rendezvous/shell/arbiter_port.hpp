@@ -1,4 +1,4 @@
-// Where a node asks which of two nodes goes on: etcd (etcd_arbiter.hpp), or the run directory that both share
+// Where a node asks which of two nodes may lead: an etcd server (etcd_arbiter.hpp), or the run directory that both share
 // (directory_arbiter.hpp). node_shell.hpp carries the questions of rendezvous/node/arbitration.hpp there and the answers back.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace ddprun::rendezvous {
 
 struct ArbiterReply {
   BallotAnswer answer = BallotAnswer::kNone;
-  std::string why{};  // kNone: for people, with the arbiter's name
+  std::string why{};  // kNone: the reason, for messages, with the arbiter's name
 };
 
 class ArbiterPort {
@@ -26,17 +26,17 @@ class ArbiterPort {
   ArbiterPort(const ArbiterPort&) = delete;
   ArbiterPort& operator=(const ArbiterPort&) = delete;
 
-  // Of the io_context's thread, which it never keeps waiting. Puts `self` where nothing is, and says whose `place` is. Calls
-  // `then` once, on that thread, within `limit`; not any more when this is gone.
+  // Call it on the io_context's thread, which it never blocks. It writes `self` to `place` if nothing is there yet, and answers
+  // with what is there. It calls `then` once, on that thread, within `limit`; never after this object is gone.
   virtual void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) = 0;
 };
 
-// Unique among all rounds of all jobs.
+// The name under which the arbiter keeps one decision: unique among all rounds of all jobs.
 inline std::string place_of(const Ballot& ballot) {
   return to_hex(ballot.founder) + "/" + std::to_string(ballot.origin.term) + "." + std::to_string(ballot.origin.round);
 }
 
-// Of what two nodes have in common, so that they can tell. Never 0.
+// A number for what two nodes have in common, so that they can compare it. Never 0.
 inline std::uint64_t mark_of(std::string_view text) {
   std::uint64_t mark = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : text) mark = (mark ^ static_cast<unsigned char>(c)) * 0x100000001b3;

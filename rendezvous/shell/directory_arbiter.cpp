@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kFolder = "arbiter";
 
-// Who holds the lock, as its file says; empty where the lock can be had.
+// The lock's holder, as its file says; empty when nobody holds the lock.
 std::string holder_of_lock(int directory) {
   const int fd = ::openat(directory, "lock", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return "";
@@ -32,7 +32,7 @@ std::string holder_of_lock(int directory) {
   ::close(fd);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   const std::size_t end = text.find('\n');
-  return end == std::string::npos ? "" : text.substr(0, end);  // one that is being written is looked at again
+  return end == std::string::npos ? "" : text.substr(0, end);  // the holder is just writing the file: the next look reads it
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ struct DirectoryArbiter::State {
   ArbiterReply decide(const std::string& place, const std::string& self) const;
 
   std::filesystem::path path;
-  int directory = -1;  // of the queue's thread; once it is known to be shared
+  int directory = -1;  // used on the queue's thread; set once it is known to be shared
   std::atomic<std::uint64_t> holder{0};
 };
 
@@ -65,7 +65,8 @@ void DirectoryArbiter::State::look() {
   }
 }
 
-// Whose it is stands in the link itself: it is there as a whole or not at all, and who asks again finds its own.
+// The symbolic link's target says which node has won. A link exists as a whole or not at all, and a node that asks again finds
+// its own answer.
 ArbiterReply DirectoryArbiter::State::decide(const std::string& place, const std::string& self) const {
   const std::string file =
       std::string(kFolder) + "/" + place.substr(0, place.find('/')) + "-" + place.substr(place.find('/') + 1);

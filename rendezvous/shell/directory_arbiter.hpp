@@ -1,10 +1,10 @@
-// A run directory that two nodes share, as their arbiter: a link in its folder `arbiter`, made once and for ever, names the
-// node that goes on. Making a link fails where there is one, also over NFS, and needs no room for data. node_shell.hpp owns
-// one.
+// A run directory that two nodes share, as their arbiter: a symbolic link in its folder `arbiter`, made once and for ever,
+// names the node that may lead. symlink(2) fails where there is one, also over NFS, and needs no room for data. node_shell.hpp
+// owns one.
 //
-// That both nodes share it shows in the run's lock (common/run_directory/run_lock.hpp): each tries it, is refused, and tells
-// who has it; the node that holds it is refused by itself. From then on the folder stays open, so that what is renamed, removed
-// or mounted over later is not taken for it.
+// The run's lock (common/run_directory/run_lock.hpp) shows whether both nodes share the directory: each tries to take it, is
+// refused, and reports the holder; the holder is refused by itself. From then on the folder stays open, so that a directory
+// that is renamed or mounted over it later is not mistaken for it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class DirectoryArbiter : public ArbiterPort {
   DirectoryArbiter(boost::asio::io_context& io, std::filesystem::path directory);
   ~DirectoryArbiter() override;
 
-  // Tries the lock, on another thread, and waits that long for the answer. What is known of it then: Hello::run_directory.
+  // Tries the lock on another thread and waits for the answer, at most for `patience`. Returns what is known then, as
+  // Hello::run_directory has it.
   std::uint64_t look(milliseconds patience);
 
   void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) override;
@@ -32,7 +33,7 @@ class DirectoryArbiter : public ArbiterPort {
   struct State;
 
   boost::asio::io_context& io_;
-  std::shared_ptr<State> state_;  // a file system that does not answer outlasts this
+  std::shared_ptr<State> state_;  // outlives this object while a file system does not answer
   FileQueue queue_;
 };
 

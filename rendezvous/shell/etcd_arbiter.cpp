@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 constexpr std::uint64_t kMostOfBody = 64 << 10;
 constexpr std::size_t kMostOfReason = 200;
 
-// As JSON has bytes in protobuf's form.
+// protobuf's JSON form has bytes in base64.
 std::string base64(std::string_view bytes) {
   constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
@@ -46,7 +46,7 @@ std::string where(const std::string& host, std::uint16_t port) {
   return (bare_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-// A question on its way. It keeps itself alive until it is answered.
+// A question on its way. The object keeps itself alive until etcd has answered.
 class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
  public:
   EtcdQuestion(boost::asio::io_context& io, std::string name, std::string self, ArbiterPort::Then then)

@@ -1,5 +1,5 @@
-// Implementation of farewell_port.hpp: "ddprun farewell", term and round in big-endian order, and a digest of them with the
-// key.
+// Implementation of farewell_port.hpp. A farewell is the text "ddprun farewell", term and round in big-endian order, and a
+// digest of the key and both.
 #include "rendezvous/shell/farewell_port.hpp"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ FarewellPort::FarewellPort(boost::asio::io_context& io, std::function<void(const
   socket_.open(udp::v6(), error);
   if (!error) socket_.set_option(boost::asio::ip::v6_only(false), error);
   if (!error) socket_.bind({udp::v6(), 0}, error);
-  if (error) {  // a machine without IPv6
+  if (error) {  // the machine has no IPv6
     socket_.close(error);
     socket_.open(udp::v4(), error);
     if (!error) socket_.bind({udp::v4(), 0}, error);
@@ -67,7 +67,7 @@ void FarewellPort::receive() {
                              });
 }
 
-// Who said it hears its own words, and stops.
+// Answers with the same bytes: a guardian that gets its own farewell back stops sending it.
 void FarewellPort::hear(std::size_t size) {
   const std::string_view text(buffer_.data(), size);
   if (size < kHeader || !text.starts_with(kMagic)) return;

@@ -1,6 +1,6 @@
-// Where the guardian of a dead coordinator is heard: a port of datagrams, and what it has to say for each round. The key goes
-// to the coordinator with this node's hello, through TLS; from it the coordinator makes one farewell a round, which says
-// nothing about those of other rounds. node_shell.hpp owns one.
+// A UDP port at which this node hears the guardian of a dead coordinator, and the bytes that such a guardian sends. This node's
+// Hello takes the key to the coordinator, through TLS. The coordinator makes one farewell a round from it; a farewell of one
+// round proves nothing for another. node_shell.hpp owns one.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@
 
 namespace ddprun::rendezvous {
 
-// A farewell as bytes; the same on both sides.
+// A farewell as bytes; both sides make the same ones.
 std::string farewell_text(const FarewellKey& key, const RoundId& round);
 
 class FarewellPort {
  public:
-  // `on_farewell`: of that round, by who knows the key. Where no port can be had, port() is 0 and nothing is heard.
+  // Calls `on_farewell` with the round when a farewell proves that its sender knows the key. When no port can be opened, port()
+  // is 0 and nothing is heard.
   FarewellPort(boost::asio::io_context& io, std::function<void(const RoundId&)> on_farewell);
 
   std::uint16_t port() const { return port_; }

@@ -1,5 +1,5 @@
-// A file of the run directory that says whether a job of many machines runs on what is in it. It outlasts machines and
-// containers where the run directory does: who finds it, and remembers nothing else, knows that the job may be running
+// A file of the run directory that says whether a job of many machines runs on that directory. It outlasts machines and
+// containers if the directory does: a node that finds it, and remembers nothing else, knows that the job may be running
 // elsewhere. node_shell.hpp writes it on each node, in whatever run directory that node has.
 #pragma once
 
@@ -12,15 +12,15 @@ namespace ddprun::rendezvous {
 
 class JobMarker {
  public:
-  JobMarker() = default;  // there is none, and nothing happens
+  JobMarker() = default;  // without a run directory nothing is written
   explicit JobMarker(std::filesystem::path file) : file_(std::move(file)) {}
 
   const std::filesystem::path& path() const { return file_; }
-  // What it says, to what else is remembered. One that is damaged counts as running.
+  // Adds what the file says to what the node's own record says. A damaged file counts as "running".
   void add_to(Memory& memory) const;
-  // Written once; where that fails nothing is said: the node's own record is what counts first.
+  // Writes the file once. A failure is not reported: the node's own record counts first.
   void note_running() { note(true); }
-  // Only where it is.
+  // Writes only over an existing file.
   void note_over();
 
  private:

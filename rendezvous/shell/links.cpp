@@ -22,7 +22,7 @@ void Links::dial(LinkId link, Transport& transport, ConnectOptions options) {
 }
 
 void Links::dialled(LinkId link, const ConnectResult& result) {
-  if (dialling_.erase(link) == 0) {  // nobody wants it any more
+  if (dialling_.erase(link) == 0) {  // the dialling was cancelled meanwhile
     if (result.connection) result.connection->close();
     return;
   }
@@ -39,7 +39,7 @@ void Links::accept(const std::shared_ptr<Connection>& connection, std::size_t fi
 void Links::use(LinkId link, const std::shared_ptr<Connection>& connection) {
   open_[link] = connection;
   handlers_.opened(link, *connection);
-  if (!open_.contains(link)) return;  // closed at once
+  if (!open_.contains(link)) return;  // the handler has closed it
   connection->start({[this, link](std::string_view frame) { heard(link, frame); },
                      [this, link, connection](const Closed& closed) {
                        leaving_.erase(connection);

@@ -1,8 +1,9 @@
-// The connections of one node by the numbers that its machine knows them by: attempts to reach others, connections that are
-// open, and those whose last words are still on their way. NodeShell (node_shell.hpp) has one and turns frames into messages.
-// One thread; handlers may call back into it.
+// The connections of one node, by the numbers (LinkId) by which its state machine knows them: attempts to connect, open
+// connections, and closing ones that still send what is queued. NodeShell (node_shell.hpp) has one and turns frames into
+// messages. One thread; handlers may call back into it.
 //
-// It owns these three tables, and of which dialled links something came. A link that was closed here says nothing any more.
+// This class owns these three tables, and knows which dialled links have received anything. A link that this side has closed
+// calls no handler any more.
 #pragma once
 
 #include <chrono>
@@ -23,12 +24,12 @@ namespace ddprun::rendezvous {
 class Links {
  public:
   struct Handlers {
-    std::function<void(LinkId, const Connection&)> opened;  // dialled or accepted; what is heard comes after it
+    std::function<void(LinkId, const Connection&)> opened;  // dialled or accepted; always before on_frame
     std::function<void(LinkId, const ConnectFailure&)> not_opened;
     std::function<void(LinkId, std::string_view frame)> heard;
-    std::function<void(LinkId, bool reset)> lost;    // not closed here; reset: by the network
-    std::function<void(const Connection&)> no_word;  // closed here, dialled, and nothing ever came
-    std::function<void()> ended;                     // some connection, and what it had to say has gone
+    std::function<void(LinkId, bool reset)> lost;    // the other side or the network closed it; `reset`: the network
+    std::function<void(const Connection&)> no_word;  // this side has closed a dialled connection that never received anything
+    std::function<void()> ended;                     // some connection has closed and has sent all that was queued
   };
 
   Links(boost::asio::io_context& io, Handlers handlers) : io_(io), handlers_(std::move(handlers)) {}
@@ -36,22 +37,22 @@ class Links {
   Links& operator=(const Links&) = delete;
 
   void dial(LinkId link, Transport& transport, ConnectOptions options);
-  // A new number for it; `first_frame_bytes`: the most that it may say at first.
+  // Gives an accepted connection a new number. Its first frames may have at most `first_frame_bytes`.
   void accept(const std::shared_ptr<Connection>& connection, std::size_t first_frame_bytes);
   void set_frame_limit(LinkId link, std::size_t bytes);
-  // Of a peer that does not answer.
+  // Sets how long the peer may leave data unacknowledged.
   void give_up_after(LinkId link, std::chrono::milliseconds silence);
   void send(LinkId link, std::string_view frame);
-  // After what was sent before has gone.
+  // Closes the link after all that was sent before has gone.
   void close(LinkId link);
   void close_all();
-  // At once, as if the other side had: it is lost.
+  // Closes the link at once, and calls `lost` as if the other side had closed it.
   void cut(LinkId link);
 
-  // Whether last words are on their way.
+  // Whether any closing connection still sends.
   bool are_leaving() const { return !leaving_.empty(); }
   void forget_leaving() { leaving_.clear(); }
-  // Closes everything at once, for the end of the process.
+  // Closes everything at once, when the process ends.
   void abandon();
 
  private:
@@ -68,10 +69,10 @@ class Links {
   Handlers handlers_;
   std::map<LinkId, std::shared_ptr<Dialling>> dialling_;
   std::map<LinkId, std::shared_ptr<Connection>> open_;
-  std::set<LinkId> heard_;  // dialled ones over which something came
+  std::set<LinkId> heard_;  // dialled links that have received anything
   std::set<std::shared_ptr<Connection>> leaving_;
   LinkId next_accepted_ = 1;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines outlast this
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // coroutines may outlive this object
 };
 
 }  // namespace ddprun::rendezvous

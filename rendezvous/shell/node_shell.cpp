@@ -1,5 +1,5 @@
-// Implementation of node_shell.hpp: its ports, the machine, its connections and what is said of those that cannot be had, and
-// the end.
+// Implementation of node_shell.hpp: its ports, the state machine, its connections, messages about peers that cannot be reached,
+// and the end.
 #include "rendezvous/shell/node_shell.hpp"
 
 #include <netinet/in.h>
@@ -24,12 +24,12 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr milliseconds kFarewell{1000};
-constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // a few of the largest store values
-// One attempt to reach somebody; what is wrong is said within 5 s.
+constexpr std::size_t kMaxQueuedBytes = 96u << 20;  // room for a few of the largest store values
+// How long one attempt to connect may take, so that the user hears within 5 s what is wrong.
 constexpr milliseconds kAttempt{4000};
-// So long nothing is said: the others may be just starting.
+// Before that no failure to connect is reported: the other nodes may be just starting.
 constexpr milliseconds kPatience{3500};
-// For the first answer of the run directory: this node has no lease to renew yet.
+// How long to wait for the run directory's first answer. It may block: this node has no lease to renew yet.
 constexpr milliseconds kFirstLook{3000};
 
 TransportLimits limits(milliseconds lease) {
@@ -51,14 +51,14 @@ std::string text_of(const Connection::Endpoint& endpoint) {
   return unmapped(endpoint).address().to_string();
 }
 
-// The address that leads to the world. Connecting a datagram socket sends nothing: it only asks for the route.
+// The local address of the route to the internet. Connecting a UDP socket sends nothing: the kernel only looks the route up.
 std::string address_of_route() {
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return "";
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(9);
-  address.sin_addr.s_addr = htonl(0xC0000201);  // 192.0.2.1, for documentation only
+  address.sin_addr.s_addr = htonl(0xC0000201);  // 192.0.2.1 is reserved for documentation
   socklen_t size = sizeof address;
   const bool known = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
                      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
@@ -163,7 +163,7 @@ void NodeShell::listen() {
     if (member.listens.host.empty()) member.listens.host = "127.0.0.1";
   } else {
     member.endpoints = {{settings_.meet_host.empty() ? "127.0.0.1" : settings_.meet_host, settings_.meet_port}};
-    // They are the first coordinator's own.
+    // A given master address is that of the first coordinator only.
     settings_.node.coordinator.master_addr.clear();
     settings_.node.coordinator.master_port = 0;
   }
@@ -218,7 +218,7 @@ void NodeShell::answer_store(LinkId link, StoreAnswer answer) {
 
 void NodeShell::feed(NodeEvent event) {
   pending_.push_back(std::move(event));
-  if (!feeding_ && node_) feed_pending();  // otherwise the loop there, further up the stack, takes it
+  if (!feeding_ && node_) feed_pending();  // otherwise the loop further up the stack takes it
 }
 
 void NodeShell::feed_pending() {
@@ -251,7 +251,8 @@ void NodeShell::write(const member_action::Remember& remember) {
       });
 }
 
-// The node hears first how late it is: a process that was stopped meanwhile may hold a start whose grant is over.
+// The node hears first how late the write is: the process may have been stopped meanwhile, so that the grant of a start is
+// over.
 void NodeShell::written(bool ok) {
   if (record_file_) feed(node_event::Tick{});
   if (failed_ || !record_file_) return;
@@ -292,7 +293,7 @@ void NodeShell::carry_out(NodeAction& action) {
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           finish(std::move(concrete));
         } else if constexpr (std::is_same_v<Action, member_action::GotJob>) {
-          // Asked for by nobody: `ddprun join` has it before there is a node.
+          // `ddprun join` has the job before there is a node: then nobody has asked for it.
         } else {
           if constexpr (std::is_same_v<Action, member_action::Say>) {
             const auto kind = concrete.notice.kind;
@@ -310,7 +311,7 @@ void NodeShell::arm() {
   armed_ = next;
   timer_.cancel();
   if (!next) return;
-  timer_.expires_after(*next - now().steady);  // later by the time that the machine sleeps; the guardian's is not
+  timer_.expires_after(*next - now().steady);  // the timer is late by the time that the machine sleeps; the guardian's is not
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     armed_.reset();
@@ -341,9 +342,9 @@ void NodeShell::dial(LinkId link, const Address& address) {
   options.host = address.host;
   options.port = address.port;
   options.local_address = settings_.local_address;
-  // Before the member gives it up (LeaderSearch::dial_due), so that what is wrong is known.
+  // The attempt ends before the member gives it up (LeaderSearch::dial_due), so that the reason is known.
   options.patience = options.attempt = std::min(kAttempt, settings_.node.member.lease * 9 / 10);
-  if ((link & kResume) != 0) options.patience = milliseconds(0);  // who refuses is gone
+  if ((link & kResume) != 0) options.patience = milliseconds(0);  // a peer that refuses the connection is gone
   links_.dial(link, *transport_, std::move(options));
 }
 
@@ -356,7 +357,8 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
   if ((link & kDialled) != 0) {
     own_address_ = text_of(connection.local());
     leader_address_ = text_of(connection.remote());
-    // Only now: who listens there has the lock, and had not when this node began to dial, if both were started together.
+    // Not earlier: when both were started together, the peer that listens there may have taken the lock only after this node
+    // began to dial.
     if (directory_ && (link & (kVisit | kResume)) == 0) feed(node_event::SawRunDirectory{directory_->look(FileQueue::kMoment)});
     return feed(node_event::LinkOpened{link, own_address_});
   }
@@ -374,7 +376,7 @@ void NodeShell::heard(LinkId link, std::string_view frame) {
     } else {
       feed(node_event::FromDialler{link, decode_from_member(frame)});
     }
-  } catch (const ProtocolError&) {  // a member's own fault: the node is lost
+  } catch (const ProtocolError&) {  // the member broke the protocol: its node is lost
     links_.cut(link);
   }
 }
@@ -386,7 +388,7 @@ void NodeShell::not_opened(LinkId link, const ConnectFailure& failure) {
   if (!failed_) feed(node_event::LinkClosed{link, in_the_way});
 }
 
-// Only for who never belonged to the job: later, what is at an address may be anybody's.
+// Only a node that never belonged to the job reports this: later any program may be at that address.
 void NodeShell::note_failure(const ConnectFailure& failure) {
   if (welcome_ || failed_ || node_->looks_for_old_job()) return;
   const bool for_long = waits_for_long();
@@ -406,8 +408,7 @@ void NodeShell::note_failure(const ConnectFailure& failure) {
     case Kind::kNotDdprun:
       hopeless = for_long;
       break;
-    // A name that is known once its machine runs, a node that is stopped, a job that is just ending, a node that is not there
-    // yet.
+    // The machine may not run yet, the node may be stopped, the job may be just ending, or the node may not be there yet.
     case Kind::kUnresolvable:
     case Kind::kSilent:
     case Kind::kWrongRunId:
@@ -460,7 +461,7 @@ void NodeShell::finish(node_action::Finish action) {
 void NodeShell::say_finished() {
   if (!finish_ || links_.are_leaving() || failed_) return;
   farewell_.cancel();
-  failed_ = true;  // nothing follows
+  failed_ = true;  // no event follows
   on_event_(*finish_);
 }
 

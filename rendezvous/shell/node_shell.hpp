@@ -1,10 +1,10 @@
-// The rendezvous of one agent in the world: Node (node.hpp) with real connections, one timer and the file in which it is
-// remembered. The launcher makes one for a job on many machines, tells it what happens to its workers and does what it is told.
-// One thread, nothing polls; handlers may call back into it. The record is written on another one, since the disk may take its
-// time: what must wait for that waits (record_gate.hpp), leases go on.
+// The shell around the rendezvous of one agent: it gives Node (node.hpp) real connections, a timer and the file of its record.
+// The launcher makes one for a job on many machines, tells it what happens to the workers and does what the node says. It uses
+// one thread and polls nothing; handlers may call back into it. Another thread writes the record, since a disk may stall: what
+// depends on the record waits (record_gate.hpp), leases do not.
 //
-// It owns the listening ports, the timer, the record's file and the machine, and says what is wrong with those that cannot be
-// reached. The connections are links.hpp's.
+// This class owns the listening ports, the timer, the record's file and the state machine, and reports why peers cannot be
+// reached. links.hpp has the connections.
 #pragma once
 
 #include <cstdint>
@@ -34,45 +34,45 @@
 
 namespace ddprun::rendezvous {
 
-// Who asks with this run id knows nothing of the job but address and token, and gets CoordinatorSettings::job (`ddprun join`).
+// `ddprun join` connects with this run id: it knows only the job's address and token, and gets CoordinatorSettings::job.
 inline constexpr const char* kJoinRunId = "ddprun join";
 
 struct NodeShellSettings {
   NodeSettings node{};  // identity, addresses and endpoints are filled in by the shell
-  std::string token;    // wiped once used
+  std::string token;    // wiped after its use
   std::string run_id;
-  std::string program;           // what the job runs: another program at the same place remembers nothing of this one
-  std::filesystem::path marker;  // in the run directory, that its job runs; empty: there is none
-  std::string local_address;     // a number, of this node as others see it; empty: the connected socket's
+  std::string program;           // what the job runs: a record of another program at the same address is not this job's
+  std::filesystem::path marker;  // a file in the run directory that says that its job runs; empty: there is none
+  std::string local_address;     // this node's number as others see it; empty: that of the connected socket
 
-  // Who decides between two nodes: an etcd server, or else the run directory, where both share it.
+  // Who decides between two nodes: an etcd server, or else the run directory, if both nodes share it.
   Address arbiter{};                    // port 0: there is none
   std::filesystem::path run_directory;  // empty: there is none
 
-  ListenPorts port_range{};  // where free ports are taken from
+  ListenPorts port_range{};  // free ports are taken from this range
 
-  // Where the nodes meet.
+  // The address at which the nodes meet.
   std::string meet_host;        // as typed
   std::uint16_t meet_port = 0;  // 0: a free one, on the node that leads first
-  // This node leads first unless, kIfPortIsFree, another agent has the port: then it follows that one.
+  // kYes: this node leads first. kIfPortIsFree: it leads unless another agent has the port, and follows that one then.
   enum class Lead { kNo, kIfPortIsFree, kYes } lead = Lead::kNo;
-  // A script's rank 0 opens the port at which the nodes met as MASTER_PORT: it is closed by then.
+  // A script's rank 0 opens the port at which the nodes met as MASTER_PORT, so kClosesAtRelease frees it before.
   enum class MeetPort { kStays, kClosesAtRelease } closing = MeetPort::kStays;
 };
 
-// The job could not be joined, and trying again won't help.
+// The node could not join the job, and trying again won't help.
 struct CannotJoin {
   int exit_code = 0;
   std::string why;
 };
-// Nobody answers yet, and why that may be; each reason once.
+// Nobody answers yet. `why` may be the reason; each reason is reported once.
 struct NobodyThere {
   std::string why;
 };
-// For the guardian (coordinator_action::Entrust): say this text there when this agent is dead, its workers are gone and its
-// record is taken away.
+// The guardian (coordinator_action::Entrust) sends this text there when this agent is dead, its workers are gone and it has
+// removed the record.
 struct EntrustFarewell {
-  Address to{};  // port 0: nothing any more
+  Address to{};  // port 0: the guardian sends nothing any more
   std::string text;
   std::filesystem::path record;
 };
@@ -83,7 +83,7 @@ using ShellEvent =
 
 class NodeShell {
  public:
-  // Opens the ports. Throws UsageError when one is taken, InternalError without the TLS module.
+  // Opens the ports. Throws UsageError when another program has one, InternalError without the TLS module.
   NodeShell(boost::asio::io_context& io, NodeShellSettings settings, std::function<void(ShellEvent)> on_event,
             std::function<void(const std::string&)> log);
   ~NodeShell();
@@ -93,18 +93,18 @@ class NodeShell {
   void begin();
   void local(MemberEvent event);
   void answer_store(LinkId link, StoreAnswer answer);
-  // The port at which the nodes met is the workers' now.
+  // The workers take over the port at which the nodes met.
   void close_meet_port();
 
   bool leads_first() const { return settings_.node.leads_first; }
   bool leads() const { return node_ && node_->coordinator() != nullptr; }
-  // Where others can dial this node: for the line to run on them. Not the port that a release closes.
+  // The address that a user types on other nodes to reach this one. Never the port that closes at a release.
   Address meeting_point() const;
-  // This node's own address on the way to the others; empty before anybody was connected.
+  // This node's own address on the route to the others; empty until the first connection.
   const std::string& own_address() const { return own_address_; }
   // The other end of the connection to the coordinator; empty for the coordinator itself.
   const std::string& leader_address() const { return leader_address_; }
-  // What this node and its run directory remember of the job is written there.
+  // The queue on whose thread the files of this node's record and its run directory are read and written.
   FileQueue& records() { return record_queue_; }
 
  private:
@@ -142,7 +142,7 @@ class NodeShell {
   std::unique_ptr<Listener> listener_;
   std::optional<RecordFile> record_file_;
   JobMarker marker_;
-  FileQueue record_queue_;         // of what is done to those two
+  FileQueue record_queue_;         // for all work on those two
   std::uint64_t incarnation_ = 0;  // of this process
   Memory memory_;
   std::optional<Node> node_;
@@ -155,7 +155,7 @@ class NodeShell {
   std::optional<Time> armed_;
   std::deque<NodeEvent> pending_;
   bool feeding_ = false;
-  bool welcome_ = false;  // a coordinator has answered, or this is one
+  bool welcome_ = false;  // a coordinator has answered, or this node is one
   bool failed_ = false;
   std::set<ConnectFailure::Kind> said_of_;
   bool said_silence_ = false;
@@ -165,7 +165,7 @@ class NodeShell {
   std::string leader_address_;
   std::optional<node_action::Finish> finish_;
   boost::asio::steady_timer farewell_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // what the queue has posted outlasts this
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // callbacks in the queue may outlive this object
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,4 +1,5 @@
-// Implementation of record_file.hpp: JSON, replaced by rename; the lock is a file of its own, since a rename would lose it.
+// Implementation of record_file.hpp: JSON that is replaced by rename(2). The lock has a file of its own, since a rename would
+// lose it.
 #include "rendezvous/shell/record_file.hpp"
 
 #include <fcntl.h>
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kMostAgents = 64;  // of one job on one host
+constexpr int kMostAgents = 64;  // on one host, in one job
 constexpr int kFormat = 5;
 
 std::string boot_id() {
@@ -51,7 +52,7 @@ Successor successor_of(const Json& json) {
           .address = {json.at(2).get<std::string>(), json.at(3).get<std::uint16_t>()}};
 }
 
-// Throws where there is no such value: then the record is damaged.
+// Throws for a value outside the enum: then the record is damaged.
 template <class Enum>
 Enum enum_of(const Json& json, Enum last) {
   const auto number = json.get<std::uint8_t>();
@@ -135,7 +136,7 @@ fs::path lock_of(const fs::path& file) {
   return file.string() + ".lock";
 }
 
-// The one who had it before may have removed it between our opening and locking it.
+// The agent that had the lock before may have removed the file between our open() and our flock().
 bool is_still_at(int opened, const fs::path& path) {
   struct stat ours {
   }, there{};
@@ -184,7 +185,8 @@ RecordFile& RecordFile::operator=(RecordFile&& other) noexcept {
 RecordFile::~RecordFile() {
   if (lock_ < 0) return;
   std::error_code ignored;
-  if (!lost_ && !fs::exists(file_, ignored)) fs::remove(lock_of(file_), ignored);  // nothing is remembered: nothing stays
+  if (!lost_ && !fs::exists(file_, ignored))
+    fs::remove(lock_of(file_), ignored);  // there is nothing to remember, so no lock file stays
   ::close(lock_);
 }
 
@@ -193,7 +195,7 @@ Memory RecordFile::read() const {
   std::ifstream in(file_, std::ios::binary);
   if (!in) return memory;
   memory.job_elsewhere = true;
-  // In a folder that cannot be written it may be older than what this node has said since.
+  // Where the folder cannot be written, the file may be older than the promises that this node has made since.
   if (::access(file_.parent_path().c_str(), W_OK | X_OK) != 0) return memory;
   try {
     const Json json = Json::parse(in);
@@ -207,7 +209,7 @@ Memory RecordFile::read() const {
       memory.places.push_back(self.record.coordinator.address);
       for (const Successor& node : self.record.successors) memory.places.push_back(node.address);
     }
-  } catch (const Json::exception&) {  // it is damaged
+  } catch (const Json::exception&) {  // the file is damaged
   }
   return memory;
 }
@@ -243,7 +245,7 @@ fs::path record_folder() {
     if (!home.is_absolute()) return {};
     state = home / ".local" / "state";
   }
-  return state / "ddprun" / "nodes" / host_name();  // the home may be shared
+  return state / "ddprun" / "nodes" / host_name();  // several hosts may share one home
 }
 
 }  // namespace ddprun::rendezvous

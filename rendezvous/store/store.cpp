@@ -89,7 +89,7 @@ std::vector<Store::Answer> Store::handle(int client, const channel::StoreRequest
   return answers;
 }
 
-// Why the request cannot be served at all, or nullopt.
+// The reason for which the request cannot be served at all, or nullopt.
 std::optional<std::string> Store::refusal(const channel::StoreRequest& request) const {
   if (request.op == Op::kNumKeys) return std::nullopt;
   if (request.keys.empty()) return "a store request needs a key";
@@ -183,7 +183,7 @@ void Store::wait_for(int client, const channel::StoreRequest& request, TimePoint
   for (const std::string& key : request.keys) {
     if (!values_.contains(key)) waiter.missing.insert(key);
   }
-  // A hundred years are for ever, and do not overflow the clock.
+  // A hundred years stand for "no timeout" and do not overflow the clock.
   constexpr std::int64_t kForeverMs = 100LL * 365 * 24 * 3600 * 1000;
   if (request.timeout_ms > 0 && request.timeout_ms < kForeverMs) {
     waiter.deadline = now + std::chrono::milliseconds(request.timeout_ms);
@@ -215,7 +215,7 @@ std::vector<Store::Answer> Store::expire(TimePoint now) {
       ++waiter;
       continue;
     }
-    // The smallest missing key, so that the message does not depend on hashing.
+    // Names the smallest missing key, so that the message does not depend on the order of a hash table.
     const std::string missing = *std::min_element(waiter->missing.begin(), waiter->missing.end());
     expired.push_back(
         {*waiter->deadline,

@@ -30,7 +30,7 @@ class Store {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // What one client (a rank) is to be told.
+  // What the store tells one client (a rank).
   struct Answer {
     int client = 0;
     channel::StoreReply reply;
@@ -38,21 +38,22 @@ class Store {
 
   explicit Store(StoreLimits limits = {}) : limits_(limits) {}
 
-  // Handles one request. Returns its answer first, unless it waits, then those of the waiters it satisfied, oldest first.
+  // Handles one request. Returns its answer first, unless it waits, then the answers of the waiters that it satisfied, oldest
+  // first.
   std::vector<Answer> handle(int client, const channel::StoreRequest& request, TimePoint now);
-  // Answers the waiters whose time is over, in the order of their deadlines.
+  // Answers the waiters whose timeout has passed, in the order of their deadlines.
   std::vector<Answer> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
-  // The client is gone: nobody waits for its answers any more. Its keys stay.
+  // The client is gone: its waiters are dropped, its keys stay.
   void forget(int client);
-  // A new round: no keys, no waiters.
+  // A new round begins: removes all keys and waiters.
   void clear();
 
  private:
   struct Waiter {
     int client = 0;
     std::uint64_t request = 0;
-    bool wants_value = false;  // get; otherwise wait
+    bool wants_value = false;  // true: a get; false: a wait
     std::string first_key;
     std::unordered_set<std::string> missing;
     std::optional<TimePoint> deadline;

@@ -28,7 +28,7 @@ Admission::Admitted Admission::admit(const SourceAddress& source, TimePoint now)
   result.id = next_id_++;
   silent_.push_back({result.id, source, now});
   where_[result.id] = {&silent_, std::prev(silent_.end())};
-  ++silent_of_[source];  // not `of_source`: eviction may have removed the entry
+  ++silent_of_[source];  // not `of_source`: an eviction may have removed that entry
   return result;
 }
 
@@ -41,7 +41,7 @@ void Admission::started(Id id) {
   ++favoured;
   const auto count = silent_of_.find(entry->source);
   if (--count->second == 0) silent_of_.erase(count);
-  // Both queues stay in the order of arrival but for the few that said hello late, which then only stay a little longer.
+  // Both queues stay in the order of arrival, but for the few peers whose hello was late: they only wait a little longer.
   started_.splice(started_.end(), silent_, entry);
   found->second.queue = &started_;
 }

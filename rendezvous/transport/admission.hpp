@@ -1,10 +1,11 @@
-// Who may wait at the door: which connections that have not shown the token yet are kept, which make room for others, and when
-// no more are accepted. Pure: arrivals and the time go in, ids to close come out. listener.cpp obeys it.
+// The limits on connections that have not proved the token yet: which are kept, which are closed for others, and when no more
+// are accepted. Pure: arrivals and the time go in, ids to close come out. listener.cpp obeys it.
 //
-// Newcomers that have said nothing yet ("silent") make room for others, the oldest first, so that idle connections never keep
-// anybody out; in a burst of joins they get a moment to speak. Those whose hello proved the key ("started") may be recordings,
-// but are nearly always members in a burst of joins: they are not closed for others but for one that is older than `grace`;
-// accepting waits instead. Only so many of one source are favoured: who sends recordings has the others treated as silent.
+// A newcomer that has sent nothing yet ("silent") makes room for others, the oldest first, so that idle connections never keep
+// anybody out; in a burst of joins each gets a moment to speak. A newcomer whose hello proved the key ("started") may be a
+// replayed recording, but is nearly always a member in a burst of joins. It is closed for others only when it is older than
+// `grace`; until then accepting waits. The number of favoured ones per source is limited: further ones of that source count as
+// silent.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@
 
 namespace ddprun {
 
-// An IPv4 address (mapped) or the first half of an IPv6 one, which is what one machine gets to choose from.
+// An IPv4 address (mapped), or the first half of an IPv6 address: one machine can choose the second half freely.
 using SourceAddress = std::array<std::uint8_t, 16>;
 
 class Admission {
@@ -29,7 +30,7 @@ class Admission {
   struct Limits {
     std::size_t total = 4096;
     std::size_t silent_per_source = 1024;   // more only while they are younger than `grace`
-    std::size_t started_per_source = 1024;  // further ones stay among the silent
+    std::size_t started_per_source = 1024;  // further ones count as silent
     std::chrono::milliseconds handshake_time{5000};
     std::chrono::milliseconds grace{1000};
     std::chrono::milliseconds moment{100};
@@ -37,22 +38,22 @@ class Admission {
 
   struct Admitted {
     Id id = 0;
-    std::vector<Id> evicted;  // forgotten already: close them
+    std::vector<Id> evicted;  // removed here already: close them
   };
 
   explicit Admission(Limits limits) : limits_(limits) {}
 
-  // Whether the next one may be accepted now.
+  // Whether the next connection may be accepted now.
   bool may_admit(TimePoint now) const;
-  // When may_admit() becomes true by itself. Only meaningful while it is false.
+  // When may_admit() becomes true without any other event. It means something only while may_admit() is false.
   TimePoint admits_at() const;
-  // Call only when may_admit().
+  // Call it only when may_admit() is true.
   Admitted admit(const SourceAddress& source, TimePoint now);
   void started(Id id);
-  void forget(Id id);  // authenticated or closed
-  // The next one to make room when the process has no descriptors left. Nothing when nobody waits.
+  void forget(Id id);  // the peer has authenticated, or its connection closed
+  // The newcomer to close when the process has no descriptors left. It is removed here. Nothing when there is none.
   std::optional<Id> evict_one();
-  // Those whose time is over; forgotten already.
+  // The newcomers whose handshake took too long. They are removed here already.
   std::vector<Id> expire(TimePoint now);
   std::optional<TimePoint> next_deadline() const;
   std::size_t size() const { return where_.size(); }

@@ -1,8 +1,7 @@
 // Implementation of connection.hpp.
 //
-// Note: one buffer for all. Asio is only asked when a socket is ready; the bytes are then read into a buffer that all
-// connections share, decrypted and cut into frames within that call. With ten thousand members a buffer each would be most of
-// the memory.
+// Note: one buffer for all. Asio only tells when a socket is ready; the bytes are then read into a buffer that all connections
+// share, decrypted and cut into frames within that call. With ten thousand members a buffer each would be most of the memory.
 #include "rendezvous/transport/connection.hpp"
 
 #include <netinet/tcp.h>
@@ -19,10 +18,10 @@
 namespace ddprun {
 namespace {
 
-constexpr int kReadsAtOnce = 4;  // then others have their turn
+constexpr int kReadsAtOnce = 4;  // then other connections have their turn
 constexpr std::size_t kKeptCapacity = 1 << 10;
 constexpr std::size_t kSentPart = 1 << 18;
-constexpr std::size_t kMostHeldBack = 1 << 16;  // of answers that leave together
+constexpr std::size_t kMostHeldBack = 1 << 16;  // bytes of answers that are sent together
 
 using boost::asio::ip::tcp;
 
@@ -61,7 +60,7 @@ std::string to_text(const tcp::endpoint& endpoint) {
 
 void set_socket_options(int fd, const TransportLimits& limits) {
   const auto set = [fd](int level, int name, int value) {
-    // Refused only where the kernel lacks it; the lease then notices a dead peer.
+    // Only an old kernel refuses an option; the lease then notices a dead peer.
     [[maybe_unused]] const int result = ::setsockopt(fd, level, name, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
@@ -93,7 +92,7 @@ void Connection::shake_hands(HandshakeHandlers handlers, std::string_view receiv
   }
   if (stage_ != Stage::kHandshake) return;
   if (!received.empty() && take(received) == More::kNo) return;
-  // A member's hello is mostly there already, and then shows that this is one (admission.hpp).
+  // A member's first bytes have mostly arrived already, and show that it is a member (admission.hpp).
   read_available();
 }
 
@@ -116,9 +115,10 @@ Connection::More Connection::take_handshake(TlsState state) {
   local_ = unmapped(socket_.local_endpoint(ignored));
   peer_ = tls_->peer();
   end_handshake({Handshake::End::kOpen, {}, peer_.protocol_version, {}});
-  // A client's last word of the handshake, unless it goes with the first frame. If it can't, reading tells why.
+  // The client's last message of the handshake, unless it leaves with the first frame. When it can't be sent, a later read
+  // tells why.
   if (!out_.empty()) boost::asio::post(shared_->io, [self = shared_from_this()] { self->write_out(); });
-  return More::kNo;  // start() goes on
+  return More::kNo;  // start() continues
 }
 
 void Connection::end_handshake(const Handshake& result) {
@@ -126,7 +126,7 @@ void Connection::end_handshake(const Handshake& result) {
   const HandshakeHandlers handlers = std::exchange(handshake_, {});
   if (handlers.on_done) handlers.on_done(result);
   if (result.end == Handshake::End::kOpen || stage_ == Stage::kClosed) return;
-  flush();  // the alert that says why, as far as there is room
+  flush();  // sends the alert that says why, as far as there is room
   shut();
 }
 
@@ -160,7 +160,8 @@ void Connection::read_available() {
     if (count < 0) return lost(std::strerror(errno));
     if (count == 0) return lost("the other end closed it", By::kOtherEnd);
     if (take({shared_->input.data(), static_cast<std::size_t>(count)}) == More::kNo) return;
-    if (static_cast<std::size_t>(count) < shared_->input.size()) break;  // that was all; waiting tells of what came since
+    if (static_cast<std::size_t>(count) < shared_->input.size())
+      break;  // the socket is empty; it becomes ready again when more comes
   }
   if (stage_ != Stage::kClosed) wait_for_input();
 }
@@ -198,7 +199,7 @@ Connection::More Connection::take_records(TlsState state) {
     end({Closed::Cause::kGoodbye, {}, "the other agent said goodbye"});
     return More::kNo;
   }
-  flush();  // TLS itself may have something to say
+  flush();  // TLS itself may have something to send
   return stage_ == Stage::kClosed ? More::kNo : More::kYes;
 }
 
@@ -234,12 +235,12 @@ void Connection::send(std::string_view frame) {
 
 void Connection::flush() {
   const int error = write_out();
-  // Before the token, what the peer said comes first: a refusal may be waiting to be read.
+  // During the handshake a failed send ends nothing yet: the peer may have sent a refusal that says why.
   if (error != 0 && (stage_ == Stage::kOpen || stage_ == Stage::kFinishing)) return lost(std::strerror(error));
   if (stage_ == Stage::kFinishing && out_.empty()) ::shutdown(socket_.native_handle(), SHUT_WR);
 }
 
-// As much as the network takes; the rest waits for room. Not 0: why it can't.
+// Sends as much as the socket takes; the rest waits until it is writable. Returns 0, or the errno that says why it can't.
 int Connection::write_out() {
   while (stage_ != Stage::kClosed && sent_ < out_.size()) {
     const ssize_t count = ::send(socket_.native_handle(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
@@ -271,8 +272,8 @@ void Connection::wait_for_output() {
 
 // ---- Ending ----
 
-// Note: sockets that live on elsewhere. Asio relies on close() to take a socket out of its epoll set, which the kernel only
-// does when no duplicate is left anywhere. So one that was given away must be released first.
+// Note: sockets with duplicates. Asio relies on close() to remove a socket from its epoll set. The kernel only does that when
+// no duplicate of the descriptor is left anywhere, so a socket that was handed over must be released first.
 void Connection::give_away() {
   boost::system::error_code error;
   out_.clear();
@@ -291,7 +292,8 @@ void Connection::finish() {
   if (stage_ != Stage::kOpen) return;
   tls_->say_goodbye(out_);
   stage_ = Stage::kFinishing;
-  // Closing with unread bytes would make the kernel throw away what the peer has not read yet, so reading goes on.
+  // close() with unread input makes the kernel discard what the peer has not read yet, so this side reads on until the peer
+  // closes.
   farewell_ = std::make_unique<boost::asio::steady_timer>(shared_->io, shared_->limits.farewell_time);
   farewell_->async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (!error) self->end({Closed::Cause::kGoodbye, {}, "the other agent did not answer the goodbye"});
@@ -302,9 +304,9 @@ void Connection::finish() {
 
 void Connection::close() {
   if (stage_ == Stage::kClosed) return;
-  if (handing_out_) write_out();  // what was said before
+  if (handing_out_) write_out();  // sends what was queued before
   shut();
-  // Not now: one of them may be running.
+  // Later, since one of these handlers may be running now.
   boost::asio::post(shared_->io, [self = shared_from_this()] {
     self->handlers_ = {};
     self->handshake_ = {};

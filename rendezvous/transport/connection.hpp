@@ -21,18 +21,18 @@ namespace ddprun {
 
 struct Closed {
   enum class Cause {
-    kGoodbye,  // the peer, or this side's finish()
-    kLost,     // reset, timed out, or ended without a goodbye
-    kFault,    // the peer broke a rule; logged
+    kGoodbye,  // the peer said goodbye, or this side called finish()
+    kLost,     // the connection was reset, timed out, or ended without a goodbye
+    kFault,    // the peer broke the protocol; logged
   };
   Cause cause = Cause::kLost;
   std::optional<PeerFault> fault;
-  std::string why;     // for people
+  std::string why;     // for messages
   bool reset = false;  // kLost: the network broke it; otherwise the other end did, as when its process is killed
 };
 
-// What is sent goes at once, and a peer that is gone is noticed. A listening socket hands them on to those that it accepts
-// (Linux), so a stranger costs no call for that.
+// Sends each write at once (TCP_NODELAY), and notices a peer that is gone. On Linux an accepted socket inherits these options
+// from the listening one, so a stranger costs no call for them.
 void set_socket_options(int fd, const TransportLimits& limits);
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -44,24 +44,24 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void(const Closed&)> on_closed;          // once, as the last; not after close()
   };
 
-  // Nothing is read before this; frames that are there already are handed out from the event loop.
+  // Nothing is read before this. Frames that have arrived already are handed out from the event loop.
   void start(Handlers handlers);
-  // Queues a frame and sends what the network takes now; from within on_frame, when that returns: what is said in answer leaves
-  // together. Throws InternalError when it is over the limit. No effect once closed.
+  // Queues a frame and sends what the socket takes now. A call from within on_frame sends when on_frame returns, so that
+  // several answers leave together. Throws InternalError for a frame over the limit. Has no effect once closed.
   void send(std::string_view frame);
-  // Of frames that begin later; TransportLimits::frame_bytes until then. For a peer that has not been welcomed yet.
+  // The limit of frames that begin later; TransportLimits::frame_bytes until then. For a peer that was not welcomed yet.
   void set_frame_limit(std::size_t bytes) { frames_.set_limit(bytes); }
-  // Of a peer that does not answer, as TransportLimits::give_up_after.
+  // Sets how long the peer may leave data unacknowledged, as TransportLimits::give_up_after.
   void give_up_after(std::chrono::milliseconds silence);
-  // Sends what is queued and a goodbye, then ends; what still arrives is dropped.
+  // Sends what is queued and a goodbye, then ends. Whatever still arrives is dropped.
   void finish();
   // Ends at once.
   void close();
 
   bool is_open() const { return stage_ == Stage::kOpen; }
-  const Endpoint& local() const { return local_; }  // known from the handshake's end on
+  const Endpoint& local() const { return local_; }  // known when the handshake has ended
   const Endpoint& remote() const { return remote_; }
-  const TlsPeer& peer() const { return peer_; }  // of a member that called this agent
+  const TlsPeer& peer() const { return peer_; }  // on the side that was dialled: the member's identity
   std::size_t queued_bytes() const { return out_.size() - sent_; }
 
   // ---- For the listener and the connector ----
@@ -75,20 +75,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
   struct HandshakeHandlers {
     std::function<void()> on_started;  // a server: the hello proved the key
-    // Once, last; at an end other than kOpen the connection closes when it returns.
+    // Called once, as the last. The connection closes when this returns, unless the result is kOpen.
     std::function<void(const Handshake&)> on_done;
   };
   // Takes a connected socket that doesn't block and has set_socket_options().
   Connection(std::shared_ptr<TransportShared> shared, boost::asio::ip::tcp::socket socket, const Endpoint& remote,
              TlsRole role);
-  // `received`: bytes that somebody else has read from this socket already (handover.hpp). Calls a handler at once
-  // when enough is there.
+  // `received` are bytes that another process has read from this socket already (handover.hpp). Calls a handler at once when
+  // they are enough.
   void shake_hands(HandshakeHandlers handlers, std::string_view received = {});
-  // During on_done with kWrongRunId: what a colleague needs to take the connection over. Nothing was said to the peer yet.
+  // During on_done with kWrongRunId: the socket, for the process that takes the connection over. Nothing was sent to the peer
+  // yet.
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }
   const RunDigest& refused_run() const { return tls_->peer().run; }
-  // During on_done: the peer is somebody else's now, who has a duplicate of the socket. Closes without a word.
+  // During on_done: another process has a duplicate of the socket and serves the peer. Closes this one without sending
+  // anything.
   void give_away();
 
  private:
@@ -128,7 +130,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   TlsRole role_;
   Stage stage_ = Stage::kHandshake;
   bool proven_ = false;       // a server: on_started was called
-  bool handing_out_ = false;  // what is sent meanwhile is flushed behind it
+  bool handing_out_ = false;  // answers that are sent meanwhile leave together afterwards
   bool writing_ = false;
   bool reading_ = false;
 };

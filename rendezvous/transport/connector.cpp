@@ -31,7 +31,8 @@ constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr double kPauseGrowth = 1.6;
 
-// What an operation with a callback will bring, awaited with a deadline. Both sides keep it, so whichever ends later is safe.
+// The result of an asynchronous operation, awaited with a deadline. The operation and the waiting side share it, so either may
+// end first.
 template <class Result>
 struct Awaited {
   explicit Awaited(boost::asio::io_context& io) : timer(io) {}
@@ -63,7 +64,7 @@ awaitable<WaitEnd> wait_for(std::shared_ptr<Awaited<Result>> awaited, Clock::tim
 
 using Endpoints = std::vector<tcp::endpoint>;
 
-// Whether the network lost something of what was sent: then it may be to blame for a silence, not who is called.
+// Whether the kernel had to send something again: then the network may be to blame for a silence, not the peer.
 bool packets_were_lost(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -101,7 +102,7 @@ class Connector {
       case Kind::kUnreachable:
       case Kind::kSilent:
       case Kind::kLost:
-      case Kind::kNotDdprun:  // the port's holder of now may be gone soon
+      case Kind::kNotDdprun:  // the program that has the port now may end soon
         return true;
       case Kind::kBadLocalAddress:
       case Kind::kWrongToken:
@@ -114,7 +115,7 @@ class Connector {
     return false;
   }
 
-  // A thousand agents that wait for one coordinator must not all knock at the same moment.
+  // A random pause, so that a thousand agents that wait for one coordinator do not all connect at the same moment.
   std::chrono::microseconds jittered(std::chrono::milliseconds pause) {
     std::uniform_real_distribution<double> factor(0.8, 1.2);
     return std::chrono::microseconds(std::llround(factor(random_) * 1000.0 * static_cast<double>(pause.count())));
@@ -150,7 +151,7 @@ class Connector {
     for (const tcp::endpoint& endpoint : endpoints) {
       ConnectResult result = co_await attempt(endpoint, local);
       if (result.connection || result.failure.kind == Kind::kCancelled) co_return result;
-      // Further along is more telling: Kind is in that order.
+      // Reports the failure of the address with which the attempt got furthest: Kind is in that order.
       if (!most_telling || result.failure.kind > most_telling->kind) most_telling = std::move(result.failure);
       if (Clock::now() >= deadline_) break;
     }
@@ -159,7 +160,7 @@ class Connector {
 
   awaitable<std::variant<Endpoints, ConnectFailure>> resolve() {
     error_code error;
-    // A number needs no resolver, and so no thread.
+    // A numeric address needs no resolver, and so no thread.
     if (const auto address = boost::asio::ip::make_address(options_.host, error); !error) {
       co_return Endpoints{{address, options_.port}};
     }
@@ -209,7 +210,7 @@ class Connector {
   }
 
   Clock::time_point end_of_attempt() const {
-    // Past the deadline there is still a moment, so that the last word is the network's.
+    // An attempt past the deadline still gets a moment, so that the reason comes from the network.
     return std::max(std::min(Clock::now() + options_.attempt, deadline_), Clock::now() + std::chrono::milliseconds(100));
   }
 
@@ -279,7 +280,7 @@ class Connector {
   ConnectOptions options_;
   Clock::time_point deadline_;
   std::string where_;
-  // Not std::random_device, which asks the processor what it is: dear on a virtual machine, for each connection.
+  // Not std::random_device: it asks the processor what it is, which is slow on a virtual machine, for each connection.
   std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(Clock::now().time_since_epoch().count())};
 };
 

@@ -1,5 +1,5 @@
 // Connecting: resolves a name, tries every address, shakes hands, and tries again while that can help. Transport::connect()
-// (transport.hpp) calls it. What is told in the end is the most telling of the last round of attempts.
+// (transport.hpp) calls it. A failure is the most telling one of the last round of attempts.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ struct ConnectOptions {
   std::string host;  // a name or a number; all addresses are tried
   std::uint16_t port = 0;
   std::string local_address;                  // --local-addr
-  std::chrono::milliseconds patience{30000};  // a port that nobody answers yet is tried again for so long
-  std::chrono::milliseconds attempt{5000};    // one address: TCP, and then the handshake
+  std::chrono::milliseconds patience{30000};  // how long to try again while nobody answers at the port
+  std::chrono::milliseconds attempt{5000};    // the limit for one address: TCP, and then the handshake
 };
 
 struct ConnectFailure {
@@ -31,18 +31,19 @@ struct ConnectFailure {
     kUnreachable,  // no route, or no answer at all
     kSilent,       // the port is open, but nobody speaks
     kLost,         // closed in the middle of the handshake
-    kNotDdprun,    // something else answers
+    kNotDdprun,    // another program answers
     kWrongToken,
     kWrongRunId,
     kWrongVersion,
-    kReflected,  // this agent called itself
+    kReflected,  // this agent dialled itself
     kCancelled,
   };
   Kind kind = Kind::kCancelled;
   std::string message;  // for people: what was expected, what was found, what to do
 };
 
-// A connection, or why there is none. (No variant: GCC 12 then warns of uninitialized memory in asio::co_spawn, wrongly.)
+// A connection, or the reason why there is none. (Not a variant: GCC 12 then warns wrongly of uninitialized memory in
+// asio::co_spawn.)
 struct ConnectResult {
   ConnectResult() = default;
   ConnectResult(std::shared_ptr<Connection> opened) : connection(std::move(opened)) {}  // NOLINT(google-explicit-constructor)
@@ -52,8 +53,8 @@ struct ConnectResult {
   ConnectFailure failure;  // when there is no connection
 };
 
-// Tries until it is open, the peer refuses for a reason that waiting does not change, or patience ends. Cancellation (asio's)
-// ends it at once with kCancelled.
+// Tries until a connection is open, the peer refuses for a reason that waiting does not change, or `patience` ends. An Asio
+// cancellation ends it at once with kCancelled.
 boost::asio::awaitable<ConnectResult> run_connector(std::shared_ptr<TransportShared> shared, ConnectOptions options);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// What can be wrong with a peer or a connection, in words, and the log of bad peers: one line for each kind at once, then at
-// most one in ten seconds with the number of those left out. Pure; connection.cpp and listener.cpp use it.
+// What can be wrong with a peer or a connection, in words, and the log of bad peers: the first line of each kind at once, then
+// at most one in ten seconds, with the number of those left out. Pure; connection.cpp and listener.cpp use it.
 #pragma once
 
 #include <array>
@@ -20,19 +20,19 @@ enum class PeerFault : std::uint8_t {
   kWrongRunId,
   kWrongVersion,
   kReflected,
-  kSilent,         // no whole handshake in time
-  kTalkative,      // too many bytes before the token was shown
-  kCrowdedOut,     // closed for others, having said nothing
-  kNoDescriptors,  // accepted and closed at once
-  kBroken,         // a record that cannot be, from a member
-  kFrameTooLarge,  // from a member
-  kSlowReader,     // a member that does not read
+  kSilent,         // no complete handshake in time
+  kTalkative,      // too many bytes before the token was proved
+  kCrowdedOut,     // silent, and closed to make room for others
+  kNoDescriptors,  // accepted and closed at once: no descriptor was left
+  kBroken,         // a member sent an invalid record
+  kFrameTooLarge,  // a member sent a frame over the limit
+  kSlowReader,     // a member does not read what we send
   kCount,
 };
 
 PeerFault fault_of(TlsFailure failure);
 
-// For a log: what that peer did, and what follows for it.
+// A line for the log: what the peer did, and what follows.
 std::string describe(PeerFault fault, std::uint8_t own_version, std::uint8_t peer_version);
 
 class BadPeerLog {
@@ -40,7 +40,7 @@ class BadPeerLog {
   using TimePoint = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::seconds kInterval{10};
 
-  // The line to log now, if any.
+  // The line to log now; nothing when this kind was logged a moment ago.
   std::optional<std::string> note(PeerFault fault, std::string_view peer, std::string_view what, TimePoint now);
   std::uint64_t count(PeerFault fault) const { return kinds_[static_cast<std::size_t>(fault)].total; }
 

@@ -1,6 +1,6 @@
-// Frames: byte strings with a length of four bytes, most significant first. Pure; used by connection.cpp. A length
-// over the limit is an error that lasts, found before a byte of the frame is stored: memory follows what arrived, not what was
-// announced.
+// Frames: byte strings after a length of four bytes, most significant byte first. Pure; connection.cpp uses it. A length over
+// the limit is a lasting error, found before any byte of the frame is stored: memory grows with what has arrived, not with what
+// was announced.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ class FrameReader {
  public:
   explicit FrameReader(std::size_t limit) : limit_(limit) {}
 
-  void set_limit(std::size_t limit) { limit_ = limit; }  // of frames that begin later
+  void set_limit(std::size_t limit) { limit_ = limit; }  // for frames that begin later
   void feed(std::string_view bytes);
-  // The next whole frame, valid until the next call of either. Nothing when none is whole, or after one over the limit.
+  // The next complete frame, valid until the next call of either. Nothing when none is complete, or after one over the limit.
   std::optional<std::string_view> next();
   // The announced size of a frame that is over the limit.
   std::optional<std::size_t> too_large() const { return too_large_; }

@@ -1,6 +1,6 @@
-// Implementation of handover.hpp. Two abstract sockets: every job's inbox ("ddprun/UID/PORT/RUN"), where it gets
-// connections that came to the holder, and the holder's waiting room ("ddprun/UID/PORT/holder"), where guests stay connected
-// until the port is passed on, or until the end of the stream says that the holder died and the port is free.
+// Implementation of handover.hpp. It uses two abstract Unix sockets. Each job has an inbox ("ddprun/UID/PORT/RUN"), where it
+// gets connections that came to the holder. The holder has a waiting room ("ddprun/UID/PORT/holder"), where guests stay
+// connected until it passes the port on, or until the end of the stream says that it died and the port is free.
 #include "rendezvous/transport/handover.hpp"
 
 #include <sys/socket.h>
@@ -46,7 +46,7 @@ int unix_socket() {
   return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-// -1 when the name is taken.
+// Returns -1 when the name is taken.
 int listen_at(const Address& address) {
   const int fd = unix_socket();
   if (fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 &&
@@ -57,14 +57,14 @@ int listen_at(const Address& address) {
   return -1;
 }
 
-// Anybody on this host can take an abstract name, so both ends look who the other is.
+// Anybody on this host can bind an abstract name, so both ends check the other's user (SO_PEERCRED).
 bool is_this_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-// -1 when nobody of this user is there.
+// Returns -1 when no process of this user listens there.
 int connect_to(const Address& address) {
   const int fd = unix_socket();
   if (fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 && is_this_user(fd))
@@ -73,7 +73,7 @@ int connect_to(const Address& address) {
   return -1;
 }
 
-// -1 when nobody (else) of this user waits.
+// Returns -1 when no process of this user waits.
 int accept_from(int fd) {
   for (;;) {
     const int peer = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -84,7 +84,7 @@ int accept_from(int fd) {
 }
 
 bool send_descriptor(int to, int fd, std::string_view bytes) {
-  std::string text = "+" + std::string(bytes);  // never empty
+  std::string text = "+" + std::string(bytes);  // the '+' makes it never empty
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
@@ -146,7 +146,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     open_inbox();
     if (hold_by_binding()) return;
     if (!sit_down()) {
-      listener_ = transport_.listen(options_, on_member_);  // throws what is wrong
+      listener_ = transport_.listen(options_, on_member_);  // throws UsageError when the port is not to be had
       return open_room();
     }
     ListenOptions guest = options_;
@@ -162,7 +162,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     boost::system::error_code ignored;
     inbox_.close(ignored);
     seat_.close(ignored);
-    // First the room, so that the next holder can have one.
+    // The room closes first, so that the next holder can open one.
     room_.close(ignored);
     const int port = listener_ ? listener_->release_port() : -1;
     if (port >= 0) {
@@ -199,7 +199,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     });
   }
 
-  // Whether the port could be had.
+  // Whether this agent could bind the port.
   bool hold_by_binding() {
     try {
       auto holder = transport_.listen(options_, on_member_);
@@ -215,7 +215,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     return true;
   }
 
-  // Without a room nobody can wait here, which is all.
+  // Without a room nobody can wait here; that is the only harm.
   void open_room() {
     const int fd = listen_at(abstract(options_.port, "holder"));
     if (fd < 0) return;
@@ -234,14 +234,14 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     });
   }
 
-  // Guests say nothing; what can be read is their end.
+  // Guests send nothing, so a readable socket means that the guest has ended.
   void watch(std::list<stream_descriptor>::iterator guest) {
     guest->async_wait(stream_descriptor::wait_read, [self = shared_from_this(), guest](const boost::system::error_code& error) {
       if (!error && !self->closed_) self->guests_.erase(guest);
     });
   }
 
-  // Whether there is a holder of this user to wait at.
+  // Whether a holder of this user is there, at whose room this agent now waits.
   bool sit_down() {
     const int fd = connect_to(abstract(options_.port, "holder"));
     if (fd < 0) return false;
@@ -252,7 +252,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
     return true;
   }
 
-  // The holder has passed the port on, to this agent or to another, or has died.
+  // The holder has passed the port on, to this agent or another, or has died.
   void called() {
     const auto received = receive_descriptor(seat_.native_handle());
     boost::system::error_code ignored;
@@ -305,7 +305,8 @@ class SharedListener final : public Listener {
 
 std::unique_ptr<Listener> listen_on_shared_port(boost::asio::io_context& io, Transport& transport, ListenOptions options,
                                                 std::function<void(std::shared_ptr<Connection>)> on_member) {
-  if (options.port == 0) return transport.listen(std::move(options), std::move(on_member));  // nobody else's
+  if (options.port == 0)
+    return transport.listen(std::move(options), std::move(on_member));  // a port that the kernel chooses is shared with nobody
   auto port = std::make_shared<SharedPort>(io, transport, std::move(options), std::move(on_member));
   try {
     port->begin();

@@ -25,7 +25,7 @@ namespace {
 using boost::asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kAcceptsAtOnce = 32;  // then others have their turn
+constexpr int kAcceptsAtOnce = 32;  // then other events have their turn
 constexpr std::chrono::milliseconds kPauseWithoutMemory{100};
 
 tcp::endpoint endpoint_of(const sockaddr_storage& address) {
@@ -99,7 +99,7 @@ class Door final : public std::enable_shared_from_this<Door> {
     acceptor_.close(ignored);
   }
 
-  // See "sockets that live on elsewhere" in connection.cpp.
+  // See "sockets with duplicates" in connection.cpp.
   int release_port() {
     boost::system::error_code error;
     const int fd = acceptor_.is_open() ? acceptor_.release(error) : -1;
@@ -172,7 +172,7 @@ class Door final : public std::enable_shared_from_this<Door> {
     wait();
   }
 
-  // Whether to go on accepting; if not, something is arranged.
+  // Whether to accept the next connection at once. If not, this call has arranged when to try again.
   More accept_failed(int error) {
     switch (error) {
       case EAGAIN:
@@ -181,7 +181,7 @@ class Door final : public std::enable_shared_from_this<Door> {
         return More::kNo;
       case EMFILE:
       case ENFILE:
-        if (!somebody_knocks()) return accept_failed(EAGAIN);  // the kernel looks for a descriptor first
+        if (!somebody_knocks()) return accept_failed(EAGAIN);  // accept(2) takes a descriptor before it looks for a connection
         if (const auto id = admission_.evict_one()) {
           turn_away(*id, PeerFault::kCrowdedOut);
           return More::kYes;
@@ -194,12 +194,13 @@ class Door final : public std::enable_shared_from_this<Door> {
       case EBADF:
       case EINVAL:
         return More::kNo;
-      default:  // that one connection is gone, or the network has an error of its own to tell
+      default:  // that connection is gone, or the network reports an error of its own
         return More::kYes;
     }
   }
 
-  // No descriptor is left, and none of ours can go: whoever waits must not make this a busy loop.
+  // No descriptor is left, and no newcomer can be closed. The waiting connection must not turn this into a busy loop, so it is
+  // refused.
   More refuse_one() {
     if (spare_ >= 0) ::close(spare_);
     const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -233,7 +234,7 @@ class Door final : public std::enable_shared_from_this<Door> {
     const auto [id, evicted] = admission_.admit(source_of(newcomer->remote()), Clock::now());
     for (const Admission::Id old : evicted) turn_away(old, PeerFault::kCrowdedOut);
     newcomers_.emplace(id, newcomer);
-    // Weak: a newcomer must not keep the door, nor the door's handlers the newcomer.
+    // Weak pointers: a newcomer must not keep the listener alive, nor the listener's handlers the newcomer.
     newcomer->shake_hands({[door = weak_from_this(), id = id] {
                              if (const auto self = door.lock()) self->admission_.started(id);
                            },

@@ -1,4 +1,4 @@
-// Listening: accepts whoever knocks, shakes hands within the limits of admission.hpp, and hands out those that have the job's
+// Listening: accepts connections, shakes hands within the limits of admission.hpp, and hands out those whose peer has the job's
 // key. Transport::listen() (transport.hpp) makes one.
 #pragma once
 
@@ -17,19 +17,20 @@
 
 namespace ddprun {
 
-// Both ends belong to it; zero: wherever the kernel takes free ports.
+// A range of ports, both ends included. Zero: the kernel chooses.
 struct ListenPorts {
   std::uint16_t low = 0;
   std::uint16_t high = 0;
 };
 
 struct ListenOptions {
-  std::string address;     // --local-addr: a number; empty is every address, IPv4 and IPv6
+  std::string address;     // --local-addr, a numeric address; empty: every address, IPv4 and IPv6
   std::uint16_t port = 0;  // 0: a free one
-  ListenPorts range{};     // then one of these
-  // kNone: only connections that adopt() brings, until take_port().
+  ListenPorts range{};     // the range of a free one
+  // kNone: until take_port(), the listener serves only connections that adopt() brings.
   enum class Port { kOpen, kNone } open = Port::kOpen;
-  // A peer of another job on this port: true when it was handed over. Its hello and its socket are to be used during the call.
+  // Called for a peer of another job on this port; true when that job's agent has taken it. Hello and socket are valid during
+  // the call only.
   std::function<bool(const RunDigest& run, int fd, std::string_view hello)> hand_over;
 };
 
@@ -37,18 +38,19 @@ class Listener {
  public:
   virtual ~Listener() = default;  // closes the port and every connection that is not authenticated yet
   virtual boost::asio::ip::tcp::endpoint local() const = 0;
-  // Closes the port; connections that are shaking hands go on.
+  // Closes the port. Handshakes that have begun continue.
   virtual void close_port() = 0;
-  // The listening socket, this listener's no more; -1 when it has none. The caller closes it.
+  // Gives the listening socket to the caller, who closes it; -1 when there is none.
   virtual int release_port() = 0;
-  // Listens on a socket that is listening already. Takes the descriptor.
+  // Accepts from a socket that is listening already. Takes ownership of the descriptor.
   virtual void take_port(int fd) = 0;
-  // A connection that another agent of this host has accepted, with what it read of it. Takes the descriptor.
+  // Takes over a connection that another agent of this host has accepted, with what it has read. Takes ownership of the
+  // descriptor.
   virtual void adopt(int fd, std::string_view hello) = 0;
   virtual std::size_t unauthenticated() const = 0;
 };
 
-// Throws UsageError when the address or port cannot be had.
+// Throws UsageError when it can't listen at that address or port.
 std::unique_ptr<Listener> make_listener(std::shared_ptr<TransportShared> shared, ListenOptions options,
                                         std::function<void(std::shared_ptr<Connection>)> on_member);
 

@@ -1,4 +1,4 @@
-// The port that a listener accepts at. listener.cpp uses it.
+// Opens the port at which a listener accepts. listener.cpp uses it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// Bound and listening: at options.address, or at all addresses of both families where there is IPv6, otherwise of IPv4. Closed
-// when options ask for no port. Throws UsageError saying which address and port, and why not.
+// A bound and listening socket: at options.address, or at all IPv6 and IPv4 addresses, or at all IPv4 addresses where there is
+// no IPv6. It is closed when options ask for no port. Throws UsageError saying which address and port, and why not.
 boost::asio::ip::tcp::acceptor open_port(boost::asio::io_context& io, const ListenOptions& options);
 
 }  // namespace ddprun

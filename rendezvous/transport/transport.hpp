@@ -1,7 +1,7 @@
-// The secure transport between agents: frames over TLS 1.3 with a key made from the job's token. One Transport an agent; it
-// listens (listener.hpp: the coordinator and its successors) and connects (connector.hpp: everybody else). Connections are open
-// and authenticated when the agent gets them (connection.hpp); whatever else knocks is refused, bounded and logged. It knows
-// nothing of what frames mean. docs/security.md says what it promises.
+// The secure transport between agents: frames over TLS 1.3 with a key made from the job's token. An agent has one Transport. It
+// listens (listener.hpp: the coordinator and its successors) and connects (connector.hpp: everybody else). A connection is open
+// and authenticated when the agent gets it (connection.hpp); other peers are refused, limited and logged. The transport does
+// not know what frames mean. docs/security.md says what it promises.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ namespace ddprun {
 
 class Transport {
  public:
-  // Opens the TLS module. Throws InternalError when that is not possible. `log` gets whole lines, already limited in rate.
+  // Opens the TLS module. Throws InternalError when that is not possible. `log` gets whole lines at a limited rate.
   Transport(boost::asio::io_context& io, const TlsCredentials& credentials, const TransportLimits& limits = {},
             std::function<void(const std::string&)> log = {});
   ~Transport();

@@ -14,8 +14,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;             // before a text, a byte string or a list
-constexpr std::uint8_t kFirstOfCoordinator = 0x80;  // types of the two directions differ: a reflected frame is refused
+constexpr std::size_t kLengthBytes = 4;             // the length before a text, a byte string or a list
+constexpr std::uint8_t kFirstOfCoordinator = 0x80;  // types of the two directions differ, so that a reflected frame is refused
 
 template <class T>
 concept Scalar = std::is_integral_v<T> || std::is_enum_v<T>;
@@ -30,7 +30,7 @@ void check_size(const char* field, std::size_t size, std::size_t limit) {
                       " is allowed");
 }
 
-// Cut between two characters, not within one.
+// Cuts between two UTF-8 characters, not within one.
 std::string_view cut(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return text;
   std::size_t end = limit;
@@ -131,7 +131,7 @@ class Reader {
   void list(const char* field, std::vector<Element>& elements) {
     const std::uint32_t count = number<std::uint32_t>(field);
     check_size(field, count, list_limit<Element>());
-    check_size(field, count, rest_.size() / kLengthBytes);  // each has at least a length, so nothing is allocated in vain
+    check_size(field, count, rest_.size() / kLengthBytes);  // each entry has at least a length, so nothing is allocated in vain
     elements.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       if constexpr (std::is_same_v<Element, std::string>) {
@@ -142,7 +142,7 @@ class Reader {
     }
   }
   void skip_rest() { rest_ = {}; }
-  // Nothing may be left over: what we don't know would be lost silently.
+  // Throws when bytes are left over: a field that we don't know would be lost silently.
   void finish() const {
     if (!rest_.empty()) throw ProtocolError(std::to_string(rest_.size()) + " bytes are left over behind a message");
   }

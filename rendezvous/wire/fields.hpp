@@ -1,5 +1,5 @@
-// The one list of what is in each message of the rendezvous, in the order of the wire. codec.cpp walks it in both directions,
-// so writing and reading cannot disagree. Internal to the codec. A change of the order is a change of kProtocolVersion.
+// The one list of the fields of each rendezvous message, in the order of the wire. codec.cpp walks it in both directions, so
+// writing and reading cannot disagree. Internal to the codec. Whoever changes the order changes kProtocolVersion.
 #pragma once
 
 #include <type_traits>
@@ -31,7 +31,8 @@ inline constexpr channel::StoreRequest::Op kLast<channel::StoreRequest::Op> = ch
 template <>
 inline constexpr channel::StoreReply::Status kLast<channel::StoreReply::Status> = channel::StoreReply::Status::kError;
 
-// Calls visit(name, member) for numbers, enums and structs, visit.bytes for what must fit and visit.text for what may be cut.
+// Calls visit(name, member) for numbers, enums and structs, visit.bytes for texts that must fit their limit, and visit.text for
+// texts that may be cut.
 template <class Visitor, class Message>
 void visit_fields(Visitor& visit, Message& m) {
   using M = std::remove_const_t<Message>;

@@ -21,11 +21,12 @@ struct OpensslFree {
 using SslContextPointer = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
 using SslSessionPointer = std::unique_ptr<SSL_SESSION, OpensslFree<SSL_SESSION_free>>;
 
-// What a client calls itself in its hello, in clear text but bound to the key by the handshake: "ddprun", one byte of protocol
-// version, the run's digest, the instance. The first seven bytes stay where they are in every version.
+// What a client's hello says of itself (the PSK identity): in clear text, but the handshake binds it to the key. It is
+// "ddprun", one byte of protocol version, the run's digest, and the instance. Its first seven bytes keep their place in every
+// version.
 std::string to_identity(const TlsPeer& self);
 
-// Nothing when it is not one of ddprun's. Of another version only the version is read.
+// Nothing when `identity` was not made by ddprun. Of an identity of another version only the version is read.
 std::optional<TlsPeer> parse_identity(std::string_view identity, std::uint8_t own_version);
 
 RunDigest digest_of_run(std::string_view run_id);
@@ -41,7 +42,7 @@ class OpensslKeys final : public TlsKeys {
   SSL_CTX* context() const { return context_.get(); }
   const TlsPeer& self() const { return self_; }
   const std::string& identity() const { return identity_; }
-  // A copy of the key as OpenSSL wants it: TLS writes into the sessions it is given.
+  // A copy of the key as an SSL_SESSION. Each connection gets its own, since TLS writes into it.
   SslSessionPointer key() const;
 
  private:

@@ -1,9 +1,9 @@
 // Implementation of session.hpp.
 //
-// Note: saying why. A refused peer should know whether its token, its run id or its version is wrong, or else nobody can mend
-// it. TLS has an alert for the first two (decrypt_error, unknown_psk_identity); a version is said with the alert kVersionAlert
-// + our version and a reflection with kReflectedAlert, of the numbers that no standard uses. Alerts at this point are clear
-// text: whoever can forge one can as well cut the connection, and gains nothing else.
+// Note: a refusal says why. A refused peer should know whether its token, its run id or its version is wrong, or else nobody
+// can mend it. TLS has an alert for the first two (decrypt_error, unknown_psk_identity); a version is said with the alert
+// kVersionAlert + our version and a reflection with kReflectedAlert, of the numbers that no standard uses. Alerts at this point
+// are clear text: whoever can forge one can as well cut the connection, and gains nothing else.
 #include "rendezvous/identity/openssl/session.hpp"
 
 #include <openssl/err.h>
@@ -69,7 +69,7 @@ OpensslSession::OpensslSession(const OpensslKeys& keys, TlsRole role)
     SSL_set_accept_state(ssl_.get());
   } else {
     SSL_set_connect_state(ssl_.get());
-    // No certificate is trusted: a server that refused the key must not get in by showing one.
+    // No certificate is trusted: a server that has refused the key must not get in with a certificate.
     SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
   }
 }
@@ -135,7 +135,7 @@ void OpensslSession::shake_hands() noexcept {
     if (error != SSL_ERROR_WANT_READ) fail(error);
     return;
   }
-  // A handshake without our key must not count, whatever else it had to show.
+  // A handshake counts only if it used our key, whatever else the peer has shown.
   if (SSL_session_reused(ssl_.get()) != 1) {
     state_ = TlsState::kFailed;
     failure_ = TlsFailure::kNoKey;
@@ -201,13 +201,13 @@ TlsFailure OpensslSession::reason_of(unsigned long error) noexcept {
   const int reason = ERR_GET_REASON(error);
   if (role_ == TlsRole::kServer) {
     if (reason == SSL_R_BINDER_DOES_NOT_VERIFY) return TlsFailure::kWrongToken;
-    // After a good hello only somebody without the key can get its last message wrong.
+    // After a valid hello only a peer without the key can get its last message wrong.
     return peer_.protocol_version != 0 ? TlsFailure::kBroken : TlsFailure::kNoKey;
   }
   return refusal_of(reason - SSL_AD_REASON_OFFSET);
 }
 
-// What a client makes of the server's alert.
+// The reason for which a server refused this client, from the alert that it sent.
 TlsFailure OpensslSession::refusal_of(int alert) noexcept {
   switch (alert) {
     case kDecryptErrorAlert:
@@ -228,13 +228,14 @@ TlsFailure OpensslSession::refusal_of(int alert) noexcept {
 
 void OpensslSession::replace_alert() noexcept {
   int alert = 0;
-  if (failure_ == TlsFailure::kWrongToken) alert = kDecryptErrorAlert;  // OpenSSL 3.0 says illegal_parameter
+  if (failure_ == TlsFailure::kWrongToken) alert = kDecryptErrorAlert;  // OpenSSL 3.0 would send illegal_parameter
   if (failure_ == TlsFailure::kWrongRunId) alert = kUnknownIdentityAlert;
   if (failure_ == TlsFailure::kReflected) alert = kReflectedAlert;
   if (failure_ == TlsFailure::kWrongVersion) alert = kVersionAlert + keys_.self().protocol_version;
-  if (failure_ == TlsFailure::kNotTls) output_->clear();  // nobody there would understand
+  if (failure_ == TlsFailure::kNotTls) output_->clear();  // a peer without TLS would not understand an alert
   if (alert == 0) return;
-  // OpenSSL's record with its last byte, the alert's number, replaced. All of these come before anything else was said.
+  // Replaces the last byte of the alert record that OpenSSL made: it is the alert's number. Such an alert is the first record
+  // that this side sends.
   if (output_->size() >= 7 && (*output_)[output_->size() - 7] == kAlertRecord) output_->back() = static_cast<char>(alert);
 }
 

@@ -1,5 +1,5 @@
-// One connection inside OpenSSL. Its BIO reads from and appends to the strings of the call that is under way, so an idle
-// connection holds no bytes of either side.
+// One connection inside OpenSSL. Its BIO reads from the input of the current call and appends to the output of the current
+// call, so an idle connection holds no bytes.
 #pragma once
 
 #include <openssl/bio.h>
@@ -44,12 +44,12 @@ class OpensslSession final : public TlsSession {
   TlsRole role_;
   TlsState state_ = TlsState::kHandshaking;
   TlsFailure failure_ = TlsFailure::kNone;
-  TlsFailure refusal_ = TlsFailure::kNone;  // a server's, of the hello under way
+  TlsFailure refusal_ = TlsFailure::kNone;  // why a server refuses the hello that it is reading
   bool looks_like_tls_ = true;
   bool received_ = false;
   TlsPeer peer_;
   std::string detail_;
-  // Of the call under way.
+  // Both belong to the call that is running.
   std::string_view input_;
   std::string* output_ = nullptr;
 };

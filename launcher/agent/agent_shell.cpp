@@ -1,4 +1,4 @@
-// Implementation of agent_shell.hpp. Order of the file: making and running it, what it hears, what it does.
+// Implementation of agent_shell.hpp. Order of the file: making and running it, its own failures, what it hears, what it does.
 #include "launcher/agent/agent_shell.hpp"
 
 #include <sys/signalfd.h>
@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/check.hpp"
 #include "common/base/error.hpp"
 #include "launcher/agent/agent_settings.hpp"
 #include "launcher/agent/failure_evidence.hpp"
@@ -28,6 +29,9 @@ using std::chrono::milliseconds;
 
 // How long a pipe may stay open after everything below the guardian is gone: someone outside holds it.
 constexpr milliseconds kPipeGrace{200};
+
+// Beside the time to stop, after a failure of our own: it takes a minute to find that SIGKILL does not end a worker.
+constexpr milliseconds kBesideTheStop{75'000};
 
 std::optional<std::string> variable(std::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
@@ -52,14 +56,15 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
       state_(agent_settings(plan, files, network ? AgentSettings::Mode::kMember : AgentSettings::Mode::kAlone)),
       inherited_environment_(environment_of_this_process()),
       standbys_(io_, files_, files.log_root, plan.nproc_per_node,
-                [this](int number, const channel::FromWorker& message) { on_message(number, message); }),
+                [this](int number, const channel::FromWorker& message) { guarded([&] { on_message(number, message); }); }),
       workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
       stuck_(io_, stuck_timeout_of(variable("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
       slow_stop_(io_, {}, slow_stop_hooks()),
       early_end_(io_, early_end_hooks()),
       hang_(io_, hang_settings(plan), hang_hooks()),
+      failure_limit_(io_),
       guardian_(
-          io_, std::move(guardian), [this](const guardian::Notice& notice) { on_notice(notice); },
+          io_, std::move(guardian), [this](const guardian::Notice& notice) { guarded([&] { on_notice(notice); }); },
           [this] { on_guardian_death(); }) {
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
   observers_ = make_observers(console_, {files_, [this](std::string_view report) { guardian_.keep_report(report); }});
@@ -92,29 +97,69 @@ void AgentShell::join_job(NetworkStart start) {
 }
 
 int AgentShell::run() {
-  try {
+  guarded([this] {
     wait_for_signals();
     feed(agent_event::Begin{});
     if (job_) job_->begin();
-    if (!exit_code_) io_.run();
-  } catch (const Error& error) {
-    end_by(static_cast<int>(error.code()), error.what());
-  } catch (const std::exception& error) {
-    // The system, a library, no memory: it ends the job like an error of ours.
-    end_by(static_cast<int>(ExitCode::kInternal), std::string("internal error: ") + error.what());
+  });
+  while (!exit_code_ && !guarded([this] { io_.run(); })) {
   }
   finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // the report is complete then
-  return exit_code_.value();
+  return existing(exit_code_, "the agent's loop ended before the job");
+}
+
+// ---- its own failures ----
+
+// True when nothing was thrown. Whoever listens to the guardian, a worker or a timer calls through this, since it has to go on
+// listening: the workers' answers are needed while they save.
+template <class Part>
+bool AgentShell::guarded(const Part& part) {
+  try {
+    part();
+    return true;
+  } catch (const Error& error) {
+    if (end_is_untold_) throw;
+    fail(static_cast<int>(error.code()), error.what());
+  } catch (const std::exception& error) {
+    if (end_is_untold_) throw;
+    // The system, a library, no memory: it ends the job like an error of ours.
+    fail(static_cast<int>(ExitCode::kInternal), std::string("internal error: ") + error.what());
+  }
+  return false;
+}
+
+// A second one ends everything: what the first one needs does not work.
+void AgentShell::fail(int exit_code, const std::string& why) {
+  if (exit_code_) return;    // that end was told
+  master_.let_go();          // when descriptors ran out, the report needs one
+  const auto end_later = [this] { boost::asio::post(io_, [this] { end_at_once(); }); };
+  if (failure_ || state_.finished()) {
+    if (!failure_) failure_ = {exit_code, why, {}};
+    return end_later();
+  }
+  failure_ = {exit_code, why, {}};
+  const std::vector<pid_t> pids = workers_.pids();
+  for (std::size_t rank = 0; rank < pids.size(); ++rank) {
+    if (pids[rank] > 0) failure_->running.push_back(static_cast<int>(rank));
+  }
+  failure_limit_.expires_after(plan_.shutdown_timeout + kBesideTheStop);
+  failure_limit_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) end_at_once();
+  });
+  feed(*failure_);
 }
 
 // The console, its readers and the report are told as of any other end; the guardian's end takes the workers with it. When they
 // cannot be told, the guardian completes the report, since nobody says farewell to it.
-void AgentShell::end_by(int exit_code, const std::string& why) {
-  if (exit_code_) return;  // that end was told
-  exit_code_ = exit_code;
+void AgentShell::end_at_once() {
+  if (exit_code_) return;
+  exit_code_ = failure_->exit_code;
+  io_.stop();
   workers_.close();
-  master_.let_go();  // when descriptors ran out, the report needs one
-  publish(RunEnded{exit_code, why, restart_count_, instant_now().realtime_ns});
+  master_.let_go();
+  end_is_untold_ = true;
+  publish(RunEnded{failure_->exit_code, failure_->why, restart_count_, instant_now().realtime_ns});
+  end_is_untold_ = false;
 }
 
 // ---- what it hears: signals, the guardian, workers' channels, clocks ----
@@ -126,9 +171,11 @@ void AgentShell::feed(const AgentEvent& event) {
   while (!pending_.empty()) {
     const AgentEvent next = std::move(pending_.front());
     pending_.pop_front();
-    for (AgentAction& action : state_.on(next, instant_now())) {
-      std::visit([this](auto& concrete) { carry_out(concrete); }, action);
-    }
+    guarded([&] {
+      for (AgentAction& action : state_.on(next, instant_now())) {
+        std::visit([this](auto& concrete) { carry_out(concrete); }, action);
+      }
+    });
   }
   feeding_ = false;
 }
@@ -138,7 +185,7 @@ void AgentShell::wait_for_signals() {
     if (error) return;
     signalfd_siginfo info{};
     while (::read(signals_.native_handle(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      on_signal(static_cast<int>(info.ssi_signo));
+      guarded([&] { on_signal(static_cast<int>(info.ssi_signo)); });
     }
     wait_for_signals();
   });
@@ -209,9 +256,14 @@ void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   feed(how_standby_went(notice, standbys_.forget(notice.worker), plan_.command.at(0), files_));
 }
 
+// The workers have died with it.
 void AgentShell::on_guardian_death() {
-  throw InternalError(
-      "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on");
+  if (!failure_) {
+    failure_ = {static_cast<int>(ExitCode::kInternal),
+                "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on",
+                {}};
+  }
+  end_at_once();
 }
 
 void AgentShell::on_message(int number, const channel::FromWorker& message) {
@@ -286,10 +338,12 @@ OutputReader::Hooks AgentShell::reader_hooks() {
 
 RoundWorkers::Hooks AgentShell::worker_hooks() {
   RoundWorkers::Hooks hooks;
-  hooks.said = [this](int number, const channel::FromWorker& message) { on_message(number, message); };
+  hooks.said = [this](int number, const channel::FromWorker& message) { guarded([&] { on_message(number, message); }); };
   hooks.channel_closed = [this](int rank, const std::string& why) {
-    if (!train()) return publish(no_protocol(global_rank(rank), why, instant_now().realtime_ns));
-    on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+    guarded([&] {
+      if (!train()) return publish(no_protocol(global_rank(rank), why, instant_now().realtime_ns));
+      on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
+    });
   };
   hooks.input_was_read = [this](const std::string& what) { publish(InputWasRead{what, instant_now().realtime_ns}); };
   return hooks;

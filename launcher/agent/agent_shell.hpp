@@ -1,6 +1,9 @@
 // The shell round AgentState: descriptors, timers and the guardian become events; actions become calls. It decides two
 // things only: how to do what the machine says, and when everything of a round is gone and read. run_agent() makes it; one
 // thread.
+//
+// Whatever is thrown here or in what is called from here ends the job, with the code of an Error or else 89, and the report says
+// it. Workers are asked to save and stop first, as at a signal. When that fails, too, they are ended at once.
 #pragma once
 
 #include <array>
@@ -58,7 +61,10 @@ class AgentShell {
   void say_farewell() { guardian_.say_farewell(); }
 
  private:
-  void end_by(int exit_code, const std::string& why);
+  template <class Part>
+  bool guarded(const Part& part);
+  void fail(int exit_code, const std::string& why);
+  void end_at_once();
 
   // events in
   void feed(const AgentEvent& event);
@@ -139,6 +145,9 @@ class AgentShell {
   HangInquiry hang_;
   std::optional<RunDirectoryWatch> run_directory_;  // where this agent holds its lock
   std::optional<int> exit_code_;
+  std::optional<agent_event::AgentFailed> failure_;  // of ours: the first
+  boost::asio::steady_timer failure_limit_;
+  bool end_is_untold_ = false;
   std::unique_ptr<JobLink> job_;  // on many machines
   // Last: its end waits for the guardian, while everything else still exists.
   GuardianLink guardian_;

@@ -83,6 +83,13 @@ struct StandbyGone {
 struct TimerFired {
   AgentTimer timer{};
 };
+// Something in this agent has failed: a check (common/base/check.hpp), the system, a library. Its state may be wrong, so the
+// job ends as soon as the workers have saved or stopped.
+struct AgentFailed {
+  int exit_code = 0;
+  std::string why;
+  std::vector<int> running;  // ranks whose processes are there
+};
 // Nothing of the round is left: no worker, no descendant, no open pipe.
 struct RoundSwept {};
 
@@ -129,7 +136,7 @@ struct JobEnded {
 using AgentEvent =
     std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
                  agent_event::SignalArrived, agent_event::TimerExpired, agent_event::HangFound, agent_event::WorkerStuck,
-                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::TimerFired, agent_event::RoundSwept,
+                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::TimerFired, agent_event::AgentFailed, agent_event::RoundSwept,
                  agent_event::RoundReleased, agent_event::StopOrdered, agent_event::HeldDismissed, agent_event::SaveOrdered,
                  agent_event::StepAgreed, agent_event::JobEnded>;
 

@@ -309,9 +309,46 @@ void AgentState::handle(const agent_event::TimerFired& event) {
   }
 }
 
+// The first one counts. Who stops already goes on stopping. A member's workers do not save: their step would have to be agreed
+// on with other nodes, and the workers there hold the same state and go on with it.
+void AgentState::handle(const agent_event::AgentFailed& event) {
+  if (own_failure_) return;
+  own_failure_ = event;
+  reason_ = "ddprun has failed";
+  const bool was_regrouping = regroup_.has_value();
+  leave_regroup();
+  const std::set<int> running(event.running.begin(), event.running.end());
+  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
+    worker(rank).live = worker(rank).live && running.contains(rank);
+  }
+  const bool none_is_left = live_ranks().empty();
+  switch (phase_) {
+    case Phase::kIdle:
+    case Phase::kPausing:
+      act(agent_action::CancelTimer{AgentTimer::kPause});
+      return end_after_own_failure();
+    case Phase::kRunning:
+      if (none_is_left) return sweep();
+      if (!member() && !was_regrouping) return stop_by_signal(SIGTERM);
+      return stop_now(SIGTERM, settings_.shutdown_timeout);
+    case Phase::kHolding:
+      if (none_is_left) return sweep();
+      return stop_now(SIGTERM, std::min(settings_.shutdown_timeout, kGraceForHeld));
+    case Phase::kSaving:
+    case Phase::kStopping:
+      if (none_is_left) sweep();
+      return;
+    case Phase::kSweeping:  // the order may have been lost
+      return sweep();
+    case Phase::kFinished:
+      return;
+  }
+}
+
 void AgentState::handle(const agent_event::RoundSwept&) {
   if (phase_ != Phase::kSweeping) return;
   act(agent_action::CancelTimer{AgentTimer::kKill});
+  if (own_failure_) return end_after_own_failure();
   if (member()) {
     end_round_of_member();
     return;
@@ -523,10 +560,14 @@ void AgentState::end_with_stuck_workers() {
   const auto stuck = std::find_if(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
   const int rank = static_cast<int>(stuck - workers_.begin());
   event.why = "a worker that cannot be killed holds what the next one would need";
-  const std::string why = "worker " + std::to_string(rank) + ": " + *stuck->stuck;
+  std::string why = "worker " + std::to_string(rank) + ": " + *stuck->stuck;
   int exit_code = static_cast<int>(ExitCode::kInternal);                   // another machine may well do
   if (event.first.status) exit_code = event.first.status->as_exit_code();  // another one had failed before
   if (stop_signal_ != 0) exit_code = 128 + stop_signal_;
+  if (own_failure_) {
+    exit_code = own_failure_->exit_code;
+    why = own_failure_->why + "; " + why;
+  }
   emit(std::move(event));
   phase_ = Phase::kFinished;
   emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns, std::chrono::duration<double>(now_.steady - began_).count()});
@@ -534,21 +575,23 @@ void AgentState::end_with_stuck_workers() {
 }
 
 void AgentState::end_stopped_job() {
-  const bool any_saved = std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) { return has_saved(w); });
-  const bool all_saved = any_saved && std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) {
-                           return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
-                         });
   const std::string by = stop_signal_ != 0 ? "stopped by " + signal_name(stop_signal_) : "stopped by its workers";
   if (phase_ == Phase::kSweeping && first_failure_ && !left_by_itself_) {  // the job was failing when the signal came
     RoundFailed event = judge();
     event.why = by;
     emit(std::move(event));
   }
-  if (left_by_itself_ || (all_saved && save_asked_)) {
+  if (left_by_itself_ || (save_asked_ && all_have_saved())) {
     finish(kPreempted, by + what_was_saved());
   } else {
     finish(128 + stop_signal_, by + (settings_.workers_have_channel || save_asked_ ? " before it could save" : ""));
   }
+}
+
+void AgentState::end_after_own_failure() {
+  std::string why = own_failure_->why;
+  if (save_asked_ && all_have_saved()) why += "; its workers stopped" + what_was_saved();
+  finish(own_failure_->exit_code, why);
 }
 
 // A job that had made no step since its start had nothing to save.
@@ -889,7 +932,7 @@ void AgentState::handle(const agent_event::StepAgreed& event) {
 }
 
 void AgentState::handle(const agent_event::JobEnded& event) {
-  if (!member()) return;
+  if (!member() || own_failure_) return;
   if (phase_ == Phase::kHolding) dismiss_held(event.why);
   if (dismissing_held_) {
     job_over_ = event;
@@ -1091,6 +1134,15 @@ bool AgentState::all_can_save() const {
 bool AgentState::has_saved(const WorkerRecord& worker) const {
   if (!worker.status || worker.status->signal != 0) return false;
   return worker.status->code == kPreempted || (worker.status->code == 0 && worker.saves_now && !told_now_);
+}
+
+// Some may have come to the job's end instead.
+bool AgentState::all_have_saved() const {
+  const auto ended_well = [](const WorkerRecord& w) {
+    return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
+  };
+  return std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) { return has_saved(w); }) &&
+         std::all_of(workers_.begin(), workers_.end(), ended_well);
 }
 
 void AgentState::ask_to_stop(WorkerRecord& worker) {

@@ -65,6 +65,8 @@ class AgentState {
   int first_round() const { return settings_.first_round; }
   // Workers are at work and nobody is stopping them: whether it matters that they are silent.
   bool at_work() const { return phase_ == Phase::kRunning; }
+  // The job's end was told.
+  bool finished() const { return phase_ == Phase::kFinished; }
   // Why the workers of this round are being stopped, as far as it is known by now: nothing when none has failed.
   std::optional<Failure> first_failure() const;
 
@@ -82,6 +84,7 @@ class AgentState {
   void handle(const agent_event::StandbyReady& event);
   void handle(const agent_event::StandbyGone& event);
   void handle(const agent_event::TimerFired& event);
+  void handle(const agent_event::AgentFailed& event);
   void handle(const agent_event::RoundSwept&);
   void handle(const agent_event::RoundReleased& event);
   void handle(const agent_event::StopOrdered& event);
@@ -137,6 +140,7 @@ class AgentState {
   void sweep();
   void end_with_stuck_workers();
   void end_stopped_job();
+  void end_after_own_failure();
   // The round's workers, for round_judgement.hpp.
   JudgedRound round() const;
   RoundFailed judge() const { return judge_round(round(), now_.realtime_ns); }
@@ -148,6 +152,7 @@ class AgentState {
   bool any_stuck() const;
   bool all_can_save() const;
   bool has_saved(const WorkerRecord& worker) const;
+  bool all_have_saved() const;
   bool member() const { return settings_.mode == AgentSettings::Mode::kMember; }
   int global(int rank) const { return rank_offset_ + rank; }
   WorkerRecord& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
@@ -213,6 +218,7 @@ class AgentState {
   bool saves_without_lost_ = false;
   bool left_by_itself_ = false;  // a worker exited kPreempted unasked
   bool patient_sweep_ = false;
+  std::optional<agent_event::AgentFailed> own_failure_;  // the job ends for it
 };
 
 }  // namespace ddprun

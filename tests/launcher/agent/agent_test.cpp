@@ -18,6 +18,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "common/base/check.hpp"
 #include "common/base/error.hpp"
 #include "common/channel/codec.hpp"
 #include "launcher/machine/ports.hpp"
@@ -63,10 +64,16 @@ void note(const std::string& line) {
 
 [[noreturn]] void be_a_channel_worker(const std::string& part) {
   const int rank = std::atoi(std::getenv("RANK"));
+  const int surprises = std::getenv("TWICE") != nullptr ? 2 : 1;
   ChannelWorker agent;
   agent.say(channel::Hello{.protocol = 1, .version = "test", .pid = ::getpid()});
-  if (part == "save") {
+  if (part == "save" || part == "surprise") {
     ::signal(SIGTERM, SIG_IGN);
+    if (part == "surprise") {  // rank 0's, once both are known to the agent
+      const auto op = rank == 0 ? channel::StoreRequest::Op::kGet : channel::StoreRequest::Op::kSet;
+      agent.store({.op = op, .keys = {"here"}, .timeout_ms = kPatienceMs});
+      for (int step = 10; rank == 0 && step < 10 + surprises; ++step) agent.say(channel::Progress{.step = step});
+    }
     note("ready " + std::to_string(rank));
     if (std::get<channel::Stop>(agent.hear()).mode != channel::Stop::Mode::kSave) ::_exit(1);
     agent.say(channel::StopReady{10 + rank});
@@ -132,6 +139,8 @@ class LineObserver : public RunObserver {
       throw std::runtime_error("no Error of ours");
     }
     if (std::getenv("THROW_AT_END") != nullptr && std::holds_alternative<RunEnded>(event)) throw std::bad_alloc();
+    const auto* spoke = std::get_if<WorkerSpoke>(&event);
+    if (spoke != nullptr && std::holds_alternative<channel::Progress>(spoke->message)) check(false, "progress is no surprise");
     if (const auto* round = std::get_if<RoundStarted>(&event)) note("round " + std::to_string(round->round));
     if (const auto* started = std::get_if<WorkerStarted>(&event)) {
       note("started " + std::to_string(started->rank) + " " + std::to_string(started->pid));
@@ -145,7 +154,10 @@ class LineObserver : public RunObserver {
       note("failed " + std::string(name_of(failed->first.cause)) + " rank " + std::to_string(failed->first.rank) + " " +
            failed->first.message + tail);
     }
-    if (const auto* end = std::get_if<RunEnded>(&event)) note("end " + std::to_string(end->exit_code));
+    if (const auto* end = std::get_if<RunEnded>(&event)) {
+      note("end " + std::to_string(end->exit_code));
+      note("why " + end->why);
+    }
   }
 };
 
@@ -334,6 +346,27 @@ TEST_F(AgentTest, WhatIsThrownAndIsNoErrorOfOursEndsTheJobLikeAnyOther) {
   start("echo started >$FIFO; sleep 1000");
   EXPECT_EQ(wait_for("end "), "89");
   EXPECT_EQ(wait_for("left with "), "89");
+  EXPECT_EQ(exit_code(), 89);
+}
+
+// Whatever calls into the agent's shell goes on listening, so that the workers can agree on a step.
+TEST_F(AgentTest, WorkersSaveWhenACheckOfOursFails) {
+  start_channel_workers("surprise", 2);
+  EXPECT_EQ(wait_for("saved at "), "11");
+  EXPECT_EQ(wait_for("saved at "), "11");
+  EXPECT_EQ(wait_for("end "), "89");
+  const std::string why = wait_for("why ");
+  EXPECT_TRUE(why.starts_with("internal error at tests/launcher/agent/agent_test.cpp:")) << why;
+  EXPECT_NE(why.find(": progress is no surprise;"), std::string::npos) << why;
+  EXPECT_EQ(exit_code(), 89);
+}
+
+// What the first failure needs does not work, so nobody is waited for.
+TEST_F(AgentTest, ASecondFailureOfOursEndsTheJobAtOnce) {
+  variables_ = {"TWICE"};
+  start_channel_workers("surprise", 2);
+  EXPECT_EQ(wait_for("end "), "89");
+  EXPECT_TRUE(wait_for("why ").starts_with("internal error at tests/launcher/agent/agent_test.cpp:"));
   EXPECT_EQ(exit_code(), 89);
 }
 

@@ -68,8 +68,9 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.live = false;
   ended.pid = event.pid;
   ended.status = event.status;
+  if (settings_.workers_have_channel && event.status.ok() && !ended.said_hello && !ended.asked_to_stop) refuse_silent(ended);
   if (ended.refused && event.status.ok())
-    ended.status->code = static_cast<int>(ExitCode::kUsage);  // it was faster than SIGKILL
+    ended.status->code = static_cast<int>(ExitCode::kUsage);  // it was faster than SIGKILL, or it was silent
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
   ended.memory = event.memory;
@@ -83,6 +84,18 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   }
   emit(WorkerEnded{global(event.rank), event.pid, event.status, ended.asked_to_stop, event.time_ns});
   worker_gone(event.rank);
+}
+
+// Whatever it did, it did not train: not even ddptrain's store can be reached in another way.
+void AgentState::refuse_silent(WorkerRecord& ended) {
+  if (ended.refused) return;
+  ended.refused = true;
+  ended.error = channel::WorkerError{
+      .kind = channel::ErrorKind::kUsage,
+      .message = "it ended with 0 and had said nothing on the worker channel, so nothing was trained. A train.json needs "
+                 "ddptrain, or a program that is built with ddprun's library; any other program is started without one",
+      .step = -1,
+      .time_ns = now_.realtime_ns};
 }
 
 void AgentState::handle(const agent_event::SpawnFailed& event) {

@@ -103,6 +103,7 @@ class AgentState {
 
   void start_round();
   void worker_gone(int rank);
+  void refuse_silent(WorkerRecord& ended);
   void cut_off(double unanswered_s);
   void stop_for_failure(int rank);
   bool replace(int rank);

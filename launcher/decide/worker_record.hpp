@@ -17,7 +17,7 @@ struct WorkerRecord {
   bool live = false;
   bool said_hello = false;
   bool heard = false;          // anything, as this rank
-  bool refused = false;        // of another version than the agent, and ended for it
+  bool refused = false;        // of another version than the agent, and ended for it; or ended well without a word
   bool saves_on_stop = false;  // of a script: it has said that it can
   bool saves_now = false;      // likewise: it has come to the step at which all stop
   std::optional<int> standby;  // its number, when it was one

@@ -48,20 +48,17 @@ class ShareMaker {
     share.samples = share_of_batch(order_of(share.epoch), share.position, share.global_size, options_.world, options_.rank);
     share.own_size = static_cast<std::int64_t>(share.samples.size());
     share.global_weight = weight_of_batch(share);
-    if (share.own_size == 0) {
-      constexpr std::array<std::int64_t, 1> kStandIn{0};
-      share.micro_batches.push_back(source_.make(kStandIn, {}));
-      share.micro_batches.back().weight = 0;
-      return share;
-    }
     const Draws draws{.seed = options_.seed, .epoch = share.epoch};
-    const std::int64_t micro = options_.micro_batch_size > 0 ? options_.micro_batch_size : share.own_size;
+    const std::int64_t micro =
+        options_.micro_batch_size > 0 ? options_.micro_batch_size : std::max<std::int64_t>(1, share.own_size);
     share.micro_batches.reserve(static_cast<std::size_t>((share.own_size + micro - 1) / micro));
     for (std::int64_t first = 0; first < share.own_size; first += micro) {
       const auto count = static_cast<std::size_t>(std::min(micro, share.own_size - first));
-      share.micro_batches.push_back(
-          source_.make(std::span(share.samples).subspan(static_cast<std::size_t>(first), count), draws));
+      Batch batch = source_.make(std::span(share.samples).subspan(static_cast<std::size_t>(first), count), draws);
+      // A mean by a weight of 0 is no number, and would count for nothing.
+      if (batch.weight > 0) share.micro_batches.push_back(std::move(batch));
     }
+    if (share.micro_batches.empty()) share.micro_batches.push_back(stand_in(share));
     return share;
   }
 
@@ -80,6 +77,16 @@ class ShareMaker {
       epoch_ = epoch;
     }
     return order_;
+  }
+
+  // The first sample, or where that one weighs nothing, the first of the global batch that weighs something.
+  Batch stand_in(const Share& share) {
+    std::array<std::int64_t, 1> sample{0};
+    const std::vector<std::int64_t>& order = order_of(share.epoch);
+    for (std::int64_t i = share.position; !(source_.weight(sample[0]) > 0); ++i) sample[0] = order[static_cast<std::size_t>(i)];
+    Batch batch = source_.make(sample, {});
+    batch.stand_in = true;
+    return batch;
   }
 
   double weight_of_batch(const Share& share) {

@@ -21,11 +21,13 @@ namespace ddprun::trainer {
 // Samples made into tensors, the first dimension of each counts them.
 struct Batch {
   std::vector<at::Tensor> tensors;
-  // What its mean loss counts for in the global batch's: samples, or tokens that are not masked. Known from the data alone. 0:
-  // a stand-in for an empty share, whose loss and gradients are finite and count for nothing.
+  // What its mean loss counts for in the global batch's: samples, or tokens that are not masked. Known from the data alone.
   double weight = 0;
+  // For a share in which nothing counts: a sample that some other rank has, so its weight is above 0, but its loss and
+  // gradients count for nothing.
+  bool stand_in = false;
 
-  std::int64_t samples() const { return weight == 0 ? 0 : tensors.front().size(0); }
+  std::int64_t samples() const { return stand_in ? 0 : tensors.front().size(0); }
 };
 
 // One sample's part of each tensor of a batch, as a task gets it on the device: without the first dimension.

@@ -67,7 +67,7 @@ Batch Upload::take(const Batch& batch) {
   copies.computing.emplace_back(device_.type());
   copies.computing.back().record(computing);
 
-  Batch there{.tensors = {}, .weight = batch.weight};
+  Batch there{.tensors = {}, .weight = batch.weight, .stand_in = batch.stand_in};
   c10::Event arrived(device_.type());
   {
     const c10::StreamGuard copying(copies.stream);

@@ -45,7 +45,7 @@ class ExportedTask : public Task {
   // Python's batch norm refuses one value a channel; its operator makes statistics of it that are no numbers.
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
     const std::int64_t samples = batch.tensors.front().size(0);
-    if (batch.weight > 0 && samples < folder_->smallest_batch) {
+    if (!batch.stand_in && samples < folder_->smallest_batch) {
       throw UsageError(folder_->path.string() + ": the model trains with " + std::to_string(folder_->smallest_batch) +
                        " samples or more at once, and this worker's part of a batch has " + std::to_string(samples) +
                        "; choose another batch_size or micro_batch_size, or data.train_samples that they divide");

@@ -21,7 +21,9 @@ Evaluation evaluate(const Task& task, torch::nn::Module& module, const Source& t
   for (std::int64_t first = block.first; first < block.last; first += config.eval_batch_size) {
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(config.eval_batch_size, block.last - first)));
     std::iota(samples.begin(), samples.end(), first);
-    const Batch batch = upload.take(test.make(samples, {}));
+    const Batch made = test.make(samples, {});
+    if (!(made.weight > 0)) continue;  // counts for nothing, and a mean over it is no number
+    const Batch batch = upload.take(made);
     const Autocast precision(config.precision, device.type());
     task.measure(module, batch, figures);
   }

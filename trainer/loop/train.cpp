@@ -71,7 +71,7 @@ void check_loss(const at::Tensor& loss, const TrainingState& state, const Worksp
 // This rank's part of the global batch's mean loss. Reading it waits for the device, so all are read at once, at the step's
 // end.
 double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
-  if (losses.empty()) return 0;
+  if (losses.empty()) return 0;  // of a stand-in
   const at::Tensor read = at::stack(losses).to(at::kCPU, at::kDouble);
   const auto* const values = read.const_data_ptr<double>();
   double sum = 0;
@@ -82,7 +82,7 @@ double part_of_loss(const std::vector<at::Tensor>& losses, const Share& share) {
 }
 
 // Forward and backward over this rank's share. The Reducer all-reduces gradients while the last micro-batch's backward still
-// runs. Returns the micro-batches' mean losses, none of an empty share, as they are on the device.
+// runs. Returns the micro-batches' mean losses, none of a stand-in, as they are on the device.
 std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& work, const Share& share) {
   std::vector<at::Tensor> losses;
   work.parallel->zero_grad();
@@ -97,7 +97,8 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     work.parallel->before_backward(loss, sync);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work);
-    weighted(loss, micro_batch_weight(batch.weight, work.peers.world(), share.global_weight)).backward();
+    const double counts_for = batch.stand_in ? 0 : batch.weight;
+    weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight)).backward();
     work.parallel->after_backward(sync);
     if (share.own_size > 0) losses.push_back(loss.detach());
   }

@@ -640,6 +640,15 @@ TEST_F(AgentStateTest, AWorkerOfAnotherMajorVersionIsRefused) {
   EXPECT_FALSE(last_failure().first.status.has_value()) << "that it was killed is how, not why";
 }
 
+TEST_F(AgentStateTest, AWorkerThatEndsWellWithoutAWordHasTrainedNothing) {
+  state_.emplace(AgentSettings{.world_size = 1, .workers_have_channel = true, .restarts = {.max_restarts = 3}});
+  on(Begin{});
+  exits(0, 0);
+  EXPECT_EQ(swept(), Lines{"finish 2"});
+  EXPECT_EQ(last_failure().first.cause, Cause::kUsage);
+  EXPECT_TRUE(last_failure().first.message.starts_with("it ended with 0 and had said nothing on the worker channel"));
+}
+
 TEST_F(AgentStateTest, AWorkerThatIsRefusedHasFailedHoweverItEnds) {
   state_.emplace(AgentSettings{.world_size = 1, .workers_have_channel = true});
   on(Begin{});

@@ -206,6 +206,9 @@ TEST_P(LoaderTest, GivesAnEmptyShareOneBatchOfSampleZero) {
   EXPECT_EQ(share.own_size, 0);
   EXPECT_TRUE(share.samples.empty());
   ASSERT_EQ(share.micro_batches.size(), 1U);
+  EXPECT_TRUE(share.micro_batches[0].stand_in);
+  EXPECT_EQ(share.micro_batches[0].samples(), 0);
+  EXPECT_EQ(share.micro_batches[0].weight, 1) << "a mean by it is a number";
   EXPECT_EQ(floats_of(share.micro_batches[0].tensors[0]), normalised(pixels_of(data, 0)));
 }
 

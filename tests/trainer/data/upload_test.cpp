@@ -57,7 +57,7 @@ TEST(Upload, OfAnEmptyShareIsItsStandIn) {
   Upload upload(*source, c10::kCPU);
   const Batch there = upload.take(loader.next().micro_batches.at(0));
   EXPECT_TRUE(there.tensors[0].equal(picture_source(pictures(4, 4), kScale)->make(kFirst, {}).tensors[0]));
-  EXPECT_EQ(there.weight, 0);
+  EXPECT_TRUE(there.stand_in);
   EXPECT_EQ(there.samples(), 0);
 }
 

@@ -21,6 +21,7 @@
 #include "common/system/print.hpp"
 #include "launcher/commands/dry_run.hpp"
 #include "launcher/commands/subcommand.hpp"
+#include "launcher/commands/version_text.hpp"
 #include "launcher/events/event_json.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/network/join_job.hpp"
@@ -62,7 +63,7 @@ std::optional<std::string> text_asked_for(const Arguments& arguments) {
   const Settings& settings = arguments.settings;
   if (settings.flag("help")) return help_text(arguments.called_as);
   if (settings.flag("help-all")) return long_help_text();
-  if (settings.flag("version")) return "ddprun " + version_and_commit() + "\n";
+  if (settings.flag("version")) return version_text();
   if (settings.flag("torchrun-help")) return torchrun_help_text();
   if (settings.flag("print-man")) return man_page(kVersion);
   if (const Setting* shell = settings.find("print-completion")) {

@@ -9,6 +9,9 @@ namespace ddprun {
 extern const char* const kVersion;  // "0.1.0"
 extern const char* const kCommit;   // "0486c001d2f3", "0486c001d2f3+" with local changes; empty when built outside a checkout
 
+// Before the version of LibTorch in ddptrain's file, which ends with a zero byte.
+#define DDPRUN_LIBTORCH_MARK "ddptrain was built with LibTorch "
+
 // "0.1.0 (0486c001d2f3)", for --version
 std::string version_and_commit();
 

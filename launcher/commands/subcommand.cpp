@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "common/base/error.hpp"
-#include "common/base/version.hpp"
 #include "common/config/parse_config.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/system/atomic_file.hpp"
 #include "common/system/print.hpp"
+#include "launcher/commands/version_text.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/subcommand_names.hpp"
 #include "launcher/report/report.hpp"
@@ -69,7 +69,7 @@ int show_help(std::span<const std::string> args) {
 
 int show_version(std::span<const std::string> args) {
   if (!args.empty()) throw UsageError("'" + args[0] + "' is one too many; usage: ddprun version");
-  print("ddprun " + version_and_commit() + "\n");
+  print(version_text());
   return 0;
 }
 

@@ -216,8 +216,30 @@ def test_the_line_that_tells_a_failure_is_red_on_a_terminal_only(ddprun_bin, run
 
 def test_version(ddprun_bin, run):
     shown = run([ddprun_bin, "--version"]).stdout
-    assert re.fullmatch(r"ddprun \d+\.\d+\.\d+( \([0-9a-f]{12}\+?\))?\n", shown)
+    protocol = re.search(r"kProtocolVersion = (\d+);", (ROOT / "rendezvous/protocol/message.hpp").read_text(encoding="utf-8"))[1]
+    first, second, third = shown.splitlines()
+    assert re.fullmatch(r"ddprun \d+\.\d+\.\d+( \([0-9a-f]{12}\+?\))?", first)
+    assert second == f"protocol of agents: {protocol}"
+    trainer = ddprun_bin.parent / "ddptrain"
+    if trainer.exists():
+        libtorch = re.search(r"LibTorch ([^)]+)\)", run([trainer, "--version"]).stdout)[1]
+        assert third == f"ddptrain: built with LibTorch {libtorch}, {trainer.resolve()}"
     assert run([ddprun_bin, "-V"]).stdout == shown == run([ddprun_bin, "version"]).stdout
+
+
+def test_version_reads_the_trainer_and_does_not_start_it(ddprun_bin, run, tmp_path):
+    alone = tmp_path / "bin" / "ddprun"
+    alone.parent.mkdir()
+    shutil.copy(ddprun_bin, alone)
+    said = lambda: run([alone, "--version"], PATH="/nowhere").stdout.splitlines()[2]
+    assert said() == "ddptrain: not found"
+    trainer = alone.parent / "ddptrain"
+    trainer.write_bytes(b"#!/bin/sh\ntouch started\n\0ddptrain was built with LibTorch 9.8.7\0more")
+    trainer.chmod(0o755)
+    assert said() == f"ddptrain: built with LibTorch 9.8.7, {trainer}"
+    trainer.write_text("#!/bin/sh\ntouch started\n")
+    assert said() == f"ddptrain: of an unknown LibTorch, {trainer}"
+    assert not (tmp_path / "started").exists()
 
 
 def test_docs_have_exactly_the_options_of_the_help(ddprun_bin, run):

@@ -18,11 +18,17 @@ inline void check(bool holds, const char* sentence, const char* file = __builtin
   }
 }
 
-// What an optional or a pointer holds, which must be there.
+// What an optional, an owner or a pointer holds, which must be there.
 template <class Maybe>
 auto& existing(Maybe& maybe, const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   check(static_cast<bool>(maybe), sentence, file, line);
   return *maybe;
+}
+
+template <class T>
+T& existing(T* pointer, const char* sentence, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  check(pointer != nullptr, sentence, file, line);
+  return *pointer;
 }
 
 // The first of a container that must not be empty.

@@ -1,6 +1,8 @@
 // See cause.hpp.
 #include "common/failure/cause.hpp"
 
+#include "common/base/check.hpp"
+
 namespace ddprun {
 
 const char* name_of(Cause cause) {
@@ -44,7 +46,7 @@ const char* name_of(Cause cause) {
     case Cause::kLateUsage:
       return "late_usage";
   }
-  return "unknown";
+  check_failed("a round failed of a cause that there is not");
 }
 
 }  // namespace ddprun

@@ -6,19 +6,16 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.hpp"
-#include "common/base/error.hpp"
 #include "launcher/agent/agent_settings.hpp"
 #include "launcher/agent/failure_evidence.hpp"
 #include "launcher/agent/job_control.hpp"
 #include "launcher/agent/last_files.hpp"
 #include "launcher/agent/node_ranks.hpp"
-#include "launcher/plan/argument_template.hpp"
-#include "launcher/verdict/job_judge.hpp"
+#include "launcher/options/options.hpp"
+#include "launcher/verdict/restart_policy.hpp"
 
 namespace ddprun {
 namespace {
@@ -29,14 +26,6 @@ using std::chrono::milliseconds;
 
 // How long a pipe may stay open after everything below the guardian is gone: someone outside holds it.
 constexpr milliseconds kPipeGrace{200};
-
-// Beside the time to stop, after a failure of our own: it takes a minute to find that SIGKILL does not end a worker.
-constexpr milliseconds kBesideTheStop{75'000};
-
-std::optional<std::string> variable(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
 
 }  // namespace
 
@@ -55,20 +44,21 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
              }),
       state_(agent_settings(plan, files, network ? AgentSettings::Mode::kMember : AgentSettings::Mode::kAlone)),
       inherited_environment_(environment_of_this_process()),
-      standbys_(io_, files_, files.log_root, plan.nproc_per_node,
-                [this](int number, const channel::FromWorker& message) { guarded([&] { on_message(number, message); }); }),
+      standbys_(
+          io_, files_, files.log_root, plan.nproc_per_node,
+          [this](int number, const channel::FromWorker& message) { failure_.guarded([&] { on_message(number, message); }); }),
       workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
-      stuck_(io_, stuck_timeout_of(variable("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
+      stuck_(io_, stuck_timeout_of(process_environment()("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
       slow_stop_(io_, {}, slow_stop_hooks()),
       early_end_(io_, early_end_hooks()),
       hang_(io_, hang_settings(plan), hang_hooks()),
-      failure_limit_(io_),
+      failure_(io_, plan.shutdown_timeout, failure_hooks()),
       guardian_(
-          io_, std::move(guardian), [this](const guardian::Notice& notice) { guarded([&] { on_notice(notice); }); },
+          io_, std::move(guardian), [this](const guardian::Notice& notice) { failure_.guarded([&] { on_notice(notice); }); },
           [this] { on_guardian_death(); }) {
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
   observers_ = make_observers(console_, {files_, [this](std::string_view report) { guardian_.keep_report(report); }});
-  if (auto path = FileTimerServer::path_in(variable)) {
+  if (auto path = FileTimerServer::path_in(process_environment())) {
     file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) {
       if (const auto expired = whose_timer(request, workers_.pids())) feed(*expired);
     });
@@ -97,12 +87,12 @@ void AgentShell::join_job(NetworkStart start) {
 }
 
 int AgentShell::run() {
-  guarded([this] {
+  failure_.guarded([this] {
     wait_for_signals();
     feed(agent_event::Begin{});
     if (job_) job_->begin();
   });
-  while (!exit_code_ && !guarded([this] { io_.run(); })) {
+  while (!exit_code_ && !failure_.guarded([this] { io_.run(); })) {
   }
   finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // the report is complete then
   return existing(exit_code_, "the agent's loop ended before the job");
@@ -110,56 +100,25 @@ int AgentShell::run() {
 
 // ---- its own failures ----
 
-// True when nothing was thrown. Whoever listens to the guardian, a worker or a timer calls through this, since it has to go on
-// listening: the workers' answers are needed while they save.
-template <class Part>
-bool AgentShell::guarded(const Part& part) {
-  try {
-    part();
-    return true;
-  } catch (const Error& error) {
-    if (end_is_untold_) throw;
-    fail(static_cast<int>(error.code()), error.what());
-  } catch (const std::exception& error) {
-    if (end_is_untold_) throw;
-    // The system, a library, no memory: it ends the job like an error of ours.
-    fail(static_cast<int>(ExitCode::kInternal), std::string("internal error: ") + error.what());
-  }
-  return false;
+OwnFailure::Hooks AgentShell::failure_hooks() {
+  return {.is_over = [this] { return exit_code_.has_value(); },
+          .running = [this] { return workers_.running(); },
+          .may_save = [this] { return !state_.finished(); },
+          .save_and_stop =
+              [this](const agent_event::AgentFailed& failure) {
+                master_.let_go();  // when descriptors ran out, the report needs one
+                feed(failure);
+              },
+          .end_at_once = [this](const agent_event::AgentFailed& failure) { end_by(failure); }};
 }
 
-// A second one ends everything: what the first one needs does not work.
-void AgentShell::fail(int exit_code, const std::string& why) {
-  if (exit_code_) return;    // that end was told
-  master_.let_go();          // when descriptors ran out, the report needs one
-  const auto end_later = [this] { boost::asio::post(io_, [this] { end_at_once(); }); };
-  if (failure_ || state_.finished()) {
-    if (!failure_) failure_ = {exit_code, why, {}};
-    return end_later();
-  }
-  failure_ = {exit_code, why, {}};
-  const std::vector<pid_t> pids = workers_.pids();
-  for (std::size_t rank = 0; rank < pids.size(); ++rank) {
-    if (pids[rank] > 0) failure_->running.push_back(static_cast<int>(rank));
-  }
-  failure_limit_.expires_after(plan_.shutdown_timeout + kBesideTheStop);
-  failure_limit_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) end_at_once();
-  });
-  feed(*failure_);
-}
-
-// The console, its readers and the report are told as of any other end; the guardian's end takes the workers with it. When they
-// cannot be told, the guardian completes the report, since nobody says farewell to it.
-void AgentShell::end_at_once() {
-  if (exit_code_) return;
-  exit_code_ = failure_->exit_code;
+// The console, its readers and the report are told as of any other end; the guardian's end takes the workers with it.
+void AgentShell::end_by(const agent_event::AgentFailed& failure) {
+  exit_code_ = failure.exit_code;
   io_.stop();
   workers_.close();
   master_.let_go();
-  end_is_untold_ = true;
-  publish(RunEnded{failure_->exit_code, failure_->why, restart_count_, instant_now().realtime_ns});
-  end_is_untold_ = false;
+  publish(RunEnded{failure.exit_code, failure.why, restart_count_, instant_now().realtime_ns});
 }
 
 // ---- what it hears: signals, the guardian, workers' channels, clocks ----
@@ -171,7 +130,7 @@ void AgentShell::feed(const AgentEvent& event) {
   while (!pending_.empty()) {
     const AgentEvent next = std::move(pending_.front());
     pending_.pop_front();
-    guarded([&] {
+    failure_.guarded([&] {
       for (AgentAction& action : state_.on(next, instant_now())) {
         std::visit([this](auto& concrete) { carry_out(concrete); }, action);
       }
@@ -185,7 +144,7 @@ void AgentShell::wait_for_signals() {
     if (error) return;
     signalfd_siginfo info{};
     while (::read(signals_.native_handle(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      guarded([&] { on_signal(static_cast<int>(info.ssi_signo)); });
+      failure_.guarded([&] { on_signal(static_cast<int>(info.ssi_signo)); });
     }
     wait_for_signals();
   });
@@ -202,7 +161,7 @@ void AgentShell::on_signal(int signal) {
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
   // USR1 and USR2 are the script's own business. ddptrain has none for them, and would die.
   if (train()) return;
-  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) workers_.signal(rank, signal);
+  workers_.signal_all(signal);
 }
 
 void AgentShell::on_notice(const guardian::Notice& notice) {
@@ -239,11 +198,9 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
     return;
   }
   agent_event::WorkerExited ended = how_worker_went(rank, notice);
-  const ExitStatus& status = ended.status;
-  if (!train()) early_end_.ended(rank, status.ok());
-  if (!train() && !status.ok()) add_what_it_told(ended, output_, plan_);
+  if (!train()) early_end_.ended(rank, ended.status.ok());
+  if (!ended.status.ok()) add_what_it_left(ended, {output_, files_, plan_});
   if (notice.overdue != 0 && job_) ended.unanswered_s = job_->unanswered_s();
-  if (!status.ok()) ended.error_file = find_error_file(files_, output_.error_file(rank));
   feed(ended);
 }
 
@@ -258,12 +215,10 @@ void AgentShell::on_standby_notice(const guardian::Notice& notice) {
 
 // The workers have died with it.
 void AgentShell::on_guardian_death() {
-  if (!failure_) {
-    failure_ = {static_cast<int>(ExitCode::kInternal),
-                "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on",
-                {}};
-  }
-  end_at_once();
+  failure_.end_at_once(
+      {static_cast<int>(ExitCode::kInternal),
+       "the guardian process of this job died or was killed; all workers are stopped, run the job again to go on",
+       {}});
 }
 
 void AgentShell::on_message(int number, const channel::FromWorker& message) {
@@ -281,12 +236,14 @@ void AgentShell::on_message(int number, const channel::FromWorker& message) {
 }
 
 void AgentShell::on_standby_message(int number, const channel::FromWorker& message) {
-  if (std::holds_alternative<channel::StandbyReady>(message)) {
-    publish(StandbyWaits{standbys_.pid(number), instant_now().realtime_ns});
-    feed(agent_event::StandbyReady{number});
-  } else if (const auto* error = std::get_if<channel::WorkerError>(&message)) {
-    standbys_.reported(number, error->message);
-    if (!error->fatal) guardian_.signal(number, SIGKILL);  // the channel broke: it would never hear of its rank
+  switch (standbys_.heard(number, message)) {
+    case StandbyProcesses::Heard::kIsReady:
+      publish(StandbyWaits{standbys_.pid(number), instant_now().realtime_ns});
+      return feed(agent_event::StandbyReady{number});
+    case StandbyProcesses::Heard::kIsDeaf:
+      return guardian_.signal(number, SIGKILL);
+    case StandbyProcesses::Heard::kNothingNew:
+      return;
   }
 }
 
@@ -338,9 +295,11 @@ OutputReader::Hooks AgentShell::reader_hooks() {
 
 RoundWorkers::Hooks AgentShell::worker_hooks() {
   RoundWorkers::Hooks hooks;
-  hooks.said = [this](int number, const channel::FromWorker& message) { guarded([&] { on_message(number, message); }); };
+  hooks.said = [this](int number, const channel::FromWorker& message) {
+    failure_.guarded([&] { on_message(number, message); });
+  };
   hooks.channel_closed = [this](int rank, const std::string& why) {
-    guarded([&] {
+    failure_.guarded([&] {
       if (!train()) return publish(no_protocol(global_rank(rank), why, instant_now().realtime_ns));
       on_worker_message(rank, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
     });
@@ -413,7 +372,7 @@ void AgentShell::carry_out(const agent_action::StartWorker& action) {
   restart_count_ = action.restart_count;
   const auto ranks = ranks_of_node(plan_, release());
   workers_.clear_place(action.rank, {action.round, action.restart_count, ranks});
-  workers_.start(worker_settings(ranks[static_cast<std::size_t>(action.rank)], action.restart_count));
+  workers_.start(worker_settings(of_rank(ranks, action.rank), action.restart_count));
   watch_for_hangs();
 }
 
@@ -421,13 +380,10 @@ void AgentShell::carry_out(const agent_action::TakeOver& action) {
   restart_count_ = action.restart_count;
   workers_.clear_place(action.rank, {action.round, action.restart_count, ranks_of_node(plan_, release())});
   workers_.take_over(action.rank, action.standby);
-  WorkerProcess& worker = workers_.at(action.rank);
-  worker.channel->send(
+  const WorkerProcess& worker = workers_.at(action.rank);
+  workers_.tell(
+      action.rank,
       channel::TakeOver{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
-  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-    auto& pipe = worker.pipes[static_cast<std::size_t>(stream)];
-    if (pipe) reader_.adopt(action.rank, stream, std::move(pipe));
-  }
   // Of one that the guardian is just starting, its notice says so.
   if (worker.pid > 0)
     publish(WorkerStarted{global_rank(action.rank), action.rank, worker.pid, instant_now().realtime_ns, true});
@@ -436,7 +392,8 @@ void AgentShell::carry_out(const agent_action::TakeOver& action) {
 
 void AgentShell::carry_out(const agent_action::StartStandby& action) {
   try {
-    workers_.start_standby(action.number, worker_settings(ranks_of_node(plan_, release()).front(), 0));
+    const auto ranks = ranks_of_node(plan_, release());
+    workers_.start_standby(action.number, worker_settings(of_rank(ranks, 0), 0));
   } catch (const std::exception& error) {
     feed(agent_event::StandbyGone{.number = action.number, .message = error.what(), .time_ns = instant_now().realtime_ns});
   }
@@ -463,10 +420,6 @@ WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int rest
   return settings;
 }
 
-void AgentShell::carry_out(const agent_action::Tell& action) {
-  for (const int rank : action.ranks) workers_.tell(rank, action.message);
-}
-
 void AgentShell::carry_out(const agent_action::SendSignal& action) {
   for (const int rank : action.ranks) workers_.signal(rank, action.signal);
   if (!state_.at_work()) slow_stop_.stops();
@@ -488,10 +441,6 @@ void AgentShell::carry_out(const agent_action::SetTimer& action) {
   });
 }
 
-void AgentShell::carry_out(const agent_action::CancelTimer& action) {
-  timer(action.timer).cancel();
-}
-
 void AgentShell::carry_out(agent_action::Emit& action) {
   if (auto* failed = std::get_if<RoundFailed>(&action.event)) add_evidence(*failed, output_, files_, inherited_environment_);
   publish(action.event);
@@ -506,10 +455,6 @@ void AgentShell::carry_out(const agent_action::Finish& action) {
   if (!output_.any_is_awaited() || told_to_stop_) return io_.stop();
   // The reader of what the workers printed gets all of it.
   console_.when_at_most(Stream::kStdout, 0, [this] { console_.when_at_most(Stream::kStderr, 0, [this] { io_.stop(); }); });
-}
-
-void AgentShell::publish(const RunEvent& event) {
-  for (const auto& observer : observers_) observer->on(event);
 }
 
 }  // namespace ddprun

@@ -2,8 +2,8 @@
 // things only: how to do what the machine says, and when everything of a round is gone and read. run_agent() makes it; one
 // thread.
 //
-// Whatever is thrown here or in what is called from here ends the job, with the code of an Error or else 89, and the report says
-// it. Workers are asked to save and stop first, as at a signal. When that fails, too, they are ended at once.
+// Whatever is thrown here or in what is called from here ends the job, with the code of an Error or else 89, and the report
+// says it. Workers are asked to save and stop first, as at a signal. When that fails, too, they are ended at once.
 #pragma once
 
 #include <array>
@@ -19,16 +19,17 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/base/check.hpp"
 #include "common/system/file_queue.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/agent/agent.hpp"
 #include "launcher/agent/blocked_signals.hpp"
 #include "launcher/agent/master_endpoint.hpp"
 #include "launcher/agent/output_reader.hpp"
+#include "launcher/agent/own_failure.hpp"
 #include "launcher/agent/round_workers.hpp"
 #include "launcher/agent/run_directory_watch.hpp"
 #include "launcher/agent/slow_stop.hpp"
-#include "launcher/agent/stuck_look.hpp"
 #include "launcher/decide/agent_state.hpp"
 #include "launcher/guardian/guardian_link.hpp"
 #include "launcher/hang/hang_inquiry.hpp"
@@ -40,6 +41,7 @@
 #include "launcher/workers/file_timer_server.hpp"
 #include "launcher/workers/standby_processes.hpp"
 #include "launcher/workers/store_server.hpp"
+#include "launcher/workers/stuck_look.hpp"
 #include "launcher/workers/stuck_workers.hpp"
 #include "launcher/workers/worker_channel.hpp"
 #include "launcher/workers/worker_environment.hpp"
@@ -61,10 +63,8 @@ class AgentShell {
   void say_farewell() { guardian_.say_farewell(); }
 
  private:
-  template <class Part>
-  bool guarded(const Part& part);
-  void fail(int exit_code, const std::string& why);
-  void end_at_once();
+  OwnFailure::Hooks failure_hooks();
+  void end_by(const agent_event::AgentFailed& failure);
 
   // events in
   void feed(const AgentEvent& event);
@@ -94,24 +94,29 @@ class AgentShell {
   void carry_out(const agent_action::TakeOver& action);
   void carry_out(const agent_action::StartStandby& action);
   void carry_out(const agent_action::DismissStandbys&) { standbys_.dismiss(guardian_); }
-  void carry_out(const agent_action::Tell& action);
+  void carry_out(const agent_action::Tell& action) {
+    for (const int rank : action.ranks) workers_.tell(rank, action.message);
+  }
   void carry_out(const agent_action::SendSignal& action);
   void carry_out(const agent_action::Sweep& action);
   void carry_out(const agent_action::SetTimer& action);
-  void carry_out(const agent_action::CancelTimer& action);
+  void carry_out(const agent_action::CancelTimer& action) { timer(action.timer).cancel(); }
   void carry_out(agent_action::Emit& action);
   void carry_out(const agent_action::Finish& action);
   // Of a member only.
-  void carry_out(const agent_action::ReportFailure& action) { job_->carry_out(action); }
-  void carry_out(const agent_action::ReportRoundOver& action) { job_->carry_out(action); }
-  void carry_out(const agent_action::ReportSignal& action) { job_->carry_out(action); }
-  void carry_out(const agent_action::ReportSteps& action) { job_->carry_out(action); }
+  void carry_out(const agent_action::ReportFailure& action) { job().carry_out(action); }
+  void carry_out(const agent_action::ReportRoundOver& action) { job().carry_out(action); }
+  void carry_out(const agent_action::ReportSignal& action) { job().carry_out(action); }
+  void carry_out(const agent_action::ReportSteps& action) { job().carry_out(action); }
 
   void join_job(NetworkStart start);
+  JobLink& job() { return existing(job_, "a job on one machine has no coordinator to tell"); }
   const rendezvous::Release* release() const { return job_ ? &job_->release() : nullptr; }
   int global_rank(int rank) const { return job_ ? job_->release().rank_offset + rank : rank; }
   WorkerSettings worker_settings(const RankAssignment& ranks, int restart_count) const;
-  void publish(const RunEvent& event);
+  void publish(const RunEvent& event) {
+    for (const auto& observer : observers_) observer->on(event);
+  }
   boost::asio::steady_timer& timer(AgentTimer which) { return timers_[static_cast<std::size_t>(which)]; }
   bool train() const { return plan_.kind == Plan::Kind::kTrain; }
 
@@ -143,11 +148,9 @@ class AgentShell {
   SlowStop slow_stop_;
   EarlyEnd early_end_;
   HangInquiry hang_;
+  OwnFailure failure_;
   std::optional<RunDirectoryWatch> run_directory_;  // where this agent holds its lock
   std::optional<int> exit_code_;
-  std::optional<agent_event::AgentFailed> failure_;  // of ours: the first
-  boost::asio::steady_timer failure_limit_;
-  bool end_is_untold_ = false;
   std::unique_ptr<JobLink> job_;  // on many machines
   // Last: its end waits for the guardian, while everything else still exists.
   GuardianLink guardian_;

@@ -73,6 +73,11 @@ agent_event::WorkerExited how_worker_went(int rank, const guardian::Notice& noti
   return ended;
 }
 
+void add_what_it_left(agent_event::WorkerExited& ended, const LeftBehind& left) {
+  if (left.plan.kind != Plan::Kind::kTrain) add_what_it_told(ended, left.output, left.plan);
+  ended.error_file = find_error_file(left.files, left.output.error_file(ended.rank));
+}
+
 agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::string last_words, const std::string& program,
                                           FileQueue& files) {
   agent_event::StandbyGone gone{.number = notice.worker, .pid = notice.pid, .time_ns = notice.time_ns};

@@ -33,6 +33,13 @@ std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem
 
 // How a worker ended, as the guardian says it, with what its memory's figures mean.
 agent_event::WorkerExited how_worker_went(int rank, const guardian::Notice& notice);
+// Adds what a worker that ended badly has left: its error file, and of a script what it told on its stderr.
+struct LeftBehind {
+  const WorkerOutput& output;
+  FileQueue& files;
+  const Plan& plan;
+};
+void add_what_it_left(agent_event::WorkerExited& ended, const LeftBehind& left);
 // The same of a standby that ended while it waited; `last_words`: what it had reported, or its last line.
 agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::string last_words, const std::string& program,
                                           FileQueue& files);

@@ -41,11 +41,11 @@ inline void stop_with_workers(const Plan& plan, const RoundWorkers& workers, Han
                  "continued within " +
                      format_duration(static_cast<double>(plan.rendezvous.heartbeat_timeout.count()) / 1000));
   }
-  for (std::size_t rank = 0; rank < workers.size(); ++rank) workers.signal(static_cast<int>(rank), SIGSTOP);
+  workers.signal_all(SIGSTOP);
   stop_by(SIGTSTP);
   const bool terminal_is_a_workers = plan.input == WorkersInput::kOurs && ::isatty(STDIN_FILENO) == 1;
   while (terminal_is_a_workers && is_in_background_of_a_shell()) stop_by(SIGTTIN);
-  for (std::size_t rank = 0; rank < workers.size(); ++rank) workers.signal(static_cast<int>(rank), SIGCONT);
+  workers.signal_all(SIGCONT);
   hang.goes_on();
 }
 

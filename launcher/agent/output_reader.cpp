@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "common/base/check.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -35,7 +37,7 @@ void OutputReader::begin_round(std::size_t workers) {
 
 void OutputReader::adopt(int rank, Stream stream, Pipe adopted) {
   pipe(rank, stream) = std::move(adopted);
-  ++adopted_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)];
+  ++of_rank(adopted_, rank)[static_cast<std::size_t>(stream)];
   wait(rank, stream);
 }
 
@@ -59,7 +61,7 @@ bool OutputReader::waits_for_console(int rank, Stream stream) const {
 }
 
 void OutputReader::wait_for_file(int rank, Stream stream) {
-  const HeldPipe held{rank, stream, adopted_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)]};
+  const HeldPipe held{rank, stream, of_rank(adopted_, rank)[static_cast<std::size_t>(stream)]};
   if (held_.empty()) {
     held_timer_.expires_after(kIsNamedAfter);
     held_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -97,7 +99,7 @@ void OutputReader::name_those_that_wait() {
 void OutputReader::nobody_writes() {
   nobody_writes_ = true;
   for (const auto& [held, since] : std::exchange(held_, {})) {
-    const auto& newest = adopted_[static_cast<std::size_t>(held.rank)];
+    const auto& newest = of_rank(adopted_, held.rank);
     if (newest[static_cast<std::size_t>(held.stream)] == held.adopted) listen(held.rank, held.stream);
   }
   held_timer_.cancel();
@@ -159,13 +161,13 @@ bool OutputReader::has_unread(int rank, Stream stream) const {
 
 // The kernel takes whole pages: a pipe with less than one left makes its writer wait.
 bool OutputReader::is_full(int rank, Stream stream) const {
-  const Pipe& from = pipes_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)];
+  const Pipe& from = of_rank(pipes_, rank)[static_cast<std::size_t>(stream)];
   constexpr int kPage = 4096;
   return from && unread(rank, stream) > ::fcntl(from->native_handle(), F_GETPIPE_SZ) - kPage;
 }
 
 int OutputReader::unread(int rank, Stream stream) const {
-  const Pipe& from = pipes_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)];
+  const Pipe& from = of_rank(pipes_, rank)[static_cast<std::size_t>(stream)];
   int bytes = 0;
   return from && ::ioctl(from->native_handle(), FIONREAD, &bytes) == 0 ? bytes : 0;
 }

@@ -17,6 +17,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/base/check.hpp"
 #include "launcher/events/stream.hpp"
 #include "launcher/output/console_writer.hpp"
 #include "launcher/output/worker_output.hpp"
@@ -55,7 +56,7 @@ class OutputReader {
   bool has_unread(int rank, Stream stream) const;
 
  private:
-  Pipe& pipe(int rank, Stream stream) { return pipes_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(stream)]; }
+  Pipe& pipe(int rank, Stream stream) { return of_rank(pipes_, rank)[static_cast<std::size_t>(stream)]; }
   int unread(int rank, Stream stream) const;
   bool is_full(int rank, Stream stream) const;
   void wait(int rank, Stream stream);

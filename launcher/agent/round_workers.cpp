@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/base/check.hpp"
 #include "common/base/error.hpp"
 #include "launcher/plan/argument_template.hpp"
 
@@ -80,6 +81,10 @@ void RoundWorkers::take_over(int rank, int standby) {
   WorkerProcess& worker = at(rank);
   worker = parts_.standbys.take(standby);
   taken_over_[standby] = rank;
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    auto& pipe = worker.pipes[static_cast<std::size_t>(stream)];
+    if (pipe) parts_.reader.adopt(rank, stream, std::move(pipe));
+  }
 }
 
 void RoundWorkers::start_standby(int number, WorkerSettings settings) {
@@ -104,12 +109,24 @@ std::vector<pid_t> RoundWorkers::pids() const {
   return pids;
 }
 
+std::vector<int> RoundWorkers::running() const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    if (workers_[rank].pid > 0) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 void RoundWorkers::tell(int rank, const channel::FromAgent& message) const {
-  if (const auto& channel = workers_[static_cast<std::size_t>(rank)].channel) channel->send(message);
+  if (const auto& channel = of_rank(workers_, rank).channel) channel->send(message);
 }
 
 void RoundWorkers::signal(int rank, int signal) const {
-  parts_.guardian.signal(workers_[static_cast<std::size_t>(rank)].number, signal);
+  parts_.guardian.signal(of_rank(workers_, rank).number, signal);
+}
+
+void RoundWorkers::signal_all(int signal) const {
+  for (const WorkerProcess& worker : workers_) parts_.guardian.signal(worker.number, signal);
 }
 
 std::optional<int> RoundWorkers::rank_of(int number) const {
@@ -120,7 +137,7 @@ std::optional<int> RoundWorkers::rank_of(int number) const {
 
 WorkerChannel* RoundWorkers::channel_of(int number) const {
   const std::optional<int> rank = rank_of(number);
-  return rank ? workers_[static_cast<std::size_t>(*rank)].channel.get() : parts_.standbys.channel(number);
+  return rank ? of_rank(workers_, *rank).channel.get() : parts_.standbys.channel(number);
 }
 
 }  // namespace ddprun

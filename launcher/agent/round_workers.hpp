@@ -13,6 +13,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "common/base/check.hpp"
 #include "common/channel/message.hpp"
 #include "launcher/agent/output_reader.hpp"
 #include "launcher/guardian/guardian_link.hpp"
@@ -58,12 +59,14 @@ class RoundWorkers {
   void close();
 
   std::size_t size() const { return workers_.size(); }
-  WorkerProcess& at(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  WorkerProcess& at(int rank) { return of_rank(workers_, rank); }
   const std::vector<WorkerProcess>& all() const { return workers_; }
   std::vector<pid_t> pids() const;  // by local rank; 0: not running
+  std::vector<int> running() const;
   // Sends nothing to one that has no channel or is gone.
   void tell(int rank, const channel::FromAgent& message) const;
   void signal(int rank, int signal) const;
+  void signal_all(int signal) const;
 
   // By the guardian's numbers; nothing, or null, when that process has no rank and is no standby.
   std::optional<int> rank_of(int number) const;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/check.hpp"
 #include "launcher/hang/process_look.hpp"
 
 namespace ddprun {
@@ -37,7 +38,7 @@ void SlowStop::killed(const std::vector<int>& ranks) {
   const bool waits = !killed_.empty();
   const std::vector<pid_t> pids = hooks_.workers();
   for (const int rank : ranks) {
-    const pid_t pid = pids.at(static_cast<std::size_t>(rank));
+    const pid_t pid = of_rank(pids, rank);
     const auto is_known = [pid](const Killed& one) { return one.pid == pid; };
     if (pid == 0 || std::ranges::any_of(killed_, is_known)) continue;
     killed_.push_back({rank, pid, std::chrono::steady_clock::now() + limits_.unkillable});

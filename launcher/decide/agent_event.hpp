@@ -136,8 +136,8 @@ struct JobEnded {
 using AgentEvent =
     std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
                  agent_event::SignalArrived, agent_event::TimerExpired, agent_event::HangFound, agent_event::WorkerStuck,
-                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::TimerFired, agent_event::AgentFailed, agent_event::RoundSwept,
-                 agent_event::RoundReleased, agent_event::StopOrdered, agent_event::HeldDismissed, agent_event::SaveOrdered,
-                 agent_event::StepAgreed, agent_event::JobEnded>;
+                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::TimerFired, agent_event::AgentFailed,
+                 agent_event::RoundSwept, agent_event::RoundReleased, agent_event::StopOrdered, agent_event::HeldDismissed,
+                 agent_event::SaveOrdered, agent_event::StepAgreed, agent_event::JobEnded>;
 
 }  // namespace ddprun

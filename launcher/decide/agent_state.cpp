@@ -17,7 +17,9 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/check.hpp"
 #include "common/base/exit_code.hpp"
+#include "common/base/overloaded.hpp"
 #include "common/base/signal_name.hpp"
 #include "common/channel/version.hpp"
 
@@ -57,6 +59,7 @@ std::vector<AgentAction> AgentState::on(const AgentEvent& event, Instant now) {
 // ---- events ----
 
 void AgentState::handle(const agent_event::Begin&) {
+  check(phase_ == Phase::kIdle, "a job begins while it runs");
   began_ = now_.steady;
   emit(RunStarted{now_.realtime_ns, settings_.world_size});
   if (!member()) start_round();
@@ -113,28 +116,21 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
   WorkerRecord& speaker = worker(event.rank);
   const bool as_this_rank = !std::holds_alternative<channel::Hello>(event.message);  // a standby's may come late
   speaker.heard = speaker.heard || as_this_rank;
-  std::visit(
-      [&](const auto& message) {
-        using Message = std::decay_t<decltype(message)>;
-        if constexpr (std::is_same_v<Message, channel::Hello>) {
-          hear(event.rank, message);
-        } else if constexpr (std::is_same_v<Message, channel::SavesOnStop>) {
-          speaker.saves_on_stop = true;
-        } else if constexpr (std::is_same_v<Message, channel::Regroupable>) {
-          regroupable_ = true;
-        } else if constexpr (std::is_same_v<Message, channel::PhaseChange>) {
-          hear(event.rank, message);
-        } else if constexpr (std::is_same_v<Message, channel::Progress>) {
-          speaker.step = std::max(speaker.step, message.step);
-        } else if constexpr (std::is_same_v<Message, channel::CheckpointPublished>) {
-          newest_checkpoint_ = std::max(newest_checkpoint_, message.step);
-        } else if constexpr (std::is_same_v<Message, channel::SignalReceived> || std::is_same_v<Message, channel::StopReady> ||
-                             std::is_same_v<Message, channel::WorkerError> || std::is_same_v<Message, channel::RegroupReady> ||
-                             std::is_same_v<Message, channel::Regrouped>) {
-          hear(event.rank, message);
-        }
-      },
-      event.message);
+  std::visit(Overloaded{[&](const channel::SavesOnStop&) { speaker.saves_on_stop = true; },
+                        [&](const channel::Regroupable&) { regroupable_ = true; },
+                        [&](const channel::Progress& progress) { speaker.step = std::max(speaker.step, progress.step); },
+                        [&](const channel::CheckpointPublished& published) {
+                          newest_checkpoint_ = std::max(newest_checkpoint_, published.step);
+                        },
+                        [&](const channel::Hello& message) { hear(event.rank, message); },
+                        [&](const channel::PhaseChange& message) { hear(event.rank, message); },
+                        [&](const channel::SignalReceived& message) { hear(event.rank, message); },
+                        [&](const channel::StopReady& message) { hear(event.rank, message); },
+                        [&](const channel::WorkerError& message) { hear(event.rank, message); },
+                        [&](const channel::RegroupReady& message) { hear(event.rank, message); },
+                        [&](const channel::Regrouped& message) { hear(event.rank, message); },
+                        Ignored<channel::EvalResult, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
+             event.message);
   start_missing_standbys();
 }
 
@@ -196,7 +192,7 @@ void AgentState::hear(int rank, const channel::StopReady& message) {
     act(agent_action::Tell{{rank}, channel::StopAt{*agreed_step_}});
     return;
   }
-  agreement_->ready(rank, message.started);
+  existing(agreement_, "workers save without an agreement on the step").ready(rank, message.started);
   announce_agreed_step();
 }
 
@@ -383,6 +379,8 @@ void AgentState::handle(const agent_event::RoundSwept&) {
 // ---- a round ----
 
 void AgentState::start_round() {
+  check(phase_ == Phase::kIdle || phase_ == Phase::kPausing || phase_ == Phase::kSweeping,
+        "a round starts while another one runs");
   begin_round();
   workers_.assign(static_cast<std::size_t>(settings_.world_size), WorkerRecord{});
   for (WorkerRecord& worker : workers_) worker.live = true;
@@ -488,6 +486,7 @@ void AgentState::stop_by_signal(int signal) {
 }
 
 void AgentState::begin_saving() {
+  check(phase_ == Phase::kRunning || phase_ == Phase::kHolding, "workers are to save that neither run nor wait");
   phase_ = Phase::kSaving;
   dismiss_standbys();
   save_asked_ = true;
@@ -517,11 +516,14 @@ void AgentState::announce_agreed_step() {
 }
 
 void AgentState::tell_step(std::int64_t step) {
+  check(phase_ == Phase::kSaving, "a step is agreed on while nobody saves");
+  check(!agreed_step_, "a second step is agreed on");
   agreed_step_ = step;
   act(agent_action::Tell{live_ranks(), channel::StopAt{step}});
 }
 
 void AgentState::stop_now(int signal, milliseconds grace) {
+  check(phase_ == Phase::kRunning || phase_ == Phase::kSaving || phase_ == Phase::kHolding, "workers are stopped in no round");
   phase_ = Phase::kStopping;
   leave_regroup();
   dismiss_standbys();
@@ -557,6 +559,7 @@ void AgentState::kill_all() {
 }
 
 void AgentState::sweep() {
+  check(live_ranks().empty(), "a round is swept while a worker runs");
   if (phase_ == Phase::kSweeping) patient_sweep_ = false;
   phase_ = Phase::kSweeping;
   leave_regroup();  // the last one may have ended in its middle
@@ -571,6 +574,7 @@ void AgentState::sweep() {
 void AgentState::end_with_stuck_workers() {
   RoundFailed event = judge();
   const auto stuck = std::find_if(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
+  check(stuck != workers_.end(), "no worker of the round is stuck");
   const int rank = static_cast<int>(stuck - workers_.begin());
   event.why = "a worker that cannot be killed holds what the next one would need";
   std::string why = "worker " + std::to_string(rank) + ": " + *stuck->stuck;
@@ -602,7 +606,7 @@ void AgentState::end_stopped_job() {
 }
 
 void AgentState::end_after_own_failure() {
-  std::string why = own_failure_->why;
+  std::string why = existing(own_failure_, "the job ends for no failure of its agent").why;
   if (save_asked_ && all_have_saved()) why += "; its workers stopped" + what_was_saved();
   finish(own_failure_->exit_code, why);
 }
@@ -619,7 +623,7 @@ std::string AgentState::what_was_saved() const {
 
 bool AgentState::others_have_saved(int lost) const {
   for (int rank = 0; rank < settings_.world_size; ++rank) {
-    const auto& status = workers_[static_cast<std::size_t>(rank)].status;
+    const auto& status = worker(rank).status;
     if (rank != lost && (!status || status->signal != 0 || status->code != kPreempted)) return false;
   }
   return settings_.world_size > 1;
@@ -630,6 +634,7 @@ void AgentState::end_failed_round() {
     start_round();
     return;
   }
+  check(phase_ == Phase::kSweeping, "a round is judged that is not over");
   RoundFailed event = judge();
   const RestartDecision decision = decide_restart(history_, record_of(event.first), settings_.restarts);
 
@@ -646,7 +651,7 @@ void AgentState::end_failed_round() {
     return;
   }
 
-  const Restart& restart = std::get<Restart>(decision);
+  const Restart& restart = existing(std::get_if<Restart>(&decision), "a decision is neither to give up nor to restart");
   event.decision = RoundFailed::Decision::kRestart;
   event.why = restart.why;
   if (restart.delay.count() > 0) event.why += " in " + std::to_string(restart.delay.count()) + " ms";
@@ -661,6 +666,7 @@ void AgentState::end_failed_round() {
 }
 
 void AgentState::finish(int exit_code, const std::string& why) {
+  check(phase_ != Phase::kFinished, "a job ends twice");
   phase_ = Phase::kFinished;
   emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns, std::chrono::duration<double>(now_.steady - began_).count()});
   act(agent_action::Finish{exit_code});
@@ -705,7 +711,7 @@ bool AgentState::replace(int rank) {
     return event.first.cause == Cause::kLateUsage && save_without_the_lost(alive);
   }
   history_ = std::move(with_it);
-  const Restart& restart = std::get<Restart>(decision);
+  const Restart& restart = existing(std::get_if<Restart>(&decision), "a decision is neither to give up nor to restart");
   const milliseconds pause = restart.delay;
 
   ++restarts_;
@@ -762,6 +768,7 @@ void AgentState::expect_anew(int rank) {
 
 void AgentState::start_successors() {
   if (!regroup_) return;
+  check(phase_ == Phase::kRunning, "lost workers are replaced in no round");
   for (const int rank : std::exchange(successors_, {})) {
     worker(rank).standby = standbys_.take();
     if (const auto& standby = worker(rank).standby) {
@@ -876,7 +883,7 @@ void AgentState::handle(const agent_event::StandbyGone& event) {
 
 // A standby that had ended before it heard of its rank: it was no worker yet, and another process takes that place.
 bool AgentState::was_still_standby(int rank) const {
-  const WorkerRecord& gone = workers_[static_cast<std::size_t>(rank)];
+  const WorkerRecord& gone = worker(rank);
   return gone.standby && !gone.heard;
 }
 
@@ -958,6 +965,7 @@ void AgentState::handle(const agent_event::JobEnded& event) {
 // ---- what the coordinator is told ----
 
 void AgentState::report_failure(const Failure& failure, bool others_stay) {
+  check(member(), "a job on one machine has no coordinator to tell");
   reported_ = failure;
   FailedRound record = record_of(failure);
   if (others_stay) {  // what is held is not lost
@@ -968,6 +976,7 @@ void AgentState::report_failure(const Failure& failure, bool others_stay) {
 
 // What comes of it is the coordinator's to say; the evidence waits for that.
 void AgentState::end_round_of_member() {
+  check(member(), "a job on one machine has no coordinator to tell");
   using How = agent_action::ReportRoundOver::How;
   phase_ = Phase::kIdle;
   if (end_of_held()) return;
@@ -1024,7 +1033,7 @@ void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string&
 bool AgentState::others_may_stay(int lost) const {
   if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel) return false;
   if (stop_signal_ != 0 || left_by_itself_) return false;
-  const auto& error = workers_[static_cast<std::size_t>(lost)].error;
+  const auto& error = worker(lost).error;
   return !error || !error->others_suspect;
 }
 
@@ -1044,6 +1053,7 @@ bool AgentState::hold_after(int rank) {
 }
 
 void AgentState::hold() {
+  check(phase_ == Phase::kRunning, "workers are to wait for a round that are in none");
   phase_ = Phase::kHolding;
   held_since_ = now_;
   leave_regroup();
@@ -1052,6 +1062,7 @@ void AgentState::hold() {
 }
 
 void AgentState::continue_round() {
+  check(phase_ == Phase::kHolding, "a round continues for which nobody has waited");
   begin_round();
   std::set<int> kept;
   std::set<int> missing;
@@ -1092,6 +1103,7 @@ void AgentState::handle(const agent_event::HeldDismissed& event) {
 
 // They are not wanted any more. What comes next waits until they are gone.
 void AgentState::dismiss_held(const std::string& why) {
+  check(phase_ == Phase::kHolding, "nobody waits who could be dismissed");
   dismissing_held_ = true;
   reason_ = why;
   if (live_ranks().empty()) {

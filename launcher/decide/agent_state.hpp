@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/check.hpp"
 #include "common/channel/message.hpp"
 #include "launcher/decide/agent_action.hpp"
 #include "launcher/decide/agent_event.hpp"
@@ -156,7 +157,8 @@ class AgentState {
   bool all_have_saved() const;
   bool member() const { return settings_.mode == AgentSettings::Mode::kMember; }
   int global(int rank) const { return rank_offset_ + rank; }
-  WorkerRecord& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  WorkerRecord& worker(int rank) { return of_rank(workers_, rank); }
+  const WorkerRecord& worker(int rank) const { return of_rank(workers_, rank); }
   void ask_to_stop(WorkerRecord& worker);
   channel::Stop stop_message(channel::Stop::Mode mode, std::chrono::milliseconds deadline) const;
 

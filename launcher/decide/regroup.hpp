@@ -12,6 +12,8 @@
 #include <set>
 #include <vector>
 
+#include "common/base/check.hpp"
+
 namespace ddprun {
 
 class Regroup {
@@ -20,7 +22,9 @@ class Regroup {
 
   // `lost` are gone, `alive` were there before that and stay.
   Regroup(int generation, std::set<int> lost, std::set<int> alive, Clock::time_point begun)
-      : generation_(generation), replaced_(std::move(lost)), awaited_(std::move(alive)), begun_(begun) {}
+      : generation_(generation), replaced_(std::move(lost)), awaited_(std::move(alive)), begun_(begun) {
+    for (const int rank : replaced_) check(!awaited_.contains(rank), "a rank is lost and stays");
+  }
 
   int generation() const { return generation_; }
   Clock::time_point begun() const { return begun_; }

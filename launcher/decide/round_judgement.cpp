@@ -6,6 +6,7 @@
 #include <csignal>
 #include <utility>
 
+#include "common/base/check.hpp"
 #include "common/base/exit_code.hpp"
 #include "launcher/verdict/device_failure.hpp"
 #include "launcher/verdict/signal_reason.hpp"
@@ -34,7 +35,7 @@ Cause cause_of(ErrorKind kind) {
     case ErrorKind::kSuperseded:
       return Cause::kSuperseded;
   }
-  return Cause::kException;
+  check_failed("a worker's error is of no kind that there is");
 }
 
 // A program that is not there or not executable is the user's to mend; anything else is the machine's.
@@ -81,7 +82,8 @@ Blame blame_of(const WorkerRecord& worker, bool has_channel) {
 }
 
 Failure failure_of(const JudgedRound& round, int rank) {
-  const WorkerRecord& worker = round.workers[static_cast<std::size_t>(rank)];
+  const WorkerRecord& worker = of_rank(round.workers, rank);
+  check(has_failed(worker), "a worker is judged that has not failed");
   Failure failure;
   failure.rank = round.rank_offset + rank;
   failure.local_rank = rank;
@@ -159,7 +161,8 @@ Failure failure_of(const JudgedRound& round, int rank) {
     failure.cause = Cause::kDevice;
     failure.message = "device " + device + " has failed: " + failure.message;
   }
-  if (failure.cause == Cause::kSignal && failure.message.empty()) failure.message = reason_of_signal(worker.status->signal);
+  if (failure.cause == Cause::kSignal && failure.message.empty())
+    failure.message = reason_of_signal(existing(worker.status, "a signal is the cause of an end that is not known").signal);
   if (blame_of(worker, round.workers_have_channel) == Blame::kStopped) failure.cause = Cause::kStopped;
   return failure;
 }
@@ -167,7 +170,7 @@ Failure failure_of(const JudgedRound& round, int rank) {
 RoundFailed judge_round(const JudgedRound& round, std::int64_t now_ns) {
   std::vector<std::pair<Blame, Failure>> failures;
   for (int rank = 0; rank < static_cast<int>(round.workers.size()); ++rank) {
-    const WorkerRecord& ended = round.workers[static_cast<std::size_t>(rank)];
+    const WorkerRecord& ended = of_rank(round.workers, rank);
     if (has_failed(ended)) failures.emplace_back(blame_of(ended, round.workers_have_channel), failure_of(round, rank));
   }
   std::stable_sort(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
@@ -175,7 +178,7 @@ RoundFailed judge_round(const JudgedRound& round, std::int64_t now_ns) {
   });
   RoundFailed event{};
   event.round = round.number;
-  event.first = std::move(failures.front().second);
+  event.first = std::move(first_of(failures, "a round is judged in which no worker has failed").second);
   for (std::size_t i = 1; i < failures.size(); ++i) event.consequences.push_back(std::move(failures[i].second));
   event.decision = RoundFailed::Decision::kGiveUp;
   event.time_ns = now_ns;
@@ -183,7 +186,7 @@ RoundFailed judge_round(const JudgedRound& round, std::int64_t now_ns) {
 }
 
 FailedRound record_of(const JudgedRound& round, const Failure& first) {
-  const WorkerRecord& culprit = round.workers[static_cast<std::size_t>(first.local_rank)];
+  const WorkerRecord& culprit = of_rank(round.workers, first.local_rank);
   FailedRound record;
   record.cause = first.cause;
   record.rank = first.rank;

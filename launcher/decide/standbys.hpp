@@ -13,6 +13,8 @@
 #include <set>
 #include <vector>
 
+#include "common/base/check.hpp"
+
 namespace ddprun {
 
 class Standbys {
@@ -52,7 +54,7 @@ class Standbys {
     const int number = chosen->first;
     if (chosen->second.ready_since) failures_ = 0;
     waiting_.erase(chosen);
-    taken_.insert(number);
+    check(taken_.insert(number).second, "two standbys go by one number");
     return number;
   }
   // The worker that it had become has ended.

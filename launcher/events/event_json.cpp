@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "common/base/check.hpp"
 #include "common/base/exit_code.hpp"
 #include "common/base/overloaded.hpp"
 #include "common/base/signal_name.hpp"
@@ -33,7 +34,7 @@ const char* name_of(channel::Phase phase) {
     case channel::Phase::kDone:
       return "done";
   }
-  return "unknown";
+  check_failed("a worker is in a phase that there is not");
 }
 
 const char* name_of(channel::ErrorKind kind) {
@@ -55,7 +56,7 @@ const char* name_of(channel::ErrorKind kind) {
     case channel::ErrorKind::kSuperseded:
       return "superseded";
   }
-  return "unknown";
+  check_failed("a worker's error is of no kind that there is");
 }
 
 template <class T>
@@ -100,7 +101,9 @@ Json spoken(const channel::FromWorker& message) {
             return Json{{"event", "checkpoint"}, {"step", m.step},     {"path", m.path},
                         {"pause_s", m.pause_s},  {"save_s", m.save_s}, {"bytes", m.bytes}};
           },
-          [](const auto&) { return Json(); }},
+          IgnoredAs<Json, channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
+                    channel::RegroupReady, channel::Regrouped, channel::StandbyReady, channel::Position,
+                    channel::StoreRequest>{}},
       message);
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "common/base/check.hpp"
+
 namespace ddprun {
 
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -65,7 +67,7 @@ const char* name_of(RoundFailed::Decision decision) {
     case RoundFailed::Decision::kGiveUp:
       return "give_up";
   }
-  return "unknown";
+  check_failed("a round ends in a way that there is not");
 }
 
 std::string how_it_failed(const Failure& failure) {

@@ -22,8 +22,11 @@
 #include <ctime>
 #include <map>
 #include <optional>
+#include <span>
 #include <system_error>
 
+#include "common/base/check.hpp"
+#include "common/base/error.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/guardian/agent_socket.hpp"
 #include "launcher/guardian/guardian_protocol.hpp"
@@ -31,6 +34,7 @@
 #include "launcher/guardian/guardian_sweep.hpp"
 #include "launcher/guardian/memory_watch.hpp"
 #include "launcher/guardian/spawn.hpp"
+#include "launcher/guardian/sweep_state.hpp"
 #include "launcher/guardian/worker_cgroups.hpp"
 #include "launcher/guardian/worker_table.hpp"
 #include "launcher/machine/cgroup_folders.hpp"
@@ -56,6 +60,16 @@ int move_up(int fd) {
   return moved;
 }
 
+// A check that fails is a bug of ours and no reason to leave workers unwatched: it is said, and the guardian goes on.
+template <class Part>
+void without_dying(const Part& part) {
+  try {
+    part();
+  } catch (const InternalError& error) {
+    ::dprintf(STDERR_FILENO, "ddprun: in the guardian: %s\n", error.what());
+  }
+}
+
 class Guardian {
  public:
   explicit Guardian(const GuardianSettings& settings);
@@ -68,6 +82,7 @@ class Guardian {
  private:
   using Worker = WorkerTable::Worker;
 
+  void on_ready(const epoll_event& event);
   void watch(int fd, std::uint32_t events) const;
   void stop_watching(int fd) const;
   void receive_requests();
@@ -79,8 +94,7 @@ class Guardian {
   MemoryEvidence memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const;
   void set_deadline(std::int64_t deadline_ns);
   void end_of_grant();
-  void begin_sweep(bool patient);
-  void continue_sweep();
+  void carry_out(const SweepState::Orders& orders);
   void begin_next_round();
   void reap_worker(int worker);
   void reap_orphans();
@@ -92,9 +106,8 @@ class Guardian {
   rlimit open_files_;
   int epoll_ = -1;
   int signals_ = -1;
-  int deadline_ = -1;     // a timer; made when first asked for
-  bool overdue_ = false;  // it has fired: nothing may run
-  int placing_ = -1;      // a timer
+  int deadline_ = -1;  // a timer; made when first asked for
+  int placing_ = -1;   // a timer
   bool placing_is_set_ = false;
   const CgroupFolders folders_ = cgroups_of_this_process();
   WorkerCgroups cgroups_{folders_};
@@ -102,9 +115,8 @@ class Guardian {
   int error_pipe_[2] = {-1, -1};
   WorkerTable workers_;
   std::map<int, SpawnError> spawn_errors_;  // of workers that are not reaped yet
-  enum class Sweeping { kNo, kPatiently, kKilling } sweeping_ = Sweeping::kNo;
-  bool round_is_over_ = false;  // no process of it is left
-  bool writing_ = false;        // a notice waits for room in the socket
+  SweepState sweep_;
+  bool writing_ = false;  // a notice waits for room in the socket
   bool farewell_ = false;
   LastWord last_word_;
   int report_ = -1;  // as the agent said last
@@ -149,29 +161,37 @@ void Guardian::run() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return;  // cannot watch: end everything, the agent sees us go
     bool orphans = false;
-    for (int i = 0; i < count; ++i) {
-      const int fd = events[static_cast<std::size_t>(i)].data.fd;
-      if (fd == agent_.descriptor()) {
-        if ((events[static_cast<std::size_t>(i)].events & EPOLLOUT) != 0) flush();
-        if ((events[static_cast<std::size_t>(i)].events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive_requests();
-      } else if (fd == signals_) {
+    for (const epoll_event& event : std::span(events).first(static_cast<std::size_t>(count))) {
+      if (event.data.fd == signals_) {
         orphans = true;
-      } else if (fd == deadline_) {
-        end_of_grant();
-      } else if (fd == placing_) {
-        place_workers();
-      } else if (const auto number = workers_.number_of_pidfd(fd)) {
-        reap_worker(*number);
+      } else {
+        without_dying([&] { on_ready(event); });
       }
     }
-    if (orphans) reap_orphans();
+    without_dying([&] {
+      if (orphans) reap_orphans();
+    });
     flush();
-    if (round_is_over_) begin_next_round();
+    if (sweep_.take_end_of_round()) begin_next_round();
+  }
+}
+
+void Guardian::on_ready(const epoll_event& event) {
+  const int fd = event.data.fd;
+  if (fd == agent_.descriptor()) {
+    if ((event.events & EPOLLOUT) != 0) flush();
+    if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive_requests();
+  } else if (fd == deadline_) {
+    end_of_grant();
+  } else if (fd == placing_) {
+    place_workers();
+  } else if (const auto number = workers_.number_of_pidfd(fd)) {
+    reap_worker(*number);
   }
 }
 
 void Guardian::receive_requests() {
-  while (const auto received = agent_.receive()) handle(*received);
+  while (const auto received = agent_.receive()) without_dying([&] { handle(*received); });
 }
 
 void Guardian::handle(const ReceivedRequest& received) {
@@ -193,7 +213,7 @@ void Guardian::handle(const ReceivedRequest& received) {
       last_word_ = request.last_word;
       return;
     case Request::Kind::kSweep:
-      begin_sweep(request.patient != 0);
+      carry_out(sweep_.ordered(request.patient != 0, has_children()));
       return;
     case Request::Kind::kReport:
       keep_report(received);
@@ -202,7 +222,7 @@ void Guardian::handle(const ReceivedRequest& received) {
 }
 
 void Guardian::spawn(const ReceivedRequest& received) {
-  if (round_is_over_) begin_next_round();
+  if (sweep_.take_end_of_round()) begin_next_round();
   const int number = received.request.worker;
   Notice notice{.kind = Notice::Kind::kStarted, .worker = number};
   if (received.descriptor_count < 3) {  // the kernel dropped descriptors: our table is full
@@ -213,6 +233,7 @@ void Guardian::spawn(const ReceivedRequest& received) {
     return;
   }
   try {
+    if (workers_.find(number) != nullptr) throw std::system_error(EEXIST, std::generic_category(), "two workers of one number");
     const auto& [request, standard_output, standard_error, channel] = received.descriptors;
     const std::int64_t started_us = monotonic_us();
     const int standard_input = received.request.shares_input != 0 ? STDIN_FILENO : -1;
@@ -267,7 +288,7 @@ void Guardian::keep_report(const ReceivedRequest& received) {
 
 // A deadline that is over already fires at once.
 void Guardian::set_deadline(std::int64_t deadline_ns) {
-  overdue_ = false;
+  sweep_.grant_renewed();
   if (deadline_ < 0) {
     if (deadline_ns == 0) return;
     deadline_ = move_up(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -285,37 +306,34 @@ void Guardian::set_deadline(std::int64_t deadline_ns) {
 void Guardian::end_of_grant() {
   std::uint64_t ignored = 0;
   if (::read(deadline_, &ignored, sizeof ignored) <= 0) return;
-  overdue_ = true;
   for (auto& [number, worker] : workers_.all()) worker.overdue = true;
-  for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
+  carry_out(sweep_.grant_ended());
 }
 
-void Guardian::begin_sweep(bool patient) {
-  sweeping_ = patient ? Sweeping::kPatiently : Sweeping::kKilling;
-  if (!patient) cgroups_.kill();
-  if (patient) {
-    for (const pid_t pid : children_of_this_process()) {
-      if (!workers_.was_group_of_worker(group_of(pid))) ::kill(pid, SIGTERM);
+// Killing children until none is left reaches all: the next SIGCHLD brings us back.
+void Guardian::carry_out(const SweepState::Orders& orders) {
+  for (const SweepState::Do order : orders) {
+    switch (order) {
+      case SweepState::Do::kKillCgroups:
+        cgroups_.kill();
+        break;
+      case SweepState::Do::kEndStrangers:
+        for (const pid_t pid : children_of_this_process()) {
+          if (!workers_.was_group_of_worker(group_of(pid))) ::kill(pid, SIGTERM);
+        }
+        break;
+      case SweepState::Do::kKillChildren:
+        for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
+        break;
+      case SweepState::Do::kTellSwept:
+        agent_.tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
+        break;
     }
   }
-  continue_sweep();
-}
-
-void Guardian::continue_sweep() {
-  if (has_children()) {
-    if (sweeping_ == Sweeping::kKilling) {
-      for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
-    }
-    return;  // the next SIGCHLD brings us back
-  }
-  sweeping_ = Sweeping::kNo;
-  agent_.tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
-  round_is_over_ = true;
 }
 
 // Runs while the agent does its own work: its next request is read after this.
 void Guardian::begin_next_round() {
-  round_is_over_ = false;
   workers_.forget_groups();
   cgroups_.end_round();
   memory_.begin();
@@ -350,10 +368,7 @@ void Guardian::reap_worker(int number) {
   }
   if (worker->pidfd >= 0) stop_watching(worker->pidfd);
   workers_.remove(number);
-  if (workers_.empty() && sweeping_ == Sweeping::kNo && !has_children()) {
-    notice.nothing_is_left = 1;
-    round_is_over_ = true;
-  }
+  if (workers_.empty() && sweep_.last_worker_ended(has_children())) notice.nothing_is_left = 1;
   agent_.tell(notice);
 }
 
@@ -380,10 +395,7 @@ void Guardian::reap_orphans() {
       ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
     }
   }
-  if (overdue_) {  // their children are ours now
-    for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
-  }
-  if (sweeping_ != Sweeping::kNo) continue_sweep();
+  carry_out(sweep_.child_ended(has_children()));
 }
 
 void Guardian::read_spawn_errors() {

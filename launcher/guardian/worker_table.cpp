@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cassert>
+
+#include "common/base/check.hpp"
 
 namespace ddprun::guardian {
 
 const WorkerTable::Worker& WorkerTable::add(int number, pid_t pid, std::int64_t started_us) {
+  check(!workers_.contains(number), "two workers go by one number");
   groups_.insert(pid);
   Worker worker{.pid = pid, .started_us = started_us};
   worker.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
@@ -34,7 +36,7 @@ std::optional<int> WorkerTable::number_of_process(pid_t pid) const {
 
 void WorkerTable::remove(int number) {
   const auto found = workers_.find(number);
-  assert(found != workers_.end());
+  check(found != workers_.end(), "a worker is forgotten that is not known");
   if (found->second.pidfd >= 0) {
     number_of_pidfd_.erase(found->second.pidfd);
     ::close(found->second.pidfd);

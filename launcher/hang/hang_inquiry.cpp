@@ -1,272 +1,59 @@
-// Implementation of hang_inquiry.hpp, in the order in which an inquiry goes: the deadline passes, the workers are asked, a
-// verdict is found, stacks are taken, it is told. Whoever moves meanwhile ends it.
+// Implementation of hang_inquiry.hpp.
 #include "launcher/hang/hang_inquiry.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "launcher/events/progress.hpp"
 #include "launcher/hang/process_look.hpp"
 #include "launcher/workers/stuck_workers.hpp"
 
 namespace ddprun {
-namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds kLookEvery{1000};
-constexpr milliseconds kLateOurselves{1000};  // a timer that fires so late: we were stopped, not the workers
-constexpr milliseconds kOneStack{10000};
-constexpr milliseconds kAllStacks{15000};
-constexpr std::size_t kMostStacks = 4;
-constexpr double kLongestSave = 1e7;  // seconds
-
-std::string spoken_time(milliseconds time) {
-  return format_duration(static_cast<double>(time.count()) / 1000);
-}
-
-}  // namespace
 
 HangInquiry::HangInquiry(boost::asio::io_context& io, HangSettings settings, Hooks hooks)
-    : io_(io), settings_(settings), hooks_(std::move(hooks)), watch_(settings.limits), timer_(io) {}
+    : io_(io), python_(settings.python), hooks_(std::move(hooks)), state_(settings), timer_(io) {}
 
-void HangInquiry::begin_round(const Round& round) {
-  end_round();
-  round_ = round;
-  if (!settings_.limits.watch) return;
-  // A script's other nodes may print nothing at all; the node of rank 0 speaks for the job.
-  if (!settings_.channel && round.rank_offset > 0) return;
-  const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnheard : HangWatch::Others::kNone;
-  watch_.begin_round(round.workers, settings_.channel ? Pace::kStart : Pace::kStep, others, Clock::now());
-  wait_for_deadline();
-}
-
-void HangInquiry::heard(int rank, const channel::FromWorker& message) {
-  if (!settings_.limits.watch) return;
-  if (const auto* position = std::get_if<channel::Position>(&message)) {
-    for (Suspect& suspect : suspects_)
-      if (suspect.subject.rank == rank) suspect.look.position = *position;
-    stepped_of_script(rank, position->step);
-    if (asking_) answers_may_be_in();
-    return;
+HangView HangInquiry::look() const {
+  HangView view{.matters = hooks_.matters()};
+  for (const pid_t pid : hooks_.workers()) view.workers.push_back({.pid = pid, .state = pid > 0 ? process_state(pid) : '\0'});
+  if (hooks_.bytes_in_files) {
+    view.files_count = true;
+    view.bytes_in_files = hooks_.bytes_in_files();
   }
-  if (const auto* change = std::get_if<channel::PhaseChange>(&message)) {
-    watch_.entered(rank, pace_of(change->phase), Clock::now());
-    deadline_may_be_sooner();
-  } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&message)) {
-    if (!(published->save_s >= 0 && published->save_s < kLongestSave)) return;  // a script may say anything
-    watch_.wrote(std::chrono::duration_cast<HangWatch::Duration>(std::chrono::duration<double>(published->save_s)));
-  } else if (const auto* progress = std::get_if<channel::Progress>(&message)) {
-    const auto now = Clock::now();
-    stepped_of_script(rank, progress->step);
-    watch_.stepped(rank, now);
-    if (now - last_look_ >= kLookEvery) deadline_may_be_sooner();
-  }
+  return view;
 }
 
-// It tells few of its steps, so what it answers may be news.
-void HangInquiry::stepped_of_script(int rank, std::int64_t step) {
-  if (settings_.channel) return;
-  const auto [told, first] = steps_told_.emplace(rank, step);
-  if (!first && step > told->second) watch_.stepped(rank, Clock::now());
-  told->second = step;
+void HangInquiry::carry_out(const HangState::Actions& actions) {
+  for (const HangAction& action : actions) std::visit([this](const auto& one) { carry_out(one); }, action);
 }
 
-void HangInquiry::printed(int rank) {
-  if (settings_.limits.watch && !can_be_asked(rank)) watch_.stepped(rank, Clock::now());
+void HangInquiry::carry_out(const hang_action::SetTimer& action) {
+  timer_.expires_at(action.at);
+  timer_.async_wait([this, number = ++timer_number_](const boost::system::error_code& error) {
+    if (!error && number == timer_number_) carry_out(state_.timer_fired(look(), Clock::now()));
+  });
 }
 
-void HangInquiry::gone(int rank) {
-  watch_.gone(rank);
-  steps_told_.erase(rank);
-  deadline_may_be_sooner();
-}
-
-void HangInquiry::end_round() {
-  give_up_inquiry();
-  steps_told_.clear();
-  watch_.begin_round(0, Pace::kStep, HangWatch::Others::kNone, {});
+void HangInquiry::carry_out(const hang_action::CancelTimer&) {
+  ++timer_number_;
   timer_.cancel();
 }
 
-// A phase with a shorter limit, or a limit that has been learned meanwhile.
-void HangInquiry::deadline_may_be_sooner() {
-  last_look_ = Clock::now();
-  const auto deadline = watch_.deadline();
-  if (suspects_.empty() && deadline && *deadline < timer_.expiry()) wait_for_deadline();
-}
-
-// Set once for a deadline, not at every message: when it fires and somebody has moved, it is set for the next.
-void HangInquiry::wait_for_deadline() {
-  const auto deadline = watch_.deadline();
-  if (!deadline) return;
-  timer_.expires_at(*deadline);
-  timer_.async_wait([this, deadline = *deadline](const boost::system::error_code& error) {
-    if (!error) on_deadline(deadline);
+void HangInquiry::carry_out(const hang_action::ReadStack& action) {
+  if (!tool_) tool_ = hooks_.find_tool ? hooks_.find_tool(python_) : find_stack_tool(python_);
+  if (!tool_ || tool_->name.empty()) return carry_out(state_.cannot_read_stacks());
+  stack_run_ = std::make_unique<StackRun>(io_, *tool_, action.pid, action.at_most, [this](std::vector<std::string> frames) {
+    carry_out(state_.stack_read(std::move(frames), Clock::now()));
   });
 }
 
-void HangInquiry::on_deadline(Clock::time_point deadline) {
-  const auto now = Clock::now();
-  if (now - deadline > kLateOurselves) watch_.forgive(now);
-  if (hooks_.bytes_in_files) {
-    const std::optional<std::uintmax_t> bytes = hooks_.bytes_in_files();
-    if (bytes != bytes_in_files_ && steps_told_.empty()) watch_.forgive(now);
-    if (bytes) bytes_in_files_ = *bytes;
-  }
-  if (!moved_since() && hooks_.matters()) return inquire();
-  if (!moved_since()) watch_.forgive(now);
-  wait_for_deadline();
-}
-
-bool HangInquiry::moved_since() const {
-  const auto deadline = watch_.deadline();
-  return !deadline || *deadline > Clock::now();
-}
-
-void HangInquiry::inquire() {
-  suspects_.clear();
-  const std::vector<pid_t> pids = hooks_.workers();
-  // Places are compared, so all of them or none.
-  bool all_can = true;
-  for (std::size_t rank = 0; rank < pids.size(); ++rank)
-    all_can = all_can && (pids[rank] <= 0 || can_be_asked(static_cast<int>(rank)));
-  for (std::size_t rank = 0; rank < pids.size(); ++rank) {
-    if (pids[rank] <= 0) continue;
-    const Subject subject{static_cast<int>(rank), pids[rank]};
-    HangLook look{.rank = round_.rank_offset + subject.rank, .process_state = process_state(subject.pid)};
-    look.asked = all_can;
-    suspects_.push_back({subject, look});
-  }
-  if (suspects_.empty()) {  // none has been started yet
-    watch_.forgive(Clock::now());
-    return wait_for_deadline();
-  }
-  asking_ = true;
-  to_judge_ = true;
-  if (all_can)
-    for (const Suspect& suspect : suspects_) hooks_.ask(suspect.subject.rank);
-  timer_.expires_after(settings_.answer_time);
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) judge();
-  });
-  answers_may_be_in();
-}
-
-void HangInquiry::answers_may_be_in() {
-  const bool awaited = std::any_of(suspects_.begin(), suspects_.end(), [](const Suspect& s) {
-    return s.look.asked && !s.look.position && s.look.process_state != 'T' && s.look.process_state != 't';
-  });
-  if (awaited) return;
-  asking_ = false;
-  // Not at once: an answer was one of several messages, and those before it may say that somebody has moved.
-  timer_.expires_after(milliseconds{0});
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) judge();
-  });
-}
-
-// Once for each question: where the time for answers runs out in the turn of the loop in which the last one comes, both timers
-// get here.
-void HangInquiry::judge() {
-  if (!std::exchange(to_judge_, false)) return;
-  asking_ = false;
-  if (moved_since()) {
-    give_up_inquiry();
-    return wait_for_deadline();
-  }
-  std::vector<HangLook> looks;
-  for (Suspect& suspect : suspects_) {
-    suspect.look.process_state = process_state(suspect.subject.pid);
-    looks.push_back(suspect.look);
-  }
-  verdict_ = judge_hang(looks);
-  // When all ranks here wait, the one that they wait for may be on another node, whose agent finds it: after its own limit, and
-  // it takes stacks.
-  if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_look_) {
-    second_look_ = true;
-    const auto silent = watch_.silence_of(verdict_.culprits.front() - round_.rank_offset, Clock::now()).lasted;
-    timer_.expires_after(std::max(watch_.longest_elsewhere() - silent, HangWatch::Duration{}) + settings_.answer_time +
-                         kAllStacks);
-    timer_.async_wait([this](const boost::system::error_code& error) {
-      if (error) return;
-      if (moved_since()) {
-        give_up_inquiry();
-        wait_for_deadline();
-      } else {
-        inquire();
-      }
-    });
-    return;
-  }
-  message_ = message_of(verdict_);
-  take_stacks();
-}
-
-std::string HangInquiry::message_of(const HangVerdict& verdict) const {
-  const int rank = verdict.culprits.front() - round_.rank_offset;
-  const HangWatch::Silence silence = watch_.silence_of(rank, Clock::now());
-  const char* what = can_be_asked(rank) ? "no progress for " : "no output of any worker for ";
-  return "hangs: " + std::string(what) + spoken_time(silence.lasted) + " (limit " + spoken_time(silence.limit) +
-         (silence.learned ? ", learned from this run" : ", --hang-timeout") + "); it " + verdict.why +
-         (silence.pace == Pace::kSave ? "; --hang-timeout save=SECONDS allows more" : "");
-}
-
-// Those to blame first; each is stopped for a moment while its stack is read.
-void HangInquiry::take_stacks() {
-  if (!tool_) tool_ = hooks_.find_tool ? hooks_.find_tool(settings_.python) : find_stack_tool(settings_.python);
-  stacks_to_take_.clear();
-  if (tool_ && !tool_->name.empty()) {
-    const auto is_culprit = [this](std::size_t i) {
-      const auto& culprits = verdict_.culprits;
-      return std::find(culprits.begin(), culprits.end(), suspects_[i].look.rank) != culprits.end();
-    };
-    for (std::size_t i = 0; i < suspects_.size(); ++i) stacks_to_take_.push_back(i);
-    std::stable_partition(stacks_to_take_.begin(), stacks_to_take_.end(), is_culprit);
-    stacks_to_take_.resize(std::min(stacks_to_take_.size(), kMostStacks));
-    std::reverse(stacks_to_take_.begin(), stacks_to_take_.end());
-  }
-  stacks_until_ = Clock::now() + kAllStacks;
-  take_next_stack();
-}
-
-void HangInquiry::take_next_stack() {
-  const auto left = std::chrono::duration_cast<milliseconds>(stacks_until_ - Clock::now());
-  if (stacks_to_take_.empty() || left.count() <= 0) return tell();
-  const std::size_t next = stacks_to_take_.back();
-  stacks_to_take_.pop_back();
-  stack_run_ = std::make_unique<StackRun>(io_, *tool_, suspects_[next].subject.pid, std::min(left, kOneStack),
-                                          [this, next](std::vector<std::string> frames) {
-                                            suspects_[next].stack = std::move(frames);
-                                            take_next_stack();
-                                          });
-}
-
-void HangInquiry::tell() {
+void HangInquiry::carry_out(const hang_action::Tell& action) {
+  stack_run_.reset();
   std::vector<HangFinding> findings;
-  for (const Suspect& suspect : suspects_) {
-    HangFinding finding{.rank = suspect.subject.rank};
-    const auto& culprits = verdict_.culprits;
-    if (std::find(culprits.begin(), culprits.end(), suspect.look.rank) != culprits.end()) finding.blame = message_;
-    std::string line = "rank " + std::to_string(suspect.look.rank) + ": ";
-    if (suspect.look.position) line += "in " + describe(*suspect.look.position) + "; ";
-    if (suspect.look.asked && !suspect.look.position) line += "no answer; ";
-    finding.evidence.push_back(line + process_look(suspect.subject.pid));
-    for (const std::string& frame : suspect.stack) finding.evidence.push_back("  " + frame);
+  for (const hang_action::Tell::Finding& found : action.findings) {
+    HangFinding finding{.rank = found.rank, .blame = found.blame, .evidence = {found.where + process_look(found.pid)}};
+    for (const std::string& frame : found.stack) finding.evidence.push_back("  " + frame);
     findings.push_back(std::move(finding));
   }
-  give_up_inquiry();
   hooks_.found(std::move(findings));
-}
-
-void HangInquiry::give_up_inquiry() {
-  asking_ = false;
-  to_judge_ = false;
-  second_look_ = false;
-  stack_run_.reset();
-  stacks_to_take_.clear();
-  suspects_.clear();
 }
 
 }  // namespace ddprun

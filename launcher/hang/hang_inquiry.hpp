@@ -1,10 +1,9 @@
-// The shell round hang_watch.hpp and hang_verdict.hpp: owns the timer, and when a round seems to hang asks the workers where
-// they are, looks at their processes, has their stacks taken, and says who is to blame. The agent (agent_shell.cpp) tells it
-// what moves, feeds what it finds to the state machine, and ends it with the round.
+// The shell round HangState (launcher/decide/hang_state.hpp): owns the timer and the tool that reads stacks, looks at
+// processes, and carries out what HangState says when a round seems to hang. The agent (agent_shell.cpp) tells it what moves,
+// feeds what it finds to its state machine, and ends it with the round. Nothing is decided here.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,25 +14,13 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "launcher/decide/hang_state.hpp"
 #include "launcher/hang/stack_tool.hpp"
-#include "launcher/verdict/hang_verdict.hpp"
-#include "launcher/verdict/hang_watch.hpp"
 
 namespace ddprun {
 
-struct HangSettings {
-  HangLimits limits{};
-  bool channel = false;  // all workers can be asked; of a script, those that have told of steps
-  bool python = false;
-  std::chrono::milliseconds answer_time{2000};  // that workers have for an answer
-};
-
 class HangInquiry {
  public:
-  struct Subject {
-    int rank = 0;
-    long pid = 0;
-  };
   struct Hooks {
     // Nothing is heard of anybody: whether that matters now. It is asked before anything is done.
     std::function<bool()> matters;
@@ -45,66 +32,36 @@ class HangInquiry {
     // Finds what reads stacks; nothing while the folders on PATH do not answer. Without it they are asked here.
     std::function<std::optional<StackTool>(bool python)> find_tool{};
   };
+  using Round = HangState::Round;
 
   HangInquiry(boost::asio::io_context& io, HangSettings settings, Hooks hooks);
 
-  struct Round {
-    int workers = 0;
-    int rank_offset = 0;  // global rank of the first one here
-    bool many_nodes = false;
-  };
-  void begin_round(const Round& round);
-  void heard(int rank, const channel::FromWorker& message);
-  void printed(int rank);
+  void begin_round(const Round& round) { carry_out(state_.begin_round(round, Clock::now())); }
+  void heard(int rank, const channel::FromWorker& message) { carry_out(state_.heard(rank, message, Clock::now())); }
+  void printed(int rank) { state_.printed(rank, Clock::now()); }
   // What kept workers waiting, and was no fault of theirs, is over.
-  void goes_on() { watch_.forgive(Clock::now()); }
-  void gone(int rank);
-  void end_round();
+  void goes_on() { state_.goes_on(Clock::now()); }
+  void gone(int rank) { carry_out(state_.gone(rank, Clock::now())); }
+  void end_round() { carry_out(state_.end_round()); }
 
  private:
   using Clock = std::chrono::steady_clock;
-  void wait_for_deadline();
-  void deadline_may_be_sooner();
-  void on_deadline(Clock::time_point deadline);
-  void inquire();
-  void answers_may_be_in();
-  void judge();
-  void take_stacks();
-  void take_next_stack();
-  void tell();
-  bool moved_since() const;
-  void stepped_of_script(int rank, std::int64_t step);
-  bool can_be_asked(int rank) const { return settings_.channel || steps_told_.contains(rank); }
-  void give_up_inquiry();
-  std::string message_of(const HangVerdict& verdict) const;
+  HangView look() const;
+  void carry_out(const HangState::Actions& actions);
+  void carry_out(const hang_action::SetTimer& action);
+  void carry_out(const hang_action::CancelTimer&);
+  void carry_out(const hang_action::Ask& action) { hooks_.ask(action.rank); }
+  void carry_out(const hang_action::ReadStack& action);
+  void carry_out(const hang_action::StopReading&) { stack_run_.reset(); }
+  void carry_out(const hang_action::Tell& action);
 
   boost::asio::io_context& io_;
-  HangSettings settings_;
+  const bool python_;
   Hooks hooks_;
-  HangWatch watch_;
+  HangState state_;
   boost::asio::steady_timer timer_;
-  Round round_;
-  // Of a script's ranks that tell their steps, in this round: the newest, by local rank. What they print is no progress any
-  // more.
-  std::map<int, std::int64_t> steps_told_;
-  std::uintmax_t bytes_in_files_ = 0;
-  Clock::time_point last_look_{};
-
-  // Of the inquiry that is under way.
-  struct Suspect {
-    Subject subject;
-    HangLook look;
-    std::vector<std::string> stack{};
-  };
-  std::vector<Suspect> suspects_;
-  HangVerdict verdict_;
-  std::string message_;
-  bool asking_ = false;
-  bool to_judge_ = false;  // asked, and not judged yet
-  bool second_look_ = false;
+  std::uint64_t timer_number_ = 0;  // of the newest: the handler of an older one may be in the loop's queue already
   std::optional<StackTool> tool_;
-  std::vector<std::size_t> stacks_to_take_;  // the last one is next
-  Clock::time_point stacks_until_{};
   std::unique_ptr<StackRun> stack_run_;
 };
 

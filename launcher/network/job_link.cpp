@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 
+#include "common/base/overloaded.hpp"
 #include "common/system/boot_time.hpp"
 #include "common/system/realtime.hpp"
 #include "launcher/machine/own_address.hpp"
@@ -28,9 +30,14 @@ constexpr std::chrono::seconds kMostOfTheResolver{2};
 
 // What AgentState can only hear when it knows of the round before.
 bool concerns_workers(const rendezvous::ShellEvent& event) {
-  return !std::holds_alternative<member_action::ExtendGrant>(event) && !std::holds_alternative<member_action::Say>(event) &&
-         !std::holds_alternative<member_action::AnswerStore>(event) &&
-         !std::holds_alternative<rendezvous::node_action::ServeStore>(event);
+  using rendezvous::CannotJoin, rendezvous::NobodyThere, rendezvous::EntrustFarewell;
+  return std::visit<bool>(
+      Overloaded{IgnoredAs<std::false_type, member_action::ExtendGrant, member_action::Say, member_action::AnswerStore,
+                           rendezvous::node_action::ServeStore>{},
+                 IgnoredAs<std::true_type, CannotJoin, NobodyThere, EntrustFarewell, member_action::StartWorkers,
+                           member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
+                           member_action::StopAt, rendezvous::node_action::Finish>{}},
+      event);
 }
 
 std::string to_text(const rendezvous::Address& address) {

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "common/base/check.hpp"
+#include "common/base/overloaded.hpp"
 #include "common/base/signal_name.hpp"
 #include "launcher/events/event_json.hpp"
 #include "launcher/events/node_notice.hpp"
@@ -52,7 +54,7 @@ const char* effect_of(const StopRequested& event) {
       return event.signal == SIGINT ? ": stopping the workers; once more kills them"
                                     : ": stopping the workers; Ctrl-C twice kills them";
   }
-  return "";
+  check_failed("a signal has an effect that there is not");
 }
 
 }  // namespace
@@ -147,20 +149,18 @@ void Console::see(const WorkerStarted& event) {
 }
 
 void Console::see(const WorkerSpoke& event) {
-  std::visit(
-      [&](const auto& message) {
-        using Message = std::decay_t<decltype(message)>;
-        if constexpr (std::is_same_v<Message, channel::Progress>) {
-          hear(event.rank, message, event.time_ns);
-        } else if constexpr (std::is_same_v<Message, channel::Hello>) {
-          say(2, "rank " + std::to_string(event.rank) + " runs " + message.version);
-        } else if constexpr (std::is_same_v<Message, channel::EvalResult> || std::is_same_v<Message, channel::WorkerError> ||
-                             std::is_same_v<Message, channel::CheckpointPublished> ||
-                             std::is_same_v<Message, channel::PhaseChange>) {
-          hear(event.rank, message);
-        }
-      },
-      event.message);
+  std::visit(Overloaded{[&](const channel::Progress& message) { hear(event.rank, message, event.time_ns); },
+                        [&](const channel::Hello& message) {
+                          say(2, "rank " + std::to_string(event.rank) + " runs " + message.version);
+                        },
+                        [&](const channel::EvalResult& message) { hear(event.rank, message); },
+                        [&](const channel::WorkerError& message) { hear(event.rank, message); },
+                        [&](const channel::CheckpointPublished& message) { hear(event.rank, message); },
+                        [&](const channel::PhaseChange& message) { hear(event.rank, message); },
+                        Ignored<channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
+                                channel::RegroupReady, channel::Regrouped, channel::StandbyReady, channel::Position,
+                                channel::StoreRequest>{}},
+             event.message);
 }
 
 void Console::hear(int rank, const channel::Progress& message, std::int64_t time_ns) {

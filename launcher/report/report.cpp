@@ -13,6 +13,8 @@
 #include <sstream>
 #include <utility>
 
+#include "common/base/check.hpp"
+#include "common/base/overloaded.hpp"
 #include "common/base/signal_name.hpp"
 #include "common/base/version.hpp"
 #include "common/system/host_name.hpp"
@@ -120,7 +122,14 @@ struct Report::Impl {
     if (!last.contains("exit") || last["exit"].is_null()) last["exit"] = exit;
   }
 
-  Json& round() { return document["rounds"].back(); }
+  Json& round() {
+    check(!document["rounds"].empty(), "the report has no round");
+    return document["rounds"].back();
+  }
+  Json& invocation() {
+    check(!document["invocations"].empty(), "the report has no invocation");
+    return document["invocations"].back();
+  }
   bool has_round() { return !document["rounds"].empty() && round().value("invocation", -1) == invocation_number(); }
   int invocation_number() const { return static_cast<int>(document["invocations"].size()) - 1; }
 
@@ -181,7 +190,7 @@ struct Report::Impl {
   static constexpr std::size_t kMostNodeEvents = 1000;
   void add(const NodesChanged& event) {
     if (event.notice.kind == rendezvous::Notice::Kind::kWaiting) return;
-    Json& nodes = document["invocations"].back()["nodes"];
+    Json& nodes = invocation()["nodes"];
     if (nodes.size() >= kMostNodeEvents) return;
     nodes.push_back(Json{{"event", notice_word(event.notice.kind)}, {"text", event.notice.text}, {"time_ns", event.time_ns}});
   }
@@ -211,20 +220,30 @@ struct Report::Impl {
 
   void add(const WorkerSpoke& event) {
     note_where_it_began();
-    if (const auto* progress = std::get_if<channel::Progress>(&event.message)) {
-      if (event.rank == 0) document["last_step"] = progress->step;
-    } else if (const auto* evaluation = std::get_if<channel::EvalResult>(&event.message)) {
-      Json found{{"step", evaluation->step}, {"epoch", evaluation->epoch}};
-      for (const Figure& figure : evaluation->figures) found[figure.name] = figure.value;
-      found["samples"] = evaluation->samples;
-      document["evaluation"] = std::move(found);
-    } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&event.message)) {
-      Json& checkpoints = document["checkpoints"];
-      checkpoints["published"] = checkpoints.value("published", std::int64_t{0}) + 1;
-      checkpoints["pause_s"] = checkpoints.value("pause_s", 0.0) + published->pause_s;
-      checkpoints["latest"] = Json{
-          {"step", published->step}, {"path", published->path}, {"bytes", published->bytes}, {"save_s", published->save_s}};
-    }
+    std::visit(Overloaded{[&](const channel::Progress& progress) {
+                            if (event.rank == 0) document["last_step"] = progress.step;
+                          },
+                          [&](const channel::EvalResult& evaluation) { note(evaluation); },
+                          [&](const channel::CheckpointPublished& published) { note(published); },
+                          Ignored<channel::Hello, channel::PhaseChange, channel::WorkerError, channel::SignalReceived,
+                                  channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
+                                  channel::Regrouped, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
+               event.message);
+  }
+
+  void note(const channel::EvalResult& evaluation) {
+    Json found{{"step", evaluation.step}, {"epoch", evaluation.epoch}};
+    for (const Figure& figure : evaluation.figures) found[figure.name] = figure.value;
+    found["samples"] = evaluation.samples;
+    document["evaluation"] = std::move(found);
+  }
+
+  void note(const channel::CheckpointPublished& published) {
+    Json& checkpoints = document["checkpoints"];
+    checkpoints["published"] = checkpoints.value("published", std::int64_t{0}) + 1;
+    checkpoints["pause_s"] = checkpoints.value("pause_s", 0.0) + published.pause_s;
+    checkpoints["latest"] =
+        Json{{"step", published.step}, {"path", published.path}, {"bytes", published.bytes}, {"save_s", published.save_s}};
   }
 
   void note_where_it_began() {
@@ -309,7 +328,7 @@ struct Report::Impl {
 
   // Of those that cannot start again and again, the newest reason is enough.
   void add(const StandbyEnded& event) {
-    Json& ended = document["invocations"].back()["standbys_ended"];
+    Json& ended = invocation()["standbys_ended"];
     const std::int64_t count = ended.is_object() ? report_integer_at(ended, "count") : 0;
     ended = Json{{"count", count + 1}, {"newest", Json{{"pid", event.pid}, {"time_ns", event.time_ns}}}};
     if (event.status) add_status(ended["newest"], *event.status);
@@ -318,12 +337,13 @@ struct Report::Impl {
   }
 
   void add(const StopRequested& event) {
-    Json& signals = document["invocations"].back()["signals"];
+    Json& signals = invocation()["signals"];
     signals.push_back(Json{{"signal", event.signal}, {"signal_name", signal_name(event.signal)}, {"time_ns", event.time_ns}});
   }
 
   // Written at once: nothing else may ever come.
   void add(const StopIsSlow& event) {
+    if (!has_round()) return;
     round()["stop_is_slow"] = Json{{"time_ns", event.time_ns}, {"seconds", event.seconds}, {"message", describe(event)}};
     write();
   }
@@ -334,11 +354,11 @@ struct Report::Impl {
     write();
   }
 
-  void add(const HelperIgnored& event) { document["invocations"].back()["helper_ignored"] = describe(event); }
+  void add(const HelperIgnored& event) { invocation()["helper_ignored"] = describe(event); }
 
-  void add(const InputWasRead& event) { document["invocations"].back()["input_was_read"] = event.what; }
+  void add(const InputWasRead& event) { invocation()["input_was_read"] = event.what; }
 
-  void add(const RunDirectoryRemoved& event) { document["invocations"].back()["run_directory_removed_ns"] = event.time_ns; }
+  void add(const RunDirectoryRemoved& event) { invocation()["run_directory_removed_ns"] = event.time_ns; }
 
   // In the first round of all.
   bool all_went_well(const RunEnded& event) {
@@ -353,7 +373,7 @@ struct Report::Impl {
       round()["why"] = event.why;
     }
     const Json exit{{"code", event.exit_code}, {"why", event.why}};
-    Json& last = document["invocations"].back();
+    Json& last = invocation();
     last["ended_ns"] = event.time_ns;
     last["exit"] = exit;
     document["restarts"]["used"] = restarts_before + event.restarts_used;

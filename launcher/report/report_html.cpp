@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "common/base/check.hpp"
 #include "common/base/error.hpp"
 #include "common/system/local_time.hpp"
 #include "launcher/events/progress.hpp"
@@ -127,7 +128,7 @@ std::string chart(const std::string& title, const std::vector<Point>& all, const
   if (all.size() < 2) return {};
   const std::vector<Point> points = thinned(all);
   const auto [low, high] = std::minmax_element(points.begin(), points.end(), [](Point a, Point b) { return a.y < b.y; });
-  const double first = points.front().x, last = std::max(points.back().x, first + 1);
+  const double first = first_of(points, "a curve has no point").x, last = std::max(points.back().x, first + 1);
   const double bottom = low->y, top = high->y > low->y ? high->y : low->y + 1;
   const auto x = [&](double value) { return decimal((value - first) / (last - first) * kChartWide); };
   const auto y = [&](double value) { return decimal(kChartHigh - (value - bottom) / (top - bottom) * kChartHigh); };
@@ -209,7 +210,7 @@ std::string round_html(const RoundSpan& span) {
 
 std::string time_line_html(const std::vector<RoundSpan>& rounds) {
   if (rounds.empty()) return {};
-  std::int64_t begin = rounds.front().begin_ns, end = begin + 1;
+  std::int64_t begin = first_of(rounds, "a time line has no round").begin_ns, end = begin + 1;
   for (const RoundSpan& round : rounds) end = std::max(end, round.end_ns);
   const double scale = kChartWide / static_cast<double>(end - begin);
   std::string svg =

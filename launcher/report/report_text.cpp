@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/check.hpp"
 #include "common/base/error.hpp"
 #include "common/system/local_time.hpp"
 #include "launcher/events/progress.hpp"
@@ -86,7 +87,7 @@ std::string counts_text(const std::vector<std::pair<std::string, std::int64_t>>&
 // Rounds on a line of 60 characters: "=" while one runs, "X" where one failed.
 std::string time_line(const std::vector<RoundSpan>& rounds) {
   constexpr std::int64_t kWide = 60;
-  std::int64_t begin = rounds.front().begin_ns, end = begin;
+  std::int64_t begin = first_of(rounds, "a time line has no round").begin_ns, end = begin;
   for (const RoundSpan& round : rounds) end = std::max(end, round.end_ns);
   if (end <= begin) return {};
   const auto column = [&](std::int64_t ns) {

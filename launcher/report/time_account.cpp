@@ -4,11 +4,19 @@
 #include <algorithm>
 #include <variant>
 
+#include "common/base/overloaded.hpp"
+
 namespace ddprun {
 
 void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns) {
   clock_was_set_ns_ = clock_was_set_ns;
-  std::visit([this](const auto& e) { add(e); }, event);
+  std::visit(Overloaded{[this](const RunStarted& e) { add(e); }, [this](const RoundStarted& e) { add(e); },
+                        [this](const WorkerStarted& e) { add(e); }, [this](const WorkerSpoke& e) { add(e); },
+                        [this](const RoundFailed& e) { add(e); }, [this](const CutOff& e) { add(e); },
+                        [this](const RunEnded& e) { add(e); },
+                        Ignored<NodesChanged, WorkerEnded, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested,
+                                StopIsSlow, WorkersLeft, HelperIgnored, InputWasRead, RunDirectoryRemoved>{}},
+             event);
 }
 
 void TimeAccount::count(Part next, std::int64_t time_ns) {
@@ -49,7 +57,13 @@ void TimeAccount::add(const WorkerSpoke& event) {
     round_.trained_s = 0;
   }
   speaks_ = true;
-  std::visit([&](const auto& message) { hear(message, event); }, event.message);
+  std::visit(Overloaded{[&](const channel::PhaseChange& message) { hear(message, event); },
+                        [&](const channel::Progress& message) { hear(message, event); },
+                        Ignored<channel::Hello, channel::EvalResult, channel::WorkerError, channel::CheckpointPublished,
+                                channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
+                                channel::RegroupReady, channel::Regrouped, channel::StandbyReady, channel::Position,
+                                channel::StoreRequest>{}},
+             event.message);
 }
 
 // A round runs when any of its ranks says so; from then on the first one speaks for all, since they wait for each other.

@@ -42,13 +42,9 @@ class TimeAccount {
   void add(const RoundFailed& event);
   void add(const CutOff& event) { count(Part::kWaiting, event.time_ns); }
   void add(const RunEnded& event);
-  template <typename Other>
-  void add(const Other&) {}
 
   void hear(const channel::PhaseChange& phase, const WorkerSpoke& event);
   void hear(const channel::Progress& progress, const WorkerSpoke& event);
-  template <typename Other>
-  void hear(const Other&, const WorkerSpoke&) {}
 
   bool runs() const { return part_ == Part::kTraining || part_ == Part::kEvaluation || part_ == Part::kCheckpoint; }
   void count(Part next, std::int64_t time_ns);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "common/base/check.hpp"
 #include "launcher/events/progress.hpp"
 
 namespace ddprun {
@@ -136,6 +137,7 @@ std::string describe(const Position& at) {
 
 HangVerdict judge_hang(std::span<const HangLook> looks) {
   using Certainty = HangVerdict::Certainty;
+  check(!looks.empty(), "a hang is judged without a worker");
   auto culprits = ranks_where(looks, [](const HangLook& l) { return l.process_state == 'T' || l.process_state == 't'; });
   if (!culprits.empty()) {
     const std::string who = who_waits(looks, culprits);
@@ -150,6 +152,7 @@ HangVerdict judge_hang(std::span<const HangLook> looks) {
     return {{looks.front().rank}, Certainty::kGuess, "is silent, as all workers here are; see the evidence of each"};
   }
 
+  for (const HangLook& look : looks) check(look.position.has_value(), "places are compared, and one is not known");
   const auto earlier = [](const HangLook& a, const HangLook& b) { return order_of(*a.position) < order_of(*b.position); };
   const auto [first, last] = std::minmax_element(looks.begin(), looks.end(), earlier);
   const auto first_place = order_of(*first->position);
@@ -160,7 +163,7 @@ HangVerdict judge_hang(std::span<const HangLook> looks) {
   }
   // All of them are at one point. Where nobody waits for anybody, it is their own doing.
   const bool waiting = !awaited_in(*first->position).empty();
-  return {{culprits.front()},
+  return {{first_of(culprits, "nobody is at the first place")},
           waiting ? Certainty::kGuess : Certainty::kSure,
           "is in " + place + (looks.size() > 1 ? ", as all ranks here are" : "")};
 }

@@ -1,5 +1,6 @@
 // Which rank a hanging round waits for, and how to say it: a process that is stopped or does not answer; else the one that is
-// the least far, while others wait for it in a collective. Pure; hang_inquiry.cpp asks and looks, and feeds it.
+// the least far, while others wait for it in a collective. Pure; HangState
+// (launcher/decide/hang_state.hpp) asks, and feeds it.
 #pragma once
 
 #include <optional>

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/base/check.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -33,7 +35,7 @@ Pace pace_of(channel::Phase phase) {
     case channel::Phase::kDone:
       return Pace::kEnd;
   }
-  return Pace::kStep;
+  check_failed("a worker is in a phase that there is not");
 }
 
 void HangWatch::begin_round(int workers, Pace first, Others others, Time now) {
@@ -88,7 +90,7 @@ std::optional<HangWatch::Time> HangWatch::deadline() const {
 }
 
 HangWatch::Silence HangWatch::silence_of(int rank, Time now) const {
-  const Worker& silent = workers_[static_cast<std::size_t>(rank)];
+  const Worker& silent = of_rank(workers_, rank);
   return {.pace = silent.pace,
           .lasted = std::chrono::duration_cast<Duration>(now - silent.since),
           .limit = allowed(silent),

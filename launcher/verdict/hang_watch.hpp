@@ -1,7 +1,7 @@
 // Whether a round still makes progress: a worker's messages (or a script's output) come in with their time, and out comes when
 // the round counts as hanging unless somebody moves before. Ranks wait for each other, so one that is late makes all of them
 // late, and one that still has time excuses all of them: a round hangs when every rank is over its limit. Pure;
-// hang_inquiry.cpp owns the timer and looks for the one that is to blame.
+// launcher/decide/hang_state.hpp looks for the one that is to blame.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/check.hpp"
 #include "common/channel/message.hpp"
 
 namespace ddprun {
@@ -72,7 +73,7 @@ class HangWatch {
   Duration limit_of(Pace pace) const;
   Duration allowed(const Worker& worker) const;
   bool watched(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < workers_.size(); }
-  Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  Worker& worker(int rank) { return of_rank(workers_, rank); }
 
   HangLimits limits_;
   Others others_ = Others::kNone;

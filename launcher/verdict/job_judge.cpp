@@ -1,6 +1,7 @@
 // Implementation of job_judge.hpp.
 #include "launcher/verdict/job_judge.hpp"
 
+#include "common/base/check.hpp"
 #include "common/base/exit_code.hpp"
 
 namespace ddprun {
@@ -41,7 +42,7 @@ rendezvous::Verdict judge(const rendezvous::FailureReport& first, const rendezvo
                   (has_status ? describe(last.status) : first.message) + "; " + give_up->why;
     return verdict;
   }
-  const Restart& restart = std::get<Restart>(decision);
+  const Restart& restart = existing(std::get_if<Restart>(&decision), "a decision is neither to give up nor to restart");
   verdict.restart = true;
   verdict.why = restart.why;
   verdict.delay = restart.delay;

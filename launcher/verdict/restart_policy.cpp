@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "common/base/check.hpp"
 #include "common/base/exit_code.hpp"
 
 namespace ddprun {
@@ -48,7 +49,7 @@ const char* why_hopeless(Cause cause) {
     case Cause::kLateUsage:
       return nullptr;
   }
-  return nullptr;
+  check_failed("a round failed of a cause that there is not");
 }
 
 bool same_failure(const FailedRound& a, const FailedRound& b) {
@@ -159,6 +160,7 @@ namespace {
 
 // `used`, `used_for_cause`: restarts since the budget was last full, without the one that is asked for.
 RestartDecision decide(std::span<const FailedRound> history, int used, int used_for_cause, const RestartLimits& limits) {
+  check(!history.empty(), "a restart is decided on without a failed round");
   const FailedRound& last = history.back();
   const RestartRules& rules = limits.rules;
   const std::optional<int> for_cause = rules.of_cause[static_cast<std::size_t>(last.cause)];

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "common/base/check.hpp"
+#include "common/base/overloaded.hpp"
 #include "common/channel/version.hpp"
 #include "launcher/output/worker_output_files.hpp"
 #include "launcher/workers/worker_pipes.hpp"
@@ -45,13 +47,19 @@ void StandbyProcesses::start(int number, GuardianLink& guardian, const SpawnRequ
   listen(number, Stream::kStderr);
 }
 
+StandbyProcesses::Waiting& StandbyProcesses::waiting(int number) {
+  const auto found = waiting_.find(number);
+  check(found != waiting_.end(), "no standby goes by that number");
+  return found->second;
+}
+
 WorkerChannel* StandbyProcesses::channel(int number) const {
   const auto found = waiting_.find(number);
   return found == waiting_.end() ? nullptr : found->second.process.channel.get();
 }
 
 void StandbyProcesses::listen(int number, Stream stream) {
-  const auto& pipe = waiting_.at(number).process.pipes[static_cast<std::size_t>(stream)];
+  const auto& pipe = waiting(number).process.pipes[static_cast<std::size_t>(stream)];
   pipe->async_wait(stream_descriptor::wait_read, [this, number, stream](const boost::system::error_code& error) {
     if (!error && has(number) && read(number, stream)) listen(number, stream);
   });
@@ -59,7 +67,7 @@ void StandbyProcesses::listen(int number, Stream stream) {
 
 // One chunk. False at the end of the stream.
 bool StandbyProcesses::read(int number, Stream stream) {
-  auto& pipe = waiting_.at(number).process.pipes[static_cast<std::size_t>(stream)];
+  auto& pipe = waiting(number).process.pipes[static_cast<std::size_t>(stream)];
   if (!pipe) return false;
   std::array<char, 4096> chunk;
   const ssize_t n = ::read(pipe->native_handle(), chunk.data(), chunk.size());
@@ -83,15 +91,28 @@ void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
     });
   }
   if (stream != Stream::kStderr) return;
-  LastLines& tail = waiting_.at(number).tail;
+  LastLines& tail = waiting(number).tail;
   for (std::size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
     tail.add(text.substr(0, end));
   }
   tail.add_part(text);
 }
 
+StandbyProcesses::Heard StandbyProcesses::heard(int number, const channel::FromWorker& message) {
+  return std::visit(Overloaded{[](const channel::StandbyReady&) { return Heard::kIsReady; },
+                               [&](const channel::WorkerError& error) {
+                                 waiting(number).reported = error.message;
+                                 return error.fatal ? Heard::kNothingNew : Heard::kIsDeaf;
+                               },
+                               IgnoredAs<Heard, channel::Hello, channel::PhaseChange, channel::Progress, channel::EvalResult,
+                                         channel::CheckpointPublished, channel::SignalReceived, channel::StopReady,
+                                         channel::SavesOnStop, channel::Regroupable, channel::RegroupReady, channel::Regrouped,
+                                         channel::Position, channel::StoreRequest>{}},
+                    message);
+}
+
 WorkerProcess StandbyProcesses::take(int number) {
-  WorkerProcess process = std::move(waiting_.at(number).process);
+  WorkerProcess process = std::move(waiting(number).process);
   waiting_.erase(number);
   for (const auto& pipe : process.pipes) {
     if (pipe) pipe->cancel();  // what was waiting here comes back with an error, or finds nothing of that number
@@ -100,7 +121,7 @@ WorkerProcess StandbyProcesses::take(int number) {
 }
 
 std::string StandbyProcesses::forget(int number) {
-  Waiting& ended = waiting_.at(number);
+  Waiting& ended = waiting(number);
   if (ended.process.channel) ended.process.channel->drain();
   for (int most = 16; most > 0 && read(number, Stream::kStderr); --most) {
   }

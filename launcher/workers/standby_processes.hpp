@@ -46,10 +46,11 @@ class StandbyProcesses {
   void start(int number, GuardianLink& guardian, const SpawnRequest& request);
   bool has(int number) const { return waiting_.contains(number); }
   WorkerChannel* channel(int number) const;
-  pid_t pid(int number) const { return waiting_.at(number).process.pid; }
-  void started(int number, pid_t pid) { waiting_.at(number).process.pid = pid; }
-  // It has said why it ends.
-  void reported(int number, const std::string& message) { waiting_.at(number).reported = message; }
+  pid_t pid(int number) { return waiting(number).process.pid; }
+  void started(int number, pid_t pid) { waiting(number).process.pid = pid; }
+  // What it says, which is kept where it may be why it ends. kIsDeaf: its channel broke, and it would never hear of its rank.
+  enum class Heard { kNothingNew, kIsReady, kIsDeaf };
+  Heard heard(int number, const channel::FromWorker& message);
   // It is the caller's from here on; nothing waits on its pipes.
   WorkerProcess take(int number);
   // It has ended: why, as far as it said so, else its last line.
@@ -71,6 +72,7 @@ class StandbyProcesses {
     Waiting& operator=(Waiting&&) = default;
   };
 
+  Waiting& waiting(int number);
   void listen(int number, Stream stream);
   bool read(int number, Stream stream);
   void keep(int number, Stream stream, std::string_view text);

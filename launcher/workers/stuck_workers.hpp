@@ -1,6 +1,6 @@
 // Workers that wait in the kernel and cannot be interrupted (state D: a dead network file system, a wedged GPU driver): for how
 // long, as of now. TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT names the time after which one counts as lost. Pure but for
-// process_state(), which looks into /proc; launcher/agent/stuck_look.hpp asks only while that variable is set.
+// process_state(), which looks into /proc; launcher/workers/stuck_look.hpp asks only while that variable is set.
 #pragma once
 
 #include <chrono>

@@ -7,6 +7,8 @@
 #include <random>
 #include <sstream>
 
+#include "common/base/error.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -119,6 +121,10 @@ class AgentStateTest : public testing::Test {
       if (const auto* failed = std::get_if<RoundFailed>(&*event)) return *failed;
     }
     throw std::logic_error("no RoundFailed was emitted");
+  }
+  std::string why_it_ended() const {
+    const auto* end = events_.empty() ? nullptr : std::get_if<RunEnded>(&events_.back());
+    return end == nullptr ? "it has not ended" : end->why;
   }
   std::vector<CutOff> cuts() const {
     std::vector<CutOff> found;
@@ -238,6 +244,74 @@ TEST_F(AgentStateTest, AStuckWorkerAfterAFailureLeavesTheFailuresCode) {
   exits(0, 7);
   EXPECT_EQ(on(WorkerStuck{1, 101, "in D"}), (Lines{"signal 1 9", "finish 7 abandoning"}));
   EXPECT_EQ(last_failure().first.rank, 0);
+}
+
+TEST_F(AgentStateTest, AfterAFailureOfTheAgentItsWorkersSaveAndTheJobEndsWithItsCode) {
+  job(2, true, 5);
+  says(0, channel::Progress{.step = 40});
+  EXPECT_EQ(on(AgentFailed{89, "internal error", {0, 1}}), (Lines{"tell 0,1 save", "timer save 15000"}));
+  EXPECT_EQ(on(AgentFailed{2, "and another one", {0, 1}}), Lines{});
+  says(0, channel::StopReady{41});
+  EXPECT_EQ(says(1, channel::StopReady{42}), Lines{"tell 0,1 stop-at 42"});
+  says(0, channel::CheckpointPublished{.step = 42});
+  exits(0, 85);
+  EXPECT_EQ(exits(1, 85), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 89"});
+  EXPECT_EQ(why_it_ended(), "internal error; its workers stopped after saving: run it again to go on");
+  EXPECT_EQ(on(AgentFailed{89, "later", {}}), Lines{});
+}
+
+TEST_F(AgentStateTest, AfterAFailureOfTheAgentAScriptIsStopped) {
+  job(2, false, 5);
+  EXPECT_EQ(on(AgentFailed{89, "internal error", {0, 1}}), (Lines{"signal 0,1 15", "timer kill 20000"}));
+  dies(0, SIGTERM);
+  EXPECT_EQ(dies(1, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 89"});
+  EXPECT_EQ(why_it_ended(), "internal error");
+}
+
+// A worker that has never come to be is not waited for.
+TEST_F(AgentStateTest, AfterAFailureOfTheAgentOnlyThoseThatRunAreWaitedFor) {
+  job(2, true, 5);
+  EXPECT_EQ(on(AgentFailed{2, "the port is taken", {}}), Lines{"sweep"});
+  EXPECT_EQ(swept(), Lines{"finish 2"});
+}
+
+TEST_F(AgentStateTest, AFailureOfTheAgentBetweenRoundsEndsTheJobAtOnce) {
+  job(1, false, 5);
+  for (int round = 0; round < 2; ++round) {
+    exits(0, 1);
+    swept();
+  }
+  EXPECT_EQ(on(AgentFailed{89, "internal error", {}}), Lines{"finish 89"});
+}
+
+TEST_F(AgentStateTest, AFailureOfTheAgentDuringAnotherStopChangesTheCode) {
+  job(2, true, 5);
+  exits(0, 7);
+  EXPECT_EQ(on(AgentFailed{89, "internal error", {1}}), Lines{});
+  EXPECT_EQ(dies(1, SIGTERM), Lines{"sweep"});
+  EXPECT_EQ(on(AgentFailed{89, "later", {}}), Lines{});
+  EXPECT_EQ(swept(), Lines{"finish 89"});
+}
+
+// The other nodes' workers hold the same state.
+TEST_F(AgentStateTest, AfterAFailureOfItsAgentAMembersWorkersStop) {
+  member(true);
+  released(1);
+  for (const int rank : {0, 1}) says(rank, channel::Hello{});
+  EXPECT_EQ(on(AgentFailed{89, "internal error", {0, 1}}), (Lines{"tell 0,1 now", "signal 0,1 15", "timer kill 20000"}));
+  dies(0, SIGTERM);
+  dies(1, SIGTERM);
+  EXPECT_EQ(on(JobEnded{0, "done"}), Lines{});
+  EXPECT_EQ(swept(), Lines{"finish 89"});
+}
+
+TEST_F(AgentStateTest, WhatCannotBeIsThrownAndTheWorkersCanStillSave) {
+  job(2, true, 5);
+  EXPECT_THROW(exits(2, 0), InternalError);  // there is no such rank
+  EXPECT_THROW(on(Begin{}), InternalError);
+  EXPECT_EQ(on(AgentFailed{89, "internal error", {0, 1}}), (Lines{"tell 0,1 save", "timer save 15000"}));
 }
 
 TEST_F(AgentStateTest, AFailureStopsTheOthersAndPassesItsCodeOn) {

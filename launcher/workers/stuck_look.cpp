@@ -1,5 +1,5 @@
 // Implementation of stuck_look.hpp.
-#include "launcher/agent/stuck_look.hpp"
+#include "launcher/workers/stuck_look.hpp"
 
 #include <string>
 

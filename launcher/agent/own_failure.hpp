@@ -1,0 +1,95 @@
+// What becomes of whatever is thrown in the agent: a failed check of ours, an error of the system or of a library, no memory.
+// The first one is fed to AgentState, so that the workers save and stop before the job ends with the error's code, or else 89.
+// A second one ends everything at once, since what the first one needs does not work; so does a limit of time. Part of the
+// agent's shell; one thread.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "common/base/error.hpp"
+#include "launcher/decide/agent_event.hpp"
+
+namespace ddprun {
+
+class OwnFailure {
+ public:
+  struct Hooks {
+    std::function<bool()> is_over;              // the exit code is known
+    std::function<std::vector<int>()> running;  // ranks whose processes are there
+    std::function<bool()> may_save;             // AgentState has not told the job's end
+    std::function<void(const agent_event::AgentFailed&)> save_and_stop;
+    std::function<void(const agent_event::AgentFailed&)> end_at_once;
+  };
+  // `time_to_stop`: that workers have for it.
+  OwnFailure(boost::asio::io_context& io, std::chrono::milliseconds time_to_stop, Hooks hooks)
+      : io_(io), limit_(io), time_to_stop_(time_to_stop), hooks_(std::move(hooks)) {}
+
+  // Calls it. True when nothing was thrown. Whoever listens to the guardian, a worker or a timer calls through this, since it
+  // has to go on listening: the workers' answers are needed while they save.
+  template <class Part>
+  bool guarded(const Part& part) {
+    try {
+      part();
+      return true;
+    } catch (const Error& error) {
+      if (end_is_untold_) throw;
+      heard({static_cast<int>(error.code()), error.what(), {}});
+    } catch (const std::exception& error) {
+      if (end_is_untold_) throw;
+      heard({static_cast<int>(ExitCode::kInternal), std::string("internal error: ") + error.what(), {}});
+    }
+    return false;
+  }
+
+  // There is nobody left who could save.
+  void end_at_once(const agent_event::AgentFailed& why) {
+    if (!first_) first_ = why;
+    tell_end();
+  }
+
+ private:
+  // Beside the time to stop: it takes a minute to find that SIGKILL does not end a worker.
+  static constexpr std::chrono::seconds kBesideTheStop{75};
+
+  void heard(agent_event::AgentFailed failure) {
+    if (hooks_.is_over()) return;
+    if (first_ || !hooks_.may_save()) {
+      if (!first_) first_ = std::move(failure);
+      // Not from here: whoever has thrown uses what is closed then.
+      return boost::asio::post(io_, [this] { tell_end(); });
+    }
+    failure.running = hooks_.running();
+    first_ = std::move(failure);
+    limit_.expires_after(time_to_stop_ + kBesideTheStop);
+    limit_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) tell_end();
+    });
+    hooks_.save_and_stop(*first_);
+  }
+
+  // What is thrown by those who are told flies on: the guardian then completes the report, since nobody says farewell to it.
+  void tell_end() {
+    if (hooks_.is_over()) return;
+    end_is_untold_ = true;
+    hooks_.end_at_once(*first_);
+    end_is_untold_ = false;
+  }
+
+  boost::asio::io_context& io_;
+  boost::asio::steady_timer limit_;
+  std::chrono::milliseconds time_to_stop_;
+  Hooks hooks_;
+  std::optional<agent_event::AgentFailed> first_;
+  bool end_is_untold_ = false;
+};
+
+}  // namespace ddprun

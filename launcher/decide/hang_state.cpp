@@ -1,0 +1,296 @@
+// Implementation of hang_state.hpp, in the order in which an inquiry goes: the deadline passes, the workers are asked, a
+// verdict is found, stacks are read, it is told.
+#include "launcher/decide/hang_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.hpp"
+#include "common/base/overloaded.hpp"
+#include "launcher/events/progress.hpp"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookEvery{1000};
+constexpr milliseconds kLateOurselves{1000};  // a timer that fires so late: we were stopped, not the workers
+constexpr milliseconds kOneStack{10000};
+constexpr milliseconds kAllStacks{15000};
+constexpr std::size_t kMostStacks = 4;
+constexpr double kLongestSave = 1e7;  // seconds
+
+std::string spoken_time(milliseconds time) {
+  return format_duration(static_cast<double>(time.count()) / 1000);
+}
+
+bool is_stopped(char process_state) {
+  return process_state == 'T' || process_state == 't';
+}
+
+}  // namespace
+
+// ---- watching ----
+
+HangState::Actions HangState::begin_round(const Round& round, Time now) {
+  actions_ = end_round();
+  round_ = round;
+  // A script's other nodes may print nothing at all; the node of rank 0 speaks for the job.
+  if (!settings_.limits.watch || (!settings_.channel && round.rank_offset > 0)) return done();
+  const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnheard : HangWatch::Others::kNone;
+  watch_.begin_round(round.workers, settings_.channel ? Pace::kStart : Pace::kStep, others, now);
+  phase_ = Phase::kWatching;
+  wait_for_deadline();
+  return done();
+}
+
+HangState::Actions HangState::end_round() {
+  give_up_inquiry();
+  phase_ = Phase::kOff;
+  steps_told_.clear();
+  watch_.begin_round(0, Pace::kStep, HangWatch::Others::kNone, {});
+  actions_ = {hang_action::StopReading{}, hang_action::CancelTimer{}};
+  return done();
+}
+
+HangState::Actions HangState::heard(int rank, const channel::FromWorker& message, Time now) {
+  if (!settings_.limits.watch) return {};
+  std::visit(Overloaded{[&](const channel::Position& position) {
+                          for (Suspect& suspect : suspects_)
+                            if (suspect.rank == rank) suspect.look.position = position;
+                          stepped_of_script(rank, position.step, now);
+                          if (phase_ == Phase::kAsking) answers_may_be_in(now);
+                        },
+                        [&](const channel::PhaseChange& change) {
+                          watch_.entered(rank, pace_of(change.phase), now);
+                          deadline_may_be_sooner(now);
+                        },
+                        [&](const channel::CheckpointPublished& published) {
+                          const double seconds = published.save_s;
+                          if (!(seconds >= 0 && seconds < kLongestSave)) return;  // a script may say anything
+                          watch_.wrote(std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(seconds)));
+                        },
+                        [&](const channel::Progress& progress) {
+                          stepped_of_script(rank, progress.step, now);
+                          watch_.stepped(rank, now);
+                          if (now - last_look_ >= kLookEvery) deadline_may_be_sooner(now);
+                        },
+                        Ignored<channel::Hello, channel::EvalResult, channel::WorkerError, channel::SignalReceived,
+                                channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
+                                channel::Regrouped, channel::StandbyReady, channel::StoreRequest>{}},
+             message);
+  return done();
+}
+
+// It tells few of its steps, so what it answers may be news.
+void HangState::stepped_of_script(int rank, std::int64_t step, Time now) {
+  if (settings_.channel) return;
+  const auto [told, first] = steps_told_.emplace(rank, step);
+  if (!first && step > told->second) watch_.stepped(rank, now);
+  told->second = step;
+}
+
+void HangState::printed(int rank, Time now) {
+  if (settings_.limits.watch && !can_be_asked(rank)) watch_.stepped(rank, now);
+}
+
+HangState::Actions HangState::gone(int rank, Time now) {
+  watch_.gone(rank);
+  steps_told_.erase(rank);
+  deadline_may_be_sooner(now);
+  return done();
+}
+
+// A phase with a shorter limit, or a limit that has been learned meanwhile.
+void HangState::deadline_may_be_sooner(Time now) {
+  last_look_ = now;
+  const auto deadline = watch_.deadline();
+  if (phase_ == Phase::kWatching && deadline && *deadline < timer_at_) wait_for_deadline();
+}
+
+// Set once for a deadline, not at every message: when it fires and somebody has moved, it is set for the next.
+void HangState::wait_for_deadline() {
+  phase_ = Phase::kWatching;
+  if (const auto deadline = watch_.deadline()) set_timer(*deadline);
+}
+
+void HangState::set_timer(Time at) {
+  timer_at_ = at;
+  actions_.emplace_back(hang_action::SetTimer{at});
+}
+
+HangState::Actions HangState::timer_fired(const HangView& view, Time now) {
+  switch (phase_) {
+    case Phase::kWatching:
+      deadline_passed(view, now);
+      return done();
+    case Phase::kAsking:  // the time for answers is over
+    case Phase::kJudging:
+      judge(view, now);
+      return done();
+    case Phase::kWaiting:
+      if (moved_since(now)) {
+        give_up_inquiry();
+        wait_for_deadline();
+      } else {
+        inquire(view, now);
+      }
+      return done();
+    case Phase::kOff:
+    case Phase::kReading:
+    case Phase::kTold:
+      return {};  // it fired just when it was cancelled
+  }
+  check_failed("a hang is looked for in a phase that there is not");
+}
+
+void HangState::deadline_passed(const HangView& view, Time now) {
+  if (now - timer_at_ > kLateOurselves) watch_.forgive(now);
+  if (view.files_count) {
+    if (view.bytes_in_files != bytes_in_files_ && steps_told_.empty()) watch_.forgive(now);
+    if (view.bytes_in_files) bytes_in_files_ = *view.bytes_in_files;
+  }
+  if (!moved_since(now) && view.matters) return inquire(view, now);
+  if (!moved_since(now)) watch_.forgive(now);
+  wait_for_deadline();
+}
+
+bool HangState::moved_since(Time now) const {
+  const auto deadline = watch_.deadline();
+  return !deadline || *deadline > now;
+}
+
+// ---- asking ----
+
+void HangState::inquire(const HangView& view, Time now) {
+  suspects_.clear();
+  // Places are compared, so all of them or none.
+  bool all_can = true;
+  for (int rank = 0; rank < static_cast<int>(view.workers.size()); ++rank)
+    all_can = all_can && (of_rank(view.workers, rank).pid <= 0 || can_be_asked(rank));
+  for (int rank = 0; rank < static_cast<int>(view.workers.size()); ++rank) {
+    const HangView::Process& process = of_rank(view.workers, rank);
+    if (process.pid <= 0) continue;
+    suspects_.push_back({.rank = rank,
+                         .pid = process.pid,
+                         .look = {.rank = round_.rank_offset + rank, .process_state = process.state, .asked = all_can}});
+  }
+  if (suspects_.empty()) {  // none has been started yet
+    watch_.forgive(now);
+    return wait_for_deadline();
+  }
+  phase_ = Phase::kAsking;
+  if (all_can)
+    for (const Suspect& suspect : suspects_) actions_.emplace_back(hang_action::Ask{suspect.rank});
+  set_timer(now + settings_.answer_time);
+  answers_may_be_in(now);
+}
+
+void HangState::answers_may_be_in(Time now) {
+  const bool awaited = std::any_of(suspects_.begin(), suspects_.end(), [](const Suspect& s) {
+    return s.look.asked && !s.look.position && !is_stopped(s.look.process_state);
+  });
+  if (awaited) return;
+  phase_ = Phase::kJudging;
+  // Not at once: an answer was one of several messages, and those before it may say that somebody has moved.
+  set_timer(now);
+}
+
+// ---- judging ----
+
+void HangState::judge(const HangView& view, Time now) {
+  if (moved_since(now)) {
+    give_up_inquiry();
+    return wait_for_deadline();
+  }
+  std::vector<HangLook> looks;
+  for (Suspect& suspect : suspects_) {
+    const auto place = static_cast<std::size_t>(suspect.rank);
+    const bool is_there = place < view.workers.size() && view.workers[place].pid == suspect.pid;
+    suspect.look.process_state = is_there ? view.workers[place].state : '\0';
+    looks.push_back(suspect.look);
+  }
+  verdict_ = judge_hang(looks);
+  // When all ranks here wait, the one that they wait for may be on another node, whose agent finds it: after its own limit, and
+  // it takes stacks.
+  if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_look_) {
+    second_look_ = true;
+    phase_ = Phase::kWaiting;
+    const int waits = first_of(verdict_.culprits, "nobody is to blame for a hang") - round_.rank_offset;
+    const auto silent = watch_.silence_of(waits, now).lasted;
+    return set_timer(now + std::max(watch_.longest_elsewhere() - silent, milliseconds{}) + settings_.answer_time + kAllStacks);
+  }
+  message_ = message_of(verdict_, now);
+  // Those to blame first; each is stopped for a moment while its stack is read.
+  phase_ = Phase::kReading;
+  stacks_to_read_.clear();
+  for (std::size_t i = 0; i < suspects_.size(); ++i) stacks_to_read_.push_back(i);
+  std::stable_partition(stacks_to_read_.begin(), stacks_to_read_.end(),
+                        [this](std::size_t i) { return is_culprit(suspects_[i]); });
+  stacks_to_read_.resize(std::min(stacks_to_read_.size(), kMostStacks));
+  std::reverse(stacks_to_read_.begin(), stacks_to_read_.end());
+  stacks_until_ = now + kAllStacks;
+  read_next_stack(now);
+}
+
+bool HangState::is_culprit(const Suspect& suspect) const {
+  return std::find(verdict_.culprits.begin(), verdict_.culprits.end(), suspect.look.rank) != verdict_.culprits.end();
+}
+
+std::string HangState::message_of(const HangVerdict& verdict, Time now) const {
+  const int rank = first_of(verdict.culprits, "nobody is to blame for a hang") - round_.rank_offset;
+  const HangWatch::Silence silence = watch_.silence_of(rank, now);
+  const char* what = can_be_asked(rank) ? "no progress for " : "no output of any worker for ";
+  return "hangs: " + std::string(what) + spoken_time(silence.lasted) + " (limit " + spoken_time(silence.limit) +
+         (silence.learned ? ", learned from this run" : ", --hang-timeout") + "); it " + verdict.why +
+         (silence.pace == Pace::kSave ? "; --hang-timeout save=SECONDS allows more" : "");
+}
+
+// ---- stacks, and the end ----
+
+void HangState::read_next_stack(Time now) {
+  const auto left = std::chrono::duration_cast<milliseconds>(stacks_until_ - now);
+  if (stacks_to_read_.empty() || left.count() <= 0) return tell();
+  const long pid = suspects_[stacks_to_read_.back()].pid;
+  actions_.emplace_back(hang_action::ReadStack{pid, std::min(left, kOneStack)});
+}
+
+HangState::Actions HangState::stack_read(std::vector<std::string> frames, Time now) {
+  if (phase_ != Phase::kReading) return {};
+  check(!stacks_to_read_.empty(), "a stack was read that nobody has asked for");
+  suspects_[stacks_to_read_.back()].stack = std::move(frames);
+  stacks_to_read_.pop_back();
+  read_next_stack(now);
+  return done();
+}
+
+HangState::Actions HangState::cannot_read_stacks() {
+  if (phase_ != Phase::kReading) return {};
+  tell();
+  return done();
+}
+
+void HangState::tell() {
+  hang_action::Tell told;
+  for (Suspect& suspect : suspects_) {
+    hang_action::Tell::Finding finding{.rank = suspect.rank, .pid = suspect.pid};
+    if (is_culprit(suspect)) finding.blame = message_;
+    finding.where = "rank " + std::to_string(suspect.look.rank) + ": ";
+    if (suspect.look.position) finding.where += "in " + describe(*suspect.look.position) + "; ";
+    if (suspect.look.asked && !suspect.look.position) finding.where += "no answer; ";
+    finding.stack = std::move(suspect.stack);
+    told.findings.push_back(std::move(finding));
+  }
+  give_up_inquiry();
+  phase_ = Phase::kTold;
+  actions_.emplace_back(std::move(told));
+}
+
+void HangState::give_up_inquiry() {
+  second_look_ = false;
+  stacks_to_read_.clear();
+  suspects_.clear();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,148 @@
+// Whether a round hangs and who is to blame, as a pure state machine: what workers say, the time, and what the system shows of
+// their processes come in; timers, questions, call stacks and at last the findings go out. It decides by hang_watch.hpp and
+// hang_verdict.hpp. launcher/hang/hang_inquiry.hpp feeds it and carries its actions out.
+//
+//     watching -- nobody has moved in time --> asking -- answers, or no time left --> judging -> reading stacks -> told
+//                                                        judging -- the one to blame may be elsewhere --> waiting -> asking
+//
+// Whoever moves before it is judged ends the inquiry: watching again. Once it is told, nothing follows before the next round.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launcher/verdict/hang_verdict.hpp"
+#include "launcher/verdict/hang_watch.hpp"
+
+namespace ddprun {
+
+struct HangSettings {
+  HangLimits limits{};
+  bool channel = false;  // all workers can be asked; of a script, those that have told of steps
+  bool python = false;
+  std::chrono::milliseconds answer_time{2000};  // that workers have for an answer
+};
+
+// What the system shows when the timer fires.
+struct HangView {
+  struct Process {
+    long pid = 0;       // 0: not running
+    char state = '\0';  // as in /proc/PID/stat
+  };
+  bool matters = false;            // that nothing is heard of anybody
+  std::vector<Process> workers{};  // by local rank
+  // Output that goes straight to files is progress, too: its size, to see whether it grows; nothing while that is not known.
+  bool files_count = false;
+  std::optional<std::uintmax_t> bytes_in_files{};
+};
+
+namespace hang_action {
+// Replaces the one before.
+struct SetTimer {
+  std::chrono::steady_clock::time_point at{};
+};
+struct CancelTimer {};
+// Send Where.
+struct Ask {
+  int rank = 0;
+};
+// Take the call stack of that process, and answer with stack_read(); or with cannot_read_stacks().
+struct ReadStack {
+  long pid = 0;
+  std::chrono::milliseconds at_most{};
+};
+struct StopReading {};
+struct Tell {
+  struct Finding {
+    int rank = 0;  // local
+    long pid = 0;
+    std::optional<std::string> blame{};  // why it is the one to blame
+    std::string where{};                 // the evidence's first line, which ends with what the system shows of the process
+    std::vector<std::string> stack{};
+  };
+  std::vector<Finding> findings;
+};
+}  // namespace hang_action
+
+using HangAction = std::variant<hang_action::SetTimer, hang_action::CancelTimer, hang_action::Ask, hang_action::ReadStack,
+                                hang_action::StopReading, hang_action::Tell>;
+
+class HangState {
+ public:
+  using Time = HangWatch::Time;
+  using Actions = std::vector<HangAction>;
+  struct Round {
+    int workers = 0;
+    int rank_offset = 0;  // global rank of the first one here
+    bool many_nodes = false;
+  };
+
+  explicit HangState(HangSettings settings) : settings_(settings), watch_(settings.limits) {}
+
+  // Each returns what is to be done, in this order.
+  Actions begin_round(const Round& round, Time now);
+  Actions end_round();
+  Actions heard(int rank, const channel::FromWorker& message, Time now);
+  Actions gone(int rank, Time now);
+  Actions timer_fired(const HangView& view, Time now);
+  Actions stack_read(std::vector<std::string> frames, Time now);
+  Actions cannot_read_stacks();
+
+  void printed(int rank, Time now);
+  // What kept workers waiting, and was no fault of theirs, is over.
+  void goes_on(Time now) { watch_.forgive(now); }
+
+ private:
+  enum class Phase { kOff, kWatching, kAsking, kJudging, kWaiting, kReading, kTold };
+  struct Suspect {
+    int rank = 0;  // local
+    long pid = 0;
+    HangLook look;
+    std::vector<std::string> stack{};
+  };
+
+  void wait_for_deadline();
+  void deadline_may_be_sooner(Time now);
+  void deadline_passed(const HangView& view, Time now);
+  void inquire(const HangView& view, Time now);
+  void answers_may_be_in(Time now);
+  void judge(const HangView& view, Time now);
+  void read_next_stack(Time now);
+  void tell();
+  void give_up_inquiry();
+  bool moved_since(Time now) const;
+  void stepped_of_script(int rank, std::int64_t step, Time now);
+  bool can_be_asked(int rank) const { return settings_.channel || steps_told_.contains(rank); }
+  bool is_culprit(const Suspect& suspect) const;
+  std::string message_of(const HangVerdict& verdict, Time now) const;
+  void set_timer(Time at);
+  Actions done() { return std::exchange(actions_, {}); }
+
+  HangSettings settings_;
+  HangWatch watch_;
+  Actions actions_;
+  Phase phase_ = Phase::kOff;
+  Round round_;
+  Time timer_at_{};
+  // Of a script's ranks that tell their steps, in this round: the newest, by local rank. What they print is no progress any
+  // more.
+  std::map<int, std::int64_t> steps_told_;
+  std::uintmax_t bytes_in_files_ = 0;
+  Time last_look_{};
+
+  // Of the inquiry that is under way.
+  std::vector<Suspect> suspects_;
+  HangVerdict verdict_;
+  std::string message_;
+  bool second_look_ = false;
+  std::vector<std::size_t> stacks_to_read_;  // places in suspects_; the last one is next, and is being read
+  Time stacks_until_{};
+};
+
+}  // namespace ddprun

@@ -3,11 +3,10 @@
 #include "common/config/keys.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <type_traits>
 #include <utility>
 
-#include "common/base/overloaded.hpp"
+#include "common/config/parameter_groups.hpp"
 
 namespace ddprun {
 namespace {
@@ -31,15 +30,24 @@ template <class T>
 struct Reading {
   static T from(const Json& json) { return json.get<T>(); }
 };
+template <>
+struct Reading<std::vector<ParameterGroup>> {
+  static std::vector<ParameterGroup> from(const Json& json) { return groups_from_json(json); }
+};
 template <class T>
 struct Reading<std::optional<T>> {
   static std::optional<T> from(const Json& json) { return json.is_null() ? std::nullopt : std::optional<T>(json.get<T>()); }
 };
 
+Json to_json(const std::vector<ParameterGroup>& groups) {
+  return groups_to_json(groups);
+}
+
 // Extra properties of a key; in the table they follow its meaning.
 struct Traits {
   bool required = false;
   bool may_change = false;
+  bool added_later = false;
   std::vector<std::string_view> of_types{};
   std::string default_text{};
 };
@@ -54,6 +62,7 @@ Key key(std::string section, std::string name, Kind kind, std::string doc, Acces
           std::move(doc),
           traits.required,
           traits.may_change,
+          traits.added_later,
           std::move(traits.of_types),
           std::move(traits.default_text),
           {},
@@ -82,6 +91,7 @@ Key key(std::string section, std::string name, Kind kind, std::string doc, Acces
 // NOLINTEND(bugprone-macro-parentheses)
 
 const Traits kMayChange{.may_change = true};
+const Traits kAddedLater{.added_later = true};
 
 Traits only(std::vector<std::string_view> types) {
   return Traits{.of_types = std::move(types)};
@@ -105,10 +115,15 @@ std::vector<Key> make_keys() {
           kMayChange),
       key("", "eval_every_epochs", IntegerKind{0, kMany}, "Evaluate on the test set every so many epochs. 0: only at the end.",
           MEMBER(eval_every_epochs), kMayChange),
+      key("", "eval_every_steps", IntegerKind{0, kMany}, "Evaluate every so many optimizer steps as well. 0: not by steps.",
+          MEMBER(eval_every_steps), kMayChange),
       key("", "label_smoothing", NumberKind{.max = 1, .below_max = true}, "Share of the target spread over all classes.",
           MEMBER(label_smoothing)),
       key("", "clip_grad_norm", NumberKind{},
           "Scale gradients down to this total 2-norm when theirs is larger. 0: leave them alone.", MEMBER(clip_grad_norm)),
+      key("", "clip_grad_value", NumberKind{},
+          "Cut each element of a gradient to at most this absolute value, before clip_grad_norm. 0: leave them alone.",
+          MEMBER(clip_grad_value), kAddedLater),
       key("", "seed", IntegerKind{}, "Seed of initial weights, data order, augmentation and dropout.", MEMBER(seed)),
       key("", "device", NameKind{{"auto", "cpu", "cuda"}}, "Where to train. auto: on GPUs when there are any.", MEMBER(device),
           kMayChange),
@@ -120,6 +135,10 @@ std::vector<Key> make_keys() {
           "Keep pictures and convolutions' weights with their channels last in memory, which GPUs' convolutions are fastest "
           "with. Changes speed, and the result by rounding.",
           MEMBER(channels_last), kMayChange),
+      key("", "deterministic", BoolKind{},
+          "Use only operators that compute the same bits each time, as torch.use_deterministic_algorithms does. One that can't "
+          "ends the run with its name.",
+          MEMBER(deterministic), kMayChange),
 
       key("model", "type", NameKind{{"mlp", "cnn", "resnet18", "exported"}},
           "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18: ResNet-18 for small images. exported: "
@@ -136,6 +155,9 @@ std::vector<Key> make_keys() {
           "within "
           "a run, its place may.",
           MEMBER(model.path), Traits{.may_change = true, .of_types = {"exported"}}),
+      key("model", "freeze", TextListKind{},
+          "Patterns of parameters' names, such as \"layer1.*\": those are saved and not trained. * is any run of characters.",
+          MEMBER(model.freeze), kAddedLater),
 
       key("data", "type", NameKind{{"idx", "tensors"}},
           "idx: files of the MNIST family, plain or .gz. tensors: safetensors files with the tensors that an exported model "
@@ -172,19 +194,23 @@ std::vector<Key> make_keys() {
           MEMBER(data.augment.crop_padding)),
       key("data.augment", "flip", BoolKind{}, "Mirror left and right with probability 1/2.", MEMBER(data.augment.flip)),
 
-      key("optimizer", "type", NameKind{{"sgd", "adamw"}}, "With PyTorch's formulas.", MEMBER(optimizer.type)),
+      key("optimizer", "type", NameKind{{"sgd", "adamw", "adam"}}, "With PyTorch's formulas.", MEMBER(optimizer.type)),
       key("optimizer", "lr", NumberKind{.above_min = true}, "Learning rate, before the schedule's factor.",
           MEMBER(optimizer.lr)),
       key("optimizer", "momentum", NumberKind{}, "Momentum factor.", MEMBER(optimizer.momentum), only({"sgd"})),
       key("optimizer", "nesterov", BoolKind{}, "Nesterov momentum; needs momentum above 0.", MEMBER(optimizer.nesterov),
           only({"sgd"})),
-      key("optimizer", "weight_decay", NumberKind{}, "sgd: L2 penalty added to the gradient. adamw: decoupled decay.",
-          MEMBER(optimizer.weight_decay), Traits{.default_text = "0 for sgd, 0.01 for adamw"}),
+      key("optimizer", "weight_decay", NumberKind{}, "sgd, adam: L2 penalty added to the gradient. adamw: decoupled decay.",
+          MEMBER(optimizer.weight_decay), Traits{.default_text = "0.01 for adamw, 0 for the others"}),
       key("optimizer", "betas", NumberPairKind{}, "Decay of the running means of gradient and squared gradient.",
-          MEMBER(optimizer.betas), only({"adamw"})),
-      key("optimizer", "eps", NumberKind{}, "Added to the denominator.", MEMBER(optimizer.eps), only({"adamw"})),
+          MEMBER(optimizer.betas), only({"adamw", "adam"})),
+      key("optimizer", "eps", NumberKind{}, "Added to the denominator.", MEMBER(optimizer.eps), only({"adamw", "adam"})),
+      key("optimizer", "groups", ParameterGroupsKind{},
+          "Parameters with a learning rate or a weight decay of their own; the first whose pattern matches a name has it.",
+          MEMBER(optimizer.groups), kAddedLater),
 
-      key("schedule", "type", NameKind{{"constant", "step", "cosine", "linear"}},
+      key("schedule", "type",
+          NameKind{{"constant", "step", "cosine", "linear", "polynomial", "one_cycle", "warmup_stable_decay"}},
           "How the learning rate's factor changes after the warm-up.", MEMBER(schedule.type)),
       key("schedule", "warmup_steps", IntegerKind{0, kMany}, "Steps over which the factor rises linearly to 1.",
           MEMBER(schedule.warmup_steps)),
@@ -193,7 +219,18 @@ std::vector<Key> make_keys() {
       key("schedule", "gamma", NumberKind{.above_min = true}, "What the factor is multiplied by.", MEMBER(schedule.gamma),
           only({"step"})),
       key("schedule", "final_factor", NumberKind{}, "Factor at the last step of the run.", MEMBER(schedule.final_factor),
-          only({"cosine", "linear"})),
+          only({"cosine", "linear", "polynomial", "warmup_stable_decay"})),
+      key("schedule", "power", NumberKind{.above_min = true}, "Exponent of what is left of the way to the last step.",
+          MEMBER(schedule.power), only({"polynomial"})),
+      key("schedule", "pct_start", NumberKind{.max = 1}, "Share of the run in which the factor rises to 1.",
+          MEMBER(schedule.pct_start), only({"one_cycle"})),
+      key("schedule", "div_factor", NumberKind{.above_min = true}, "The factor begins at 1 divided by this.",
+          MEMBER(schedule.div_factor), only({"one_cycle"})),
+      key("schedule", "final_div_factor", NumberKind{.above_min = true},
+          "The factor ends at what it began with divided by this.", MEMBER(schedule.final_div_factor), only({"one_cycle"})),
+      key("schedule", "decay_steps", IntegerKind{0, kMany},
+          "Last steps of the run, in which the factor falls to final_factor. 0: a tenth of the run.",
+          MEMBER(schedule.decay_steps), only({"warmup_stable_decay"})),
 
       key("checkpoint", "every", NameKind{{"given", "auto"}},
           "given: by every_steps and every_seconds. auto: as often as it pays, from the measured time of a save and the run's "
@@ -211,8 +248,12 @@ std::vector<Key> make_keys() {
       key("checkpoint", "keep_best", IntegerKind{0, kMany},
           "Keep so many of the best checkpoints as well; then one is saved after each evaluation. 0: none.",
           MEMBER(checkpoint.keep_best), kMayChange),
-      key("checkpoint", "best_by", NameKind{{"accuracy", "loss"}}, "What keep_best goes by, on the test set.",
+      key("checkpoint", "best_by", TextKind{}, "The figure of the evaluation that keep_best goes by.",
           MEMBER(checkpoint.best_by), kMayChange),
+      key("checkpoint", "best_is", NameKind{{"auto", "highest", "lowest"}},
+          "Which of that figure is best. auto: highest for a name that ends in \"accuracy\", lowest for one that ends in "
+          "\"loss\".",
+          MEMBER(checkpoint.best_is), kMayChange),
       key("checkpoint", "background", BoolKind{},
           "Write while training continues, from a copy in host memory. false: training waits, without the copy.",
           MEMBER(checkpoint.background), kMayChange),
@@ -248,38 +289,6 @@ std::vector<Key> make_keys() {
   return keys;
 }
 #undef MEMBER
-
-std::string number_text(double value) {
-  return Json(value == static_cast<double>(static_cast<std::int64_t>(value)) ? Json(static_cast<std::int64_t>(value))
-                                                                             : Json(value))
-      .dump();
-}
-
-std::string range_text(const NumberKind& kind) {
-  std::string out;
-  if (std::isfinite(kind.min)) out += (kind.above_min ? " above " : " from ") + number_text(kind.min);
-  if (std::isfinite(kind.max)) out += (kind.below_max ? " to below " : " to ") + number_text(kind.max);
-  return out;
-}
-
-bool is_integer_in(const Json& value, std::int64_t min, std::int64_t max) {
-  if (value.is_number_unsigned())
-    return std::in_range<std::int64_t>(value.get<std::uint64_t>()) && value.get<std::int64_t>() >= min &&
-           value.get<std::int64_t>() <= max;
-  if (value.is_number_integer()) return value.get<std::int64_t>() >= min && value.get<std::int64_t>() <= max;
-  if (!value.is_number_float()) return false;
-  // 1e3 is an integer too, as JSON Schema has it.
-  const double number = value.get<double>();
-  return number == std::floor(number) && number >= static_cast<double>(min) && number <= static_cast<double>(max);
-}
-
-bool is_name(const std::string& text) {
-  const auto is_alnum = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  return !text.empty() && text.size() <= 100 && is_alnum(text[0]) &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return is_alnum(c) || c == '.' || c == '-'; });
-}
 
 }  // namespace
 
@@ -320,68 +329,6 @@ bool applies(const Key& key, const TrainConfig& config) {
   if (key.of_types.empty()) return true;
   const Json type = find_key(key.section + ".type")->get(config);
   return std::find(key.of_types.begin(), key.of_types.end(), type.get_ref<const std::string&>()) != key.of_types.end();
-}
-
-std::string expectation(const Kind& kind) {
-  return std::visit(
-      Overloaded{
-          [](const BoolKind&) -> std::string { return "true or false"; },
-          [](const IntegerKind& k) { return "an integer from " + std::to_string(k.min) + " to " + std::to_string(k.max); },
-          [](const NumberKind& k) { return "a number" + range_text(k) + (k.nullable ? ", or null" : ""); },
-          [](const TextKind& k) -> std::string {
-            if (k.name_only) return "a name of letters, digits, '.', '_' and '-', beginning with a letter, digit or '_'";
-            return k.may_be_empty ? "a string" : "a string that is not empty";
-          },
-          [](const NameKind& k) {
-            std::string out;
-            for (std::size_t i = 0; i < k.names.size(); ++i) {
-              if (i > 0) out += i + 1 == k.names.size() ? " or " : ", ";
-              out += '"' + std::string(k.names[i]) + '"';
-            }
-            return out;
-          },
-          [](const IntegerListKind& k) {
-            return "an array of 1 to " + std::to_string(kMaxList) + " integers, each from " + std::to_string(k.min) + " to " +
-                   std::to_string(k.max);
-          },
-          [](const NumberPairKind& k) {
-            return "an array of two numbers, each" + range_text({.min = k.min, .max = k.max, .below_max = true});
-          }},
-      kind);
-}
-
-bool accepts(const Kind& kind, const Json& value) {
-  return std::visit(Overloaded{[&](const BoolKind&) { return value.is_boolean(); },
-                               [&](const IntegerKind& k) { return is_integer_in(value, k.min, k.max); },
-                               [&](const NumberKind& k) {
-                                 if (value.is_null()) return k.nullable;
-                                 if (!value.is_number()) return false;
-                                 const double number = value.get<double>();
-                                 return std::isfinite(number) && (k.above_min ? number > k.min : number >= k.min) &&
-                                        (k.below_max ? number < k.max : number <= k.max);
-                               },
-                               [&](const TextKind& k) {
-                                 if (!value.is_string()) return false;
-                                 const std::string& text = value.get_ref<const std::string&>();
-                                 if (k.name_only) return is_name(text);
-                                 return (k.may_be_empty || !text.empty()) && text.find('\0') == std::string::npos;
-                               },
-                               [&](const NameKind& k) {
-                                 return value.is_string() && std::find(k.names.begin(), k.names.end(),
-                                                                       value.get_ref<const std::string&>()) != k.names.end();
-                               },
-                               [&](const IntegerListKind& k) {
-                                 return value.is_array() && !value.empty() && std::cmp_less_equal(value.size(), kMaxList) &&
-                                        std::all_of(value.begin(), value.end(),
-                                                    [&](const Json& v) { return is_integer_in(v, k.min, k.max); });
-                               },
-                               [&](const NumberPairKind& k) {
-                                 return value.is_array() && value.size() == 2 &&
-                                        std::all_of(value.begin(), value.end(), [&](const Json& v) {
-                                          return v.is_number() && v.get<double>() >= k.min && v.get<double>() < k.max;
-                                        });
-                               }},
-                    kind);
 }
 
 }  // namespace ddprun

@@ -44,10 +44,13 @@ struct NumberPairKind {  // each number in min <= x < max
   double min = 0;
   double max = 1;
 };
-using Kind = std::variant<BoolKind, IntegerKind, NumberKind, TextKind, NameKind, IntegerListKind, NumberPairKind>;
+struct TextListKind {};         // may be empty, its strings may not
+struct ParameterGroupsKind {};  // common/config/parameter_groups.hpp
+using Kind = std::variant<BoolKind, IntegerKind, NumberKind, TextKind, NameKind, IntegerListKind, NumberPairKind, TextListKind,
+                          ParameterGroupsKind>;
 
 inline constexpr std::string_view kNamePattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$";
-inline constexpr std::int64_t kMaxList = 1000;  // entries of an IntegerListKind
+inline constexpr std::int64_t kMaxList = 1000;  // entries of a list
 
 struct Key {
   std::string section;  // "optimizer", "data.augment"; empty for a key at the top
@@ -56,6 +59,7 @@ struct Key {
   std::string doc;
   bool required = false;
   bool may_change = false;                 // within one run directory
+  bool added_later = false;                // than run directories that lack it: its default leaves no trace in the digest
   std::vector<std::string_view> of_types;  // the section's types that have this key; empty: all
   std::string default_text;                // set where the default isn't one value
   std::function<nlohmann::json(const TrainConfig&)> get;
@@ -82,6 +86,9 @@ bool applies(const Key& key, const TrainConfig& config);
 
 // "an integer from 1", "a number above 0 and below 1", "\"sgd\" or \"adamw\"".
 std::string expectation(const Kind& kind);
+
+// A string that is not empty and has no zero character.
+bool is_text(const nlohmann::json& value);
 
 // Whether the value is of that kind and within its range.
 bool accepts(const Kind& kind, const nlohmann::json& value);

@@ -14,6 +14,7 @@
 #include "common/config/config_problems.hpp"
 #include "common/config/json_positions.hpp"
 #include "common/config/keys.hpp"
+#include "common/config/parameter_groups.hpp"
 #include "common/config/read_config_text.hpp"
 
 namespace ddprun {
@@ -269,6 +270,12 @@ class ConfigReader {
       return;
     }
     failed_.insert(pointer);
+    if (std::holds_alternative<ParameterGroupsKind>(key.kind) && value.is_array()) {
+      if (const auto inside = problem_in_groups(value)) {
+        const std::string place = pointer + inside->pointer;
+        return add(place, Part::kValue, inside->message + " (" + place + ")");
+      }
+    }
     const bool strings_expected = std::holds_alternative<TextKind>(key.kind) || std::holds_alternative<NameKind>(key.kind);
     const std::string type = value.is_string() && !strings_expected ? "the string " : "";
     const bool has_zero = std::holds_alternative<TextKind>(key.kind) && value.is_string() &&
@@ -340,7 +347,24 @@ class ConfigReader {
       add("/data/" + found, Part::kKey,
           "expected '" + missing + "' as well as '" + found + "', or neither (/data/" + found + ")");
     }
+    check_best();
+    if (c.schedule.type == ScheduleConfig::Type::kOneCycle && c.schedule.warmup_steps != 0 &&
+        all_good({"/schedule/type", "/schedule/warmup_steps"})) {
+      add("/schedule/warmup_steps", Part::kValue,
+          "expected 0 or nothing beside \"one_cycle\", which rises by itself: see pct_start (/schedule/warmup_steps)");
+    }
     check_exported_models();
+  }
+
+  void check_best() {
+    const CheckpointConfig& c = config_.checkpoint;
+    const bool known = c.best_by.ends_with("accuracy") || c.best_by.ends_with("loss");
+    if (known || c.best_is != CheckpointConfig::BestIs::kAuto || !all_good({"/checkpoint/best_by", "/checkpoint/best_is"}))
+      return;
+    add("/checkpoint/best_by", Part::kValue,
+        "set checkpoint.best_is to \"highest\" or \"lowest\": only for names that end in accuracy or loss is it known which is "
+        "best, found " +
+            shown(c.best_by) + " (/checkpoint/best_by)");
   }
 
   // The config can't repeat what an exported model fixes, and the built-in models take pictures only.

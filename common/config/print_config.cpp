@@ -22,7 +22,9 @@ std::string to_json_text(const TrainConfig& config) {
 std::string config_digest(const TrainConfig& config) {
   std::string text;
   for (const Key& key : config_keys()) {
-    if (!key.may_change && applies(key, config)) text += key.pointer() + "=" + key.get(config).dump() + "\n";
+    const bool counts =
+        !key.may_change && applies(key, config) && !(key.added_later && key.get(config) == key.get(TrainConfig{}));
+    if (counts) text += key.pointer() + "=" + key.get(config).dump() + "\n";
   }
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   char hex[33];

@@ -16,8 +16,9 @@ struct ModelConfig {
   Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | "exported"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
   double dropout = 0.0;                        // mlp and cnn: probability before the last layer, 0 <= p < 1
-  std::string init;    // safetensors file of initial weights, from which all ranks start; empty: from seed
-  std::string path{};  // exported only, and required there: a folder that python/ddprun/export.py wrote
+  std::string init;                   // safetensors file of initial weights, from which all ranks start; empty: from seed
+  std::string path{};                 // exported only, and required there: a folder that python/ddprun/export.py wrote
+  std::vector<std::string> freeze{};  // patterns of names: such parameters are not trained
 };
 
 struct AugmentConfig {
@@ -45,27 +46,40 @@ struct DataConfig {
   AugmentConfig augment;
 };
 
+// Parameters whose name matches `parameters`, unless an earlier group has them.
+struct ParameterGroup {
+  std::string parameters;                // a pattern: * is any run of characters
+  double lr_scale = 1;                   // times the learning rate
+  std::optional<double> weight_decay{};  // absent: the optimizer's
+};
+
 struct OptimizerConfig {
-  enum class Type { kSgd, kAdamw };
-  Type type = Type::kAdamw;  // "sgd" | "adamw"
+  enum class Type { kSgd, kAdamw, kAdam };
+  Type type = Type::kAdamw;  // "sgd" | "adamw" | "adam"
   double lr = 1e-3;          // > 0
   double momentum = 0.0;     // sgd
   bool nesterov = false;     // sgd; needs momentum > 0
   double weight_decay =
-      0.0;  // sgd: L2 added to the gradient; adamw: decoupled. Default is 0 for sgd, 0.01 for adamw when absent
-  std::array<double, 2> betas{0.9, 0.999};  // adamw
-  double eps = 1e-8;                        // adamw
+      0.0;  // sgd, adam: L2 added to the gradient; adamw: decoupled. When absent 0.01 for adamw, 0 for the others
+  std::array<double, 2> betas{0.9, 0.999};  // adamw, adam
+  double eps = 1e-8;                        // adamw, adam
+  std::vector<ParameterGroup> groups{};
 };
 
 // lr(step) = optimizer.lr * factor(step). Warm-up: factor rises linearly, (step + 1) / warmup_steps, before the schedule
 // begins.
 struct ScheduleConfig {
-  enum class Type { kConstant, kStep, kCosine, kLinear };
-  Type type = Type::kConstant;  // "constant" | "step" | "cosine" | "linear"
+  enum class Type { kConstant, kStep, kCosine, kLinear, kPolynomial, kOneCycle, kWarmupStableDecay };
+  Type type = Type::kConstant;  // "constant" | "step" | "cosine" | "linear" | "polynomial" | "one_cycle" | ...
   std::int64_t warmup_steps = 0;
   std::int64_t step_epochs = 1;  // step: multiply by gamma every this many epochs
   double gamma = 0.1;            // step
-  double final_factor = 0.0;     // cosine, linear: factor at the run's last step
+  double final_factor = 0.0;     // cosine, linear, polynomial, warmup_stable_decay: factor at the last step of the run
+  double power = 1.0;            // polynomial
+  double pct_start = 0.3;        // one_cycle, as the next two: PyTorch's names and defaults
+  double div_factor = 25.0;
+  double final_div_factor = 1e4;
+  std::int64_t decay_steps = 0;  // warmup_stable_decay: the run's last so many; 0: a tenth of the run
 };
 
 struct CheckpointConfig {
@@ -76,11 +90,12 @@ struct CheckpointConfig {
   std::int64_t keep = 3;              // newest N kept; at least 1. One is always written at the end of the run
   std::int64_t keep_every_steps = 0;  // also keep the first one at or past each multiple for ever; 0: none
   std::int64_t keep_best = 0;         // also keep that many of the best; then a save follows each evaluation
-  enum class BestBy { kAccuracy, kLoss };
-  BestBy best_by = BestBy::kAccuracy;  // "accuracy" | "loss", of the test set
-  bool background = true;              // write beside training, from a copy in host memory
-  double wait_for_room_s = 300;        // how long a run's last checkpoint waits for room on a full disk
-  std::string local_dir;               // on each node's own disk, absolute: a copy of each checkpoint there; empty: none
+  std::string best_by = "accuracy";   // any figure of the evaluation
+  enum class BestIs { kAuto, kHighest, kLowest };
+  BestIs best_is = BestIs::kAuto;  // auto: highest for "...accuracy", lowest for "...loss"; another figure needs it said
+  bool background = true;          // write beside training, from a copy in host memory
+  double wait_for_room_s = 300;    // how long a run's last checkpoint waits for room on a full disk
+  std::string local_dir;           // on each node's own disk, absolute: a copy of each checkpoint there; empty: none
 };
 
 struct DdpConfig {
@@ -108,16 +123,19 @@ struct TrainConfig {
   std::int64_t micro_batch_size = 0;    // most samples one worker puts through the model at once; 0: its whole share
   std::int64_t eval_batch_size = 1000;  // per worker; only the use of memory depends on it
   std::int64_t eval_every_epochs = 1;   // 0: only at the end
+  std::int64_t eval_every_steps = 0;    // beside the epochs; 0: not by steps
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   double label_smoothing = 0.0;  // 0 <= s < 1
   double clip_grad_norm = 0.0;   // 0: off; else largest total 2-norm of the gradients
+  double clip_grad_value = 0.0;  // 0: off; else largest absolute value in a gradient, before the norm is looked at
   std::uint64_t seed = 0;        // at most 2^53
   enum class Device { kAuto, kCpu, kCuda };
   Device device = Device::kAuto;  // "auto" | "cpu" | "cuda"
   enum class Precision { kFp32, kTf32, kBf16 };
   Precision precision = Precision::kFp32;  // "fp32" | "tf32" | "bf16": of forward and backward; weights are float32 in each
   bool channels_last = false;              // convolutions' memory layout
+  bool deterministic = false;              // only operators that compute the same bits each time
   CheckpointConfig checkpoint;
   DdpConfig ddp;
   LogConfig log;

@@ -95,8 +95,9 @@ void AgentState::refuse_silent(WorkerRecord& ended) {
   ended.refused = true;
   ended.error = channel::WorkerError{
       .kind = channel::ErrorKind::kUsage,
-      .message = "it ended with 0 and had said nothing on the worker channel, so nothing was trained. A train.json needs "
-                 "ddptrain, or a program that is built with ddprun's library; any other program is started without one",
+      .message =
+          "it ended with 0 and had said nothing on the worker channel, so nothing was trained. A train.json needs "
+          "ddptrain, or a program that is built with ddprun's library; any other program is started without one",
       .step = -1,
       .time_ns = now_.realtime_ns};
 }

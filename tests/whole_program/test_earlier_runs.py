@@ -40,6 +40,8 @@ def test_it_is_resumed_to_the_weights_of_a_run_that_was_never_interrupted(ddprun
             np.testing.assert_allclose(resumed[name], tensor, rtol=1e-3, atol=1e-5, err_msg=name)
     for (step, a), (_, b) in zip(jobs.losses(earlier), jobs.losses(tmp_path / "whole"), strict=True):
         assert a == pytest.approx(b, rel=1e-4), f"step {step}"
+    digests = {json.loads(file.read_text(encoding="utf-8"))["config_digest"] for file in (earlier / "checkpoints").glob("step-*/manifest.json")}
+    assert len(digests) == 1, "it names the folder of copies on nodes' own disks"
     rounds = jobs.report(earlier)["rounds"]
     assert [r["invocation"] for r in rounds] == [0, 0, 1] and rounds[0]["first_cause"]["signal_name"] == "SIGKILL"
 

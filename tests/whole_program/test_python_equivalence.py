@@ -30,6 +30,7 @@ class Case:
     samples: int = 640
     image: int = 28  # width and height of the images: the middle of Fashion-MNIST's
     steps: int = 200
+    clip: dict = dataclasses.field(default_factory=dict)
     relative: float = 0.0  # 0: the same bits
 
 
@@ -38,6 +39,10 @@ CASES = {
     "mlp-2": Case(MLP, 2),
     "mlp-adamw-2": Case(MLP, 2, optimizer={"type": "adamw", "lr": 0.001}),
     "mlp-nesterov-decay-1": Case(MLP, 1, optimizer={**SGD, "nesterov": True, "weight_decay": 0.001}),
+    "mlp-adam-2": Case(MLP, 2, optimizer={"type": "adam", "lr": 0.001, "weight_decay": 0.001}),
+    "mlp-frozen-grouped-clipped-2": Case({**MLP, "freeze": ["fc2.w*"]}, 2, steps=100, clip={"clip_grad_value": 0.01, "clip_grad_norm": 0.5},
+                                         optimizer={**SGD, "weight_decay": 0.001, "groups": [
+                                             {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "fc3.*", "lr_scale": 3}]}),
     # 333 = 5 * 64 + 13: in each epoch's last step one rank has 7 samples and the other 6
     "mlp-ragged-2": Case(MLP, 2, samples=333),
     "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
@@ -96,6 +101,7 @@ def write_job(folder: pathlib.Path, case: Case) -> pathlib.Path:
         "batch_size": case.batch_size,
         "eval_every_epochs": 0,
         "optimizer": case.optimizer,
+        **case.clip,
         "log": {"every_steps": 1, "tensorboard": False},
         "device": "cpu",
         "seed": 3,

@@ -41,12 +41,13 @@ void keep_best(const std::vector<RetainedCheckpoint>& newest_first, const Retent
 }  // namespace
 
 Retention retention_of(const CheckpointConfig& config) {
-  const bool by_loss = config.best_by == CheckpointConfig::BestBy::kLoss;
+  using BestIs = CheckpointConfig::BestIs;
+  const bool by_name = config.best_is == BestIs::kAuto;
   return {.newest = config.keep,
           .every_steps = config.keep_every_steps,
           .best = config.keep_best,
-          .best_by = by_loss ? "loss" : "accuracy",
-          .higher_is_better = !by_loss};
+          .best_by = config.best_by,
+          .higher_is_better = by_name ? !config.best_by.ends_with("loss") : config.best_is == BestIs::kHighest};
 }
 
 std::vector<std::int64_t> steps_to_remove(const std::vector<RetainedCheckpoint>& checkpoints, const Retention& retention,

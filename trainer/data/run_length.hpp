@@ -27,7 +27,8 @@ struct RunLength {
 
 RunLength run_length(const TrainConfig& config, std::int64_t train_samples);
 
-// Whether the test set is evaluated when this many steps are finished: at the epochs the config asks for, and at the end.
+// Whether the test set is evaluated when this many steps are finished: at the epochs and the steps that the config asks for,
+// and at the end.
 bool evaluates_after(const RunLength& length, const TrainConfig& config, std::int64_t finished);
 
 // Whether the ranks' states are compared when this many steps are finished, when that is asked for at all: every

@@ -22,15 +22,7 @@ class ExportedTask : public Task {
  public:
   explicit ExportedTask(const TrainConfig& config)
       : folder_(std::make_shared<const ModelFolder>(read_model_folder(config.model.path))),
-        fingerprint_(fingerprint_of_folder(config.model.path)) {
-    const bool by_accuracy =
-        config.checkpoint.keep_best > 0 && config.checkpoint.best_by == CheckpointConfig::BestBy::kAccuracy;
-    if (by_accuracy && std::ranges::find(folder_->outputs, "accuracy") == folder_->outputs.end()) {
-      throw UsageError(folder_->path.string() +
-                       ": the model has no figure 'accuracy', which checkpoint.keep_best goes by; export it with one, or set "
-                       "checkpoint.best_by to \"loss\"");
-    }
-  }
+        fingerprint_(fingerprint_of_folder(config.model.path)) {}
 
   std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const override {
     if (!std::ranges::equal(folder_->batch, samples.tensors, takes)) {

@@ -55,9 +55,20 @@ channel::ErrorKind kind_of(ExitCode code) {
   }
 }
 
+// PyTorch's words for an operator that "deterministic" refuses: its name comes first.
+std::string only_by_chance(const std::string& message) {
+  const std::size_t end = message.find(" does not have a deterministic implementation");
+  if (end == std::string::npos) return "";
+  return "\"deterministic\": true, and the operator " + message.substr(0, end) +
+         " has no implementation here that computes the same bits each time; set it to false, or use another operator";
+}
+
 // Everything that is not one of ours.
 Failure foreign(const std::exception& error, const std::string& message) {
   if (says_out_of_memory(message)) return out_of_memory(message);
+  if (const std::string refusal = only_by_chance(message); !refusal.empty()) {
+    return {.kind = channel::ErrorKind::kUsage, .exit_code = static_cast<int>(ExitCode::kUsage), .message = refusal};
+  }
   if (is_lost_peer(error)) return {.kind = channel::ErrorKind::kLostPeer, .message = "lost a peer: " + message};
   return {.message = message};
 }

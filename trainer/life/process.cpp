@@ -16,6 +16,7 @@
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/process_group.hpp"
+#include "trainer/task/figures.hpp"
 
 namespace ddprun::trainer {
 
@@ -28,7 +29,9 @@ void Process::begin() {
   }
   signals_ = std::make_unique<SignalWatch>([this](int signal) { stopping_->on_signal(signal); });
   config_ = load_config(options_.config, options_.overrides);
+  use_determinism(config_.deterministic);
   task_ = subject_.make_task(config_);
+  require_best_figure(config_.checkpoint, task_->figures());
   check_share();
 }
 

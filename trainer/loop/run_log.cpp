@@ -51,7 +51,7 @@ void RunLog::regrouped(std::int64_t step, int world, const std::vector<int>& rep
 
 void RunLog::catch_up(const std::optional<StepFigures>& figures, const std::optional<StepEvaluation>& evaluation) {
   if (rank_ != 0) return;
-  if (figures && metrics_->newest("step") < figures->step) step(figures->step, figures->loss, figures->lr);
+  if (figures && metrics_->newest("step") < figures->step) step(*figures);
   if (evaluation && metrics_->newest("eval") < evaluation->step) this->evaluation(evaluation->step, evaluation->result);
 }
 
@@ -62,7 +62,8 @@ void RunLog::start_clock(std::int64_t step) {
   last_sent_ = {};
 }
 
-void RunLog::step(std::int64_t step, double loss, double lr) {
+void RunLog::step(const StepFigures& figures) {
+  const auto& [step, loss, lr, gradient_norm] = figures;
   const auto now = Clock::now();
   const std::int64_t samples = length_.samples_after(step);
   const double seconds = std::chrono::duration<double>(now - interval_begin_).count();
@@ -85,9 +86,17 @@ void RunLog::step(std::int64_t step, double loss, double lr) {
   if (rank_ != 0) return;
 
   const std::int64_t epoch = epoch_of(step);
-  metrics_->write(
-      "step", {{"epoch", epoch}, {"step", step}, {"loss", loss}, {"lr", lr}, {"samples", samples}, {"samples_per_s", speed}});
-  if (events_) events_->scalars(step, {{"train/loss", loss}, {"train/lr", lr}, {"train/samples_per_s", speed}});
+  metrics_->write("step", {{"epoch", epoch},
+                           {"step", step},
+                           {"loss", loss},
+                           {"lr", lr},
+                           {"gradient_norm", gradient_norm},  // null where it is no number
+                           {"samples", samples},
+                           {"samples_per_s", speed}});
+  if (events_) {
+    events_->scalars(
+        step, {{"train/loss", loss}, {"train/lr", lr}, {"train/gradient_norm", gradient_norm}, {"train/samples_per_s", speed}});
+  }
   if (now - last_said_ >= kSayAtMostEvery || step == 1 || step == length_.total_steps) {
     last_said_ = now;
     say("epoch %lld/%lld  step %lld/%lld  loss %.4f  lr %.3g  %.0f samples/s", static_cast<long long>(epoch + 1),

@@ -100,7 +100,7 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     const double counts_for = batch.stand_in ? 0 : batch.weight;
     weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight)).backward();
     work.parallel->after_backward(sync);
-    if (share.own_size > 0) losses.push_back(loss.detach());
+    if (!batch.stand_in) losses.push_back(loss.detach());
   }
   return losses;
 }
@@ -125,12 +125,23 @@ GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, 
   return {.loss = sums[0], .save_is_due = sums.back() > 0};
 }
 
-void clip_gradients(const Workspace& work) {
-  if (work.device.is_cpu()) {
-    clip_grad_norm(work.clipped, work.config.clip_grad_norm);
-  } else {
-    clip_grad_norm_on_device(work.clipped, work.config.clip_grad_norm);
+// Returns the norm of the gradients as they were, where it is `wanted`: reading it waits for the device.
+double clip_gradients(const Workspace& work, bool wanted) {
+  const double most = work.config.clip_grad_norm;
+  const double limit = work.config.clip_grad_value;
+  at::Tensor norm;
+  if (wanted && (limit > 0 || !(most > 0))) norm = grad_norm(work.trained);
+  if (limit > 0) clip_grad_value(work.trained, limit);
+  if (most > 0) {
+    if (work.device.is_cpu()) {
+      const double before = clip_grad_norm(work.trained, most);
+      if (!(limit > 0)) return before;
+    } else {
+      const at::Tensor before = clip_grad_norm_on_device(work.trained, most);
+      if (!(limit > 0)) norm = before;
+    }
   }
+  return wanted && norm.defined() ? static_cast<double>(norm.item<float>()) : 0;
 }
 
 // One optimizer step over one global batch.
@@ -150,7 +161,7 @@ void train_step(TrainingState& state, Workspace& work) {
   const GlobalFigures figures =
       logs ? global_figures(part_of_loss(losses, share), asks_for_save, state.step, work.peers) : GlobalFigures{};
 
-  if (config.clip_grad_norm > 0) clip_gradients(work);
+  const double gradient_norm = clip_gradients(work, logs);
   work.status.at(channel::Stage::kOptimizer);
   work.faults.at(FaultPhase::kOptimizer, state.step);
   const double lr = config.optimizer.lr *
@@ -159,12 +170,13 @@ void train_step(TrainingState& state, Workspace& work) {
   state.optimizer->step(lr);
   end_step(state);
   if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
-  if (logs) state.figures = StepFigures{state.step, figures.loss, lr};
+  const StepFigures shown{.step = state.step, .loss = figures.loss, .lr = lr, .gradient_norm = gradient_norm};
+  if (logs) state.figures = shown;
   if (figures.save_is_due && work.checkpointing) work.checkpointing->order();
   work.status.reach(state.step, work.length.epoch_of(state.step));
   if (work.ledger) work.ledger->write(state.step, share.epoch, share.position, share.samples);
   if (logs) {
-    work.log.step(state.step, figures.loss, lr);
+    work.log.step(shown);
   } else {
     work.log.heartbeat(state.step);
   }

@@ -15,7 +15,7 @@ Workspace make_workspace(const Means& means, const Peers& peers, const TrainingS
                                                        .rank = peers.rank()},
                                          state.step, means.length.total_steps);
   work.upload = std::make_unique<Upload>(*means.data.train, means.device);
-  for (const NamedTensor& parameter : trained_parameters(state)) work.clipped.push_back(parameter.tensor);
+  for (const NamedTensor& parameter : trained_parameters(state)) work.trained.push_back(parameter.tensor);
   const auto equal = origin == StateOrigin::kSurvivors ? DataParallel::State::kEqual : DataParallel::State::kRank0s;
   work.parallel =
       std::make_unique<DataParallel>(state.parameters, state.buffers, peers.group(), config.ddp, state.bucket_order, equal);

@@ -43,7 +43,7 @@ struct Means {
 struct Workspace : Means {
   Peers peers;
   StateOrigin origin;                        // survivors of a loss may not have done what belongs to the last step
-  std::vector<at::Tensor> clipped{};         // parameters whose gradients are clipped together
+  std::vector<at::Tensor> trained{};         // parameters whose gradients are measured and clipped together
   std::unique_ptr<DataParallel> parallel{};  // around the state's parameters
   std::unique_ptr<Loader> loader{};          // from the state's step on
   std::unique_ptr<Upload> upload{};          // of what the loader makes, to the device

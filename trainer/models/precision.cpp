@@ -4,6 +4,8 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
+#include <cstdlib>
+
 namespace ddprun::trainer {
 
 Autocast::Autocast(TrainConfig::Precision precision, c10::DeviceType device)
@@ -29,12 +31,22 @@ void use_precision(TrainConfig::Precision precision) {
   at::globalContext().setAllowTF32CuDNN(tf32);
 }
 
+// cuBLAS sums in the same order only with a workspace of a fixed size, which it takes from the environment; an own setting
+// stays.
+void use_determinism(bool deterministic) {
+  at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
+  at::globalContext().setDeterministicCuDNN(deterministic);
+  if (deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+}
+
 std::string precision_text(const TrainConfig& config, c10::Device device) {
   using Precision = TrainConfig::Precision;
   std::string text = config.precision == Precision::kBf16                       ? "bf16"
                      : config.precision == Precision::kTf32 && !device.is_cpu() ? "tf32"
                                                                                 : "fp32";
-  return config.channels_last ? text + " channels_last" : text;
+  if (config.channels_last) text += " channels_last";
+  if (config.deterministic) text += " deterministic";
+  return text;
 }
 
 void lay_out(torch::nn::Module& model, bool channels_last) {

@@ -17,7 +17,12 @@ namespace ddprun::trainer {
 // it may not, in convolutions either, where PyTorch's own default is that it may. Before the first model computes.
 void use_precision(TrainConfig::Precision precision);
 
-// "fp32", "tf32 channels_last", ...: what it is on such a device. TF32 is nothing that a CPU has: there it is fp32.
+// Sets for the whole process whether only operators may run that compute the same bits each time, as
+// torch.use_deterministic_algorithms does; on a GPU also what cuDNN and cuBLAS need for that. Before a GPU is opened.
+void use_determinism(bool deterministic);
+
+// "fp32", "tf32 channels_last", "fp32 deterministic", ...: what it is on such a device. TF32 is nothing that a CPU has: there
+// it is fp32.
 std::string precision_text(const TrainConfig& config, c10::Device device);
 
 // Weights with four dimensions get the memory layout that `channels_last` asks for. Before anything else refers to their

@@ -1,6 +1,8 @@
 // Gradient clipping with the arithmetic of torch.nn.utils.clip_grad_norm_: the norm of the tensors' norms, then one float32
 // coefficient for all of them. The training loop calls it between backward and step.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -48,14 +50,30 @@ double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm
 }
 
 // Reading the norm would make the host wait for every kernel of the step, so all of it stays there, as in Python.
-void clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm) {
+at::Tensor clip_grad_norm_on_device(const std::vector<at::Tensor>& parameters, double max_norm) {
   const c10::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) {
-    return;
+    return {};
   }
-  const at::Tensor coefficient = norm_of(gradients).add_(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+  const at::Tensor norm = norm_of(gradients);
+  const at::Tensor coefficient = norm.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
   at::_foreach_mul_(gradients, coefficient);
+  return norm;
+}
+
+void clip_grad_value(const std::vector<at::Tensor>& parameters, double limit) {
+  const c10::NoGradGuard no_grad;
+  const std::vector<at::Tensor> gradients = gradients_of(parameters);
+  if (gradients.empty()) return;
+  at::_foreach_clamp_min_(gradients, -limit);
+  at::_foreach_clamp_max_(gradients, limit);
+}
+
+at::Tensor grad_norm(const std::vector<at::Tensor>& parameters) {
+  const c10::NoGradGuard no_grad;
+  const std::vector<at::Tensor> gradients = gradients_of(parameters);
+  return gradients.empty() ? at::Tensor() : norm_of(gradients);
 }
 
 }  // namespace ddprun::trainer

@@ -1,24 +1,29 @@
-// SGD and AdamW on the fused kernels. The training loop calls step() once a batch; the checkpoint calls state() and
+// SGD, AdamW and Adam on the fused kernels. The training loop calls step() once a batch; the checkpoint calls state() and
 // load_state(). The lists that the kernels take are kept between steps: a step costs one kernel call and the look-up of the
 // gradients.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "trainer/optim/name_patterns.hpp"
+#include "trainer/optim/tensor_fit.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -49,49 +54,31 @@ Tensors zeros_like_each(const Tensors& tensors) {
   return zeros;
 }
 
-// Copies `saved` into the tensors of `state`, which share memory with the optimizer's.
+// Copies `saved` into the tensors of `state`, which share memory with the optimizer's. A refused state changes nothing.
 void copy_state(const std::vector<NamedTensor>& state, const std::vector<NamedTensor>& saved) {
+  if (const std::string problem = misfit(state, saved); !problem.empty()) {
+    throw UsageError("the saved state of the optimizer is of another model or optimizer: " + problem +
+                     ". Check model, optimizer and their groups in the config, or use --fresh to start over");
+  }
   const c10::NoGradGuard no_grad;
   std::unordered_map<std::string_view, const at::Tensor*> by_name;
-  for (const NamedTensor& entry : saved) {
-    by_name.emplace(entry.name, &entry.tensor);
-  }
-  for (const NamedTensor& entry : state) {
-    const auto found = by_name.find(entry.name);
-    if (found == by_name.end()) {
-      throw UsageError(
-          c10::str("optimizer state: expected '", entry.name,
-                   "', which the saved state lacks. It belongs to another model or optimizer; use --fresh to start over."));
-    }
-    if (found->second->sizes() != entry.tensor.sizes()) {
-      throw UsageError(c10::str("optimizer state: expected '", entry.name, "' of shape ", entry.tensor.sizes(), ", found ",
-                                found->second->sizes(), ". It belongs to another model; use --fresh to start over."));
-    }
-    by_name.erase(found);
-  }
-  if (!by_name.empty()) {
-    const auto surplus = std::min_element(by_name.begin(), by_name.end(),
-                                          [](const auto& left, const auto& right) { return left.first < right.first; });
-    throw UsageError(
-        c10::str("optimizer state: found '", surplus->first,
-                 "', which this model and optimizer don't have. Check model and optimizer in the config, or use --fresh."));
-  }
-  if (saved.size() != state.size()) {
-    throw UsageError(
-        c10::str("optimizer state: expected ", state.size(), " tensors, found ", saved.size(), ": some names occur twice."));
-  }
-  // Only now, when everything fits: a refused state changes nothing.
-  by_name.clear();
-  for (const NamedTensor& entry : saved) {
-    by_name.emplace(entry.name, &entry.tensor);
-  }
-  for (const NamedTensor& entry : state) {
-    entry.tensor.copy_(*by_name.at(entry.name));
-  }
+  for (const NamedTensor& entry : saved) by_name.emplace(entry.name, &entry.tensor);
+  for (const NamedTensor& entry : state) entry.tensor.copy_(*by_name.at(entry.name));
 }
 
+// Parameters with one learning rate and one weight decay.
+class OneGroup : public Optimizer {
+ public:
+  void load_state(const std::vector<NamedTensor>& saved) final {
+    copy_state(state(), saved);
+    loaded();
+  }
+  // What is in the tensors of state() comes from elsewhere.
+  virtual void loaded() = 0;
+};
+
 // torch.optim.SGD(fused=True), dampening 0.
-class Sgd : public Optimizer {
+class Sgd : public OneGroup {
  public:
   Sgd(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
       : config_(config), parameters_(std::move(parameters)), started_(parameters_.size(), false) {
@@ -132,8 +119,7 @@ class Sgd : public Optimizer {
     return state;
   }
 
-  void load_state(const std::vector<NamedTensor>& saved) override {
-    copy_state(state(), saved);
+  void loaded() override {
     // A buffer that had no gradient yet was saved as zeros, and momentum * 0 + gradient is what a first step gives.
     started_.assign(started_.size(), true);
     all_started_ = true;
@@ -175,10 +161,10 @@ class Sgd : public Optimizer {
   Tensors gradients_;
 };
 
-// torch.optim.AdamW(fused=True), without amsgrad.
-class AdamW : public Optimizer {
+// torch.optim.AdamW or Adam (fused=True), without amsgrad. They differ in what the weight decay is added to.
+class Adam : public OneGroup {
  public:
-  AdamW(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
+  Adam(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
       : config_(config),
         parameters_(std::move(parameters)),
         exp_avgs_(zeros_like_each(parameters_.tensors)),
@@ -216,7 +202,7 @@ class AdamW : public Optimizer {
     return state;
   }
 
-  void load_state(const std::vector<NamedTensor>& saved) override { copy_state(state(), saved); }
+  void loaded() override {}
 
  private:
   void update(const Tensors& parameters, const Tensors& gradients, const Tensors& exp_avgs, const Tensors& exp_avg_sqs,
@@ -233,8 +219,16 @@ class AdamW : public Optimizer {
     } else {
       at::_foreach_add_(steps, 1);
     }
-    at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps, lr, config_.betas[0],
-                      config_.betas[1], config_.weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false);
+    const auto update_by = [&](auto kernel) {
+      kernel(parameters, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps, lr, config_.betas[0],
+             config_.betas[1], config_.weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{},
+             /*found_inf=*/{});
+    };
+    if (config_.type == OptimizerConfig::Type::kAdam) {
+      update_by(at::_ops::_fused_adam_::call);
+    } else {
+      update_by(at::_ops::_fused_adamw_::call);
+    }
   }
 
   void update_those_with_gradients(double lr) {
@@ -261,16 +255,82 @@ class AdamW : public Optimizer {
   Tensors gradients_;
 };
 
-}  // namespace
-
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters) {
+std::unique_ptr<OneGroup> one_group(const OptimizerConfig& config, std::vector<NamedTensor> parameters) {
   switch (config.type) {
     case OptimizerConfig::Type::kSgd:
       return std::make_unique<Sgd>(config, std::move(parameters));
     case OptimizerConfig::Type::kAdamw:
-      return std::make_unique<AdamW>(config, std::move(parameters));
+    case OptimizerConfig::Type::kAdam:
+      return std::make_unique<Adam>(config, std::move(parameters));
   }
   throw InternalError("make_optimizer: unknown optimizer type");
+}
+
+// One after the other, as Python does with param_groups.
+class Grouped : public Optimizer {
+ public:
+  void add(std::unique_ptr<OneGroup> group, double lr_scale) { groups_.push_back({std::move(group), lr_scale}); }
+
+  void step(double lr) override {
+    for (const Group& group : groups_) group.optimizer->step(lr * group.lr_scale);
+  }
+
+  std::vector<NamedTensor> state() const override {
+    std::vector<NamedTensor> all;
+    for (const Group& group : groups_) {
+      for (NamedTensor& entry : group.optimizer->state()) all.push_back(std::move(entry));
+    }
+    return all;
+  }
+
+  void load_state(const std::vector<NamedTensor>& saved) override {
+    copy_state(state(), saved);
+    for (const Group& group : groups_) group.optimizer->loaded();
+  }
+
+ private:
+  struct Group {
+    std::unique_ptr<OneGroup> optimizer;
+    double lr_scale;
+  };
+  std::vector<Group> groups_;
+};
+
+std::unique_ptr<Optimizer> grouped(const OptimizerConfig& config, const std::vector<NamedTensor>& parameters,
+                                   const std::map<std::string, std::string>& tied) {
+  std::vector<std::string> names;
+  std::vector<std::string> patterns;
+  for (const NamedTensor& parameter : parameters) names.push_back(parameter.name);
+  for (const ParameterGroup& group : config.groups) patterns.push_back(group.parameters);
+  const auto group_of = first_matches("optimizer.groups", patterns, names, tied);
+
+  auto all = std::make_unique<Grouped>();
+  const auto add = [&](std::optional<std::size_t> number, const OptimizerConfig& of_group, double lr_scale) {
+    std::vector<NamedTensor> members;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (group_of[i] == number) members.push_back(parameters[i]);
+    }
+    if (members.empty() && number) {
+      throw UsageError("optimizer.groups: all parameters that match '" + patterns[*number] + "' are in earlier groups");
+    }
+    if (!members.empty()) all->add(one_group(of_group, std::move(members)), lr_scale);
+  };
+  for (std::size_t i = 0; i < config.groups.size(); ++i) {
+    OptimizerConfig of_group = config;
+    of_group.weight_decay = config.groups[i].weight_decay.value_or(config.weight_decay);
+    add(i, of_group, config.groups[i].lr_scale);
+  }
+  add(std::nullopt, config, 1);
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters,
+                                          const std::map<std::string, std::string>& tied) {
+  if (config.groups.empty()) return one_group(config, std::move(parameters));
+  std::erase_if(parameters, [](const NamedTensor& parameter) { return !parameter.tensor.requires_grad(); });
+  return grouped(config, parameters, tied);
 }
 
 }  // namespace ddprun::trainer

@@ -4,6 +4,11 @@
 //   step      gamma ^ floor(epoch(s) / step_epochs), epochs counted from the run's begin, warm-up included
 //   cosine    f + (1 - f) (1 + cos(pi t)) / 2      (Loshchilov & Hutter 2017, eq. 5, without restarts)
 //   linear    1 + (f - 1) t
+//   polynomial           f + (1 - f) (1 - t)^power    (torch.optim.lr_scheduler.PolynomialLR where f = 0)
+//   warmup_stable_decay  1, then in the last D steps 1 + (f - 1) (s - (T - 1 - D)) / D    (Hu et al. 2024, MiniCPM, with a
+//                        linear decay), where D = decay_steps, at most what warm-up leaves
+//   one_cycle            torch.optim.lr_scheduler.OneCycleLR with cosines: from 1 / div_factor up to 1 at step p T - 1, p =
+//                        pct_start, and down to 1 / (div_factor final_div_factor) at step T - 1
 // where t = (s - W) / (T - 1 - W) runs from 0 at the first step after warm-up to 1 at the run's last step, and stays 1 beyond
 // it. When that is one single step, t = 0: the step counts as the first, so that it does not train with f, which may be 0.
 #include "trainer/optim/schedule.hpp"
@@ -25,6 +30,26 @@ double progress(std::int64_t step, std::int64_t first, std::int64_t last) {
   return static_cast<double>(step - first) / static_cast<double>(last - first);
 }
 
+// From `begin` at t = 0 to `end` at t = 1, along half a cosine. In the order in which PyTorch rounds it.
+double along_cosine(double begin, double end, double t) {
+  return end + (begin - end) / 2.0 * (std::cos(std::numbers::pi * t) + 1.0);
+}
+
+double one_cycle(const ScheduleConfig& config, std::int64_t step, std::int64_t total_steps) {
+  const double first = 1.0 / config.div_factor;
+  const double top = config.pct_start * static_cast<double>(total_steps) - 1.0;  // a step, maybe between two
+  const auto last = static_cast<double>(total_steps - 1);
+  const double s = std::min(static_cast<double>(step), last);
+  if (s <= top) return top > 0 ? along_cosine(first, 1.0, s / top) : 1.0;
+  return along_cosine(1.0, first / config.final_div_factor, (s - top) / (last - top));
+}
+
+std::int64_t first_of_decay(const ScheduleConfig& config, std::int64_t total_steps) {
+  constexpr std::int64_t kTenth = 10;
+  const std::int64_t steps = config.decay_steps > 0 ? config.decay_steps : std::max<std::int64_t>(1, total_steps / kTenth);
+  return std::max(config.warmup_steps, total_steps - 1 - steps);
+}
+
 }  // namespace
 
 double learning_rate_factor(const ScheduleConfig& config, std::int64_t step, std::int64_t steps_per_epoch,
@@ -44,6 +69,12 @@ double learning_rate_factor(const ScheduleConfig& config, std::int64_t step, std
       return config.final_factor + (1.0 - config.final_factor) * (1.0 + std::cos(std::numbers::pi * t)) / 2.0;
     case ScheduleConfig::Type::kLinear:
       return 1.0 + (config.final_factor - 1.0) * t;
+    case ScheduleConfig::Type::kPolynomial:
+      return config.final_factor + (1.0 - config.final_factor) * std::pow(1.0 - t, config.power);
+    case ScheduleConfig::Type::kOneCycle:
+      return one_cycle(config, step, total_steps);
+    case ScheduleConfig::Type::kWarmupStableDecay:
+      return 1.0 + (config.final_factor - 1.0) * progress(step, first_of_decay(config, total_steps), total_steps - 1);
   }
   return 1.0;
 }

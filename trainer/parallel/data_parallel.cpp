@@ -283,6 +283,10 @@ DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<Name
   impl_->group = std::move(group);
   impl_->find_unused = config.find_unused_parameters && !config.static_graph;
   impl_->static_graph = config.static_graph;
+  std::vector<NamedTensor> untrained = buffers;
+  for (const auto& parameter : parameters) {
+    if (!parameter.tensor.requires_grad()) untrained.push_back(parameter);
+  }
   std::unordered_set<const void*> seen;
   std::erase_if(parameters, [&](const NamedTensor& parameter) {
     return !parameter.tensor.requires_grad() || !seen.insert(parameter.tensor.unsafeGetTensorImpl()).second;
@@ -298,12 +302,14 @@ DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<Name
   if (parameters.empty()) throw UsageError("the model has no parameter that requires a gradient: there is nothing to train");
 
   Agreement agreement(*impl_->group, impl_->parameters[0].device());
-  verify_same_model(parameters, buffers, agreement);
+  verify_same_model(parameters, untrained, agreement);
   c10d::verify_params_across_processes(impl_->group, impl_->parameters, {});  // memory layouts too
   if (from == State::kRank0s) {
     std::vector<at::Tensor> state;
     for (const auto& parameter : impl_->parameters) state.push_back(parameter.detach());
-    state.insert(state.end(), impl_->buffers.begin(), impl_->buffers.end());
+    for (const auto& tensor : untrained) {
+      if (tensor.tensor.defined()) state.push_back(tensor.tensor.detach());
+    }
     take_state_of_rank0(impl_->group, state, agreement);
   }
   impl_->make_reducer(config, buckets);

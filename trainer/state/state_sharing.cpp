@@ -37,7 +37,10 @@ std::string small_part(const TrainingState& state) {
   json text{{"step", state.step}, {"started_from", state.started_from}, {"bucket_order", state.bucket_order}};
   text["world"] = {state.world, state.world_since};
   text["run"] = text_of(state.run);
-  if (state.figures) text["figures"] = {state.figures->step, bits(state.figures->loss), bits(state.figures->lr)};
+  if (state.figures) {
+    const StepFigures& figures = *state.figures;
+    text["figures"] = {figures.step, bits(figures.loss), bits(figures.lr), bits(figures.gradient_norm)};
+  }
   if (state.evaluation) {
     const Evaluation& result = state.evaluation->result;
     json figures = json::array();
@@ -59,7 +62,10 @@ void take_small_part(TrainingState& state, const std::string& received) {
   state.evaluation.reset();
   if (text.contains("figures")) {
     const json& figures = text["figures"];
-    state.figures = StepFigures{figures.at(0).get<std::int64_t>(), from_bits(figures.at(1)), from_bits(figures.at(2))};
+    state.figures = StepFigures{.step = figures.at(0).get<std::int64_t>(),
+                                .loss = from_bits(figures.at(1)),
+                                .lr = from_bits(figures.at(2)),
+                                .gradient_norm = from_bits(figures.at(3))};
   }
   if (text.contains("evaluation")) {
     const json& evaluation = text["evaluation"];

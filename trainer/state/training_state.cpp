@@ -7,8 +7,10 @@
 #include <ATen/ops/isfinite.h>
 #include <torch/version.h>
 
-#include <sstream>
+#include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -17,41 +19,42 @@
 #include "common/config/parse_config.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/models/precision.hpp"
+#include "trainer/optim/name_patterns.hpp"
+#include "trainer/optim/tensor_fit.hpp"
 #include "trainer/parallel/device.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-template <typename Shape>
-std::string shape_text(const Shape& shape) {
-  std::ostringstream text;
-  text << shape;
-  return text.str();
+// Copies saved tensors into the model's by name, all or none. Buffers may be absent from a file of initial weights, parameters
+// may not.
+void copy_weights(TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source, bool buffers_too) {
+  std::unordered_map<std::string_view, const at::Tensor*> by_name;
+  std::vector<NamedTensor> counted;
+  for (const NamedTensor& entry : saved) {
+    by_name.emplace(entry.name, &entry.tensor);
+    if (!state.tied.contains(entry.name)) counted.push_back(entry);  // Python's files have it twice
+  }
+  std::vector<NamedTensor> needed = state.parameters;
+  std::ranges::copy_if(state.buffers, std::back_inserter(needed),
+                       [&](const NamedTensor& buffer) { return buffers_too || by_name.contains(buffer.name); });
+  if (const std::string problem = misfit(needed, counted); !problem.empty()) {
+    throw UsageError(source + " is not of the model of the config: " + problem);
+  }
+  const at::NoGradGuard no_gradients;
+  for (const NamedTensor& target : needed) target.tensor.detach().copy_(*by_name.at(target.name));
 }
 
-// Copies saved tensors into the model's by name. Buffers may be absent from a file of initial weights, parameters may not.
-void copy_weights(TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source, bool buffers_too) {
-  const at::NoGradGuard no_gradients;
-  std::unordered_map<std::string, at::Tensor> by_name;
-  for (const NamedTensor& entry : saved) by_name.emplace(entry.name, entry.tensor);
-  const auto take = [&](const NamedTensor& target, bool required) {
-    const auto found = by_name.find(target.name);
-    if (found == by_name.end()) {
-      if (!required) return;
-      throw UsageError(source + " has no tensor " + target.name + ", which the model of the config needs");
-    }
-    if (found->second.sizes() != target.tensor.sizes()) {
-      throw UsageError(source + ": " + target.name + " has the shape " + shape_text(found->second.sizes()) +
-                       ", but the model of the config needs " + shape_text(target.tensor.sizes()));
-    }
-    target.tensor.detach().copy_(found->second);
-    by_name.erase(found);
-  };
-  for (const NamedTensor& parameter : state.parameters) take(parameter, true);
-  for (const NamedTensor& buffer : state.buffers) take(buffer, buffers_too);
-  for (const auto& [other, first] : state.tied) by_name.erase(other);  // Python's files have it twice
-  if (!by_name.empty()) {
-    throw UsageError(source + " holds " + by_name.begin()->first + ", which the model of the config doesn't have");
+// Those that are not to be trained stay as they were made or loaded.
+void freeze(torch::nn::Module& model, const std::vector<std::string>& patterns) {
+  if (patterns.empty()) return;
+  const auto parameters = model.named_parameters();  // a tied one under each of its names
+  const auto frozen_by = first_matches("model.freeze", patterns, parameters.keys(), /*tied=*/{});
+  for (std::size_t i = 0; i < frozen_by.size(); ++i) {
+    if (frozen_by[i]) parameters[i].value().set_requires_grad(false);
+  }
+  if (std::ranges::none_of(model.parameters(), [](const at::Tensor& parameter) { return parameter.requires_grad(); })) {
+    throw UsageError("model.freeze leaves no parameter to train");
   }
 }
 
@@ -106,12 +109,13 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
     }
   }
   for (const auto& item : state.model->named_buffers()) state.buffers.push_back({item.key(), item.value()});
-  state.optimizer = make_optimizer(config, trained_parameters(state));
+  state.optimizer = make_optimizer(config, trained_parameters(state), state.tied);
   return state;
 }
 
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device) {
   const std::shared_ptr<torch::nn::Module> model = task.make_module(samples, device);
+  freeze(*model, config.model.freeze);
   lay_out(*model, config.channels_last);
   TrainingState state = state_around(model, config.optimizer);
   if (CudaModule* const cuda = cuda_module(); cuda && device.is_cuda()) state.device = cuda->device_name(device.index());

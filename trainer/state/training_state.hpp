@@ -28,8 +28,9 @@ namespace ddprun::trainer {
 // which the others know them and the moment at which it has written them.
 struct StepFigures {
   std::int64_t step = 0;
-  double loss = 0;
+  double loss = 0;  // the mean over the global batch
   double lr = 0;
+  double gradient_norm = 0;  // of its gradient, before it was clipped; may be infinite
 };
 struct StepEvaluation {
   std::int64_t step = 0;

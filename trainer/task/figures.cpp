@@ -45,4 +45,12 @@ std::vector<double> Figures::sums_and_weights() const {
   return both;
 }
 
+void require_best_figure(const CheckpointConfig& config, const std::vector<std::string>& figures) {
+  if (config.keep_best == 0 || std::ranges::find(figures, config.best_by) != figures.end()) return;
+  std::string known;
+  for (const std::string& each : figures) known += (known.empty() ? "" : ", ") + each;
+  throw UsageError("checkpoint.keep_best goes by the figure '" + config.best_by +
+                   "' (checkpoint.best_by), which this model is not evaluated by; its figures are " + known);
+}
+
 }  // namespace ddprun::trainer

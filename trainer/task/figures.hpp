@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/config/train_config.hpp"
+
 namespace ddprun::trainer {
 
 class Figures {
@@ -30,5 +32,8 @@ class Figures {
   at::Tensor sums_;  // double [names]
   std::vector<double> weights_;
 };
+
+// Throws UsageError where checkpoints are to be kept by a figure that is not among a task's.
+void require_best_figure(const CheckpointConfig& config, const std::vector<std::string>& figures);
 
 }  // namespace ddprun::trainer

@@ -86,7 +86,7 @@ TEST(Schema, KeysOfOneTypeDependOnTheType) {
   EXPECT_EQ(schema.at("properties").at("optimizer").at("dependentSchemas").at("momentum"),
             nlohmann::json::parse(R"({"properties": {"type": {"enum": ["sgd"]}}, "required": ["type"]})"));
   EXPECT_EQ(schema.at("properties").at("optimizer").at("dependentSchemas").at("betas"),
-            nlohmann::json::parse(R"({"properties": {"type": {"enum": ["adamw"]}}})"))
+            nlohmann::json::parse(R"({"properties": {"type": {"enum": ["adamw", "adam"]}}})"))
       << "adamw is the default";
 }
 
@@ -109,6 +109,10 @@ TEST(Keys, SetAndGetAreTheSameMember) {
       other = names->names.back();
     } else if (before.is_string()) {
       other = "other";
+    } else if (std::holds_alternative<TextListKind>(key.kind)) {
+      other = {"a", "b"};
+    } else if (std::holds_alternative<ParameterGroupsKind>(key.kind)) {
+      other = {{{"parameters", "a"}, {"lr_scale", 0.5}, {"weight_decay", 0.25}}};
     } else if (before.is_array()) {
       other = nlohmann::json::array({before.at(0), before.at(0)});
     } else {

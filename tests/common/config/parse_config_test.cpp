@@ -118,6 +118,54 @@ TEST(ParseConfig, WeightDecayDependsOnTheOptimizerUnlessGiven) {
   EXPECT_EQ(parsed(R"({"data": {"dir": "d"}, "optimizer": {"type": "sgd"}})").optimizer.weight_decay, 0.0);
   EXPECT_EQ(parsed(R"({"data": {"dir": "d"}, "optimizer": {"weight_decay": 0}})").optimizer.weight_decay, 0.0);
   EXPECT_EQ(parsed(R"({"data": {"dir": "d"}})", {"optimizer.type=sgd"}).optimizer.weight_decay, 0.0);
+  EXPECT_EQ(parsed(R"({"data": {"dir": "d"}})", {"optimizer.type=adam"}).optimizer.weight_decay, 0.0);
+}
+
+TEST(ParseConfig, GroupsOfParametersAndFrozenOnes) {
+  const TrainConfig config = parsed(R"({"data": {"dir": "d"}, "model": {"freeze": ["layer1.*", "stem"]}, "optimizer":
+    {"groups": [{"parameters": "*.bias", "weight_decay": 0}, {"parameters": "head.*", "lr_scale": 10}]}})");
+  EXPECT_EQ(config.model.freeze, (std::vector<std::string>{"layer1.*", "stem"}));
+  ASSERT_EQ(config.optimizer.groups.size(), 2u);
+  EXPECT_EQ(config.optimizer.groups[0].parameters, "*.bias");
+  EXPECT_EQ(config.optimizer.groups[0].weight_decay, 0.0);
+  EXPECT_EQ(config.optimizer.groups[0].lr_scale, 1.0);
+  EXPECT_EQ(config.optimizer.groups[1].weight_decay, std::nullopt);
+  EXPECT_EQ(config.optimizer.groups[1].lr_scale, 10.0);
+  EXPECT_EQ(parsed(R"({"data": {"dir": "d"}})", {R"(optimizer.groups=[{"parameters": "b"}])", R"(model.freeze=["a"])"})
+                .optimizer.groups.size(),
+            1u);
+}
+
+TEST(ParseConfig, GroupsThatAreWrongInside) {
+  const auto refusal = [](const std::string& groups) { return refusal_of_keys(R"("optimizer": {"groups": )" + groups + "}"); };
+  EXPECT_TRUE(refusal("3").starts_with("train.json:2:25: expected an array of up to 1000 objects such as")) << refusal("3");
+  EXPECT_EQ(refusal("[{}]"),
+            "train.json:2:26: key 'parameters' is missing: a pattern of parameters' names, such as \"*.bias\" "
+            "(/optimizer/groups/0)");
+  EXPECT_EQ(refusal(R"([{"parameters": "a"}, {"parameters": "b", "lr_scael": 2}])"),
+            "train.json:2:79: unknown key 'lr_scael'. Did you mean 'lr_scale'? (/optimizer/groups/1/lr_scael)");
+  EXPECT_EQ(refusal(R"([{"parameters": "a", "weight_decay": -1}])"),
+            "train.json:2:62: expected a number from 0, found -1 (/optimizer/groups/0/weight_decay)");
+  EXPECT_TRUE(refusal(R"([{"parameters": ""}])").find("expected a pattern of parameters' names") != std::string::npos);
+  EXPECT_EQ(refusal_of_keys(R"("model": {"freeze": [1]})"),
+            "train.json:2:21: expected an array of up to 1000 strings, found [1] (/model/freeze)");
+}
+
+TEST(ParseConfig, OneCycleRisesByItself) {
+  EXPECT_EQ(refusal_of_keys(R"("schedule": {"type": "one_cycle", "warmup_steps": 3})"),
+            "train.json:2:51: expected 0 or nothing beside \"one_cycle\", which rises by itself: see pct_start "
+            "(/schedule/warmup_steps)");
+}
+
+TEST(ParseConfig, TheBestOfAFigureOfOnesOwnIsSaid) {
+  EXPECT_EQ(
+      refusal_of_keys(R"("checkpoint": {"best_by": "f1"})"),
+      "train.json:2:27: set checkpoint.best_is to \"highest\" or \"lowest\": only for names that end in accuracy or loss is "
+      "it known which is best, found \"f1\" (/checkpoint/best_by)");
+  for (const char* good :
+       {R"({"best_by": "f1", "best_is": "highest"})", R"({"best_by": "top5_accuracy"})", R"({"best_by": "loss"})"}) {
+    EXPECT_NO_THROW(parsed(R"({"data": {"dir": "d"}, "checkpoint": )" + std::string(good) + "}")) << good;
+  }
 }
 
 TEST(ParseConfig, UnknownKeys) {
@@ -186,8 +234,9 @@ TEST(ParseConfig, NamesThatWouldLeaveTheRunsFolderAreRefused) {
 }
 
 TEST(ParseConfig, UnknownNames) {
-  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"adam\"}"),
-            "train.json:2:23: expected \"sgd\" or \"adamw\", found \"adam\" (/optimizer/type). Did you mean 'adamw'?");
+  EXPECT_EQ(
+      refusal_of_keys("\"optimizer\": {\"type\": \"adamv\"}"),
+      "train.json:2:23: expected \"sgd\", \"adamw\" or \"adam\", found \"adamv\" (/optimizer/type). Did you mean 'adamw'?");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"vit\"}"),
             "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\" or \"exported\", found \"vit\" (/model/type)");
 }
@@ -201,13 +250,13 @@ TEST(ParseConfig, KeysOfAnotherType) {
       refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
       "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" only, found type \"resnet18\" (/model/dropout)");
   EXPECT_EQ(refusal_of_keys("\"schedule\": {\"type\": \"step\", \"final_factor\": 0}"),
-            "train.json:2:30: key 'final_factor' is for schedule type \"cosine\" or \"linear\" only, found type \"step\" "
-            "(/schedule/final_factor)");
+            "train.json:2:30: key 'final_factor' is for schedule type \"cosine\" or \"linear\" or \"polynomial\" or "
+            "\"warmup_stable_decay\" only, found type \"step\" (/schedule/final_factor)");
 }
 
 TEST(ParseConfig, AWrongTypeNameDoesNotBlameTheKeysBesideIt) {
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"sdg\", \"momentum\": 0.9}"),
-            "train.json:2:23: expected \"sgd\" or \"adamw\", found \"sdg\" (/optimizer/type). Did you mean 'sgd'?");
+            "train.json:2:23: expected \"sgd\", \"adamw\" or \"adam\", found \"sdg\" (/optimizer/type). Did you mean 'sgd'?");
 }
 
 TEST(ParseConfig, RulesBetweenKeys) {
@@ -393,7 +442,9 @@ TEST(PrintConfig, RoundTripsExactly) {
            {"model.type=mlp", "model.dropout=0.1", "model.init=w", "data.mean=0.1307", "data.std=0.30000000000000004"},
            {"optimizer.type=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true", "optimizer.lr=5e-324"},
            {"schedule.type=cosine", "schedule.final_factor=0.3333333333333333", "seed=9007199254740992", "device=cuda"},
-           {"schedule.type=step", "model.type=resnet18", "name=a", "clip_grad_norm=1e308"}}) {
+           {"schedule.type=step", "model.type=resnet18", "name=a", "clip_grad_norm=1e308"},
+           {"optimizer.type=adam", "schedule.type=one_cycle", "schedule.div_factor=3", "model.freeze=[\"a*\"]"},
+           {"optimizer.groups=[{\"parameters\": \"a\", \"weight_decay\": 0.3}, {\"parameters\": \"b\", \"lr_scale\": 0}]"}}) {
     const TrainConfig config = parsed(R"({"data": {"dir": "d"}})", overrides);
     const TrainConfig again = parse_config(to_json_text(config), "config.json", "/elsewhere");
     EXPECT_EQ(to_json_text(again), to_json_text(config));
@@ -430,15 +481,22 @@ TEST(ConfigDigest, ChangesWithWhatMayNotChangeOnly) {
   const std::string digest = config_digest(parsed(text));
   EXPECT_EQ(digest.size(), 32u);
   EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos);
-  for (const std::string free : {"epochs=9", "max_steps=5", "checkpoint.every_steps=7", "checkpoint.keep=9",
-                                 "log.every_steps=3", "eval_batch_size=7", "eval_every_epochs=2", "data.prefetch=9",
-                                 "data.ledger=true", "ddp.timeout_s=5", "micro_batch_size=8", "data.dir=e", "device=cuda"}) {
+  for (const std::string free :
+       {"epochs=9", "max_steps=5", "checkpoint.every_steps=7", "checkpoint.keep=9", "log.every_steps=3", "eval_batch_size=7",
+        "eval_every_epochs=2", "data.prefetch=9", "data.ledger=true", "ddp.timeout_s=5", "micro_batch_size=8", "data.dir=e",
+        "device=cuda", "deterministic=true", "eval_every_steps=7", "checkpoint.best_by=loss"}) {
     EXPECT_EQ(config_digest(parsed(text, {free})), digest) << free;
   }
   for (const std::string fixed : {"batch_size=64", "seed=1", "optimizer.lr=1", "optimizer.type=sgd", "model.type=mlp",
-                                  "data.classes=11", "ddp.bucket_mb=1", "label_smoothing=0.1"}) {
+                                  "data.classes=11", "ddp.bucket_mb=1", "label_smoothing=0.1", "clip_grad_value=1",
+                                  "model.freeze=[\"a\"]", "optimizer.groups=[{\"parameters\": \"a\"}]"}) {
     EXPECT_NE(config_digest(parsed(text, {fixed})), digest) << fixed;
   }
+}
+
+// It names the folder of a node's copies, so a key that comes later must not change it where nobody sets that key.
+TEST(ConfigDigest, IsThatOfEarlierVersions) {
+  EXPECT_EQ(config_digest(parsed(R"({"data": {"dir": "d"}})")), "12a2b386d1f8c30d40a1ac50f66034a5");
 }
 
 }  // namespace

@@ -199,9 +199,18 @@ TEST_F(ExportedModels, TheBestCheckpointsGoByAFigureThatTheModelHas) {
   TrainConfig config;
   config.model.path = folder_.path();
   config.checkpoint.keep_best = 1;
-  EXPECT_THROW(exported_task(config), UsageError);
-  config.checkpoint.best_by = CheckpointConfig::BestBy::kLoss;
-  EXPECT_NO_THROW(exported_task(config));
+  const std::vector<std::string> figures = exported_task(config)->figures();
+  try {
+    require_best_figure(config.checkpoint, figures);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "checkpoint.keep_best goes by the figure 'accuracy' (checkpoint.best_by), which this model is not evaluated by; "
+        "its figures are loss, largest");
+  }
+  config.checkpoint.best_by = "loss";
+  EXPECT_NO_THROW(require_best_figure(config.checkpoint, figures));
 }
 
 TEST_F(ExportedModels, AFolderThatIsNotThereIsNamed) {

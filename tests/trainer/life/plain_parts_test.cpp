@@ -57,6 +57,13 @@ TEST(RunLength, evaluatesAtTheEpochsAskedForAndAtTheEnd) {
     if (evaluates_after(length, config, step)) steps.push_back(step);
   }
   EXPECT_EQ(steps, (std::vector<std::int64_t>{8, 12}));
+  config.eval_every_steps = 5;
+  steps.clear();
+  for (std::int64_t step = 1; step <= 12; ++step) {
+    if (evaluates_after(length, config, step)) steps.push_back(step);
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{5, 8, 10, 12})) << "beside the epochs";
+  config.eval_every_steps = 0;
   config.eval_every_epochs = 0;
   EXPECT_FALSE(evaluates_after(length, config, 8));
   EXPECT_TRUE(evaluates_after(length, config, 12));

@@ -44,7 +44,7 @@ using Steps = std::vector<std::int64_t>;
 // The lost rank 0 alone had the sum over all ranks, so the others evaluate again.
 TEST_F(RunLogTest, AnEvaluationThatIsMadeAgainIsThereOnce) {
   RunLog& lost = begins(0);
-  lost.step(10, 1.0, 0.1);
+  lost.step({.step = 10, .loss = 1.0, .lr = 0.1});
   lost.evaluation(10, kResult);
   RunLog& successor = begins(10);
   successor.catch_up(StepFigures{.step = 10, .loss = 1.0, .lr = 0.1}, std::nullopt);
@@ -55,7 +55,7 @@ TEST_F(RunLogTest, AnEvaluationThatIsMadeAgainIsThereOnce) {
 }
 
 TEST_F(RunLogTest, WhatWasNotWrittenIsCaughtUp) {
-  begins(0).step(9, 1.0, 0.1);
+  begins(0).step({.step = 9, .loss = 1.0, .lr = 0.1});
   begins(10).catch_up(StepFigures{.step = 10, .loss = 1.0, .lr = 0.1}, StepEvaluation{.step = 10, .result = kResult});
   EXPECT_EQ(steps_of("eval"), Steps{10});
   EXPECT_EQ(steps_of("step"), (Steps{9, 10}));
@@ -63,11 +63,11 @@ TEST_F(RunLogTest, WhatWasNotWrittenIsCaughtUp) {
 
 TEST_F(RunLogTest, WhatTheLostOneWasAheadIsMadeAgain) {
   RunLog& lost = begins(0);
-  lost.step(9, 1.0, 0.1);
-  lost.step(10, 1.0, 0.1);
+  lost.step({.step = 9, .loss = 1.0, .lr = 0.1});
+  lost.step({.step = 10, .loss = 1.0, .lr = 0.1});
   lost.evaluation(10, kResult);
   RunLog& successor = begins(9);
-  successor.step(10, 1.0, 0.1);
+  successor.step({.step = 10, .loss = 1.0, .lr = 0.1});
   successor.evaluation(10, kResult);
   EXPECT_EQ(steps_of("eval"), Steps{10});
   EXPECT_EQ(steps_of("step"), (Steps{9, 10}));

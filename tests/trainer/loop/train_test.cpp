@@ -270,7 +270,7 @@ TEST_F(TrainTest, aDiskThatTakesNothingStopsSavingAndNotTraining) {
 
 TEST_F(TrainTest, keepsTheBestByTheEvaluationAfterItsStep) {
   config_.epochs = 4;
-  config_.checkpoint = {.keep = 1, .keep_best = 1, .best_by = CheckpointConfig::BestBy::kLoss, .local_dir = {}};
+  config_.checkpoint = {.keep = 1, .keep_best = 1, .best_by = "loss", .local_dir = {}};
   run("run");
   double best = std::numeric_limits<double>::infinity();
   std::int64_t best_step = 0;

@@ -6,7 +6,9 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 namespace ddprun::trainer {
@@ -54,6 +56,22 @@ TEST(Precision, Bf16GivesFloat32Gradients) {
     ASSERT_TRUE(parameter->grad().defined()) << parameter.key();
     EXPECT_EQ(parameter->grad().scalar_type(), at::kFloat) << parameter.key();
   }
+}
+
+TEST(Precision, DeterminismRefusesAnOperatorThatHasNone) {
+  TrainConfig config;
+  EXPECT_EQ(precision_text(config, c10::kCPU), "fp32");
+  config.deterministic = config.channels_last = true;
+  EXPECT_EQ(precision_text(config, c10::kCPU), "fp32 channels_last deterministic");
+  const auto put_twice = [] {
+    at::Tensor values = at::zeros({3});
+    values.put_(at::zeros({2}, at::kLong), at::arange(2, at::kFloat), /*accumulate=*/false);
+  };
+  use_determinism(true);
+  EXPECT_THROW(put_twice(), c10::Error);
+  EXPECT_NO_THROW(logits(*cnn(), Precision::kFp32));
+  use_determinism(false);
+  EXPECT_NO_THROW(put_twice());
 }
 
 TEST(Precision, AnErrorInTheModelEndsAutocastToo) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: steps of torch.optim's fused SGD and AdamW, and clip_grad_norm_, as hexadecimal floats.
+"""Writes golden.json beside itself: steps of torch.optim's fused SGD, AdamW and Adam, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
+and factors of its schedules.
 
 Parameters and gradients are closed forms that the C++ tests repeat: see value(). Run it with a Python that has torch; the C++
 tests only read the file. The fused CPU kernels are vectorised, so the bits hold for CPUs with AVX2 or AVX-512.
@@ -35,14 +36,15 @@ def run(make, absent):
     optimizer = make(parameters)
     for step in range(STEPS):
         for group in optimizer.param_groups:
-            group["lr"] = group["initial"] * (1 - step / 16)
+            group["lr"] = group["initial"] * (1 - step / 16) * group.get("scale", 1)
         for t, p in enumerate(parameters):
             p.grad = None if (step, t) in absent else filled(1, step, t)
         optimizer.step()
     return hexes(parameters), optimizer.state_dict()["state"]
 
 
-golden = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "sgd": [], "adamw": [], "clip": []}
+golden = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "sgd": [], "adamw": [], "adam": [], "groups": [], "clip": [],
+          "clip_value": [], "schedules": []}
 for config in [
     {"lr": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
     {"lr": 0.1, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
@@ -74,6 +76,78 @@ for config, absent in [
         "steps": [float(state[t]["step"]) for t in range(len(SHAPES))],
         "exp_avgs": hexes(state[t]["exp_avg"] for t in range(len(SHAPES))),
         "exp_avg_sqs": hexes(state[t]["exp_avg_sq"] for t in range(len(SHAPES))),
+    })
+
+for config, absent in [
+    ({"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}, []),
+    ({"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}, [[0, 1], [3, 2]]),
+]:
+    def make_adam(parameters):
+        optimizer = torch.optim.Adam(parameters, fused=True, **config)
+        optimizer.param_groups[0]["initial"] = config["lr"]
+        return optimizer
+
+    parameters, state = run(make_adam, {tuple(a) for a in absent})
+    golden["adam"].append({
+        **config, "absent": absent, "parameters": parameters,
+        "steps": [float(state[t]["step"]) for t in range(len(SHAPES))],
+        "exp_avgs": hexes(state[t]["exp_avg"] for t in range(len(SHAPES))),
+        "exp_avg_sqs": hexes(state[t]["exp_avg_sq"] for t in range(len(SHAPES))),
+    })
+
+# p1 is in a group of its own, p0 and p2 have the optimizer's settings.
+for name, make, config in [
+    ("sgd", torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.001}),
+    ("adamw", torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
+]:
+    group = {"lr_scale": 0.3, "weight_decay": 0.0}
+
+    def make_grouped(parameters):
+        return make([
+            {"params": [parameters[1]], "lr": config["lr"], "initial": config["lr"], "scale": group["lr_scale"], "weight_decay": group["weight_decay"]},
+            {"params": [parameters[0], parameters[2]], "initial": config["lr"], "scale": 1},
+        ], fused=True, **config)
+
+    parameters, _ = run(make_grouped, set())
+    golden["groups"].append({"type": name, **config, "group": group, "parameters": parameters})
+
+for limit in [0.5, 0.01, 10.0]:
+    parameters = [torch.nn.Parameter(filled(0, 0, t)) for t in range(len(SHAPES))]
+    for t, p in enumerate(parameters):
+        p.grad = filled(1, 0, t)
+    torch.nn.utils.clip_grad_value_(parameters, limit)
+    golden["clip_value"].append({"limit": limit, "gradients": hexes(p.grad for p in parameters)})
+
+
+def factors(make, steps):
+    """Of each step, with a learning rate of 1."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = make(optimizer)
+    values = []
+    for _ in range(steps):
+        values.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return values
+
+
+schedules = torch.optim.lr_scheduler
+for steps, settings in [(100, {}), (37, {"pct_start": 0.1, "div_factor": 10.0, "final_div_factor": 100.0}), (10, {"pct_start": 0.0}), (8, {"pct_start": 1.0})]:
+    values = factors(lambda o: schedules.OneCycleLR(o, max_lr=1.0, total_steps=steps, cycle_momentum=False, **settings), steps - 1)
+    golden["schedules"].append({"type": "one_cycle", "steps": steps, **settings, "factors": values})
+for steps, power in [(21, 2.0), (50, 0.9), (11, 1.0)]:
+    values = factors(lambda o: schedules.PolynomialLR(o, total_iters=steps - 1, power=power), steps)
+    golden["schedules"].append({"type": "polynomial", "steps": steps, "power": power, "factors": values})
+for steps, warmup, decay, final in [(40, 5, 10, 0.1), (30, 0, 3, 0.0)]:
+    def warmup_stable_decay(optimizer):
+        parts = [schedules.LinearLR(optimizer, 1 / warmup, 1.0, warmup - 1)] if warmup else []
+        parts += [schedules.ConstantLR(optimizer, 1.0, 1), schedules.LinearLR(optimizer, 1.0, final, decay)]
+        ends = [warmup] if warmup else []
+        return schedules.SequentialLR(optimizer, parts, [*ends, steps - 1 - decay])
+
+    golden["schedules"].append({
+        "type": "warmup_stable_decay", "steps": steps, "warmup_steps": warmup, "decay_steps": decay, "final_factor": final,
+        "factors": factors(warmup_stable_decay, steps),
     })
 
 for max_norm in [1.0, 0.1, 3.3, 1000.0]:

@@ -13,6 +13,8 @@
 
 #include "common/base/error.hpp"
 #include "tests/trainer/optim/golden.hpp"
+#include "trainer/optim/name_patterns.hpp"
+#include "trainer/optim/tensor_fit.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -102,9 +104,9 @@ TEST(Sgd, EqualsPythonsBitForBit) {
   }
 }
 
-TEST(AdamW, EqualsPythonsBitForBit) {
-  for (const Json& entry : golden()["adamw"]) {
-    const OptimizerConfig config{.type = OptimizerConfig::Type::kAdamw,
+void expect_pythons_adam(OptimizerConfig::Type type, const Json& entries) {
+  for (const Json& entry : entries) {
+    const OptimizerConfig config{.type = type,
                                  .lr = entry["lr"],
                                  .weight_decay = entry["weight_decay"],
                                  .betas = entry["betas"].get<std::array<double, 2>>(),
@@ -120,6 +122,84 @@ TEST(AdamW, EqualsPythonsBitForBit) {
       EXPECT_EQ(state_of(*optimizer, name + ".step").item<float>(), entry["steps"][t].get<float>());
     }
   }
+}
+
+TEST(AdamW, EqualsPythonsBitForBit) {
+  expect_pythons_adam(OptimizerConfig::Type::kAdamw, golden()["adamw"]);
+}
+
+TEST(Adam, EqualsPythonsBitForBit) {
+  expect_pythons_adam(OptimizerConfig::Type::kAdam, golden()["adam"]);
+}
+
+// p1 in a group of its own.
+TEST(Groups, EqualPythonsBitForBit) {
+  for (const Json& entry : golden()["groups"]) {
+    const bool sgd = entry["type"] == "sgd";
+    const Json& group = entry["group"];
+    const OptimizerConfig config{
+        .type = sgd ? OptimizerConfig::Type::kSgd : OptimizerConfig::Type::kAdamw,
+        .lr = entry["lr"],
+        .momentum = sgd ? entry["momentum"].get<double>() : 0,
+        .weight_decay = entry["weight_decay"],
+        .groups = {{.parameters = "*1", .lr_scale = group["lr_scale"], .weight_decay = group["weight_decay"].get<double>()}}};
+    const auto parameters = fresh_parameters();
+    const auto optimizer = make_optimizer(config, parameters);
+    train(*optimizer, parameters, config.lr, 0, kSteps);
+    for (std::size_t t = 0; t < 3; ++t) expect_bits(parameters[t].tensor, entry["parameters"][t], parameters[t].name);
+  }
+}
+
+std::string refusal_of_groups(const std::vector<ParameterGroup>& groups, std::vector<NamedTensor> parameters) {
+  try {
+    make_optimizer({.groups = groups}, std::move(parameters), {{"head", "p2"}});
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Groups, OfParametersThatAreNotThereAreRefused) {
+  EXPECT_EQ(refusal_of_groups({{.parameters = "q*"}}, fresh_parameters()),
+            "optimizer.groups: no parameter matches 'q*'. There are p0, p1, p2");
+  EXPECT_EQ(refusal_of_groups({{.parameters = "*"}, {.parameters = "p1"}}, fresh_parameters()),
+            "optimizer.groups: all parameters that match 'p1' are in earlier groups");
+  EXPECT_EQ(refusal_of_groups({{.parameters = "head"}}, fresh_parameters()), "") << "another name of p2";
+  auto frozen = fresh_parameters();
+  frozen[1].tensor.requires_grad_(false);
+  EXPECT_EQ(refusal_of_groups({{.parameters = "p1"}}, frozen), "optimizer.groups: no parameter matches 'p1'. There are p0, p2");
+}
+
+TEST(Patterns, AStarIsAnyRunOfCharacters) {
+  for (const char* pattern : {"layer1.0.bias", "*", "*bias", "layer*", "l*1*bias", "layer1.0.bias*", "**.bias", "*.*.*"}) {
+    EXPECT_TRUE(matches(pattern, "layer1.0.bias")) << pattern;
+  }
+  for (const char* pattern : {"", "layer1", "*weight", "bias*", "layer1.0.bias?", "*.*.*.*"}) {
+    EXPECT_FALSE(matches(pattern, "layer1.0.bias")) << pattern;
+  }
+  EXPECT_TRUE(matches("a*ab", "aaaab")) << "the first place that fits is not the last one";
+}
+
+TEST(ClipGradValue, EqualsPythonsBitForBit) {
+  for (const Json& entry : golden()["clip_value"]) {
+    const auto parameters = fresh_parameters();
+    set_gradients(parameters, 0);
+    std::vector<at::Tensor> tensors;
+    for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor);
+    clip_grad_value(tensors, entry["limit"]);
+    for (std::size_t t = 0; t < 3; ++t) expect_bits(tensors[t].grad(), entry["gradients"][t], c10::str("gradient ", t));
+  }
+  EXPECT_NO_THROW(clip_grad_value({at::ones({3}).requires_grad_()}, 1.0)) << "without gradients";
+}
+
+TEST(GradNorm, IsTheOneThatIsClipped) {
+  const auto parameters = fresh_parameters();
+  set_gradients(parameters, 0);
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor);
+  const at::Tensor norm = grad_norm(tensors);
+  EXPECT_EQ(clip_grad_norm_on_device(tensors, 0.1).item<float>(), norm.item<float>());
+  EXPECT_FALSE(grad_norm({at::ones({3}).requires_grad_()}).defined()) << "without gradients";
 }
 
 TEST(ClipGradNorm, EqualsPythonsBitForBit) {
@@ -165,7 +245,13 @@ INSTANTIATE_TEST_SUITE_P(All, StateTest,
                          testing::Values(OptimizerConfig{.type = OptimizerConfig::Type::kSgd, .lr = 0.1},
                                          OptimizerConfig{
                                              .type = OptimizerConfig::Type::kSgd, .lr = 0.1, .momentum = 0.9, .nesterov = true},
-                                         OptimizerConfig{.type = OptimizerConfig::Type::kAdamw, .weight_decay = 0.01}));
+                                         OptimizerConfig{.type = OptimizerConfig::Type::kAdamw, .weight_decay = 0.01},
+                                         OptimizerConfig{.type = OptimizerConfig::Type::kAdam, .weight_decay = 0.01},
+                                         OptimizerConfig{.type = OptimizerConfig::Type::kSgd,
+                                                         .lr = 0.1,
+                                                         .momentum = 0.9,
+                                                         .groups = {{.parameters = "p2", .lr_scale = 0.5},
+                                                                    {.parameters = "p*1", .weight_decay = 0.1}}}));
 
 // Given a run saved after step k and loaded into a fresh optimizer, the rest gives the same bits.
 TEST_P(StateTest, ResumesBitForBit) {
@@ -235,6 +321,33 @@ TEST_P(StateTest, RefusesAStateOfOtherNamesOrShapesAndChangesNothing) {
     EXPECT_THROW(optimizer->load_state(twice), UsageError);
     EXPECT_NE(optimizer->state().front().tensor.flatten()[0].item<float>(), 99.0F);
   }
+}
+
+TEST(MakeOptimizer, ARefusedStateIsToldWithAllThatDoesNotFit) {
+  const auto parameters = fresh_parameters();
+  const auto optimizer = make_optimizer({.type = OptimizerConfig::Type::kSgd, .momentum = 0.9}, parameters);
+  try {
+    optimizer->load_state({{"p0.momentum_buffer", at::zeros({5, 3})},
+                           {"p1.momentum_buffer", at::zeros({8})},
+                           {"p3.momentum_buffer", at::zeros({1})},
+                           {"p2.exp_avg", at::zeros({33})}});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "the saved state of the optimizer is of another model or optimizer: 1 tensor is missing: p2.momentum_buffer; 2 "
+        "are unexpected: p2.exp_avg, p3.momentum_buffer; 1 has another shape: p1.momentum_buffer [8] instead of [7]. "
+        "Check model, optimizer and their groups in the config, or use --fresh to start over");
+  }
+}
+
+TEST(Misfit, IsABoundedListOfNames) {
+  std::vector<NamedTensor> needed;
+  for (int i = 10; i < 35; ++i) needed.push_back({c10::str("w", i), at::zeros({1})});
+  EXPECT_EQ(misfit(needed, needed), "");
+  EXPECT_EQ(misfit(needed, {}),
+            "25 tensors are missing: w10, w11, w12, w13, w14, w15, w16, w17, w18, w19, w20, w21, w22, w23, w24, w25, w26, w27, "
+            "w28, w29 and 5 more");
 }
 
 // A parameter whose first gradient comes late starts its buffer with it, as PyTorch's momentum does: no update by momentum *

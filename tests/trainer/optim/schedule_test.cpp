@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "tests/trainer/optim/golden.hpp"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -19,7 +25,8 @@ TEST(Schedule, ConstantIsOne) {
 }
 
 TEST(Schedule, WarmUpRisesLinearlyToOneInEverySchedule) {
-  for (const Type type : {Type::kConstant, Type::kStep, Type::kCosine, Type::kLinear}) {
+  for (const Type type :
+       {Type::kConstant, Type::kStep, Type::kCosine, Type::kLinear, Type::kPolynomial, Type::kWarmupStableDecay}) {
     const ScheduleConfig config{.type = type, .warmup_steps = 4};
     EXPECT_EQ(factor(config, 0), 0.25);
     EXPECT_EQ(factor(config, 1), 0.5);
@@ -83,6 +90,45 @@ TEST(Schedule, OfWarmUpOnlyIsWarmUpCutShort) {
 
 TEST(Schedule, SurvivesAnEpochOfNoSteps) {
   EXPECT_EQ(learning_rate_factor({.type = Type::kStep}, 0, 0, 0), 1.0);
+}
+
+// Its values are those of a learning rate of 1, some of them by recurrence.
+TEST(Schedule, IsPyTorchsWhereItHasOne) {
+  const std::map<std::string, Type> types{
+      {"one_cycle", Type::kOneCycle}, {"polynomial", Type::kPolynomial}, {"warmup_stable_decay", Type::kWarmupStableDecay}};
+  for (const nlohmann::json& entry : golden()["schedules"]) {
+    const ScheduleConfig normal;
+    const ScheduleConfig config{.type = types.at(entry["type"]),
+                                .warmup_steps = entry.value("warmup_steps", normal.warmup_steps),
+                                .final_factor = entry.value("final_factor", normal.final_factor),
+                                .power = entry.value("power", normal.power),
+                                .pct_start = entry.value("pct_start", normal.pct_start),
+                                .div_factor = entry.value("div_factor", normal.div_factor),
+                                .final_div_factor = entry.value("final_div_factor", normal.final_div_factor),
+                                .decay_steps = entry.value("decay_steps", normal.decay_steps)};
+    const nlohmann::json& factors = entry["factors"];
+    for (std::size_t step = 0; step < factors.size(); ++step) {
+      EXPECT_NEAR(factor(config, static_cast<std::int64_t>(step), entry["steps"]), factors[step].get<double>(), 1e-12)
+          << entry["type"] << " of " << entry["steps"] << " at step " << step;
+    }
+  }
+}
+
+TEST(Schedule, OneCycleEndsAtTheLastStepAndStaysThere) {
+  for (const std::int64_t step : {99, 100, 1000}) EXPECT_DOUBLE_EQ(factor({.type = Type::kOneCycle}, step), 1 / 25e4);
+  EXPECT_EQ(factor({.type = Type::kOneCycle, .pct_start = 0.01}, 0), 1.0) << "its rise is one step long";
+  EXPECT_TRUE(std::isfinite(factor({.type = Type::kOneCycle}, 0, 1)));
+  EXPECT_TRUE(std::isfinite(factor({.type = Type::kOneCycle, .pct_start = 1}, 0, 1)));
+}
+
+TEST(Schedule, StableIsFollowedByADecayOverTheLastTenth) {
+  const ScheduleConfig config{.type = Type::kWarmupStableDecay, .warmup_steps = 10};
+  EXPECT_EQ(factor(config, 50), 1.0);
+  EXPECT_EQ(factor(config, 89), 1.0);
+  EXPECT_DOUBLE_EQ(factor(config, 90), 0.9);
+  EXPECT_DOUBLE_EQ(factor(config, 99), 0.0);
+  EXPECT_DOUBLE_EQ(factor({.type = Type::kWarmupStableDecay, .warmup_steps = 50, .decay_steps = 1000}, 50), 1.0)
+      << "a decay that would begin before warm-up ends begins there";
 }
 
 }  // namespace

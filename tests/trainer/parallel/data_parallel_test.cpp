@@ -97,6 +97,15 @@ std::int64_t collectives_to_start(const Rank& rank, double odd) {
   return collectives(rank) - before;
 }
 
+TEST(DataParallel, FrozenParametersAreRank0sToo) {
+  const auto rank = as_rank_of(2);
+  if (!rank) return;
+  const NamedTensor frozen{"frozen", at::full({3}, 5.0 + rank->environment.rank)};
+  const auto w = parameter("w", at::ones({4}));
+  const DataParallel parallel({frozen, w}, {}, rank->group, {});
+  EXPECT_TRUE(frozen.tensor.equal(at::full({3}, 5.0)));
+}
+
 TEST(DataParallel, SendsTheStateOnlyWhereItDiffers) {
   const auto rank = as_rank_of(3);
   if (!rank) return;

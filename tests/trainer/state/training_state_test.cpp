@@ -113,6 +113,70 @@ TEST(TrainingState, ATiedParameterIsOneAndAFrozenOneIsNotTrained) {
   EXPECT_TRUE(model->frozen.equal(at::ones({2})));
 }
 
+std::string refusal_of_weights(TrainingState& state, std::vector<NamedTensor> model) {
+  CheckpointState saved = checkpoint_of(state, TrainConfig{}, run_length(TrainConfig{}, 1000), {}, 1);
+  saved.model = std::move(model);
+  try {
+    restore(state, saved, run_length(TrainConfig{}, 1000), "there");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TrainingState, ACheckpointOfAnotherModelIsRefusedWithAllThatDiffers) {
+  TrainingState state = state_around(std::make_shared<TiedAndFrozen>(), {.type = OptimizerConfig::Type::kSgd});
+  EXPECT_EQ(refusal_of_weights(state, {{"first", at::zeros({3})}, {"head", at::zeros({1})}, {"body", at::zeros({1})}}),
+            "there is not of the model of the config: 1 tensor is missing: frozen; 2 are unexpected: body, head; 1 has another "
+            "shape: first [3] instead of [2]");
+  EXPECT_NE(refusal_of_weights(state, {{"first", at::zeros({2})}}), "");
+  EXPECT_TRUE(state.parameters[0].tensor.detach().equal(at::full({2}, 3.0F))) << "what is refused changes nothing";
+}
+
+// A task whose model is TiedAndFrozen.
+struct Fitting : Task {
+  std::shared_ptr<torch::nn::Module> make_module(const Description&, c10::Device) const override {
+    auto model = std::make_shared<TiedAndFrozen>();
+    model->register_parameter("bias", at::ones({1}));
+    return model;
+  }
+  at::Tensor loss(torch::nn::Module&, const Batch&) const override { return {}; }
+  std::vector<std::string> figures() const override { return {"loss"}; }
+  void measure(torch::nn::Module&, const Batch&, Figures&) const override {}
+};
+
+std::vector<std::string> names_trained(const std::vector<std::string>& freeze, std::vector<ParameterGroup> groups = {}) {
+  TrainConfig config;
+  config.model.freeze = freeze;
+  config.optimizer.groups = std::move(groups);
+  std::vector<std::string> names;
+  for (const NamedTensor& one : trained_parameters(new_training_state(Fitting(), {}, config, c10::kCPU)))
+    names.push_back(one.name);
+  return names;
+}
+
+std::string refusal_of_freeze(const std::vector<std::string>& freeze, std::vector<ParameterGroup> groups = {}) {
+  try {
+    names_trained(freeze, std::move(groups));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TrainingState, ParametersAreFrozenByPatterns) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_trained({}), (Names{"first", "bias"}));
+  EXPECT_EQ(names_trained({"b*"}), Names{"first"});
+  EXPECT_EQ(names_trained({"second"}), Names{"bias"}) << "by any of its names";
+  EXPECT_EQ(refusal_of_freeze({"b*", "layer1.*"}),
+            "model.freeze: no parameter matches 'layer1.*'. There are first, second, frozen, bias");
+  EXPECT_EQ(refusal_of_freeze({"*"}), "model.freeze leaves no parameter to train");
+  EXPECT_EQ(refusal_of_freeze({"bias"}, {{.parameters = "bias"}}),
+            "optimizer.groups: no parameter matches 'bias'. There are first");
+  EXPECT_EQ(refusal_of_freeze({}, {{.parameters = "second"}}), "");
+}
+
 TEST(TrainingState, ATiedParameterIsSavedOnceAndReadFromAFileThatHasItTwice) {
   const OptimizerConfig sgd{.type = OptimizerConfig::Type::kSgd, .lr = 1.0, .momentum = 0.9};
   TrainingState state = state_around(std::make_shared<TiedAndFrozen>(), sgd);

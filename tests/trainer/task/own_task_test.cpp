@@ -16,13 +16,16 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "common/base/figure.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/data/sampler.hpp"
+#include "trainer/failure/failure.hpp"
 #include "trainer/loop/train.hpp"
+#include "trainer/models/precision.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -105,7 +108,7 @@ class OwnTaskTest : public testing::Test {
     const Faults faults;
     const RunLayout layout{.root = folder_ / name};
     std::filesystem::create_directories(layout.root);
-    const Sources data{.train = std::make_shared<Points>(37), .test = std::make_shared<Points>(20)};
+    const Sources data{.train = train_data_, .test = test_data_};
     const RunLength length = run_length(config_, data.train->size());
     TrainingState state = new_training_state(task, data.train->describe(), config_, c10::kCPU);
     log.open(layout, config_, length, 0);
@@ -135,6 +138,8 @@ class OwnTaskTest : public testing::Test {
     return "";
   }
 
+  std::shared_ptr<const Source> train_data_ = std::make_shared<Points>(37);
+  std::shared_ptr<const Source> test_data_ = std::make_shared<Points>(20);
   std::filesystem::path folder_;
   std::filesystem::path checkpoint_;
   TrainConfig config_;
@@ -247,6 +252,111 @@ TEST_F(OwnTaskTest, FiguresThatItDoesNotNameAreRefused) {
   EXPECT_THROW(Figures({"loss", "step"}, c10::kCPU), UsageError);
   EXPECT_THROW(Figures({"loss", "loss"}, c10::kCPU), UsageError);
   EXPECT_THROW(Figures({""}, c10::kCPU), UsageError);
+}
+
+// Every second sample is masked, and the task's mean over a micro-batch of such alone would be 0 / 0.
+struct HalfMasked : Points {
+  using Points::Points;
+  double weight(std::int64_t sample) const override { return static_cast<double>(sample % 2); }
+};
+
+TEST_F(OwnTaskTest, WhatWeighsNothingNeverReachesTheTask) {
+  struct Strict : Regression {
+    at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+      EXPECT_GT(batch.weight, 0);
+      return Regression::loss(module, batch);
+    }
+    void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
+      EXPECT_GT(batch.weight, 0);
+      Regression::measure(module, batch, figures);
+    }
+  };
+  config_.micro_batch_size = 1;
+  config_.eval_batch_size = 1;
+  train_data_ = std::make_shared<HalfMasked>(37);
+  test_data_ = std::make_shared<HalfMasked>(20);
+  const std::vector<double> found = train_it(Strict(), "masked");
+  config_.micro_batch_size = 0;
+  config_.eval_batch_size = 7;
+  const std::vector<double> whole = train_it(Strict(), "whole");
+  EXPECT_NEAR(found[0], whole[0], 1e-4 * std::abs(whole[0]));
+  EXPECT_NEAR(found[1], whole[1], 1e-4 * std::abs(whole[1]));
+}
+
+// Another rank has all that counts: this one still takes part in the sum of gradients.
+TEST_F(OwnTaskTest, AShareOfSamplesThatWeighNothingHasAStandIn) {
+  const HalfMasked source(16);
+  int stand_ins = 0;
+  for (std::int64_t step = 0; step < 4; ++step) {
+    for (const int rank : {0, 1, 2, 3}) {
+      const Share share =
+          Loader(source, {.batch_size = 4, .micro_batch_size = 1, .world = 4, .rank = rank}, step, step + 1).next();
+      const bool counts = source.weight(share.samples.at(0)) > 0;
+      ASSERT_EQ(share.micro_batches.size(), 1U);
+      EXPECT_EQ(share.micro_batches[0].stand_in, !counts);
+      EXPECT_EQ(share.micro_batches[0].weight, 1);
+      EXPECT_EQ(share.own_size, 1) << "it has used them";
+      stand_ins += counts ? 0 : 1;
+    }
+  }
+  EXPECT_EQ(stand_ins, 8);
+}
+
+TEST_F(OwnTaskTest, AnOperatorThatIsNotDeterministicIsNamed) {
+  struct Careless : Regression {
+    at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+      at::Tensor twice = at::zeros({1});
+      twice.put_(at::zeros({2}, at::kLong), at::zeros({2}), /*accumulate=*/false);
+      return Regression::loss(module, batch) + twice.sum();
+    }
+  };
+  use_determinism(true);
+  try {
+    train_it(Careless(), "careless");
+    ADD_FAILURE();
+  } catch (...) {
+    const Failure failure = classify(std::current_exception());
+    EXPECT_EQ(failure.kind, channel::ErrorKind::kUsage);
+    EXPECT_EQ(failure.exit_code, 2);
+    EXPECT_EQ(
+        failure.message,
+        "\"deterministic\": true, and the operator put_ has no implementation here that computes the same bits each time; "
+        "set it to false, or use another operator");
+  }
+  EXPECT_NO_THROW(train_it(Regression(), "careful"));
+  use_determinism(false);
+}
+
+// Slope and offset of the first step are 0, so its gradient is known; whatever is cut later, the norm is that before.
+TEST_F(OwnTaskTest, TheNormOfTheGradientIsRecordedAsItWasBeforeItWasClipped) {
+  int job = 0;
+  for (const auto& [norm, value] : {std::pair(0.0, 0.0), std::pair(0.1, 0.0), std::pair(0.0, 0.1), std::pair(0.1, 0.1)}) {
+    config_.clip_grad_norm = norm;
+    config_.clip_grad_value = value;
+    config_.batch_size = 37;
+    config_.max_steps = 1;
+    const std::string name = "clip" + std::to_string(job++);
+    const std::vector<double> line = train_it(Regression(), name);
+    double of_slope = 0, of_offset = 0, weight = 0;
+    for (int s = 0; s < 37; ++s) {
+      const double x = static_cast<double>(s) / 10;
+      const double error = -(3 * x + 1 + (s % 3 == 2 ? 4 : 0));
+      const double w = s % 3 + 1;
+      weight += w;
+      of_slope += 2 * w * error * x;
+      of_offset += 2 * w * error;
+    }
+    std::ifstream file(folder_ / name / "metrics.jsonl");
+    std::string text;
+    std::getline(file, text);
+    const auto record = nlohmann::json::parse(text);
+    ASSERT_EQ(record["event"], "step");
+    const double expected = std::hypot(of_slope, of_offset) / weight;
+    EXPECT_NEAR(record["gradient_norm"].get<double>(), expected, 1e-5 * expected) << name;
+    const double left = norm > 0 ? norm : value > 0 ? value * std::sqrt(2.0) : expected;
+    EXPECT_NEAR(std::hypot(line[0], line[1]), 0.01 * left, 1e-5 * left) << name;
+    EXPECT_EQ(line[0] == line[1], value > 0) << "the value is cut first, which makes both elements equal";
+  }
 }
 
 // A global batch of samples that weigh nothing has no mean.

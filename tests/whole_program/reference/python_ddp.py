@@ -5,6 +5,7 @@ the final weights.
 usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/model.safetensors
 """
 
+import fnmatch
 import json
 import os
 import pathlib
@@ -44,14 +45,35 @@ def global_batches(samples: int, batch_size: int, seed: int):
         epoch += 1
 
 
-def make_optimizer(settings: dict, parameters):
+def groups_of(settings: dict, network) -> list[dict]:
+    """What no pattern matches is last."""
+    groups = [{"params": [], "lr": settings["lr"] * group.get("lr_scale", 1)} | ({"weight_decay": group["weight_decay"]} if "weight_decay" in group else {})
+              for group in settings.get("groups", [])]
+    groups.append({"params": []})
+    patterns = [group["parameters"] for group in settings.get("groups", [])] + ["*"]
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            groups[next(i for i, pattern in enumerate(patterns) if fnmatch.fnmatchcase(name, pattern))]["params"].append(parameter)
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(settings: dict, network):
+    parameters = groups_of(settings, network)
     if settings["type"] == "sgd":
         return torch.optim.SGD(parameters, lr=settings["lr"], momentum=settings.get("momentum", 0),
                                weight_decay=settings.get("weight_decay", 0), nesterov=settings.get("nesterov", False), fused=True)
+    if settings["type"] == "adam":
+        return torch.optim.Adam(parameters, lr=settings["lr"], weight_decay=settings.get("weight_decay", 0), fused=True)
     return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings.get("weight_decay", 0.01), fused=True)
 
 
-def train_step(model, optimizer, images, labels, batch: torch.Tensor) -> float:
+def freeze(patterns: list[str], network) -> None:
+    for name, parameter in network.named_parameters():
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            parameter.requires_grad_(False)
+
+
+def train_step(model, optimizer, images, labels, batch: torch.Tensor, settings: dict) -> float:
     """One optimizer step on a global batch; its mean loss."""
     rank, world = dist.get_rank(), dist.get_world_size()
     share = batch[rank::world]
@@ -60,6 +82,11 @@ def train_step(model, optimizer, images, labels, batch: torch.Tensor) -> float:
     # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
     weight = len(share) * world / len(batch)
     (loss if weight == 1 else loss * weight).backward()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if limit := settings.get("clip_grad_value", 0):
+        torch.nn.utils.clip_grad_value_(trained, limit)
+    if limit := settings.get("clip_grad_norm", 0):
+        torch.nn.utils.clip_grad_norm_(trained, limit)
     optimizer.step()
     mean = torch.tensor(loss.item() * len(share) / len(batch), dtype=torch.float64)  # this rank's part of the mean
     dist.all_reduce(mean)
@@ -74,10 +101,11 @@ def main() -> None:
     images, labels = read_dataset(settings["data"])
     network = make_model(settings["model"], images.shape[-1])
     network.load_state_dict(safetensors.torch.load_file(settings["model"]["init"]))
+    freeze(settings["model"].get("freeze", []), network)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)
-    optimizer = make_optimizer(settings["optimizer"], model.parameters())
+    optimizer = make_optimizer(settings["optimizer"], network)
     batches = global_batches(len(labels), settings["batch_size"], settings["seed"])
-    losses = [train_step(model, optimizer, images, labels, next(batches)) for _ in range(settings["max_steps"])]
+    losses = [train_step(model, optimizer, images, labels, next(batches), settings) for _ in range(settings["max_steps"])]
     if dist.get_rank() == 0:
         (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
         safetensors.torch.save_file(network.state_dict(), out / "model.safetensors")

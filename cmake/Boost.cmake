@@ -1,0 +1,19 @@
+# The target Boost::headers, of whichever Boost has what is used: asio's as_tuple left its experimental namespace late (1.81 is the
+# oldest that was tried), and Debian 12 has an older Boost under the usual name. Not find_package(Boost): its answer is a number,
+# and CMake 3.30 and newer warn about it.
+find_path(DDPRUN_BOOST_INCLUDE boost/asio/as_tuple.hpp HINTS ENV BOOST_ROOT)
+if(DDPRUN_BOOST_INCLUDE)
+  foreach(header boost/beast/http.hpp boost/crc.hpp)
+    if(NOT EXISTS ${DDPRUN_BOOST_INCLUDE}/${header})
+      message(FATAL_ERROR "Boost in ${DDPRUN_BOOST_INCLUDE} lacks ${header}: take all of Boost's headers")
+    endif()
+  endforeach()
+  file(STRINGS ${DDPRUN_BOOST_INCLUDE}/boost/version.hpp version REGEX "define BOOST_LIB_VERSION")
+  string(REGEX REPLACE ".*\"(.*)\".*" "\\1" version "${version}")
+  message(STATUS "Boost ${version}: ${DDPRUN_BOOST_INCLUDE}")
+else()
+  message(FATAL_ERROR "Boost's headers with boost/asio/as_tuple.hpp were not found: Boost 1.81 or newer has it. Install libboost1.81-dev "
+                      "(Debian 12) or libboost-dev (newer ones), or pass -DDDPRUN_BOOST_INCLUDE=DIR, a folder that has boost/.")
+endif()
+add_library(Boost::headers INTERFACE IMPORTED GLOBAL)
+target_include_directories(Boost::headers INTERFACE ${DDPRUN_BOOST_INCLUDE})

@@ -1,5 +1,5 @@
-// Implementation of hang_inquiry.hpp, in the order in which an inquiry goes: the deadline passes, the workers are asked, a
-// verdict is found, stacks are taken, it is told. Whoever moves meanwhile ends it.
+// Implementation of hang_inquiry.hpp, in the order of an inquiry: the deadline passes, the workers are asked, a verdict is
+// found, stacks are taken, the hang is reported. Progress of any worker meanwhile ends the inquiry.
 #include "launcher/hang/hang_inquiry.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{1000};
-constexpr milliseconds kLateOurselves{1000};  // a timer that fires so late: we were stopped, not the workers
+constexpr milliseconds kLateOurselves{1000};  // a timer fires this late when this process was stopped, and not the workers
 constexpr milliseconds kOneStack{10000};
 constexpr milliseconds kAllStacks{15000};
 constexpr std::size_t kMostStacks = 4;
@@ -35,7 +35,7 @@ void HangInquiry::begin_round(const Round& round) {
   end_round();
   round_ = round;
   if (!settings_.limits.watch) return;
-  // A script's other nodes may print nothing at all; the node of rank 0 speaks for the job.
+  // On other nodes a script may print nothing at all, so the node of rank 0 decides for the job.
   if (!settings_.channel && round.rank_offset > 0) return;
   const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnheard : HangWatch::Others::kNone;
   watch_.begin_round(round.workers, settings_.channel ? Pace::kStart : Pace::kStep, others, Clock::now());
@@ -55,7 +55,7 @@ void HangInquiry::heard(int rank, const channel::FromWorker& message) {
     watch_.entered(rank, pace_of(change->phase), Clock::now());
     deadline_may_be_sooner();
   } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&message)) {
-    if (!(published->save_s >= 0 && published->save_s < kLongestSave)) return;  // a script may say anything
+    if (!(published->save_s >= 0 && published->save_s < kLongestSave)) return;  // a script may report any number
     watch_.wrote(std::chrono::duration_cast<HangWatch::Duration>(std::chrono::duration<double>(published->save_s)));
   } else if (const auto* progress = std::get_if<channel::Progress>(&message)) {
     const auto now = Clock::now();
@@ -65,7 +65,7 @@ void HangInquiry::heard(int rank, const channel::FromWorker& message) {
   }
 }
 
-// It tells few of its steps, so what it answers may be news.
+// A script reports only some of its steps, so its answer may show progress that was not reported.
 void HangInquiry::stepped_of_script(int rank, std::int64_t step) {
   if (settings_.channel) return;
   const auto [told, first] = steps_told_.emplace(rank, step);
@@ -90,14 +90,14 @@ void HangInquiry::end_round() {
   timer_.cancel();
 }
 
-// A phase with a shorter limit, or a limit that has been learned meanwhile.
+// A new phase may have a shorter limit, and so may a limit that the watch has just learned.
 void HangInquiry::deadline_may_be_sooner() {
   last_look_ = Clock::now();
   const auto deadline = watch_.deadline();
   if (suspects_.empty() && deadline && *deadline < timer_.expiry()) wait_for_deadline();
 }
 
-// Set once for a deadline, not at every message: when it fires and somebody has moved, it is set for the next.
+// The timer is set once for a deadline and not at each message: when it fires after progress, it is set to the new deadline.
 void HangInquiry::wait_for_deadline() {
   const auto deadline = watch_.deadline();
   if (!deadline) return;
@@ -128,7 +128,7 @@ bool HangInquiry::moved_since() const {
 void HangInquiry::inquire() {
   suspects_.clear();
   const std::vector<pid_t> pids = hooks_.workers();
-  // Places are compared, so all of them or none.
+  // The verdict compares the workers' positions, so it needs those of all workers.
   bool all_can = true;
   for (std::size_t rank = 0; rank < pids.size(); ++rank)
     all_can = all_can && (pids[rank] <= 0 || can_be_asked(static_cast<int>(rank)));
@@ -139,7 +139,7 @@ void HangInquiry::inquire() {
     look.asked = all_can;
     suspects_.push_back({subject, look});
   }
-  if (suspects_.empty()) {  // none has been started yet
+  if (suspects_.empty()) {  // no worker has started yet
     watch_.forgive(Clock::now());
     return wait_for_deadline();
   }
@@ -160,15 +160,15 @@ void HangInquiry::answers_may_be_in() {
   });
   if (awaited) return;
   asking_ = false;
-  // Not at once: an answer was one of several messages, and those before it may say that somebody has moved.
+  // Later, since an answer is one of several messages that have arrived: an earlier one may report progress.
   timer_.expires_after(milliseconds{0});
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) judge();
   });
 }
 
-// Once for each question: where the time for answers runs out in the turn of the loop in which the last one comes, both timers
-// get here.
+// Judges once for each question. When the time for answers ends in the same turn of the loop as the last answer, both timers
+// call this.
 void HangInquiry::judge() {
   if (!std::exchange(to_judge_, false)) return;
   asking_ = false;
@@ -182,8 +182,8 @@ void HangInquiry::judge() {
     looks.push_back(suspect.look);
   }
   verdict_ = judge_hang(looks);
-  // When all ranks here wait, the one that they wait for may be on another node, whose agent finds it: after its own limit, and
-  // it takes stacks.
+  // When all ranks here wait, the rank that they wait for may be on another node. The agent there finds it, after its own time
+  // limit and the stacks that it takes.
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_look_) {
     second_look_ = true;
     const auto silent = watch_.silence_of(verdict_.culprits.front() - round_.rank_offset, Clock::now()).lasted;
@@ -213,7 +213,7 @@ std::string HangInquiry::message_of(const HangVerdict& verdict) const {
          (silence.pace == Pace::kSave ? "; --hang-timeout save=SECONDS allows more" : "");
 }
 
-// Those to blame first; each is stopped for a moment while its stack is read.
+// Suspects come first. Each process is stopped for a moment while its stack is read.
 void HangInquiry::take_stacks() {
   if (!tool_) tool_ = hooks_.find_tool ? hooks_.find_tool(settings_.python) : find_stack_tool(settings_.python);
   stacks_to_take_.clear();

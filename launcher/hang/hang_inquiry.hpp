@@ -1,6 +1,6 @@
-// The shell round hang_watch.hpp and hang_verdict.hpp: owns the timer, and when a round seems to hang asks the workers where
-// they are, looks at their processes, has their stacks taken, and says who is to blame. The agent (agent_shell.cpp) tells it
-// what moves, feeds what it finds to the state machine, and ends it with the round.
+// The shell around hang_watch.hpp and hang_verdict.hpp. It owns the timer. When a round seems to hang, it asks the workers
+// where they are, looks at their processes, has their stacks taken, and reports which ranks are to blame. The agent
+// (agent_shell.cpp) reports progress to it, gives its result to AgentState, and destroys it with the round.
 #pragma once
 
 #include <functional>
@@ -23,9 +23,9 @@ namespace ddprun {
 
 struct HangSettings {
   HangLimits limits{};
-  bool channel = false;  // all workers can be asked; of a script, those that have told of steps
+  bool channel = false;  // the workers can be asked; of a script's, only those that have reported steps
   bool python = false;
-  std::chrono::milliseconds answer_time{2000};  // that workers have for an answer
+  std::chrono::milliseconds answer_time{2000};  // how long workers have for an answer
 };
 
 class HangInquiry {
@@ -35,14 +35,16 @@ class HangInquiry {
     long pid = 0;
   };
   struct Hooks {
-    // Nothing is heard of anybody: whether that matters now. It is asked before anything is done.
+    // Whether a lack of progress matters now. Asked before anything else is done.
     std::function<bool()> matters;
     std::function<std::vector<pid_t>()> workers;  // by local rank; 0: not running
     std::function<void(int rank)> ask;            // sends Where
-    // Output that goes straight to files: its size, to see whether it grows; nothing while that is not known. Only for scripts.
+    // The size of output that scripts write to files directly, to see whether it grows; nothing while it is not known. Only for
+    // scripts.
     std::function<std::optional<std::uintmax_t>()> bytes_in_files;
     std::function<void(std::vector<HangFinding>)> found;
-    // Finds what reads stacks; nothing while the folders on PATH do not answer. Without it they are asked here.
+    // Finds the tool that reads stacks; nothing while the folders on PATH do not answer. Unset: find_stack_tool() is called
+    // here.
     std::function<std::optional<StackTool>(bool python)> find_tool{};
   };
 
@@ -50,13 +52,13 @@ class HangInquiry {
 
   struct Round {
     int workers = 0;
-    int rank_offset = 0;  // global rank of the first one here
+    int rank_offset = 0;  // the global rank of the first worker here
     bool many_nodes = false;
   };
   void begin_round(const Round& round);
   void heard(int rank, const channel::FromWorker& message);
   void printed(int rank);
-  // What kept workers waiting, and was no fault of theirs, is over.
+  // The workers had to wait for something that was not their fault, and now continue.
   void goes_on() { watch_.forgive(Clock::now()); }
   void gone(int rank);
   void end_round();
@@ -84,13 +86,13 @@ class HangInquiry {
   HangWatch watch_;
   boost::asio::steady_timer timer_;
   Round round_;
-  // Of a script's ranks that tell their steps, in this round: the newest, by local rank. What they print is no progress any
-  // more.
+  // The newest steps that a script's ranks have reported in this round, by local rank. For these ranks output is no progress
+  // any more.
   std::map<int, std::int64_t> steps_told_;
   std::uintmax_t bytes_in_files_ = 0;
   Clock::time_point last_look_{};
 
-  // Of the inquiry that is under way.
+  // Belongs to the current inquiry.
   struct Suspect {
     Subject subject;
     HangLook look;
@@ -100,10 +102,10 @@ class HangInquiry {
   HangVerdict verdict_;
   std::string message_;
   bool asking_ = false;
-  bool to_judge_ = false;  // asked, and not judged yet
+  bool to_judge_ = false;  // the workers were asked, and no verdict is found yet
   bool second_look_ = false;
   std::optional<StackTool> tool_;
-  std::vector<std::size_t> stacks_to_take_;  // the last one is next
+  std::vector<std::size_t> stacks_to_take_;  // the last one is taken next
   Clock::time_point stacks_until_{};
   std::unique_ptr<StackRun> stack_run_;
 };

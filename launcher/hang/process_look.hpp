@@ -1,5 +1,5 @@
-// What the kernel says about a process that hangs, in one line: state, what its main thread waits in, CPU time. For the
-// evidence of a hang (hang_inquiry.cpp); reads /proc, which may say less than everything to those without the right.
+// What the kernel says in one line about a process that hangs: its state, where its main thread waits, and its CPU time. It is
+// part of the evidence of a hang (hang_inquiry.cpp). It reads /proc, which shows less to a process without the permission.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace ddprun {
 // when there is no such process.
 std::string process_look(long pid);
 
-// The name of a system call on this machine, "system call N" when it is none of the usual.
+// The name of a system call on this machine; "system call N" for an unusual one.
 std::string system_call_name(long number);
 
 }  // namespace ddprun

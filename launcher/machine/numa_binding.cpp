@@ -32,7 +32,7 @@ Cpus ids_of(const std::vector<Topology::Cpu>& cpus) {
   return ids;
 }
 
-// In the order of the groups' names.
+// The groups are in the order of their names.
 std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   std::map<int, Cpus> groups;
   for (const Topology::Cpu& cpu : cpus) groups[cpu.*name].push_back(cpu.id);
@@ -41,7 +41,7 @@ std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   return lists;
 }
 
-// Nodes with CPUs for us: the first of each socket, then the second of each, and so on.
+// The NUMA nodes with CPUs for us: the first of each socket, then the second of each, and so on.
 std::vector<int> nodes_in_turn(const Topology& topology) {
   std::map<int, std::vector<int>> nodes_of_socket;
   for (const Topology::Cpu& cpu : topology.cpus) {
@@ -59,7 +59,7 @@ std::vector<int> nodes_in_turn(const Topology& topology) {
   return order;
 }
 
-// All GPUs of a node count as its seats, also those that no worker has: so do torchrun's.
+// Each GPU of a NUMA node takes a share of its CPUs, even if no worker uses it: torchrun does so, too.
 std::vector<Seat> seats_at(const std::vector<int>& nodes, int workers) {
   std::vector<Seat> seats;
   for (int rank = 0; rank < workers; ++rank) {
@@ -93,7 +93,7 @@ std::vector<Seat> seats_of(const Topology& topology, int workers) {
 }
 
 Cpus of_socket(const Topology& topology, int node, const std::vector<Topology::Cpu>& on_node) {
-  // The socket of the node's first CPU is the node's, and its nodes are those whose first CPU says the same.
+  // A node belongs to the socket of its first CPU. The nodes of that socket are those whose first CPU belongs to it as well.
   const int socket = on_node.front().socket;
   std::map<int, int> socket_of_node;
   for (const Topology::Cpu& cpu : topology.cpus) {

@@ -12,7 +12,7 @@ namespace ddprun {
 namespace {
 
 constexpr double kLongestLimit = 1e7;       // seconds
-constexpr double kShortestOfTrainer = 1.0;  // whose workers tell of their steps every 0.4 s
+constexpr double kShortestOfTrainer = 1.0;  // ddptrain's workers report a step at most every 0.4 s
 
 std::string seconds_text(std::chrono::milliseconds time) {
   char text[32];

@@ -63,7 +63,7 @@ void add_if(Json& object, const char* key, const std::optional<T>& value) {
   if (value) object[key] = *value;
 }
 
-// What a worker said; null for what only the agent cares about (store traffic and the like).
+// A worker's message as JSON; null for messages that only the agent uses (store traffic and the like).
 Json spoken(const channel::FromWorker& message) {
   return std::visit(
       Overloaded{

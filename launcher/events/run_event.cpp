@@ -1,4 +1,4 @@
-// Names of what happened, as people and the report read them.
+// The names of events for people and for the report.
 #include "launcher/events/run_event.hpp"
 
 #include <algorithm>

@@ -48,9 +48,9 @@ struct WorkerPlace {
 struct Plan {
   enum class Kind { kTrain, kPython, kModule, kProgram };
   Kind kind = Kind::kTrain;
-  std::string title;                 // the job's name for people: "fashion-mnist", "train.py"
-  std::vector<std::string> command;  // the argv of a worker; command[0] is the resolved executable. For kTrain: ddptrain
-                                     // --run-dir DIR --resume HOW <run-dir>/config.json
+  std::string title;                  // the job's name for people: "fashion-mnist", "train.py"
+  std::vector<std::string> command;   // the argv of a worker; command[0] is the resolved executable. For kTrain: ddptrain
+                                      // --run-dir DIR --resume HOW <run-dir>/config.json
   std::optional<TrainConfig> config;  // kTrain
   std::filesystem::path run_dir;      // absolute; kTrain always has one, others only with --run-dir
   // For a script: the absolute path of the folder that --log-dir names, in which the run makes <run

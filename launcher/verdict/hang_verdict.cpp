@@ -21,8 +21,8 @@ std::string named_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-// Comparable: what comes first in a run is smaller. After `step` finished steps a run compares states, evaluates, saves, then
-// goes on.
+// A key by which positions can be compared: earlier in the run is smaller. After `step` finished steps a run compares states,
+// evaluates, saves, then continues.
 auto order_of(const Position& at) {
   int phase = 0;
   switch (at.phase) {
@@ -47,7 +47,7 @@ auto order_of(const Position& at) {
   return std::tuple(0, at.step, phase, staged ? static_cast<int>(at.stage) : 0);
 }
 
-// What the others are kept from there; empty where a rank waits for nobody.
+// What ranks that wait there need from the others; empty for a stage in which a rank waits for nobody.
 std::string awaited_in(const Position& at) {
   const std::string next = "of step " + format_count(at.step + 1);
   switch (at.phase) {
@@ -67,7 +67,7 @@ std::string awaited_in(const Position& at) {
   if (at.stage == Stage::kLoss) return "in the sum of the loss " + next;
   if (at.stage == Stage::kMeeting) return "for all ranks at the end of the run";
   if (at.stage == Stage::kComparing) return "in the comparison of the states after step " + format_count(at.step);
-  if (at.stage == Stage::kSomewhere) return "in step " + format_count(at.step + 1);  // for somebody, if others are not as far
+  if (at.stage == Stage::kSomewhere) return "in step " + format_count(at.step + 1);  // it may wait for a rank that is behind
   return {};
 }
 
@@ -78,7 +78,7 @@ std::vector<int> ranks_where(std::span<const HangLook> looks, auto wanted) {
   return ranks;
 }
 
-// Whoever has told where it is, and waits.
+// Names the ranks that have answered where they are, and wait.
 std::string who_waits(std::span<const HangLook> looks, const std::vector<int>& culprits) {
   for (const HangLook& look : looks) {
     const bool culprit = std::find(culprits.begin(), culprits.end(), look.rank) != culprits.end();
@@ -158,7 +158,7 @@ HangVerdict judge_hang(std::span<const HangLook> looks) {
   if (order_of(*first->position) != order_of(*last->position)) {
     return {culprits, Certainty::kSure, "is in " + place + who_waits(looks, culprits)};
   }
-  // All of them are at one point. Where nobody waits for anybody, it is their own doing.
+  // All ranks are at the same position. If nobody waits for another rank there, each hangs by itself.
   const bool waiting = !awaited_in(*first->position).empty();
   return {{culprits.front()},
           waiting ? Certainty::kGuess : Certainty::kSure,

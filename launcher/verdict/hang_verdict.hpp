@@ -1,5 +1,6 @@
-// Which rank a hanging round waits for, and how to say it: a process that is stopped or does not answer; else the one that is
-// the least far, while others wait for it in a collective. Pure; hang_inquiry.cpp asks and looks, and feeds it.
+// Which rank a hanging round waits for, and a text that says it: a process that is stopped or does not answer; else the rank
+// that is furthest behind while others wait for it in a collective. Pure; hang_inquiry.cpp asks the workers and looks at their
+// processes.
 #pragma once
 
 #include <optional>
@@ -13,25 +14,25 @@ namespace ddprun {
 
 struct HangLook {
   int rank = 0;
-  char process_state = '\0';                    // as in /proc/PID/stat
-  bool asked = false;                           // over its channel
-  std::optional<channel::Position> position{};  // what it answered
+  char process_state = '\0';                    // its letter in /proc/PID/stat
+  bool asked = false;                           // over the worker's channel
+  std::optional<channel::Position> position{};  // the worker's answer
 };
 
 struct HangVerdict {
   std::vector<int> culprits;  // ranks, at least one
-  // kGuess: nobody is behind the others, as far as it can be seen from here.
+  // kGuess: no rank is behind the others, as far as this node can see.
   enum class Certainty { kSure, kGuess } certainty = Certainty::kGuess;
   std::string why;  // "is stopped (SIGSTOP, a debugger or a frozen cgroup)"
 };
 
-// `looks` is not empty, in the order of the ranks.
+// `looks` is in the order of the ranks and not empty.
 HangVerdict judge_hang(std::span<const HangLook> looks);
 
-// Of one worker here that hangs or waits for one that does. Local ranks.
+// A worker of this node that hangs, or waits for one that does. The numbers are local ranks.
 struct HangFinding {
   int rank = 0;
-  std::optional<std::string> blame{};  // why it is the one to blame
+  std::optional<std::string> blame{};  // set for the rank to blame: the reason
   std::vector<std::string> evidence{};
 };
 

@@ -9,7 +9,7 @@ namespace {
 constexpr HangWatch::Duration kBeforeAnythingIsKnown = std::chrono::minutes(10);
 constexpr HangWatch::Duration kShortestLearned = std::chrono::minutes(1);
 constexpr int kTimesTheLongest = 10;
-// A disk may stand still for long although every earlier save took milliseconds, and ending the process that waits for it helps
+// A disk may stall for long although every earlier save took milliseconds. Killing the process that waits for the disk helps
 // nobody: what it writes would be lost.
 constexpr HangWatch::Duration kShortestOfASave = std::chrono::minutes(10);
 
@@ -41,9 +41,9 @@ void HangWatch::begin_round(int workers, Pace first, Others others, Time now) {
   workers_.assign(static_cast<std::size_t>(workers), Worker{.here = limits_.watch, .pace = first, .since = now});
 }
 
-// Only what was finished is learned from: not a step that an evaluation or a save cut short, nor a part of the start, since
-// loading a library is no measure for loading data. Nor the time in which a rank says that it saves: of a save in the
-// background that is only the copy (wrote()).
+// The watch learns only from finished pieces of work. It does not learn from a step that an evaluation or a save has cut short,
+// nor from parts of the start, since loading a library says nothing about loading data. Nor does it learn from the time in
+// which a rank says that it saves: a save in the background only copies then (wrote()).
 void HangWatch::entered(int rank, Pace next, Time now) {
   if (!watched(rank)) return;
   Worker& mover = worker(rank);

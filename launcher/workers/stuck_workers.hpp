@@ -1,6 +1,6 @@
-// Workers that wait in the kernel and cannot be interrupted (state D: a dead network file system, a wedged GPU driver): for how
-// long, as of now. TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT names the time after which one counts as lost. Pure but for
-// process_state(), which looks into /proc; launcher/agent/stuck_look.hpp asks only while that variable is set.
+// Workers in an uninterruptible wait (state D: a dead network file system, a wedged GPU driver), and for how long. After
+// TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT such a worker counts as lost. Pure, except for process_state(), which reads /proc;
+// launcher/agent/stuck_look.hpp asks only while that variable is set.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace ddprun {
 // "R", "S", "D", ...; 0: no such process.
 char process_state(long pid);
 
-// Seconds as torchrun reads them; zero when unset, not a number or negative: never look.
+// Reads seconds as torchrun does. Zero (never look) when the variable is unset, not a number or negative.
 std::chrono::milliseconds stuck_timeout_of(const std::optional<std::string_view>& text);
 
 class StuckWatch {
@@ -21,10 +21,10 @@ class StuckWatch {
   using Time = std::chrono::steady_clock::time_point;
 
   explicit StuckWatch(std::chrono::milliseconds limit) : limit_(limit) {}
-  // True once, when the worker has been seen in D and in nothing else for the whole limit.
+  // True once: when the worker was seen in D, and in no other state, for the whole limit.
   bool see(int rank, char state, Time now);
   void clear() { since_.clear(); }
-  // Often enough to be at most a quarter late.
+  // The interval between looks: a stuck worker is found at most a quarter of the limit too late.
   std::chrono::milliseconds interval() const;
 
  private:

@@ -90,7 +90,7 @@ inline constexpr std::string_view kTypeName<Hold> = "hold";
 template <>
 inline constexpr std::string_view kTypeName<TakeOver> = "take_over";
 template <>
-inline constexpr std::string_view kTypeName<Where> = "where";
+inline constexpr std::string_view kTypeName<PositionRequest> = "where";
 template <>
 inline constexpr std::string_view kTypeName<StoreReply> = "store_reply";
 
@@ -164,7 +164,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("local_rank", m.local_rank);
     visit("restart_count", m.restart_count);
   } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, Hold> || std::is_same_v<M, StandbyReady> ||
-                       std::is_same_v<M, Where> || std::is_same_v<M, SavesOnStop>) {
+                       std::is_same_v<M, PositionRequest> || std::is_same_v<M, SavesOnStop>) {
   } else if constexpr (std::is_same_v<M, StoreRequest>) {
     visit("id", m.id);
     visit("op", m.op);

@@ -138,7 +138,7 @@ struct StandbyReady {};
 // waits in kLoss. A script does not tell its stage: kSomewhere.
 enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting, kComparing, kSomewhere };
 
-// Answer to Where. A thread sends it that runs even when the training thread waits. `stage` is valid while running or
+// Answer to PositionRequest. A thread sends it that runs even when the training thread waits. `stage` is valid while running or
 // evaluating.
 struct Position {
   Phase phase = Phase::kStarting;
@@ -206,7 +206,7 @@ struct TakeOver {
 };
 
 // No worker has reported anything for long: where are you?
-struct Where {};
+struct PositionRequest {};
 
 struct StoreReply {
   enum class Status { kOk, kTimeout, kNotFound, kError };
@@ -217,6 +217,6 @@ struct StoreReply {
   std::string message{};    // kError
 };
 
-using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, Hold, TakeOver, Where, StoreReply>;
+using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, Hold, TakeOver, PositionRequest, StoreReply>;
 
 }  // namespace ddprun::channel

@@ -38,7 +38,7 @@ class HangInquiry {
     // Whether a lack of progress matters now. Asked before anything else is done.
     std::function<bool()> matters;
     std::function<std::vector<pid_t>()> workers;  // by local rank; 0: not running
-    std::function<void(int rank)> ask;            // sends Where
+    std::function<void(int rank)> ask;            // sends PositionRequest
     // The size of output that scripts write to files directly, to see whether it grows; nothing while it is not known. Only for
     // scripts.
     std::function<std::optional<std::uintmax_t>()> bytes_in_files;

@@ -128,7 +128,7 @@ TEST(Codec, AgentMessagesSurvive) {
   EXPECT_EQ(word.rank, 5);
   EXPECT_EQ(word.local_rank, 1);
   EXPECT_EQ(word.restart_count, 7);
-  through_agent_channel(Where{});
+  through_agent_channel(PositionRequest{});
   const StoreReply reply = through_agent_channel(StoreReply{~0ull, StoreReply::Status::kError, "", -3, "no such key"});
   EXPECT_EQ(reply.id, ~0ull);
   EXPECT_EQ(reply.status, StoreReply::Status::kError);

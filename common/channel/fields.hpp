@@ -82,7 +82,7 @@ inline constexpr std::string_view kTypeName<Stop> = "stop";
 template <>
 inline constexpr std::string_view kTypeName<StopAt> = "stop_at";
 template <>
-inline constexpr std::string_view kTypeName<Carry> = "carry";
+inline constexpr std::string_view kTypeName<IgnoreSignal> = "carry";
 template <>
 inline constexpr std::string_view kTypeName<Regroup> = "regroup";
 template <>
@@ -142,7 +142,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("pause_s", m.pause_s);
     visit("save_s", m.save_s);
     visit("bytes", m.bytes);
-  } else if constexpr (std::is_same_v<M, SignalReceived> || std::is_same_v<M, Carry>) {
+  } else if constexpr (std::is_same_v<M, SignalReceived> || std::is_same_v<M, IgnoreSignal>) {
     visit("signal", m.signal);
   } else if constexpr (std::is_same_v<M, StopReady>) {
     visit("started", m.started);

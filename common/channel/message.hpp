@@ -100,8 +100,8 @@ struct CheckpointPublished {
   std::int64_t bytes = 0;
 };
 
-// A handled signal such as SIGTERM reached the worker, which asks what to do. The agent answers Stop, or Carry when it did not
-// send the signal and the worker should ignore it.
+// A handled signal such as SIGTERM reached the worker, which asks what to do. The agent answers Stop, or IgnoreSignal when it
+// did not send the signal and the worker should ignore it.
 struct SignalReceived {
   int signal = 0;
 };
@@ -179,7 +179,7 @@ struct StopAt {
 };
 
 // The agent did not send the signal that the worker asked about: ignore it.
-struct Carry {
+struct IgnoreSignal {
   int signal = 0;
 };
 
@@ -217,6 +217,6 @@ struct StoreReply {
   std::string message{};    // kError
 };
 
-using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, Hold, TakeOver, PositionRequest, StoreReply>;
+using FromAgent = std::variant<Stop, StopAt, IgnoreSignal, Regroup, Hold, TakeOver, PositionRequest, StoreReply>;
 
 }  // namespace ddprun::channel

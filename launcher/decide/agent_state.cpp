@@ -180,7 +180,7 @@ void AgentState::hear(int rank, const channel::SignalReceived& message) {
       return;
     case Phase::kRunning:
     case Phase::kHolding:
-      act(agent_action::Tell{{rank}, channel::Carry{message.signal}});
+      act(agent_action::Tell{{rank}, channel::IgnoreSignal{message.signal}});
       return;
     case Phase::kIdle:
     case Phase::kSweeping:

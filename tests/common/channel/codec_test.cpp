@@ -53,7 +53,7 @@ std::string refused_bytes(const std::string& bytes) {
 }
 
 TEST(Codec, AFrameIsTwoLengthsJsonAndBytes) {
-  EXPECT_EQ(encode(FromAgent(Carry{15})), frame(R"({"signal":15,"type":"carry"})"));
+  EXPECT_EQ(encode(FromAgent(IgnoreSignal{15})), frame(R"({"signal":15,"type":"carry"})"));
   EXPECT_EQ(
       encode(FromAgent(StoreReply{7, StoreReply::Status::kOk, std::string("\0\xff", 2), 3, ""})),
       frame(R"({"id":7,"message":"","number":3,"status":"ok","type":"store_reply","value":2})", std::string("\0\xff", 2)));
@@ -118,7 +118,7 @@ TEST(Codec, AgentMessagesSurvive) {
   EXPECT_EQ(stop.deadline_ms, 30000);
   EXPECT_EQ(stop.reason, "SIGTERM");
   EXPECT_EQ(through_agent_channel(StopAt{1000}).step, 1000);
-  EXPECT_EQ(through_agent_channel(Carry{10}).signal, 10);
+  EXPECT_EQ(through_agent_channel(IgnoreSignal{10}).signal, 10);
   EXPECT_EQ(through_agent_channel(Regroup{.generation = 4}).generation, 4);
   const Regroup place =
       through_agent_channel(Regroup{.generation = 5, .rank = 3, .world_size = 6, .group_rank = 1, .group_world_size = 2});

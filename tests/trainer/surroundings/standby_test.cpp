@@ -11,7 +11,7 @@ namespace {
 
 TEST(Standby, hearsOfItsRankWhenItWaitsAndBefore) {
   Standby early;
-  early.on_message(channel::Carry{});  // not for us
+  early.on_message(channel::IgnoreSignal{});  // not for us
   early.on_message(channel::TakeOver{.rank = 2, .local_rank = 1, .restart_count = 4});
   early.on_agent_gone();  // what was said before counts
   EXPECT_EQ(early.wait().rank, 2);

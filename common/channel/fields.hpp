@@ -88,7 +88,7 @@ inline constexpr std::string_view kTypeName<Regroup> = "regroup";
 template <>
 inline constexpr std::string_view kTypeName<Hold> = "hold";
 template <>
-inline constexpr std::string_view kTypeName<TakeOver> = "take_over";
+inline constexpr std::string_view kTypeName<AssignRank> = "take_over";
 template <>
 inline constexpr std::string_view kTypeName<PositionRequest> = "where";
 template <>
@@ -159,7 +159,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("world_size", m.world_size);
     visit("group_rank", m.group_rank);
     visit("group_world_size", m.group_world_size);
-  } else if constexpr (std::is_same_v<M, TakeOver>) {
+  } else if constexpr (std::is_same_v<M, AssignRank>) {
     visit("rank", m.rank);
     visit("local_rank", m.local_rank);
     visit("restart_count", m.restart_count);

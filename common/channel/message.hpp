@@ -130,7 +130,7 @@ struct Regrouped {
   std::int64_t step = 0;
 };
 
-// From a standby worker: it has loaded LibTorch and the data set, has made the model, and waits idle for TakeOver.
+// From a standby worker: it has loaded LibTorch and the data set, has made the model, and waits idle for AssignRank.
 struct StandbyReady {};
 
 // Where in a step a running worker is, in the order of a step. It waits for other ranks in kBackward (for gradients), in kLoss
@@ -199,7 +199,7 @@ struct Hold {};
 
 // To a standby worker: from now on it is the worker with this rank, as if it had been started with that rank and restart count.
 // It may come before the standby is ready.
-struct TakeOver {
+struct AssignRank {
   int rank = 0;
   int local_rank = 0;
   int restart_count = 0;
@@ -217,6 +217,6 @@ struct StoreReply {
   std::string message{};    // kError
 };
 
-using FromAgent = std::variant<Stop, StopAt, IgnoreSignal, Regroup, Hold, TakeOver, PositionRequest, StoreReply>;
+using FromAgent = std::variant<Stop, StopAt, IgnoreSignal, Regroup, Hold, AssignRank, PositionRequest, StoreReply>;
 
 }  // namespace ddprun::channel

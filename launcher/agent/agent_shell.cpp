@@ -423,7 +423,7 @@ void AgentShell::carry_out(const agent_action::TakeOver& action) {
   workers_.take_over(action.rank, action.standby);
   WorkerProcess& worker = workers_.at(action.rank);
   worker.channel->send(
-      channel::TakeOver{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
+      channel::AssignRank{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
   for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
     auto& pipe = worker.pipes[static_cast<std::size_t>(stream)];
     if (pipe) reader_.adopt(action.rank, stream, std::move(pipe));

@@ -124,7 +124,7 @@ TEST(Codec, AgentMessagesSurvive) {
       through_agent_channel(Regroup{.generation = 5, .rank = 3, .world_size = 6, .group_rank = 1, .group_world_size = 2});
   EXPECT_EQ(std::tuple(place.rank, place.world_size, place.group_rank, place.group_world_size), std::tuple(3, 6, 1, 2));
   through_agent_channel(Hold{});
-  const TakeOver word = through_agent_channel(TakeOver{.rank = 5, .local_rank = 1, .restart_count = 7});
+  const AssignRank word = through_agent_channel(AssignRank{.rank = 5, .local_rank = 1, .restart_count = 7});
   EXPECT_EQ(word.rank, 5);
   EXPECT_EQ(word.local_rank, 1);
   EXPECT_EQ(word.restart_count, 7);

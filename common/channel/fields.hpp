@@ -70,7 +70,7 @@ inline constexpr std::string_view kTypeName<Regroupable> = "regroupable";
 template <>
 inline constexpr std::string_view kTypeName<RegroupReady> = "regroup_ready";
 template <>
-inline constexpr std::string_view kTypeName<Regrouped> = "regrouped";
+inline constexpr std::string_view kTypeName<GroupFormed> = "regrouped";
 template <>
 inline constexpr std::string_view kTypeName<StandbyReady> = "standby_ready";
 template <>
@@ -150,7 +150,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("phase", m.phase);
     visit("step", m.step);
     visit("stage", m.stage);
-  } else if constexpr (std::is_same_v<M, RegroupReady> || std::is_same_v<M, Regrouped>) {
+  } else if constexpr (std::is_same_v<M, RegroupReady> || std::is_same_v<M, GroupFormed>) {
     visit("generation", m.generation);
     visit("step", m.step);
   } else if constexpr (std::is_same_v<M, Regroup>) {

@@ -125,7 +125,7 @@ struct RegroupReady {
 };
 
 // All ranks of that generation have joined the group and hold the state after `step` steps: training begins or continues.
-struct Regrouped {
+struct GroupFormed {
   int generation = 0;
   std::int64_t step = 0;
 };
@@ -160,7 +160,7 @@ struct StoreRequest {
 
 using FromWorker =
     std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived, StopReady,
-                 SavesOnStop, Regroupable, RegroupReady, Regrouped, StandbyReady, Position, StoreRequest>;
+                 SavesOnStop, Regroupable, RegroupReady, GroupFormed, StandbyReady, Position, StoreRequest>;
 
 // ---- agent to worker ----
 

@@ -130,7 +130,7 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
           newest_checkpoint_ = std::max(newest_checkpoint_, message.step);
         } else if constexpr (std::is_same_v<Message, channel::SignalReceived> || std::is_same_v<Message, channel::StopReady> ||
                              std::is_same_v<Message, channel::WorkerError> || std::is_same_v<Message, channel::RegroupReady> ||
-                             std::is_same_v<Message, channel::Regrouped>) {
+                             std::is_same_v<Message, channel::GroupFormed>) {
           hear(event.rank, message);
         }
       },
@@ -780,7 +780,7 @@ void AgentState::hear(int rank, const channel::RegroupReady& message) {
   if (message.generation == regroup_->generation()) resumed_from_ = std::max(resumed_from_, message.step);
 }
 
-void AgentState::hear(int rank, const channel::Regrouped& message) {
+void AgentState::hear(int rank, const channel::GroupFormed& message) {
   worker(rank).step = std::max(worker(rank).step, message.step);
   if (!regroup_) {
     came_up_in_ = now_.steady - round_started_.steady;

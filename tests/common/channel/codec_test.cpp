@@ -107,7 +107,7 @@ TEST(Codec, WorkerMessagesSurvive) {
   const RegroupReady ready = through_worker_channel(RegroupReady{.generation = 3, .step = -1});
   EXPECT_EQ(ready.generation, 3);
   EXPECT_EQ(ready.step, -1);
-  const Regrouped regrouped = through_worker_channel(Regrouped{.generation = 3, .step = 120});
+  const GroupFormed regrouped = through_worker_channel(GroupFormed{.generation = 3, .step = 120});
   EXPECT_EQ(regrouped.generation, 3);
   EXPECT_EQ(regrouped.step, 120);
 }

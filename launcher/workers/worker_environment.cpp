@@ -14,9 +14,9 @@ namespace ddprun {
 namespace {
 
 // Variables that a worker never inherits: secrets, which it might print, and those of another worker.
-constexpr std::array<std::string_view, 7> kSecrets{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
-                                                   "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT",
-                                                   "DDPRUN_PORT_RANGE"};
+constexpr std::array<std::string_view, 7> kNeverInherited{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
+                                                          "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT",
+                                                          "DDPRUN_PORT_RANGE"};
 
 // Variables of a worker with a rank. A standby learns its rank over the channel.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
@@ -103,7 +103,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     }
   }
 
-  std::vector<std::string_view> replaced(kSecrets.begin(), kSecrets.end());
+  std::vector<std::string_view> replaced(kNeverInherited.begin(), kNeverInherited.end());
   if (settings.standby) {
     const auto of_a_rank = [](const auto& variable) {
       return std::find(kOfARank.begin(), kOfARank.end(), variable.first) != kOfARank.end();

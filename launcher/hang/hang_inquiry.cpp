@@ -38,7 +38,7 @@ void HangInquiry::begin_round(const Round& round) {
   // On other nodes a script may print nothing at all, so the node of rank 0 decides for the job.
   if (!settings_.channel && round.rank_offset > 0) return;
   const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnheard : HangWatch::Others::kNone;
-  watch_.begin_round(round.workers, settings_.channel ? Pace::kStart : Pace::kStep, others, Clock::now());
+  watch_.begin_round(round.workers, settings_.channel ? Activity::kStart : Activity::kStep, others, Clock::now());
   wait_for_deadline();
 }
 
@@ -52,7 +52,7 @@ void HangInquiry::heard(int rank, const channel::FromWorker& message) {
     return;
   }
   if (const auto* change = std::get_if<channel::PhaseChange>(&message)) {
-    watch_.entered(rank, pace_of(change->phase), Clock::now());
+    watch_.entered(rank, activity_of(change->phase), Clock::now());
     deadline_may_be_sooner();
   } else if (const auto* published = std::get_if<channel::CheckpointPublished>(&message)) {
     if (!(published->save_s >= 0 && published->save_s < kLongestSave)) return;  // a script may report any number
@@ -86,7 +86,7 @@ void HangInquiry::gone(int rank) {
 void HangInquiry::end_round() {
   give_up_inquiry();
   steps_told_.clear();
-  watch_.begin_round(0, Pace::kStep, HangWatch::Others::kNone, {});
+  watch_.begin_round(0, Activity::kStep, HangWatch::Others::kNone, {});
   timer_.cancel();
 }
 
@@ -210,7 +210,7 @@ std::string HangInquiry::message_of(const HangVerdict& verdict) const {
   const char* what = can_be_asked(rank) ? "no progress for " : "no output of any worker for ";
   return "hangs: " + std::string(what) + spoken_time(silence.lasted) + " (limit " + spoken_time(silence.limit) +
          (silence.learned ? ", learned from this run" : ", --hang-timeout") + "); it " + verdict.why +
-         (silence.pace == Pace::kSave ? "; --hang-timeout save=SECONDS allows more" : "");
+         (silence.activity == Activity::kSave ? "; --hang-timeout save=SECONDS allows more" : "");
 }
 
 // Suspects come first. Each process is stopped for a moment while its stack is read.

@@ -15,7 +15,7 @@
 namespace ddprun {
 
 // The activity of a worker that decides its time limit. A script is always in kStep, and its output is its progress.
-enum class Pace { kStart, kStep, kEvaluate, kSave, kEnd };
+enum class Activity { kStart, kStep, kEvaluate, kSave, kEnd };
 inline constexpr std::size_t kPaces = 5;
 inline constexpr std::array<const char*, kPaces> kPaceNames{"start", "step", "evaluate", "save", "end"};
 
@@ -26,7 +26,7 @@ struct HangLimits {
   std::array<std::optional<std::chrono::milliseconds>, kPaces> given{};
 };
 
-Pace pace_of(channel::Phase phase);
+Activity activity_of(channel::Phase phase);
 
 class HangWatch {
  public:
@@ -37,9 +37,9 @@ class HangWatch {
 
   // kUnheard: ranks on other nodes may save or evaluate while the ranks here wait, and this node does not hear of it.
   enum class Others { kNone, kUnheard };
-  void begin_round(int workers, Pace first, Others others, Time now);
+  void begin_round(int workers, Activity first, Others others, Time now);
   // The rank begins `next`. Ranks that are not watched are ignored.
-  void entered(int rank, Pace next, Time now);
+  void entered(int rank, Activity next, Time now);
   // The rank has finished one piece of its activity, and continues.
   void stepped(int rank, Time now);
   // A checkpoint was written in that time, in the background or not.
@@ -53,7 +53,7 @@ class HangWatch {
 
   // For how long the rank has made no progress, and its limit.
   struct Silence {
-    Pace pace = Pace::kStep;
+    Activity activity = Activity::kStep;
     Duration lasted{};
     Duration limit{};
     bool learned = false;
@@ -65,11 +65,11 @@ class HangWatch {
  private:
   struct Worker {
     bool here = false;
-    Pace pace = Pace::kStart;
+    Activity activity = Activity::kStart;
     Time since{};
   };
   void learn(const Worker& mover, Time now);
-  Duration limit_of(Pace pace) const;
+  Duration limit_of(Activity activity) const;
   Duration allowed(const Worker& worker) const;
   bool watched(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < workers_.size(); }
   Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }

@@ -47,7 +47,7 @@ class HangWatchTest : public testing::Test {
   }
   static HangWatch begun(const HangLimits& limits, int workers, HangWatch::Others others = HangWatch::Others::kNone) {
     HangWatch watch(limits);
-    watch.begin_round(workers, Pace::kStep, others, at(seconds(0)));
+    watch.begin_round(workers, Activity::kStep, others, at(seconds(0)));
     return watch;
   }
 };
@@ -65,17 +65,17 @@ TEST_F(HangWatchTest, ARoundHangsWhenItsLastRankIsLate) {
 
 TEST_F(HangWatchTest, ALongSaveOfOneRankExcusesTheOthers) {
   HangLimits limits = all(seconds(10));
-  limits.given[static_cast<std::size_t>(Pace::kSave)] = seconds(300);
+  limits.given[static_cast<std::size_t>(Activity::kSave)] = seconds(300);
   HangWatch watch = begun(limits, 2);
-  watch.entered(0, Pace::kSave, at(seconds(1)));
+  watch.entered(0, Activity::kSave, at(seconds(1)));
   EXPECT_EQ(deadline_of(watch), seconds(301));
-  watch.entered(0, Pace::kStep, at(seconds(200)));
+  watch.entered(0, Activity::kStep, at(seconds(200)));
   EXPECT_EQ(deadline_of(watch), seconds(210));
 }
 
 TEST_F(HangWatchTest, OnANodeThatHearsNothingOfSavesTheirLimitHolds) {
   HangLimits limits = all(seconds(10));
-  limits.given[static_cast<std::size_t>(Pace::kSave)] = seconds(300);
+  limits.given[static_cast<std::size_t>(Activity::kSave)] = seconds(300);
   EXPECT_EQ(deadline_of(begun(limits, 2, HangWatch::Others::kUnheard)), seconds(300));
 }
 
@@ -84,13 +84,13 @@ TEST_F(HangWatchTest, AShortPauseForASaveTeachesNothingOfHowLongWritingTakes) {
   constexpr seconds kTenMinutes{600};
   HangWatch watch = begun({.watch = true, .given = {}}, 1);
   for (int i = 1; i <= 3; ++i) {
-    watch.entered(0, Pace::kSave, at(seconds(i)));
-    watch.entered(0, Pace::kStep, at(seconds(i)));
+    watch.entered(0, Activity::kSave, at(seconds(i)));
+    watch.entered(0, Activity::kStep, at(seconds(i)));
     watch.wrote(milliseconds(50));
   }
-  watch.entered(0, Pace::kSave, at(seconds(4)));
+  watch.entered(0, Activity::kSave, at(seconds(4)));
   EXPECT_EQ(deadline_of(watch), seconds(4) + kTenMinutes) << "a disk may stand still";
-  watch.entered(0, Pace::kSave, at(seconds(100)));
+  watch.entered(0, Activity::kSave, at(seconds(100)));
   EXPECT_EQ(deadline_of(watch), seconds(100) + kTenMinutes) << "it says that it writes";
   watch.wrote(seconds(120));
   EXPECT_EQ(deadline_of(watch), seconds(100) + 10 * seconds(120)) << "ten times the longest";
@@ -106,20 +106,20 @@ TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestThatWentWell) {
   EXPECT_TRUE(watch.silence_of(0, at(seconds(100))).learned);
   EXPECT_EQ(watch.silence_of(0, at(seconds(100))).lasted, seconds(69));
   // A slow step in a later round is still ordinary.
-  watch.begin_round(1, Pace::kStep, HangWatch::Others::kNone, at(seconds(1000)));
+  watch.begin_round(1, Activity::kStep, HangWatch::Others::kNone, at(seconds(1000)));
   EXPECT_EQ(deadline_of(watch), seconds(1300));
 }
 
 TEST_F(HangWatchTest, NothingIsLearnedFromWhatWasNotFinished) {
   HangWatch watch({.watch = true, .given = {}});
-  watch.begin_round(1, Pace::kStart, HangWatch::Others::kNone, at(seconds(0)));
-  watch.entered(0, Pace::kStart, at(seconds(1)));  // LibTorch is loaded, data and checkpoint are not
+  watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(0)));
+  watch.entered(0, Activity::kStart, at(seconds(1)));  // LibTorch is loaded, data and checkpoint are not
   EXPECT_EQ(deadline_of(watch), seconds(601));
-  watch.entered(0, Pace::kStep, at(seconds(11)));
-  watch.entered(0, Pace::kEvaluate, at(seconds(11)));  // resumed where an evaluation is due
-  watch.entered(0, Pace::kStep, at(seconds(12)));
+  watch.entered(0, Activity::kStep, at(seconds(11)));
+  watch.entered(0, Activity::kEvaluate, at(seconds(11)));  // resumed where an evaluation is due
+  watch.entered(0, Activity::kStep, at(seconds(12)));
   EXPECT_EQ(deadline_of(watch), seconds(612)) << "the first step is still to come";
-  watch.begin_round(1, Pace::kStart, HangWatch::Others::kNone, at(seconds(1000)));
+  watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(1000)));
   EXPECT_EQ(deadline_of(watch), seconds(1100)) << "ten times the ten seconds of the start before";
 }
 
@@ -232,7 +232,7 @@ TEST(HangTimeout, SecondsAreForEverythingButTheStart) {
             "step 1.5 s, evaluate 1.5 s, save 1.5 s, end 1.5 s, others learned from the run");
   EXPECT_EQ(describe(hang_limits_from("60,save=300,start=900")), "start 900 s, step 60 s, evaluate 60 s, save 300 s, end 60 s");
   EXPECT_EQ(describe(hang_limits_from("evaluate=5")), "evaluate 5 s, others learned from the run");
-  EXPECT_EQ(hang_limits_from("2", Workers::kScript).given[static_cast<std::size_t>(Pace::kStep)], seconds(2));
+  EXPECT_EQ(hang_limits_from("2", Workers::kScript).given[static_cast<std::size_t>(Activity::kStep)], seconds(2));
 }
 
 TEST(HangTimeout, AnythingElseIsRefused) {

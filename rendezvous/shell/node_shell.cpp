@@ -124,9 +124,7 @@ std::unique_ptr<Listener> NodeShell::open(std::uint16_t port) {
   ListenOptions options;
   options.port = port;
   options.range = settings_.port_range;
-  options.hand_over = [this](const ddprun::RunDigest& run, int fd, std::string_view hello) {
-    return take_join(run, fd, hello);
-  };
+  options.hand_over = [this](const ShortRunDigest& run, int fd, std::string_view hello) { return take_join(run, fd, hello); };
   const auto on_member = [this](const std::shared_ptr<Connection>& connection) { accepted(connection); };
   const bool shared = settings_.closing == NodeShellSettings::MeetPort::kStays;
   if (shared) return listen_on_shared_port(io_, *transport_, std::move(options), on_member);
@@ -169,7 +167,7 @@ void NodeShell::listen() {
   }
 }
 
-bool NodeShell::take_join(const ddprun::RunDigest& run, int fd, std::string_view hello) {
+bool NodeShell::take_join(const ShortRunDigest& run, int fd, std::string_view hello) {
   if (run != join_transport_->run()) return false;
   const int copy = ::dup(fd);
   if (copy < 0) return false;

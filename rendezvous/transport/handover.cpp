@@ -130,7 +130,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
   SharedPort(boost::asio::io_context& io, Transport& transport, ListenOptions options,
              std::function<void(std::shared_ptr<Connection>)> on_member)
       : io_(io), transport_(transport), options_(std::move(options)), inbox_(io), room_(io), seat_(io), timer_(io) {
-    options_.hand_over = [port = options_.port, own = std::move(options_.hand_over)](const RunDigest& run, int fd,
+    options_.hand_over = [port = options_.port, own = std::move(options_.hand_over)](const ShortRunDigest& run, int fd,
                                                                                      std::string_view hello) {
       if (own && own(run, fd, hello)) return true;
       const int inbox = connect_to(abstract(port, to_hex(run)));

@@ -8,11 +8,11 @@
 
 namespace ddprun {
 
-enum class Standing { kSame, kBetter, kNoEffect };
+enum class TorchrunSupport { kSame, kBetter, kNoEffect };
 
 struct TorchrunRow {
   std::string_view name;  // "nproc-per-node", or the name of a variable
-  Standing standing = Standing::kSame;
+  TorchrunSupport support = TorchrunSupport::kSame;
   std::string_view why;
 };
 

@@ -30,16 +30,16 @@ Seating seat_ready(Peers& peers, const CoordinatorSettings& settings) {
     return std::tuple(peer->hello.node != settings.self, rank, peer->order);
   };
   std::sort(nodes.begin(), nodes.end(), [&](const Peer* a, const Peer* b) { return key(a) < key(b); });
-  std::vector<Candidate> candidates;
-  candidates.reserve(nodes.size());
+  std::vector<Participant> participants;
+  participants.reserve(nodes.size());
   for (const Peer* peer : nodes) {
-    candidates.push_back({.kept_rank = peer->rank >= 0 ? peer->rank : peer->hello.wanted_group_rank,
-                          .role = peer->hello.role,
-                          .workers = peer->hello.local_world_size});
+    participants.push_back({.kept_rank = peer->rank >= 0 ? peer->rank : peer->hello.wanted_group_rank,
+                            .role = peer->hello.role,
+                            .workers = peer->hello.local_world_size});
   }
-  Seating seating{.by_rank = {}, .placement = place(candidates, settings.max_nodes, settings.rules)};
-  for (const Seat& seat : seating.placement.seats) {
-    seating.by_rank.push_back(seat.candidate < nodes.size() ? nodes[seat.candidate] : nullptr);
+  Seating seating{.by_rank = {}, .placement = place(participants, settings.max_nodes, settings.rules)};
+  for (const NodeRanks& ranks : seating.placement.ranks) {
+    seating.by_rank.push_back(ranks.participant < nodes.size() ? nodes[ranks.participant] : nullptr);
   }
   return seating;
 }
@@ -123,8 +123,8 @@ void send_release(const Seating& seating, const Release& common, const Config& p
     if (seating.by_rank[rank] == nullptr) continue;
     const Peer& peer = *seating.by_rank[rank];
     Release own = release_for(peer, common, previous);
-    own.rank_offset = seating.placement.seats[rank].rank_offset;
-    own.role_rank_offset = seating.placement.seats[rank].role_rank_offset;
+    own.rank_offset = seating.placement.ranks[rank].rank_offset;
+    own.role_rank_offset = seating.placement.ranks[rank].role_rank_offset;
     own.role_world_size = seating.placement.role_sizes.at(peer.hello.role);
     outbox.send(peer, std::move(own));
   }

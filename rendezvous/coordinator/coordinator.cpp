@@ -348,20 +348,20 @@ bool Coordinator::all_are_ready() const {
 }
 
 void Coordinator::form() {
-  const Seating seating = seat_ready(peers_, settings_);
-  membership_.begin_round(term_, seating.by_rank, arbitrated(seating, settings_), peers_);
+  const PlacedNodes placed = place_ready(peers_, settings_);
+  membership_.begin_round(term_, placed.by_rank, arbitrated(placed, settings_), peers_);
   leadership_.round_released(now_.steady);
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
-  seats_.begin(current.nodes, seating.by_rank, peers_);
-  for (Peer* peer : seating.by_rank) {
+  seats_.begin(current.nodes, placed.by_rank, peers_);
+  for (Peer* peer : placed.by_rank) {
     if (peer != nullptr) peers_.set_ready(*peer, false);
   }
-  if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(seating, current)});
-  budget_.first_number = first_number_of(seating, current, budget_.first_number);
-  act(farewell_for(seating, current, settings_));
-  release_ = common_release(seating, current, budget_, settings_);
-  send_release(seating, release_, membership_.previous(), peers_, outbox_);
+  if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(placed, current)});
+  budget_.first_number = first_number_of(placed, current, budget_.first_number);
+  act(farewell_for(placed, current, settings_));
+  release_ = common_release(placed, current, budget_, settings_);
+  send_release(placed, release_, membership_.previous(), peers_, outbox_);
   outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
   leaving_.clear();
   failure_.reset();

@@ -46,7 +46,7 @@ void HangInquiry::heard(int rank, const channel::FromWorker& message) {
   if (!settings_.limits.watch) return;
   if (const auto* position = std::get_if<channel::Position>(&message)) {
     for (Suspect& suspect : suspects_)
-      if (suspect.subject.rank == rank) suspect.look.position = *position;
+      if (suspect.subject.rank == rank) suspect.observation.position = *position;
     stepped_of_script(rank, position->step);
     if (asking_) answers_may_be_in();
     return;
@@ -135,9 +135,9 @@ void HangInquiry::inquire() {
   for (std::size_t rank = 0; rank < pids.size(); ++rank) {
     if (pids[rank] <= 0) continue;
     const Subject subject{static_cast<int>(rank), pids[rank]};
-    HangLook look{.rank = round_.rank_offset + subject.rank, .process_state = process_state(subject.pid)};
-    look.asked = all_can;
-    suspects_.push_back({subject, look});
+    HangObservation observation{.rank = round_.rank_offset + subject.rank, .process_state = process_state(subject.pid)};
+    observation.asked = all_can;
+    suspects_.push_back({subject, observation});
   }
   if (suspects_.empty()) {  // no worker has started yet
     watch_.forgive(Clock::now());
@@ -156,7 +156,8 @@ void HangInquiry::inquire() {
 
 void HangInquiry::answers_may_be_in() {
   const bool awaited = std::any_of(suspects_.begin(), suspects_.end(), [](const Suspect& s) {
-    return s.look.asked && !s.look.position && s.look.process_state != 'T' && s.look.process_state != 't';
+    return s.observation.asked && !s.observation.position && s.observation.process_state != 'T' &&
+           s.observation.process_state != 't';
   });
   if (awaited) return;
   asking_ = false;
@@ -176,12 +177,12 @@ void HangInquiry::judge() {
     give_up_inquiry();
     return wait_for_deadline();
   }
-  std::vector<HangLook> looks;
+  std::vector<HangObservation> observations;
   for (Suspect& suspect : suspects_) {
-    suspect.look.process_state = process_state(suspect.subject.pid);
-    looks.push_back(suspect.look);
+    suspect.observation.process_state = process_state(suspect.subject.pid);
+    observations.push_back(suspect.observation);
   }
-  verdict_ = judge_hang(looks);
+  verdict_ = judge_hang(observations);
   // When all ranks here wait, the rank that they wait for may be on another node. The agent there finds it, after its own time
   // limit and the stacks that it takes.
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_look_) {
@@ -220,7 +221,7 @@ void HangInquiry::take_stacks() {
   if (tool_ && !tool_->name.empty()) {
     const auto is_culprit = [this](std::size_t i) {
       const auto& culprits = verdict_.culprits;
-      return std::find(culprits.begin(), culprits.end(), suspects_[i].look.rank) != culprits.end();
+      return std::find(culprits.begin(), culprits.end(), suspects_[i].observation.rank) != culprits.end();
     };
     for (std::size_t i = 0; i < suspects_.size(); ++i) stacks_to_take_.push_back(i);
     std::stable_partition(stacks_to_take_.begin(), stacks_to_take_.end(), is_culprit);
@@ -248,10 +249,10 @@ void HangInquiry::tell() {
   for (const Suspect& suspect : suspects_) {
     HangFinding finding{.rank = suspect.subject.rank};
     const auto& culprits = verdict_.culprits;
-    if (std::find(culprits.begin(), culprits.end(), suspect.look.rank) != culprits.end()) finding.blame = message_;
-    std::string line = "rank " + std::to_string(suspect.look.rank) + ": ";
-    if (suspect.look.position) line += "in " + describe(*suspect.look.position) + "; ";
-    if (suspect.look.asked && !suspect.look.position) line += "no answer; ";
+    if (std::find(culprits.begin(), culprits.end(), suspect.observation.rank) != culprits.end()) finding.blame = message_;
+    std::string line = "rank " + std::to_string(suspect.observation.rank) + ": ";
+    if (suspect.observation.position) line += "in " + describe(*suspect.observation.position) + "; ";
+    if (suspect.observation.asked && !suspect.observation.position) line += "no answer; ";
     finding.evidence.push_back(line + process_look(suspect.subject.pid));
     for (const std::string& frame : suspect.stack) finding.evidence.push_back("  " + frame);
     findings.push_back(std::move(finding));

@@ -95,7 +95,7 @@ class HangInquiry {
   // Belongs to the current inquiry.
   struct Suspect {
     Subject subject;
-    HangLook look;
+    HangObservation observation;
     std::vector<std::string> stack{};
   };
   std::vector<Suspect> suspects_;

@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-struct HangLook {
+struct HangObservation {
   int rank = 0;
   char process_state = '\0';                    // its letter in /proc/PID/stat
   bool asked = false;                           // over the worker's channel
@@ -26,8 +26,8 @@ struct HangVerdict {
   std::string why;  // "is stopped (SIGSTOP, a debugger or a frozen cgroup)"
 };
 
-// `looks` is in the order of the ranks and not empty.
-HangVerdict judge_hang(std::span<const HangLook> looks);
+// `observations` is in the order of the ranks and not empty.
+HangVerdict judge_hang(std::span<const HangObservation> observations);
 
 // A worker of this node that hangs, or waits for one that does. The numbers are local ranks.
 struct HangFinding {

@@ -148,12 +148,12 @@ TEST_F(HangWatchTest, SwitchedOffItNeverEnds) {
 
 // ---- the verdict ----
 
-HangLook rank_in(int rank, Stage stage, std::int64_t step, Phase phase = Phase::kRunning) {
+HangObservation rank_in(int rank, Stage stage, std::int64_t step, Phase phase = Phase::kRunning) {
   return {.rank = rank, .process_state = 'S', .asked = true, .position = Position{phase, step, stage}};
 }
 
 TEST(JudgeHang, AStoppedProcessIsToBlame) {
-  const HangVerdict verdict = judge_hang(std::vector<HangLook>{
+  const HangVerdict verdict = judge_hang(std::vector<HangObservation>{
       rank_in(0, Stage::kBackward, 17), {.rank = 1, .process_state = 'T', .asked = true}, rank_in(2, Stage::kBackward, 17)});
   EXPECT_EQ(verdict.culprits, std::vector{1});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kSure);
@@ -162,53 +162,55 @@ TEST(JudgeHang, AStoppedProcessIsToBlame) {
 
 TEST(JudgeHang, SoIsOneThatDoesNotAnswer) {
   const HangVerdict verdict =
-      judge_hang(std::vector<HangLook>{{.rank = 0, .process_state = 'D', .asked = true}, rank_in(1, Stage::kLoss, 4)});
+      judge_hang(std::vector<HangObservation>{{.rank = 0, .process_state = 'D', .asked = true}, rank_in(1, Stage::kLoss, 4)});
   EXPECT_EQ(verdict.culprits, std::vector{0});
   EXPECT_EQ(verdict.why, "does not answer its agent; rank 1 waits in the sum of the loss of step 5");
 }
 
 TEST(JudgeHang, ElseTheOneThatIsTheLeastFar) {
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kBackward, 17), rank_in(1, Stage::kOptimizer, 16)}).why,
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kBackward, 17), rank_in(1, Stage::kOptimizer, 16)}).why,
             "is in the optimizer of step 17; rank 0 waits in the all-reduce of the gradients of step 18");
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(4, Stage::kLoading, 1406), rank_in(5, Stage::kBackward, 1406)}).culprits,
-            std::vector{4});
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoss, 20, Phase::kEvaluating),
-                                             rank_in(1, Stage::kForward, 20, Phase::kEvaluating)})
+  EXPECT_EQ(
+      judge_hang(std::vector<HangObservation>{rank_in(4, Stage::kLoading, 1406), rank_in(5, Stage::kBackward, 1406)}).culprits,
+      std::vector{4});
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kLoss, 20, Phase::kEvaluating),
+                                                    rank_in(1, Stage::kForward, 20, Phase::kEvaluating)})
                 .why,
             "is in the evaluation after step 20; rank 0 waits in the sum of the evaluation after step 20");
   // What comes after a step: evaluation, then the checkpoint, then the next step, the end last.
   EXPECT_EQ(
-      judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoading, 20, Phase::kSaving), rank_in(1, Stage::kMeeting, 20)}).why,
+      judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kLoading, 20, Phase::kSaving), rank_in(1, Stage::kMeeting, 20)})
+          .why,
       "is in the checkpoint after step 20; rank 1 waits for all ranks at the end of the run");
-  EXPECT_EQ(
-      judge_hang(std::vector<HangLook>{rank_in(0, Stage::kBackward, 20), rank_in(1, Stage::kLoading, 20, Phase::kEvaluating)})
-          .culprits,
-      std::vector{1});
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kBackward, 20),
+                                                    rank_in(1, Stage::kLoading, 20, Phase::kEvaluating)})
+                .culprits,
+            std::vector{1});
   // States are compared first.
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kComparing, 20), rank_in(1, Stage::kOptimizer, 19)}).why,
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kComparing, 20), rank_in(1, Stage::kOptimizer, 19)}).why,
             "is in the optimizer of step 20; rank 0 waits in the comparison of the states after step 20");
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kForward, 20), rank_in(1, Stage::kComparing, 20)}).why,
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kForward, 20), rank_in(1, Stage::kComparing, 20)}).why,
             "is in the comparison of the states after step 20");
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoading, 0, Phase::kJoining),
-                                             rank_in(1, Stage::kLoading, 0, Phase::kStarting)})
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kLoading, 0, Phase::kJoining),
+                                                    rank_in(1, Stage::kLoading, 0, Phase::kStarting)})
                 .culprits,
             std::vector{1});
 }
 
 TEST(JudgeHang, WhenAllWaitAtOnePointItIsAGuess) {
   const HangVerdict verdict =
-      judge_hang(std::vector<HangLook>{rank_in(2, Stage::kBackward, 9), rank_in(3, Stage::kBackward, 9)});
+      judge_hang(std::vector<HangObservation>{rank_in(2, Stage::kBackward, 9), rank_in(3, Stage::kBackward, 9)});
   EXPECT_EQ(verdict.culprits, std::vector{2});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
   EXPECT_EQ(verdict.why, "is in the all-reduce of the gradients of step 10, as all ranks here are");
   // Nobody waits for others in the forward pass.
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
             HangVerdict::Certainty::kSure);
 }
 
 TEST(JudgeHang, OfScriptsOnlyTheProcessIsSeen) {
   const HangVerdict verdict =
-      judge_hang(std::vector<HangLook>{{.rank = 0, .process_state = 'S'}, {.rank = 1, .process_state = 'R'}});
+      judge_hang(std::vector<HangObservation>{{.rank = 0, .process_state = 'S'}, {.rank = 1, .process_state = 'R'}});
   EXPECT_EQ(verdict.culprits, std::vector{0});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
 }

@@ -237,7 +237,7 @@ std::string event_json_line(const RunEvent& event) {
           [](const StopIsSlow& e) {
             Json awaited = Json::array();
             for (const StopIsSlow::Awaited& one : e.awaited) {
-              awaited.push_back(Json{{"rank", one.rank}, {"pid", one.pid}, {"look", one.look}});
+              awaited.push_back(Json{{"rank", one.rank}, {"pid", one.pid}, {"look", one.summary}});
             }
             Json object{{"event", "stop_is_slow"}, {"time_ns", e.time_ns}, {"seconds", e.seconds}};
             if (e.first) object["first_cause"] = failure_json(*e.first);

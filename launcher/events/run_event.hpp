@@ -137,7 +137,7 @@ struct StopIsSlow {
   struct Awaited {
     int rank;
     std::int64_t pid;
-    std::string look;  // what the kernel says about it (process_look.hpp); may be empty
+    std::string summary;  // what the kernel says about it (process_summary.hpp); may be empty
   };
   double seconds;
   std::optional<Failure> first;  // why the workers are stopped, as far as it is known now

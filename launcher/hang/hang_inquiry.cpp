@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "launcher/events/progress.hpp"
-#include "launcher/hang/process_look.hpp"
+#include "launcher/hang/process_summary.hpp"
 #include "launcher/workers/stuck_workers.hpp"
 
 namespace ddprun {
@@ -253,7 +253,7 @@ void HangInquiry::tell() {
     std::string line = "rank " + std::to_string(suspect.observation.rank) + ": ";
     if (suspect.observation.position) line += "in " + describe(*suspect.observation.position) + "; ";
     if (suspect.observation.asked && !suspect.observation.position) line += "no answer; ";
-    finding.evidence.push_back(line + process_look(suspect.subject.pid));
+    finding.evidence.push_back(line + process_summary(suspect.subject.pid));
     for (const std::string& frame : suspect.stack) finding.evidence.push_back("  " + frame);
     findings.push_back(std::move(finding));
   }

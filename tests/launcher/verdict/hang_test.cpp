@@ -15,7 +15,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "common/base/error.hpp"
-#include "launcher/hang/process_look.hpp"
+#include "launcher/hang/process_summary.hpp"
 #include "launcher/hang/stack_tool.hpp"
 #include "launcher/plan/plan_hang.hpp"
 #include "launcher/verdict/hang_verdict.hpp"
@@ -248,10 +248,10 @@ TEST(HangTimeout, AnythingElseIsRefused) {
 // ---- evidence ----
 
 TEST(ProcessLook, SaysWhatTheKernelKnows) {
-  const std::string look = process_look(::getpid());
+  const std::string look = process_summary(::getpid());
   EXPECT_TRUE(look.starts_with("state R (running), ")) << look;
   EXPECT_NE(look.find(" of CPU time"), std::string::npos) << look;
-  EXPECT_EQ(process_look(-1), "");
+  EXPECT_EQ(process_summary(-1), "");
 }
 
 TEST(StackTool, FramesAreTakenOutOfWhatItPrints) {

@@ -1,5 +1,5 @@
-// Implementation of process_look.hpp.
-#include "launcher/hang/process_look.hpp"
+// Implementation of process_summary.hpp.
+#include "launcher/hang/process_summary.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -105,7 +105,7 @@ std::string system_call_name(long number) {
   return "number " + std::to_string(number);
 }
 
-std::string process_look(long pid) {
+std::string process_summary(long pid) {
   const std::string stat = proc_line(pid, "stat");
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos || name_end + 2 >= stat.size()) return {};

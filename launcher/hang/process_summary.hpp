@@ -8,7 +8,7 @@ namespace ddprun {
 
 // "state S (sleeping), 12 threads, 3.2 s of CPU time; the main thread waits in futex_wait_queue (system call futex)". Empty
 // when there is no such process.
-std::string process_look(long pid);
+std::string process_summary(long pid);
 
 // The name of a system call on this machine; "system call N" for an unusual one.
 std::string system_call_name(long number);

@@ -193,7 +193,7 @@ void NodeShell::begin() {
   node.member.farewell_port = farewell_port_.port();
   node.member.farewell_key = farewell_port_.key();
   if (directory_) {
-    node.member.run_directory = directory_->look(kFirstLook);
+    node.member.run_directory = directory_->probe(kFirstLook);
   }
   incarnation_ = next_incarnation(memory_, time.realtime_ns);
   node.member.incarnation = incarnation_;
@@ -357,7 +357,7 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
     leader_address_ = text_of(connection.remote());
     // Not earlier: when both were started together, the peer that listens there may have taken the lock only after this node
     // began to dial.
-    if (directory_ && (link & (kVisit | kResume)) == 0) feed(node_event::SawRunDirectory{directory_->look(FileQueue::kMoment)});
+    if (directory_ && (link & (kVisit | kResume)) == 0) feed(node_event::SawRunDirectory{directory_->probe(FileQueue::kMoment)});
     return feed(node_event::LinkOpened{link, own_address_});
   }
   const auto local = unmapped(connection.local()).address();

@@ -1,5 +1,5 @@
-// What the kernel's counters say about a worker that ended. The guardian reads them (memory_watch.hpp), a Notice carries them
-// to the agent, and oom_verdict.hpp judges them. Plain numbers; -1: the machine does not tell.
+// What the kernel's counters say about a worker that ended. The guardian reads them (memory_watch.hpp), a guardian::Notice
+// carries them to the agent, and oom_verdict.hpp judges them. Plain numbers; -1: the machine does not tell.
 #pragma once
 
 #include <cstdint>

@@ -8,9 +8,9 @@
 namespace ddprun {
 
 // A line for people; empty for an event that needs none.
-std::string notice_line(const rendezvous::Notice& notice);
+std::string notice_line(const rendezvous::NodeNotice& notice);
 
 // "joined", "lost": a word for programs.
-const char* notice_word(rendezvous::Notice::Kind kind);
+const char* notice_word(rendezvous::NodeNotice::Kind kind);
 
 }  // namespace ddprun

@@ -56,7 +56,7 @@ struct RoundStarted {
 };
 // In a job on many machines a node has joined, left or become the coordinator.
 struct NodesChanged {
-  rendezvous::Notice notice;
+  rendezvous::NodeNotice notice;
   std::int64_t time_ns;
 };
 // In a job on many machines the coordinator did not answer this node, so its workers were stopped: the other nodes may have

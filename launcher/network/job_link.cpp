@@ -19,7 +19,7 @@
 namespace ddprun {
 namespace {
 
-using rendezvous::Notice;
+using rendezvous::NodeNotice;
 namespace member_event = rendezvous::member_event;
 namespace member_action = rendezvous::member_action;
 
@@ -72,7 +72,7 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
             if (concerns_workers(event)) feed_release();
             std::visit([this](auto& one) { handle(std::move(one)); }, event);
           },
-          [this](const std::string& line) { say(Notice::Kind::kRefused, line); }) {}
+          [this](const std::string& line) { say(NodeNotice::Kind::kRefused, line); }) {}
 
 // Only the coordinator's node hears of checkpoints, so it knows best how far the run has come.
 rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings settings) {
@@ -93,11 +93,11 @@ rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings se
 
 void JobLink::begin() {
   if (shell_.leads_first()) {
-    say(Notice::Kind::kLeading, how_to_join());
+    say(NodeNotice::Kind::kLeading, how_to_join());
   } else {
     const RendezvousPlan& meeting = plan_.rendezvous;
     const std::string host = meeting.host.empty() ? "127.0.0.1" : meeting.host;
-    say(Notice::Kind::kLooking,
+    say(NodeNotice::Kind::kLooking,
         "looking for the job '" + plan_.run_id + "' at " + to_text({host, static_cast<std::uint16_t>(meeting.port)}));
   }
   shell_.begin();
@@ -147,7 +147,7 @@ void JobLink::handle(rendezvous::CannotJoin&& event) {
 
 void JobLink::handle(rendezvous::NobodyThere&& event) {
   const auto most = std::chrono::duration_cast<std::chrono::seconds>(plan_.rendezvous.join_timeout);
-  say(Notice::Kind::kWaiting,
+  say(NodeNotice::Kind::kWaiting,
       from_peer(event.why) + ". Still trying, for " + std::to_string(most.count()) + " s in all (--rdzv-conf join_timeout)");
 }
 
@@ -206,7 +206,7 @@ void JobLink::granted(rendezvous::Time until) {
 void JobLink::handle(member_action::StopWorkers&& event) {
   agent_event::StopOrdered order = to_agent(event, unanswered_s());
   const bool of_a_worker = event.reason == member_action::StopWorkers::Reason::kWorkerFailure;
-  if (!order.unanswered_s && !of_a_worker) say(Notice::Kind::kRoundOver, order.why);
+  if (!order.unanswered_s && !of_a_worker) say(NodeNotice::Kind::kRoundOver, order.why);
   hooks_.feed(std::move(order));
 }
 
@@ -228,8 +228,8 @@ void JobLink::handle(member_action::AnswerStore&& event) {
 
 void JobLink::handle(member_action::Say&& event) {
   // The action StopWorkers says it already.
-  if (event.notice.kind == Notice::Kind::kRoundOver) return;
-  if (event.notice.kind == Notice::Kind::kReleased && closes_meet_port_) shell_.close_meet_port();
+  if (event.notice.kind == NodeNotice::Kind::kRoundOver) return;
+  if (event.notice.kind == NodeNotice::Kind::kReleased && closes_meet_port_) shell_.close_meet_port();
   event.notice.text = from_peer(event.notice.text);
   hooks_.publish(NodesChanged{std::move(event.notice), realtime_ns()});
 }
@@ -249,8 +249,8 @@ void JobLink::handle(rendezvous::node_action::Finish&& event) {
   hooks_.feed(agent_event::JobEnded{event.exit_code, from_peer(event.why)});
 }
 
-void JobLink::say(Notice::Kind kind, std::string text) {
-  hooks_.publish(NodesChanged{Notice{.kind = kind, .text = std::move(text)}, realtime_ns()});
+void JobLink::say(NodeNotice::Kind kind, std::string text) {
+  hooks_.publish(NodesChanged{NodeNotice{.kind = kind, .text = std::move(text)}, realtime_ns()});
 }
 
 // ---- the round's master ----

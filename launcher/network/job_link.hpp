@@ -71,7 +71,7 @@ class JobLink {
   void handle(rendezvous::member_action::Say&& event);
   void handle(rendezvous::node_action::ServeStore&& event);
   void handle(rendezvous::node_action::Finish&& event);
-  void say(rendezvous::Notice::Kind kind, std::string text);
+  void say(rendezvous::NodeNotice::Kind kind, std::string text);
   void granted(rendezvous::Time until);
   void look_up_master();
   void feed_release();

@@ -103,7 +103,7 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
     }
   }
   if (entry.answer) act(coordinator_action::Send{link, *std::move(entry.answer)});
-  if (!entry.notice.empty()) outbox_.say(Notice::Kind::kRefused, std::move(entry.notice));
+  if (!entry.notice.empty()) outbox_.say(NodeNotice::Kind::kRefused, std::move(entry.notice));
   if (!entry.admitted) return close(link);
 
   strangers_.remove(link);
@@ -128,7 +128,7 @@ void Coordinator::welcome(Peer& peer) {
                              .coordinator = settings_.self,
                              .lease_ms = settings_.lease.count(),
                              .job = peer.hello.wants_job ? settings_.job : std::string()});
-  outbox_.say(Notice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
+  outbox_.say(NodeNotice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
   if (membership_.was_committed_for(peer.hello.standing)) {
     membership_.forget_previous(peers_);
     leadership_.count_again();
@@ -194,9 +194,9 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   const bool was_welcome = std::exchange(peer.welcome, false);
   const bool in_round = peer.rank >= 0;
   if (was_welcome && phase_ != Phase::kOver) {
-    outbox_.say(Notice::Kind::kLost, name_of(peer.hello) + " " + why, peers_.connected(), settings_.max_nodes);
+    outbox_.say(NodeNotice::Kind::kLost, name_of(peer.hello) + " " + why, peers_.connected(), settings_.max_nodes);
     if (!peer.departed && id != settings_.self && losses_.note(id, now_.steady)) {
-      outbox_.say(Notice::Kind::kSetAside, "lost too often", settings_.cool_down.count());
+      outbox_.say(NodeNotice::Kind::kSetAside, "lost too often", settings_.cool_down.count());
     }
   }
   if (in_round && phase_ == Phase::kRunning) {
@@ -232,7 +232,7 @@ void Coordinator::check_stragglers() {
     for (const NodeId& id : peers_.by_age()) {
       if (peers_.at(id).here() && id != settings_.self) outbox_.send(peers_.at(id), Waiting{news});
     }
-    outbox_.say(Notice::Kind::kWaiting, std::move(news));
+    outbox_.say(NodeNotice::Kind::kWaiting, std::move(news));
   }
   stragglers_.give_up_due(peers_, now_.steady);
   const Peer* const self = peers_.find(settings_.self);
@@ -362,7 +362,7 @@ void Coordinator::form() {
   act(farewell_for(placed, current, settings_));
   release_ = common_release(placed, current, budget_, settings_);
   send_release(placed, release_, membership_.previous(), peers_, outbox_);
-  outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
+  outbox_.say(NodeNotice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
   leaving_.clear();
   failure_.reset();
   judged_ = held_ = false;
@@ -414,7 +414,7 @@ void Coordinator::hear(Peer& peer, const FailureReport& message) {
   }
   if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {  // it was said to nobody who leads now
     failure_ = message;
-    return outbox_.say(Notice::Kind::kRoundOver, message.message);
+    return outbox_.say(NodeNotice::Kind::kRoundOver, message.message);
   }
   if ((phase_ != Phase::kEnding && phase_ != Phase::kGathering) || !failure_) return;
   // "My peer is gone" is a consequence; of the others the first in time is the cause.
@@ -439,7 +439,7 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
     stragglers_.await(*peer, now_.steady);
     outbox_.send(*peer, over);
   }
-  outbox_.say(Notice::Kind::kRoundOver, why);
+  outbox_.say(NodeNotice::Kind::kRoundOver, why);
   check_ended();
 }
 

@@ -82,8 +82,8 @@ std::optional<Time> Node::next_deadline() const {
 
 void Node::handle(const node_event::Begin&) {
   if (past_.remembers_round()) {
-    act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
-                                  .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
+    act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking,
+                                      .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
   }
   if (settings_.leads_first) past_.met_somebody(now_.steady);
   if (settings_.leads_first && knows_no_round()) lead_unelected();
@@ -166,9 +166,9 @@ void Node::handle(const node_event::Farewell& event) {
   if (coordinator_ || round.id != event.round || round.nodes != 2 || round.rank != 1) return;
   if (coordinator_died_in_ == round.id) return;
   coordinator_died_in_ = round.id;
-  act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
-                                .text = "the other node's guardian says that the agent there is dead, and its workers are "
-                                        "gone: this one may go on without"}});
+  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking,
+                                    .text = "the other node's guardian says that the agent there is dead, and its workers are "
+                                            "gone: this one may go on without"}});
   std::vector<MemberAction> actions;
   member_.leader_is_dead(actions);
   carry_out(std::move(actions));
@@ -179,9 +179,9 @@ void Node::handle(const node_event::ArbiterAnswered& event) {
   if (event.answer == BallotAnswer::kNone) return;
   const bool is_ours =
       std::find(arbitration_.won().begin(), arbitration_.won().end(), event.ballot.origin) != arbitration_.won().end();
-  act(member_action::Say{Notice{.kind = Notice::Kind::kDecided,
-                                .text = is_ours ? "the arbiter chose this node: it goes on, also without the other one"
-                                                : "the arbiter chose the other node, which goes on"}});
+  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kDecided,
+                                    .text = is_ours ? "the arbiter chose this node: it goes on, also without the other one"
+                                                    : "the arbiter chose the other node, which goes on"}});
   if (!is_ours) return;
   if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::ArbiterVotes{event.ballot.origin}});
   if (settings_.member.rules.arbiters_word_waits || coordinator_) return;
@@ -576,7 +576,7 @@ void Node::lead(const Authority& authority) {
   }
   next_visit_ = now_.steady + settings_.coordinator.lease / 5;
   coordinator_.emplace(settings_.coordinator, authority, now_);
-  act(member_action::Say{Notice{.kind = Notice::Kind::kLeading, .text = "term " + std::to_string(authority.term)}});
+  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLeading, .text = "term " + std::to_string(authority.term)}});
   const auto electors = succession_.electors();
   succession_.clear();
   inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
@@ -596,7 +596,7 @@ void Node::step_down(const std::string& why) {
   stepped_down_ = now_.steady;
   for (const LinkId link : std::exchange(visits_, {})) act(node_action::CloseLink{link});
   std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });
-  act(member_action::Say{Notice{.kind = Notice::Kind::kLooking, .text = why}});
+  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking, .text = why}});
   while (!accepted_.empty()) drop(*accepted_.begin());
   inside_.emplace_back(ToMember{member_event::Closed{kSelfLink}});
 }

@@ -52,7 +52,7 @@ inline milliseconds sensible(std::int64_t count) {
 }
 
 // Something worth a line on the console or in the report.
-struct Notice {
+struct NodeNotice {
   enum class Kind {
     kWaiting,    // fewer nodes than needed, or the last call runs: `count` of `of` are here
     kJoined,     // a node joined

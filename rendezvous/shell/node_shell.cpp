@@ -295,7 +295,7 @@ void NodeShell::carry_out(NodeAction& action) {
         } else {
           if constexpr (std::is_same_v<Action, member_action::Say>) {
             const auto kind = concrete.notice.kind;
-            if (kind == Notice::Kind::kFollowing || kind == Notice::Kind::kLeading) welcome_ = true;
+            if (kind == NodeNotice::Kind::kFollowing || kind == NodeNotice::Kind::kLeading) welcome_ = true;
           }
           on_event_(std::move(concrete));
         }
@@ -357,7 +357,8 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
     leader_address_ = text_of(connection.remote());
     // Not earlier: when both were started together, the peer that listens there may have taken the lock only after this node
     // began to dial.
-    if (directory_ && (link & (kVisit | kResume)) == 0) feed(node_event::SawRunDirectory{directory_->probe(FileQueue::kMoment)});
+    if (directory_ && (link & (kVisit | kResume)) == 0)
+      feed(node_event::SawRunDirectory{directory_->probe(FileQueue::kMoment)});
     return feed(node_event::LinkOpened{link, own_address_});
   }
   const auto local = unmapped(connection.local()).address();

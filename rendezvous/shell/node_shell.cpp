@@ -357,7 +357,7 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
     leader_address_ = text_of(connection.remote());
     // Not earlier: when both were started together, the peer that listens there may have taken the lock only after this node
     // began to dial.
-    if (directory_ && (link & (kVisit | kResume)) == 0)
+    if (directory_ && (link & (kAnnounce | kResume)) == 0)
       feed(node_event::SawRunDirectory{directory_->probe(FileQueue::kMoment)});
     return feed(node_event::LinkOpened{link, own_address_});
   }

@@ -70,7 +70,7 @@ inline constexpr std::string_view kTypeName<Regroupable> = "regroupable";
 template <>
 inline constexpr std::string_view kTypeName<RegroupReady> = "regroup_ready";
 template <>
-inline constexpr std::string_view kTypeName<Regrouped> = "regrouped";
+inline constexpr std::string_view kTypeName<GroupFormed> = "regrouped";
 template <>
 inline constexpr std::string_view kTypeName<StandbyReady> = "standby_ready";
 template <>
@@ -82,15 +82,15 @@ inline constexpr std::string_view kTypeName<Stop> = "stop";
 template <>
 inline constexpr std::string_view kTypeName<StopAt> = "stop_at";
 template <>
-inline constexpr std::string_view kTypeName<Carry> = "carry";
+inline constexpr std::string_view kTypeName<IgnoreSignal> = "carry";
 template <>
 inline constexpr std::string_view kTypeName<Regroup> = "regroup";
 template <>
 inline constexpr std::string_view kTypeName<Hold> = "hold";
 template <>
-inline constexpr std::string_view kTypeName<TakeOver> = "take_over";
+inline constexpr std::string_view kTypeName<AssignRank> = "take_over";
 template <>
-inline constexpr std::string_view kTypeName<Where> = "where";
+inline constexpr std::string_view kTypeName<PositionRequest> = "where";
 template <>
 inline constexpr std::string_view kTypeName<StoreReply> = "store_reply";
 
@@ -142,7 +142,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("pause_s", m.pause_s);
     visit("save_s", m.save_s);
     visit("bytes", m.bytes);
-  } else if constexpr (std::is_same_v<M, SignalReceived> || std::is_same_v<M, Carry>) {
+  } else if constexpr (std::is_same_v<M, SignalReceived> || std::is_same_v<M, IgnoreSignal>) {
     visit("signal", m.signal);
   } else if constexpr (std::is_same_v<M, StopReady>) {
     visit("started", m.started);
@@ -150,7 +150,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("phase", m.phase);
     visit("step", m.step);
     visit("stage", m.stage);
-  } else if constexpr (std::is_same_v<M, RegroupReady> || std::is_same_v<M, Regrouped>) {
+  } else if constexpr (std::is_same_v<M, RegroupReady> || std::is_same_v<M, GroupFormed>) {
     visit("generation", m.generation);
     visit("step", m.step);
   } else if constexpr (std::is_same_v<M, Regroup>) {
@@ -159,12 +159,12 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("world_size", m.world_size);
     visit("group_rank", m.group_rank);
     visit("group_world_size", m.group_world_size);
-  } else if constexpr (std::is_same_v<M, TakeOver>) {
+  } else if constexpr (std::is_same_v<M, AssignRank>) {
     visit("rank", m.rank);
     visit("local_rank", m.local_rank);
     visit("restart_count", m.restart_count);
   } else if constexpr (std::is_same_v<M, Regroupable> || std::is_same_v<M, Hold> || std::is_same_v<M, StandbyReady> ||
-                       std::is_same_v<M, Where> || std::is_same_v<M, SavesOnStop>) {
+                       std::is_same_v<M, PositionRequest> || std::is_same_v<M, SavesOnStop>) {
   } else if constexpr (std::is_same_v<M, StoreRequest>) {
     visit("id", m.id);
     visit("op", m.op);

@@ -100,8 +100,8 @@ struct CheckpointPublished {
   std::int64_t bytes = 0;
 };
 
-// A handled signal such as SIGTERM reached the worker, which asks what to do. The agent answers Stop, or Carry when it did not
-// send the signal and the worker should ignore it.
+// A handled signal such as SIGTERM reached the worker, which asks what to do. The agent answers Stop, or IgnoreSignal when it
+// did not send the signal and the worker should ignore it.
 struct SignalReceived {
   int signal = 0;
 };
@@ -125,12 +125,12 @@ struct RegroupReady {
 };
 
 // All ranks of that generation have joined the group and hold the state after `step` steps: training begins or continues.
-struct Regrouped {
+struct GroupFormed {
   int generation = 0;
   std::int64_t step = 0;
 };
 
-// From a standby worker: it has loaded LibTorch and the data set, has made the model, and waits idle for TakeOver.
+// From a standby worker: it has loaded LibTorch and the data set, has made the model, and waits idle for AssignRank.
 struct StandbyReady {};
 
 // Where in a step a running worker is, in the order of a step. It waits for other ranks in kBackward (for gradients), in kLoss
@@ -138,7 +138,7 @@ struct StandbyReady {};
 // waits in kLoss. A script does not tell its stage: kSomewhere.
 enum class Stage { kLoading, kForward, kBackward, kLoss, kOptimizer, kMeeting, kComparing, kSomewhere };
 
-// Answer to Where. A thread sends it that runs even when the training thread waits. `stage` is valid while running or
+// Answer to PositionRequest. A thread sends it that runs even when the training thread waits. `stage` is valid while running or
 // evaluating.
 struct Position {
   Phase phase = Phase::kStarting;
@@ -160,7 +160,7 @@ struct StoreRequest {
 
 using FromWorker =
     std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived, StopReady,
-                 SavesOnStop, Regroupable, RegroupReady, Regrouped, StandbyReady, Position, StoreRequest>;
+                 SavesOnStop, Regroupable, RegroupReady, GroupFormed, StandbyReady, Position, StoreRequest>;
 
 // ---- agent to worker ----
 
@@ -179,7 +179,7 @@ struct StopAt {
 };
 
 // The agent did not send the signal that the worker asked about: ignore it.
-struct Carry {
+struct IgnoreSignal {
   int signal = 0;
 };
 
@@ -199,14 +199,14 @@ struct Hold {};
 
 // To a standby worker: from now on it is the worker with this rank, as if it had been started with that rank and restart count.
 // It may come before the standby is ready.
-struct TakeOver {
+struct AssignRank {
   int rank = 0;
   int local_rank = 0;
   int restart_count = 0;
 };
 
 // No worker has reported anything for long: where are you?
-struct Where {};
+struct PositionRequest {};
 
 struct StoreReply {
   enum class Status { kOk, kTimeout, kNotFound, kError };
@@ -217,6 +217,6 @@ struct StoreReply {
   std::string message{};    // kError
 };
 
-using FromAgent = std::variant<Stop, StopAt, Carry, Regroup, Hold, TakeOver, Where, StoreReply>;
+using FromAgent = std::variant<Stop, StopAt, IgnoreSignal, Regroup, Hold, AssignRank, PositionRequest, StoreReply>;
 
 }  // namespace ddprun::channel

@@ -312,7 +312,7 @@ HangInquiry::Hooks AgentShell::hang_hooks() {
   HangInquiry::Hooks hooks;
   hooks.matters = [this] { return state_.at_work() && !reader_.holds_back(); };
   hooks.workers = [this] { return workers_.pids(); };
-  hooks.ask = [this](int rank) { workers_.tell(rank, channel::Where{}); };
+  hooks.ask = [this](int rank) { workers_.tell(rank, channel::PositionRequest{}); };
   if (!train()) hooks.bytes_in_files = [this] { return output_.bytes_past_us(); };
   hooks.find_tool = [this](bool python) { return files_.ask([python] { return find_stack_tool(python); }); };
   hooks.found = [this](std::vector<HangFinding> findings) { feed(agent_event::HangFound{std::move(findings)}); };

@@ -28,7 +28,7 @@ void SlowStop::stops() {
     std::vector<StopIsSlow::Awaited> awaited;
     const std::vector<pid_t> pids = hooks_.workers();
     for (std::size_t rank = 0; rank < pids.size(); ++rank) {
-      if (pids[rank] > 0) awaited.push_back({static_cast<int>(rank), pids[rank], process_look(pids[rank])});
+      if (pids[rank] > 0) awaited.push_back({static_cast<int>(rank), pids[rank], process_summary(pids[rank])});
     }
     if (!awaited.empty()) hooks_.slow(std::chrono::duration<double>(limits_.slow).count(), std::move(awaited));
   });
@@ -69,7 +69,7 @@ void SlowStop::look_at_the_killed() {
     if (index >= pids.size() || pids[index] != pid) continue;
     hooks_.cannot_be_killed({rank, pid,
                              "process " + std::to_string(pid) + " is still there " + std::to_string(seconds) +
-                                 " s after SIGKILL and cannot be killed: " + process_look(pid)});
+                                 " s after SIGKILL and cannot be killed: " + process_summary(pid)});
   }
 }
 

@@ -25,7 +25,7 @@ const char* name_of_kind(Plan::Kind kind) {
   return "unknown";
 }
 
-// A script's arguments go through torchrun's template.
+// torchrun's template is applied to a script's arguments.
 std::vector<std::string> command_of_rank_0(const Plan& plan) {
   return plan.kind == Plan::Kind::kTrain ? plan.command : fill_arguments(plan.command, 0);
 }

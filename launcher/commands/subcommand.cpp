@@ -87,7 +87,7 @@ int validate_config(std::span<const std::string> args) {
   return 0;
 }
 
-// The folder's own, or that of the newest run below a --log-dir.
+// The folder's own report, or that of the newest run below a --log-dir.
 std::filesystem::path report_in(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   fs::path best = RunLayout{folder}.report();
@@ -149,7 +149,7 @@ int show_report(std::span<const std::string> args) {
     }
     return 0;
   }
-  const std::string rendered = render_report(text.str(), file.string());  // also checks it
+  const std::string rendered = render_report(text.str(), file.string());  // this also checks the report
   print(json ? text.str() : rendered);
   return 0;
 }

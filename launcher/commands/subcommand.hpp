@@ -1,5 +1,6 @@
-// The subcommands: help, version, validate, report, doctor, token. main() calls run_subcommand(): they count only as the first
-// argument (decision 29). Each prints to stdout and returns an exit code, and throws UsageError for wrong arguments.
+// The subcommands: help, version, validate, report, doctor, token. main() calls run_subcommand(). A name is a subcommand only
+// as the first argument (decision 29). Each subcommand prints to stdout and returns an exit code; it throws UsageError for
+// wrong arguments.
 #pragma once
 
 #include <optional>
@@ -8,7 +9,7 @@
 
 namespace ddprun {
 
-// Runs args[0] when it is a subcommand; nothing when it is not.
+// Runs args[0] if it is a subcommand; returns nothing otherwise.
 std::optional<int> run_subcommand(std::span<const std::string> args);
 
 int show_help(std::span<const std::string> args);  // [SUBCOMMAND]

@@ -1,5 +1,5 @@
-// `ddprun doctor`: one short table of what a job on this machine will find. run_subcommand() calls it. It only looks: it starts
-// nothing but `ddptrain --version`, and writes and keeps nothing.
+// `ddprun doctor`: one short table of what a job will find on this machine. run_subcommand() calls it. It starts nothing but
+// `ddptrain --version`, and writes and keeps nothing.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -42,7 +42,7 @@ std::string cpus() {
   return text + quota;
 }
 
-// The driver's own word, through its library when it is there.
+// The driver's own answer, through its library if that is there.
 std::string gpu_names() {
   void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return "; the driver's library (libnvidia-ml.so.1) is not installed";
@@ -83,7 +83,7 @@ std::string gpus() {
   return found.empty() ? text : text + gpu_names();
 }
 
-// First line of `program --version`, or why not.
+// The first line of `program --version`, or the reason why there is none.
 std::string version_of(const fs::path& program) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return "cannot ask it";

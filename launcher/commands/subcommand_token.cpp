@@ -1,5 +1,5 @@
-// `ddprun token`: says where the job's token is, and makes one where none is. run_subcommand() calls it. It prints the token
-// itself only when asked with --show, and then to stdout only.
+// `ddprun token`: says where the job's token is, and makes one when there is none. run_subcommand() calls it. It prints the
+// token itself only with --show, and then to stdout only.
 #include <filesystem>
 #include <string>
 

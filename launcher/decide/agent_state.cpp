@@ -177,7 +177,7 @@ void AgentState::hear(int rank, const channel::SignalReceived& message) {
       return;
     case Phase::kRunning:
     case Phase::kHolding:
-      act(agent_action::Tell{{rank}, channel::Carry{message.signal}});
+      act(agent_action::Tell{{rank}, channel::IgnoreSignal{message.signal}});
       return;
     case Phase::kIdle:
     case Phase::kSweeping:
@@ -788,7 +788,7 @@ void AgentState::hear(int rank, const channel::RegroupReady& message) {
   if (message.generation == regroup_->generation()) resumed_from_ = std::max(resumed_from_, message.step);
 }
 
-void AgentState::hear(int rank, const channel::Regrouped& message) {
+void AgentState::hear(int rank, const channel::GroupFormed& message) {
   worker(rank).step = std::max(worker(rank).step, message.step);
   if (!regroup_) {
     came_up_in_ = now_.steady - round_started_.steady;

@@ -100,7 +100,7 @@ class AgentState {
   void hear(int rank, const channel::StopReady& message);
   void hear(int rank, const channel::WorkerError& message);
   void hear(int rank, const channel::RegroupReady& message);
-  void hear(int rank, const channel::Regrouped& message);
+  void hear(int rank, const channel::GroupFormed& message);
 
   void start_round();
   void worker_gone(int rank);

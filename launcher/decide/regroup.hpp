@@ -41,7 +41,7 @@ class Regroup {
   void ready(int rank, int generation, std::int64_t step) {
     if (generation == generation_ && awaited_.erase(rank) > 0) kept_[rank] = step;
   }
-  // Regrouped: the rank is in the new group. True when all of `world` are.
+  // GroupFormed: the rank is in the new group. True when all of `world` are.
   bool joined(int rank, int generation, std::int64_t step, int world) {
     if (generation != generation_) return false;
     joined_.insert(rank);

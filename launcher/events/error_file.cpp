@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxMessageBytes = 4 << 10;
 constexpr std::size_t kMaxStackBytes = 64 << 10;
 constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kLastSecond = 9'000'000'000;  // of a time that fits into nanoseconds
+constexpr std::int64_t kLastSecond = 9'000'000'000;  // a later time in nanoseconds would not fit
 
 const Json& member_of(const Json& object, const char* key) {
   static const Json nothing;
@@ -23,12 +23,12 @@ const Json& member_of(const Json& object, const char* key) {
   return object.is_object() && found != object.end() ? *found : nothing;
 }
 
-// A stack's newest calls are its last lines.
+// Keeps the last lines: they are the newest calls of a stack.
 std::string last_part(const std::string& text, std::size_t bytes) {
   return text.size() <= bytes ? text : "..." + text.substr(text.size() - bytes);
 }
 
-// Seconds as a number or a text, with a fraction or without.
+// The timestamp is seconds, as a number or a text, with or without a fraction.
 void take_timestamp(const Json& value, ErrorFile& file) {
   double seconds = -1;
   if (value.is_number()) {

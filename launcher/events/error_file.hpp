@@ -12,10 +12,10 @@ namespace ddprun {
 
 struct ErrorFile {
   std::filesystem::path path{};
-  std::string message{};                       // "ValueError: x", or whatever a flat file says
+  std::string message{};                       // "ValueError: x", or the text of a flat file
   std::string call_stack{};                    // Python's; empty when the file has none
   std::optional<std::int64_t> timestamp_ns{};  // as the file says
-  bool whole_seconds = false;                  // Python writes them so
+  bool whole_seconds = false;                  // Python writes whole seconds
   std::int64_t written_ns = 0;                 // the latest moment at which the file can have been written; 0: unknown
 };
 
@@ -23,8 +23,8 @@ struct ErrorFile {
 // {"message": "text", "timestamp": 10}; nullopt for anything else.
 std::optional<ErrorFile> parse_error_file(std::string_view content);
 
-// When the worker failed: by the file's own timestamp, the fraction of a second taken from when the file was written; never
-// after its process ended. Without a timestamp that is all that is known. Pure.
+// When the worker failed. The file's own timestamp says the second, and the time of writing says the fraction; the result is
+// never later than the end of the process. Without a timestamp it is that end. Pure.
 std::int64_t time_of_failure(const ErrorFile& file, std::int64_t ended_ns);
 
 }  // namespace ddprun

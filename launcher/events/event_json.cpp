@@ -64,7 +64,7 @@ void add_if(Json& object, const char* key, const std::optional<T>& value) {
   if (value) object[key] = *value;
 }
 
-// What a worker said; null for what only the agent cares about (store traffic and the like).
+// A worker's message as JSON; null for messages that only the agent uses (store traffic and the like).
 Json spoken(const channel::FromWorker& message) {
   return std::visit(
       Overloaded{
@@ -240,7 +240,7 @@ std::string event_json_line(const RunEvent& event) {
           [](const StopIsSlow& e) {
             Json awaited = Json::array();
             for (const StopIsSlow::Awaited& one : e.awaited) {
-              awaited.push_back(Json{{"rank", one.rank}, {"pid", one.pid}, {"look", one.look}});
+              awaited.push_back(Json{{"rank", one.rank}, {"pid", one.pid}, {"look", one.summary}});
             }
             Json object{{"event", "stop_is_slow"}, {"time_ns", e.time_ns}, {"seconds", e.seconds}};
             if (e.first) object["first_cause"] = failure_json(*e.first);

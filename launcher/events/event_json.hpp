@@ -1,5 +1,5 @@
-// Events as JSON: one object a line for `--json`, and the pieces that report.json is made of. Pure. Bytes that are no UTF-8 are
-// replaced, since JSON has no place for them; log files keep them.
+// Events as JSON: one object a line for `--json`, and the parts of report.json. Pure. Bytes that are no UTF-8 are replaced,
+// since JSON cannot hold them; log files keep them.
 #pragma once
 
 #include <string>
@@ -18,14 +18,14 @@ std::string event_json_line(const RunEvent& event);
 // {"event":"output","rank":1,"stream":"stderr","line":"..."} and '\n'.
 std::string output_json_line(int rank, Stream stream, std::string_view line);
 
-// {"event":"usage_error","exit_code":2,"message":"..."} and '\n': what is refused before anything is started.
+// {"event":"usage_error","exit_code":2,"message":"..."} and '\n', for an error before anything was started.
 std::string usage_error_line(std::string_view message);
 
 // {"rank","pid","exit_code"|"signal","signal_name","cause","message","call_stack","error_file","step","time_ns","host","log",
 // "log_line","evidence","stderr_tail"}
 nlohmann::ordered_json failure_json(const Failure& failure);
 
-// "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL"; "core_dumped" when it was.
+// "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL"; also "core_dumped" if a core was dumped.
 void add_status(nlohmann::ordered_json& object, const ExitStatus& status);
 
 }  // namespace ddprun

@@ -3,9 +3,9 @@
 
 namespace ddprun {
 
-using Kind = rendezvous::Notice::Kind;
+using Kind = rendezvous::NodeNotice::Kind;
 
-std::string notice_line(const rendezvous::Notice& notice) {
+std::string notice_line(const rendezvous::NodeNotice& notice) {
   const std::string here = std::to_string(notice.count) + " of " + std::to_string(notice.of) + " nodes are here";
   switch (notice.kind) {
     case Kind::kWaiting:

@@ -1,4 +1,4 @@
-// What happens among the nodes of a job, in words. Pure; console.cpp and report.cpp use it.
+// Texts about events among the nodes of a job. Pure; console.cpp and report.cpp use it.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace ddprun {
 
-// A line for people; empty when there is nothing to say.
-std::string notice_line(const rendezvous::Notice& notice);
+// A line for people; empty for an event that needs none.
+std::string notice_line(const rendezvous::NodeNotice& notice);
 
-// "joined", "lost": the word for programs.
-const char* notice_word(rendezvous::Notice::Kind kind);
+// "joined", "lost": a word for programs.
+const char* notice_word(rendezvous::NodeNotice::Kind kind);
 
 }  // namespace ddprun

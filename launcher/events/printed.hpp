@@ -1,4 +1,4 @@
-// Numbers in the forms of printf(3), as text. Called where the console's lines are made.
+// Numbers in the formats of printf(3), as text. It is used for the console's lines.
 #pragma once
 
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// At most 127 bytes; what is longer is cut.
+// At most 127 bytes; a longer text is cut.
 template <class... Values>
 std::string printed(const char* format, Values... values) {
   char text[128];

@@ -1,5 +1,4 @@
-// Progress as people read it: the bar on a terminal, the plain line elsewhere, durations and the estimate of what is left.
-// Pure.
+// Progress as text for people: the bar on a terminal, the plain line elsewhere, durations, and the estimated time left. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +15,15 @@ std::string format_duration(double seconds);
 // "1,407".
 std::string format_count(std::int64_t number);
 
-// What people are shown: the newest message, with the figures that it lacks.
+// What people see: the newest message, completed with figures from earlier ones.
 struct ProgressShown {
   channel::Progress progress{};
   std::optional<double> seconds_left{};
-  std::optional<std::int64_t> loss_step{};  // of a loss that is not of now
+  std::optional<std::int64_t> loss_step{};  // set when the loss is of an earlier step
 };
 
-// Completes the messages of a round: most are heartbeats without a loss and a speed, which only logged steps have. The time
-// left goes by the steps of this round only: a resumed run has no past to go by. Times are nanoseconds of one clock.
+// Completes the messages of a round: most are heartbeats without loss and speed, which only logged steps have. The time left is
+// estimated from this round only, since a resumed run has no earlier messages. Times are nanoseconds of one clock.
 class ProgressMeter {
  public:
   void restart() { *this = {}; }
@@ -40,7 +39,7 @@ class ProgressMeter {
   std::optional<double> seconds_left() const;  // nothing before the second message
   std::optional<Sample> first_;
   Sample last_;
-  Sample since_;  // where the stretch begins whose speed comes next
+  Sample since_;  // where the time over which the speed is measured begins
   Sample loss_at_;
   channel::Progress newest_{};
 };
@@ -48,7 +47,7 @@ class ProgressMeter {
 // "epoch 2/3  step 512/1,407  loss 0.3412  2,210 samples/s  32 s left"
 std::string progress_line(const ProgressShown& shown);
 
-// The same after a bar of the width that is left; never longer than `columns` - 1 characters.
+// The same text after a bar that fills the rest of the width; never longer than `columns` - 1 characters.
 std::string progress_bar(const ProgressShown& shown, int columns);
 
 }  // namespace ddprun

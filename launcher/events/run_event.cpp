@@ -1,4 +1,4 @@
-// Names of what happened, as people and the report read them.
+// The names of events for people and for the report.
 #include "launcher/events/run_event.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::string describe(const StopIsSlow& event) {
   text += "the workers were told to stop " + std::string(seconds) + " s ago, and this is waited for:";
   for (const StopIsSlow::Awaited& one : event.awaited) {
     text += " rank " + std::to_string(one.rank) + " (pid " + std::to_string(one.pid) + ")";
-    if (!one.look.empty()) text += " in " + one.look;
+    if (!one.summary.empty()) text += " in " + one.summary;
     text += one.pid == event.awaited.back().pid ? "" : ";";
   }
   return text;

@@ -26,18 +26,18 @@ struct Failure {
   std::optional<ExitStatus> status;
   int local_rank = -1;
   std::string host;                      // the node's
-  std::string message;                   // typed error's, the error file's, or errno text of a spawn
-  std::string call_stack;                // Python's, of the error file
-  std::string error_file;                // its path; empty when there is none
-  std::vector<std::string> stderr_tail;  // last lines, at most 20 of at most 1 KiB
-  std::vector<std::string> evidence{};   // lines: memory's numbers, a hanging rank's stack
+  std::string message;                   // of the worker's error, of the error file, or the errno of a failed spawn
+  std::string call_stack;                // from the error file: Python's
+  std::string error_file;                // the path of the error file; empty when there is none
+  std::vector<std::string> stderr_tail;  // its last lines: at most 20, each at most 1 KiB
+  std::vector<std::string> evidence{};   // lines for people: memory figures, a hanging rank's stack
   std::string log_path;                  // of stderr.log; empty when stderr is in no file
-  std::int64_t log_line = 0;             // of stderr_tail's first line in it, from 1; 0: not known
-  std::int64_t step = -1;                // last reported by the rank; -1: none
+  std::int64_t log_line = 0;             // the line of stderr.log with which stderr_tail begins, from 1; 0: unknown
+  std::int64_t step = -1;                // the last step that the rank reported; -1: none
   std::int64_t time_ns = 0;
 };
 
-// In a few words: the status where that is the cause, else the message.
+// A short text: the exit status if that is the cause, else the message.
 std::string how_it_failed(const Failure& failure);
 
 struct RunStarted {
@@ -47,33 +47,33 @@ struct RunStarted {
 struct RoundStarted {
   int round;
   int restart_count;
-  int world_size;  // of the job
+  int world_size;  // all workers of the job
   std::int64_t time_ns;
-  int workers_here = 0;  // on this node; 0: all of them
+  int workers_here = 0;  // workers on this node; 0: all of them
   int group_rank = 0;
   int nodes = 1;
-  bool regroup = false;  // only lost workers are started, the others stay
+  bool regroup = false;  // only lost workers are started, the others keep running
 };
-// Of a job on many machines: who is here, who has gone, who leads.
+// In a job on many machines a node has joined, left or become the coordinator.
 struct NodesChanged {
-  rendezvous::Notice notice;
+  rendezvous::NodeNotice notice;
   std::int64_t time_ns;
 };
-// Of a job on many machines: the coordinator did not answer this node, whose workers were ended then, since the other nodes
-// may have gone on without it. No failure of a worker; the node looks for the job.
+// In a job on many machines the coordinator did not answer this node, so its workers were stopped: the other nodes may have
+// continued without it. This is no failure of a worker. The node looks for the job.
 struct CutOff {
   int round;
-  double seconds;  // without an answer, when they were ended
+  double seconds;  // how long the coordinator had not answered then
   std::int64_t time_ns;
 };
-inline constexpr const char* kCutOff = "cut_off";  // as a cause in the report
+inline constexpr const char* kCutOff = "cut_off";  // the cause's name in the report
 std::string describe(const CutOff& event);
 struct WorkerStarted {
   int rank;
   int local_rank;
   std::int64_t pid;
   std::int64_t time_ns;
-  bool standby = false;  // it had been waiting as a standby, and begins to be this rank's
+  bool standby = false;  // its process was a standby before
 };
 struct WorkerSpoke {
   int rank;
@@ -87,7 +87,7 @@ struct WorkerEnded {
   bool asked_to_stop;
   std::int64_t time_ns;
 };
-// Decision after a failed round.
+// The decision after a failed round.
 struct RoundFailed {
   int round;
   Failure first;
@@ -97,17 +97,17 @@ struct RoundFailed {
   std::int64_t time_ns;
 };
 const char* name_of(RoundFailed::Decision decision);  // "restart", "regroup", "give_up"
-// After a loss that was answered with kRegroup: all workers of the new round are together and go on.
+// After a loss that was answered with kRegroup: all workers of the new round have formed a group and continue.
 struct Regrouped {
   int round;
-  std::vector<int> kept;        // ranks whose state survived; empty: the newest checkpoint is what they go on from
-  std::vector<int> replaced;    // ranks with a new process
-  std::vector<int> by_standby;  // those of them whose process had been waiting
+  std::vector<int> kept;        // ranks whose state survived; empty: they resume from the newest checkpoint
+  std::vector<int> replaced;    // ranks that have a new process
+  std::vector<int> by_standby;  // those whose new process was a standby
   std::int64_t step;            // finished
-  double seconds;               // from the loss
+  double seconds;               // since the loss
   std::int64_t time_ns;
 };
-// It did not come to that; the job starts anew from its newest checkpoint.
+// The workers formed no new group; all workers restart from the newest checkpoint.
 struct RegroupFailed {
   int round;
   std::string why;
@@ -118,34 +118,35 @@ struct StandbyWaits {
   std::int64_t pid;
   std::int64_t time_ns;
 };
-// It ended while it waited, unasked; the job goes on, and the next one is started.
+// A standby ended while it waited, without being asked to. The job continues, and another standby is started.
 struct StandbyEnded {
   std::int64_t pid;  // 0: it could not be started
   std::optional<ExitStatus> status;
-  std::string message;  // what it reported, or its last line; may be empty
+  std::string message;  // what it reported, or its last line of output; may be empty
   double next_in_s;
   std::int64_t time_ns;
 };
-// A signal to the agent.
+// The agent got a signal.
 struct StopRequested {
   int signal;
   enum class Effect { kStops, kNothingNew, kKills } effect;
   std::int64_t time_ns;
 };
-// Workers were told to stop long ago, and some have not ended. Once a round.
+// Workers were told to stop long ago, and some have not ended. Emitted once a round.
 struct StopIsSlow {
   struct Awaited {
     int rank;
     std::int64_t pid;
-    std::string look;  // what the kernel says of it (process_look.hpp); empty when it says nothing
+    std::string summary;  // what the kernel says about it (process_summary.hpp); may be empty
   };
   double seconds;
-  std::optional<Failure> first;  // why they are being stopped, as far as it is known by now
+  std::optional<Failure> first;  // why the workers are stopped, as far as it is known now
   std::vector<Awaited> awaited;
   std::int64_t time_ns;
 };
 std::string describe(const StopIsSlow& event);
-// Workers of a script ended with exit code 0 some time ago while others of this node run on, unasked. Once a round.
+// Some workers of a script exited with code 0 a while ago, without being asked to, while others of this node still run. Emitted
+// once a round.
 struct WorkersLeft {
   double seconds;
   std::vector<int> ended;    // ranks, the first of them `seconds` ago
@@ -153,8 +154,8 @@ struct WorkersLeft {
   std::int64_t time_ns;
 };
 std::string describe(const WorkersLeft& event);
-// What a script's worker says over the channel is not listened to any more: another major version, or no protocol at all. The
-// job goes on without.
+// The agent ignores a script's worker on the channel from now on: it speaks another major version, or sends garbage. The job
+// continues.
 struct HelperIgnored {
   int rank;
   std::string why;
@@ -162,12 +163,12 @@ struct HelperIgnored {
 };
 std::string describe(const HelperIgnored& event);
 HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_ns);
-// Workers are started anew after others have read from the standard input that they share. At each such restart.
+// Workers are started again after others have read from the standard input that they share. Emitted at each such restart.
 struct InputWasRead {
-  std::string what;  // that they will not find
+  std::string what;  // what the new workers will miss
   std::int64_t time_ns;
 };
-// The run directory is not where it was: removed, renamed or replaced. Once.
+// The run directory was removed, renamed or replaced. Emitted once.
 struct RunDirectoryRemoved {
   std::string path;
   std::int64_t time_ns;
@@ -177,7 +178,7 @@ struct RunEnded {
   std::string why;
   int restarts_used;
   std::int64_t time_ns;
-  double seconds = -1;  // since the run started, by a clock that nobody sets; below 0: not known
+  double seconds = -1;  // since the run started, on a clock that nobody sets; below 0: unknown
 };
 
 using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded,

@@ -22,14 +22,16 @@ namespace ddprun {
 class HangInquiry {
  public:
   struct Hooks {
-    // Nothing is heard of anybody: whether that matters now. It is asked before anything is done.
+    // Whether a lack of progress matters now. Asked before anything else is done.
     std::function<bool()> matters;
     std::function<std::vector<pid_t>()> workers;  // by local rank; 0: not running
-    std::function<void(int rank)> ask;            // sends Where
-    // Output that goes straight to files: its size, to see whether it grows; nothing while that is not known. Only for scripts.
+    std::function<void(int rank)> ask;            // sends PositionRequest
+    // The size of output that scripts write to files directly, to see whether it grows; nothing while it is not known. Only for
+    // scripts.
     std::function<std::optional<std::uintmax_t>()> bytes_in_files;
     std::function<void(std::vector<HangFinding>)> found;
-    // Finds what reads stacks; nothing while the folders on PATH do not answer. Without it they are asked here.
+    // Finds the tool that reads stacks; nothing while the folders on PATH do not answer. Unset: find_stack_tool() is called
+    // here.
     std::function<std::optional<StackTool>(bool python)> find_tool{};
   };
   using Round = HangState::Round;

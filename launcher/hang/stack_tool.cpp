@@ -47,7 +47,8 @@ bool is_frame(const std::string& line) {
   return line.starts_with("#") || line.starts_with("Thread") || line.starts_with("TID") || line.starts_with("    ");
 }
 
-// In a group of its own, so that all of it can be ended; with the signals that this program blocks unblocked.
+// The tool gets a process group of its own, so that all of its processes can be killed, and the signals that this program
+// blocks are unblocked for it.
 pid_t start_tool(const std::vector<std::string>& command, int output) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -84,7 +85,7 @@ std::vector<std::string> stack_command(const StackTool& tool, long pid) {
   const std::string process = std::to_string(pid);
   if (tool.name == "py-spy") return {tool.path, "dump", "--pid", process};
   if (tool.name == "eu-stack") return {tool.path, "-1", "-p", process};
-  // No start-up file, and no symbols from a server.
+  // gdb must read no start-up file, and no symbols from a server.
   return {tool.path, "-nx", "-batch", "-p", process, "-iex", "set debuginfod enabled off", "-ex", "bt 40"};
 }
 
@@ -148,8 +149,8 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
     std::exchange(done, nullptr)(std::move(frames));
   }
 
-  // Closing its output is its end or near it, and SIGKILL makes it sure. But a process that reads another one's memory may be
-  // deep in the kernel: its end is an event of the loop, which may keep a lease meanwhile. Nobody waits for it.
+  // A tool that has closed its output is ending; SIGKILL makes sure. But a process that reads another one's memory may be deep
+  // in the kernel. So the event loop, which may have a lease to keep, reaps it later, and nobody waits for it.
   void end_tool() {
     timer.cancel();
     boost::system::error_code ignored;
@@ -159,22 +160,22 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
     ::kill(-pid, SIGKILL);
     if (reap()) return;
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-    if (pidfd < 0) return;  // no descriptors are left: it is init's in the end
+    if (pidfd < 0) return;  // no descriptors are left: init reaps the tool in the end
     end.assign(pidfd);
     await_end();
   }
 
   void await_end() {
     end.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-      if (!error && !self->reap()) self->await_end();  // of one that is traced, its tracer hears first
+      if (!error && !self->reap()) self->await_end();  // of a traced process, its tracer hears first
     });
   }
 
-  // Whether it has ended, and what that asks for.
+  // Reaps the tool if it has ended, and does what its end requires.
   bool reap() {
     int status = 0;
     if (::waitpid(pid, &status, WNOHANG) == 0) return false;
-    // A debugger attaches by SIGSTOP. One that is killed before it has noticed leaves a process that is stopped for good.
+    // A debugger attaches with SIGSTOP. If it is killed before it has noticed the stop, it leaves its process stopped for good.
     if (WIFSIGNALED(status) && !subject_was_stopped) ::kill(static_cast<pid_t>(subject), SIGCONT);
     boost::system::error_code ignored;
     end.close(ignored);
@@ -183,7 +184,7 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
 
   stream_descriptor pipe;
   steady_timer timer;
-  stream_descriptor end;  // the tool's pidfd, once it is to end
+  stream_descriptor end;  // the tool's pidfd, while we wait for its end
   std::function<void(std::vector<std::string>)> done;
   std::array<char, 16384> chunk{};
   std::string name;
@@ -191,7 +192,7 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
   pid_t pid = -1;
   long subject = 0;
   bool subject_was_stopped = false;
-  bool ended = false;  // it has been told to end
+  bool ended = false;  // the tool was told to end
 };
 
 StackRun::StackRun(boost::asio::io_context& io, const StackTool& tool, long pid, std::chrono::milliseconds at_most,

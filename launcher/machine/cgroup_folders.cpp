@@ -27,7 +27,7 @@ bool holds(std::string_view comma_list, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Blanks and backslashes are written as \040 and the like there.
+// Undoes the escapes of mountinfo, which writes blanks and backslashes as \040 and the like.
 std::string unescaped(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -42,15 +42,15 @@ std::string unescaped(std::string_view text) {
 }
 
 struct Mount {
-  std::string root;   // the part of the tree that is mounted
-  std::string point;  // and where
+  std::string root;   // the part of the tree that is mounted at `point`
+  std::string point;  // where it is mounted
 };
 
 // "36 35 0:31 /root /sys/fs/cgroup/memory rw,nosuid ... - cgroup cgroup rw,memory"
 template <typename Fits>
 std::optional<Mount> find_mount(std::string_view mountinfo, const Fits& fits) {
   for (const std::string_view line : split(mountinfo, '\n')) {
-    const std::size_t dash = line.find(" - cgroup");  // of dozens of mounts
+    const std::size_t dash = line.find(" - cgroup");  // one of dozens of mounts
     if (dash == std::string_view::npos) continue;
     const auto before = split(line.substr(0, dash), ' ');
     const auto after = split(line.substr(dash + 3), ' ');

@@ -1,5 +1,5 @@
-// Where in the cgroup trees a process is, from the texts of /proc/PID/cgroup and /proc/self/mountinfo. The guardian asks at its
-// start for itself, and for each worker that it is about to move (worker_cgroups.hpp, memory_watch.hpp).
+// Where a process is in the cgroup trees, from the texts of /proc/PID/cgroup and /proc/self/mountinfo. The guardian asks this
+// at its start for itself, and for each worker that it is about to move (worker_cgroups.hpp, memory_watch.hpp).
 #pragma once
 
 #include <filesystem>
@@ -15,14 +15,14 @@ struct CgroupFolder {
 };
 
 struct CgroupFolders {
-  std::optional<CgroupFolder> memory;   // version 1, the memory controller's tree
+  std::optional<CgroupFolder> memory;   // version 1: the memory controller's tree
   std::optional<CgroupFolder> unified;  // version 2
 };
 
-// Nothing for a tree that is not mounted here, or whose mount does not show this process (another namespace's).
+// No folder for a tree that is not mounted here, or whose mount does not show this process (another namespace has it).
 CgroupFolders find_cgroups(std::string_view cgroup, std::string_view mountinfo);
 CgroupFolders cgroups_of_this_process();
-// Of another one, as far as this process sees it; nothing when it is gone.
+// The folders of another process, as far as this one sees them; none when that process is gone.
 CgroupFolders cgroups_of(long pid);
 
 }  // namespace ddprun

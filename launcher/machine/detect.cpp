@@ -1,4 +1,5 @@
-// See detect.hpp: programs, and the Machine made of everything. CPUs are in detect_cpus.cpp, GPUs in detect_gpus.cpp.
+// Implementation of detect.hpp: programs, and the Machine made of all parts. CPUs are in detect_cpus.cpp, GPUs in
+// detect_gpus.cpp.
 #include "launcher/machine/detect.hpp"
 
 #include <sys/auxv.h>
@@ -24,7 +25,7 @@ std::optional<fs::path> find_beside_self(std::string_view name) {
   char self[4096];
   const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self);
   fs::path program(std::string(self, static_cast<std::size_t>(std::max<ssize_t>(length, 0))));
-  if (program.empty()) {  // no /proc here: as the kernel was asked for it
+  if (program.empty()) {  // without /proc: the path that exec was called with
     const auto* const asked = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
     std::error_code error;
     if (asked != nullptr) program = fs::canonical(asked, error);
@@ -35,7 +36,7 @@ std::optional<fs::path> find_beside_self(std::string_view name) {
   return candidate;
 }
 
-// Set but empty hides every GPU, so it must not count as unset.
+// A variable that is set but empty hides every GPU, so it must not count as unset.
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -57,7 +58,7 @@ std::optional<fs::path> find_on_path(std::string_view name) {
 }
 
 Machine this_machine() {
-  // Asked once at most: NVML takes tens of milliseconds to start.
+  // NVML is asked at most once, since it takes tens of milliseconds to start.
   const auto devices = std::make_shared<std::optional<std::vector<GpuDevice>>>();
   const auto gpu_devices = [devices] {
     if (!*devices) *devices = visible_gpus(find_gpus(), variable("CUDA_VISIBLE_DEVICES"));

@@ -1,5 +1,5 @@
 // What this machine has: CPUs this process may use, GPUs its workers will see, programs on PATH. plan.cpp asks through Machine,
-// so tests answer with constants; nothing is looked up that nobody asks for, since a start has to be quick.
+// so tests answer with constants. Nothing is looked up before it is asked for, since a start has to be quick.
 #pragma once
 
 #include <filesystem>
@@ -18,24 +18,27 @@ namespace ddprun {
 
 struct Machine {
   std::function<int()> cpus;                                                          // at least 1
-  std::function<int()> gpus;                                                          // that a worker will see; 0: none
+  std::function<int()> gpus;                                                          // GPUs that a worker will see; 0: none
   std::function<std::optional<std::filesystem::path>(std::string_view)> on_path;      // an executable of that name on PATH
   std::function<std::optional<std::filesystem::path>(std::string_view)> beside_self;  // next to the running ddprun
   std::function<int()> xpus = [] { return 0; };                                       // Intel's GPUs that a worker will see
-  std::function<std::vector<GpuDevice>()> gpu_devices = [] { return std::vector<GpuDevice>(); };  // those that `gpus` counts
-  // CPUs, caches and NUMA nodes, and the nodes of these PCI devices. Throws UsageError when it can't be told.
+  std::function<std::vector<GpuDevice>()> gpu_devices = [] {
+    return std::vector<GpuDevice>();
+  };  // the devices that `gpus` counts
+  // CPUs, caches and NUMA nodes of this machine, and the NUMA nodes of the PCI devices. Throws UsageError when they can't be
+  // found out.
   std::function<Topology(const std::vector<std::string>& bus_ids)> topology = read_topology;
-  std::function<int()> gpu_nodes = [] { return 0; };  // as `gpus`, but cheap and without a look at what NVML knows
+  std::function<int()> gpu_nodes = [] { return 0; };  // as `gpus`, but from device files only, without NVML
   std::function<StandardInput()> standard_input = [] { return StandardInput(); };
   std::function<std::string(const std::string& name)> address_of = address_of_interface;  // throws UsageError
 };
 
 Machine this_machine();
 
-// CPUs by affinity, cut by the cgroup quota (v1 and v2, whichever ancestor is tightest).
+// The CPUs of the affinity mask, limited by the tightest cgroup quota (v1 or v2) of all ancestors.
 struct CpuCount {
   int affinity = 1;
-  double quota = 0;  // CPUs' worth of time; 0: none
+  double quota = 0;  // in CPUs; 0: none
   int usable() const;
 };
 CpuCount count_cpus();
@@ -45,7 +48,7 @@ double quota_of_cpu_max(std::string_view text);
 // The same of v1's cpu.cfs_quota_us and cpu.cfs_period_us. Pure.
 double quota_of_cfs(std::string_view quota_us, std::string_view period_us);
 
-// execvp's search: nothing when no executable file of that name is there.
+// Searches as execvp does: nothing when PATH has no executable file of that name.
 std::optional<std::filesystem::path> find_on_path(std::string_view name);
 
 }  // namespace ddprun

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 int cpus_by_affinity() {
-  // Machines with more CPUs than cpu_set_t holds need a larger set: EINVAL says so.
+  // On a machine with more CPUs than cpu_set_t holds, sched_getaffinity fails with EINVAL and needs a larger set.
   for (int cpus = 1024; cpus <= 65536; cpus *= 4) {
     cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(cpus));
     if (set == nullptr) break;
@@ -41,7 +41,7 @@ bool to_number(std::string_view text, long long& number) {
   return error == std::errc();
 }
 
-// Smallest quota other than 0 from `group` up to `mount`; `read` gives one folder's.
+// The smallest quota other than 0 from `group` up to `mount`; `read` returns one folder's quota.
 template <typename Read>
 double tightest(const fs::path& mount, const std::string& group, Read read) {
   double best = 0;

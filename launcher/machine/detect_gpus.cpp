@@ -1,5 +1,5 @@
-// Implementation of detect_gpus.hpp. NVML's interface is stable C, so the few functions used are declared here and looked up
-// by name: neither its header nor the driver is needed to build.
+// Implementation of detect_gpus.hpp. NVML has a stable C interface, so the few functions that are used are declared here and
+// looked up by name: a build needs neither its header nor the driver.
 #include "launcher/machine/detect_gpus.hpp"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@ using NvmlDevice = void*;
 constexpr int kNvmlSuccess = 0;
 constexpr unsigned kMostSlices = 16;
 
-struct NvmlPci {  // nvmlPciInfo_t of the _v3 call
+struct NvmlPci {  // nvmlPciInfo_t of the _v3 functions
   std::array<char, 16> legacy_bus_id;
   unsigned domain, bus, device, device_id, subsystem_id;
   std::array<char, 32> bus_id;
@@ -73,7 +73,7 @@ class Nvml {
     return text.data();
   }
 
-  // As sysfs names it: a domain of four digits where NVML gives eight.
+  // The PCI bus id as sysfs has it: with a domain of four digits where NVML has eight.
   std::string bus_id_of(NvmlDevice handle) const {
     NvmlPci pci{};
     if (pci_ == nullptr || pci_(handle, &pci) != kNvmlSuccess) return {};
@@ -140,7 +140,7 @@ std::optional<GpuDevice> by_index(const std::vector<GpuDevice>& devices, std::st
   return devices[index];
 }
 
-// The one that begins so, when it is one.
+// The one device whose UUID begins with `entry`; nothing when there are several or none.
 std::optional<GpuDevice> by_uuid(const std::vector<GpuDevice>& devices, std::string_view entry) {
   const bool unknown = std::all_of(devices.begin(), devices.end(), [](const GpuDevice& d) { return d.uuid.empty(); });
   if (unknown) return GpuDevice{.uuid = std::string(entry), .bus_id = {}, .slices = {}};

@@ -5,8 +5,8 @@
 
 namespace ddprun {
 
-// The address of that interface, as a number: its first IPv4 address, else its first IPv6 address that is not link-local.
-// Throws UsageError, which names the interfaces that have one.
+// The numeric address of that interface: its first IPv4 address, else its first IPv6 address that is not link-local. Throws
+// UsageError, which names the interfaces that have one.
 std::string address_of_interface(const std::string& name);
 
 }  // namespace ddprun

@@ -12,11 +12,11 @@ namespace {
 using Cpus = std::vector<int>;
 using Member = int Topology::Cpu::*;
 
-// Where a worker belongs: its node, and which of how many there it is.
-struct Seat {
+// The share of a NUMA node that a worker gets: number `index` of `of` shares.
+struct NumaShare {
   int node = 0;
-  int place = 0;
-  int seats = 1;
+  int index = 0;
+  int of = 1;
 };
 
 std::vector<Topology::Cpu> allowed_on(const Topology& topology, int node) {
@@ -32,7 +32,7 @@ Cpus ids_of(const std::vector<Topology::Cpu>& cpus) {
   return ids;
 }
 
-// In the order of the groups' names.
+// The groups are in the order of their names.
 std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   std::map<int, Cpus> groups;
   for (const Topology::Cpu& cpu : cpus) groups[cpu.*name].push_back(cpu.id);
@@ -41,7 +41,7 @@ std::vector<Cpus> grouped(const std::vector<Topology::Cpu>& cpus, Member name) {
   return lists;
 }
 
-// Nodes with CPUs for us: the first of each socket, then the second of each, and so on.
+// The NUMA nodes with CPUs for us: the first of each socket, then the second of each, and so on.
 std::vector<int> nodes_in_turn(const Topology& topology) {
   std::map<int, std::vector<int>> nodes_of_socket;
   for (const Topology::Cpu& cpu : topology.cpus) {
@@ -59,24 +59,24 @@ std::vector<int> nodes_in_turn(const Topology& topology) {
   return order;
 }
 
-// All GPUs of a node count as its seats, also those that no worker has: so do torchrun's.
-std::vector<Seat> seats_at(const std::vector<int>& nodes, int workers) {
-  std::vector<Seat> seats;
+// Each GPU of a NUMA node takes a share of its CPUs, even if no worker uses it: torchrun does so, too.
+std::vector<NumaShare> shares_at(const std::vector<int>& nodes, int workers) {
+  std::vector<NumaShare> shares;
   for (int rank = 0; rank < workers; ++rank) {
     const auto own = nodes.begin() + rank;
-    seats.push_back({*own, static_cast<int>(std::count(nodes.begin(), own, *own)),
-                     static_cast<int>(std::count(nodes.begin(), nodes.end(), *own))});
+    shares.push_back({*own, static_cast<int>(std::count(nodes.begin(), own, *own)),
+                      static_cast<int>(std::count(nodes.begin(), nodes.end(), *own))});
   }
-  return seats;
+  return shares;
 }
 
-std::vector<Seat> seats_of(const Topology& topology, int workers) {
+std::vector<NumaShare> shares_of(const Topology& topology, int workers) {
   if (topology.gpu_nodes.empty()) {
     const std::vector<int> order = nodes_in_turn(topology);
     if (order.empty()) throw UsageError("--numa-binding: no CPU of this machine's topology may be used by this process");
     std::vector<int> nodes;
     for (int rank = 0; rank < workers; ++rank) nodes.push_back(order[static_cast<std::size_t>(rank) % order.size()]);
-    return seats_at(nodes, workers);
+    return shares_at(nodes, workers);
   }
   const int gpus = static_cast<int>(topology.gpu_nodes.size());
   if (workers > gpus) {
@@ -89,11 +89,11 @@ std::vector<Seat> seats_of(const Topology& topology, int workers) {
     throw UsageError("--numa-binding: the NUMA node of GPU " + std::to_string(gpu) +
                      " is not known: its PCI device is not in this machine's topology");
   }
-  return seats_at(topology.gpu_nodes, workers);
+  return shares_at(topology.gpu_nodes, workers);
 }
 
 Cpus of_socket(const Topology& topology, int node, const std::vector<Topology::Cpu>& on_node) {
-  // The socket of the node's first CPU is the node's, and its nodes are those whose first CPU says the same.
+  // A node belongs to the socket of its first CPU. The nodes of that socket are those whose first CPU belongs to it as well.
   const int socket = on_node.front().socket;
   std::map<int, int> socket_of_node;
   for (const Topology::Cpu& cpu : topology.cpus) {
@@ -108,18 +108,18 @@ Cpus of_socket(const Topology& topology, int node, const std::vector<Topology::C
   return cpus;
 }
 
-Cpus exclusive_share(const std::vector<Topology::Cpu>& on_node, const Seat& seat, int rank) {
+Cpus exclusive_share(const std::vector<Topology::Cpu>& on_node, const NumaShare& share, int rank) {
   const std::vector<Cpus> cores = grouped(on_node, &Topology::Cpu::core);
   const int count = static_cast<int>(cores.size());
-  if (count < seat.seats) {
-    throw UsageError("--numa-binding exclusive: NUMA node " + std::to_string(seat.node) + " of local rank " +
+  if (count < share.of) {
+    throw UsageError("--numa-binding exclusive: NUMA node " + std::to_string(share.node) + " of local rank " +
                      std::to_string(rank) + " has " + std::to_string(count) + (count == 1 ? " core" : " cores") +
-                     " that this process may use for " + std::to_string(seat.seats) +
+                     " that this process may use for " + std::to_string(share.of) +
                      " workers or GPUs, and each needs one of its own: start fewer, or use --numa-binding node");
   }
-  const int share = count / seat.seats, rest = count % seat.seats;
-  const int begin = seat.place * share + std::min(seat.place, rest);
-  const int end = begin + share + (seat.place < rest ? 1 : 0);
+  const int least = count / share.of, rest = count % share.of;
+  const int begin = share.index * least + std::min(share.index, rest);
+  const int end = begin + least + (share.index < rest ? 1 : 0);
   Cpus cpus;
   for (int core = begin; core < end; ++core) {
     const Cpus& of_core = cores[static_cast<std::size_t>(core)];
@@ -129,16 +129,16 @@ Cpus exclusive_share(const std::vector<Topology::Cpu>& on_node, const Seat& seat
   return cpus;
 }
 
-Cpus core_complex(const std::vector<Topology::Cpu>& on_node, const Seat& seat) {
+Cpus core_complex(const std::vector<Topology::Cpu>& on_node, const NumaShare& share) {
   std::vector<Cpus> complexes = grouped(on_node, &Topology::Cpu::cache);
   std::stable_sort(complexes.begin(), complexes.end(), [](const Cpus& a, const Cpus& b) { return a.size() > b.size(); });
-  return complexes[static_cast<std::size_t>(seat.place) % complexes.size()];
+  return complexes[static_cast<std::size_t>(share.index) % complexes.size()];
 }
 
-Cpus cpus_for(const Topology& topology, Numa mode, const Seat& seat, int rank) {
-  const std::vector<Topology::Cpu> on_node = allowed_on(topology, seat.node);
+Cpus cpus_for(const Topology& topology, Numa mode, const NumaShare& share, int rank) {
+  const std::vector<Topology::Cpu> on_node = allowed_on(topology, share.node);
   if (on_node.empty()) {
-    throw UsageError("--numa-binding " + std::string(name_of(mode)) + ": NUMA node " + std::to_string(seat.node) +
+    throw UsageError("--numa-binding " + std::string(name_of(mode)) + ": NUMA node " + std::to_string(share.node) +
                      " of local rank " + std::to_string(rank) +
                      " has no CPU that this process may use (its affinity or cgroup leaves it none)");
   }
@@ -148,7 +148,7 @@ Cpus cpus_for(const Topology& topology, Numa mode, const Seat& seat, int rank) {
     case Numa::kNode:
       return ids_of(on_node);
     case Numa::kSocket:
-      return of_socket(topology, seat.node, on_node);
+      return of_socket(topology, share.node, on_node);
     case Numa::kExclusive:
       return exclusive_share(on_node, seat, rank);
     case Numa::kCoreComplex:
@@ -160,10 +160,10 @@ Cpus cpus_for(const Topology& topology, Numa mode, const Seat& seat, int rank) {
 }  // namespace
 
 std::vector<std::vector<int>> bind_workers(const Topology& topology, Numa mode, int workers) {
-  const std::vector<Seat> seats = seats_of(topology, workers);
+  const std::vector<NumaShare> shares = shares_of(topology, workers);
   std::vector<Cpus> sets;
   for (int rank = 0; rank < workers; ++rank)
-    sets.push_back(cpus_for(topology, mode, seats[static_cast<std::size_t>(rank)], rank));
+    sets.push_back(cpus_for(topology, mode, shares[static_cast<std::size_t>(rank)], rank));
   return sets;
 }
 

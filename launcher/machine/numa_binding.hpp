@@ -1,5 +1,5 @@
-// --numa-binding: which CPUs each local rank may run on. Pure: topology, GPUs and mode in, CPU sets out, with the rules that
-// torchrun documents. plan_placement.cpp asks before anything is started; spawn.cpp applies the answer.
+// --numa-binding: the CPUs on which each local rank may run, by the rules that torchrun documents. Pure: topology, GPUs and
+// mode go in, CPU sets come out. plan_placement.cpp calls it before anything is started; spawn.cpp applies the answer.
 #pragma once
 
 #include <string>

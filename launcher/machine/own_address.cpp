@@ -51,7 +51,7 @@ std::string numeric_address(const std::string& host) {
 
 bool is_number(const std::string& host) {
   in6_addr ignored{};
-  const std::string number = host.substr(0, host.find('%'));  // fe80::1%eth0
+  const std::string number = host.substr(0, host.find('%'));  // without the scope of fe80::1%eth0
   return ::inet_pton(AF_INET, host.c_str(), &ignored) == 1 || ::inet_pton(AF_INET6, number.c_str(), &ignored) == 1;
 }
 

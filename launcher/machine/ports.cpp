@@ -1,4 +1,5 @@
-// Implementation of ports.hpp. Dual-stack where there is IPv6, as TCPStore's listener is; plain IPv4 otherwise.
+// Implementation of ports.hpp. The sockets are dual-stack where the machine has IPv6, like TCPStore's listener, and plain IPv4
+// otherwise.
 #include "launcher/machine/ports.hpp"
 
 #include <netinet/in.h>
@@ -18,7 +19,7 @@
 namespace ddprun {
 namespace {
 
-// A bound socket, or -1 with errno set.
+// Returns a bound socket, or -1 with errno set.
 int bound_socket(int port) {
   const int on = 1;
   int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -57,12 +58,13 @@ int port_of(int fd) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// The abstract socket that says "a ddprun holds this port", or -1 with errno set: EADDRINUSE when one does.
+// Binds the abstract socket whose name says that a ddprun holds this port. Returns it, or -1 with errno set: EADDRINUSE when
+// another ddprun does.
 int name_of_port(int port) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = "ddprun/port/" + std::to_string(port);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // after the zero that makes it abstract
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // after the zero byte that makes the name abstract
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -77,11 +79,11 @@ std::string how_to_take_another() {
   return "; --master-port takes another one, and --master-port 0 or --standalone a free one";
 }
 
-constexpr int kTries = 64;  // of ports that the kernel picks
+constexpr int kTries = 64;  // how many ports of the kernel's choice are tried
 
 }  // namespace
 
-// From a place in it that differs from process to process, so that jobs that start together do not try the same ones.
+// Begins at a place in the range that differs from process to process, so that jobs that start together try different ports.
 HeldPort HeldPort::within(const PortRange& range) {
   const int first = static_cast<int>((::getpid() * 7919LL) % range.size());
   for (int i = 0; i < range.size(); ++i) {

@@ -1,17 +1,18 @@
-// A TCP port kept for MASTER_PORT: bound with SO_REUSEADDR but not listening, so that nobody else is given it and rank 0's
-// TCPStore can still bind it (decision 9). launcher/agent/master_endpoint.hpp holds one per round.
+// A TCP port that is reserved for MASTER_PORT. The socket is bound with SO_REUSEADDR but not listening, so the kernel gives the
+// port to nobody else, and rank 0's TCPStore can still bind it (decision 9). launcher/agent/master_endpoint.hpp holds one a
+// round.
 //
-// Note: two such sockets can be bound to one port, so that alone would let two jobs believe that it is theirs. Each also takes
-// an abstract Unix socket named after the port; like ports, these names belong to the network namespace and end with their
-// holder.
+// Note: two such sockets can be bound to one port, so two jobs could believe that it is theirs. Each also takes an abstract
+// Unix socket named after the port; like ports, these names belong to the network namespace and end with their holder.
 #pragma once
 
 namespace ddprun {
 
-// Of MASTER_PORT: one that somebody named is that one or none; a default is given up for a free one when it is taken.
+// kExactly: the user named the port, so no other one will do. kIfFree: it is a default, and a free port replaces it when it is
+// taken.
 enum class PortNeed { kExactly, kIfFree };
 
-// Where free ports are taken from; all zero: wherever the kernel takes them.
+// The range of free ports; all zero: the kernel chooses.
 struct PortRange {
   int low = 0;
   int high = 0;
@@ -22,12 +23,12 @@ struct PortRange {
 
 class HeldPort {
  public:
-  // A port the kernel picks, or one of that range. Throws InternalError when the kernel has none, UsageError when the range is
-  // all taken.
+  // A port that the kernel chooses, or one of that range. Throws InternalError when the kernel has none, UsageError when the
+  // range is full.
   static HeldPort any(const PortRange& range = {});
-  // That port. Throws UsageError when another program listens on it or another ddprun holds it.
+  // Exactly that port. Throws UsageError when another program listens on it or another ddprun holds it.
   static HeldPort exactly(int port);
-  // What a plan asks for; 0 is any.
+  // The port that a plan asks for; 0 means any.
   static HeldPort of(int port, PortNeed need, const PortRange& range = {});
 
   HeldPort(HeldPort&& other) noexcept;

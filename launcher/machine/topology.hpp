@@ -1,6 +1,6 @@
-// What NUMA binding needs to know of a machine, as values: every CPU with its core, cache, NUMA node and socket, and the nodes
-// of the GPUs. read_topology() fills it from hwloc, in a module that is opened only when somebody asks (topology_module.hpp);
-// numa_binding.cpp decides with it, and tests write it down by hand.
+// What NUMA binding must know of a machine, as values: each CPU with its core, cache, NUMA node and socket, and the NUMA nodes
+// of the GPUs. read_topology() gets it from hwloc, in a module that is opened only on demand (topology_module.hpp).
+// numa_binding.cpp decides with it, and tests write it by hand.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 namespace ddprun {
 
 struct Topology {
-  // Groups are named by the lowest number of a CPU in them, whether allowed or not; nodes and sockets by the system's numbers.
+  // A core or cache has the lowest number of its CPUs, allowed or not; NUMA nodes and sockets have the system's numbers.
   struct Cpu {
     int id = 0;
     int core = 0;
-    int cache = 0;  // last level that is known; without any: the NUMA node's
+    int cache = 0;  // the last level that is known; if none is: the NUMA node's
     int node = 0;
     int socket = 0;
     bool allowed = true;  // for this process, by affinity and cgroup
   };
-  std::vector<Cpu> cpus;       // ascending
-  std::vector<int> gpu_nodes;  // of the devices that were asked for, in their order
+  std::vector<Cpu> cpus;       // in ascending order
+  std::vector<int> gpu_nodes;  // of the requested devices, in their order
 };
 
 // Throws UsageError when the module or hwloc is missing, or the topology can't be read.

@@ -4,17 +4,17 @@
 
 namespace ddprun {
 
-// Where the module puts what it finds; `receiver` is handed back unchanged.
+// The callbacks that receive what the module finds; it passes `receiver` to them unchanged.
 struct TopologySink {
   void* receiver;
   void (*cpu)(void* receiver, int id, int core, int cache, int node, int socket, int allowed);
-  void (*gpu)(void* receiver, int node);  // for each bus id, in order; -1: no such device or its node is not known
+  void (*gpu)(void* receiver, int node);  // called for each bus id, in order; -1: no such device, or its node is unknown
 };
 
 inline constexpr int kTopologyModuleVersion = 1;
 inline constexpr char kTopologyModuleEntry[] = "ddprun_read_topology";
 
-// Null when all went well, else what went wrong.
+// Returns null on success, else a message that says what went wrong.
 using TopologyModuleEntry = const char*(int version, const char* const* bus_ids, int bus_id_count, const TopologySink* sink);
 
 }  // namespace ddprun

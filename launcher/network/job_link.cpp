@@ -21,14 +21,14 @@
 namespace ddprun {
 namespace {
 
-using rendezvous::Notice;
+using rendezvous::NodeNotice;
 namespace member_event = rendezvous::member_event;
 namespace member_action = rendezvous::member_action;
 
-// How long a round waits for the resolver to say what the name of its master stands for here.
+// How long a round waits for the resolver to say whether its master's name means a loopback address here.
 constexpr std::chrono::seconds kMostOfTheResolver{2};
 
-// What AgentState can only hear when it knows of the round before.
+// True for events that AgentState understands only after it knows of the round before.
 bool concerns_workers(const rendezvous::ShellEvent& event) {
   using rendezvous::CannotJoin, rendezvous::NobodyThere, rendezvous::EntrustFarewell;
   return std::visit<bool>(
@@ -45,7 +45,7 @@ std::string to_text(const rendezvous::Address& address) {
   return (bare_ipv6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
 }
 
-// Of a number; 0 where it is none.
+// The sockaddr of a numeric address; returns 0 when `host` is none.
 socklen_t to_sockaddr(const std::string& host, std::uint16_t port, sockaddr_storage& address) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -79,12 +79,13 @@ JobLink::JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& pl
             if (concerns_workers(event)) feed_release();
             std::visit([this](auto& one) { handle(std::move(one)); }, event);
           },
-          [this](const std::string& line) { say(Notice::Kind::kRefused, line); }) {}
+          [this](const std::string& line) { say(NodeNotice::Kind::kRefused, line); }) {}
 
-// The coordinator knows best how far its own workers have come; on other nodes nobody hears of checkpoints.
+// Only the coordinator's node hears of checkpoints, so it knows best how far the run has come.
 rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings settings) {
   settings.node.member.master_port = static_cast<std::uint16_t>(next_port_->port());
-  // Workers have the shutdown timeout, and their agent takes a minute to find that SIGKILL does not end one (slow_stop.hpp).
+  // Workers may take the shutdown timeout, and an agent takes up to a minute to see that even SIGKILL does not end one
+  // (slow_stop.hpp).
   constexpr std::chrono::seconds kBesideTheStop{75};
   settings.node.coordinator.ready_timeout =
       std::max(settings.node.coordinator.ready_timeout, plan_.shutdown_timeout + kBesideTheStop);
@@ -99,11 +100,11 @@ rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings se
 
 void JobLink::begin() {
   if (shell_.leads_first()) {
-    say(Notice::Kind::kLeading, how_to_join());
+    say(NodeNotice::Kind::kLeading, how_to_join());
   } else {
     const RendezvousPlan& meeting = plan_.rendezvous;
     const std::string host = meeting.host.empty() ? "127.0.0.1" : meeting.host;
-    say(Notice::Kind::kLooking,
+    say(NodeNotice::Kind::kLooking,
         "looking for the job '" + plan_.run_id + "' at " + to_text({host, static_cast<std::uint16_t>(meeting.port)}));
   }
   shell_.begin();
@@ -153,7 +154,7 @@ void JobLink::handle(rendezvous::CannotJoin&& event) {
 
 void JobLink::handle(rendezvous::NobodyThere&& event) {
   const auto most = std::chrono::duration_cast<std::chrono::seconds>(plan_.rendezvous.join_timeout);
-  say(Notice::Kind::kWaiting,
+  say(NodeNotice::Kind::kWaiting,
       from_peer(event.why) + ". Still trying, for " + std::to_string(most.count()) + " s in all (--rdzv-conf join_timeout)");
 }
 
@@ -177,7 +178,7 @@ void JobLink::handle(member_action::StartWorkers&& event) {
   look_up_master();
 }
 
-// Whether the name stands for every node itself (master_address) only the resolver knows. Leases go on meanwhile.
+// Only the resolver knows whether the name means "this node" on every node (master_address). Leases are kept meanwhile.
 void JobLink::look_up_master() {
   const std::string& named = release_.master.host;
   const std::string& leader = shell_.leader_address();
@@ -212,7 +213,7 @@ void JobLink::granted(rendezvous::Time until) {
 void JobLink::handle(member_action::StopWorkers&& event) {
   agent_event::StopOrdered order = to_agent(event, unanswered_s());
   const bool of_a_worker = event.reason == member_action::StopWorkers::Reason::kWorkerFailure;
-  if (!order.unanswered_s && !of_a_worker) say(Notice::Kind::kRoundOver, order.why);
+  if (!order.unanswered_s && !of_a_worker) say(NodeNotice::Kind::kRoundOver, order.why);
   hooks_.feed(std::move(order));
 }
 
@@ -233,14 +234,14 @@ void JobLink::handle(member_action::AnswerStore&& event) {
 }
 
 void JobLink::handle(member_action::Say&& event) {
-  // What a member says is said by StopWorkers already.
-  if (event.notice.kind == Notice::Kind::kRoundOver) return;
-  if (event.notice.kind == Notice::Kind::kReleased && closes_meet_port_) shell_.close_meet_port();
+  // The action StopWorkers says it already.
+  if (event.notice.kind == NodeNotice::Kind::kRoundOver) return;
+  if (event.notice.kind == NodeNotice::Kind::kReleased && closes_meet_port_) shell_.close_meet_port();
   event.notice.text = from_peer(event.notice.text);
   hooks_.publish(NodesChanged{std::move(event.notice), realtime_ns()});
 }
 
-// Keys of another round are nobody's any more, and its waiters are gone.
+// A new round has no keys, and the waiters of the old round are gone.
 void JobLink::handle(rendezvous::node_action::ServeStore&& event) {
   if (event.ask.round != store_round_) {
     store_.clear();
@@ -255,13 +256,14 @@ void JobLink::handle(rendezvous::node_action::Finish&& event) {
   hooks_.feed(agent_event::JobEnded{event.exit_code, from_peer(event.why)});
 }
 
-void JobLink::say(Notice::Kind kind, std::string text) {
-  hooks_.publish(NodesChanged{Notice{.kind = kind, .text = std::move(text)}, realtime_ns()});
+void JobLink::say(NodeNotice::Kind kind, std::string text) {
+  hooks_.publish(NodesChanged{NodeNotice{.kind = kind, .text = std::move(text)}, realtime_ns()});
 }
 
 // ---- the round's master ----
 
-// As the coordinator named it, unless that means every node itself: then it is where this node found the coordinator.
+// The address that the coordinator named. If that means "this node" on every node, it is the address at which this node found
+// the coordinator.
 std::string JobLink::master_address() const {
   const std::string& named = release_.master.host;
   const std::string& leader = shell_.leader_address();

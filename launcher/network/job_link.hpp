@@ -1,7 +1,7 @@
-// How one node's agent takes part in a job on many machines: between AgentState (what the workers here do) and NodeShell (what
-// the nodes agree on). launcher/agent/agent_shell.cpp makes one when there is more than one machine, and hands it the actions
-// of a member. It also serves the workers' store when this node coordinates, and holds the port that the next round may use as
-// MASTER_PORT.
+// How one node's agent takes part in a job on many machines. It is between AgentState (what the workers here do) and NodeShell
+// (what the nodes agree on). launcher/agent/agent_shell.cpp makes one when there is more than one machine, and passes it a
+// member's actions. It also serves the workers' store when this node coordinates, and holds the port that the next round may
+// use as MASTER_PORT.
 #pragma once
 
 #include <algorithm>
@@ -28,14 +28,14 @@ class JobLink {
   struct Hooks {
     std::function<void(const AgentEvent&)> feed;
     std::function<void(const RunEvent&)> publish;
-    // No worker may run past it; the guardian sees to that.
+    // No worker may run past that time; the guardian kills them then.
     std::function<void(std::optional<std::chrono::nanoseconds> since_boot)> set_deadline;
     std::function<void(int local_rank, const channel::StoreReply&)> answer_worker;
-    // The guardian says it when this agent is dead.
+    // The guardian sends it when this agent is dead.
     std::function<void(const guardian::LastWord&)> entrust;
   };
 
-  // Opens the ports. Throws UsageError, InternalError.
+  // Opens the ports. Throws UsageError or InternalError.
   JobLink(boost::asio::io_context& io, NetworkStart start, const Plan& plan, Hooks hooks);
 
   void begin();
@@ -49,12 +49,12 @@ class JobLink {
   // ---- of the round that was released ----
   const rendezvous::Release& release() const { return release_; }
   std::string master_address() const;
-  // MASTER_PORT, held when rank 0 is here.
+  // MASTER_PORT, held by this node when rank 0 is here.
   std::optional<HeldPort> hold_master_port();
-  // This node's address as the others see it; may be empty.
+  // This node's address as other nodes see it; may be empty.
   const std::string& own_address() const { return shell_.own_address(); }
   FileQueue& records() { return shell_.records(); }
-  // How long the coordinator had not answered when the time was over that it had granted the workers.
+  // For how long the coordinator had not answered when its grant ended.
   double unanswered_s() const { return std::max(0.0, std::chrono::duration<double>(granted_until_ - answered_).count()); }
 
  private:
@@ -71,7 +71,7 @@ class JobLink {
   void handle(rendezvous::member_action::Say&& event);
   void handle(rendezvous::node_action::ServeStore&& event);
   void handle(rendezvous::node_action::Finish&& event);
-  void say(rendezvous::Notice::Kind kind, std::string text);
+  void say(rendezvous::NodeNotice::Kind kind, std::string text);
   void granted(rendezvous::Time until);
   void look_up_master();
   void feed_release();
@@ -89,8 +89,8 @@ class JobLink {
   rendezvous::Release release_;
   NameLookup names_;
   boost::asio::steady_timer name_timer_;
-  bool release_waits_ = false;                    // for the resolver: AgentState does not know of it yet
-  std::map<std::string, bool> is_loopback_name_;  // as the resolver said
+  bool release_waits_ = false;                    // for the resolver: AgentState does not know of the round yet
+  std::map<std::string, bool> is_loopback_name_;  // the resolver's answers
   rendezvous::Time answered_{};                   // when the newest grant came
   rendezvous::Time granted_until_{};
   std::int64_t newest_checkpoint_ = -1;

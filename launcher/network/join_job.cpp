@@ -36,7 +36,7 @@ constexpr int kFormat = 1;
 constexpr milliseconds kAttempt{4000};
 constexpr milliseconds kPatience{600'000};
 
-// Of the coordinator's options, those that are about that node only, or travel in another form (the policy as its text).
+// Options of the coordinator that concern only its own node, or travel in another form (the policy as its text).
 constexpr std::array<std::string_view, 21> kOfOneNode{
     "restart-policy", "interface",        "node-rank", "local-addr", "token-file",   "run-dir", "json",     "quiet",
     "verbose",        "dry-run",          "help",      "version",    "fresh",        "log-dir", "help-all", "print-man",
@@ -69,7 +69,7 @@ Endpoint parse_endpoint(const std::string& text) {
   throw Error(ExitCode::kPeersMissing, failure.message);
 }
 
-// One answer, and the connection ends.
+// Sends one request; the connection ends with the answer.
 std::string ask(const Endpoint& endpoint, const Token& token, const std::string& local_address) {
   const auto begin = std::chrono::steady_clock::now();
   bool told = false;
@@ -138,14 +138,14 @@ fs::path make_folder_of_files() {
                    "; TMPDIR names another place");
 }
 
-// A file that the coordinator sends, for this node's own ddprun to read.
+// Writes a file that the coordinator sent, for this node's own ddprun to read.
 fs::path keep_file(JoinedJob& job, const char* name, const std::string& text) {
   if (job.files.empty()) job.files = make_folder_of_files();
   write_file_atomically(job.files / name, text);
   return job.files / name;
 }
 
-// The first word that cannot be said in JSON: joining with another one in its place would run another command.
+// The first word that JSON cannot hold. Replacing its bytes would make this node run another command.
 std::optional<std::string> not_utf8(const Arguments& arguments, const fs::path& cwd) {
   std::vector<std::string> words = shared_options(arguments.settings);
   words.insert(words.end(), arguments.positional.begin(), arguments.positional.end());
@@ -211,7 +211,7 @@ JoinedJob fetch_job(std::span<const std::string> args, const Environment& enviro
     job.folder = json.at("folder").get<std::string>();
     std::vector<std::string> options = json.at("options").get<std::vector<std::string>>();
     std::vector<std::string> positional = json.at("positional").get<std::vector<std::string>>();
-    // Printable: who can make a terminal hide a line can hide what is run here.
+    // Escaped: with control characters the coordinator could hide on the terminal what is run here.
     say("joining the job '" + printable(job.run_id) + "'; the node at " + own.positional.front() +
         " has this one run: " + printable(shown(positional)));
     if (json.contains("config")) positional = {keep_file(job, "config.json", json.at("config").get<std::string>()).string()};
@@ -220,7 +220,7 @@ JoinedJob fetch_job(std::span<const std::string> args, const Environment& enviro
                         keep_file(job, "restart-policy.json", json.at("restart_policy").get<std::string>()).string());
     }
     if (const auto run_dir = json.at("run_dir").get<std::string>(); !run_dir.empty()) options.push_back("--run-dir=" + run_dir);
-    // This node's own come last and win.
+    // This node's own options come last, so they win.
     for (const OptionSpec& option : option_table()) {
       if (!own.settings.given(option.name) || option.name == "token-file") continue;
       const Setting& setting = *own.settings.find(option.name);

@@ -1,5 +1,5 @@
-// `ddprun join HOST:PORT`: a node that knows only where the job is and its token gets the rest from the node that coordinates:
-// options, program and config. Called by main(), which then goes on as if all of it had been typed here.
+// `ddprun join HOST:PORT`: a node that knows only the job's address and token gets the rest from the coordinator's node:
+// options, program and config. main() calls it and then continues as if the user had typed all of that here.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace ddprun {
 
-// What the coordinator tells: JSON with its options, program, config and folder.
+// What the coordinator sends: JSON with its options, program, config and working directory.
 std::string job_text(const Arguments& arguments, const Plan& plan, const std::filesystem::path& cwd);
 
 struct JoinedJob {
@@ -22,15 +22,15 @@ struct JoinedJob {
   std::string host;
   std::uint16_t port = 0;
   std::string token;
-  std::filesystem::path folder;  // that the coordinator was started in
-  std::filesystem::path files;   // with the config and the restart policy, to be removed at the end; empty: neither
+  std::filesystem::path folder;  // the coordinator's working directory
+  std::filesystem::path files;   // holds config and restart policy, and is removed at the end; empty: neither
 };
 
-// `args`: HOST:PORT and options, without "join". Says what it is going to run, since that is another machine's choice. Throws
-// UsageError, TokenError, and Error with kPeersMissing.
+// `args` are HOST:PORT and options, without "join". Prints what it is going to run, since another machine has chosen that.
+// Throws UsageError, TokenError, and Error with kPeersMissing.
 JoinedJob fetch_job(std::span<const std::string> args, const Environment& environment);
 
-// The plan of a node that joins: another one coordinates, at the address that was typed.
+// Makes `plan` that of a node that joins: another node coordinates, at the address that the user typed.
 void follow(Plan& plan, const JoinedJob& job);
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
-// From a plan to how this node meets the others: whether it leads first, the job's token, and what a coordinator must know.
-// Called by main() before anything is started; looks at names and addresses and reads the token.
+// Finds out, from the plan, how this node meets the others: whether it leads first, the job's token, and what a coordinator
+// must know. main() calls it before anything is started. It resolves names, looks at this machine's addresses and reads the
+// token.
 #pragma once
 
 #include <optional>
@@ -12,13 +13,13 @@ namespace ddprun {
 
 struct NetworkStart {
   rendezvous::NodeShellSettings shell;
-  std::string token_file;  // where it can be copied from; empty when it came from DDPRUN_TOKEN
+  std::string token_file;  // where a user can copy it from; empty when it came from DDPRUN_TOKEN
 };
 
-// `job`: what `ddprun join` gets. `variable`: DDPRUN_TOKEN, as it was. Throws UsageError, TokenError.
+// `job` is what `ddprun join` gets. `variable` is the value that DDPRUN_TOKEN had. Throws UsageError or TokenError.
 NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<std::string> variable);
 
-// Whether this node would coordinate: --node-rank 0, is_host, or the owner of the endpoint.
+// Whether this node leads first: --node-rank 0, is_host, or it owns the address of the endpoint.
 rendezvous::NodeShellSettings::Lead lead_of(const RendezvousPlan& plan);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// See completion.hpp. Each script completes options, the words that some of them take, folders, and files elsewhere; those of
-// bash, zsh and fish also subcommands with their options, and keys after a .json.
+// Implementation of completion.hpp. Each script completes options, the words that some options take, folders, and elsewhere
+// files. Those of bash, zsh and fish also complete subcommands with their options, and keys after a .json.
 #include "launcher/options/completion.hpp"
 
 #include <vector>
@@ -30,8 +30,8 @@ std::string choices(const OptionSpec& option) {
   return text;
 }
 
-// In fish's single quotes a backslash and a quote are written with a backslash; shell_quoted() does quotes in a way that fish
-// reads as well.
+// Inside fish's single quotes, a backslash and a quote need a backslash before them; fish also understands the quotes of
+// shell_quoted().
 std::string fish_text(std::string_view text) {
   std::string result;
   for (const char c : text) result += c == '\\' ? std::string("\\\\") : std::string(1, c);
@@ -51,7 +51,7 @@ std::string with_equals(std::span<const std::string> keys, char between) {
   return text;
 }
 
-// What bash does at a subcommand's name, and what stands after it.
+// Completes a subcommand's name in bash, and the words after it.
 std::string bash_of_subcommands(const std::string& program) {
   if (program == "torchrun") return {};
   std::string names, cases;
@@ -89,7 +89,7 @@ std::string for_bash(const std::string& program, std::span<const std::string> ke
         shell_quoted(with_equals(keys, ' ')) + " -- \"$current\"))\n" +
         "    ((${#COMPREPLY[@]} == 0)) || compopt -o nospace 2>/dev/null\n";
   }
-  // Bash takes --option=word apart at the equals sign.
+  // Bash splits --option=word at the equals sign.
   return "# bash completion of " + program + "; in ~/.bashrc: eval \"$(" + program + " --print-completion bash)\"\n" +  //
          "_" + program + "_complete() {\n" +                                                                            //
          "  local current=\"${COMP_WORDS[COMP_CWORD]}\" previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n" +                   //
@@ -104,7 +104,7 @@ std::string for_bash(const std::string& program, std::span<const std::string> ke
          "complete -o default -F _" + program + "_complete " + program + "\n";
 }
 
-// Names with what they mean, and the options that each subcommand has.
+// The subcommands with their meanings, and the options of each, for zsh.
 std::string zsh_of_subcommands(const std::string& program, std::span<const std::string> keys) {
   std::string names, cases;
   for (const SubcommandSpec& each : kSubcommandTable) {
@@ -139,7 +139,7 @@ std::string for_zsh(const std::string& program, std::span<const std::string> key
     text += " \\\n    " + shell_quoted(spec);
   }
   text += subcommands ? " \\\n    '1: :_" + program + "_first' '*: :_" + program + "_rest'\n}\n" : " \\\n    '*: :_files'\n}\n";
-  // Sourced, or read by compinit from a folder of functions, which runs it as the function itself.
+  // The user may source the script. Or compinit may load it from a folder of functions, where it runs as the function itself.
   return text + "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _" + program + " \"$@\"; else compdef _" + program + " " +
          program + "; fi\n";
 }

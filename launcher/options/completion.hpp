@@ -1,5 +1,5 @@
-// --print-completion: a script that teaches a shell the subcommands, the options and the keys of a config, made from the
-// tables. Called by main(), and by the build for what is installed. Pure.
+// --print-completion: a script that teaches a shell the subcommands, the options and the keys of a config, made from their
+// tables. main() calls it, and so does the build for the installed files. Pure.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// `shell`: bash, zsh, fish or tcsh. `program`: the name that is completed; for "torchrun" its options only. `keys`: what may
-// stand before the equals sign after a .json, "optimizer.lr".
+// `shell` is bash, zsh, fish or tcsh. `program` is the name that is completed; "torchrun" gets torchrun's options only. `keys`
+// may stand before the equals sign after a .json, such as "optimizer.lr".
 std::string completion_script(std::string_view shell, std::string_view program, std::span<const std::string> keys);
 
 }  // namespace ddprun

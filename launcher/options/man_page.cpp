@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-// A dash that is typed, and a line that begins with a dot or a quote, mean something else to roff.
+// Escapes what roff would misread: dashes that a user types, and lines that begin with a dot or a quote.
 std::string roff(std::string_view text) {
   std::string out = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {

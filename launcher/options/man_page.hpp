@@ -1,5 +1,5 @@
-// --print-man: the manual page, made from the tables of options and subcommands. Called by main(), and by the build for what is
-// installed. Pure.
+// --print-man: the manual page, made from the tables of options and subcommands. main() calls it, and so does the build for the
+// installed files. Pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// In the language of man(7). `version`: "0.1.0".
+// The page in the language of man(7). `version` is "0.1.0" or the like.
 std::string man_page(std::string_view version);
 
 }  // namespace ddprun

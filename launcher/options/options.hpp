@@ -1,5 +1,5 @@
-// From argv and the environment to settings: for each option of the table the value that won and where it came from. Called by
-// main(); plan.cpp gives the values their meaning. Pure but for the environment, which the caller passes in.
+// Turns argv and the environment into settings: for each option of the table the value that won, and where it came from. main()
+// calls it; plan.cpp gives the values their meaning. Pure: the caller passes the environment in.
 #pragma once
 
 #include <filesystem>
@@ -22,19 +22,19 @@ struct Setting {
   std::string source;  // "flag --max-restarts", "environment PET_MAX_RESTARTS", "default"
 };
 
-// First hit wins: flag, DDPRUN_*, PET_*, the option's other variable, what was adopted (scheduler.hpp), the table's default.
-// The last repeat of a flag wins.
+// The first of these that is set wins: flag, DDPRUN_*, PET_*, the option's other variable, the scheduler's value
+// (scheduler.hpp), the table's default. The last repeat of a flag wins.
 class Settings {
  public:
   Settings(std::span<const std::string> normalised_options, const Environment& environment);
 
-  // Nothing when nobody set it and the table has no default.
+  // Nothing when the option is not set and the table has no default.
   const Setting* find(std::string_view name) const;
   bool given(std::string_view name) const;  // set by anything but the default
   void adopt(std::string_view name, Setting setting);
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
-  // Throw UsageError naming option, source and value.
+  // These throw UsageError naming option, source and value.
   std::int64_t integer(std::string_view name, std::int64_t min, std::int64_t max) const;
   double number(std::string_view name, double min, double max) const;
 
@@ -42,18 +42,18 @@ class Settings {
   std::map<std::string, Setting, std::less<>> values_;
 };
 
-// The name that the program was started by: a link called torchrun makes it behave as torchrun does.
+// The name by which the program was started: under the name torchrun, through a link, it behaves as torchrun does.
 enum class CalledAs { kDdprun, kTorchrun };
 
 struct Arguments {
   Settings settings;
   std::vector<std::string> positional;
   CalledAs called_as = CalledAs::kDdprun;
-  std::filesystem::path called_from;  // the folder that argv[0] names; empty: found on PATH
-  std::vector<std::string> warnings;  // of what was adopted
+  std::filesystem::path called_from;  // the folder in argv[0]; empty: found on PATH
+  std::vector<std::string> warnings;  // about the scheduler's values
 };
 
-// `args` without argv[0]. Throws UsageError.
+// `args` are without argv[0]. Throws UsageError.
 Arguments parse_arguments(std::span<const std::string> args, const Environment& environment);
 
 // Throws UsageError("--name: expected ..., but got 'value' (source)").
@@ -62,7 +62,7 @@ Arguments parse_arguments(std::span<const std::string> args, const Environment& 
 inline constexpr const char* kNothingToRun =
     "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples";
 
-// The text of --help: what is needed most, in 80 columns and 30 lines. Under the name torchrun: torchrun's options.
+// The text of --help: the most important options, in 80 columns and 30 lines. Under the name torchrun: torchrun's options.
 std::string help_text(CalledAs called_as);
 
 // The text of --help-all: every option with its explanation, in 80 columns.
@@ -75,7 +75,7 @@ std::string help_line(const OptionSpec& option);
 // The text of `ddprun join --help`.
 std::string join_help_text();
 
-// The parts of --help-all, for the manual page: "  -t, --tee STREAMS", and one or more sentences.
+// The two parts of an entry of --help-all, for the manual page: "  -t, --tee STREAMS", and one or more sentences.
 std::string left_side(const OptionSpec& option);
 std::string explanation(const OptionSpec& option);
 

@@ -1,5 +1,5 @@
-// --help and --help-all, made from the option table so that they cannot lie. --help is one small screen of what is needed most,
-// --help-all has every option; docs/command-line.md has the rest of the story.
+// --help and --help-all, made from the option table so that they are always right. --help is one small screen with the most
+// important options, --help-all has all of them; docs/command-line.md tells the rest.
 #include <algorithm>
 #include <array>
 
@@ -11,8 +11,8 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kColumn = 34;       // torchrun's help
-constexpr std::size_t kShortColumn = 38;  // --help, which fits 80 columns and 30 lines
+constexpr std::size_t kColumn = 34;       // of torchrun's help
+constexpr std::size_t kShortColumn = 38;  // of --help, which fits 80 columns and 30 lines
 
 // The rows of --help.
 struct InShort {
@@ -35,7 +35,7 @@ constexpr std::array kInShort{InShort{"nproc-per-node", "workers on this machine
                               InShort{"version", "print the version"},
                               InShort{"help", "print this"}};
 
-// Lines of at most 80 columns, six of them empty at the left.
+// Wraps into lines of at most 80 columns with an indent of six.
 std::string wrapped(std::string_view words) {
   constexpr std::size_t kWidth = 80;
   std::string text, line = "     ";

@@ -22,7 +22,7 @@ const OptionSpec& find_or_throw(std::string_view typed) {
   const std::string name = with_dashes(typed);
   if (const OptionSpec* exact = find_option(name)) return *exact;
 
-  // A prefix that means one of torchrun's options goes on meaning it, whatever options ddprun has beside them.
+  // A prefix that is unique among torchrun's options keeps its meaning, whatever options ddprun adds.
   std::vector<const OptionSpec*> matches, of_torchrun;
   for (const OptionSpec& option : option_table()) {
     if (name.empty() || !option.name.starts_with(name)) continue;
@@ -43,7 +43,7 @@ const OptionSpec& find_or_throw(std::string_view typed) {
                    (near.empty() ? "; ddprun --help lists the options" : ". Did you mean --" + near + "?"));
 }
 
-// A word that cannot be meant as a value: "--json", "-v", but not "-", "-1", "-.5" or "- of rank 0".
+// True for a word that cannot be a value: "--json", "-v", but not "-", "-1", "-.5" or "- of rank 0".
 bool looks_like_option(std::string_view word) {
   if (word.size() < 2 || word[0] != '-') return false;
   const char second = word[1];
@@ -53,7 +53,7 @@ bool looks_like_option(std::string_view word) {
          (name.starts_with("--") && find_option(with_dashes(name.substr(2))) != nullptr);
 }
 
-// The value of args[i], which stands alone; moves i on to it.
+// The word after args[i], which is its value; advances i to it.
 std::string next_value(std::span<const std::string> args, std::size_t& i, const OptionSpec& option) {
   if (i + 1 == args.size() || looks_like_option(args[i + 1])) {
     throw UsageError("--" + std::string(option.name) + " needs a value (" + std::string(option.value_name) + ")" +
@@ -62,7 +62,7 @@ std::string next_value(std::span<const std::string> args, std::size_t& i, const 
   return args[++i];
 }
 
-// "-m", "-vv", "-t3", "-t=3", "-mt3" and "-t 3": after a letter that takes a value, the rest of the word is the value.
+// Handles "-m", "-vv", "-t3", "-t=3", "-mt3" and "-t 3": after a letter that takes a value, the rest of the word is the value.
 void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<std::string>& options) {
   const std::string_view word = args[i];
   for (std::size_t at = 1; at < word.size(); ++at) {
@@ -83,7 +83,7 @@ void add_letters(std::span<const std::string> args, std::size_t& i, std::vector<
   }
 }
 
-// Whether an option says that the first positional argument is no config, whatever it is called.
+// Whether some option says that the first positional argument is no config, whatever its name.
 bool names_a_program(const std::vector<std::string>& options) {
   return std::any_of(options.begin(), options.end(), [](const std::string& option) {
     return option == "--module" || option == "--no-python" || option == "--run-path";
@@ -92,7 +92,7 @@ bool names_a_program(const std::vector<std::string>& options) {
 
 }  // namespace
 
-// A config takes no arguments of its own but "key.path=value", so options may stand between and behind these.
+// A config has no arguments but "key.path=value", so options may stand between and behind them.
 NormalisedArguments normalise(std::span<const std::string> args) {
   NormalisedArguments result;
   std::size_t i = 0;

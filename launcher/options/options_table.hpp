@@ -1,6 +1,5 @@
-// The one table of the launcher's options: name, value, environment variables, default, group and words for --help. The
-// normaliser, the parser, --help, --dry-run and docs/command-line.md all follow it, so an option is added here and nowhere
-// else.
+// The one table of the launcher's options: name, value, environment variables, default, group and text for --help. The
+// normaliser, the parser, --help, --dry-run and docs/command-line.md all follow it, so a new option is added only here.
 #pragma once
 
 #include <span>
@@ -14,17 +13,17 @@ enum class OptionGroup { kWorkers, kRun, kProgram, kNodes, kOutput, kSeldom, kNo
 
 struct OptionSpec {
   enum class Kind { kValue, kFlag, kCount };
-  // What the parser checks; the plan checks the rest. A word of value_name that begins with a small letter is always fine:
-  // "N|auto". kWord takes nothing else.
+  // The parser checks values by these types, the plan checks the rest. A word of value_name that begins with a small letter is
+  // always accepted: "N|auto". kWord accepts nothing else.
   enum class Type { kText, kWhole, kDecimal, kWord };
   std::string_view name;  // "nproc-per-node", without dashes
   char letter = 0;        // 'm' for -m; 0: none
   Kind kind = Kind::kValue;
   OptionGroup group = OptionGroup::kRun;
   std::string_view value_name;      // "N|auto|cpu|gpu"; empty for flags
-  std::string_view default_text;    // the value when nobody says anything; empty: decided by the plan
-  std::string_view doc;             // one line of --help
-  std::string_view other_variable;  // a variable that counts after DDPRUN_* and PET_*; may be empty
+  std::string_view default_text;    // the value when the option is not set; empty: the plan decides
+  std::string_view doc;             // one line for --help
+  std::string_view other_variable;  // a variable that is read after DDPRUN_* and PET_*; may be empty
   Type type = Type::kText;
 };
 
@@ -37,11 +36,11 @@ struct OptionGroupTitle {
 };
 std::span<const OptionGroupTitle> option_group_titles();
 
-// The option of exactly that name, or nullptr.
+// The option with exactly that name, or nullptr.
 const OptionSpec* find_option(std::string_view name);
 const OptionSpec* find_option(char letter);
 
-// "bash|zsh|tcsh" -> bash, zsh, tcsh; of "N|auto" only auto.
+// "bash|zsh|tcsh" -> bash, zsh, tcsh; "N|auto" -> auto.
 std::vector<std::string_view> words_of(const OptionSpec& option);
 
 // "nproc-per-node" -> "DDPRUN_NPROC_PER_NODE" with prefix "DDPRUN_".

@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-using enum Standing;
+using enum TorchrunSupport;
 
 constexpr std::array kOptions{
     TorchrunRow{"nnodes", kSame, "MIN:MAX or N; all machines of a job need its token"},
@@ -72,8 +72,8 @@ constexpr std::array kVariables{
     TorchrunRow{"LOGLEVEL", kNoEffect, "`-v` and `-q` say how much is told; ERROR leaves out the banner of the torchrun name"},
 };
 
-const char* word_of(Standing standing) {
-  switch (standing) {
+const char* word_of(TorchrunSupport support) {
+  switch (support) {
     case kSame:
       return "same";
     case kBetter:
@@ -84,10 +84,10 @@ const char* word_of(Standing standing) {
   return "";
 }
 
-std::string table_row(std::string name, std::string standing, std::string_view why, std::size_t name_width) {
+std::string table_row(std::string name, std::string support, std::string_view why, std::size_t name_width) {
   name.resize(std::max(name.size(), name_width), ' ');
-  standing.resize(std::max<std::size_t>(standing.size(), 9), ' ');
-  return "| " + name + " | " + standing + " | " + std::string(why) + (why.empty() ? "|\n" : " |\n");
+  support.resize(std::max<std::size_t>(support.size(), 9), ' ');
+  return "| " + name + " | " + support + " | " + std::string(why) + (why.empty() ? "|\n" : " |\n");
 }
 
 std::string table(std::string_view title, std::span<const TorchrunRow> rows, std::string_view dashes) {
@@ -101,7 +101,7 @@ std::string table(std::string_view title, std::span<const TorchrunRow> rows, std
   for (const TorchrunRow& entry : rows) width = std::max(width, shown(entry).size());
   std::string text = table_row(std::string(title), "ddprun", "why, or what differs", width);
   text += "|" + std::string(width + 2, '-') + "|-----------|---|\n";
-  for (const TorchrunRow& entry : rows) text += table_row(shown(entry), word_of(entry.standing), entry.why, width);
+  for (const TorchrunRow& entry : rows) text += table_row(shown(entry), word_of(entry.support), entry.why, width);
   return text;
 }
 

@@ -1,5 +1,5 @@
-// What became of each option and variable of torchrun: the same, better, or without effect, and why. The one source of
-// --torchrun-help, of docs/torchrun.md's table (tested to be equal) and of the answer to "is this an option of torchrun?".
+// What ddprun does with each option and variable of torchrun: the same, something better, or nothing, and why. --torchrun-help,
+// the table in docs/torchrun.md (a test compares them) and the answer to "is this an option of torchrun?" come from it.
 #pragma once
 
 #include <span>
@@ -8,16 +8,16 @@
 
 namespace ddprun {
 
-enum class Standing { kSame, kBetter, kNoEffect };
+enum class TorchrunSupport { kSame, kBetter, kNoEffect };
 
 struct TorchrunRow {
-  std::string_view name;  // "nproc-per-node", or a variable's
-  Standing standing = Standing::kSame;
+  std::string_view name;  // "nproc-per-node", or the name of a variable
+  TorchrunSupport support = TorchrunSupport::kSame;
   std::string_view why;
 };
 
 std::span<const TorchrunRow> torchrun_options();    // torchrun 2.11 to 2.15, in the order of torchrun's own --help
-std::span<const TorchrunRow> torchrun_variables();  // beside PET_<NAME>
+std::span<const TorchrunRow> torchrun_variables();  // except PET_<NAME>
 
 bool is_torchrun_option(std::string_view name);
 

@@ -1,5 +1,5 @@
-// Numbers as people and Python write them: spaces round them and a plus sign are fine, anything else beside the digits is not.
-// Used wherever an option's text becomes a number. Pure.
+// Numbers as people and Python write them: spaces around them and a plus sign are allowed, any other character besides the
+// digits is not. It is used wherever an option's text becomes a number. Pure.
 #pragma once
 
 #include <charconv>
@@ -32,7 +32,7 @@ std::optional<Number> parse_number(std::string_view text) {
   return number;
 }
 
-// Whether it is a number at all: one of any size, which parse_number() may have no room for.
+// Whether the text is a number of any size, even one that is too large for parse_number().
 template <typename Number>
 bool reads_as_number(std::string_view text) {
   if (const auto number = parse_number<Number>(text)) return std::isfinite(static_cast<double>(*number));

@@ -1,8 +1,7 @@
 // See scheduler.hpp.
 //
-// Note: which values are taken. Whoever says --nnodes 1 or --standalone means this machine alone, whatever else was started
-// beside it. A node's rank is taken only together with the address that goes with it: Slurm's node 0 is not the owner of an
-// address that somebody else chose.
+// Note: which values are taken. --nnodes 1 or --standalone means this machine alone, whatever else the scheduler has started. A
+// node's rank is taken only together with the scheduler's address: Slurm's node 0 does not own an address that the user chose.
 #include "launcher/options/scheduler.hpp"
 
 #include <algorithm>
@@ -27,7 +26,8 @@ class Reading {
   bool one_machine_wanted() const {
     if (given_.flag("standalone")) return true;
     const std::string nodes = given_.text("nnodes");
-    return given_.given("nnodes") && parse_whole(nodes.substr(nodes.find(':') + 1)) == 1;  // find: npos + 1 is 0
+    return given_.given("nnodes") &&
+           parse_whole(nodes.substr(nodes.find(':') + 1)) == 1;  // without ':' find returns npos, and npos + 1 is 0
   }
   bool is_static() const { return given_.text("rdzv-backend") == "static"; }
   bool knows_nodes() const { return given_.given("nnodes"); }
@@ -36,7 +36,7 @@ class Reading {
     if (!given_.given(option)) found.values.push_back({option, {std::move(value), source}});
   }
 
-  // Where agents meet, and which of them this one is.
+  // Offers the address where agents meet, and this agent's rank among them.
   void offer_place(const std::string& master, const std::string& master_source, std::int64_t rank,
                    const std::string& rank_source) {
     if (!is_static()) return offer("rdzv-endpoint", master, master_source);
@@ -58,13 +58,13 @@ bool in_step(const Reading& read) {
   return step >= 0 && step < kMostSteps && read.number("SLURM_NODEID") >= 0;
 }
 
-// True when each node has one agent, which can meet the others.
+// True when each node has one agent, and the agents can meet.
 bool has_an_agent_a_node(const Reading& read) {
   const std::string tasks = read.text("SLURM_STEP_TASKS_PER_NODE");
   if (tasks.empty()) return true;
   const std::vector<int> counts = expand_slurm_counts(tasks);
   if (std::all_of(counts.begin(), counts.end(), [](int count) { return count == 1; })) return true;
-  if (read.knows_nodes()) return false;  // several agents a node, and somebody knows how many they are
+  if (read.knows_nodes()) return false;  // several agents a node, and the user has said how many there are
   throw UsageError("Slurm starts several tasks on a node (SLURM_STEP_TASKS_PER_NODE is " + tasks +
                    "), and each would be an agent with workers of its own. Use srun --ntasks-per-node=1, and --nproc-per-node "
                    "for the workers; or --standalone where each task is a job of its own");
@@ -90,7 +90,7 @@ void look_at_allocation(Reading& read) {
                                 "(--nnodes 1 says that one is meant)");
 }
 
-// Pods of an indexed Job are called JOB-INDEX, and with a headless service JOB-INDEX.SERVICE.NAMESPACE....
+// A pod of an indexed Job is called JOB-INDEX, and with a headless service JOB-INDEX.SERVICE.NAMESPACE....
 std::string name_of_first_pod(const std::string& full_name, const std::string& index) {
   const std::size_t dot = full_name.find('.');
   const std::string own = full_name.substr(0, dot);
@@ -103,7 +103,7 @@ std::string name_of_first_pod(const std::string& full_name, const std::string& i
   return own.substr(0, own.size() - index.size()) + "0" + full_name.substr(dot);
 }
 
-// How many pods there are, a pod isn't told: an indexed Job may as well be many jobs of one machine each.
+// A pod isn't told how many pods there are: an indexed Job may also be many jobs of one machine each.
 void read_pod(Reading& read, const std::string& index, const Settings& given,
               const std::function<std::string()>& full_host_name) {
   if (!read.knows_nodes() || read.one_machine_wanted()) return;

@@ -1,11 +1,11 @@
-// Text as a shell needs it typed. Called where commands and scripts for shells are written.
+// Text as a user must type it in a shell, for messages with commands and for shell scripts.
 #pragma once
 
 #include <string>
 
 namespace ddprun {
 
-// One word, quoted only when it has to be: 'it'\''s'. Pure.
+// One word, in quotes only when it needs them: 'it'\''s'. Pure.
 std::string shell_quoted(const std::string& argument);
 
 }  // namespace ddprun

@@ -9,9 +9,9 @@ namespace ddprun {
 
 struct SubcommandSpec {
   std::string_view name;
-  std::string_view arguments;  // as in its usage line
+  std::string_view arguments;  // as its usage line shows them
   std::string_view doc;        // one line
-  std::string_view options;    // its own, with dashes and spaces between; main's options count for join and nowhere else
+  std::string_view options;    // its own options, with dashes and spaces between them; main's options are valid for join only
 };
 
 inline constexpr std::array kSubcommandTable{

@@ -127,7 +127,7 @@ void Console::see(const NodesChanged& event) {
   const std::string line = notice_line(event.notice);
   if (line.empty() || line == last_notice_) return;
   last_notice_ = line;
-  using Kind = rendezvous::Notice::Kind;
+  using Kind = rendezvous::NodeNotice::Kind;
   if (event.notice.kind == Kind::kRefused || event.notice.kind == Kind::kSetAside) return complain(line);
   say(event.notice.kind == Kind::kReleased ? 1 : 0, line);
 }

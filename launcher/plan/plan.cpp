@@ -1,5 +1,5 @@
-// Implementation of plan.hpp. Planner::make() has the order of all choices: what is started, how many, how often again, where.
-// Each choice is a function here, or in the plan_*.cpp of its subject when it is longer.
+// Implementation of plan.hpp. Planner::make() calls all choices in their order: what is started, how many, how often again,
+// where. Each choice is a function here, or in the plan_*.cpp of its subject if it is longer.
 #include "launcher/plan/plan.hpp"
 
 #include <signal.h>
@@ -155,7 +155,7 @@ class Planner {
     keep("device", plan_.device, "config" + std::string(config.device == TrainConfig::Device::kAuto ? ": auto" : ""));
   }
 
-  // As with torchrun a script has one worker unless more are asked for, which many a newcomer does not expect.
+  // Like torchrun, a script gets one worker unless the user asks for more. Many newcomers do not expect that.
   void mention_idle_gpus(bool asked) {
     if (asked || plan_.as_torchrun || plan_.kind == Plan::Kind::kProgram) return;
     if (const int gpus = machine_.gpu_nodes(); gpus > 1) {
@@ -359,7 +359,7 @@ class Planner {
     keep("role", plan_.role, settings_.find("role")->source);
   }
 
-  // --local-addr says more exactly what --interface says of the agents.
+  // --local-addr is more exact about the agents than --interface.
   void choose_interface() {
     const Setting* setting = settings_.find("interface");
     if (setting == nullptr) return;
@@ -384,7 +384,7 @@ class Planner {
     }
   }
 
-  // Under torchrun it decides where logs go.
+  // torchrun's log class decides where logs go; ddprun has none, so it says so.
   void warn_of_log_class(const Setting& setting) {
     if (setting.value == "default" || setting.value == "DefaultLogsSpecs") return;
     plan_.warnings.push_back("--logs-specs " + setting.value + " (" + setting.source +

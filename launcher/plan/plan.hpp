@@ -1,5 +1,5 @@
-// Everything one `ddprun` invocation is going to do, decided before anything is started: options, environment and defaults are
-// resolved here and nowhere else, so --dry-run can print the whole of it. Values only.
+// All that one `ddprun` invocation is going to do, decided before anything is started. Options, environment and defaults are
+// resolved only here, so --dry-run can print everything. Values only.
 #pragma once
 
 #include <chrono>
@@ -27,11 +27,11 @@ struct ValueSource {
   std::string source;
 };
 
-// The standard input of a script's workers.
+// What a script's workers have as standard input.
 enum class WorkersInput {
   kNothing,         // /dev/null
-  kOurs,            // the launcher's, shared by all of them
-  kTerminalIsKept,  // /dev/null, since ours is a terminal that they must not have (plan_input.hpp)
+  kOurs,            // the launcher's; all workers share it
+  kTerminalIsKept,  // /dev/null, since ours is a terminal that they must not read (plan_input.hpp)
 };
 
 // Where on its machine a worker runs (plan_placement.hpp).
@@ -41,69 +41,71 @@ struct WorkerPlace {
     std::string value;
     bool operator==(const Variable&) const = default;
   };
-  std::vector<int> cpus;              // --numa-binding: the only ones it may run on; empty: not bound
-  std::vector<Variable> only_device;  // --virtual-local-rank: then it is LOCAL_RANK 0, and these replace the caller's
+  std::vector<int> cpus;              // --numa-binding: the only CPUs on which it may run; empty: not bound
+  std::vector<Variable> only_device;  // --virtual-local-rank: then it is LOCAL_RANK 0, and these variables replace the caller's
 };
 
 struct Plan {
   enum class Kind { kTrain, kPython, kModule, kProgram };
   Kind kind = Kind::kTrain;
-  std::string title;                  // what people call it: "fashion-mnist", "train.py"
-  std::vector<std::string> command;   // a worker's argv; command[0] is the resolved executable. For kTrain: ddptrain --run-dir
-                                      // DIR --resume HOW <run-dir>/config.json
+  std::string title;                  // the job's name for people: "fashion-mnist", "train.py"
+  std::vector<std::string> command;   // the argv of a worker; command[0] is the resolved executable. For kTrain: ddptrain
+                                      // --run-dir DIR --resume HOW <run-dir>/config.json
   std::optional<TrainConfig> config;  // kTrain
-  std::filesystem::path run_dir;      // absolute; kTrain always, others only with --run-dir
-  // Absolute, of a script: the folder that --log-dir names, in which the run makes <run id>_<random>/attempt_<n>/<local rank>/.
-  // Empty: under a new folder in $TMPDIR, torchelastic_<random>, made when something is written.
+  std::filesystem::path run_dir;      // absolute; kTrain always has one, others only with --run-dir
+  // For a script: the absolute path of the folder that --log-dir names, in which the run makes <run
+  // id>_<random>/attempt_<n>/<local rank>/. Empty: a new folder in $TMPDIR, torchelastic_<random>, which is made when something
+  // is written.
   std::filesystem::path log_dir;
-  OutputPlan output;  // of a script
+  OutputPlan output;  // for a script
   enum class Resume { kAuto, kNever, kPath };
   Resume resume = Resume::kAuto;
   std::filesystem::path resume_from;  // kPath
   bool fresh = false;
-  bool data_changed = false;  // the user knows that the data is another
+  bool data_changed = false;  // the user says that another data set is intended
 
   int nproc_per_node = 1;
   WorkersInput input = WorkersInput::kNothing;
-  std::string device;           // kTrain, for people: "cpu", "cuda", "auto"
-  bool worker_per_gpu = false;  // kTrain: there are as many workers as GPUs, because of them
-  bool live_nccl = false;       // kTrain: --recovery live was asked for although the workers talk through NCCL
+  std::string device;           // kTrain, for messages: "cpu", "cuda", "auto"
+  bool worker_per_gpu = false;  // kTrain: the number of workers comes from the number of GPUs
+  bool live_nccl = false;       // kTrain: --recovery live was given although the workers communicate through NCCL
   std::string role = "default";
-  std::filesystem::path token_file;  // --token-file, absolute; empty: looked for elsewhere
-  std::string interface;             // --interface, for the workers' GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; empty: none
-  std::string run_id;                // TORCHELASTIC_RUN_ID
-  RendezvousPlan rendezvous;         // of agents on many machines; with max_nodes 1 there is nobody to meet
+  std::filesystem::path token_file;  // --token-file, absolute; empty: it is looked for elsewhere
+  std::string interface;      // --interface: becomes the workers' GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; empty: not given
+  std::string run_id;         // TORCHELASTIC_RUN_ID
+  RendezvousPlan rendezvous;  // for agents on many machines; unused when max_nodes is 1
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;  // 0: a free one, new in every round
+  int master_port = 0;  // 0: a free one, and another in each round
   PortNeed master_port_need = PortNeed::kExactly;
   int max_restarts = 0;
   bool refill_by_progress = false;  // decision 1
-  RestartRules restart_rules;       // of --restart-policy
-  std::string restart_policy_text;  // that file's, for nodes that join; empty: none
+  RestartRules restart_rules;       // from the file of --restart-policy
+  std::string restart_policy_text;  // the text of that file, for nodes that join; empty: none
   std::chrono::milliseconds shutdown_timeout{30000};
-  std::chrono::milliseconds regroup_limit{0};  // kTrain: a lost worker is replaced beside the others within it; 0: never
-  int standbys = 0;                            // processes that wait to replace a lost worker; only with a regroup_limit
+  std::chrono::milliseconds regroup_limit{
+      0};            // kTrain: within this time a lost worker is replaced while the others stay; 0: never
+  int standbys = 0;  // how many; they wait to replace lost workers, and need a regroup_limit
   std::vector<int> signals_to_handle;
   HangLimits hang;
-  std::string chaos;  // faults to rehearse (common/base/fault.hpp); kTrain only
+  std::string chaos;  // faults to inject (common/base/fault.hpp); kTrain only
 
-  bool json = false;  // console speaks JSON lines
+  bool json = false;  // the console writes JSON lines
   int verbosity = 0;  // -1 quiet, 0, 1, 2
   bool dry_run = false;
-  bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere, CUDA_VISIBLE_DEVICES names the one GPU of the worker
+  bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere; CUDA_VISIBLE_DEVICES names the worker's one GPU
   Numa numa = Numa::kNone;
   std::vector<WorkerPlace> places;  // by local rank
-  bool as_torchrun = false;         // started by the name torchrun: banner, defaults and exit code 1 as torchrun's
+  bool as_torchrun = false;         // started under the name torchrun: with torchrun's banner, defaults and exit code 1
   std::vector<ValueSource> sources;
-  std::vector<std::string> notes;     // said at -v: options without effect, and the like
-  std::vector<std::string> warnings;  // said always: probably a mistake
+  std::vector<std::string> notes;     // shown with -v: options without effect, and the like
+  std::vector<std::string> warnings;  // always shown: probable mistakes
 };
 
 struct Arguments;
 struct Machine;
 
-// Resolves all of it; reads the config and looks at files, starts and writes nothing. Throws UsageError. `environment` answers
-// for PYTHON_EXEC and VIRTUAL_ENV; relative paths are relative to `cwd`.
+// Resolves everything: reads the config and looks at files, but starts and writes nothing. `environment` is asked for
+// PYTHON_EXEC and VIRTUAL_ENV; relative paths are relative to `cwd`. Throws UsageError.
 Plan make_plan(const Arguments& arguments, const Machine& machine,
                const std::function<std::optional<std::string>(std::string_view)>& environment,
                const std::filesystem::path& cwd);

@@ -12,7 +12,7 @@ namespace ddprun {
 namespace {
 
 constexpr double kLongestLimit = 1e7;       // seconds
-constexpr double kShortestOfTrainer = 1.0;  // whose workers tell of their steps every 0.4 s
+constexpr double kShortestOfTrainer = 1.0;  // ddptrain's workers report a step at most every 0.4 s
 
 std::string seconds_text(std::chrono::milliseconds time) {
   char text[32];
@@ -45,7 +45,7 @@ class HangTimeoutReader {
     const auto time = std::chrono::milliseconds(std::max(1LL, std::llround(*seconds * 1000)));
     if (equals == std::string_view::npos) {
       for (std::size_t i = 0; i < kPaces; ++i)
-        if (i != static_cast<std::size_t>(Pace::kStart)) limits_.given[i] = time;
+        if (i != static_cast<std::size_t>(Activity::kStart)) limits_.given[i] = time;
       return;
     }
     const auto name = std::find(kPaceNames.begin(), kPaceNames.end(), word.substr(0, equals));

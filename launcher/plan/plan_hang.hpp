@@ -1,5 +1,5 @@
-// What --hang-timeout means: how long a worker may be without progress. plan.cpp calls it and gives the limits to the agent in
-// the plan. Pure.
+// What --hang-timeout means: how long a worker may make no progress. plan.cpp calls it; the plan carries the limits to the
+// agent. Pure.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ namespace ddprun {
 
 enum class Workers { kTrainer, kScript };
 
-// "auto" (the default of a train.json), "off" (that of a script), seconds for everything but the start, PHASE=SECONDS, and
-// lists of these with commas. A script has seconds only: its output is all that is seen of it. Throws UsageError.
+// The value is "auto" (the default for a train.json), "off" (the default for a script), seconds for everything except the
+// start, PHASE=SECONDS, or a comma-separated list of these. A script can only have seconds, since its output is the only sign
+// of progress. Throws UsageError.
 HangLimits hang_limits_of(const Setting* setting, Workers workers);
 
-// For people: "learned from the run", "60 s", "off".
+// A text for people: "learned from the run", "60 s", "off".
 std::string describe(const HangLimits& limits);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Which standard input the workers get: ours, or /dev/null. Part of plan.cpp. Pure.
+// Which standard input the workers get: ours, or /dev/null. plan.cpp calls it. Pure.
 #pragma once
 
 #include "launcher/machine/standard_input.hpp"
@@ -6,11 +6,11 @@
 
 namespace ddprun {
 
-// Of `workers` on this node. A file or a pipe goes to all workers of a script, as under torchrun: they share it. A terminal
-// goes to a single worker while ddprun is in the foreground: job control does not reach workers, which have sessions of their
-// own, so several of them, or one in the background, would take the shell's keys.
+// `workers` are those of this node. All workers of a script share a file or a pipe, as under torchrun. A single worker gets a
+// terminal while ddprun is in the foreground. Workers have sessions of their own, which job control does not reach: several
+// workers, or one in the background, would take the shell's keys.
 inline WorkersInput input_of_workers(Plan::Kind kind, int workers, const StandardInput& ours) {
-  if (kind == Plan::Kind::kTrain) return WorkersInput::kNothing;  // it reads none
+  if (kind == Plan::Kind::kTrain) return WorkersInput::kNothing;  // ddptrain reads no standard input
   if (!ours.terminal) return WorkersInput::kOurs;
   return workers == 1 && ours.in_foreground ? WorkersInput::kOurs : WorkersInput::kTerminalIsKept;
 }

@@ -1,5 +1,5 @@
-// What workers are told about the network: master address and port, run id, and the rendezvous that agents of many machines
-// follow. plan.cpp calls it. It asks no resolver and opens no port.
+// What the workers get to know about the network: master address and port, run id, and the rendezvous of agents on many
+// machines. plan.cpp calls it. It asks no resolver and opens no port.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace ddprun {
 struct Network {
   RendezvousPlan rendezvous;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;  // 0: a free one, new in every round
+  int master_port = 0;  // 0: a free one, and another in each round
   PortNeed master_port_need = PortNeed::kExactly;
   std::string run_id;
   std::string master_source, port_source, run_id_source;
@@ -21,8 +21,8 @@ struct Network {
   std::vector<std::string> warnings;
 };
 
-// `train`: a train.json takes a free port and its own name as run id by default, a script torchrun's 29500 and "none". Throws
-// UsageError.
+// A train.json (`train`) has by default a free port, and its own name as run id; a script has torchrun's 29500 and "none".
+// Throws UsageError.
 Network resolve_network(const Settings& settings, bool train, const std::string& title);
 
 }  // namespace ddprun

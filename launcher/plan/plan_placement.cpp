@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// torchrun splits at every comma, so "0,1," has three entries and "" has one, all of them possible values.
+// torchrun splits at every comma, so "0,1," has three entries and "" has one; each may be a value.
 std::vector<std::string> split_at_commas(std::string_view list) {
   std::vector<std::string> entries(1);
   for (const char c : list) {
@@ -29,7 +29,7 @@ std::string stripped(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t\r\n\v\f") - first + 1);
 }
 
-// The GPUs' PCI bus ids, when the workers are to be near GPUs.
+// The PCI bus ids of the GPUs, if workers must run near GPUs.
 std::vector<std::string> bus_ids_for(const Plan& plan, const Machine& machine) {
   std::vector<std::string> ids;
   if (plan.kind == Plan::Kind::kTrain && plan.device == "cpu") return ids;

@@ -1,5 +1,5 @@
-// Where on its machine each worker runs, decided with the plan: the CPUs that --numa-binding gives it and the one device that
-// --virtual-local-rank leaves it. plan.cpp calls it last; the agent and --dry-run read the result.
+// Where each worker runs on its machine: the CPUs that --numa-binding gives it, and the one device that --virtual-local-rank
+// leaves it. plan.cpp calls it last; the agent and --dry-run read the result.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@ namespace ddprun {
 
 struct Machine;
 
-// With --virtual-local-rank: the variables by which this worker sees only its own device, torchrun 2.15's rule: its entry of
-// HIP_VISIBLE_DEVICES when that names any, else of CUDA_VISIBLE_DEVICES, without spaces; when neither is set, the local rank.
-// Told as CUDA_VISIBLE_DEVICES, and as HIP_VISIBLE_DEVICES too when the entry is from there. Throws UsageError when there are
-// fewer entries than workers. Pure.
+// With --virtual-local-rank: the variables that make this worker see only its own device, by the rule of torchrun 2.15. The
+// device is the worker's entry of HIP_VISIBLE_DEVICES if that has any, else of CUDA_VISIBLE_DEVICES, without spaces; if neither
+// is set, it is the local rank. It becomes CUDA_VISIBLE_DEVICES, and also HIP_VISIBLE_DEVICES if the entry comes from there.
+// Throws UsageError when there are fewer entries than workers. Pure.
 std::vector<WorkerPlace::Variable> only_device_of(
     int local_rank, const std::function<std::optional<std::string>(std::string_view)>& environment);
 
-// Fills plan.places, and says in plan.sources what became of it. Throws UsageError.
+// Fills in plan.places, and explains the result in plan.sources. Throws UsageError.
 void place_workers(Plan& plan, const Machine& machine,
                    const std::function<std::optional<std::string>(std::string_view)>& environment);
 

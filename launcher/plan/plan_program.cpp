@@ -1,4 +1,4 @@
-// Implementation of plan_program.hpp: what the first word is, and which Python runs it.
+// Implementation of plan_program.hpp: the kind of the first word, and the Python that runs it.
 #include "launcher/plan/plan_program.hpp"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ fs::path found_in(const fs::path& cwd, const fs::path& file) {
   return file.is_absolute() ? file : (cwd / file).lexically_normal();
 }
 
-// ELF or "#!".
+// True if the file begins with ELF's magic number or "#!".
 bool starts_like_a_program(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
@@ -32,29 +32,29 @@ bool starts_like_a_program(const fs::path& file) {
   return (count == 4 && std::memcmp(magic, "\177ELF", 4) == 0) || (count >= 2 && magic[0] == '#' && magic[1] == '!');
 }
 
-// "python", "python3", "python3.11": as in `ddprun python train.py`, which starts that Python from PATH.
+// True for "python", "python3", "python3.11": `ddprun python train.py` starts that Python from PATH.
 bool names_a_python(std::string_view word) {
   constexpr std::string_view kName = "python";
   return word.starts_with(kName) && word.find_first_not_of("0123456789.", kName.size()) == std::string_view::npos;
 }
 
-// A config under another name, T.JSON or train.conf: Python would say that "true" is not defined. Python reads "{}" as well,
-// but nobody's script is one JSON object.
+// True for a config under another name, such as T.JSON or train.conf, about which Python would say that "true" is not defined.
+// Python can run "{}" as well, but nobody's script is one JSON object.
 bool holds_a_json_object(const fs::path& file) {
   std::error_code error;
-  constexpr std::uintmax_t kMostBytes = 4u << 20;  // as of a config
+  constexpr std::uintmax_t kMostBytes = 4u << 20;  // as for a config
   if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > kMostBytes) return false;
   std::ifstream in(file, std::ios::binary);
   char first = '\0';
   const auto is_before_text = [](char c) { return std::string_view("\xEF\xBB\xBF \t\r\n").find(c) != std::string_view::npos; };
   while (in.get(first) && is_before_text(first)) {
   }
-  if (!in || first != '{') return false;  // as good as every script: nothing more is read
+  if (!in || first != '{') return false;  // this ends the check of almost every script
   in.seekg(0);
   return nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_object();
 }
 
-// What was meant by a word that is no file here; begins with ". ", or is empty.
+// A hint for a first word that is not a file: what the user may have meant. It begins with ". ", or is empty.
 std::string hint_for_missing_script(const ProgramChoice& choice, const Machine& machine) {
   const std::string& word = choice.positional.front();
   if (word.find('/') != std::string::npos) return "";
@@ -83,8 +83,8 @@ std::optional<fs::path> executable_python_in(const fs::path& folder) {
   return ::access(python.c_str(), X_OK) == 0 ? std::optional(std::move(python)) : std::nullopt;
 }
 
-// torchrun takes the interpreter that it was installed with. So does a program, or a link to it, that lies in a virtual or
-// conda environment; one elsewhere says nothing about Python.
+// torchrun uses the Python with which it was installed. So does ddprun, if the program or a link to it is in a virtual or conda
+// environment; elsewhere its place says nothing about Python.
 std::optional<fs::path> python_of_own_environment(const ProgramChoice& choice, const Machine& machine) {
   const char* const name = choice.called_as == CalledAs::kTorchrun ? "torchrun" : "ddprun";
   std::error_code ignored;
@@ -162,7 +162,7 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
     }
     require_executable(program, first);
     command = {program.string()};
-    if (python) command.emplace_back("-u");  // as for a script: a line is seen when it is printed
+    if (python) command.emplace_back("-u");  // unbuffered, as for a script: a line is seen when it is printed
   } else {
     if (kind == Plan::Kind::kPython && ::access(found_in(cwd, first).c_str(), R_OK) != 0) {
       const std::string why = std::strerror(errno);

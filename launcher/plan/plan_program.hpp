@@ -1,4 +1,4 @@
-// What the first positional is (decision 29): a train.json, a Python script or module, or a program, and the argv that
+// What the first positional argument is (decision 29): a train.json, a Python script or module, or a program; and the argv that
 // starts a script, module or program. plan.cpp calls it. It looks at files and runs nothing.
 #pragma once
 
@@ -15,20 +15,20 @@
 namespace ddprun {
 
 struct ProgramChoice {
-  std::vector<std::string> positional;  // program and its arguments; not empty
+  std::vector<std::string> positional;  // the program and its arguments; not empty
   bool module = false;                  // -m
   bool no_python = false;               // --no-python
-  bool run_path = false;                // --run-path: a script, before all else
+  bool run_path = false;                // --run-path: the argument is a script, whatever it looks like
   CalledAs called_as = CalledAs::kDdprun;
-  std::filesystem::path called_from;  // the folder of the link, when argv[0] names it
+  std::filesystem::path called_from;  // the folder in argv[0], where a link to ddprun is
 };
 
-// `.json` is a config unless -m, --no-python or --run-path say otherwise. Looks at the file's first bytes to tell a program
-// from a script; under torchrun's name what is no config is Python, as there.
+// `.json` is a config unless -m, --no-python or --run-path say otherwise. The file's first bytes tell a program from a script;
+// under the name torchrun everything that is no config is Python, as in torchrun.
 Plan::Kind kind_of(const ProgramChoice& choice, const std::filesystem::path& cwd);
 
-// argv of a worker that is no kTrain; argv[0] is absolute. Throws UsageError when the script, the interpreter or the program is
-// missing.
+// The argv of a worker, except for kTrain; argv[0] is absolute. Throws UsageError when the script, the interpreter or the
+// program is missing.
 std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice, const Machine& machine,
                                     const std::function<std::optional<std::string>(std::string_view)>& environment,
                                     const std::filesystem::path& cwd);

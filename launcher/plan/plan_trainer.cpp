@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kRegroupLimit{60};  // a new worker on a busy machine
+constexpr std::chrono::seconds kRegroupLimit{60};  // long enough for a new worker on a busy machine
 
 void keep_source(Plan& plan, std::string name, std::string value, std::string source) {
   plan.sources.push_back({std::move(name), std::move(value), std::move(source)});
@@ -29,7 +29,7 @@ fs::path ddptrain_of(const Machine& machine) {
       "the worker program ddptrain was found neither beside ddprun nor on PATH. It needs LibTorch: build it with ./dev build");
 }
 
-// A path, from the current folder on, or a name on PATH.
+// The value is a path, relative to the current folder, or a name on PATH.
 fs::path named_worker(const Setting& setting, const Machine& machine, const fs::path& cwd) {
   if (setting.value.find('/') == std::string::npos) {
     if (const auto found = machine.on_path(setting.value)) return *found;
@@ -43,7 +43,7 @@ fs::path named_worker(const Setting& setting, const Machine& machine, const fs::
 }
 
 std::vector<std::string> trainer_command(const Plan& plan, const fs::path& program) {
-  // A fresh start goes on from nothing, also where nodes have copies of the earlier run's checkpoints.
+  // A fresh start resumes from nothing, even if nodes have copies of the earlier run's checkpoints.
   const bool anew = plan.resume == Plan::Resume::kNever || (plan.fresh && plan.resume == Plan::Resume::kAuto);
   const std::string how = anew ? "never" : plan.resume == Plan::Resume::kAuto ? "auto" : plan.resume_from.string();
   std::vector<std::string> command{program.string(), "--run-dir", plan.run_dir.string(), "--resume", how};
@@ -69,7 +69,7 @@ void choose_resume(Plan& plan, const Settings& settings, const fs::path& named) 
   plan.resume = Plan::Resume::kPath;
   plan.resume_from = named;
   std::error_code error;
-  // checkpoints/latest is a link; the worker compares the folder's name with what is in it.
+  // checkpoints/latest is a link. It is resolved, since the worker compares the folder's name with its content.
   if (const fs::path real = fs::canonical(plan.resume_from, error); !error) plan.resume_from = real;
   if (fs::is_directory(plan.resume_from, error) && !fs::exists(plan.resume_from / "manifest.json", error)) {
     refuse("resume", setting,
@@ -93,7 +93,7 @@ void require_resume_path(const Plan& plan, const Settings& settings) {
 }
 
 void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl) {
-  // On many machines live recovery has met fewer losses yet, and through NCCL none, so it is only for those who ask for it.
+  // Live recovery has seen fewer kinds of losses on many machines, and none through NCCL, so there it must be asked for.
   const bool others_stay = plan.nproc_per_node > 1 && !plan.rendezvous.many() && !plan.rendezvous.joins && !through_nccl;
   const Setting* setting = settings.find("recovery");
   const bool live = setting != nullptr ? setting->value == "live" : others_stay;

@@ -1,6 +1,6 @@
-// What only a train.json has: the checkpoint that its run goes on from, live recovery of lost workers, standbys, and ddptrain
-// as the program of its workers. plan.cpp calls these functions, in its order. They read options and look at files, start and
-// write nothing, and throw UsageError.
+// The choices that only a train.json has: the checkpoint from which its run resumes, live recovery of lost workers, standbys,
+// and ddptrain as the workers' program. plan.cpp calls these functions in its order. They read options and look at files, start
+// and write nothing, and throw UsageError.
 #pragma once
 
 #include <filesystem>
@@ -13,26 +13,26 @@
 
 namespace ddprun {
 
-inline constexpr int kMostWorkers = 4096;  // on one machine, standbys too
+inline constexpr int kMostWorkers = 4096;  // on one machine, including standbys
 
-// --resume into plan.resume and plan.resume_from; its source and that of --fresh. `named`: its value as an absolute path, for
-// one that is neither auto nor never. Reads plan.run_dir and plan.fresh.
+// Reads --resume into plan.resume and plan.resume_from, and records the sources of --resume and --fresh. `named` is the value
+// as an absolute path, if it is neither auto nor never. Reads plan.run_dir and plan.fresh.
 void choose_resume(Plan& plan, const Settings& settings, const std::filesystem::path& named);
 
-// Refuses a checkpoint that is not there. In a job on many machines another node may have it: its workers send the state, and
-// they refuse the checkpoint when no node has it. Reads plan.rendezvous.
+// Refuses a checkpoint that does not exist. In a job on many machines another node may have it: its workers send the state
+// then, and refuse the checkpoint when no node has it. Reads plan.rendezvous.
 void require_resume_path(const Plan& plan, const Settings& settings);
 
-// --recovery into plan.regroup_limit, with its source. Reads workers and rendezvous.
-// `through_nccl`: each worker has a GPU of its own.
+// Reads --recovery into plan.regroup_limit, and records its source. Reads workers and rendezvous. `through_nccl`: each worker
+// has a GPU of its own.
 void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl);
 
-// --standby into plan.standbys, with its source. Refuses each job in which no standby could ever take over, a script's too, so
-// it is called for every plan. Reads workers, rendezvous, restarts, recovery, device and placement.
+// Reads --standby into plan.standbys, and records its source. It refuses any job in which no standby could ever take over, also
+// a script's, so call it for every plan. Reads workers, rendezvous, restarts, recovery, device and placement.
 void choose_standbys(Plan& plan, const Settings& settings);
 
-// argv of a worker into plan.command: the program that --worker names, which speaks ddptrain's command line and the worker
-// channel of this build, or else ddptrain from beside ddprun or from PATH. Refuses --worker of a script, so it is called for
+// Writes the argv of a worker to plan.command: of the program that --worker names, which must have ddptrain's command line and
+// this build's worker channel; else of ddptrain beside ddprun or on PATH. It refuses --worker for a script, so call it for
 // every plan. Reads plan.run_dir, plan.resume and plan.fresh.
 void choose_worker(Plan& plan, const Settings& settings, const Machine& machine, const std::filesystem::path& cwd);
 

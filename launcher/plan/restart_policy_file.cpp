@@ -42,7 +42,7 @@ class PolicyReader {
   struct PolicyKey {
     std::string name;
     std::string expected;
-    std::function<bool(const std::string& pointer, const RulesJson& value)> take;  // false: not as expected
+    std::function<bool(const std::string& pointer, const RulesJson& value)> take;  // false: the value is not as expected
   };
   using Keys = std::vector<PolicyKey>;
 

@@ -1,6 +1,6 @@
-// --restart-policy FILE: what a team wants to be different about restarts, as JSON with comments, read as strictly as a
-// train.json: all mistakes of a file are shown together, with line, column, JSON pointer and the nearest valid name. plan.cpp
-// calls it; launcher/verdict/restart_policy.hpp says what the rules mean. docs/failures.md has the format.
+// --restart-policy FILE: a team's own rules for restarts, as JSON with comments, read as strictly as a train.json: all mistakes
+// of a file are shown together, with line, column, JSON pointer and the nearest valid name. plan.cpp calls it;
+// launcher/verdict/restart_policy.hpp says what the rules mean. docs/failures.md has the format.
 #pragma once
 
 #include <filesystem>
@@ -13,15 +13,15 @@
 namespace ddprun {
 
 struct RestartPolicyFile {
-  std::optional<int> max_restarts{};  // --max-restarts wins
+  std::optional<int> max_restarts{};  // --max-restarts wins over it
   std::optional<bool> refill_by_progress{};
   RestartRules rules{};
-  std::string text{};  // as it was read
+  std::string text{};  // the file's text, unchanged
 };
 
 // Throws UsageError.
 RestartPolicyFile load_restart_policy(const std::filesystem::path& file);
-// The same from text; `name` stands for the file in messages. Pure.
+// The same for a text. Messages name the file as `name`. Pure.
 RestartPolicyFile parse_restart_policy(std::string_view text, const std::string& name);
 
 }  // namespace ddprun

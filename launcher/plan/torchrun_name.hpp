@@ -1,5 +1,5 @@
-// What changes when the program is started by the name torchrun, through a link: its banner and its exit codes. main() asks.
-// The plan (as_torchrun) and --help follow the same name. Pure but for the clock and the process id in the banner.
+// What is different when the program is started under the name torchrun, through a link: its banner and its exit codes. main()
+// asks. The plan (as_torchrun) and --help follow the same name. Pure except for the time and the process id in the banner.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 
 namespace ddprun {
 
-// By the last part of argv[0].
+// Decides by the last part of argv[0].
 CalledAs name_called_by(std::string_view argv0);
 
-// torchrun says so when it sets OMP_NUM_THREADS=1 for workers; empty when it would not, or under another name.
+// The banner that torchrun prints when it sets OMP_NUM_THREADS=1 for workers. Empty when torchrun would not set it, or under
+// another name.
 std::string threads_banner(const Plan& plan, const Environment& environment);
 
-// torchrun ends with 0, or with 1 whatever failed; only a command line that cannot be parsed is 2.
+// torchrun exits with 0, or with 1 whatever has failed; only a command line that cannot be parsed gives 2.
 int torchruns_exit_code(int exit_code);
 
 }  // namespace ddprun

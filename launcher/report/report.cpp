@@ -1,4 +1,4 @@
-// See report.hpp. The document is kept as JSON all the time, so that what earlier invocations wrote is carried on as it is.
+// Implementation of report.hpp. The document is kept as JSON, so that it carries on unchanged what earlier invocations wrote.
 #include "launcher/report/report.hpp"
 
 #include <unistd.h>
@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = ReportJson;
 
-constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // less is the time between two looks at two clocks
+constexpr std::int64_t kClockIsSetFrom = 100'000'000;  // a smaller difference is the time between two reads of two clocks
 
 constexpr const char* kUnfinished =
     "its end is not in it: the agent was killed, the machine went down, or the report could not be written (a full disk)";
@@ -112,7 +112,7 @@ struct Report::Impl {
     document["exit"] = nullptr;
   }
 
-  // The invocation before this one may have been killed; the guardian fills in "exit" then, unless it was killed as well.
+  // The invocation before this one may have been killed. Its guardian fills in "exit" then, unless it was killed as well.
   void finish_earlier() {
     const bool completed = document.contains("exit") && !document["exit"].is_null();
     if (!completed) warning = "the run before this one left an unfinished report: " + std::string(kUnfinished);
@@ -144,7 +144,7 @@ struct Report::Impl {
     return rounds_text.text_of(document);
   }
 
-  bool is_over = false;  // and its end is to be in the file
+  bool is_over = false;  // the run has ended, and the file must say so
   using Sync = ReportFile::Sync;
   void write(Sync sync = Sync::kNo) { out->write(whole(), sync); }
 
@@ -186,7 +186,7 @@ struct Report::Impl {
     failures[name_of(first.cause)] = report_integer_at(failures, name_of(first.cause)) + 1;
   }
 
-  // At most this many are kept: a node may come and go for days.
+  // Only this many are kept: a node may join and leave for days.
   static constexpr std::size_t kMostNodeEvents = 1000;
   void add(const NodesChanged& event) {
     if (event.notice.kind == rendezvous::Notice::Kind::kWaiting) return;
@@ -253,7 +253,7 @@ struct Report::Impl {
     count_lost_steps(from);
   }
 
-  // What the last round that ran had done beyond the step at which this one goes on is done again.
+  // The steps that the last round did beyond the step at which this one resumes are done again.
   void count_lost_steps(std::int64_t goes_on_at) {
     Json& rounds = document["rounds"];
     const auto ran = std::find_if(rounds.rbegin() + 1, rounds.rend(),
@@ -296,7 +296,7 @@ struct Report::Impl {
     failed["first_cause"] = failure_json(event.first);
     add_consequences(failed, event.consequences);
     for (const Json& worker : failed["workers"]) {
-      // Of its own accord and with exit code 0, while the others went on.
+      // The worker exited with code 0 without being asked to, while the others continued.
       const bool left = worker.value("exit_code", -1) == 0 && !worker.value("asked_to_stop", true) &&
                         worker.value("ended_ns", event.first.time_ns) < event.first.time_ns;
       if (left) failed["left_early"].push_back(worker["rank"]);
@@ -326,7 +326,7 @@ struct Report::Impl {
 
   void add(const StandbyWaits&) {}
 
-  // Of those that cannot start again and again, the newest reason is enough.
+  // When standbys fail to start again and again, the newest reason is enough.
   void add(const StandbyEnded& event) {
     Json& ended = invocation()["standbys_ended"];
     const std::int64_t count = ended.is_object() ? report_integer_at(ended, "count") : 0;
@@ -341,7 +341,7 @@ struct Report::Impl {
     signals.push_back(Json{{"signal", event.signal}, {"signal_name", signal_name(event.signal)}, {"time_ns", event.time_ns}});
   }
 
-  // Written at once: nothing else may ever come.
+  // Written at once: no other event may ever come.
   void add(const StopIsSlow& event) {
     if (!has_round()) return;
     round()["stop_is_slow"] = Json{{"time_ns", event.time_ns}, {"seconds", event.seconds}, {"message", describe(event)}};
@@ -360,7 +360,7 @@ struct Report::Impl {
 
   void add(const RunDirectoryRemoved& event) { invocation()["run_directory_removed_ns"] = event.time_ns; }
 
-  // In the first round of all.
+  // True if the job ended well in its first round.
   bool all_went_well(const RunEnded& event) {
     return event.exit_code == 0 && document["rounds"].size() == 1 && round()["restart_count"] == 0;
   }

@@ -1,10 +1,10 @@
 // report.json: what happened, in order, over all invocations on a run directory. An observer of the agent's events, made by
-// launcher/start/run_plan.cpp. It is written at the start of each round (with "exit": null, which only an agent that was killed
-// leaves behind), after each failure and at the end, unless it is to be removed then.
+// launcher/start/run_plan.cpp. The file is written at the start of each round (with "exit": null, which only a killed agent
+// leaves behind), after each failure, and at the end, unless it is removed then.
 //
-// Note: while the job runs the file is replaced by rename without fsync, behind a queue, since a restart must not wait for a
-// disk; the process can die at any moment and the file is whole. What it says reaches the guardian's memory first, so that
-// nothing is lost with a process that was killed before its disk was ready. The last one is synced.
+// Note: while the job runs, a queue's thread replaces the file by rename(2) without fsync, since a restart must not wait for a
+// disk. The process may die at any moment, and the file is still whole. Each text goes to the guardian's memory first, so a
+// process that is killed before its disk was ready loses nothing. The last text is synced.
 #pragma once
 
 #include <filesystem>
@@ -23,29 +23,29 @@ inline constexpr int kReportVersion = 1;
 
 struct ReportFacts {
   std::string title;
-  std::string run_dir;               // empty for a script without one
-  std::vector<std::string> command;  // a worker's
+  std::string run_dir;               // empty for a script without a run directory
+  std::vector<std::string> command;  // the command of a worker
   int restart_budget = 0;
   bool refilled_by_progress = false;
-  bool synced = true;  // the last one to disk; false for a script's, whose folder is a temporary one
-  // Whether it is worth its last write: a temporary folder in which nobody will look for anything is removed.
+  bool synced = true;  // fsync the last text; false for a script, whose folder is temporary
+  // kUnlessAllGoesWell: the last text is not written, since nobody looks for a report in a temporary folder that is removed.
   enum class Kept { kAlways, kUnlessAllGoesWell } kept = Kept::kAlways;
-  // The run's end could not be written into the file. Told when the report goes, after its queue is done.
+  // Called when the run's end could not be written into the file: when the report is destroyed, after its queue is done.
   std::function<void(const std::string& why)> unwritten{};
 };
 
 class Report : public RunObserver {
  public:
-  // Continues what `file` holds. A report that is damaged is set aside as report.json.bad-N, and said in warning().
+  // Continues the report in `file`. A damaged one is renamed to report.json.bad-N, and warning() says so.
   Report(std::filesystem::path file, ReportFacts facts);
   ~Report() override;
   void on(const RunEvent& event) override;
 
-  // From now on the file is written on that queue's thread, the newest text when several wait. Each text is handed to `keep`
+  // From now on the thread of that queue writes the file; when several texts wait, only the newest. `keep` gets each text
   // before.
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep);
 
-  // About the report found at the start: damaged, or without the end of its run. Empty when all is well.
+  // What was wrong with the report found at the start: damaged, or without the end of its run. Empty: nothing.
   const std::string& warning() const;
   // The document as it is now.
   std::string text() const;
@@ -55,7 +55,7 @@ class Report : public RunObserver {
   std::unique_ptr<Impl> impl_;
 };
 
-// A report.json as people read it. Throws UsageError naming `name` when the text is no report.
+// A report.json as text for people. Throws UsageError naming `name` when `text` is no report.
 std::string render_report(std::string_view text, const std::string& name);
 
 }  // namespace ddprun

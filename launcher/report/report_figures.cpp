@@ -96,7 +96,7 @@ ReportFigures figures_of(const ReportJson& report) {
     ++causes[report_text_at(first, "cause")];
     ++ranks[who(first)];
   }
-  // Counted over all rounds, also those that are not kept.
+  // Counts all rounds, including those that are not kept.
   if (const ReportJson& counted = report_value(report, "failures"); counted.is_object()) {
     causes.clear();
     figures.failures = 0;

@@ -1,6 +1,6 @@
-// What a report.json amounts to, for its readers (report_text.cpp, report_html.cpp): where the time went, what failed how
-// often, the rounds on one time line. Pure. Values that are missing or of another type count as nothing: the report may be of
-// another version.
+// The figures of a report.json for its readers (report_text.cpp, report_html.cpp): where the time went, what failed how often,
+// and the rounds on one time line. Pure. A value that is missing or has another type is skipped, since another version may have
+// written the report.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ using ReportJson = nlohmann::ordered_json;
 
 // The value at that key; null when there is none.
 const ReportJson& report_value(const ReportJson& object, const char* key);
-std::string report_text_at(const ReportJson& object, const char* key);  // empty: no text
+std::string report_text_at(const ReportJson& object, const char* key);  // empty: there is no text
 std::int64_t report_integer_at(const ReportJson& object, const char* key, std::int64_t otherwise = 0);
 double report_number_at(const ReportJson& object, const char* key);
 
-// Of an evaluation, in a report or a line of metrics.jsonl: all its numbers but those that every record has. One that is null
-// was not a number.
+// The figures of an evaluation, in a report or a line of metrics.jsonl: all its numbers, except the fields that every record
+// has. A null was not a number when it was written.
 FigureList evaluation_figures(const ReportJson& evaluation);
 
-// "rank 3"; "the node" of what no worker did.
+// "rank 3"; "the node" if no worker failed.
 std::string whose_failure(const ReportJson& failure);
 
 struct RoundSpan {
@@ -36,7 +36,7 @@ struct RoundSpan {
 };
 
 struct ReportFigures {
-  // Name and seconds, in the order in which they are told; those that are nothing are left out.
+  // Names and seconds in the order of the report; parts that took no time are left out.
   std::vector<std::pair<std::string, double>> time;
   double total_s = 0;
   double useful_s = 0;  // training and evaluations, without steps that were done again
@@ -45,15 +45,15 @@ struct ReportFigures {
   std::int64_t failures = 0;
   std::vector<std::pair<std::string, std::int64_t>> causes;  // most frequent first
   std::vector<std::pair<std::string, std::int64_t>> ranks;   // "rank 3 on b": which failed first, most frequent first
-  std::vector<RoundSpan> rounds;                             // in order; pointers into the report
+  std::vector<RoundSpan> rounds;                             // in order; they point into the report
 };
 
 ReportFigures figures_of(const ReportJson& report);
 
-// Of the value of "exit".
+// How the run ended, from the value of "exit".
 std::string how_it_ended(const ReportJson& exit);
 
-// Of the time that was counted, the share that was useful: "93.1 %". Empty when nothing was counted.
+// The useful share of the time that was counted: "93.1 %". Empty when no time was counted.
 std::string goodput_of(const ReportFigures& figures);
 
 }  // namespace ddprun

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Sync = ReportFile::Sync;
 
-// Not synced (see the Note in report.hpp). 0, or errno when nothing of it is in the file.
+// Without fsync (see the Note in report.hpp). Returns 0, or the errno for which nothing of it is in the file.
 int replace_file(const fs::path& file, std::string_view text) noexcept {
   try {
     const std::string temporary = file.string() + ".new";
@@ -40,14 +40,14 @@ int replace_file(const fs::path& file, std::string_view text) noexcept {
   }
 }
 
-// A full disk must not change how the job ends.
+// Returns errno instead of throwing: a full disk must not change how the job ends.
 int put(const fs::path& file, const std::string& text, Sync sync) {
   if (sync == Sync::kYes) {
     try {
       write_file_atomically(file, text);
       return 0;
     } catch (const std::exception&) {
-      // Unsynced is better than not at all.
+      // A file without fsync is better than none.
     }
   }
   return replace_file(file, text);
@@ -57,7 +57,7 @@ int put(const fs::path& file, const std::string& text, Sync sync) {
 
 struct ReportFile::Newest {
   std::mutex mutex;
-  std::optional<std::string> text;  // on its way to the disk
+  std::optional<std::string> text;  // the text that waits to be written
   Sync sync = Sync::kNo;
   int error = 0;
 };
@@ -79,7 +79,7 @@ void ReportFile::write(std::string text, Sync sync) {
   const bool waits = newest_->text.has_value();
   newest_->text = std::move(text);
   newest_->sync = sync;
-  lock.unlock();  // where it is done at once, it is taken at once
+  lock.unlock();  // when add() does the work itself, the work takes this lock
   if (waits) return;
   files_->add(
       [to = newest_, where = path_] {

@@ -1,4 +1,4 @@
-// Where the report's texts go: the file, at once or behind a queue, and the guardian's memory before that. report.cpp has one.
+// Where the report's texts go: to the guardian's memory, then to the file, at once or behind a queue. report.cpp has one.
 #pragma once
 
 #include <filesystem>
@@ -20,11 +20,12 @@ class ReportFile {
   // As Report::write_behind().
   void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep);
 
-  // Replaces the file by rename: whole or not at all for every death of this process. kYes: and synced, where that is possible.
+  // Replaces the file by rename(2): as a whole or not at all, however this process dies. kYes: with fsync, where that is
+  // possible.
   enum class Sync { kNo, kYes };
   void write(std::string text, Sync sync = Sync::kNo);
 
-  // errno of what kept the newest text that has come to its turn out of the file; 0: it is there.
+  // The errno for which the newest text that was tried is not in the file; 0: it is there.
   int error() const;
 
  private:
@@ -32,7 +33,7 @@ class ReportFile {
   std::filesystem::path path_;
   FileQueue* files_ = nullptr;
   std::function<void(std::string_view)> keep_;
-  std::shared_ptr<Newest> newest_;  // the queue's thread has it too
+  std::shared_ptr<Newest> newest_;  // shared with the queue's thread
 };
 
 }  // namespace ddprun

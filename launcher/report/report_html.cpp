@@ -1,4 +1,4 @@
-// Implementation of report_html.hpp. Everything that comes from a run is escaped; nothing on the page is a link to elsewhere.
+// Implementation of report_html.hpp. Every text that comes from a run is escaped, and the page links to nothing outside.
 #include "launcher/report/report_html.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kMostPoints = 1000;  // of a curve
+constexpr std::size_t kMostPoints = 1000;  // on one curve
 constexpr double kChartWide = 640, kChartHigh = 160;
 
 constexpr const char* kStyle = R"(
@@ -50,7 +50,7 @@ std::string escaped(std::string_view text) {
         out += "&quot;";
         break;
       default:
-        // Control characters have no place in HTML.
+        // HTML allows no control characters.
         out += (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? ' ' : c;
     }
   }
@@ -81,8 +81,8 @@ std::string capitalised(std::string text) {
 
 struct Curves {
   std::vector<Point> loss, speed;
-  std::map<std::string, std::vector<Point>> evaluated;  // all figures but the loss, by name
-  std::vector<double> restarts;                         // steps at which training went on
+  std::map<std::string, std::vector<Point>> evaluated;  // by name; without the loss
+  std::vector<double> restarts;                         // steps at which training resumed
 };
 
 void add_point(std::vector<Point>& points, double x, const ReportJson& value) {
@@ -110,7 +110,7 @@ Curves curves_of(std::istream& metrics) {
   return curves;
 }
 
-// Means of neighbours: the page of a long run stays small.
+// Averages neighbouring points, so that the page of a long run stays small.
 std::vector<Point> thinned(const std::vector<Point>& points) {
   const std::size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
   if (group <= 1) return points;

@@ -1,5 +1,6 @@
-// `ddprun report FOLDER --html FILE`: a run on one page that needs no network and no script: how it ended, the time line of its
-// rounds and causes, where the time went, loss and throughput with restarts marked, evidence folded under each cause. Pure.
+// `ddprun report FOLDER --html FILE`: a run on one page that needs neither network nor script: how it ended, the time line of
+// its rounds and causes, where the time went, loss and throughput with restarts marked, and the evidence folded under each
+// cause. Pure.
 #pragma once
 
 #include <istream>
@@ -8,7 +9,7 @@
 
 namespace ddprun {
 
-// `metrics`: lines of a metrics.jsonl; nothing for a run without one. Throws UsageError naming `name` when the text is no
+// `metrics` are the lines of a metrics.jsonl; empty for a run without one. Throws UsageError naming `name` when the text is no
 // report.
 std::string report_page(std::string_view report, std::istream& metrics, const std::string& name);
 

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// JSON's texts have no line ends of their own.
+// A JSON text has no raw line ends inside strings, so each '\n' may be indented.
 std::string indented(const ReportJson& value, std::string_view by) {
   const std::string text = value.dump(2, ' ', false, ReportJson::error_handler_t::replace);
   std::string result;

@@ -1,4 +1,4 @@
-// What is said when a run directory is asked to do what it has done. Called by launcher/start/start_training.cpp.
+// The message when a run directory is asked to do what it has already done. launcher/start/start_training.cpp calls it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A report.json as people read it: `ddprun report FOLDER`. Values that are missing or of another type are left out, never an
-// error: the report may be of another version.
+// A report.json as text for people: `ddprun report FOLDER`. A value that is missing or has another type is left out and is no
+// error, since another version may have written the report.
 #include <algorithm>
 #include <cmath>
 
@@ -54,7 +54,7 @@ std::string failure_text(const Json& failure, const std::string& indent) {
   if (at(failure, "step").is_number()) line += " at step " + format_count(integer_of(at(failure, "step")));
   if (!text_of(at(failure, "message")).empty()) line += ": " + text_of(at(failure, "message"));
   line += "\n";
-  // Python's traceback ends what it wrote to stderr: one of them is enough.
+  // The worker's stderr ends with the Python traceback, so one of the two is enough.
   const std::string whole_stack = text_of(at(failure, "call_stack"));
   std::string_view stack = whole_stack;
   while (!stack.empty()) {
@@ -127,7 +127,7 @@ std::string ranks_named(const Json& ranks) {
   return text;
 }
 
-// How a round that began with a loss came together; empty for any other.
+// How a round that began with a regroup formed; empty for any other round.
 std::string regroup_text(const Json& regroup) {
   const Json &kept = at(regroup, "kept"), &replaced = at(regroup, "replaced"), &standbys = at(regroup, "by_standby");
   if (!kept.is_array() || !replaced.is_array()) return {};
@@ -219,7 +219,7 @@ std::string render_report(std::string_view text, const std::string& name) {
       out += "\n";
       if (invocations.is_array() && number >= 0 && static_cast<std::size_t>(number) < invocations.size()) {
         const Json& invocation = invocations[static_cast<std::size_t>(number)];
-        // The guardian of a killed agent knows the report's own "exit" only.
+        // The guardian of a killed agent can change only the report's own "exit".
         const bool newest = static_cast<std::size_t>(number) + 1 == invocations.size();
         const Json& exit = newest && !at(invocation, "exit").is_object() ? at(report, "exit") : at(invocation, "exit");
         out +=

@@ -1,5 +1,5 @@
-// Where a run's time goes, from the agent's events: waiting for nodes, starting, training, evaluating, standing still for
-// checkpoints, restarting. The report keeps one over all invocations of a run and writes its sums. Pure.
+// Where a run's time goes, from the agent's events: waiting for nodes, starting, training, evaluating, pausing for checkpoints,
+// restarting. The report keeps one account over all invocations of a run and writes its sums. Pure.
 #pragma once
 
 #include <array>
@@ -12,23 +12,23 @@ namespace ddprun {
 
 class TimeAccount {
  public:
-  // "waiting" for other nodes before the first round, "start" until that runs, "training" while it runs, but for evaluations
-  // and for the time that it stands still for checkpoints, "restart" from a failure until it runs again.
+  // "waiting": for other nodes before the first round. "start": from then until that round trains. "training": while a round
+  // trains, without evaluations and pauses for checkpoints. "restart": from a failure until the next round trains.
   enum class Part { kWaiting, kStart, kTraining, kEvaluation, kCheckpoint, kRestart };
   static constexpr std::array kNames{"waiting_s", "start_s", "training_s", "evaluation_s", "checkpoint_s", "restart_s"};
   using Seconds = std::array<double, kNames.size()>;
 
-  // The current round, as its ranks here tell it. Steps are -1 while they are not known.
+  // The current round, as its ranks on this node report it. A step that is not known is -1.
   struct Round {
-    std::int64_t from_step = -1;     // finished when it began to train
-    std::int64_t reached_step = -1;  // the farthest that was heard of
+    std::int64_t from_step = -1;     // finished steps when it began to train
+    std::int64_t reached_step = -1;  // the highest step that a rank has reported
     double trained_s = 0;
   };
 
   explicit TimeAccount(const Seconds& earlier = {}) : seconds_(earlier) {}
 
-  // RunEnded counts the time up to it; other events that say nothing about time are passed over. `clock_was_set_ns`: how far
-  // the wall clock, whose times events have, has been set since the first one.
+  // RunEnded counts the time up to it; events without a meaning for the time are ignored. `clock_was_set_ns`: how far somebody
+  // has set the wall clock, from which events take their times, since the first event.
   void on(const RunEvent& event, std::int64_t clock_was_set_ns = 0);
 
   const Seconds& seconds() const { return seconds_; }
@@ -52,9 +52,9 @@ class TimeAccount {
   Seconds seconds_;
   Round round_;
   Part part_ = Part::kWaiting;
-  std::int64_t since_ns_ = 0;  // as the clock went at first; 0: before RunStarted
+  std::int64_t since_ns_ = 0;  // on the clock before it was set; 0: before RunStarted
   std::int64_t clock_was_set_ns_ = 0;
-  bool speaks_ = false;  // some worker uses the channel, so phases tell when it runs
+  bool speaks_ = false;  // some worker uses the channel, so phases tell when the round trains
   bool first_round_ = true;
   int first_rank_here_ = -1;
   std::size_t started_ = 0;

@@ -11,11 +11,11 @@
 
 namespace ddprun {
 
-// What is known when the decision is made.
+// The facts for the decision.
 struct DirectoryQuestion {
   using Lead = rendezvous::NodeShellSettings::Lead;
   std::optional<Lead> lead;         // whether this node leads the job first; nothing: the job has one machine
-  bool has_run_dir = false;         // a script may have none
+  bool has_run_dir = false;         // false only for a script
   bool another_holds_lock = false;  // another agent holds the directory's lock now
   bool opening_refused = false;     // this agent tried to open the directory as its leader, and was refused
 };
@@ -26,11 +26,10 @@ enum class DirectoryRole {
   kRefuse,  // neither: the refusal of the opening stands
 };
 
-// Pure.
+// The decision itself. Pure.
 DirectoryRole role_in_directory(const DirectoryQuestion& question);
 
-// Whether the answer depends on `another_holds_lock`. Where it does not, the lock is left alone: asking takes it for a moment.
-// Pure.
+// Whether the decision depends on `another_holds_lock`. If not, the lock is not tried, since that takes it for a moment. Pure.
 bool depends_on_lock(const DirectoryQuestion& question);
 
 struct LeaderSteps {
@@ -40,7 +39,7 @@ struct LeaderSteps {
 
 // Takes the steps when this agent is to lead, and returns kLead when they succeed. Two agents of one command on one machine
 // start at the same time, so the role is asked for again when the opening is refused. Returns kFollow when another agent leads,
-// and then tells `network` that this node does not. Never returns kRefuse: the UsageError goes on.
+// and then tells `network` that this node does not. Never returns kRefuse: it rethrows the UsageError instead.
 DirectoryRole open_or_follow(const std::filesystem::path& run_dir, std::optional<NetworkStart>& network,
                              const LeaderSteps& steps);
 

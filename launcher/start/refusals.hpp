@@ -1,5 +1,5 @@
-// What a start refuses before it makes or starts anything. main() asks for a dry run and for the port of one machine,
-// start_training.cpp for the checkpoints of an earlier run. All throw UsageError, and none changes anything.
+// What a start refuses before it makes or starts anything. main() calls it for a dry run and for the port of one machine,
+// start_training.cpp for the checkpoints of an earlier run. All functions throw UsageError and change nothing.
 #pragma once
 
 #include "launcher/plan/plan.hpp"
@@ -8,14 +8,15 @@ namespace ddprun {
 
 bool has_checkpoints(const Plan& plan);  // in its run directory
 
-// --resume never over checkpoints would let two histories grow in one folder.
+// Refuses --resume never when there are checkpoints: two histories would grow in one folder.
 void refuse_to_mix(const Plan& plan);
 
-// A taken master port, where no other will do. It is only tried: the agent takes it for good when a round begins.
+// Refuses a master port that is taken and cannot be replaced. The port is only tried: the agent reserves it when a round
+// begins.
 void refuse_a_taken_port(const Plan& plan);
 
-// Whatever a start would refuse, as far as that shows without one. For --dry-run. A job on many machines is not asked: its node
-// may follow another one that has the directory.
+// Refuses what a start would refuse, as far as that can be seen without one. For --dry-run. It does nothing for a job on many
+// machines, whose node may follow another one that has the directory.
 void refuse_what_cannot_run(const Plan& plan);
 
 }  // namespace ddprun

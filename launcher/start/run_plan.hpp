@@ -1,5 +1,5 @@
-// Runs a plan and those who watch it: the console, and the report where there is a file for it. start_training.cpp and
-// start_script.cpp call it last, once the folders are there.
+// Runs a plan together with its observers: the console, and the report if there is a file for it. start_training.cpp and
+// start_script.cpp call it last, when the folders exist.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace ddprun {
 
-// Returns the exit code. `facts.opening`: what the console says at the start; a warning about the report found there is added.
-// `at_end` as run_agent() has it.
+// Returns the exit code. The console shows `facts.opening` at the start, with any warning about the earlier report.
+// `at_end` is passed to run_agent().
 int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std::optional<NetworkStart> network,
              ReportFacts::Kept kept = ReportFacts::Kept::kAlways, const AtEnd& at_end = {});
 

@@ -26,7 +26,7 @@ void make(const fs::path& folder, const char* what) {
   if (error) throw UsageError(std::string("cannot make the ") + what + " " + folder.string() + ": " + error.message());
 }
 
-// Makes `parent`/<stem>_<random>. Nothing, and errno, when that fails.
+// Makes `parent`/<stem>_<random>. Returns nothing, with errno set, when that fails.
 std::optional<fs::path> make_unique_folder(const fs::path& parent, std::string stem) {
   std::replace(stem.begin(), stem.end(), '/', '_');
   std::string name = (parent / (stem + "_XXXXXX")).string();
@@ -39,7 +39,7 @@ fs::path run_folder(const fs::path& parent, const std::string& run_id) {
   throw UsageError("cannot make a folder for logs in " + parent.string() + ": " + std::strerror(errno));
 }
 
-// The first of the usual places that can be written to, as Python's tempfile does.
+// The first writable one of the usual places, as in Python's tempfile.
 fs::path temporary_folder(const Environment& environment) {
   for (const char* variable : {"TMPDIR", "TEMP", "TMP"}) {
     const auto place = environment(variable);
@@ -59,8 +59,8 @@ bool sends_output_to_files(const OutputPlan& output) {
   return output.redirects.any() || output.tee.any();
 }
 
-// What a run without restarts and log files leaves: empty folders and a report. Removing what we know is quicker than looking
-// for it; whatever else is there makes the last rmdir fail.
+// Removes what a run without restarts and log files leaves: empty folders and a report. Removing known names is quicker than
+// searching; if anything else is there, the last rmdir fails.
 bool remove_known(const ScriptFolders& folders, int workers) {
   const fs::path round = round_folder(folders.files.log_root, LogLayout::kAttempts, 0, 0);
   for (int rank = 0; rank < workers; ++rank) ::rmdir(worker_folder(round, LogLayout::kAttempts, rank, rank).c_str());
@@ -121,7 +121,7 @@ void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int ex
   if (folders.files.lock_fd >= 0) ::close(folders.files.lock_fd);
   std::error_code ignored;
   if (exit_code != 0 || !goes_when_all_goes_well(folders, plan)) return;
-  if (fs::exists(folders.files.log_root / "attempt_1", ignored)) return;  // restarted
+  if (fs::exists(folders.files.log_root / "attempt_1", ignored)) return;  // the job was restarted
   if (!remove_known(folders, plan.nproc_per_node)) fs::remove_all(folders.temporary, ignored);
 }
 

@@ -19,18 +19,18 @@ struct ScriptFolders {
 
 // <log_dir>/<run id>_<random>, in a new $TMPDIR/torchelastic_<random> without --log-dir; logs/ of the run directory with
 // --run-dir only; nothing for --log-dir /dev/null. Takes the run directory's lock. Throws UsageError when a folder that the
-// user named can't be made; when no temporary one can be, the run goes on without files and the note says so.
-// `owner`: of the run directory; kOtherNode only adds its logs to it.
+// user named can't be made; when no temporary one can be made, the run continues without files and the note says so. `owner`
+// owns the run directory; kOtherNode: this node only adds its logs.
 enum class FolderOwner { kThisNode, kOtherNode };
 ScriptFolders make_script_folders(const Plan& plan, const Environment& environment, FolderOwner owner);
 
-// Where a node that does not own the run directory leaves its report: in the folder of its logs.
+// Where a node that does not own the run directory writes its report: into the folder of its logs.
 std::filesystem::path report_of_other_node(const std::filesystem::path& run_dir);
 
-// Whether the folders are removed when all goes well at the first attempt: they are temporary, and no output is sent there.
+// Whether the folders are removed if the first attempt succeeds: they are temporary, and no output is sent there.
 bool goes_when_all_goes_well(const ScriptFolders& folders, const Plan& plan);
 
-// Closes the lock, and removes the folders when they are to go and all went well.
+// Closes the lock. Removes the folders if they are temporary and the job has succeeded.
 void leave_script_folders(const ScriptFolders& folders, const Plan& plan, int exit_code);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-// Implementation of start_script.hpp. The folders are left while the guardian ends, which takes as long.
+// Implementation of start_script.hpp. The folders are removed while the guardian ends, which takes about as long.
 #include "launcher/start/start_script.hpp"
 
 #include <utility>

@@ -10,8 +10,8 @@
 
 namespace ddprun {
 
-// Returns the exit code. `environment` answers for TMPDIR and its like. `network`: of a job on many machines. Throws UsageError
-// when a folder that the user named cannot be used.
+// Returns the exit code. `environment` is asked for TMPDIR and the like. `network` is set for a job on many machines. Throws
+// UsageError when a folder that the user named cannot be used.
 int start_script(const Plan& plan, const Environment& environment, std::optional<NetworkStart> network);
 
 }  // namespace ddprun

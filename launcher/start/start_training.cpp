@@ -1,4 +1,4 @@
-// Implementation of start_training.hpp: the way of the leader and that of a follower, and what the console says first.
+// Implementation of start_training.hpp: what the leader does and what a follower does, and the first lines of the console.
 #include "launcher/start/start_training.hpp"
 
 #include <unistd.h>
@@ -38,7 +38,7 @@ int follow_training(Plan plan, std::optional<NetworkStart> network) {
 
 enum class Nodes { kOne, kMany };
 
-// Says what was found in the run directory. The console prints these lines first.
+// The lines about what was found in the run directory. The console prints them first.
 std::vector<std::string> opening_lines(const Plan& plan, const RunState& state, Nodes nodes) {
   std::vector<std::string> lines;
   if (!state.renamed_to.empty()) lines.push_back("the earlier run is kept as " + state.renamed_to);

@@ -10,7 +10,7 @@
 namespace ddprun {
 
 // Returns the exit code; 0 at once, with a line on stdout, when the run is done already. Throws UsageError when the directory
-// cannot be used. `network`: of a job on many machines.
+// cannot be used. `network` is set for a job on many machines.
 int start_training(const Plan& plan, std::optional<NetworkStart> network);
 
 }  // namespace ddprun

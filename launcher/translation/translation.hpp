@@ -1,6 +1,6 @@
-// What an agent's decisions (launcher/decide) and the job's member on its node (rendezvous/member) say to each other, each in
-// the other's words. launcher/network/job_link.cpp carries it between the two; the simulation of whole agents does the same
-// without sockets and processes. Pure functions.
+// Translates between an agent's decisions (launcher/decide) and the job's member on its node (rendezvous/member), each of which
+// has its own types. launcher/network/job_link.cpp carries the results; the simulation of whole agents does the same without
+// sockets and processes. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@ namespace ddprun {
 // ---- from the workers here ----
 
 rendezvous::MemberEvent to_member(const agent_action::ReportFailure& action);
-// `master_port`: held for the next round.
+// `master_port` is the port that this node reserves for the next round.
 rendezvous::MemberEvent to_member(const agent_action::ReportRoundOver& action, std::uint16_t master_port);
 rendezvous::MemberEvent to_member(const agent_action::ReportSignal& action);
 rendezvous::MemberEvent to_member(const agent_action::ReportSteps& action);
 
 // ---- from the nodes ----
 
-// What other nodes say is shown on this one's terminal and kept in its report: it moves no cursor there and begins no line.
+// Escapes a text from another node, which this node shows on its terminal and keeps in its report: it must not move the cursor
+// or begin a line.
 std::string from_peer(std::string_view text);
 Failure from_peer(Failure failure);
 
 agent_event::RoundReleased to_agent(const rendezvous::Release& release);
-// `unanswered_s`: how long the coordinator had not answered.
+// `unanswered_s` is how long the coordinator had not answered.
 agent_event::StopOrdered to_agent(const rendezvous::member_action::StopWorkers& action, double unanswered_s);
 agent_event::HeldDismissed to_agent(const rendezvous::member_action::DismissHeld& action);
 agent_event::SaveOrdered to_agent(const rendezvous::member_action::StopAndSave& action);

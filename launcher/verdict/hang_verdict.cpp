@@ -22,8 +22,8 @@ std::string named_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-// Comparable: what comes first in a run is smaller. After `step` finished steps a run compares states, evaluates, saves, then
-// goes on.
+// A key by which positions can be compared: earlier in the run is smaller. After `step` finished steps a run compares states,
+// evaluates, saves, then continues.
 auto order_of(const Position& at) {
   int phase = 0;
   switch (at.phase) {
@@ -48,7 +48,7 @@ auto order_of(const Position& at) {
   return std::tuple(0, at.step, phase, staged ? static_cast<int>(at.stage) : 0);
 }
 
-// What the others are kept from there; empty where a rank waits for nobody.
+// What ranks that wait there need from the others; empty for a stage in which a rank waits for nobody.
 std::string awaited_in(const Position& at) {
   const std::string next = "of step " + format_count(at.step + 1);
   switch (at.phase) {
@@ -68,26 +68,26 @@ std::string awaited_in(const Position& at) {
   if (at.stage == Stage::kLoss) return "in the sum of the loss " + next;
   if (at.stage == Stage::kMeeting) return "for all ranks at the end of the run";
   if (at.stage == Stage::kComparing) return "in the comparison of the states after step " + format_count(at.step);
-  if (at.stage == Stage::kSomewhere) return "in step " + format_count(at.step + 1);  // for somebody, if others are not as far
+  if (at.stage == Stage::kSomewhere) return "in step " + format_count(at.step + 1);  // it may wait for a rank that is behind
   return {};
 }
 
-std::vector<int> ranks_where(std::span<const HangLook> looks, auto wanted) {
+std::vector<int> ranks_where(std::span<const HangObservation> observations, auto wanted) {
   std::vector<int> ranks;
-  for (const HangLook& look : looks)
-    if (wanted(look)) ranks.push_back(look.rank);
+  for (const HangObservation& observation : observations)
+    if (wanted(observation)) ranks.push_back(observation.rank);
   return ranks;
 }
 
-// Whoever has told where it is, and waits.
-std::string who_waits(std::span<const HangLook> looks, const std::vector<int>& culprits) {
-  for (const HangLook& look : looks) {
-    const bool culprit = std::find(culprits.begin(), culprits.end(), look.rank) != culprits.end();
-    if (culprit || !look.position) continue;
-    const std::string where = awaited_in(*look.position);
+// Names the ranks that have answered where they are, and wait.
+std::string who_waits(std::span<const HangObservation> observations, const std::vector<int>& culprits) {
+  for (const HangObservation& observation : observations) {
+    const bool culprit = std::find(culprits.begin(), culprits.end(), observation.rank) != culprits.end();
+    if (culprit || !observation.position) continue;
+    const std::string where = awaited_in(*observation.position);
     if (where.empty()) continue;
-    const auto same = ranks_where(looks, [&](const HangLook& other) {
-      return other.position && order_of(*other.position) == order_of(*look.position) &&
+    const auto same = ranks_where(observations, [&](const HangObservation& other) {
+      return other.position && order_of(*other.position) == order_of(*observation.position) &&
              std::find(culprits.begin(), culprits.end(), other.rank) == culprits.end();
     });
     return "; " + named_ranks(same) + (same.size() == 1 ? " waits " : " wait ") + where;
@@ -135,37 +135,37 @@ std::string describe(const Position& at) {
   return "step " + format_count(at.step + 1);
 }
 
-HangVerdict judge_hang(std::span<const HangLook> looks) {
+HangVerdict judge_hang(std::span<const HangObservation> observations) {
   using Certainty = HangVerdict::Certainty;
   check(!looks.empty(), "a hang is judged without a worker");
   auto culprits = ranks_where(looks, [](const HangLook& l) { return l.process_state == 'T' || l.process_state == 't'; });
   if (!culprits.empty()) {
-    const std::string who = who_waits(looks, culprits);
+    const std::string who = who_waits(observations, culprits);
     return {std::move(culprits), Certainty::kSure, "is stopped (SIGSTOP or a debugger)" + who};
   }
-  culprits = ranks_where(looks, [](const HangLook& l) { return l.asked && !l.position; });
+  culprits = ranks_where(observations, [](const HangObservation& l) { return l.asked && !l.position; });
   if (!culprits.empty()) {
-    const std::string who = who_waits(looks, culprits);
+    const std::string who = who_waits(observations, culprits);
     return {std::move(culprits), Certainty::kSure, "does not answer its agent" + who};
   }
-  if (!looks.front().position) {
-    return {{looks.front().rank}, Certainty::kGuess, "is silent, as all workers here are; see the evidence of each"};
+  if (!observations.front().position) {
+    return {{observations.front().rank}, Certainty::kGuess, "is silent, as all workers here are; see the evidence of each"};
   }
 
   for (const HangLook& look : looks) check(look.position.has_value(), "places are compared, and one is not known");
   const auto earlier = [](const HangLook& a, const HangLook& b) { return order_of(*a.position) < order_of(*b.position); };
   const auto [first, last] = std::minmax_element(looks.begin(), looks.end(), earlier);
   const auto first_place = order_of(*first->position);
-  culprits = ranks_where(looks, [&](const HangLook& l) { return order_of(*l.position) == first_place; });
+  culprits = ranks_where(observations, [&](const HangObservation& l) { return order_of(*l.position) == first_place; });
   const std::string place = describe(*first->position);
   if (order_of(*first->position) != order_of(*last->position)) {
-    return {culprits, Certainty::kSure, "is in " + place + who_waits(looks, culprits)};
+    return {culprits, Certainty::kSure, "is in " + place + who_waits(observations, culprits)};
   }
-  // All of them are at one point. Where nobody waits for anybody, it is their own doing.
+  // All ranks are at the same position. If nobody waits for another rank there, each hangs by itself.
   const bool waiting = !awaited_in(*first->position).empty();
   return {{first_of(culprits, "nobody is at the first place")},
           waiting ? Certainty::kGuess : Certainty::kSure,
-          "is in " + place + (looks.size() > 1 ? ", as all ranks here are" : "")};
+          "is in " + place + (observations.size() > 1 ? ", as all ranks here are" : "")};
 }
 
 }  // namespace ddprun

@@ -12,27 +12,27 @@
 
 namespace ddprun {
 
-struct HangLook {
+struct HangObservation {
   int rank = 0;
-  char process_state = '\0';                    // as in /proc/PID/stat
-  bool asked = false;                           // over its channel
-  std::optional<channel::Position> position{};  // what it answered
+  char process_state = '\0';                    // its letter in /proc/PID/stat
+  bool asked = false;                           // over the worker's channel
+  std::optional<channel::Position> position{};  // the worker's answer
 };
 
 struct HangVerdict {
   std::vector<int> culprits;  // ranks, at least one
-  // kGuess: nobody is behind the others, as far as it can be seen from here.
+  // kGuess: no rank is behind the others, as far as this node can see.
   enum class Certainty { kSure, kGuess } certainty = Certainty::kGuess;
   std::string why;  // "is stopped (SIGSTOP, a debugger or a frozen cgroup)"
 };
 
-// `looks` is not empty, in the order of the ranks.
-HangVerdict judge_hang(std::span<const HangLook> looks);
+// `observations` is in the order of the ranks and not empty.
+HangVerdict judge_hang(std::span<const HangObservation> observations);
 
-// Of one worker here that hangs or waits for one that does. Local ranks.
+// A worker of this node that hangs, or waits for one that does. The numbers are local ranks.
 struct HangFinding {
   int rank = 0;
-  std::optional<std::string> blame{};  // why it is the one to blame
+  std::optional<std::string> blame{};  // set for the rank to blame: the reason
   std::vector<std::string> evidence{};
 };
 

@@ -11,46 +11,46 @@ namespace {
 constexpr HangWatch::Duration kBeforeAnythingIsKnown = std::chrono::minutes(10);
 constexpr HangWatch::Duration kShortestLearned = std::chrono::minutes(1);
 constexpr int kTimesTheLongest = 10;
-// A disk may stand still for long although every earlier save took milliseconds, and ending the process that waits for it helps
+// A disk may stall for long although every earlier save took milliseconds. Killing the process that waits for the disk helps
 // nobody: what it writes would be lost.
 constexpr HangWatch::Duration kShortestOfASave = std::chrono::minutes(10);
 
-std::size_t pace_index(Pace pace) {
-  return static_cast<std::size_t>(pace);
+std::size_t activity_index(Activity activity) {
+  return static_cast<std::size_t>(activity);
 }
 
 }  // namespace
 
-Pace pace_of(channel::Phase phase) {
+Activity activity_of(channel::Phase phase) {
   switch (phase) {
     case channel::Phase::kStarting:
     case channel::Phase::kJoining:
-      return Pace::kStart;
+      return Activity::kStart;
     case channel::Phase::kRunning:
-      return Pace::kStep;
+      return Activity::kStep;
     case channel::Phase::kSaving:
-      return Pace::kSave;
+      return Activity::kSave;
     case channel::Phase::kEvaluating:
-      return Pace::kEvaluate;
+      return Activity::kEvaluate;
     case channel::Phase::kDone:
-      return Pace::kEnd;
+      return Activity::kEnd;
   }
   check_failed("a worker is in a phase that there is not");
 }
 
-void HangWatch::begin_round(int workers, Pace first, Others others, Time now) {
+void HangWatch::begin_round(int workers, Activity first, Others others, Time now) {
   others_ = others;
-  workers_.assign(static_cast<std::size_t>(workers), Worker{.here = limits_.watch, .pace = first, .since = now});
+  workers_.assign(static_cast<std::size_t>(workers), Worker{.here = limits_.watch, .activity = first, .since = now});
 }
 
-// Only what was finished is learned from: not a step that an evaluation or a save cut short, nor a part of the start, since
-// loading a library is no measure for loading data. Nor the time in which a rank says that it saves: of a save in the
-// background that is only the copy (wrote()).
-void HangWatch::entered(int rank, Pace next, Time now) {
+// The watch learns only from finished pieces of work. It does not learn from a step that an evaluation or a save has cut short,
+// nor from parts of the start, since loading a library says nothing about loading data. Nor does it learn from the time in
+// which a rank says that it saves: a save in the background only copies then (wrote()).
+void HangWatch::entered(int rank, Activity next, Time now) {
   if (!watched(rank)) return;
   Worker& mover = worker(rank);
-  if (mover.pace != next && mover.pace != Pace::kStep && mover.pace != Pace::kSave) learn(mover, now);
-  mover.pace = next;
+  if (mover.activity != next && mover.activity != Activity::kStep && mover.activity != Activity::kSave) learn(mover, now);
+  mover.activity = next;
   mover.since = now;
 }
 
@@ -62,12 +62,12 @@ void HangWatch::stepped(int rank, Time now) {
 }
 
 void HangWatch::learn(const Worker& mover, Time now) {
-  auto& longest = longest_[pace_index(mover.pace)];
+  auto& longest = longest_[activity_index(mover.activity)];
   longest = std::max(longest.value_or(Duration{}), std::chrono::duration_cast<Duration>(now - mover.since));
 }
 
 void HangWatch::wrote(Duration time) {
-  auto& longest = longest_[pace_index(Pace::kSave)];
+  auto& longest = longest_[activity_index(Activity::kSave)];
   longest = std::max(longest.value_or(Duration{}), time);
 }
 
@@ -94,28 +94,29 @@ HangWatch::Silence HangWatch::silence_of(int rank, Time now) const {
   return {.pace = silent.pace,
           .lasted = std::chrono::duration_cast<Duration>(now - silent.since),
           .limit = allowed(silent),
-          .learned = !limits_.given[pace_index(silent.pace)]};
+          .learned = !limits_.given[activity_index(silent.activity)]};
 }
 
 HangWatch::Duration HangWatch::longest_elsewhere() const {
   Duration longest{};
-  for (const Pace pace : {Pace::kStep, Pace::kEvaluate, Pace::kSave}) {
-    const Duration there = limits_.given[pace_index(pace)] ? limit_of(pace) : std::max(limit_of(pace), kBeforeAnythingIsKnown);
+  for (const Activity activity : {Activity::kStep, Activity::kEvaluate, Activity::kSave}) {
+    const Duration there =
+        limits_.given[activity_index(activity)] ? limit_of(activity) : std::max(limit_of(activity), kBeforeAnythingIsKnown);
     longest = std::max(longest, there);
   }
   return longest;
 }
 
-HangWatch::Duration HangWatch::limit_of(Pace pace) const {
-  if (const auto& given = limits_.given[pace_index(pace)]) return *given;
-  const auto& longest = longest_[pace_index(pace)];
-  const Duration shortest = pace == Pace::kSave ? kShortestOfASave : kShortestLearned;
+HangWatch::Duration HangWatch::limit_of(Activity activity) const {
+  if (const auto& given = limits_.given[activity_index(activity)]) return *given;
+  const auto& longest = longest_[activity_index(activity)];
+  const Duration shortest = activity == Activity::kSave ? kShortestOfASave : kShortestLearned;
   return longest ? std::max(shortest, *longest * kTimesTheLongest) : kBeforeAnythingIsKnown;
 }
 
 HangWatch::Duration HangWatch::allowed(const Worker& worker) const {
-  if (others_ == Others::kNone || worker.pace == Pace::kStart) return limit_of(worker.pace);
-  return std::max({limit_of(worker.pace), limit_of(Pace::kSave), limit_of(Pace::kEvaluate)});
+  if (others_ == Others::kNone || worker.activity == Activity::kStart) return limit_of(worker.activity);
+  return std::max({limit_of(worker.activity), limit_of(Activity::kSave), limit_of(Activity::kEvaluate)});
 }
 
 }  // namespace ddprun

@@ -15,19 +15,19 @@
 
 namespace ddprun {
 
-// What a worker is at, as far as its time goes. A script is in kStep all the time, and its output is its progress.
-enum class Pace { kStart, kStep, kEvaluate, kSave, kEnd };
+// The activity of a worker that decides its time limit. A script is always in kStep, and its output is its progress.
+enum class Activity { kStart, kStep, kEvaluate, kSave, kEnd };
 inline constexpr std::size_t kPaces = 5;
 inline constexpr std::array<const char*, kPaces> kPaceNames{"start", "step", "evaluate", "save", "end"};
 
-// A limit that is not given is learned from the run: ten times the longest that any rank has taken, one minute at least, of a
-// save ten minutes at least; ten minutes before anything is known.
+// A limit that is not given is learned from the run: ten times the longest time that any rank has taken, at least one minute,
+// for a save at least ten minutes. Until anything is known it is ten minutes.
 struct HangLimits {
   bool watch = false;
   std::array<std::optional<std::chrono::milliseconds>, kPaces> given{};
 };
 
-Pace pace_of(channel::Phase phase);
+Activity activity_of(channel::Phase phase);
 
 class HangWatch {
  public:
@@ -36,41 +36,41 @@ class HangWatch {
 
   explicit HangWatch(HangLimits limits) : limits_(limits) {}
 
-  // Others: ranks on other nodes may save or evaluate while those here wait, and nobody here hears of it.
+  // kUnheard: ranks on other nodes may save or evaluate while the ranks here wait, and this node does not hear of it.
   enum class Others { kNone, kUnheard };
-  void begin_round(int workers, Pace first, Others others, Time now);
-  // The rank is now at that pace. Of ranks that are not watched, nothing is kept.
-  void entered(int rank, Pace next, Time now);
-  // The rank has finished a piece of what it does, and goes on with it.
+  void begin_round(int workers, Activity first, Others others, Time now);
+  // The rank begins `next`. Ranks that are not watched are ignored.
+  void entered(int rank, Activity next, Time now);
+  // The rank has finished one piece of its activity, and continues.
   void stepped(int rank, Time now);
   // A checkpoint was written in that time, in the background or not.
   void wrote(Duration time);
   void gone(int rank);
-  // Nobody could be heard (this process was stopped itself): everyone's time begins anew, and nothing is learned.
+  // No worker could be heard, since this process was stopped itself: all times begin again, and nothing is learned.
   void forgive(Time now);
 
-  // When the round hangs if nobody moves; nothing when nobody is watched.
+  // When the round hangs if no rank makes progress before; nothing when no rank is watched.
   std::optional<Time> deadline() const;
 
-  // How long the rank has been at what it does, and how long it may be.
+  // For how long the rank has made no progress, and its limit.
   struct Silence {
-    Pace pace = Pace::kStep;
+    Activity activity = Activity::kStep;
     Duration lasted{};
     Duration limit{};
     bool learned = false;
   };
   Silence silence_of(int rank, Time now) const;
-  // The longest that an agent of another node waits, which may have learned less.
+  // The longest limit that an agent of another node may have, which may have learned less.
   Duration longest_elsewhere() const;
 
  private:
   struct Worker {
     bool here = false;
-    Pace pace = Pace::kStart;
+    Activity activity = Activity::kStart;
     Time since{};
   };
   void learn(const Worker& mover, Time now);
-  Duration limit_of(Pace pace) const;
+  Duration limit_of(Activity activity) const;
   Duration allowed(const Worker& worker) const;
   bool watched(int rank) const { return rank >= 0 && static_cast<std::size_t>(rank) < workers_.size(); }
   Worker& worker(int rank) { return of_rank(workers_, rank); }

@@ -31,7 +31,8 @@ rendezvous::Verdict judge(const rendezvous::FailureReport& first, const rendezvo
   rendezvous::Verdict verdict{.after = before};
   const FailedRound& last = first.failed;
   RestartDecision decision = decide_restart(verdict.after.history, last, limits);
-  // It was preempted by itself, and has saved: not a failure, and a restart would be stopped again.
+  // The worker got a signal that was not ours, and has saved. That is no failure, and a restarted worker would be stopped
+  // again.
   if (last.status.signal == 0 && last.status.code == static_cast<int>(ExitCode::kPreempted)) {
     decision = GiveUp{static_cast<int>(ExitCode::kPreempted), "stopped by its workers after saving: run it again to go on"};
   }

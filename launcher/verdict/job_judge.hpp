@@ -1,5 +1,5 @@
-// What becomes of a job on many machines when a round of it failed: the restart policy (restart_policy.hpp) in the
-// coordinator's words. Pure; launcher/network/job_link.cpp gives it to the coordinator.
+// What happens to a job on many machines after a failed round: the answer of the restart policy (restart_policy.hpp), in the
+// coordinator's types. Pure; launcher/network/job_link.cpp passes it to the coordinator.
 #pragma once
 
 #include "launcher/events/run_event.hpp"

@@ -9,8 +9,8 @@
 namespace ddprun {
 namespace {
 
-constexpr double kFull = 0.98;        // of a limit, reached by what counts against it
-constexpr double kNearlyNone = 0.05;  // of the machine's memory, still available
+constexpr double kFull = 0.98;        // the share of a limit that counts as reached
+constexpr double kNearlyNone = 0.05;  // the share of the machine's memory that counts as used up
 
 void append(std::string& text, const std::string& part) {
   if (!text.empty()) text += ", ";
@@ -37,7 +37,7 @@ std::string kills_counted(const MemoryEvidence& e) {
   return text.empty() ? text : "kills for memory in this round: " + text;
 }
 
-// A wrapper whose child was killed says 137 by itself; any other exit code is not by itself a sign of it.
+// A wrapper whose child was killed exits with 137. Any other exit code is no sign of an OOM kill.
 bool died_of_sigkill(const ExitStatus& status) {
   return status.signal == SIGKILL || (status.signal == 0 && status.code == 128 + SIGKILL);
 }
@@ -68,7 +68,7 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
   const std::string figures = numbers(e);
   const std::string tail = figures.empty() ? "" : "; " + figures;
 
-  // A count of its own settles it both ways; the job's does where the worker has none.
+  // The worker's own counter decides, whatever it says. The job's counter decides only when the worker has none.
   const bool by_job = e.worker_kills < 0 && e.job_kills > 0 && died_of_sigkill(status);
   if (e.worker_kills > 0 || e.in_kernel_log != 0 || by_job) {
     verdict.proof = OomVerdict::Proof::kProven;
@@ -112,8 +112,8 @@ std::uint16_t memory_asked_in(std::string_view line) {
     const std::size_t at = line.find(words);
     if (at == std::string_view::npos) continue;
     std::string_view amount = line.substr(at + words.size());
-    std::size_t end = amount.find(' ');                                               // the number
-    end = end == std::string_view::npos ? end : amount.find_first_of(" .", end + 1);  // its unit
+    std::size_t end = amount.find(' ');                                               // after the number
+    end = end == std::string_view::npos ? end : amount.find_first_of(" .", end + 1);  // after its unit
     amount = amount.substr(0, end);
     std::uint32_t hash = 2166136261U;  // FNV-1a
     for (const char c : amount) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;

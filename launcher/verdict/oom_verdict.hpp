@@ -1,5 +1,5 @@
-// Whether a worker that ended was killed by the kernel for lack of memory, and how sure that is: a pure function of what the
-// counters said (memory_evidence.hpp). The agent asks it for every worker that ended badly; its text is what people read.
+// Whether the kernel killed a worker for lack of memory, and how certain that is, as a pure function of the counters
+// (memory_evidence.hpp). The agent asks it for every worker that failed; people read its text.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace ddprun {
 
 struct OomVerdict {
   enum class Proof { kNone, kSuspected, kProven } proof = Proof::kNone;
-  std::string message;   // proven or suspected: the one line that names it
-  std::string evidence;  // the numbers, also when it was not memory; empty when nobody looked
+  std::string message;   // one line for a proven or suspected OOM kill
+  std::string evidence;  // the figures, also when memory was not the cause; empty when they were not read
 };
 
 OomVerdict judge_memory(const MemoryEvidence& evidence, const ExitStatus& status);
 
-// Whether a line of a script's error says that memory was not to be had: Python's MemoryError, PyTorch's OutOfMemoryError and
-// their like, which the kernel knows nothing of.
+// Whether a line of a script's error says that an allocation failed: Python's MemoryError, PyTorch's OutOfMemoryError and the
+// like, of which the kernel knows nothing.
 bool says_out_of_memory(std::string_view line);
-// What was asked for in that line ("Tried to allocate 2.00 GiB"), as a number to compare with that of another failure; 0: the
-// line does not say. A program that asks for less than before has changed something.
+// The amount that the line asks for ("Tried to allocate 2.00 GiB"), as a number to compare with another failure's; 0: the line
+// names none. A program that asks for less than before has changed something.
 std::uint16_t memory_asked_in(std::string_view line);
 
 // "512 MiB", "1.5 GiB", "900 B"

@@ -12,9 +12,9 @@
 namespace ddprun {
 namespace {
 
-// The first cause's own code where a worker's exit is the cause (decision 4).
+// The exit code of the worker that is the first cause, if its exit is the cause (decision 4).
 int exit_code_of(const FailedRound& round) {
-  // A worker that hung ended by our own SIGKILL.
+  // A hanging worker dies of our own SIGKILL, so its status says nothing.
   const int code = round.cause == Cause::kHang ? 0 : round.status.as_exit_code();
   return code != 0 ? code : static_cast<int>(ExitCode::kBudgetSpent);
 }
@@ -53,12 +53,12 @@ const char* why_hopeless(Cause cause) {
 }
 
 bool same_failure(const FailedRound& a, const FailedRound& b) {
-  // A script that runs out of memory at the same step may have asked for less: then it has changed something.
+  // A script that runs out of memory at the same step but asks for another amount has changed something.
   return a.step >= 0 && a.step == b.step && a.cause == b.cause && a.rank == b.rank && a.status.code == b.status.code &&
          a.status.signal == b.status.signal && (!is_out_of_memory(a.cause) || a.memory_asked == b.memory_asked);
 }
 
-// The same failure in so many rounds in a row at the same step, all but the first without a checkpoint of their own.
+// The last `rounds` rounds failed in the same way at the same step, and none but the first published a checkpoint of its own.
 bool is_stuck(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   const auto last = history.last(static_cast<std::size_t>(rounds));
@@ -67,7 +67,7 @@ bool is_stuck(std::span<const FailedRound> history, int rounds) {
   return true;
 }
 
-// So many rounds in a row of a program that reports no steps wanted the same memory, in vain: nobody has changed it.
+// The last `rounds` rounds of a program that reports no steps asked in vain for the same amount of memory.
 bool is_out_of_memory_again(std::span<const FailedRound> history, int rounds) {
   if (rounds == 0 || history.size() < static_cast<std::size_t>(rounds)) return false;
   const auto last = history.last(static_cast<std::size_t>(rounds));
@@ -81,7 +81,7 @@ int count_of(const RestartHistory& history, Cause cause) {
   return history.by_cause[static_cast<std::size_t>(cause)];
 }
 
-// What a worker lacked may come back (a mount, a file server): each try waits twice as long as the one before.
+// The resource that a worker lacked may come back (a mount, a file server), so each pause is twice as long as the one before.
 std::chrono::milliseconds pause_for_what_is_gone(std::span<const FailedRound> history, const RestartRules& rules) {
   const auto other =
       std::find_if(history.rbegin(), history.rend(), [](const FailedRound& r) { return r.cause != Cause::kLateUsage; });
@@ -158,7 +158,7 @@ std::string describe(const RestartRules& rules) {
 
 namespace {
 
-// `used`, `used_for_cause`: restarts since the budget was last full, without the one that is asked for.
+// `used` and `used_for_cause` count restarts since the budget was last full, without the one to be decided.
 RestartDecision decide(std::span<const FailedRound> history, int used, int used_for_cause, const RestartLimits& limits) {
   check(!history.empty(), "a restart is decided on without a failed round");
   const FailedRound& last = history.back();
@@ -167,7 +167,7 @@ RestartDecision decide(std::span<const FailedRound> history, int used, int used_
   const char* hopeless = why_hopeless(last.cause);
   if (hopeless != nullptr && (!for_cause || !may_be_restarted(last.cause))) return GiveUp{exit_code_of(last), hopeless};
 
-  // Halving ends by itself, so it needs no budget; a policy may forbid it.
+  // Halving the batch ends by itself, so it uses no budget; a policy may forbid it.
   if (last.cause == Cause::kOutOfMemory && last.shrink == channel::Shrink::kNothingLeft)
     return GiveUp{static_cast<int>(ExitCode::kOutOfMemory), "out of memory with nothing left to shrink"};
   if (is_free(last) && for_cause.value_or(1) > 0)

@@ -17,12 +17,13 @@ inline constexpr int kMostSameFailures = 9;
 
 // What --restart-policy can change (restart_policy_file.hpp).
 struct RestartRules {
-  // Of the job's restarts, how many may be for that cause since the budget was last full; nothing: what the cause has by
-  // itself, all of them or none.
+  // How many of the job's restarts may be for that cause since the budget was last full; nothing: the cause's default, which is
+  // all or none.
   std::array<std::optional<int>, kCauses> of_cause{};
-  // So many rounds with the same failure at the same step and without progress end the job, kMostSameFailures at most; 0: none.
+  // The job ends after that many rounds in a row with the same failure at the same step and without progress. At most
+  // kMostSameFailures; 0: never.
   int same_failure_rounds = 2;
-  // Crashes within `instant` of their round's start are followed by a pause from the second on, doubled each time.
+  // From the second crash within `instant` of the round's start on, each restart waits for a pause that doubles.
   std::chrono::milliseconds instant{1000};
   std::chrono::milliseconds first_pause{500};
   std::chrono::milliseconds longest_pause{30000};
@@ -30,7 +31,7 @@ struct RestartRules {
 
 struct RestartLimits {
   int max_restarts = 0;
-  bool refill_by_progress = false;  // a checkpoint newer than the one the round began with gives the whole budget back
+  bool refill_by_progress = false;  // a checkpoint newer than the one at the round's beginning refills the budget
   RestartRules rules{};
 };
 
@@ -46,27 +47,27 @@ struct GiveUp {
 
 using RestartDecision = std::variant<Restart, GiveUp>;
 
-// Adds the round to the history, and decides what comes of it. Who only wants to know gives a copy.
+// Adds the round to the history, and decides what happens next. Pass a copy of the history to ask without counting.
 RestartDecision decide_restart(RestartHistory& history, const FailedRound& failed, const RestartLimits& limits);
 
-// The round after it needs less memory: it costs nothing of the budget.
+// Whether the next round needs less memory: such a restart uses no budget.
 bool is_free(const FailedRound& round);
 
-// Whether a restart can help against such a failure at all, if only when the policy's file asks for it.
+// Whether a restart can ever help against such a failure, be it only when the policy's file asks for it.
 bool may_be_restarted(Cause cause);
 
-// For people: what is different from the default. Empty when nothing is.
+// A text for people with the differences from the default; empty when there is none.
 std::string describe(const RestartRules& rules);
 
-// What a program that is started anew may want to know.
+// What a restarted program may want to know.
 struct RestartFacts {
-  std::string cause{};    // of the newest failed round; empty: none has failed
-  int out_of_memory = 0;  // rounds that failed for want of memory since the budget was last full
+  std::string cause{};    // of the newest failed round; empty: no round has failed
+  int out_of_memory = 0;  // rounds that ran out of memory since the budget was last full
   bool operator==(const RestartFacts&) const = default;
 };
 RestartFacts facts_of(const RestartHistory& history);
 
-// For want of memory, as the worker or the kernel said; a suspicion is none.
+// Whether the worker or the kernel said that memory ran out; a suspicion does not count.
 bool is_out_of_memory(Cause cause);
 
 }  // namespace ddprun

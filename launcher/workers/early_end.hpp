@@ -1,5 +1,5 @@
-// Notices that workers ended with exit code 0 while others of this node run on: usual for a moment at the end of a job, and
-// otherwise a program that left a collective to the others, who may wait for it. Said once a round, after a while. Part of the
+// Notices workers that exited with code 0 while others of this node still run. At the end of a job that is normal for a moment.
+// Otherwise the program has left a collective, and the others may wait for it. Reports once a round, after a while. Part of the
 // agent's shell; one thread.
 #pragma once
 
@@ -16,16 +16,16 @@ namespace ddprun {
 class EarlyEnd {
  public:
   struct Hooks {
-    std::function<bool()> at_work;  // nobody has been told to stop
-    // By local rank: who has ended that way, and who runs. Both have at least one.
+    std::function<bool()> at_work;  // false once any worker was told to stop
+    // `ended` and `running` are local ranks; neither is empty.
     std::function<void(double seconds, std::vector<int> ended, std::vector<int> running)> noticed;
   };
-  // `after`: how long the first of them has ended when it is said.
+  // `after` is the time from the first of these ends to the report.
   EarlyEnd(boost::asio::io_context& io, Hooks hooks, std::chrono::milliseconds after = std::chrono::seconds(10))
       : timer_(io), after_(after), hooks_(std::move(hooks)) {}
 
   void begin_round(int workers);
-  // That worker is gone, of its own accord; `well`: with exit code 0.
+  // The worker has ended without being told to; `well`: with exit code 0.
   void ended(int rank, bool well);
 
  private:

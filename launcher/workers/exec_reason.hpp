@@ -1,4 +1,4 @@
-// What usually lies behind an errno of exec, which by itself says little. Source: execve(2).
+// The usual reason behind an errno of exec, which says little by itself. Source: execve(2).
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// Why exec may have answered `error` for that file, which is looked into; empty where the errno says it all. Any thread.
+// Why exec may have answered `error` for that file; reads the file. Empty when the errno says enough. Any thread.
 std::string reason_of_exec_error(int error, const std::filesystem::path& program);
 
 }  // namespace ddprun

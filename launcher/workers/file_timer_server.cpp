@@ -19,8 +19,8 @@ namespace {
 
 using Clock = std::chrono::system_clock;
 
-constexpr std::size_t kLongestLine = 64 << 10;  // requests are shorter than PIPE_BUF
-constexpr double kLongestWait = 365 * 86400.0;  // some clients ask for the end of time
+constexpr std::size_t kLongestLine = 64 << 10;  // a request is shorter than PIPE_BUF
+constexpr double kLongestWait = 365 * 86400.0;  // some clients ask for a time in the far future
 
 double now_in_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -38,7 +38,7 @@ int make_pipe(const std::string& path) {
     ::unlink(path.c_str());
   }
   if (::mkfifo(path.c_str(), 0600) != 0) refuse(path, std::strerror(errno));
-  // Open for writing as well: so it never is at its end, whoever comes and goes.
+  // Opened for writing as well, so that it never reaches end of file when writers close it.
   const int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) refuse(path, std::strerror(errno));
   return fd;
@@ -106,8 +106,8 @@ void FileTimerServer::wait_for_first() {
   });
 }
 
-// A worker leads its session, and everything that it started and that did not leave is in it: so the session says whose timer
-// this is, and a number that is somebody else's by now is nobody's.
+// A worker leads its session, and all processes that it started are in it, unless they left. So the session says whose timer
+// this is, and a pid that another process has by now matches no worker.
 std::optional<agent_event::TimerExpired> whose_timer(const TimerRequest& request, const std::vector<pid_t>& workers) {
   const pid_t session = ::getsid(static_cast<pid_t>(request.pid));
   const auto found = std::find(workers.begin(), workers.end(), session);

@@ -1,6 +1,6 @@
-// The agent's end of torch's file timers (TORCHELASTIC_ENABLE_FILE_TIMER=1): makes the named pipe that workers write to, reads
-// their requests, waits for the first that is due and says who is overdue. launcher/agent/agent_shell.cpp owns one when the
-// environment asks for it. No polling: a worker is told on within milliseconds of its time.
+// The agent's end of torch's file timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). It makes the named pipe to which workers write,
+// reads their requests, waits for the earliest deadline and reports workers that are overdue, within milliseconds and without
+// polling. launcher/agent/agent_shell.cpp owns one when the environment asks for it.
 #pragma once
 
 #include <sys/types.h>
@@ -24,12 +24,13 @@ class FileTimerServer {
  public:
   using OnOverdue = std::function<void(const TimerRequest&)>;
 
-  // The pipe's path under this environment: $TORCHELASTIC_TIMER_FILE, else a new name in $TMPDIR. Nothing: not asked for.
+  // The pipe's path in this environment: $TORCHELASTIC_TIMER_FILE, else a new name in $TMPDIR. Nothing when no timer is asked
+  // for.
   static std::optional<std::string> path_in(const std::function<std::optional<std::string>(std::string_view)>& environment);
 
-  // Makes the pipe (mode 0600); an older pipe of that name is replaced. Throws UsageError.
+  // Makes the pipe with mode 0600; replaces an older pipe of that name. Throws UsageError.
   FileTimerServer(boost::asio::io_context& io, std::string path, OnOverdue on_overdue);
-  ~FileTimerServer();  // removes it
+  ~FileTimerServer();  // removes the pipe
   FileTimerServer(const FileTimerServer&) = delete;
   FileTimerServer& operator=(const FileTimerServer&) = delete;
 
@@ -46,10 +47,10 @@ class FileTimerServer {
   boost::asio::system_timer timer_;
   OnOverdue on_overdue_;
   FileTimers timers_;
-  std::string unfinished_;  // a line whose end has not been read
+  std::string unfinished_;  // the beginning of a line
 };
 
-// Which of the workers (by local rank; 0: it has ended) set the timer. Nothing: it is nobody's of them.
+// The worker that has set the timer. `workers` are pids by local rank; 0: it has ended. Nothing when none of them has.
 std::optional<agent_event::TimerExpired> whose_timer(const TimerRequest& request, const std::vector<pid_t>& workers);
 
 }  // namespace ddprun

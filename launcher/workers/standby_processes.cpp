@@ -65,7 +65,7 @@ void StandbyProcesses::listen(int number, Stream stream) {
   });
 }
 
-// One chunk. False at the end of the stream.
+// Reads one chunk. False at the end of the stream.
 bool StandbyProcesses::read(int number, Stream stream) {
   auto& pipe = waiting(number).process.pipes[static_cast<std::size_t>(stream)];
   if (!pipe) return false;
@@ -80,8 +80,8 @@ bool StandbyProcesses::read(int number, Stream stream) {
   return true;
 }
 
-// It is seldom that there is anything, so no file is held open for it. What cannot be written is no reason to complain: a
-// standby that matters shows its last line when it ends.
+// Standbys seldom print, so no file is kept open for them. A failure to write is not reported: a standby that matters shows its
+// last line when it ends.
 void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
   if (!log_root_.empty()) {
     files_.add([folder = standby_folder(log_root_, number - first_), stream, copy = std::string(text)] {
@@ -115,7 +115,7 @@ WorkerProcess StandbyProcesses::take(int number) {
   WorkerProcess process = std::move(waiting(number).process);
   waiting_.erase(number);
   for (const auto& pipe : process.pipes) {
-    if (pipe) pipe->cancel();  // what was waiting here comes back with an error, or finds nothing of that number
+    if (pipe) pipe->cancel();  // a read that waits here ends with an error, or finds no standby with that number
   }
   return process;
 }

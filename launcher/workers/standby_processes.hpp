@@ -1,6 +1,6 @@
-// The processes of standby workers that wait: their channels, what they print, and the handing over of one that becomes a
-// rank's worker. launcher/agent/agent_shell.cpp owns one, starts and takes them as AgentState says (standbys.hpp has the
-// books), and tells it what the guardian says of them. Numbers are the guardian's, above those of the ranks. One thread.
+// The processes of waiting standby workers: their channels, what they print, and handing over one that becomes a rank's worker.
+// launcher/agent/agent_shell.cpp owns one, starts and takes standbys as AgentState says (which keeps the books in
+// standbys.hpp), and reports their ends. The numbers are the guardian's, above those of the ranks. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -24,20 +24,20 @@
 
 namespace ddprun {
 
-// What is ours of a process that was started as a worker.
+// The agent's ends of a process that was started as a worker.
 struct WorkerProcess {
-  std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;  // by Stream; null at its end
+  std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;  // by Stream; null after its end
   std::shared_ptr<WorkerChannel> channel;
   pid_t pid = 0;   // 0: not started yet
-  int number = 0;  // the guardian's
+  int number = 0;  // by which the guardian knows it
 };
 
 class StandbyProcesses {
  public:
-  // What one says, also when it has become a worker since.
+  // Gets a process's messages, also after it has become a worker.
   using OnMessage = std::function<void(int number, const channel::FromWorker&)>;
 
-  // `log_root`: the run directory's logs/; numbers are counted from `first`.
+  // `log_root` is the run directory's logs/; numbers begin with `first`.
   StandbyProcesses(boost::asio::io_context& io, FileQueue& files, std::filesystem::path log_root, int first,
                    OnMessage on_message)
       : io_(io), files_(files), log_root_(std::move(log_root)), first_(first), on_message_(std::move(on_message)) {}
@@ -53,9 +53,9 @@ class StandbyProcesses {
   Heard heard(int number, const channel::FromWorker& message);
   // It is the caller's from here on; nothing waits on its pipes.
   WorkerProcess take(int number);
-  // It has ended: why, as far as it said so, else its last line.
+  // The standby has ended. Returns the reason that it reported, else its last line of output.
   std::string forget(int number);
-  // SIGKILL to all; what is said of them from then on is nobody's.
+  // Sends SIGKILL to all; what is reported about them later is ignored.
   void dismiss(GuardianLink& guardian);
   void close() { waiting_.clear(); }
 

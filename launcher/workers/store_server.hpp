@@ -20,7 +20,7 @@ class StoreServer {
 
   void handle(int rank, const channel::StoreRequest& request);
   void forget(int rank);
-  void clear();  // a new round
+  void clear();  // for a new round
 
  private:
   void answer(const std::vector<Store::Answer>& answers);

@@ -13,7 +13,7 @@ char process_state(long pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
-  // pid (name, which may hold anything) state ...
+  // The line is: pid (name, which may hold any character) state ...
   const std::size_t name_end = line.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
@@ -32,7 +32,7 @@ bool StuckWatch::see(int rank, char state, Time now) {
     return false;
   }
   const auto [since, first_time] = since_.emplace(rank, now);
-  if (since->second == Time::max() || now - since->second < limit_) return false;  // the former: said already
+  if (since->second == Time::max() || now - since->second < limit_) return false;  // max(): reported already
   since->second = Time::max();
   return true;
 }

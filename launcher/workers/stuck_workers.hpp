@@ -13,7 +13,7 @@ namespace ddprun {
 // "R", "S", "D", ...; 0: no such process.
 char process_state(long pid);
 
-// Seconds as torchrun reads them; zero when unset, not a number or negative: never look.
+// Reads seconds as torchrun does. Zero (never look) when the variable is unset, not a number or negative.
 std::chrono::milliseconds stuck_timeout_of(const std::optional<std::string_view>& text);
 
 class StuckWatch {
@@ -21,10 +21,10 @@ class StuckWatch {
   using Time = std::chrono::steady_clock::time_point;
 
   explicit StuckWatch(std::chrono::milliseconds limit) : limit_(limit) {}
-  // True once, when the worker has been seen in D and in nothing else for the whole limit.
+  // True once: when the worker was seen in D, and in no other state, for the whole limit.
   bool see(int rank, char state, Time now);
   void clear() { since_.clear(); }
-  // Often enough to be at most a quarter late.
+  // The interval between looks: a stuck worker is found at most a quarter of the limit too late.
   std::chrono::milliseconds interval() const;
 
  private:

@@ -16,9 +16,9 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kMaxOutboxBytes = 64u << 20;  // a few of the largest store values
-// Read in one go: who writes faster than it is read must not keep the agent from everything else. What a worker leaves behind
-// fits the second one, which is more than the system keeps for a socket.
+constexpr std::size_t kMaxOutboxBytes = 64u << 20;  // room for a few of the largest store values
+// The most that is read in one turn: a worker that writes faster than it is read must not keep the agent from other work. The
+// second limit holds all that a dead worker has left, since it is more than the kernel buffers for a socket.
 constexpr std::size_t kMaxRead = 256u << 10;
 constexpr std::size_t kMaxDrained = 4u << 20;
 
@@ -41,7 +41,7 @@ void WorkerChannel::wait() {
 }
 
 WorkerChannel::More WorkerChannel::read_available(std::size_t most) {
-  // On the stack: there may be a thousand workers.
+  // On the stack, since there may be a thousand workers.
   std::array<std::byte, 16 << 10> chunk;
   for (std::size_t read = 0; socket_.is_open() && read < most;) {
     const ssize_t n = ::recv(socket_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT);
@@ -61,7 +61,7 @@ void WorkerChannel::hear(std::span<const std::byte> bytes) {
     while (auto message = decoder_.next_from_worker()) {
       const auto* hello = std::get_if<channel::Hello>(&*message);
       const bool foreign = hello != nullptr && !channel::speaks_our_version(*hello);
-      if (foreign) go_deaf();  // what follows would not be understood
+      if (foreign) go_deaf();  // later messages would not be understood
       on_message_(*message);
       if (foreign) return;
     }
@@ -71,9 +71,9 @@ void WorkerChannel::hear(std::span<const std::byte> bytes) {
   }
 }
 
-// The socket stays, and is read: whoever writes to a closed one dies of SIGPIPE, if it has not asked for better.
+// The socket stays open and is read: a worker that writes to a closed one dies of SIGPIPE, unless it ignores that.
 void WorkerChannel::go_deaf() {
-  deaf_ = true;  // what waits to be written stays until then: a part of it may be under way
+  deaf_ = true;  // queued bytes stay: a message may be half written
   boost::system::error_code ignored;
   if (socket_.is_open()) socket_.shutdown(boost::asio::local::stream_protocol::socket::shutdown_send, ignored);
 }
@@ -90,7 +90,7 @@ void WorkerChannel::send(const channel::FromAgent& message) {
   if (outbox_.size() == 1) write_next();
 }
 
-// Small messages to a worker that reads go out at once; the rest is Asio's.
+// A small message to a worker that reads is sent at once; Asio sends the rest.
 void WorkerChannel::write_next() {
   boost::asio::async_write(socket_, boost::asio::buffer(outbox_.front()),
                            [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {

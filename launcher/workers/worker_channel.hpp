@@ -1,6 +1,6 @@
-// The agent's end of one worker's channel: bytes of a socket become messages, messages become bytes; the queue to a worker that
-// does not read is bounded. launcher/agent/round_workers.cpp makes one per worker and round. A closed channel means nothing but
-// silence (decision 7).
+// The agent's end of one worker's channel: it turns a socket's bytes into messages, and messages into bytes. The queue to a
+// worker that does not read is bounded. launcher/agent/round_workers.cpp makes one for each worker and round. A closed channel
+// only means silence, and not that the worker is dead (decision 7).
 #pragma once
 
 #include <deque>
@@ -20,16 +20,16 @@ namespace ddprun {
 class WorkerChannel : public std::enable_shared_from_this<WorkerChannel> {
  public:
   using OnMessage = std::function<void(const channel::FromWorker&)>;
-  using OnBroken = std::function<void(const std::string& why)>;  // the worker broke the protocol; it is heard no more
+  using OnBroken = std::function<void(const std::string& why)>;  // the worker broke the protocol and is ignored from now on
 
-  // Who says hello in another major version is heard with that and no more. What comes from a worker that is not heard any more
-  // is read and dropped, and it reads the end of the channel.
-  // Takes the descriptor of a connected Unix stream socket.
+  // From a worker that says Hello in another major version, only that Hello is passed on. Bytes from an ignored worker are read
+  // and dropped, and the worker sees the end of the channel. Takes ownership of the descriptor of a connected Unix stream
+  // socket.
   WorkerChannel(boost::asio::io_context& io, int fd, OnMessage on_message, OnBroken on_broken);
 
   void start();
   void send(const channel::FromAgent& message);
-  // Hands out everything that has arrived, now: called when the worker has ended, so that its last words come before its end.
+  // Passes on all messages that have arrived. Called when the worker has ended, so that its last messages come before its end.
   void drain();
   void close();
 

@@ -13,12 +13,12 @@
 namespace ddprun {
 namespace {
 
-// What a worker never inherits: secrets, which it may print, and what is another worker's.
-constexpr std::array<std::string_view, 7> kSecrets{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
-                                                   "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT",
-                                                   "DDPRUN_PORT_RANGE"};
+// Variables that a worker never inherits: secrets, which it might print, and those of another worker.
+constexpr std::array<std::string_view, 7> kNeverInherited{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
+                                                          "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT",
+                                                          "DDPRUN_PORT_RANGE"};
 
-// What only a worker with a rank has. A standby hears of its own over the channel.
+// Variables of a worker with a rank. A standby learns its rank over the channel.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
                                                    "TORCHELASTIC_ERROR_FILE"};
 
@@ -68,14 +68,14 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
       {"TORCHELASTIC_ERROR_FILE", settings.error_file},
   };
   for (const WorkerPlace::Variable& device : settings.only_device) ours.emplace_back(device.name, device.value);
-  // torchrun leaves its own list to the workers, who are launchers themselves at times.
+  // torchrun passes its own list on, since a worker may be a launcher itself.
   if (!settings.signals_to_handle.empty())
     ours.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(settings.signals_to_handle));
   if (!settings.timer_file.empty()) ours.emplace_back("TORCHELASTIC_TIMER_FILE", settings.timer_file);
   const bool train = settings.channel == ChannelUse::kGiven;
   if (train) {
-    // NCCL's watchdog would end the process after a failed or stuck collective, and its monitor after a silent watchdog. For
-    // ddptrain under an agent a failure is an exception that it handles, and hangs are the agent's business.
+    // NCCL's watchdog would end the process after a failed or stuck collective, and its monitor after a silent watchdog. But
+    // ddptrain handles a failure as an exception, and the agent handles hangs.
     ours.emplace_back("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
     ours.emplace_back("TORCH_NCCL_ENABLE_MONITORING", "0");
   } else if (!inherited_value("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
@@ -96,14 +96,14 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     if (settings.generation) ours.emplace_back("DDPRUN_GENERATION", number(*settings.generation));
     if (!settings.node_address.empty()) ours.emplace_back("DDPRUN_NODE_ADDRESS", settings.node_address);
     if (!settings.port_range.empty()) ours.emplace_back("DDPRUN_PORT_RANGE", settings.port_range);
-    // ddptrain finds its LibTorch there when it is not where it was built with.
+    // ddptrain finds its LibTorch there if it is not where it was at build time.
     if (const std::string libtorch = inherited_value("LIBTORCH").value_or(""); !libtorch.empty()) {
       const std::string paths = inherited_value("LD_LIBRARY_PATH").value_or("");
       ours.emplace_back("LD_LIBRARY_PATH", libtorch + "/lib" + (paths.empty() ? "" : ":" + paths));
     }
   }
 
-  std::vector<std::string_view> replaced(kSecrets.begin(), kSecrets.end());
+  std::vector<std::string_view> replaced(kNeverInherited.begin(), kNeverInherited.end());
   if (settings.standby) {
     const auto of_a_rank = [](const auto& variable) {
       return std::find(kOfARank.begin(), kOfARank.end(), variable.first) != kOfARank.end();

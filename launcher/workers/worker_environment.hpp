@@ -1,5 +1,5 @@
-// The environment of a worker: the caller's, with torchrun's variables (overwriting stale ones), the channel for workers that
-// speak it, and without our secrets. Pure; launcher/agent/round_workers.cpp calls it for each worker of a round.
+// The environment of a worker: the caller's, with torchrun's variables (which replace stale ones), the channel for workers that
+// use it, and without our secrets. Pure; launcher/agent/round_workers.cpp calls it for each worker of a round.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace ddprun {
 
-// kGiven: to ddptrain, which needs it. kOffered: to a script or program, which may not even know of it.
+// kGiven: for ddptrain, which needs it. kOffered: for a script or program, which may not know of it.
 enum class ChannelUse { kNone, kOffered, kGiven };
 
 struct WorkerSettings {
@@ -22,22 +22,22 @@ struct WorkerSettings {
   int master_port = 0;
   int restart_count = 0;
   int max_restarts = 0;
-  std::optional<int> generation{};  // for workers with a channel, on many machines: of their first group
+  std::optional<int> generation{};  // of the first group, for workers with a channel on many machines
   std::string run_id;
-  std::string error_file{};  // empty when there are no logs, as torchrun's
+  std::string error_file{};  // empty without logs, as in torchrun
   ChannelUse channel = ChannelUse::kNone;
-  std::vector<WorkerPlace::Variable> only_device{};  // --virtual-local-rank: LOCAL_RANK is 0 and these are set
-  std::vector<int> signals_to_handle{};              // the agent's, for TORCHELASTIC_SIGNALS_TO_HANDLE
+  std::vector<WorkerPlace::Variable> only_device{};  // with --virtual-local-rank: these are set, and LOCAL_RANK is 0
+  std::vector<int> signals_to_handle{};              // by the agent: TORCHELASTIC_SIGNALS_TO_HANDLE
   std::string node_address{};                        // for workers with a channel: where other nodes reach this one
-  std::string port_range{};                          // LOW-HIGH, for the same on many machines; empty: any ports
+  std::string port_range{};                          // LOW-HIGH, for workers with a channel on many machines; empty: any ports
   std::string chaos{};                               // --chaos, for workers with a channel; empty: none
-  bool standby = false;                              // it has no rank yet: nothing says that it has
-  std::string interface {};                          // --interface, for the libraries that the environment says nothing to
-  RestartFacts facts{};                              // DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT, of a script
+  bool standby = false;                              // it has no rank yet, so no variable names one
+  std::string interface {};                          // --interface, for libraries for which the environment has none
+  RestartFacts facts{};                              // for a script: DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT
   std::string timer_file{};                          // TORCHELASTIC_TIMER_FILE; empty: as inherited
 };
 
-// `inherited` as NAME=value, order kept; of a name that comes twice the first counts, as getenv's.
+// `inherited` has NAME=value in order. If a name comes twice, the first one counts, as for getenv.
 std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings);
 
 // This process' environment as a vector.

@@ -1,7 +1,7 @@
 // Implementation of worker_input.hpp.
 //
-// Note: a pipe says nowhere how much was read from it. Its access time is not kept (Linux 6.18), and epoll misses what a worker
-// reads before the agent has woken. inotify tells of a read, on pipes and terminals as well.
+// Note: the kernel does not say how much was read from a pipe. Its access time is not kept (Linux 6.18), and epoll misses what
+// a worker reads before the agent has woken. inotify tells of a read, on pipes and terminals as well.
 #include "launcher/workers/worker_input.hpp"
 
 #include <sys/inotify.h>

@@ -1,5 +1,5 @@
-// The descriptors that a worker is started with, and the agent's ends of them: pipes for what it prints, a socket pair for its
-// channel. launcher/agent/round_workers.cpp makes them for the workers of a round, standby_processes.cpp for those that wait.
+// The descriptors with which a worker starts, and the agent's ends of them: pipes for its output, a socket pair for its
+// channel. launcher/agent/round_workers.cpp makes them for a round's workers, standby_processes.cpp for standbys.
 #pragma once
 
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// A descriptor that closes itself unless it is given away.
+// Closes its descriptor, unless that was given away.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -35,11 +35,11 @@ struct Ends {
   Descriptor workers;
 };
 
-// Ours does not block. Both throw InternalError when there are no descriptors left.
+// The agent's end does not block. Both throw InternalError when no descriptors are left.
 Ends output_pipe();
 Ends channel_pair();
 
-// What the system refuses while workers are started ends the job as any other reason does.
+// If the system refuses something while workers are started, the job ends with this error.
 InternalError refused_by_system(const std::string& what, int error);
 
 }  // namespace ddprun

@@ -29,7 +29,7 @@ struct ServeStore {
   StoreAsk ask{};
 };
 struct Say {
-  Notice notice{};
+  NodeNotice notice{};
 };
 // It leads no more: close all links. Its own member looks for the next coordinator.
 struct StepDown {
@@ -68,8 +68,8 @@ class Outbox {
   void send(const Peer& peer, FromCoordinator message) {
     if (peer.link) act(coordinator_action::Send{*peer.link, std::move(message)});
   }
-  void say(Notice::Kind kind, std::string text, std::int64_t count = 0, std::int64_t of = 0) {
-    act(coordinator_action::Say{Notice{.kind = kind, .text = std::move(text), .count = count, .of = of}});
+  void say(NodeNotice::Kind kind, std::string text, std::int64_t count = 0, std::int64_t of = 0) {
+    act(coordinator_action::Say{NodeNotice{.kind = kind, .text = std::move(text), .count = count, .of = of}});
   }
   std::vector<CoordinatorAction> take() { return std::exchange(actions_, {}); }
 

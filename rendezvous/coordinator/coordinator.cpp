@@ -103,7 +103,7 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
     }
   }
   if (entry.answer) act(coordinator_action::Send{link, *std::move(entry.answer)});
-  if (!entry.notice.empty()) outbox_.say(Notice::Kind::kRefused, std::move(entry.notice));
+  if (!entry.notice.empty()) outbox_.say(NodeNotice::Kind::kRefused, std::move(entry.notice));
   if (!entry.admitted) return close(link);
 
   strangers_.remove(link);
@@ -128,7 +128,7 @@ void Coordinator::welcome(Peer& peer) {
                              .coordinator = settings_.self,
                              .lease_ms = settings_.lease.count(),
                              .job = peer.hello.wants_job ? settings_.job : std::string()});
-  outbox_.say(Notice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
+  outbox_.say(NodeNotice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
   if (membership_.was_committed_for(peer.hello.standing)) {
     membership_.forget_previous(peers_);
     leadership_.count_again();
@@ -194,9 +194,9 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   const bool was_welcome = std::exchange(peer.welcome, false);
   const bool in_round = peer.rank >= 0;
   if (was_welcome && phase_ != Phase::kOver) {
-    outbox_.say(Notice::Kind::kLost, name_of(peer.hello) + " " + why, peers_.connected(), settings_.max_nodes);
+    outbox_.say(NodeNotice::Kind::kLost, name_of(peer.hello) + " " + why, peers_.connected(), settings_.max_nodes);
     if (!peer.departed && id != settings_.self && losses_.note(id, now_.steady)) {
-      outbox_.say(Notice::Kind::kSetAside, "lost too often", settings_.cool_down.count());
+      outbox_.say(NodeNotice::Kind::kSetAside, "lost too often", settings_.cool_down.count());
     }
   }
   if (in_round && phase_ == Phase::kRunning) {
@@ -232,7 +232,7 @@ void Coordinator::check_stragglers() {
     for (const NodeId& id : peers_.by_age()) {
       if (peers_.at(id).here() && id != settings_.self) outbox_.send(peers_.at(id), Waiting{news});
     }
-    outbox_.say(Notice::Kind::kWaiting, std::move(news));
+    outbox_.say(NodeNotice::Kind::kWaiting, std::move(news));
   }
   stragglers_.give_up_due(peers_, now_.steady);
   const Peer* const self = peers_.find(settings_.self);
@@ -348,21 +348,21 @@ bool Coordinator::all_are_ready() const {
 }
 
 void Coordinator::form() {
-  const Seating seating = seat_ready(peers_, settings_);
-  membership_.begin_round(term_, seating.by_rank, arbitrated(seating, settings_), peers_);
+  const PlacedNodes placed = place_ready(peers_, settings_);
+  membership_.begin_round(term_, placed.by_rank, arbitrated(placed, settings_), peers_);
   leadership_.round_released(now_.steady);
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
-  seats_.begin(current.nodes, seating.by_rank, peers_);
-  for (Peer* peer : seating.by_rank) {
+  seats_.begin(current.nodes, placed.by_rank, peers_);
+  for (Peer* peer : placed.by_rank) {
     if (peer != nullptr) peers_.set_ready(*peer, false);
   }
-  if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(seating, current)});
-  budget_.first_number = first_number_of(seating, current, budget_.first_number);
-  act(farewell_for(seating, current, settings_));
-  release_ = common_release(seating, current, budget_, settings_);
-  send_release(seating, release_, membership_.previous(), peers_, outbox_);
-  outbox_.say(Notice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
+  if (settings_.rules.coordinator_remembers_members) act(coordinator_action::KeepRoster{roster_of(placed, current)});
+  budget_.first_number = first_number_of(placed, current, budget_.first_number);
+  act(farewell_for(placed, current, settings_));
+  release_ = common_release(placed, current, budget_, settings_);
+  send_release(placed, release_, membership_.previous(), peers_, outbox_);
+  outbox_.say(NodeNotice::Kind::kReleased, "round " + std::to_string(current.id.round), current.nodes, settings_.max_nodes);
   leaving_.clear();
   failure_.reset();
   judged_ = held_ = false;
@@ -414,7 +414,7 @@ void Coordinator::hear(Peer& peer, const FailureReport& message) {
   }
   if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {  // it was said to nobody who leads now
     failure_ = message;
-    return outbox_.say(Notice::Kind::kRoundOver, message.message);
+    return outbox_.say(NodeNotice::Kind::kRoundOver, message.message);
   }
   if ((phase_ != Phase::kEnding && phase_ != Phase::kGathering) || !failure_) return;
   // "My peer is gone" is a consequence; of the others the first in time is the cause.
@@ -439,7 +439,7 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
     stragglers_.await(*peer, now_.steady);
     outbox_.send(*peer, over);
   }
-  outbox_.say(Notice::Kind::kRoundOver, why);
+  outbox_.say(NodeNotice::Kind::kRoundOver, why);
   check_ended();
 }
 

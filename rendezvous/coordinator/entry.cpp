@@ -51,12 +51,12 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
 }
 
 // Of two coordinators the later term is right; but one that never had a round yields to any that has.
-Entry visit(const Hello& visitor, const EntryView& view) {
-  const bool never_began = !view.membership.current().exists() && visitor.standing.current.exists();
-  if (visitor.standing.promised_term > view.term || never_began) {
-    return {.step_down = coordinator_action::StepDown{.why = name_of(visitor) + " coordinates a later term",
-                                                      .term = visitor.standing.promised_term,
-                                                      .leader = visitor.listens}};
+Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
+  const bool never_began = !view.membership.current().exists() && other.standing.current.exists();
+  if (other.standing.promised_term > view.term || never_began) {
+    return {.step_down = coordinator_action::StepDown{.why = name_of(other) + " coordinates a later term",
+                                                      .term = other.standing.promised_term,
+                                                      .leader = other.listens}};
   }
   const Peer* self = view.peers.find(view.settings.self);
   return {.answer = Redirect{.term = view.term, .coordinator = self == nullptr ? Address{} : self->hello.listens}};
@@ -122,7 +122,7 @@ Entry entry_of(const Hello& hello, const EntryView& view) {
     std::string notice = name_of(hello) + ": " + refused->text;
     return {.answer = *std::move(refused), .notice = std::move(notice)};
   }
-  if (hello.coordinates) return visit(hello, view);
+  if (hello.coordinates) return answer_other_coordinator(hello, view);
   if (knows_more(hello, view)) {
     return {.step_down = coordinator_action::StepDown{
                 .why = name_of(hello) + " knows of a later round", .term = hello.standing.promised_term, .leader = {}}};

@@ -23,7 +23,7 @@ bool Founding::may_release(const Peers& peers, Time now, Outbox& outbox) {
   answers_missing_ = first_.nodes - count;
   if (answers_missing_ <= 0) return true;
   if (!first_.alone_after) {
-    outbox.say(Notice::Kind::kWaiting, "for nodes, since an earlier start of this job may still run elsewhere", count,
+    outbox.say(NodeNotice::Kind::kWaiting, "for nodes, since an earlier start of this job may still run elsewhere", count,
                first_.nodes);
   }
   return false;

@@ -14,12 +14,12 @@ void Gathering::begin(const Config& last, milliseconds call, Time now) {
 bool Gathering::enough(std::int64_t ready, const Config& last, bool elected, Time now, Outbox& outbox) {
   if (ready < min_nodes_) {
     if (!last.exists()) call_ends_.reset();
-    outbox.say(Notice::Kind::kWaiting, "for nodes", ready, min_nodes_);
+    outbox.say(NodeNotice::Kind::kWaiting, "for nodes", ready, min_nodes_);
     return false;
   }
   if (!call_ends_) {
     call_ends_ = now + last_call_;
-    outbox.say(Notice::Kind::kWaiting, "for more nodes", ready, max_nodes_);
+    outbox.say(NodeNotice::Kind::kWaiting, "for more nodes", ready, max_nodes_);
   }
   const bool all_back = last.exists() && elected && ready >= last.nodes - 1;
   return ready >= max_nodes_ || all_back || *call_ends_ <= now;

@@ -19,7 +19,7 @@ std::vector<Successor> spread(const std::vector<Successor>& able, std::size_t mo
 
 }  // namespace
 
-Seating seat_ready(Peers& peers, const CoordinatorSettings& settings) {
+PlacedNodes place_ready(Peers& peers, const CoordinatorSettings& settings) {
   std::vector<Peer*> nodes;
   nodes.reserve(peers.all().size());
   for (auto& [id, peer] : peers.all()) {
@@ -30,37 +30,38 @@ Seating seat_ready(Peers& peers, const CoordinatorSettings& settings) {
     return std::tuple(peer->hello.node != settings.self, rank, peer->order);
   };
   std::sort(nodes.begin(), nodes.end(), [&](const Peer* a, const Peer* b) { return key(a) < key(b); });
-  std::vector<Candidate> candidates;
-  candidates.reserve(nodes.size());
+  std::vector<Participant> participants;
+  participants.reserve(nodes.size());
   for (const Peer* peer : nodes) {
-    candidates.push_back({.kept_rank = peer->rank >= 0 ? peer->rank : peer->hello.wanted_group_rank,
-                          .role = peer->hello.role,
-                          .workers = peer->hello.local_world_size});
+    participants.push_back({.kept_rank = peer->rank >= 0 ? peer->rank : peer->hello.wanted_group_rank,
+                            .role = peer->hello.role,
+                            .workers = peer->hello.local_world_size});
   }
-  Seating seating{.by_rank = {}, .placement = place(candidates, settings.max_nodes, settings.rules)};
-  for (const Seat& seat : seating.placement.seats) {
-    seating.by_rank.push_back(seat.candidate < nodes.size() ? nodes[seat.candidate] : nullptr);
+  PlacedNodes placed{.by_rank = {}, .placement = place(participants, settings.max_nodes, settings.rules)};
+  for (const NodeRanks& ranks : placed.placement.ranks) {
+    placed.by_rank.push_back(ranks.participant < nodes.size() ? nodes[ranks.participant] : nullptr);
   }
-  return seating;
+  return placed;
 }
 
-Roster roster_of(const Seating& seating, const Config& round) {
+Roster roster_of(const PlacedNodes& placed, const Config& round) {
   Roster roster{.origin = round.origin(), .nodes = {}};
-  for (const Peer* peer : seating.by_rank) roster.nodes.push_back(peer == nullptr ? NodeId{} : peer->hello.node);
+  for (const Peer* peer : placed.by_rank) roster.nodes.push_back(peer == nullptr ? NodeId{} : peer->hello.node);
   return roster;
 }
 
-std::int32_t first_number_of(const Seating& seating, const Config& round, std::int32_t before) {
+std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before) {
   constexpr std::int32_t kMostRounds = 1'000'000'000;  // what is beyond comes from nobody who means well
   std::int64_t first = before;
-  for (const Peer* peer : seating.by_rank) {
+  for (const Peer* peer : placed.by_rank) {
     if (peer != nullptr && peer->hello.next_number <= kMostRounds)
       first = std::max(first, peer->hello.next_number - round.id.round);
   }
   return static_cast<std::int32_t>(first);
 }
 
-Release common_release(const Seating& seating, const Config& round, const Budget& budget, const CoordinatorSettings& settings) {
+Release common_release(const PlacedNodes& placed, const Config& round, const Budget& budget,
+                       const CoordinatorSettings& settings) {
   const auto named = [](const Peer& peer) {
     return Successor{.group_rank = peer.rank, .node = peer.hello.node, .address = peer.hello.listens};
   };
@@ -70,11 +71,11 @@ Release common_release(const Seating& seating, const Config& round, const Budget
   release.nodes = round.nodes;
   release.arbiter = round.arbiter;
   release.founder = round.founder;
-  release.world_size = seating.placement.world_size;
+  release.world_size = placed.placement.world_size;
   release.budget = budget;
   release.max_restarts = settings.max_restarts;
   std::vector<Successor> able;
-  for (const Peer* peer : seating.by_rank) {
+  for (const Peer* peer : placed.by_rank) {
     if (peer == nullptr) continue;
     if (peer->hello.node == settings.self) {
       release.coordinator = named(*peer);
@@ -83,7 +84,7 @@ Release common_release(const Seating& seating, const Config& round, const Budget
     }
   }
   release.successors = spread(able, settings.rules.successors_named);
-  if (const Peer* first = seating.by_rank.front(); first != nullptr) {
+  if (const Peer* first = placed.by_rank.front(); first != nullptr) {
     release.master.host = settings.master_addr.empty() ? first->hello.listens.host : settings.master_addr;
     release.master.port = settings.master_port != 0 ? settings.master_port : first->master_port;
   }
@@ -99,8 +100,8 @@ Release release_for(const Peer& peer, const Release& common, const Config& previ
   return own;
 }
 
-Arbitrated arbitrated(const Seating& seating, const CoordinatorSettings& settings) {
-  const std::vector<Peer*>& nodes = seating.by_rank;
+Arbitrated arbitrated(const PlacedNodes& placed, const CoordinatorSettings& settings) {
+  const std::vector<Peer*>& nodes = placed.by_rank;
   if (settings.min_nodes > 1 || nodes.size() != 2 || nodes[0] == nullptr || nodes[1] == nullptr) return {};
   const Hello& one = nodes[0]->hello;
   const Hello& other = nodes[1]->hello;
@@ -111,21 +112,21 @@ Arbitrated arbitrated(const Seating& seating, const CoordinatorSettings& setting
   return {};
 }
 
-coordinator_action::Entrust farewell_for(const Seating& seating, const Config& round, const CoordinatorSettings& settings) {
-  const std::vector<Peer*>& nodes = seating.by_rank;
+coordinator_action::Entrust farewell_for(const PlacedNodes& placed, const Config& round, const CoordinatorSettings& settings) {
+  const std::vector<Peer*>& nodes = placed.by_rank;
   if (nodes.size() != 2 || nodes[0] == nullptr || nodes[1] == nullptr || nodes[0]->hello.node != settings.self) return {};
   const Hello& other = nodes[1]->hello;
   return {.round = round.id, .to = {other.listens.host, other.farewell_port}, .key = other.farewell_key};
 }
 
-void send_release(const Seating& seating, const Release& common, const Config& previous, Peers& peers, Outbox& outbox) {
-  for (std::size_t rank = 0; rank < seating.by_rank.size(); ++rank) {
-    if (seating.by_rank[rank] == nullptr) continue;
-    const Peer& peer = *seating.by_rank[rank];
+void send_release(const PlacedNodes& placed, const Release& common, const Config& previous, Peers& peers, Outbox& outbox) {
+  for (std::size_t rank = 0; rank < placed.by_rank.size(); ++rank) {
+    if (placed.by_rank[rank] == nullptr) continue;
+    const Peer& peer = *placed.by_rank[rank];
     Release own = release_for(peer, common, previous);
-    own.rank_offset = seating.placement.seats[rank].rank_offset;
-    own.role_rank_offset = seating.placement.seats[rank].role_rank_offset;
-    own.role_world_size = seating.placement.role_sizes.at(peer.hello.role);
+    own.rank_offset = placed.placement.ranks[rank].rank_offset;
+    own.role_rank_offset = placed.placement.ranks[rank].role_rank_offset;
+    own.role_world_size = placed.placement.role_sizes.at(peer.hello.role);
     outbox.send(peer, std::move(own));
   }
   for (const NodeId& id : peers.by_age()) {

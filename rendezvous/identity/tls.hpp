@@ -14,7 +14,7 @@
 namespace ddprun {
 
 // The first 16 bytes of the SHA-256 of the run id. A peer without the token can read them, and learns which job is meant.
-using RunDigest = std::array<std::uint8_t, 16>;
+using ShortRunDigest = std::array<std::uint8_t, 16>;
 // Random, and new for each process of an agent. A peer that shows us our own id reflects our own bytes (the Selfie attack).
 using InstanceId = std::array<std::uint8_t, 16>;
 
@@ -47,7 +47,7 @@ enum class TlsFailure {
 // What the peer said of itself. A server learns all of it, with kOpen proven; a client only the version, when refused for it.
 struct TlsPeer {
   std::uint8_t protocol_version = 0;
-  RunDigest run{};
+  ShortRunDigest run{};
   InstanceId instance{};
 };
 
@@ -73,14 +73,14 @@ class TlsKeys {
  public:
   virtual ~TlsKeys() = default;
   virtual std::unique_ptr<TlsSession> open(TlsRole role) noexcept = 0;  // null: out of memory
-  virtual const RunDigest& run() const noexcept = 0;
+  virtual const ShortRunDigest& run() const noexcept = 0;
 };
 
 class TlsModule {
  public:
   virtual ~TlsModule() = default;
   virtual std::unique_ptr<TlsKeys> derive(const TlsCredentials& credentials) noexcept = 0;  // null: OpenSSL refused
-  virtual RunDigest digest_of(std::string_view run_id) noexcept = 0;
+  virtual ShortRunDigest digest_of(std::string_view run_id) noexcept = 0;
 };
 
 inline constexpr int kTlsModuleVersion = 1;

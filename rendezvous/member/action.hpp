@@ -68,7 +68,7 @@ struct GotJob {  // ddprun join: config, arguments and options
   std::string job{};
 };
 struct Say {
-  Notice notice{};
+  NodeNotice notice{};
 };
 struct JobOver {  // the workers are gone
   enum class End {

@@ -92,7 +92,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   }
   also_try(leader_->address);  // to be found again before its first release came
   if (!message.job.empty()) act(member_action::GotJob{message.job});
-  say(Notice::Kind::kFollowing, "joined");
+  say(NodeNotice::Kind::kFollowing, "joined");
   ping();
   // What it was asked while nobody led.
   if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_, stop_saves_});
@@ -242,7 +242,7 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   if (saving_ && !has_workers()) return after_saving(End::kGivenUp);
   phase_ = Phase::kLooking;
   looking_since_ = now_.steady;
-  say(Notice::Kind::kLooking, why);
+  say(NodeNotice::Kind::kLooking, why);
   search_.begin(others_of(record_, settings_.id));
 }
 
@@ -440,7 +440,7 @@ void Member::hear(LinkId link, const rendezvous::JobOver& message) {
   // The end of what it knew is not the job's; nor is one of before this process, which came for the next job.
   const bool was_before = !was_welcome_ && !record_.knows_round() && began_ + milliseconds(message.ended_ms_ago) > now_.steady;
   if (!was_before && message.round >= record_.standing.current.id) return finish(message.exit_code, message.why, End::kOver);
-  if (was_before) say(Notice::Kind::kWaiting, "a job has just ended at this address; waiting for the next one there");
+  if (was_before) say(NodeNotice::Kind::kWaiting, "a job has just ended at this address; waiting for the next one there");
   act(member_action::Close{link});
   search_.retry_lasting(link, now_.steady + lease_ / 5);
 }
@@ -463,7 +463,7 @@ void Member::hear(LinkId link, const HandOver& message) {
 }
 
 void Member::hear(LinkId link, const Waiting& message) {
-  if (leads(link)) say(Notice::Kind::kWaiting, message.text);
+  if (leads(link)) say(NodeNotice::Kind::kWaiting, message.text);
 }
 
 // Whoever the job's end reaches stops its workers first.

@@ -215,7 +215,9 @@ class Member {
   void act(Action action) {
     actions_.emplace_back(std::move(action));
   }
-  void say(Notice::Kind kind, std::string text) { act(member_action::Say{Notice{.kind = kind, .text = std::move(text)}}); }
+  void say(NodeNotice::Kind kind, std::string text) {
+    act(member_action::Say{NodeNotice{.kind = kind, .text = std::move(text)}});
+  }
 
   MemberSettings settings_;
   Now now_;

@@ -12,9 +12,9 @@
 namespace ddprun::rendezvous {
 
 // Its place among the links of electors.
-inline constexpr LinkId kOfTheDead = kDialled | kVisit;
+inline constexpr LinkId kOfTheDead = kDialled | kAnnounce;
 // That of an arbiter, which has no connection either (arbitration.hpp).
-inline constexpr LinkId kOfTheArbiter = kDialled | kVisit | kResume;
+inline constexpr LinkId kOfTheArbiter = kDialled | kAnnounce | kResume;
 inline constexpr bool is_connection(LinkId link) {
   return link != kOfTheDead && link != kOfTheArbiter;
 }

@@ -1,6 +1,6 @@
 // Implementation of node.hpp. The first half carries events and messages between the machines of one node and its links, over
 // connections that may be reset and come back. The second half is about who leads: a node without a coordinator collects
-// electors and stands; one that leads visits those that may not know it, and steps down.
+// electors and stands; one that leads announces itself to those that may not know it, and steps down.
 //
 // Note [Why this file is long]
 // It is one state machine: each event may change who leads, and what is carried where depends on it. What has a state of its
@@ -49,7 +49,7 @@ std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
   consider_giving_up();
   run_inside();
   consult_arbiter();
-  visit();
+  announce();
   if (finish_ && !coordinator_ && !finished_) {
     finished_ = true;
     if (past_.forgets()) act(node_action::Forget{});
@@ -68,7 +68,7 @@ std::optional<Time> Node::next_deadline() const {
   consider(sessions_.next_deadline());
   if (coordinator_) {
     consider(coordinator_->next_deadline());
-    if (!places_.empty()) consider(next_visit_);
+    if (!places_.empty()) consider(next_announcement_);
   } else if (may_stand()) {
     consider(succession_.next_attempt(candidate()));
     if (member_.standing().current.has_arbiter() && member_.may_stand_at() > now_.steady) consider(member_.may_stand_at());
@@ -82,8 +82,8 @@ std::optional<Time> Node::next_deadline() const {
 
 void Node::handle(const node_event::Begin&) {
   if (past_.remembers_round()) {
-    act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
-                                  .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
+    act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking,
+                                      .text = "an earlier start of this job here was cut off; looking for its other nodes"}});
   }
   if (settings_.leads_first) past_.met_somebody(now_.steady);
   if (settings_.leads_first && knows_no_round()) lead_unelected();
@@ -91,8 +91,8 @@ void Node::handle(const node_event::Begin&) {
 }
 
 void Node::handle(const node_event::LinkOpened& event) {
-  if ((event.link & kVisit) != 0) {
-    if (!visits_.contains(event.link)) return;
+  if ((event.link & kAnnounce) != 0) {
+    if (!announcements_.contains(event.link)) return;
     Hello hello = member_.hello(event.local_host);
     hello.coordinates = true;
     act(node_action::ToListener{event.link, std::move(hello)});
@@ -109,7 +109,7 @@ void Node::handle(const node_event::LinkOpened& event) {
 }
 
 void Node::handle(const node_event::LinkClosed& event) {
-  if (visits_.erase(event.link) > 0) return;
+  if (announcements_.erase(event.link) > 0) return;
   if (leader_session_.carried_by(event.link)) return leader_connection_lost(event);
   if ((event.link & kDialled) != 0) {
     leader_session_.forget(event.link);
@@ -138,7 +138,7 @@ void Node::handle(const node_event::FromDialler& event) {
 }
 
 void Node::handle(const node_event::FromListener& event) {
-  if ((event.link & kVisit) != 0) return hear_visited(event.link, event.message);
+  if ((event.link & kAnnounce) != 0) return hear_announced(event.link, event.message);
   LinkId link = event.link;
   if (leader_session_.carried_by(link)) {
     if (const auto* answer = std::get_if<Resumed>(&event.message)) return leader_connection_back(*answer);
@@ -166,9 +166,9 @@ void Node::handle(const node_event::Farewell& event) {
   if (coordinator_ || round.id != event.round || round.nodes != 2 || round.rank != 1) return;
   if (coordinator_died_in_ == round.id) return;
   coordinator_died_in_ = round.id;
-  act(member_action::Say{Notice{.kind = Notice::Kind::kLooking,
-                                .text = "the other node's guardian says that the agent there is dead, and its workers are "
-                                        "gone: this one may go on without"}});
+  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking,
+                                    .text = "the other node's guardian says that the agent there is dead, and its workers are "
+                                            "gone: this one may go on without"}});
   std::vector<MemberAction> actions;
   member_.leader_is_dead(actions);
   carry_out(std::move(actions));
@@ -179,9 +179,9 @@ void Node::handle(const node_event::ArbiterAnswered& event) {
   if (event.answer == BallotAnswer::kNone) return;
   const bool is_ours =
       std::find(arbitration_.won().begin(), arbitration_.won().end(), event.ballot.origin) != arbitration_.won().end();
-  act(member_action::Say{Notice{.kind = Notice::Kind::kDecided,
-                                .text = is_ours ? "the arbiter chose this node: it goes on, also without the other one"
-                                                : "the arbiter chose the other node, which goes on"}});
+  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kDecided,
+                                    .text = is_ours ? "the arbiter chose this node: it goes on, also without the other one"
+                                                    : "the arbiter chose the other node, which goes on"}});
   if (!is_ours) return;
   if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::ArbiterVotes{event.ballot.origin}});
   if (settings_.member.rules.arbiters_word_waits || coordinator_) return;
@@ -526,20 +526,20 @@ void Node::consider_giving_up() {
 // ---- leading ----
 
 // Nodes that were away while this one was elected don't know its address; they look where they met before.
-void Node::visit() {
-  if (!coordinator_ || places_.empty() || next_visit_ > now_.steady) return;
-  next_visit_ = now_.steady + settings_.coordinator.lease;
-  for (const LinkId link : std::exchange(visits_, {})) act(node_action::CloseLink{link});
+void Node::announce() {
+  if (!coordinator_ || places_.empty() || next_announcement_ > now_.steady) return;
+  next_announcement_ = now_.steady + settings_.coordinator.lease;
+  for (const LinkId link : std::exchange(announcements_, {})) act(node_action::CloseLink{link});
   for (const Address& place : places_) {
     if (coordinator_->knows(place)) continue;
-    const LinkId link = kDialled | kVisit | next_visit_link_++;
-    visits_.insert(link);
+    const LinkId link = kDialled | kAnnounce | next_announcement_link_++;
+    announcements_.insert(link);
     act(member_action::Dial{link, place});
   }
 }
 
-void Node::hear_visited(LinkId link, const FromCoordinator& message) {
-  if (visits_.erase(link) == 0) return;
+void Node::hear_announced(LinkId link, const FromCoordinator& message) {
+  if (announcements_.erase(link) == 0) return;
   act(node_action::CloseLink{link});
   const auto* redirect = std::get_if<Redirect>(&message);
   if (!coordinator_ || redirect == nullptr || redirect->term <= coordinator_->term()) return;
@@ -568,15 +568,15 @@ bool Node::may_lead_again() const {
 
 void Node::lead(const Authority& authority) {
   places_.clear();
-  auto places = settings_.member.rules.coordinators_visit ? member_.known_places() : std::vector<Address>();
-  if (settings_.member.rules.coordinators_visit) places.insert(places.end(), past_.places().begin(), past_.places().end());
+  auto places = settings_.member.rules.coordinators_announce ? member_.known_places() : std::vector<Address>();
+  if (settings_.member.rules.coordinators_announce) places.insert(places.end(), past_.places().begin(), past_.places().end());
   for (const Address& place : places) {
     const bool known = std::find(places_.begin(), places_.end(), place) != places_.end();
     if (place.port != 0 && place != settings_.member.listens && !known) places_.push_back(place);
   }
-  next_visit_ = now_.steady + settings_.coordinator.lease / 5;
+  next_announcement_ = now_.steady + settings_.coordinator.lease / 5;
   coordinator_.emplace(settings_.coordinator, authority, now_);
-  act(member_action::Say{Notice{.kind = Notice::Kind::kLeading, .text = "term " + std::to_string(authority.term)}});
+  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLeading, .text = "term " + std::to_string(authority.term)}});
   const auto electors = succession_.electors();
   succession_.clear();
   inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
@@ -594,9 +594,9 @@ void Node::step_down(const std::string& why) {
   coordinator_.reset();
   if (settings_.member.rules.who_steps_down_revokes) act(coordinator_action::Entrust{});
   stepped_down_ = now_.steady;
-  for (const LinkId link : std::exchange(visits_, {})) act(node_action::CloseLink{link});
+  for (const LinkId link : std::exchange(announcements_, {})) act(node_action::CloseLink{link});
   std::erase_if(inside_, [](const Inside& item) { return std::holds_alternative<ToCoordinator>(item); });
-  act(member_action::Say{Notice{.kind = Notice::Kind::kLooking, .text = why}});
+  act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking, .text = why}});
   while (!accepted_.empty()) drop(*accepted_.begin());
   inside_.emplace_back(ToMember{member_event::Closed{kSelfLink}});
 }

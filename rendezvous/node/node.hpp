@@ -5,7 +5,7 @@
 // FromCoordinator.
 //
 // It owns the three machines, the messages on their way between those of this node, the links that others dialled, and those by
-// which its coordinator visits addresses where nodes may be that don't know it.
+// which its coordinator announces itself where nodes may be that don't know it.
 #pragma once
 
 #include <deque>
@@ -196,8 +196,8 @@ class Node {
   // ---- leading ----
   void lead_unelected();
   void lead(const Authority& authority);
-  void visit();
-  void hear_visited(LinkId link, const FromCoordinator& message);
+  void announce();
+  void hear_announced(LinkId link, const FromCoordinator& message);
   void step_down(const std::string& why);
 
   void drop(LinkId link);
@@ -219,11 +219,11 @@ class Node {
   LeaderSession leader_session_;
   MemberSessions sessions_;
   std::optional<Coordinator> coordinator_;
-  std::set<LinkId> accepted_;    // dialled by others, as the machines know them
-  std::vector<Address> places_;  // to visit: known when it began to lead
-  std::set<LinkId> visits_;      // dialled by this node's coordinator
-  LinkId next_visit_link_ = 1;
-  Time next_visit_{};
+  std::set<LinkId> accepted_;       // dialled by others, as the machines know them
+  std::vector<Address> places_;     // to announce this coordinator at: known when it began to lead
+  std::set<LinkId> announcements_;  // dialled by this node's coordinator
+  LinkId next_announcement_link_ = 1;
+  Time next_announcement_{};
   std::optional<RoundId> coordinator_died_in_;  // round of two, of which this node is the other one
   std::optional<Time> stepped_down_;
   bool unfit_ = false;                         // to lead with the workers that it had when it stepped down: they don't end

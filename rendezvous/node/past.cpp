@@ -46,8 +46,8 @@ Record Past::give_up(const Record& record) {
   return Record{.job_elsewhere = rules_.lost_job_is_remembered};
 }
 
-Notice Past::waits_for(const Record& record, std::int64_t here, std::int64_t needed) const {
-  return {.kind = Notice::Kind::kWaiting,
+NodeNotice Past::waits_for(const Record& record, std::int64_t here, std::int64_t needed) const {
+  return {.kind = NodeNotice::Kind::kWaiting,
           .text = "for nodes: an earlier start of this job had " + std::to_string(record.standing.current.nodes) +
                   ", and may still run on those that are not here (--force-new-job: it does not)",
           .count = here,

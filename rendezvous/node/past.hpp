@@ -41,7 +41,7 @@ class Past {
   Record give_up(const Record& record);
 
   // For people, while it does not.
-  Notice waits_for(const Record& record, std::int64_t here, std::int64_t needed) const;
+  NodeNotice waits_for(const Record& record, std::int64_t here, std::int64_t needed) const;
 
   // When a coordinator that nobody elected may release its first round: nobody leads unelected over a job that may be running.
   FirstRound first_round(const Record& record, const CoordinatorSettings& settings, Time now) const;

@@ -3,8 +3,7 @@
 // which round. Pure.
 //
 // This class owns both rounds, how many nodes have installed the current one, and the ranks of a round that this node released
-// in an
-// earlier term. Of a Peer it alone writes the ranks and `installed`.
+// in an earlier term. Of a Peer it alone writes the ranks and `installed`.
 #pragma once
 
 #include <cstdint>

@@ -12,27 +12,27 @@
 
 namespace ddprun::rendezvous {
 
-struct Candidate {
+struct Participant {
   std::int32_t kept_rank = -1;  // its rank in the last round, or the wanted one; -1: any
   std::string role = "default";
   std::int32_t workers = 1;
 };
 
-struct Seat {
-  std::size_t candidate = 0;  // its index in `candidates`
+struct NodeRanks {
+  std::size_t participant = 0;  // its index in `participants`
   std::int32_t rank_offset = 0;
   std::int32_t role_rank_offset = 0;
 };
 
 struct Placement {
-  std::vector<Seat> seats;  // the index is the group rank
+  std::vector<NodeRanks> ranks;  // the index is the group rank
   std::int32_t world_size = 0;
   std::map<std::string, std::int32_t> role_sizes;
 };
 
-// `candidates` are in the order of preference; those beyond max_nodes get no rank. A candidate keeps its rank if that is below
-// the number of nodes and nobody before it has the same one. The others fill the holes from below, those with a kept rank
+// `participants` are in the order of preference; those beyond max_nodes get no rank. A participant keeps its rank if that is
+// below the number of nodes and nobody before it has the same one. The others fill the holes from below, those with a kept rank
 // before the new ones.
-Placement place(std::span<const Candidate> candidates, std::int32_t max_nodes, const Rules& rules = {});
+Placement place(std::span<const Participant> participants, std::int32_t max_nodes, const Rules& rules = {});
 
 }  // namespace ddprun::rendezvous

@@ -33,8 +33,8 @@ struct Now {
 using LinkId = std::uint64_t;
 inline constexpr LinkId kSelfLink = 0;
 inline constexpr LinkId kDialled = LinkId{1} << 63;
-inline constexpr LinkId kResume = LinkId{1} << 61;  // dialled again, to resume a session whose connection was reset
-inline constexpr LinkId kVisit = LinkId{1} << 62;   // dialled by this node's coordinator, to tell others where it is
+inline constexpr LinkId kResume = LinkId{1} << 61;    // dialled again, to resume a session whose connection was reset
+inline constexpr LinkId kAnnounce = LinkId{1} << 62;  // dialled by this node's coordinator, to tell others where it is
 
 inline constexpr nanoseconds part_of(nanoseconds lease, double part) {
   return nanoseconds(static_cast<std::int64_t>(static_cast<double>(lease.count()) * part));
@@ -52,7 +52,7 @@ inline milliseconds sensible(std::int64_t count) {
 }
 
 // Something worth a line on the console or in the report.
-struct Notice {
+struct NodeNotice {
   enum class Kind {
     kWaiting,    // fewer nodes than needed, or the last call runs: `count` of `of` are here
     kJoined,     // a node joined

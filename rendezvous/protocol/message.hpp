@@ -114,7 +114,7 @@ struct Hello {
   FarewellKey farewell_key{};       // proves that farewells to this node are genuine
   std::uint64_t arbiter = 0;        // a digest of --arbiter; 0: none was given
   std::uint64_t run_directory = 0;  // identifies the holder of its lock when this node tried to take it; 0: not known
-  bool coordinates = false;         // true: a coordinator that visits an address where nodes may be that don't know it
+  bool coordinates = false;         // true: a coordinator that announces itself where nodes may be that don't know it
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of its workers that still run or stop
   bool failed = false;      // a worker has failed, and no round has begun since: FailureReport follows the welcome, then Ready
@@ -244,7 +244,7 @@ struct Refused {
   std::int64_t retry_after_ms = 0;  // for kSetAside, and for kRankTaken: then try once more
 };
 
-// The coordinator is not here but there. A visiting coordinator is told so when a later term than its own exists.
+// The coordinator is not here but there. A coordinator that announces itself is told so when a later term than its own exists.
 struct Redirect {
   std::uint64_t term = 0;
   Address coordinator{};

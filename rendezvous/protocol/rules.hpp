@@ -44,7 +44,7 @@ struct Rules {
   bool coordinator_remembers_members = true;
   bool who_steps_down_revokes = true;  // a coordinator that steps down revokes its farewell at its guardian before it votes
   bool handovers_wait = true;          // until nothing runs any more that the leaving coordinator has granted
-  bool coordinators_visit = true;      // a coordinator dials addresses where nodes may be that don't know it
+  bool coordinators_announce = true;   // a coordinator dials addresses where nodes may be that don't know it
   bool first_round_is_alone = true;  // an unelected coordinator waits, where a job may be running, until no other round can run
   bool gives_up = true;              // a node that looks in vain for the job that it remembers gives its old identity up
   bool lost_job_is_remembered = true;  // a node knows of the job that it was in, or left, when it starts again

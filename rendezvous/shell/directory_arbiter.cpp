@@ -45,7 +45,7 @@ struct DirectoryArbiter::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  void look();
+  void probe();
   ArbiterReply decide(const std::string& place, const std::string& self) const;
 
   std::filesystem::path path;
@@ -53,7 +53,7 @@ struct DirectoryArbiter::State {
   std::atomic<std::uint64_t> holder{0};
 };
 
-void DirectoryArbiter::State::look() {
+void DirectoryArbiter::State::probe() {
   const int fd = directory >= 0 ? directory : ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
   const std::string found = holder_of_lock(fd);
@@ -91,8 +91,8 @@ DirectoryArbiter::DirectoryArbiter(boost::asio::io_context& io, std::filesystem:
 
 DirectoryArbiter::~DirectoryArbiter() = default;
 
-std::uint64_t DirectoryArbiter::look(milliseconds patience) {
-  queue_.add([state = state_] { state->look(); });
+std::uint64_t DirectoryArbiter::probe(milliseconds patience) {
+  queue_.add([state = state_] { state->probe(); });
   queue_.is_done_within(patience);
   return state_->holder;
 }

@@ -25,7 +25,7 @@ class DirectoryArbiter : public ArbiterPort {
 
   // Tries the lock on another thread and waits for the answer, at most for `patience`. Returns what is known then, as
   // Hello::run_directory has it.
-  std::uint64_t look(milliseconds patience);
+  std::uint64_t probe(milliseconds patience);
 
   void ask(const std::string& place, const std::string& self, milliseconds limit, Then then) override;
 

@@ -124,9 +124,7 @@ std::unique_ptr<Listener> NodeShell::open(std::uint16_t port) {
   ListenOptions options;
   options.port = port;
   options.range = settings_.port_range;
-  options.hand_over = [this](const ddprun::RunDigest& run, int fd, std::string_view hello) {
-    return take_join(run, fd, hello);
-  };
+  options.hand_over = [this](const ShortRunDigest& run, int fd, std::string_view hello) { return take_join(run, fd, hello); };
   const auto on_member = [this](const std::shared_ptr<Connection>& connection) { accepted(connection); };
   const bool shared = settings_.closing == NodeShellSettings::MeetPort::kStays;
   if (shared) return listen_on_shared_port(io_, *transport_, std::move(options), on_member);
@@ -169,7 +167,7 @@ void NodeShell::listen() {
   }
 }
 
-bool NodeShell::take_join(const ddprun::RunDigest& run, int fd, std::string_view hello) {
+bool NodeShell::take_join(const ShortRunDigest& run, int fd, std::string_view hello) {
   if (run != join_transport_->run()) return false;
   const int copy = ::dup(fd);
   if (copy < 0) return false;
@@ -195,7 +193,7 @@ void NodeShell::begin() {
   node.member.farewell_port = farewell_port_.port();
   node.member.farewell_key = farewell_port_.key();
   if (directory_) {
-    node.member.run_directory = directory_->look(kFirstLook);
+    node.member.run_directory = directory_->probe(kFirstLook);
   }
   incarnation_ = next_incarnation(memory_, time.realtime_ns);
   node.member.incarnation = incarnation_;
@@ -297,7 +295,7 @@ void NodeShell::carry_out(NodeAction& action) {
         } else {
           if constexpr (std::is_same_v<Action, member_action::Say>) {
             const auto kind = concrete.notice.kind;
-            if (kind == Notice::Kind::kFollowing || kind == Notice::Kind::kLeading) welcome_ = true;
+            if (kind == NodeNotice::Kind::kFollowing || kind == NodeNotice::Kind::kLeading) welcome_ = true;
           }
           on_event_(std::move(concrete));
         }
@@ -359,7 +357,8 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
     leader_address_ = text_of(connection.remote());
     // Not earlier: when both were started together, the peer that listens there may have taken the lock only after this node
     // began to dial.
-    if (directory_ && (link & (kVisit | kResume)) == 0) feed(node_event::SawRunDirectory{directory_->look(FileQueue::kMoment)});
+    if (directory_ && (link & (kAnnounce | kResume)) == 0)
+      feed(node_event::SawRunDirectory{directory_->probe(FileQueue::kMoment)});
     return feed(node_event::LinkOpened{link, own_address_});
   }
   const auto local = unmapped(connection.local()).address();

@@ -112,7 +112,7 @@ class NodeShell {
 
   void listen();
   std::unique_ptr<Listener> open(std::uint16_t port);
-  bool take_join(const ddprun::RunDigest& run, int fd, std::string_view hello);
+  bool take_join(const ShortRunDigest& run, int fd, std::string_view hello);
   void feed(NodeEvent event);
   void feed_pending();
   void carry_out(std::vector<NodeAction> actions);

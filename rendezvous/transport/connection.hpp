@@ -88,7 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // yet.
   int native_handle() { return socket_.native_handle(); }
   const std::string& hello() const { return hello_; }
-  const RunDigest& refused_run() const { return tls_->peer().run; }
+  const ShortRunDigest& refused_run() const { return tls_->peer().run; }
   // During on_done: another process has a duplicate of the socket and serves the peer. Closes this one without sending
   // anything.
   void give_away();

@@ -28,13 +28,13 @@ constexpr std::size_t kMostHello = 16 << 10;
 constexpr std::chrono::milliseconds kSecondTry{20};
 constexpr int kBacklog = 64;
 
-struct Address {
+struct UnixAddress {
   sockaddr_un name{};
   socklen_t size = 0;
 };
 
-Address abstract(std::uint16_t port, const std::string& who) {
-  Address address;
+UnixAddress abstract(std::uint16_t port, const std::string& who) {
+  UnixAddress address;
   address.name.sun_family = AF_UNIX;
   const std::string name = "ddprun/" + std::to_string(::geteuid()) + "/" + std::to_string(port) + "/" + who;
   name.copy(address.name.sun_path + 1, sizeof address.name.sun_path - 1);
@@ -47,7 +47,7 @@ int unix_socket() {
 }
 
 // Returns -1 when the name is taken.
-int listen_at(const Address& address) {
+int listen_at(const UnixAddress& address) {
   const int fd = unix_socket();
   if (fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 &&
       ::listen(fd, kBacklog) == 0) {
@@ -65,7 +65,7 @@ bool is_this_user(int fd) {
 }
 
 // Returns -1 when no process of this user listens there.
-int connect_to(const Address& address) {
+int connect_to(const UnixAddress& address) {
   const int fd = unix_socket();
   if (fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0 && is_this_user(fd))
     return fd;
@@ -130,7 +130,7 @@ class SharedPort final : public std::enable_shared_from_this<SharedPort> {
   SharedPort(boost::asio::io_context& io, Transport& transport, ListenOptions options,
              std::function<void(std::shared_ptr<Connection>)> on_member)
       : io_(io), transport_(transport), options_(std::move(options)), inbox_(io), room_(io), seat_(io), timer_(io) {
-    options_.hand_over = [port = options_.port, own = std::move(options_.hand_over)](const RunDigest& run, int fd,
+    options_.hand_over = [port = options_.port, own = std::move(options_.hand_over)](const ShortRunDigest& run, int fd,
                                                                                      std::string_view hello) {
       if (own && own(run, fd, hello)) return true;
       const int inbox = connect_to(abstract(port, to_hex(run)));

@@ -301,7 +301,7 @@ class Door final : public std::enable_shared_from_this<Door> {
   tcp::acceptor acceptor_;
   boost::asio::steady_timer timer_;
   Admission admission_;
-  std::function<bool(const RunDigest&, int, std::string_view)> hand_over_;
+  std::function<bool(const ShortRunDigest&, int, std::string_view)> hand_over_;
   std::function<void(std::shared_ptr<Connection>)> on_member_;
   std::unordered_map<Admission::Id, std::shared_ptr<Connection>> newcomers_;
   tcp::endpoint local_;

@@ -31,7 +31,7 @@ struct ListenOptions {
   enum class Port { kOpen, kNone } open = Port::kOpen;
   // Called for a peer of another job on this port; true when that job's agent has taken it. Hello and socket are valid during
   // the call only.
-  std::function<bool(const RunDigest& run, int fd, std::string_view hello)> hand_over;
+  std::function<bool(const ShortRunDigest& run, int fd, std::string_view hello)> hand_over;
 };
 
 class Listener {

@@ -35,7 +35,7 @@ class Transport {
   // As run_connector().
   boost::asio::awaitable<ConnectResult> connect(ConnectOptions options);
 
-  const RunDigest& run() const { return shared_->keys->run(); }
+  const ShortRunDigest& run() const { return shared_->keys->run(); }
   const BadPeerLog& bad_peers() const { return shared_->bad_peers; }
 
  private:

@@ -98,7 +98,7 @@ void prepare_workspace(std::optional<Workspace>& work, Process& process, Members
     state.world = peers.world();
     state.world_since = state.step;
   }
-  if (process.agent()) process.agent()->send(channel::Regrouped{.generation = membership.generation(), .step = state.step});
+  if (process.agent()) process.agent()->send(channel::GroupFormed{.generation = membership.generation(), .step = state.step});
 }
 
 }  // namespace ddprun::trainer

@@ -44,7 +44,7 @@ void Process::listen_to_agent() {
   agent_ = std::make_unique<AgentChannel>(
       environment_.channel_fd, hello,
       [this, stop = by_agent.get(), recovery = recovery_.get()](const channel::FromAgent& message) {
-        if (std::holds_alternative<channel::Where>(message)) {
+        if (std::holds_alternative<channel::PositionRequest>(message)) {
           // A debugger started by the agent is no ancestor of ours; where only those may look (Yama), this lets it.
           ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
           status_.tell_position();

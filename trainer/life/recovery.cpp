@@ -29,7 +29,7 @@ bool is_our_own(const std::exception_ptr& error) {
 
 void Recovery::on_message(const channel::FromAgent& message) {
   const std::lock_guard lock(mutex_);
-  if (const auto* word = std::get_if<channel::TakeOver>(&message)) {
+  if (const auto* word = std::get_if<channel::AssignRank>(&message)) {
     started_with_ = newest_.generation = word->restart_count;
     return;
   }

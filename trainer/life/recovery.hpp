@@ -20,7 +20,7 @@ class AgentChannel;
 
 class Recovery {
  public:
-  // `generation`: of this process' first group, with which it was started; a standby's comes with its rank, in TakeOver.
+  // `generation`: of this process' first group, with which it was started; a standby's comes with its rank, in AssignRank.
   // `world`: the size of the groups.
   Recovery(int generation, int world) : breaker_(world), started_with_(generation) { newest_.generation = generation; }
 

@@ -8,7 +8,7 @@
 namespace ddprun::trainer {
 
 void Standby::on_message(const channel::FromAgent& message) {
-  const auto* word = std::get_if<channel::TakeOver>(&message);
+  const auto* word = std::get_if<channel::AssignRank>(&message);
   if (word == nullptr) return;
   {
     const std::lock_guard lock(mutex_);
@@ -25,14 +25,14 @@ void Standby::on_agent_gone() {
   changed_.notify_all();
 }
 
-channel::TakeOver Standby::wait() {
+channel::AssignRank Standby::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return word_ || agent_gone_; });
   if (!word_) throw std::runtime_error("the ddprun agent closed the worker channel while this standby waited for a rank");
   return *word_;
 }
 
-void take_place(WorkerEnvironment& environment, const channel::TakeOver& word) {
+void take_place(WorkerEnvironment& environment, const channel::AssignRank& word) {
   if (word.rank < 0 || word.rank >= environment.world_size || word.local_rank < 0 ||
       word.local_rank >= environment.local_world_size) {
     throw std::runtime_error("the ddprun agent gave this standby rank " + std::to_string(word.rank) + " (local " +

@@ -20,16 +20,16 @@ class Standby {
   void on_agent_gone();
 
   // Throws std::runtime_error when the agent is gone.
-  channel::TakeOver wait();
+  channel::AssignRank wait();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<channel::TakeOver> word_;
+  std::optional<channel::AssignRank> word_;
   bool agent_gone_ = false;
 };
 
 // Makes it the environment of that rank. Throws std::runtime_error for one that the job does not have.
-void take_place(WorkerEnvironment& environment, const channel::TakeOver& word);
+void take_place(WorkerEnvironment& environment, const channel::AssignRank& word);
 
 }  // namespace ddprun::trainer

@@ -52,7 +52,7 @@ void StoppingByAgent::attach(AgentChannel& channel) {
 void StoppingByAgent::on_message(const channel::FromAgent& message) {
   if (const auto* stop = std::get_if<channel::Stop>(&message)) on_stop(*stop);
   if (const auto* at = std::get_if<channel::StopAt>(&message)) gate_.stop_at(at->step);
-  // Carry: the signal was not the agent's, so nothing changes.
+  // IgnoreSignal: the signal was not the agent's, so nothing changes.
 }
 
 void StoppingByAgent::on_stop(const channel::Stop& stop) {

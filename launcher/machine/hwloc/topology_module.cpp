@@ -1,5 +1,5 @@
-// The module behind --numa-binding: reads this machine's topology with hwloc, or the one that HWLOC_XMLFILE names, and hands it
-// out as plain numbers (launcher/machine/topology_module.hpp). Nothing is decided here.
+// The module behind --numa-binding: reads this machine's topology with hwloc, or the one in the file that HWLOC_XMLFILE names,
+// and passes it on as plain numbers (launcher/machine/topology_module.hpp). It decides nothing.
 #include "launcher/machine/topology_module.hpp"
 
 #include <hwloc.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// The unit whose last-level cache covers this CPU; hwloc's data and unified caches only. Null: no cache is known.
+// The last-level cache of this CPU, of hwloc's data and unified caches only. Null: no cache is known.
 hwloc_obj_t last_cache_of(hwloc_obj_t cpu) {
   hwloc_obj_t last = nullptr;
   for (hwloc_obj_t above = cpu->parent; above != nullptr; above = above->parent) {
@@ -43,8 +43,8 @@ int node_by_sysfs(const char* bus_id) {
   return node;
 }
 
-// A device below one node belongs to it. Below several (a socket's, the machine's), the kernel may know better; with one node
-// only, that is the one.
+// A device below one NUMA node belongs to it. If it is below several (of a socket, of the machine), the kernel may know its
+// node; on a machine with one node, it is that one.
 int node_of_device(hwloc_topology_t topology, const char* bus_id) {
   hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id);
   hwloc_obj_t place = device != nullptr ? hwloc_get_non_io_ancestor_obj(topology, device) : nullptr;
@@ -87,12 +87,12 @@ extern "C" __attribute__((visibility("default"))) const char* ddprun_read_topolo
                                                                                    int bus_id_count,
                                                                                    const ddprun::TopologySink* sink) {
   if (version != ddprun::kTopologyModuleVersion) return "ddprun and its hwloc module are of different versions";
-  // hwloc itself would take this machine instead, without a word.
+  // If the file is missing, hwloc itself would silently read this machine instead.
   const char* file = std::getenv("HWLOC_XMLFILE");
   if (file != nullptr && ::access(file, R_OK) != 0) return "the file that HWLOC_XMLFILE names cannot be read";
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return "hwloc cannot be started";
-  // A core keeps its name when some of its CPUs are not ours, so those are wanted as well.
+  // Includes CPUs that we may not use: otherwise a core's number would change when its lowest CPU is one of them.
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (hwloc_topology_load(topology) != 0) {

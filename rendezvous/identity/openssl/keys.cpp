@@ -109,11 +109,11 @@ std::optional<TlsPeer> parse_identity(std::string_view identity, std::uint8_t ow
   return peer;
 }
 
-RunDigest digest_of_run(std::string_view run_id) {
+ShortRunDigest digest_of_run(std::string_view run_id) {
   const std::string text = std::string(kRunLabel) + '\0' + std::string(run_id);
   std::array<unsigned char, SHA256_DIGEST_LENGTH> whole{};
   require(EVP_Digest(text.data(), text.size(), whole.data(), nullptr, EVP_sha256(), nullptr) == 1);
-  RunDigest digest{};
+  ShortRunDigest digest{};
   std::copy_n(whole.begin(), digest.size(), digest.begin());
   return digest;
 }

@@ -29,7 +29,7 @@ std::string to_identity(const TlsPeer& self);
 // Nothing when `identity` was not made by ddprun. Of an identity of another version only the version is read.
 std::optional<TlsPeer> parse_identity(std::string_view identity, std::uint8_t own_version);
 
-RunDigest digest_of_run(std::string_view run_id);
+ShortRunDigest digest_of_run(std::string_view run_id);
 
 class OpensslKeys final : public TlsKeys {
  public:
@@ -37,7 +37,7 @@ class OpensslKeys final : public TlsKeys {
   explicit OpensslKeys(const TlsCredentials& credentials);
 
   std::unique_ptr<TlsSession> open(TlsRole role) noexcept override;
-  const RunDigest& run() const noexcept override { return self_.run; }
+  const ShortRunDigest& run() const noexcept override { return self_.run; }
 
   SSL_CTX* context() const { return context_.get(); }
   const TlsPeer& self() const { return self_; }

@@ -17,7 +17,7 @@ class OpensslModule final : public TlsModule {
       return nullptr;
     }
   }
-  RunDigest digest_of(std::string_view run_id) noexcept override { return digest_of_run(run_id); }
+  ShortRunDigest digest_of(std::string_view run_id) noexcept override { return digest_of_run(run_id); }
 };
 
 }  // namespace

@@ -53,7 +53,7 @@ std::string refused_bytes(const std::string& bytes) {
 }
 
 TEST(Codec, AFrameIsTwoLengthsJsonAndBytes) {
-  EXPECT_EQ(encode(FromAgent(Carry{15})), frame(R"({"signal":15,"type":"carry"})"));
+  EXPECT_EQ(encode(FromAgent(IgnoreSignal{15})), frame(R"({"signal":15,"type":"carry"})"));
   EXPECT_EQ(
       encode(FromAgent(StoreReply{7, StoreReply::Status::kOk, std::string("\0\xff", 2), 3, ""})),
       frame(R"({"id":7,"message":"","number":3,"status":"ok","type":"store_reply","value":2})", std::string("\0\xff", 2)));
@@ -107,7 +107,7 @@ TEST(Codec, WorkerMessagesSurvive) {
   const RegroupReady ready = through_worker_channel(RegroupReady{.generation = 3, .step = -1});
   EXPECT_EQ(ready.generation, 3);
   EXPECT_EQ(ready.step, -1);
-  const Regrouped regrouped = through_worker_channel(Regrouped{.generation = 3, .step = 120});
+  const GroupFormed regrouped = through_worker_channel(GroupFormed{.generation = 3, .step = 120});
   EXPECT_EQ(regrouped.generation, 3);
   EXPECT_EQ(regrouped.step, 120);
 }
@@ -118,17 +118,17 @@ TEST(Codec, AgentMessagesSurvive) {
   EXPECT_EQ(stop.deadline_ms, 30000);
   EXPECT_EQ(stop.reason, "SIGTERM");
   EXPECT_EQ(through_agent_channel(StopAt{1000}).step, 1000);
-  EXPECT_EQ(through_agent_channel(Carry{10}).signal, 10);
+  EXPECT_EQ(through_agent_channel(IgnoreSignal{10}).signal, 10);
   EXPECT_EQ(through_agent_channel(Regroup{.generation = 4}).generation, 4);
   const Regroup place =
       through_agent_channel(Regroup{.generation = 5, .rank = 3, .world_size = 6, .group_rank = 1, .group_world_size = 2});
   EXPECT_EQ(std::tuple(place.rank, place.world_size, place.group_rank, place.group_world_size), std::tuple(3, 6, 1, 2));
   through_agent_channel(Hold{});
-  const TakeOver word = through_agent_channel(TakeOver{.rank = 5, .local_rank = 1, .restart_count = 7});
+  const AssignRank word = through_agent_channel(AssignRank{.rank = 5, .local_rank = 1, .restart_count = 7});
   EXPECT_EQ(word.rank, 5);
   EXPECT_EQ(word.local_rank, 1);
   EXPECT_EQ(word.restart_count, 7);
-  through_agent_channel(Where{});
+  through_agent_channel(PositionRequest{});
   const StoreReply reply = through_agent_channel(StoreReply{~0ull, StoreReply::Status::kError, "", -3, "no such key"});
   EXPECT_EQ(reply.id, ~0ull);
   EXPECT_EQ(reply.status, StoreReply::Status::kError);

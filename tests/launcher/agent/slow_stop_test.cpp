@@ -35,7 +35,7 @@ TEST_F(SlowStopTest, WhoHasNotEndedIsNamedOnceWithWhatTheKernelSaysOfIt) {
   ASSERT_EQ(slow_[0].size(), 1u);
   EXPECT_EQ(slow_[0][0].rank, 1);
   EXPECT_EQ(slow_[0][0].pid, ::getpid());
-  EXPECT_NE(slow_[0][0].look.find("state "), std::string::npos);
+  EXPECT_NE(slow_[0][0].summary.find("state "), std::string::npos);
 }
 
 TEST_F(SlowStopTest, ARoundThatEndsInTimeSaysNothing) {

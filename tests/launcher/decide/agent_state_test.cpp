@@ -27,7 +27,7 @@ std::string joined(const std::vector<int>& ranks) {
 std::string text_of(const channel::FromAgent& message) {
   if (const auto* stop = std::get_if<channel::Stop>(&message)) return stop->mode == channel::Stop::Mode::kSave ? "save" : "now";
   if (const auto* at = std::get_if<channel::StopAt>(&message)) return "stop-at " + std::to_string(at->step);
-  if (std::holds_alternative<channel::Carry>(message)) return "carry";
+  if (std::holds_alternative<channel::IgnoreSignal>(message)) return "carry";
   return "store";
 }
 

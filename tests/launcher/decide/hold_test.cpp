@@ -80,7 +80,7 @@ class HoldingMember : public test::DrivenAgent {
     released(0, 0);
     for (int rank = 0; rank < workers; ++rank) says(rank, channel::Hello{});
     if (regroupable) says(0, channel::Regroupable{});
-    for (int rank = 0; rank < workers; ++rank) says(rank, channel::Regrouped{0, 0});
+    for (int rank = 0; rank < workers; ++rank) says(rank, channel::GroupFormed{0, 0});
     says(0, channel::Progress{.step = 40});
   }
   Lines released(int round, int restarts, int rank_offset = 3, int world_size = 6) {
@@ -95,7 +95,7 @@ class HoldingMember : public test::DrivenAgent {
   Lines exits(int rank, int code) { return on(WorkerExited{rank, 100 + rank, {.code = code}, now_.realtime_ns}); }
   void comes_together(int generation, std::int64_t step, const std::set<int>& kept) {
     for (const int rank : kept) says(rank, channel::RegroupReady{generation, step});
-    for (int rank = 0; rank < world_; ++rank) says(rank, channel::Regrouped{generation, step});
+    for (int rank = 0; rank < world_; ++rank) says(rank, channel::GroupFormed{generation, step});
   }
 };
 
@@ -230,7 +230,7 @@ TEST_F(HoldingMember, TheLastOneHereIsLostWhileTheyComeTogether) {
   EXPECT_FALSE(timers_.contains(AgentTimer::kRegroup));
   EXPECT_EQ(on(RoundSwept{}), Lines{"over"});
   EXPECT_EQ(released(2, 2), Lines{"start all"});
-  says(0, channel::Regrouped{2, 41});
+  says(0, channel::GroupFormed{2, 41});
   EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), Lines{});
   EXPECT_EQ(exits(0, 0), Lines{"sweep"});
   EXPECT_EQ(emitted<RegroupFailed>().size(), 0u);
@@ -258,9 +258,9 @@ TEST_F(HoldingMember, AnEndWhileTheyComeTogetherSavesWhatWasKept) {
   EXPECT_EQ(timers_.at(AgentTimer::kRegroup), milliseconds(10000));
   says(1, channel::Hello{});
   for (const int rank : {0, 2}) says(rank, channel::RegroupReady{1, 40});
-  says(0, channel::Regrouped{1, 40});
-  says(1, channel::Regrouped{1, 40});
-  EXPECT_EQ(says(2, channel::Regrouped{1, 40}), Lines{"save 0,1,2"});
+  says(0, channel::GroupFormed{1, 40});
+  says(1, channel::GroupFormed{1, 40});
+  EXPECT_EQ(says(2, channel::GroupFormed{1, 40}), Lines{"save 0,1,2"});
 }
 
 TEST_F(HoldingMember, TheJobsEndStopsThoseWhoWait) {
@@ -346,7 +346,7 @@ TEST_F(HoldingMember, AnyOrderOfEventsEnds) {
         feed(RoundReleased{.round = ++round, .rank_offset = 3, .world_size = 6, .group_rank = 1, .nodes = 2});
       } else if (choice == 4 && !alive.empty()) {
         feed(WorkerSaid{*alive.begin(), channel::RegroupReady{round, 40}});
-        feed(WorkerSaid{*alive.begin(), channel::Regrouped{round, 40}});
+        feed(WorkerSaid{*alive.begin(), channel::GroupFormed{round, 40}});
       } else if (choice == 5 && timers_.contains(AgentTimer::kRegroup)) {
         timers_.erase(AgentTimer::kRegroup);
         feed(TimerFired{AgentTimer::kRegroup});

@@ -89,7 +89,7 @@ class RegroupingAgent : public test::DrivenAgent {
     says(rank, channel::PhaseChange{.phase = channel::Phase::kRunning, .step = step});
   }
   Lines ready(int rank, int generation, std::int64_t step) { return says(rank, channel::RegroupReady{generation, step}); }
-  Lines joined(int rank, int generation, std::int64_t step) { return says(rank, channel::Regrouped{generation, step}); }
+  Lines joined(int rank, int generation, std::int64_t step) { return says(rank, channel::GroupFormed{generation, step}); }
   // All come together after `lost` was replaced.
   void completes(int generation, std::int64_t step, int lost) {
     says(lost, channel::Hello{});

@@ -113,7 +113,7 @@ class AgentWithStandbys : public test::DrivenAgent {
   }
   // All of the round are together, and the first step that follows is finished.
   void come_together(int generation, std::int64_t step) {
-    for (int rank = 0; rank < world_; ++rank) on(WorkerSaid{rank, channel::Regrouped{generation, step}});
+    for (int rank = 0; rank < world_; ++rank) on(WorkerSaid{rank, channel::GroupFormed{generation, step}});
   }
   Said finishes(std::int64_t step) { return on(WorkerSaid{0, channel::Progress{.step = step}}); }
   Said standby_dies(int number) { return on(StandbyGone{number, 200 + number, ExitStatus{.signal = SIGKILL}, "why", 0}); }
@@ -130,9 +130,9 @@ TEST_F(AgentWithStandbys, StartsThemOnceAStepIsFinished) {
 
 TEST_F(AgentWithStandbys, AStepThatIsHeardOfBeforeAllAreTogetherCounts) {
   job(2, 1);
-  on(WorkerSaid{0, channel::Regrouped{0, 0}});
+  on(WorkerSaid{0, channel::GroupFormed{0, 0}});
   EXPECT_EQ(finishes(1), Said{});
-  EXPECT_EQ(on(WorkerSaid{1, channel::Regrouped{0, 0}}), Said{"standby 2"});
+  EXPECT_EQ(on(WorkerSaid{1, channel::GroupFormed{0, 0}}), Said{"standby 2"});
 }
 
 TEST_F(AgentWithStandbys, OneTakesOverAndTheNextIsStartedAfterAStep) {
@@ -349,7 +349,7 @@ TEST_F(AgentWithStandbys, AnyOrderOfEventsKeepsProcessesApart) {
             carry_out(finishes(++step));
             break;
           default:
-            carry_out(on(WorkerSaid{rank, channel::Regrouped{generation, step}}));
+            carry_out(on(WorkerSaid{rank, channel::GroupFormed{generation, step}}));
         }
       }
     }

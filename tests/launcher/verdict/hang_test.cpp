@@ -15,7 +15,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "common/base/error.hpp"
-#include "launcher/hang/process_look.hpp"
+#include "launcher/hang/process_summary.hpp"
 #include "launcher/hang/stack_tool.hpp"
 #include "launcher/plan/plan_hang.hpp"
 #include "launcher/verdict/hang_verdict.hpp"
@@ -47,7 +47,7 @@ class HangWatchTest : public testing::Test {
   }
   static HangWatch begun(const HangLimits& limits, int workers, HangWatch::Others others = HangWatch::Others::kNone) {
     HangWatch watch(limits);
-    watch.begin_round(workers, Pace::kStep, others, at(seconds(0)));
+    watch.begin_round(workers, Activity::kStep, others, at(seconds(0)));
     return watch;
   }
 };
@@ -65,17 +65,17 @@ TEST_F(HangWatchTest, ARoundHangsWhenItsLastRankIsLate) {
 
 TEST_F(HangWatchTest, ALongSaveOfOneRankExcusesTheOthers) {
   HangLimits limits = all(seconds(10));
-  limits.given[static_cast<std::size_t>(Pace::kSave)] = seconds(300);
+  limits.given[static_cast<std::size_t>(Activity::kSave)] = seconds(300);
   HangWatch watch = begun(limits, 2);
-  watch.entered(0, Pace::kSave, at(seconds(1)));
+  watch.entered(0, Activity::kSave, at(seconds(1)));
   EXPECT_EQ(deadline_of(watch), seconds(301));
-  watch.entered(0, Pace::kStep, at(seconds(200)));
+  watch.entered(0, Activity::kStep, at(seconds(200)));
   EXPECT_EQ(deadline_of(watch), seconds(210));
 }
 
 TEST_F(HangWatchTest, OnANodeThatHearsNothingOfSavesTheirLimitHolds) {
   HangLimits limits = all(seconds(10));
-  limits.given[static_cast<std::size_t>(Pace::kSave)] = seconds(300);
+  limits.given[static_cast<std::size_t>(Activity::kSave)] = seconds(300);
   EXPECT_EQ(deadline_of(begun(limits, 2, HangWatch::Others::kUnheard)), seconds(300));
 }
 
@@ -84,13 +84,13 @@ TEST_F(HangWatchTest, AShortPauseForASaveTeachesNothingOfHowLongWritingTakes) {
   constexpr seconds kTenMinutes{600};
   HangWatch watch = begun({.watch = true, .given = {}}, 1);
   for (int i = 1; i <= 3; ++i) {
-    watch.entered(0, Pace::kSave, at(seconds(i)));
-    watch.entered(0, Pace::kStep, at(seconds(i)));
+    watch.entered(0, Activity::kSave, at(seconds(i)));
+    watch.entered(0, Activity::kStep, at(seconds(i)));
     watch.wrote(milliseconds(50));
   }
-  watch.entered(0, Pace::kSave, at(seconds(4)));
+  watch.entered(0, Activity::kSave, at(seconds(4)));
   EXPECT_EQ(deadline_of(watch), seconds(4) + kTenMinutes) << "a disk may stand still";
-  watch.entered(0, Pace::kSave, at(seconds(100)));
+  watch.entered(0, Activity::kSave, at(seconds(100)));
   EXPECT_EQ(deadline_of(watch), seconds(100) + kTenMinutes) << "it says that it writes";
   watch.wrote(seconds(120));
   EXPECT_EQ(deadline_of(watch), seconds(100) + 10 * seconds(120)) << "ten times the longest";
@@ -106,20 +106,20 @@ TEST_F(HangWatchTest, LimitsAreLearnedFromTheLongestThatWentWell) {
   EXPECT_TRUE(watch.silence_of(0, at(seconds(100))).learned);
   EXPECT_EQ(watch.silence_of(0, at(seconds(100))).lasted, seconds(69));
   // A slow step in a later round is still ordinary.
-  watch.begin_round(1, Pace::kStep, HangWatch::Others::kNone, at(seconds(1000)));
+  watch.begin_round(1, Activity::kStep, HangWatch::Others::kNone, at(seconds(1000)));
   EXPECT_EQ(deadline_of(watch), seconds(1300));
 }
 
 TEST_F(HangWatchTest, NothingIsLearnedFromWhatWasNotFinished) {
   HangWatch watch({.watch = true, .given = {}});
-  watch.begin_round(1, Pace::kStart, HangWatch::Others::kNone, at(seconds(0)));
-  watch.entered(0, Pace::kStart, at(seconds(1)));  // LibTorch is loaded, data and checkpoint are not
+  watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(0)));
+  watch.entered(0, Activity::kStart, at(seconds(1)));  // LibTorch is loaded, data and checkpoint are not
   EXPECT_EQ(deadline_of(watch), seconds(601));
-  watch.entered(0, Pace::kStep, at(seconds(11)));
-  watch.entered(0, Pace::kEvaluate, at(seconds(11)));  // resumed where an evaluation is due
-  watch.entered(0, Pace::kStep, at(seconds(12)));
+  watch.entered(0, Activity::kStep, at(seconds(11)));
+  watch.entered(0, Activity::kEvaluate, at(seconds(11)));  // resumed where an evaluation is due
+  watch.entered(0, Activity::kStep, at(seconds(12)));
   EXPECT_EQ(deadline_of(watch), seconds(612)) << "the first step is still to come";
-  watch.begin_round(1, Pace::kStart, HangWatch::Others::kNone, at(seconds(1000)));
+  watch.begin_round(1, Activity::kStart, HangWatch::Others::kNone, at(seconds(1000)));
   EXPECT_EQ(deadline_of(watch), seconds(1100)) << "ten times the ten seconds of the start before";
 }
 
@@ -148,12 +148,12 @@ TEST_F(HangWatchTest, SwitchedOffItNeverEnds) {
 
 // ---- the verdict ----
 
-HangLook rank_in(int rank, Stage stage, std::int64_t step, Phase phase = Phase::kRunning) {
+HangObservation rank_in(int rank, Stage stage, std::int64_t step, Phase phase = Phase::kRunning) {
   return {.rank = rank, .process_state = 'S', .asked = true, .position = Position{phase, step, stage}};
 }
 
 TEST(JudgeHang, AStoppedProcessIsToBlame) {
-  const HangVerdict verdict = judge_hang(std::vector<HangLook>{
+  const HangVerdict verdict = judge_hang(std::vector<HangObservation>{
       rank_in(0, Stage::kBackward, 17), {.rank = 1, .process_state = 'T', .asked = true}, rank_in(2, Stage::kBackward, 17)});
   EXPECT_EQ(verdict.culprits, std::vector{1});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kSure);
@@ -162,53 +162,55 @@ TEST(JudgeHang, AStoppedProcessIsToBlame) {
 
 TEST(JudgeHang, SoIsOneThatDoesNotAnswer) {
   const HangVerdict verdict =
-      judge_hang(std::vector<HangLook>{{.rank = 0, .process_state = 'D', .asked = true}, rank_in(1, Stage::kLoss, 4)});
+      judge_hang(std::vector<HangObservation>{{.rank = 0, .process_state = 'D', .asked = true}, rank_in(1, Stage::kLoss, 4)});
   EXPECT_EQ(verdict.culprits, std::vector{0});
   EXPECT_EQ(verdict.why, "does not answer its agent; rank 1 waits in the sum of the loss of step 5");
 }
 
 TEST(JudgeHang, ElseTheOneThatIsTheLeastFar) {
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kBackward, 17), rank_in(1, Stage::kOptimizer, 16)}).why,
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kBackward, 17), rank_in(1, Stage::kOptimizer, 16)}).why,
             "is in the optimizer of step 17; rank 0 waits in the all-reduce of the gradients of step 18");
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(4, Stage::kLoading, 1406), rank_in(5, Stage::kBackward, 1406)}).culprits,
-            std::vector{4});
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoss, 20, Phase::kEvaluating),
-                                             rank_in(1, Stage::kForward, 20, Phase::kEvaluating)})
+  EXPECT_EQ(
+      judge_hang(std::vector<HangObservation>{rank_in(4, Stage::kLoading, 1406), rank_in(5, Stage::kBackward, 1406)}).culprits,
+      std::vector{4});
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kLoss, 20, Phase::kEvaluating),
+                                                    rank_in(1, Stage::kForward, 20, Phase::kEvaluating)})
                 .why,
             "is in the evaluation after step 20; rank 0 waits in the sum of the evaluation after step 20");
   // What comes after a step: evaluation, then the checkpoint, then the next step, the end last.
   EXPECT_EQ(
-      judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoading, 20, Phase::kSaving), rank_in(1, Stage::kMeeting, 20)}).why,
+      judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kLoading, 20, Phase::kSaving), rank_in(1, Stage::kMeeting, 20)})
+          .why,
       "is in the checkpoint after step 20; rank 1 waits for all ranks at the end of the run");
-  EXPECT_EQ(
-      judge_hang(std::vector<HangLook>{rank_in(0, Stage::kBackward, 20), rank_in(1, Stage::kLoading, 20, Phase::kEvaluating)})
-          .culprits,
-      std::vector{1});
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kBackward, 20),
+                                                    rank_in(1, Stage::kLoading, 20, Phase::kEvaluating)})
+                .culprits,
+            std::vector{1});
   // States are compared first.
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kComparing, 20), rank_in(1, Stage::kOptimizer, 19)}).why,
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kComparing, 20), rank_in(1, Stage::kOptimizer, 19)}).why,
             "is in the optimizer of step 20; rank 0 waits in the comparison of the states after step 20");
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kForward, 20), rank_in(1, Stage::kComparing, 20)}).why,
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kForward, 20), rank_in(1, Stage::kComparing, 20)}).why,
             "is in the comparison of the states after step 20");
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(0, Stage::kLoading, 0, Phase::kJoining),
-                                             rank_in(1, Stage::kLoading, 0, Phase::kStarting)})
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(0, Stage::kLoading, 0, Phase::kJoining),
+                                                    rank_in(1, Stage::kLoading, 0, Phase::kStarting)})
                 .culprits,
             std::vector{1});
 }
 
 TEST(JudgeHang, WhenAllWaitAtOnePointItIsAGuess) {
   const HangVerdict verdict =
-      judge_hang(std::vector<HangLook>{rank_in(2, Stage::kBackward, 9), rank_in(3, Stage::kBackward, 9)});
+      judge_hang(std::vector<HangObservation>{rank_in(2, Stage::kBackward, 9), rank_in(3, Stage::kBackward, 9)});
   EXPECT_EQ(verdict.culprits, std::vector{2});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
   EXPECT_EQ(verdict.why, "is in the all-reduce of the gradients of step 10, as all ranks here are");
   // Nobody waits for others in the forward pass.
-  EXPECT_EQ(judge_hang(std::vector<HangLook>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
+  EXPECT_EQ(judge_hang(std::vector<HangObservation>{rank_in(2, Stage::kForward, 9), rank_in(3, Stage::kForward, 9)}).certainty,
             HangVerdict::Certainty::kSure);
 }
 
 TEST(JudgeHang, OfScriptsOnlyTheProcessIsSeen) {
   const HangVerdict verdict =
-      judge_hang(std::vector<HangLook>{{.rank = 0, .process_state = 'S'}, {.rank = 1, .process_state = 'R'}});
+      judge_hang(std::vector<HangObservation>{{.rank = 0, .process_state = 'S'}, {.rank = 1, .process_state = 'R'}});
   EXPECT_EQ(verdict.culprits, std::vector{0});
   EXPECT_EQ(verdict.certainty, HangVerdict::Certainty::kGuess);
 }
@@ -232,7 +234,7 @@ TEST(HangTimeout, SecondsAreForEverythingButTheStart) {
             "step 1.5 s, evaluate 1.5 s, save 1.5 s, end 1.5 s, others learned from the run");
   EXPECT_EQ(describe(hang_limits_from("60,save=300,start=900")), "start 900 s, step 60 s, evaluate 60 s, save 300 s, end 60 s");
   EXPECT_EQ(describe(hang_limits_from("evaluate=5")), "evaluate 5 s, others learned from the run");
-  EXPECT_EQ(hang_limits_from("2", Workers::kScript).given[static_cast<std::size_t>(Pace::kStep)], seconds(2));
+  EXPECT_EQ(hang_limits_from("2", Workers::kScript).given[static_cast<std::size_t>(Activity::kStep)], seconds(2));
 }
 
 TEST(HangTimeout, AnythingElseIsRefused) {
@@ -246,10 +248,10 @@ TEST(HangTimeout, AnythingElseIsRefused) {
 // ---- evidence ----
 
 TEST(ProcessLook, SaysWhatTheKernelKnows) {
-  const std::string look = process_look(::getpid());
+  const std::string look = process_summary(::getpid());
   EXPECT_TRUE(look.starts_with("state R (running), ")) << look;
   EXPECT_NE(look.find(" of CPU time"), std::string::npos) << look;
-  EXPECT_EQ(process_look(-1), "");
+  EXPECT_EQ(process_summary(-1), "");
 }
 
 TEST(StackTool, FramesAreTakenOutOfWhatItPrints) {

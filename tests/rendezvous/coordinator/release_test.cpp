@@ -11,17 +11,17 @@ namespace {
 // The ranks of the successors in a round of that many nodes; node 0 coordinates it, and who is in `without` listens nowhere.
 std::vector<std::int32_t> successors_of(std::int32_t nodes, const std::vector<std::int32_t>& without = {}) {
   std::deque<Peer> peers;
-  Seating seating;
+  PlacedNodes placed;
   for (std::int32_t rank = 0; rank < nodes; ++rank) {
     Peer& peer = peers.emplace_back();
     peer.rank = rank;
     peer.hello.node = {static_cast<std::uint8_t>(rank / 256), static_cast<std::uint8_t>(rank % 256)};
     const bool listens = std::find(without.begin(), without.end(), rank) == without.end();
     peer.hello.listens = {"10.0.0.1", static_cast<std::uint16_t>(listens ? 29400 : 0)};
-    seating.by_rank.push_back(&peer);
+    placed.by_rank.push_back(&peer);
   }
   std::vector<std::int32_t> ranks;
-  for (const Successor& named : common_release(seating, {}, {}, CoordinatorSettings{}).successors)
+  for (const Successor& named : common_release(placed, {}, {}, CoordinatorSettings{}).successors)
     ranks.push_back(named.group_rank);
   return ranks;
 }

@@ -8,13 +8,13 @@ namespace {
 
 std::int32_t first_number(std::vector<std::int32_t> next_numbers, std::int64_t round, std::int32_t before) {
   std::vector<Peer> peers(next_numbers.size());
-  Seating seating;
+  PlacedNodes placed;
   for (std::size_t i = 0; i < peers.size(); ++i) {
     peers[i].hello.next_number = next_numbers[i];
-    seating.by_rank.push_back(&peers[i]);
+    placed.by_rank.push_back(&peers[i]);
   }
-  seating.by_rank.push_back(nullptr);  // a seat that nobody has
-  return first_number_of(seating, Config{.id = {1, round}, .born = 1, .nodes = 3, .rank = 0}, before);
+  placed.by_rank.push_back(nullptr);  // a rank that nobody has
+  return first_number_of(placed, Config{.id = {1, round}, .born = 1, .nodes = 3, .rank = 0}, before);
 }
 
 TEST(RoundNumbers, GoOnAfterTheHighestThatAnyNodeHasKept) {

@@ -293,7 +293,7 @@ TEST_F(OneMember, SaysForWhomItsCoordinatorWaits) {
   const auto actions = hear(Waiting{"waiting for host3"});
   const auto* said = find<member_action::Say>(actions);
   ASSERT_NE(said, nullptr);
-  EXPECT_EQ(said->notice.kind, Notice::Kind::kWaiting);
+  EXPECT_EQ(said->notice.kind, NodeNotice::Kind::kWaiting);
   EXPECT_EQ(said->notice.text, "waiting for host3");
 }
 

@@ -92,9 +92,9 @@ TEST_F(UncommittedRound, IsNotCommittedByAnArbiter) {
 
 TEST(ARoundsArbiter, IsOneThatBothNodesNameAndThatMayBeNeeded) {
   Peer one, other;
-  const Seating seating{.by_rank = {&one, &other}, .placement = {}};
+  const PlacedNodes placed{.by_rank = {&one, &other}, .placement = {}};
   CoordinatorSettings settings;
-  const auto found = [&] { return arbitrated(seating, settings).arbiter; };
+  const auto found = [&] { return arbitrated(placed, settings).arbiter; };
   EXPECT_EQ(found(), Arbiter::kNone);
   one.hello.run_directory = 3;
   EXPECT_EQ(found(), Arbiter::kNone);

@@ -56,9 +56,9 @@ TEST(DirectoryArbiter, GivesEachRoundToTheFirstThatAsks) {
   boost::asio::io_context io;
   DirectoryArbiter one(io, folder.path());
   DirectoryArbiter other(io, folder.path());
-  const std::uint64_t holder = one.look(kPatience);
+  const std::uint64_t holder = one.probe(kPatience);
   EXPECT_NE(holder, 0U);
-  EXPECT_EQ(other.look(kPatience), holder);
+  EXPECT_EQ(other.probe(kPatience), holder);
   const std::string place = place_of({.arbiter = Arbiter::kRunDirectory, .founder = {1}, .origin = {3, 7}});
   EXPECT_EQ(reply_of(io, one, place, "one").answer, BallotAnswer::kMine);
   EXPECT_EQ(reply_of(io, other, place, "other").answer, BallotAnswer::kOthers);
@@ -72,13 +72,13 @@ TEST(DirectoryArbiter, IsTheOneWhoseLockItSaw) {
   test::TemporaryFolder unlocked;
   std::ofstream(unlocked.path() / "lock") << "{}\n";
   DirectoryArbiter nobodys(io, unlocked.path());
-  EXPECT_EQ(nobodys.look(kPatience), 0U);
+  EXPECT_EQ(nobodys.probe(kPatience), 0U);
 
   LockedDirectory first(R"({"host":"a","pid":1})");
   LockedDirectory second(R"({"host":"a","pid":2})");
   DirectoryArbiter arbiter(io, first.path());
   DirectoryArbiter elsewhere(io, second.path());
-  EXPECT_NE(arbiter.look(kPatience), elsewhere.look(kPatience));
+  EXPECT_NE(arbiter.probe(kPatience), elsewhere.probe(kPatience));
 
   // Another folder takes its place.
   const std::filesystem::path away = first.path().string() + "-away";

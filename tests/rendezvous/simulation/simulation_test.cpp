@@ -259,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
                     Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 56000},
-                    Mutation{"CoordinatorsVisit", [](Rules& r) { r.coordinators_visit = false; }},
+                    Mutation{"CoordinatorsAnnounce", [](Rules& r) { r.coordinators_announce = false; }},
                     Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 44000},
                     Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }, 6000},
                     Mutation{"CoordinatorsRememberMembers",

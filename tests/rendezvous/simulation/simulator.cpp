@@ -548,8 +548,8 @@ void World::carry_out(int index, NodeAction& any) {
           schedule(time_ + between(300 * kMs, kSecond), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
           agent.ending = true;
         } else if constexpr (std::is_same_v<Action, member_action::Say>) {
-          if (action.notice.kind == Notice::Kind::kFollowing) agent.outvoted = false;
-          if (action.notice.kind == Notice::Kind::kRoundOver) ended_.push_back(action.notice.text);
+          if (action.notice.kind == NodeNotice::Kind::kFollowing) agent.outvoted = false;
+          if (action.notice.kind == NodeNotice::Kind::kRoundOver) ended_.push_back(action.notice.text);
           if (scenario_.tell) {
             tell(name(index) + " [" + std::to_string(static_cast<int>(action.notice.kind)) + "] " + action.notice.text + " " +
                  std::to_string(action.notice.count) + "/" + std::to_string(action.notice.of));

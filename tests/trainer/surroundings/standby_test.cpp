@@ -11,14 +11,14 @@ namespace {
 
 TEST(Standby, hearsOfItsRankWhenItWaitsAndBefore) {
   Standby early;
-  early.on_message(channel::Carry{});  // not for us
-  early.on_message(channel::TakeOver{.rank = 2, .local_rank = 1, .restart_count = 4});
+  early.on_message(channel::IgnoreSignal{});  // not for us
+  early.on_message(channel::AssignRank{.rank = 2, .local_rank = 1, .restart_count = 4});
   early.on_agent_gone();  // what was said before counts
   EXPECT_EQ(early.wait().rank, 2);
 
   Standby standby;
   auto waiting = std::async(std::launch::async, [&] { return standby.wait(); });
-  standby.on_message(channel::TakeOver{.rank = 1, .local_rank = 1, .restart_count = 3});
+  standby.on_message(channel::AssignRank{.rank = 1, .local_rank = 1, .restart_count = 3});
   EXPECT_EQ(waiting.get().restart_count, 3);
 }
 

@@ -1,5 +1,5 @@
-// Implementation of process_look.hpp.
-#include "launcher/hang/process_look.hpp"
+// Implementation of process_summary.hpp.
+#include "launcher/hang/process_summary.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ struct Call {
   const char* name;
 };
 
-// Where programs wait. Those that newer machines lack have no number there.
+// System calls in which programs wait. Those that newer architectures lack have no number there.
 constexpr std::array kCalls{
 #ifdef SYS_poll
     Call{SYS_poll, "poll"},
@@ -88,7 +88,7 @@ const char* meaning_of(char state) {
 
 std::string waits_in(long pid) {
   const std::string where = proc_line(pid, "wchan");
-  const std::string call = proc_line(pid, "syscall");  // "202 0x7f...", "running", or nothing without the right
+  const std::string call = proc_line(pid, "syscall");  // "202 0x7f...", "running", or nothing without the permission
   std::string text;
   if (!where.empty() && where != "0") text = "; the main thread waits in " + where;
   if (call.starts_with("running")) return text + "; the main thread is running";
@@ -105,14 +105,14 @@ std::string system_call_name(long number) {
   return "number " + std::to_string(number);
 }
 
-std::string process_look(long pid) {
+std::string process_summary(long pid) {
   const std::string stat = proc_line(pid, "stat");
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos || name_end + 2 >= stat.size()) return {};
   std::istringstream fields(stat.substr(name_end + 2));
   std::vector<std::string> field;
   for (std::string one; fields >> one;) field.push_back(one);
-  constexpr std::size_t kUser = 11, kSystem = 12, kThreads = 17;  // of what follows the name
+  constexpr std::size_t kUser = 11, kSystem = 12, kThreads = 17;  // indexes of the fields after the name
   if (field.size() <= kThreads) return {};
   const double ticks = std::strtod(field[kUser].c_str(), nullptr) + std::strtod(field[kSystem].c_str(), nullptr);
   char text[160];

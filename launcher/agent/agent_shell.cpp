@@ -383,7 +383,7 @@ void AgentShell::carry_out(const agent_action::TakeOver& action) {
   const WorkerProcess& worker = workers_.at(action.rank);
   workers_.tell(
       action.rank,
-      channel::TakeOver{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
+      channel::AssignRank{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
   // Of one that the guardian is just starting, its notice says so.
   if (worker.pid > 0)
     publish(WorkerStarted{global_rank(action.rank), action.rank, worker.pid, instant_now().realtime_ns, true});

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/check.hpp"
-#include "launcher/hang/process_look.hpp"
+#include "launcher/hang/process_summary.hpp"
 
 namespace ddprun {
 

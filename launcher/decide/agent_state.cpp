@@ -129,7 +129,7 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
                         [&](const channel::StopReady& message) { hear(event.rank, message); },
                         [&](const channel::WorkerError& message) { hear(event.rank, message); },
                         [&](const channel::RegroupReady& message) { hear(event.rank, message); },
-                        [&](const channel::Regrouped& message) { hear(event.rank, message); },
+                        [&](const channel::GroupFormed& message) { hear(event.rank, message); },
                         Ignored<channel::EvalResult, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
              event.message);
   start_missing_standbys();

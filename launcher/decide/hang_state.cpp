@@ -39,7 +39,7 @@ HangState::Actions HangState::begin_round(const Round& round, Time now) {
   // A script's other nodes may print nothing at all; the node of rank 0 speaks for the job.
   if (!settings_.limits.watch || (!settings_.channel && round.rank_offset > 0)) return done();
   const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnheard : HangWatch::Others::kNone;
-  watch_.begin_round(round.workers, settings_.channel ? Pace::kStart : Pace::kStep, others, now);
+  watch_.begin_round(round.workers, settings_.channel ? Activity::kStart : Activity::kStep, others, now);
   phase_ = Phase::kWatching;
   wait_for_deadline();
   return done();
@@ -49,7 +49,7 @@ HangState::Actions HangState::end_round() {
   give_up_inquiry();
   phase_ = Phase::kOff;
   steps_told_.clear();
-  watch_.begin_round(0, Pace::kStep, HangWatch::Others::kNone, {});
+  watch_.begin_round(0, Activity::kStep, HangWatch::Others::kNone, {});
   actions_ = {hang_action::StopReading{}, hang_action::CancelTimer{}};
   return done();
 }
@@ -78,7 +78,7 @@ HangState::Actions HangState::heard(int rank, const channel::FromWorker& message
                         },
                         Ignored<channel::Hello, channel::EvalResult, channel::WorkerError, channel::SignalReceived,
                                 channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
-                                channel::Regrouped, channel::StandbyReady, channel::StoreRequest>{}},
+                                channel::GroupFormed, channel::StandbyReady, channel::StoreRequest>{}},
              message);
   return done();
 }
@@ -204,7 +204,7 @@ void HangState::judge(const HangView& view, Time now) {
     give_up_inquiry();
     return wait_for_deadline();
   }
-  std::vector<HangLook> looks;
+  std::vector<HangObservation> looks;
   for (Suspect& suspect : suspects_) {
     const auto place = static_cast<std::size_t>(suspect.rank);
     const bool is_there = place < view.workers.size() && view.workers[place].pid == suspect.pid;
@@ -244,7 +244,7 @@ std::string HangState::message_of(const HangVerdict& verdict, Time now) const {
   const char* what = can_be_asked(rank) ? "no progress for " : "no output of any worker for ";
   return "hangs: " + std::string(what) + spoken_time(silence.lasted) + " (limit " + spoken_time(silence.limit) +
          (silence.learned ? ", learned from this run" : ", --hang-timeout") + "); it " + verdict.why +
-         (silence.pace == Pace::kSave ? "; --hang-timeout save=SECONDS allows more" : "");
+         (silence.activity == Activity::kSave ? "; --hang-timeout save=SECONDS allows more" : "");
 }
 
 // ---- stacks, and the end ----

@@ -103,7 +103,7 @@ class HangState {
   struct Suspect {
     int rank = 0;  // local
     long pid = 0;
-    HangLook look;
+    HangObservation look;
     std::vector<std::string> stack{};
   };
 

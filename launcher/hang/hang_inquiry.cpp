@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "launcher/hang/process_look.hpp"
+#include "launcher/hang/process_summary.hpp"
 #include "launcher/workers/stuck_workers.hpp"
 
 namespace ddprun {
@@ -49,7 +49,7 @@ void HangInquiry::carry_out(const hang_action::Tell& action) {
   stack_run_.reset();
   std::vector<HangFinding> findings;
   for (const hang_action::Tell::Finding& found : action.findings) {
-    HangFinding finding{.rank = found.rank, .blame = found.blame, .evidence = {found.where + process_look(found.pid)}};
+    HangFinding finding{.rank = found.rank, .blame = found.blame, .evidence = {found.where + process_summary(found.pid)}};
     for (const std::string& frame : found.stack) finding.evidence.push_back("  " + frame);
     findings.push_back(std::move(finding));
   }

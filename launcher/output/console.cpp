@@ -158,7 +158,7 @@ void Console::see(const WorkerSpoke& event) {
                         [&](const channel::CheckpointPublished& message) { hear(event.rank, message); },
                         [&](const channel::PhaseChange& message) { hear(event.rank, message); },
                         Ignored<channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
-                                channel::RegroupReady, channel::Regrouped, channel::StandbyReady, channel::Position,
+                                channel::RegroupReady, channel::GroupFormed, channel::StandbyReady, channel::Position,
                                 channel::StoreRequest>{}},
              event.message);
 }

@@ -227,7 +227,7 @@ struct Report::Impl {
                           [&](const channel::CheckpointPublished& published) { note(published); },
                           Ignored<channel::Hello, channel::PhaseChange, channel::WorkerError, channel::SignalReceived,
                                   channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
-                                  channel::Regrouped, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
+                                  channel::GroupFormed, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
                event.message);
   }
 

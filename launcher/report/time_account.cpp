@@ -61,7 +61,7 @@ void TimeAccount::add(const WorkerSpoke& event) {
                         [&](const channel::Progress& message) { hear(message, event); },
                         Ignored<channel::Hello, channel::EvalResult, channel::WorkerError, channel::CheckpointPublished,
                                 channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
-                                channel::RegroupReady, channel::Regrouped, channel::StandbyReady, channel::Position,
+                                channel::RegroupReady, channel::GroupFormed, channel::StandbyReady, channel::Position,
                                 channel::StoreRequest>{}},
              event.message);
 }

@@ -91,7 +91,7 @@ std::optional<HangWatch::Time> HangWatch::deadline() const {
 
 HangWatch::Silence HangWatch::silence_of(int rank, Time now) const {
   const Worker& silent = of_rank(workers_, rank);
-  return {.pace = silent.pace,
+  return {.activity = silent.activity,
           .lasted = std::chrono::duration_cast<Duration>(now - silent.since),
           .limit = allowed(silent),
           .learned = !limits_.given[activity_index(silent.activity)]};

@@ -106,8 +106,8 @@ StandbyProcesses::Heard StandbyProcesses::heard(int number, const channel::FromW
                                },
                                IgnoredAs<Heard, channel::Hello, channel::PhaseChange, channel::Progress, channel::EvalResult,
                                          channel::CheckpointPublished, channel::SignalReceived, channel::StopReady,
-                                         channel::SavesOnStop, channel::Regroupable, channel::RegroupReady, channel::Regrouped,
-                                         channel::Position, channel::StoreRequest>{}},
+                                         channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
+                                         channel::GroupFormed, channel::Position, channel::StoreRequest>{}},
                     message);
 }
 

@@ -15,13 +15,12 @@ namespace {
 
 constexpr std::size_t kTensorsShown = 3;
 
-// Weights, buffers and moments, with names.
 std::vector<NamedTensor> compared_tensors(const TrainingState& state) {
   std::vector<NamedTensor> tensors;
-  for (const auto* list : {&state.parameters, &state.buffers}) {
-    for (const NamedTensor& entry : *list) tensors.push_back({entry.name, entry.tensor.detach()});
+  for (StateTensor& one : state_map(state)) {
+    if (one.role == StateTensor::Role::kOptimizer) one.entry.name = "optimizer's " + one.entry.name;
+    tensors.push_back(std::move(one.entry));
   }
-  for (const NamedTensor& entry : state.optimizer->state()) tensors.push_back({"optimizer's " + entry.name, entry.tensor});
   return tensors;
 }
 

@@ -77,17 +77,15 @@ void take_small_part(TrainingState& state, const std::string& received) {
   }
 }
 
-std::vector<at::Tensor> tensors_of(const TrainingState& state, const std::vector<NamedTensor>& moments) {
+std::vector<at::Tensor> tensors_of(const StateMap& map) {
   std::vector<at::Tensor> tensors;
-  for (const auto* list : {&state.parameters, &state.buffers, &moments}) {
-    for (const NamedTensor& entry : *list) tensors.push_back(entry.tensor.detach());
-  }
+  for (const StateTensor& one : map) tensors.push_back(one.entry.tensor);
   return tensors;
 }
 
 void send_state(const TrainingState& state, const Peers& peers, int to) {
   peers.send(small_part(state), to);
-  for (const at::Tensor& tensor : tensors_of(state, state.optimizer->state())) peers.send(tensor.cpu().contiguous(), to);
+  for (const at::Tensor& tensor : tensors_of(state_map(state))) peers.send(tensor.cpu().contiguous(), to);
 }
 
 // A state that is whole stays so until everything of the new one is here: who sends may be lost meanwhile, and what this rank
@@ -95,8 +93,7 @@ void send_state(const TrainingState& state, const Peers& peers, int to) {
 void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers, int from) {
   const bool aside = is_whole(origin);
   const std::string small = peers.receive_text(from);
-  const std::vector<NamedTensor> moments = state.optimizer->state();
-  const std::vector<at::Tensor> tensors = tensors_of(state, moments);
+  const std::vector<at::Tensor> tensors = tensors_of(state_map(state));
   std::vector<at::Tensor> received;
   for (const at::Tensor& tensor : tensors) {
     const bool directly = !aside && tensor.device().is_cpu() && tensor.is_contiguous();
@@ -109,7 +106,7 @@ void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers
   origin = StateOrigin::kNothing;
   for (std::size_t i = 0; aside && i < tensors.size(); ++i) tensors[i].copy_(received[i]);
   take_small_part(state, small);
-  state.optimizer->load_state(moments);  // it has had steps
+  state.optimizer->load_state(state.optimizer->state());  // it has had steps
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -28,21 +27,26 @@ namespace {
 
 // Copies saved tensors into the model's by name, all or none. Buffers may be absent from a file of initial weights, parameters
 // may not.
-void copy_weights(TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source, bool buffers_too) {
+void copy_weights(const TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source,
+                  bool buffers_too) {
   std::unordered_map<std::string_view, const at::Tensor*> by_name;
   std::vector<NamedTensor> counted;
   for (const NamedTensor& entry : saved) {
     by_name.emplace(entry.name, &entry.tensor);
     if (!state.tied.contains(entry.name)) counted.push_back(entry);  // Python's files have it twice
   }
-  std::vector<NamedTensor> needed = state.parameters;
-  std::ranges::copy_if(state.buffers, std::back_inserter(needed),
-                       [&](const NamedTensor& buffer) { return buffers_too || by_name.contains(buffer.name); });
+  std::vector<NamedTensor> needed;
+  for (StateTensor& one : state_map(state)) {
+    using Role = StateTensor::Role;
+    const bool may_be_absent = one.role == Role::kBuffer && !buffers_too;
+    if (one.role == Role::kOptimizer || (may_be_absent && !by_name.contains(one.entry.name))) continue;
+    needed.push_back(std::move(one.entry));
+  }
   if (const std::string problem = misfit(needed, counted); !problem.empty()) {
     throw UsageError(source + " is not of the model of the config: " + problem);
   }
   const at::NoGradGuard no_gradients;
-  for (const NamedTensor& target : needed) target.tensor.detach().copy_(*by_name.at(target.name));
+  for (const NamedTensor& target : needed) target.tensor.copy_(*by_name.at(target.name));
 }
 
 // Those that are not to be trained stay as they were made or loaded.
@@ -111,6 +115,18 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
   for (const auto& item : state.model->named_buffers()) state.buffers.push_back({item.key(), item.value()});
   state.optimizer = make_optimizer(config, trained_parameters(state), state.tied);
   return state;
+}
+
+StateMap state_map(const TrainingState& state) {
+  using Role = StateTensor::Role;
+  StateMap map;
+  const auto add = [&map](Role role, const std::vector<NamedTensor>& entries) {
+    for (const NamedTensor& entry : entries) map.push_back({role, {entry.name, entry.tensor.detach()}});
+  };
+  add(Role::kParameter, state.parameters);
+  add(Role::kBuffer, state.buffers);
+  add(Role::kOptimizer, state.optimizer->state());
+  return map;
 }
 
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device) {
@@ -194,9 +210,10 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   saved.config_digest = config_digest(config);
   saved.run = state.run.id;
   saved.bucket_order = bucket_order;
-  saved.model = state.parameters;
-  saved.model.insert(saved.model.end(), state.buffers.begin(), state.buffers.end());
-  saved.optimizer = state.optimizer->state();
+  for (StateTensor& tensor : state_map(state)) {
+    const bool of_optimizer = tensor.role == StateTensor::Role::kOptimizer;
+    (of_optimizer ? saved.optimizer : saved.model).push_back(std::move(tensor.entry));
+  }
   return saved;
 }
 
@@ -218,20 +235,11 @@ std::string rounding_differences(const CheckpointState& saved, const TrainingSta
 
 bool all_finite(const TrainingState& state) {
   const at::NoGradGuard no_gradients;
-  const auto finite = [](const NamedTensor& entry) {
-    return !entry.tensor.is_floating_point() || at::isfinite(entry.tensor.detach().sum()).item<bool>() ||
-           at::isfinite(entry.tensor.detach()).all().item<bool>();  // the sum may overflow where no element is infinite
-  };
-  for (const NamedTensor& entry : state.parameters) {
-    if (!finite(entry)) return false;
-  }
-  for (const NamedTensor& entry : state.buffers) {
-    if (!finite(entry)) return false;
-  }
-  for (const NamedTensor& entry : state.optimizer->state()) {
-    if (!finite(entry)) return false;
-  }
-  return true;
+  return std::ranges::all_of(state_map(state), [](const StateTensor& one) {
+    const at::Tensor& tensor = one.entry.tensor;
+    return !tensor.is_floating_point() || at::isfinite(tensor.sum()).item<bool>() ||
+           at::isfinite(tensor).all().item<bool>();  // the sum may overflow where no element is infinite
+  });
 }
 
 }  // namespace ddprun::trainer

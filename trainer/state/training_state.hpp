@@ -61,6 +61,18 @@ struct TrainingState {
   std::vector<at::Tensor> buffers_before;
 };
 
+// A tensor of the state. All that is saved, loaded, shared, compared and looked at for NaN goes by this list, so that what is
+// added to a state is added here, and a checkpoint's file is chosen by the role.
+struct StateTensor {
+  enum class Role { kParameter, kBuffer, kOptimizer };
+  Role role = Role::kParameter;
+  NamedTensor entry;  // shares its memory; detached
+};
+using StateMap = std::vector<StateTensor>;
+
+// In the same order on every rank.
+StateMap state_map(const TrainingState& state);
+
 // A step changes weights and moments after its last exchange with the other ranks only, so that one that fails in an exchange
 // leaves the state as it was before, but for the buffers.
 void begin_step(TrainingState& state);

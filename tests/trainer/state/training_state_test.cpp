@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <vector>
 #include "trainer/models/model.hpp"
@@ -175,6 +176,31 @@ TEST(TrainingState, ParametersAreFrozenByPatterns) {
   EXPECT_EQ(refusal_of_freeze({"bias"}, {{.parameters = "bias"}}),
             "optimizer.groups: no parameter matches 'bias'. There are first");
   EXPECT_EQ(refusal_of_freeze({}, {{.parameters = "second"}}), "");
+}
+
+// What is saved is the map, and writing into it is writing into the state: a receiver does that.
+TEST(TrainingState, TheMapHasAllThatIsSaved) {
+  using Role = StateTensor::Role;
+  const auto model = std::make_shared<TiedAndFrozen>();
+  model->register_buffer("seen", at::zeros({1}));
+  TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd, .momentum = 0.9});
+  const StateMap map = state_map(state);
+  std::vector<std::pair<Role, std::string>> found;
+  for (const StateTensor& one : map) found.emplace_back(one.role, one.entry.name);
+  EXPECT_EQ(found, (std::vector<std::pair<Role, std::string>>{{Role::kParameter, "first"},
+                                                              {Role::kParameter, "frozen"},
+                                                              {Role::kBuffer, "seen"},
+                                                              {Role::kOptimizer, "first.momentum_buffer"}}));
+  for (const StateTensor& one : map) one.entry.tensor.fill_(4);
+  const CheckpointState saved = checkpoint_of(state, TrainConfig{}, run_length(TrainConfig{}, 1000), {}, 1);
+  ASSERT_EQ(saved.model.size(), 3U);
+  ASSERT_EQ(saved.optimizer.size(), 1U);
+  for (const auto* list : {&saved.model, &saved.optimizer}) {
+    for (const NamedTensor& entry : *list) EXPECT_TRUE(entry.tensor.detach().eq(4).all().item<bool>()) << entry.name;
+  }
+  EXPECT_TRUE(all_finite(state));
+  map.back().entry.tensor.fill_(std::numeric_limits<float>::infinity());
+  EXPECT_FALSE(all_finite(state));
 }
 
 TEST(TrainingState, ATiedParameterIsSavedOnceAndReadFromAFileThatHasItTwice) {

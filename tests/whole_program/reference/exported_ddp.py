@@ -36,7 +36,7 @@ def train(settings: dict) -> tuple[list[float], dict]:
     data = safetensors.torch.load_file(pathlib.Path(settings["data"]["dir"]) / "train.safetensors")
     inputs = built.get("inputs", list(built["batch"])[:1])
     model = DistributedDataParallel(built["model"].train(), gradient_as_bucket_view=True)
-    optimizer = make_optimizer(settings["optimizer"], [p for p in model.parameters() if p.requires_grad])
+    optimizer = make_optimizer(settings["optimizer"], model)
     rank, world = dist.get_rank(), dist.get_world_size()
     samples = len(next(iter(data.values())))
     losses = []

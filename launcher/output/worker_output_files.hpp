@@ -30,9 +30,6 @@ int make_folder(const std::filesystem::path& folder);
 // Appends, so that several processes may write to it. -1 and errno when it can't be.
 int open_log(const std::filesystem::path& file);
 
-// 0 or errno. All of it is written.
-int write_log(int fd, std::string_view data);
-
 // The last lines of a file that a worker wrote by itself; see last_lines.hpp. Empty when it can't be read.
 std::vector<std::string> last_lines_of(const std::filesystem::path& file);
 // Likewise the last exception of Python in the last 32 KiB; see last_exception.hpp. Empty when there is none.

@@ -6,6 +6,7 @@
 
 #include "common/base/check.hpp"
 #include "launcher/events/progress.hpp"
+#include "launcher/events/run_event.hpp"
 
 namespace ddprun {
 namespace {
@@ -13,14 +14,6 @@ namespace {
 using channel::Phase;
 using channel::Position;
 using channel::Stage;
-
-std::string named_ranks(const std::vector<int>& ranks) {
-  constexpr std::size_t kNamed = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  if (ranks.size() > kNamed) text += " and " + std::to_string(ranks.size() - kNamed) + " more";
-  return text;
-}
 
 // Comparable: what comes first in a run is smaller. After `step` finished steps a run compares states, evaluates, saves, then
 // goes on.
@@ -90,7 +83,7 @@ std::string who_waits(std::span<const HangLook> looks, const std::vector<int>& c
       return other.position && order_of(*other.position) == order_of(*look.position) &&
              std::find(culprits.begin(), culprits.end(), other.rank) == culprits.end();
     });
-    return "; " + named_ranks(same) + (same.size() == 1 ? " waits " : " wait ") + where;
+    return "; " + ranks_text(same) + (same.size() == 1 ? " waits " : " wait ") + where;
   }
   return {};
 }

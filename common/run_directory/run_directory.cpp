@@ -316,10 +316,6 @@ bool has_results(const std::vector<std::string>& names) {
 
 }  // namespace
 
-fs::path RunLayout::logs(int round, int rank) const {
-  return root / "logs" / numbered("round-%03lld", round) / numbered("rank-%05lld", rank);
-}
-
 fs::path RunLayout::checkpoint(std::int64_t step) const {
   return checkpoints() / numbered("step-%09lld", step);
 }

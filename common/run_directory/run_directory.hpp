@@ -22,7 +22,6 @@ struct RunLayout {
   std::filesystem::path report() const { return root / "report.json"; }
   std::filesystem::path run() const { return root / "run.json"; }
   std::filesystem::path lock() const { return root / "lock"; }
-  std::filesystem::path logs(int round, int rank) const;      // logs/round-000/rank-00000
   std::filesystem::path checkpoint(std::int64_t step) const;  // checkpoints/step-000000400
 };
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <system_error>
 
+#include "common/system/write_all.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -32,12 +34,7 @@ class TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   void write(std::string_view content, const std::filesystem::path& target) {
-    while (!content.empty()) {
-      const ssize_t written = ::write(fd_, content.data(), content.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) throw_errno(errno, "can't write " + target.string());
-      content.remove_prefix(static_cast<std::size_t>(written));
-    }
+    if (const int error = write_all(fd_, content); error != 0) throw_errno(error, "can't write " + target.string());
     if (::fsync(fd_) != 0) throw_errno(errno, "can't write " + target.string());
     const int fd = fd_;
     fd_ = -1;  // close(2) frees it even when it fails

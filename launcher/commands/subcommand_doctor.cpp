@@ -1,6 +1,5 @@
-// `ddprun doctor`: one short table of what a job will find on this machine. run_subcommand() calls it. It starts nothing but
-// `ddptrain --version`, and writes and keeps nothing.
-#include <dlfcn.h>
+// `ddprun doctor`: one short table of what a job on this machine will find. run_subcommand() calls it. It only looks: it starts
+// nothing but `ddptrain --version`, and writes and keeps nothing.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -42,34 +41,12 @@ std::string cpus() {
   return text + quota;
 }
 
-// The driver's own answer, through its library if that is there.
 std::string gpu_names() {
-  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return "; the driver's library (libnvidia-ml.so.1) is not installed";
-  using Init = int (*)();
-  using Count = int (*)(unsigned*);
-  using Handle = int (*)(unsigned, void**);
-  using Name = int (*)(void*, char*, unsigned);
-  const auto init = reinterpret_cast<Init>(::dlsym(library, "nvmlInit_v2"));
-  const auto count_devices = reinterpret_cast<Count>(::dlsym(library, "nvmlDeviceGetCount_v2"));
-  const auto get_handle = reinterpret_cast<Handle>(::dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
-  const auto get_name = reinterpret_cast<Name>(::dlsym(library, "nvmlDeviceGetName"));
-  const auto shutdown = reinterpret_cast<Init>(::dlsym(library, "nvmlShutdown"));
-  std::string text;
-  if (init == nullptr || count_devices == nullptr || get_handle == nullptr || get_name == nullptr || init() != 0) {
-    text = "; the driver does not answer (nvidia-smi says more)";
-  } else {
-    unsigned count = 0;
-    if (count_devices(&count) == 0) text = "; the driver has " + std::to_string(count);
-    for (unsigned i = 0; i < count && i < 16; ++i) {
-      void* handle = nullptr;
-      char name[96] = {};
-      if (get_handle(i, &handle) == 0 && get_name(handle, name, sizeof name) == 0)
-        text += (i == 0 ? ": " : ", ") + std::string(name);
-    }
-    if (shutdown != nullptr) shutdown();
-  }
-  ::dlclose(library);
+  const DriverGpus driver = ask_driver();
+  if (!driver.is_installed) return "; the driver's library (libnvidia-ml.so.1) is not installed";
+  if (!driver.count) return "; the driver does not answer (nvidia-smi says more)";
+  std::string text = "; the driver has " + std::to_string(*driver.count);
+  for (const std::string& name : driver.names) text += (&name == &driver.names.front() ? ": " : ", ") + name;
   return text;
 }
 

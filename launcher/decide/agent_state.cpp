@@ -158,9 +158,9 @@ void AgentState::hear(int rank, const channel::PhaseChange& message) {
   speaker.step = std::max(speaker.step, message.step);
   speaker.says_done = message.phase == channel::Phase::kDone;
   if (message.phase == channel::Phase::kRunning) speaker.has_trained = has_trained_ = true;
-  if (message.phase == channel::Phase::kSaving && agreed_step_ && speaker.saves_on_stop) speaker.saves_now = true;
-  if (speaker.says_done && agreement_) {
-    agreement_->left(rank);
+  if (message.phase == channel::Phase::kSaving && this_round_.agreed_step && speaker.saves_on_stop) speaker.saves_now = true;
+  if (speaker.says_done && this_round_.agreement) {
+    this_round_.agreement->left(rank);
     announce_agreed_step();
   }
 }
@@ -170,7 +170,7 @@ void AgentState::hear(int rank, const channel::SignalReceived& message) {
   switch (phase_) {
     case Phase::kSaving:
       act(agent_action::Tell{{rank}, stop_message(Stop::Mode::kSave, settings_.shutdown_timeout)});
-      if (agreed_step_) act(agent_action::Tell{{rank}, channel::StopAt{*agreed_step_}});
+      if (this_round_.agreed_step) act(agent_action::Tell{{rank}, channel::StopAt{*this_round_.agreed_step}});
       return;
     case Phase::kStopping:
       act(agent_action::Tell{{rank}, stop_message(Stop::Mode::kNow, milliseconds{0})});
@@ -189,11 +189,11 @@ void AgentState::hear(int rank, const channel::SignalReceived& message) {
 
 void AgentState::hear(int rank, const channel::StopReady& message) {
   if (phase_ != Phase::kSaving) return;
-  if (agreed_step_) {  // a repeated answer: the rank did not see what was agreed
-    act(agent_action::Tell{{rank}, channel::StopAt{*agreed_step_}});
+  if (this_round_.agreed_step) {  // a repeated answer: the rank did not see what was agreed
+    act(agent_action::Tell{{rank}, channel::StopAt{*this_round_.agreed_step}});
     return;
   }
-  existing(agreement_, "workers save without an agreement on the step").ready(rank, message.started);
+  existing(this_round_.agreement, "workers save without an agreement on the step").ready(rank, message.started);
   announce_agreed_step();
 }
 
@@ -302,8 +302,8 @@ void AgentState::handle(const agent_event::TimerFired& event) {
       return;
     case AgentTimer::kKill:
       if (phase_ == Phase::kStopping) kill_all();
-      if (phase_ == Phase::kSweeping && patient_sweep_) {
-        patient_sweep_ = false;
+      if (phase_ == Phase::kSweeping && this_round_.patient_sweep) {
+        this_round_.patient_sweep = false;
         sweep();
       }
       return;
@@ -366,11 +366,11 @@ void AgentState::handle(const agent_event::RoundSwept&) {
   const bool all_ok =
       std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.status && w.status->ok(); });
   // Scripts that came to their end before the step at which they would have saved have done their work.
-  const bool in_time = save_asked_ && !told_now_ &&
+  const bool in_time = this_round_.save_asked && !this_round_.told_now &&
                        std::none_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.saves_now; });
   if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel || in_time)) {
     finish(0, "done");
-  } else if ((stop_signal_ != 0 || left_by_itself_) && !saves_without_lost_) {
+  } else if ((stop_signal_ != 0 || this_round_.left_by_itself) && !this_round_.saves_without_lost) {
     end_stopped_job();
   } else {
     end_failed_round();
@@ -406,20 +406,7 @@ void AgentState::announce_round(bool regroup) {
 void AgentState::begin_round() {
   phase_ = Phase::kRunning;
   ++round_;
-  fell_back_ = false;
-  began_at_.reset();
-  round_started_ = now_;
-  first_failure_.reset();
-  resumed_from_ = newest_checkpoint_;
-  agreement_.reset();
-  agreed_step_.reset();
-  save_asked_ = false;
-  told_now_ = false;
-  saves_without_lost_ = false;
-  patient_sweep_ = false;
-  left_by_itself_ = false;
-  cut_off_ = false;
-  reported_.reset();
+  this_round_ = ThisRound{.started = now_, .resumed_from = newest_checkpoint_};
 }
 
 void AgentState::worker_gone(int rank) {
@@ -427,18 +414,18 @@ void AgentState::worker_gone(int rank) {
   const WorkerRecord& gone = worker(rank);
   // What is to be saved is compared first, so a state is found to be corrupt also by who was asked to stop.
   const bool by_itself = !gone.asked_to_stop || (gone.error && gone.error->kind == channel::ErrorKind::kCorruptState);
-  if (has_failed(gone) && by_itself && !first_failure_) first_failure_ = now_.steady;
+  if (has_failed(gone) && by_itself && !this_round_.first_failure) this_round_.first_failure = now_.steady;
 
   if (phase_ == Phase::kRunning && has_failed(gone)) {
-    left_by_itself_ =
+    this_round_.left_by_itself =
         settings_.workers_have_channel && gone.status && gone.status->signal == 0 && gone.status->code == kPreempted;
     if (!replace(rank) && !hold_after(rank)) stop_for_failure(rank);
   } else if (phase_ == Phase::kRunning && regroup_) {
     give_up_regroup("rank " + std::to_string(global(rank)) + " has ended");  // the others would wait for it in vain
-  } else if (phase_ == Phase::kSaving && agreement_) {
+  } else if (phase_ == Phase::kSaving && this_round_.agreement) {
     const bool saved = gone.status && gone.status->signal == 0 && (gone.status->code == 0 || gone.status->code == kPreempted);
     if (saved) {
-      agreement_->left(rank);
+      this_round_.agreement->left(rank);
       announce_agreed_step();
     } else if (!live_ranks().empty()) {  // the others would wait for it in vain
       act(agent_action::CancelTimer{AgentTimer::kSave});
@@ -457,7 +444,8 @@ void AgentState::worker_gone(int rank) {
     const bool wrapper_died = stop_signal_ != 0 && std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) {
                                 return w.status && w.status->signal == stop_signal_ && !w.killed;
                               });
-    patient_sweep_ = phase_ == Phase::kStopping && wrapper_died && !gone.killed && settings_.shutdown_timeout.count() > 0;
+    this_round_.patient_sweep =
+        phase_ == Phase::kStopping && wrapper_died && !gone.killed && settings_.shutdown_timeout.count() > 0;
     sweep();
   }
 }
@@ -466,13 +454,13 @@ void AgentState::worker_gone(int rank) {
 void AgentState::cut_off(double unanswered_s) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
   reason_ = "the coordinator does not answer";
-  if (!std::exchange(cut_off_, true)) emit(CutOff{round_, unanswered_s, now_.realtime_ns});
+  if (!std::exchange(this_round_.cut_off, true)) emit(CutOff{round_, unanswered_s, now_.realtime_ns});
   kill_all();
 }
 
 void AgentState::stop_for_failure(int rank) {
   if (member()) report_failure(failure_of(round(), rank), others_may_stay(rank));
-  reason_ = "worker " + std::to_string(global(rank)) + (left_by_itself_ ? " was preempted" : " failed");
+  reason_ = "worker " + std::to_string(global(rank)) + (this_round_.left_by_itself ? " was preempted" : " failed");
   if (!live_ranks().empty()) stop_now(SIGTERM, settings_.shutdown_timeout);
 }
 
@@ -490,7 +478,7 @@ void AgentState::begin_saving() {
   check(phase_ == Phase::kRunning || phase_ == Phase::kHolding, "workers are to save that neither run nor wait");
   phase_ = Phase::kSaving;
   dismiss_standbys();
-  save_asked_ = true;
+  this_round_.save_asked = true;
   const auto ranks = live_ranks();
   std::set<int> awaited;
   for (int rank : ranks) {
@@ -498,7 +486,7 @@ void AgentState::begin_saving() {
     if (!worker(rank).says_done) awaited.insert(rank);
   }
   const bool none_is_awaited = awaited.empty();
-  agreement_.emplace(std::move(awaited));
+  this_round_.agreement.emplace(std::move(awaited));
   if (member() && none_is_awaited) act(agent_action::ReportSteps{-1});
   const milliseconds time = settings_.shutdown_timeout - kept_for_stopping(settings_.shutdown_timeout);
   act(agent_action::Tell{ranks, stop_message(Stop::Mode::kSave, time)});
@@ -506,8 +494,8 @@ void AgentState::begin_saving() {
 }
 
 void AgentState::announce_agreed_step() {
-  if (agreed_step_ || !agreement_) return;
-  const std::optional<std::int64_t> step = agreement_->step();
+  if (this_round_.agreed_step || !this_round_.agreement) return;
+  const std::optional<std::int64_t> step = this_round_.agreement->step();
   if (!step) return;
   if (member()) {
     act(agent_action::ReportSteps{*step});  // other nodes' workers may be further
@@ -518,8 +506,8 @@ void AgentState::announce_agreed_step() {
 
 void AgentState::tell_step(std::int64_t step) {
   check(phase_ == Phase::kSaving, "a step is agreed on while nobody saves");
-  check(!agreed_step_, "a second step is agreed on");
-  agreed_step_ = step;
+  check(!this_round_.agreed_step, "a second step is agreed on");
+  this_round_.agreed_step = step;
   act(agent_action::Tell{live_ranks(), channel::StopAt{step}});
 }
 
@@ -534,7 +522,7 @@ void AgentState::stop_now(int signal, milliseconds grace) {
     kill_all();
     return;
   }
-  told_now_ = true;
+  this_round_.told_now = true;
   std::vector<int> listen;  // a script that waits for the agreed step waits no longer
   for (const int rank : ranks)
     if (settings_.workers_have_channel || worker(rank).saves_on_stop) listen.push_back(rank);
@@ -555,18 +543,18 @@ void AgentState::kill_all() {
     ask_to_stop(worker(rank));
     worker(rank).killed = true;
   }
-  told_now_ = true;
+  this_round_.told_now = true;
   if (!ranks.empty()) act(agent_action::SendSignal{ranks, SIGKILL});
 }
 
 void AgentState::sweep() {
   check(live_ranks().empty(), "a round is swept while a worker runs");
-  if (phase_ == Phase::kSweeping) patient_sweep_ = false;
+  if (phase_ == Phase::kSweeping) this_round_.patient_sweep = false;
   phase_ = Phase::kSweeping;
   leave_regroup();  // the last one may have ended in its middle
   dismiss_standbys();
-  if (!patient_sweep_) act(agent_action::CancelTimer{AgentTimer::kKill});
-  act(agent_action::Sweep{patient_sweep_});
+  if (!this_round_.patient_sweep) act(agent_action::CancelTimer{AgentTimer::kKill});
+  act(agent_action::Sweep{this_round_.patient_sweep});
 }
 
 // ---- a round's end ----
@@ -594,21 +582,22 @@ void AgentState::end_with_stuck_workers() {
 
 void AgentState::end_stopped_job() {
   const std::string by = stop_signal_ != 0 ? "stopped by " + signal_name(stop_signal_) : "stopped by its workers";
-  if (phase_ == Phase::kSweeping && first_failure_ && !left_by_itself_) {  // the job was failing when the signal came
+  if (phase_ == Phase::kSweeping && this_round_.first_failure &&
+      !this_round_.left_by_itself) {  // the job was failing when the signal came
     RoundFailed event = judge();
     event.why = by;
     emit(std::move(event));
   }
-  if (left_by_itself_ || (save_asked_ && all_have_saved())) {
+  if (this_round_.left_by_itself || (this_round_.save_asked && all_have_saved())) {
     finish(kPreempted, by + what_was_saved());
   } else {
-    finish(128 + stop_signal_, by + (settings_.workers_have_channel || save_asked_ ? " before it could save" : ""));
+    finish(128 + stop_signal_, by + (settings_.workers_have_channel || this_round_.save_asked ? " before it could save" : ""));
   }
 }
 
 void AgentState::end_after_own_failure() {
   std::string why = existing(own_failure_, "the job ends for no failure of its agent").why;
-  if (save_asked_ && all_have_saved()) why += "; its workers stopped" + what_was_saved();
+  if (this_round_.save_asked && all_have_saved()) why += "; its workers stopped" + what_was_saved();
   finish(own_failure_->exit_code, why);
 }
 
@@ -631,7 +620,7 @@ bool AgentState::others_have_saved(int lost) const {
 }
 
 void AgentState::end_failed_round() {
-  if (fell_back_) {  // that failure is counted and told
+  if (this_round_.fell_back) {  // that failure is counted and told
     start_round();
     return;
   }
@@ -642,7 +631,7 @@ void AgentState::end_failed_round() {
   if (const auto* give_up = std::get_if<GiveUp>(&decision)) {
     event.why = give_up->why;
     const std::string why = "worker " + std::to_string(event.first.rank) + ": " + how_it_failed(event.first);
-    const bool saved = saves_without_lost_ && others_have_saved(event.first.local_rank);
+    const bool saved = this_round_.saves_without_lost && others_have_saved(event.first.local_rank);
     emit(std::move(event));
     if (saved) {
       finish(kPreempted, why + "; " + give_up->why + "; the others have saved what they held: run it again to go on");
@@ -688,7 +677,7 @@ bool AgentState::replace(int rank) {
 
   if (regroup_ && regroup_->also_lost(rank)) {
     expect_anew(rank);
-    first_failure_.reset();
+    this_round_.first_failure.reset();
     const bool waits = !successors_.empty();  // for the pause before the first one's start
     successors_.insert(rank);
     if (!waits) start_successors();
@@ -697,7 +686,7 @@ bool AgentState::replace(int rank) {
 
   if (regroup_ && was_still_standby(rank)) {
     expect_anew(rank);
-    first_failure_.reset();
+    this_round_.first_failure.reset();
     successors_.insert(rank);
     start_successors();
     return true;
@@ -726,10 +715,10 @@ bool AgentState::replace(int rank) {
   emit(std::move(event));
   announce_round(true);
   expect_anew(rank);
-  round_started_ = now_;
-  began_at_.reset();
-  first_failure_.reset();
-  resumed_from_ = record.newest_checkpoint;
+  this_round_.started = now_;
+  this_round_.began_at.reset();
+  this_round_.first_failure.reset();
+  this_round_.resumed_from = record.newest_checkpoint;
   successors_.insert(rank);
   const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // much data may have to be loaded
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first) + pause});
@@ -747,7 +736,7 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   if (settings_.shutdown_timeout.count() == 0) return false;
   leave_regroup();
   reason_ = "a worker cannot be replaced";
-  saves_without_lost_ = true;
+  this_round_.saves_without_lost = true;
   const int world = static_cast<int>(alive.size());
   int place = 0;
   for (const int rank : alive) {
@@ -785,14 +774,15 @@ void AgentState::hear(int rank, const channel::RegroupReady& message) {
   if (!regroup_) return;
   regroup_->ready(rank, message.generation, message.step);
   worker(rank).step = std::max(worker(rank).step, message.step);
-  if (message.generation == regroup_->generation()) resumed_from_ = std::max(resumed_from_, message.step);
+  if (message.generation == regroup_->generation()) this_round_.resumed_from = std::max(this_round_.resumed_from, message.step);
 }
 
 void AgentState::hear(int rank, const channel::GroupFormed& message) {
   worker(rank).step = std::max(worker(rank).step, message.step);
   if (!regroup_) {
-    came_up_in_ = now_.steady - round_started_.steady;
-    if (together_.insert(rank).second && static_cast<int>(together_.size()) == settings_.world_size) began_at_ = message.step;
+    came_up_in_ = now_.steady - this_round_.started.steady;
+    if (together_.insert(rank).second && static_cast<int>(together_.size()) == settings_.world_size)
+      this_round_.began_at = message.step;
   }
   if (!regroup_ || !regroup_->joined(rank, message.generation, message.step, settings_.world_size)) return;
   const std::set<int>& replaced = regroup_->replaced();
@@ -813,8 +803,8 @@ void AgentState::hear(int rank, const channel::GroupFormed& message) {
                  .step = regroup_->step(),
                  .seconds = std::chrono::duration<double>(now_.steady - regroup_->begun()).count(),
                  .time_ns = now_.realtime_ns});
-  resumed_from_ = std::max(resumed_from_, regroup_->step());
-  began_at_ = regroup_->step();
+  this_round_.resumed_from = std::max(this_round_.resumed_from, regroup_->step());
+  this_round_.began_at = regroup_->step();
   const int signal = stops_when_together_;
   leave_regroup();
   if (signal != 0) stop_by_signal(signal);
@@ -839,7 +829,7 @@ void AgentState::leave_regroup() {
 // Back to what a failure means without all this: everybody is stopped, and the next round begins with the newest checkpoint.
 void AgentState::give_up_regroup(const std::string& why) {
   leave_regroup();
-  fell_back_ = true;
+  this_round_.fell_back = true;
   reason_ = why;
   emit(RegroupFailed{round_, why, now_.realtime_ns});
   if (!live_ranks().empty()) stop_now(SIGTERM, std::min(settings_.shutdown_timeout, kGraceAfterRegroup));
@@ -853,10 +843,10 @@ void AgentState::give_up_regroup(const std::string& why) {
 // After each word of a worker. Workers are heard in any order: the first step may be known before all have said that they are
 // together.
 void AgentState::start_missing_standbys() {
-  if (!standbys_.wanted() || !regroupable_ || !began_at_ || regroup_) return;
+  if (!standbys_.wanted() || !regroupable_ || !this_round_.began_at || regroup_) return;
   if (phase_ != Phase::kRunning || stop_signal_ != 0) return;
   const bool training =
-      std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) { return w.step > *began_at_; });
+      std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) { return w.step > *this_round_.began_at; });
   if (!training) return;
   for (const int number : standbys_.start_missing(now_.steady)) act(agent_action::StartStandby{number});
 }
@@ -919,7 +909,7 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
 
 void AgentState::handle(const agent_event::StopOrdered& event) {
   if (!member()) return;
-  if (event.failure && !verdict_ && !reported_) {
+  if (event.failure && !verdict_ && !this_round_.reported) {
     RoundFailed other{};
     other.round = round_;
     other.first = *event.failure;
@@ -948,7 +938,7 @@ void AgentState::handle(const agent_event::SaveOrdered& event) {
 }
 
 void AgentState::handle(const agent_event::StepAgreed& event) {
-  if (!member() || phase_ != Phase::kSaving || agreed_step_) return;
+  if (!member() || phase_ != Phase::kSaving || this_round_.agreed_step) return;
   tell_step(event.step);
 }
 
@@ -967,7 +957,7 @@ void AgentState::handle(const agent_event::JobEnded& event) {
 
 void AgentState::report_failure(const Failure& failure, bool others_stay) {
   check(member(), "a job on one machine has no coordinator to tell");
-  reported_ = failure;
+  this_round_.reported = failure;
   FailedRound record = record_of(failure);
   if (others_stay) {  // what is held is not lost
     for (const WorkerRecord& worker : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, worker.step);
@@ -984,7 +974,7 @@ void AgentState::end_round_of_member() {
   const auto left_well = [](const WorkerRecord& w) { return w.status && w.status->ok(); };
   // A script that ends well because it was told to stop has not done its work, and whether it saved is not known, unless it is
   // one that says so.
-  const bool cut_short = !settings_.workers_have_channel && (told_now_ || !save_asked_);
+  const bool cut_short = !settings_.workers_have_channel && (this_round_.told_now || !this_round_.save_asked);
   const auto saved = [&](const WorkerRecord& w) {
     return !cut_short && w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
   };
@@ -995,21 +985,24 @@ void AgentState::end_round_of_member() {
     act(agent_action::ReportRoundOver{How::kDone});
     return;
   }
-  const auto saved_or_lost = [&](const WorkerRecord& w) { return saved(w) || (saves_without_lost_ && !w.asked_to_stop); };
-  const bool all_saved = save_asked_ && std::all_of(workers_.begin(), workers_.end(), saved_or_lost);
+  const auto saved_or_lost = [&](const WorkerRecord& w) {
+    return saved(w) || (this_round_.saves_without_lost && !w.asked_to_stop);
+  };
+  const bool all_saved = this_round_.save_asked && std::all_of(workers_.begin(), workers_.end(), saved_or_lost);
   const auto by_itself = [this](const WorkerRecord& w) {
     return has_failed(w) && blame_of(w, settings_.workers_have_channel) != Blame::kStopped;
   };
   if (!all_saved && std::any_of(workers_.begin(), workers_.end(), by_itself)) {
     RoundFailed event = judge();
-    const bool known = reported_ && reported_->local_rank == event.first.local_rank && reported_->cause == event.first.cause;
+    const bool known = this_round_.reported && this_round_.reported->local_rank == event.first.local_rank &&
+                       this_round_.reported->cause == event.first.cause;
     if (!known) report_failure(event.first, others_may_stay(event.first.local_rank));
     if (!verdict_) verdict_ = std::move(event);
   }
   agent_action::ReportRoundOver over{all_saved ? How::kSaved : How::kEnded};
   const bool may_be_tried = settings_.restarts.rules.of_cause[static_cast<std::size_t>(Cause::kDevice)].has_value();
-  if (reported_ && reported_->cause == Cause::kDevice && !may_be_tried)
-    over.leaves_with = record_of(*reported_).status.as_exit_code();
+  if (this_round_.reported && this_round_.reported->cause == Cause::kDevice && !may_be_tried)
+    over.leaves_with = record_of(*this_round_.reported).status.as_exit_code();
   act(over);
 }
 
@@ -1033,7 +1026,7 @@ void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string&
 // Whether what the others hold is sound, whoever they are.
 bool AgentState::others_may_stay(int lost) const {
   if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel) return false;
-  if (stop_signal_ != 0 || left_by_itself_) return false;
+  if (stop_signal_ != 0 || this_round_.left_by_itself) return false;
   const auto& error = worker(lost).error;
   return !error || !error->others_suspect;
 }
@@ -1070,7 +1063,7 @@ void AgentState::continue_round() {
   for (int rank = 0; rank < settings_.world_size; ++rank) (worker(rank).live ? kept : missing).insert(rank);
   for (const int rank : kept) {
     worker(rank).says_done = false;
-    resumed_from_ = std::max(resumed_from_, worker(rank).step);
+    this_round_.resumed_from = std::max(this_round_.resumed_from, worker(rank).step);
   }
   regroup_.emplace(round_generation_, missing, kept, held_since_.steady);
   act(agent_action::ContinueRound{round_, restarts_});
@@ -1159,7 +1152,7 @@ bool AgentState::all_can_save() const {
 // A script may end with 0 after it has saved: that it was at the agreed step is known.
 bool AgentState::has_saved(const WorkerRecord& worker) const {
   if (!worker.status || worker.status->signal != 0) return false;
-  return worker.status->code == kPreempted || (worker.status->code == 0 && worker.saves_now && !told_now_);
+  return worker.status->code == kPreempted || (worker.status->code == 0 && worker.saves_now && !this_round_.told_now);
 }
 
 // Some may have come to the job's end instead.
@@ -1195,9 +1188,9 @@ JudgedRound AgentState::round() const {
 
 FailedRound AgentState::record_of(const Failure& first) const {
   FailedRound record = ddprun::record_of(round(), first);
-  record.resumed_from = resumed_from_;
+  record.resumed_from = this_round_.resumed_from;
   record.newest_checkpoint = newest_checkpoint_;
-  record.lasted = first_failure_.value_or(now_.steady) - round_started_.steady;
+  record.lasted = this_round_.first_failure.value_or(now_.steady) - this_round_.started.steady;
   return record;
 }
 

@@ -177,12 +177,30 @@ class AgentState {
   decltype(Instant::steady) began_{};  // the invocation
   std::vector<AgentAction> actions_;
 
+  // What is known of the round that runs, or of the last one while none does. Nothing of it outlives the next round's begin.
+  struct ThisRound {
+    Instant started;
+    std::optional<std::chrono::steady_clock::time_point> first_failure{};  // when it was heard
+    std::int64_t resumed_from = -1;
+    std::optional<std::int64_t> began_at{};  // the step at which all were together
+    std::optional<Failure> reported{};       // to the coordinator
+    bool cut_off = false;
+    bool fell_back = false;  // a regroup came to nothing: the round that follows is that loss's restart
+    // Saving, since somebody asked for it.
+    bool save_asked = false;
+    bool saves_without_lost = false;
+    std::optional<StopAgreement> agreement{};
+    std::optional<std::int64_t> agreed_step{};
+    // Stopping.
+    bool told_now = false;        // to stop, saved or not
+    bool left_by_itself = false;  // a worker exited kPreempted unasked
+    bool patient_sweep = false;
+  };
+  ThisRound this_round_;
+
   int round_ = -1;
   int restarts_ = 0;
   std::vector<WorkerRecord> workers_;
-  Instant round_started_;
-  std::optional<std::chrono::steady_clock::time_point> first_failure_;  // of this round, when it was heard
-  std::int64_t resumed_from_ = -1;
   std::int64_t newest_checkpoint_ = -1;
   RestartHistory history_;
   int rank_offset_ = 0;
@@ -190,8 +208,6 @@ class AgentState {
   int group_rank_ = 0;
   int round_generation_ = 0;  // of the round's group, for workers with a channel
   int nodes_ = 1;
-  std::optional<Failure> reported_;     // of this round
-  bool cut_off_ = false;                // in this round
   std::optional<RoundFailed> verdict_;  // of the last round, waiting for what the coordinator decides
 
   bool has_trained_ = false;                          // any worker, in any round
@@ -200,10 +216,8 @@ class AgentState {
   std::optional<Regroup> regroup_;                    // under way
   std::set<int> successors_;                          // to be started
   std::set<int> together_;                            // who has said so, of a round that began with new workers
-  std::optional<std::int64_t> began_at_;              // the step at which all of the round were together
   Standbys standbys_;
   int stops_when_together_ = 0;  // the signal
-  bool fell_back_ = false;       // it came to nothing: the round that follows is that loss's restart
 
   // ---- of a member whose workers wait for the next round ----
   Instant held_since_;
@@ -211,16 +225,9 @@ class AgentState {
   std::optional<agent_event::RoundReleased> next_release_;  // waits for that
   std::optional<agent_event::JobEnded> job_over_;           // likewise
 
-  std::optional<StopAgreement> agreement_;
-  std::optional<std::int64_t> agreed_step_;
-  std::string reason_;         // of the current stop, for the workers
-  int stop_signal_ = 0;        // the first that reached the agent
-  int signals_by_person_ = 0;  // from the keyboard: SIGINT, SIGQUIT
-  bool save_asked_ = false;    // by that signal
-  bool told_now_ = false;      // in this round: stop, saved or not
-  bool saves_without_lost_ = false;
-  bool left_by_itself_ = false;  // a worker exited kPreempted unasked
-  bool patient_sweep_ = false;
+  std::string reason_;                                   // of the current stop, for the workers
+  int stop_signal_ = 0;                                  // the first that reached the agent
+  int signals_by_person_ = 0;                            // from the keyboard: SIGINT, SIGQUIT
   std::optional<agent_event::AgentFailed> own_failure_;  // the job ends for it
 };
 

@@ -8,6 +8,7 @@
 #include "common/base/exit_code.hpp"
 #include "common/base/overloaded.hpp"
 #include "common/base/signal_name.hpp"
+#include "common/channel/fields.hpp"
 #include "launcher/events/node_notice.hpp"
 
 namespace ddprun {
@@ -19,44 +20,13 @@ std::string line_of(const Json& object) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-const char* name_of(channel::Phase phase) {
-  switch (phase) {
-    case channel::Phase::kStarting:
-      return "starting";
-    case channel::Phase::kJoining:
-      return "joining";
-    case channel::Phase::kRunning:
-      return "running";
-    case channel::Phase::kSaving:
-      return "saving";
-    case channel::Phase::kEvaluating:
-      return "evaluating";
-    case channel::Phase::kDone:
-      return "done";
-  }
-  check_failed("a worker is in a phase that there is not");
-}
-
-const char* name_of(channel::ErrorKind kind) {
-  switch (kind) {
-    case channel::ErrorKind::kException:
-      return "exception";
-    case channel::ErrorKind::kUsage:
-      return "usage";
-    case channel::ErrorKind::kOutOfMemory:
-      return "out_of_memory";
-    case channel::ErrorKind::kLostPeer:
-      return "lost_peer";
-    case channel::ErrorKind::kDiverged:
-      return "diverged";
-    case channel::ErrorKind::kCheckpoint:
-      return "checkpoint";
-    case channel::ErrorKind::kCorruptState:
-      return "corrupt_state";
-    case channel::ErrorKind::kSuperseded:
-      return "superseded";
-  }
-  check_failed("a worker's error is of no kind that there is");
+// As the channel names it.
+template <class Enum>
+std::string_view name_in_channel(Enum value) {
+  constexpr auto& kNames = channel::NamesOf<Enum>::value;
+  const auto place = static_cast<std::size_t>(value);
+  check(place < kNames.size(), "a worker's message has a value that there is no name for");
+  return kNames[place];
 }
 
 template <class T>
@@ -67,43 +37,45 @@ void add_if(Json& object, const char* key, const std::optional<T>& value) {
 // A worker's message as JSON; null for messages that only the agent uses (store traffic and the like).
 Json spoken(const channel::FromWorker& message) {
   return std::visit(
-      Overloaded{
-          [](const channel::Hello& m) {
-            return Json{{"event", "hello"}, {"version", m.version}, {"pid", m.pid}};
-          },
-          [](const channel::PhaseChange& m) {
-            return Json{{"event", "phase"}, {"phase", name_of(m.phase)}, {"step", m.step}, {"epoch", m.epoch}};
-          },
-          [](const channel::Progress& m) {
-            Json object{{"event", "progress"}, {"step", m.step},     {"steps_total", m.steps_total},
-                        {"epoch", m.epoch},    {"epochs", m.epochs}, {"samples", m.samples}};
-            add_if(object, "loss", m.loss);
-            add_if(object, "lr", m.lr);
-            add_if(object, "samples_per_s", m.samples_per_s);
-            for (const Figure& figure : m.figures) object["figures"][figure.name] = figure.value;
-            return object;
-          },
-          [](const channel::EvalResult& m) {
-            Json object{{"event", "evaluation"}, {"step", m.step}, {"epoch", m.epoch}};
-            for (const Figure& figure : m.figures) object[figure.name] = figure.value;
-            object["samples"] = m.samples;
-            return object;
-          },
-          [](const channel::WorkerError& m) {
-            Json object{
-                {"event", "error"}, {"kind", name_of(m.kind)}, {"message", m.message}, {"fatal", m.fatal}, {"step", m.step}};
-            if (!m.device.empty()) object["device"] = m.device;
-            add_if(object, "bytes_asked", m.bytes_asked);
-            add_if(object, "bytes_free", m.bytes_free);
-            return object;
-          },
-          [](const channel::CheckpointPublished& m) {
-            return Json{{"event", "checkpoint"}, {"step", m.step},     {"path", m.path},
-                        {"pause_s", m.pause_s},  {"save_s", m.save_s}, {"bytes", m.bytes}};
-          },
-          IgnoredAs<Json, channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
-                    channel::RegroupReady, channel::GroupFormed, channel::StandbyReady, channel::Position,
-                    channel::StoreRequest>{}},
+      Overloaded{[](const channel::Hello& m) {
+                   return Json{{"event", "hello"}, {"version", m.version}, {"pid", m.pid}};
+                 },
+                 [](const channel::PhaseChange& m) {
+                   return Json{{"event", "phase"}, {"phase", name_in_channel(m.phase)}, {"step", m.step}, {"epoch", m.epoch}};
+                 },
+                 [](const channel::Progress& m) {
+                   Json object{{"event", "progress"}, {"step", m.step},     {"steps_total", m.steps_total},
+                               {"epoch", m.epoch},    {"epochs", m.epochs}, {"samples", m.samples}};
+                   add_if(object, "loss", m.loss);
+                   add_if(object, "lr", m.lr);
+                   add_if(object, "samples_per_s", m.samples_per_s);
+                   for (const Figure& figure : m.figures) object["figures"][figure.name] = figure.value;
+                   return object;
+                 },
+                 [](const channel::EvalResult& m) {
+                   Json object{{"event", "evaluation"}, {"step", m.step}, {"epoch", m.epoch}};
+                   for (const Figure& figure : m.figures) object[figure.name] = figure.value;
+                   object["samples"] = m.samples;
+                   return object;
+                 },
+                 [](const channel::WorkerError& m) {
+                   Json object{{"event", "error"},
+                               {"kind", name_in_channel(m.kind)},
+                               {"message", m.message},
+                               {"fatal", m.fatal},
+                               {"step", m.step}};
+                   if (!m.device.empty()) object["device"] = m.device;
+                   add_if(object, "bytes_asked", m.bytes_asked);
+                   add_if(object, "bytes_free", m.bytes_free);
+                   return object;
+                 },
+                 [](const channel::CheckpointPublished& m) {
+                   return Json{{"event", "checkpoint"}, {"step", m.step},     {"path", m.path},
+                               {"pause_s", m.pause_s},  {"save_s", m.save_s}, {"bytes", m.bytes}};
+                 },
+                 IgnoredAs<Json, channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
+                           channel::RegroupReady, channel::Regrouped, channel::StandbyReady, channel::Position,
+                           channel::StoreRequest>{}},
       message);
 }
 

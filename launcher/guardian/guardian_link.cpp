@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "common/base/error.hpp"
+#include "common/system/write_all.hpp"
 #include "launcher/guardian/guardian.hpp"
 #include "launcher/guardian/guardian_sweep.hpp"
 
@@ -110,14 +111,9 @@ void GuardianLink::sweep(bool patient) {
 void GuardianLink::keep_report(std::string_view text) {
   const int memfd = ::memfd_create("ddprun-report", MFD_CLOEXEC);
   if (memfd < 0) return;
-  while (!text.empty()) {
-    const ssize_t count = ::write(memfd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
+  const bool written = write_all(memfd, text) == 0;
   try {
-    if (text.empty() && socket_.is_open()) send({.kind = guardian::Request::Kind::kReport}, &memfd, 1);
+    if (written && socket_.is_open()) send({.kind = guardian::Request::Kind::kReport}, &memfd, 1);
   } catch (const std::system_error&) {
     // It is only needed when this process is killed.
   }

@@ -24,6 +24,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "common/system/write_all.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -31,16 +33,6 @@ constexpr int kWorkerOomScore = 500;  // of 1000: the kernel takes a worker befo
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
-}
-
-void write_all(int fd, const std::string& bytes) {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw_errno("writing a worker's arguments and environment to a memfd");
-    done += static_cast<std::size_t>(n);
-  }
 }
 
 // A mask for sched_setaffinity, of any number of CPUs.
@@ -183,11 +175,9 @@ int pack(const SpawnRequest& request) {
   for (const std::string& variable : request.environment) (bytes += variable) += '\0';
   const int fd = ::memfd_create("worker", MFD_CLOEXEC);
   if (fd < 0) throw_errno("memfd_create");
-  try {
-    write_all(fd, bytes);
-  } catch (...) {
+  if (const int error = write_all(fd, bytes); error != 0) {
     ::close(fd);
-    throw;
+    throw std::system_error(error, std::generic_category(), "writing a worker's arguments and environment to a memfd");
   }
   return fd;
 }

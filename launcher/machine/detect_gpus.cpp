@@ -37,6 +37,7 @@ class Nvml {
     load("nvmlDeviceGetCount_v2", count_);
     load("nvmlDeviceGetHandleByIndex_v2", by_index_);
     load("nvmlDeviceGetUUID", uuid_);
+    load("nvmlDeviceGetName", name_);
     load("nvmlDeviceGetPciInfo_v3", pci_);
     load("nvmlDeviceGetMaxMigDeviceCount", most_slices_);
     load("nvmlDeviceGetMigDeviceHandleByIndex", slice_);
@@ -59,6 +60,21 @@ class Nvml {
       found[index] = {.uuid = uuid_of(handle), .bus_id = bus_id_of(handle), .slices = slices_of(handle)};
     }
     return found;
+  }
+
+  DriverGpus for_people() const {
+    constexpr unsigned kMostNames = 16;
+    DriverGpus driver{.is_installed = library_ != nullptr};
+    unsigned count = 0;
+    if (!started_ || by_index_ == nullptr || name_ == nullptr || count_(&count) != kNvmlSuccess) return driver;
+    driver.count = count;
+    for (unsigned index = 0; index < std::min(count, kMostNames); ++index) {
+      NvmlDevice handle = nullptr;
+      std::array<char, 96> name{};
+      if (by_index_(index, &handle) == kNvmlSuccess && name_(handle, name.data(), name.size()) == kNvmlSuccess)
+        driver.names.emplace_back(name.data());
+    }
+    return driver;
   }
 
  private:
@@ -100,6 +116,7 @@ class Nvml {
   int (*count_)(unsigned*) = nullptr;
   int (*by_index_)(unsigned, NvmlDevice*) = nullptr;
   int (*uuid_)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*name_)(NvmlDevice, char*, unsigned) = nullptr;
   int (*pci_)(NvmlDevice, NvmlPci*) = nullptr;
   int (*most_slices_)(NvmlDevice, unsigned*) = nullptr;
   int (*slice_)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
@@ -167,6 +184,10 @@ std::vector<GpuDevice> gpus_by_device_nodes() {
     ::closedir(dev);
   }
   return found;
+}
+
+DriverGpus ask_driver() {
+  return Nvml().for_people();
 }
 
 std::vector<GpuDevice> find_gpus() {

@@ -22,7 +22,15 @@ struct GpuDevice {
 // the device files, without UUIDs and bus ids.
 std::vector<GpuDevice> find_gpus();
 
-// From the device files alone: NVML takes a tenth of a second or more to start.
+// What the driver says of its GPUs, through NVML: for people who look why one is missing.
+struct DriverGpus {
+  bool is_installed = false;         // NVML is there
+  std::optional<unsigned> count{};   // nothing: the driver does not answer
+  std::vector<std::string> names{};  // of the first 16
+};
+DriverGpus ask_driver();
+
+// The device nodes alone: without NVML, whose start takes a tenth of a second and more.
 std::vector<GpuDevice> gpus_by_device_nodes();
 
 // The devices that CUDA shows under this CUDA_VISIBLE_DEVICES, in its order. As in CUDA: entries are indices or UUIDs, the

@@ -16,7 +16,9 @@
 #include "common/base/printable.hpp"
 #include "common/config/parse_config.hpp"
 #include "common/system/atomic_file.hpp"
+#include "common/system/unique_folder.hpp"
 #include "launcher/machine/own_address.hpp"
+#include "launcher/options/host_and_port.hpp"
 #include "launcher/options/options_table.hpp"
 #include "launcher/options/parse_number.hpp"
 #include "rendezvous/identity/token.hpp"
@@ -53,14 +55,11 @@ struct Endpoint {
 };
 
 Endpoint parse_endpoint(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  const auto port = colon == std::string::npos ? std::nullopt : parse_whole(std::string_view(text).substr(colon + 1));
-  std::string host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  if (!port || *port < 1 || *port > 65535 || host.empty()) {
+  const auto there = parse_host_and_port(text);
+  if (!there || there->host.empty() || there->port.value_or(0) < 1) {
     throw UsageError("join: expected HOST:PORT, as the coordinator's console shows it, but got '" + text + "'; " + kJoinUsage);
   }
-  return {host, static_cast<std::uint16_t>(*port)};
+  return {there->host, static_cast<std::uint16_t>(*there->port)};
 }
 
 [[noreturn]] void give_up(const ConnectFailure& failure) {
@@ -131,16 +130,9 @@ std::vector<std::string> shared_options(const Settings& settings) {
   return words;
 }
 
-fs::path make_folder_of_files() {
-  std::string name = (fs::temp_directory_path() / "ddprun-join-XXXXXX").string();
-  if (::mkdtemp(name.data()) != nullptr) return name;
-  throw UsageError("cannot make a folder in " + fs::temp_directory_path().string() + ": " + std::strerror(errno) +
-                   "; TMPDIR names another place");
-}
-
-// Writes a file that the coordinator sent, for this node's own ddprun to read.
+// A file that the coordinator sends, for this node's own ddprun to read.
 fs::path keep_file(JoinedJob& job, const char* name, const std::string& text) {
-  if (job.files.empty()) job.files = make_folder_of_files();
+  if (job.files.empty()) job.files = make_temporary_folder("ddprun-join-");
   write_file_atomically(job.files / name, text);
   return job.files / name;
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/system/file_queue.hpp"
+#include "common/system/write_all.hpp"
 
 namespace ddprun {
 namespace {
@@ -213,15 +214,7 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
 
   // A full disk loses the text and does no other harm.
   static void write_directly(int fd, std::string_view text, int& lost_to) {
-    while (!text.empty()) {
-      const ssize_t count = ::write(fd, text.data(), text.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) {
-        lost_to = count < 0 ? errno : ENOSPC;
-        return;
-      }
-      text.remove_prefix(static_cast<std::size_t>(count));
-    }
+    if (const int error = write_all(fd, text); error != 0) lost_to = error;
   }
 
   void write_behind() {

@@ -8,6 +8,8 @@
 #include <ctime>
 #include <utility>
 
+#include "common/system/write_all.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -105,7 +107,7 @@ void WorkerLogs::write(std::size_t source, std::string_view data) {
   const std::shared_ptr<File>& file = logs_[source].file;
   if (!file) return;
   add_bytes(source, data.size(), file->path,
-            [file, text = std::string(data)] { return file->fd < 0 ? 0 : write_log(file->fd, text); });
+            [file, text = std::string(data)] { return file->fd < 0 ? 0 : write_all(file->fd, text); });
 }
 
 void WorkerLogs::copy(std::size_t source, Stream stream, std::string_view lines, const std::string& prefix) {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "common/system/write_all.hpp"
 #include "launcher/output/last_exception.hpp"
 #include "launcher/output/last_lines.hpp"
 
@@ -80,16 +81,6 @@ int open_log(const fs::path& file) {
   return ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
 
-int write_log(int fd, std::string_view data) {
-  while (!data.empty()) {
-    const ssize_t count = ::write(fd, data.data(), data.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno;
-    data.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return 0;
-}
-
 std::int64_t line_count(const fs::path& file) {
   constexpr off_t kMost = 1 << 20;
   const int fd = file.empty() ? -1 : ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -146,7 +137,7 @@ int FilteredCopy::add(std::string_view lines, std::string_view prefix) const {
     if (wanted(line)) text.append(prefix).append(line);
     lines.remove_prefix(line.size());
   }
-  return write_log(fd_, text);
+  return write_all(fd_, text);
 }
 
 }  // namespace ddprun

@@ -8,6 +8,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/suggest.hpp"
+#include "launcher/options/host_and_port.hpp"
 #include "launcher/options/parse_number.hpp"
 
 namespace ddprun {
@@ -116,44 +117,26 @@ void read_arbiter(const Setting& setting, RendezvousPlan& plan) {
     refuse("arbiter", setting,
            std::string(kExpected) + ": etcd is asked without a user, so let it serve without authentication");
   }
-  const std::size_t colon = text.rfind(':');
-  const auto port = colon == std::string_view::npos ? std::nullopt : parse_whole(text.substr(colon + 1));
-  std::string host(text.substr(0, std::min(colon, text.size())));
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (bracketed) host = host.substr(1, host.size() - 2);
-  const bool bare_ipv6 = !bracketed && host.find(':') != std::string::npos;
-  if (!port || *port < 1 || *port > 65535 || bare_ipv6 || !may_be_host(host)) refuse("arbiter", setting, kExpected);
+  const auto there = parse_host_and_port(text);
+  if (!there || there->port.value_or(0) < 1 || !may_be_host(there->host)) refuse("arbiter", setting, kExpected);
   if (plan.min_nodes > 1 || plan.max_nodes < 2) {
     throw UsageError(
         "--arbiter decides which of two nodes goes on alone, so it needs --nnodes 1:MAX with a MAX above 1, but --nnodes is " +
         std::to_string(plan.min_nodes) + ":" + std::to_string(plan.max_nodes) + " (" + setting.source +
         "); leave --arbiter out or let one node go on");
   }
-  plan.arbiter_host = std::move(host);
-  plan.arbiter_port = static_cast<int>(*port);
+  plan.arbiter_host = there->host;
+  plan.arbiter_port = *there->port;
 }
 
-// Reads HOST, HOST:PORT, [IPv6], [IPv6]:PORT, or an IPv6 address alone.
 void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
-  const std::string text(without_spaces_around(setting.value));
-  const bool bracketed = text.starts_with('[');
-  const std::size_t end = bracketed ? text.find(']') : std::string::npos;
-  if (bracketed && end == std::string::npos) refuse("rdzv-endpoint", setting, "HOST[:PORT]");
-  plan.host = bracketed ? text.substr(1, end - 1) : text;
-  const std::size_t colon = bracketed ? (end + 1 < text.size() ? end + 1 : std::string::npos) : text.find(':');
-  const bool bare_ipv6 = !bracketed && colon != std::string::npos && text.find(':', colon + 1) != std::string::npos;
-  if (colon != std::string::npos && !bare_ipv6) {
-    if (!bracketed) plan.host = text.substr(0, colon);
-    const auto port = text[colon] == ':' ? parse_whole(std::string_view(text).substr(colon + 1)) : std::nullopt;
-    if (!port || *port < 0 || *port > 65535 || plan.host.empty()) {
-      refuse("rdzv-endpoint", setting, "HOST[:PORT] with a port from 0 to 65535");
-    }
-    plan.port = static_cast<int>(*port);
-  } else {
-    plan.port = plan.port_range.given()                            ? plan.port_range.low
-                : plan.backend == RendezvousPlan::Backend::kStatic ? kStaticPort
-                                                                   : kC10dPort;
-  }
+  const auto there = parse_host_and_port(setting.value);
+  if (!there) refuse("rdzv-endpoint", setting, "HOST[:PORT] with a port from 0 to 65535");
+  plan.host = there->host;
+  plan.port = there->port                                        ? *there->port
+              : plan.port_range.given()                          ? plan.port_range.low
+              : plan.backend == RendezvousPlan::Backend::kStatic ? kStaticPort
+                                                                 : kC10dPort;
   if (!may_be_host(plan.host)) refuse("rdzv-endpoint", setting, "HOST[:PORT] with the name or address of a machine");
 }
 

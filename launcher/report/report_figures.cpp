@@ -44,18 +44,15 @@ const ReportJson& report_value(const ReportJson& object, const char* key) {
   return object.is_object() && object.contains(key) ? object[key] : nothing;
 }
 
-std::string report_text_at(const ReportJson& object, const char* key) {
-  const ReportJson& value = report_value(object, key);
+std::string report_text(const ReportJson& value) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-std::int64_t report_integer_at(const ReportJson& object, const char* key, std::int64_t otherwise) {
-  const ReportJson& value = report_value(object, key);
+std::int64_t report_integer(const ReportJson& value, std::int64_t otherwise) {
   return value.is_number_integer() ? value.get<std::int64_t>() : otherwise;
 }
 
-double report_number_at(const ReportJson& object, const char* key) {
-  const ReportJson& value = report_value(object, key);
+double report_number(const ReportJson& value) {
   return value.is_number() ? value.get<double>() : 0;
 }
 

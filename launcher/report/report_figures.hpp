@@ -17,9 +17,19 @@ using ReportJson = nlohmann::ordered_json;
 
 // The value at that key; null when there is none.
 const ReportJson& report_value(const ReportJson& object, const char* key);
-std::string report_text_at(const ReportJson& object, const char* key);  // empty: there is no text
-std::int64_t report_integer_at(const ReportJson& object, const char* key, std::int64_t otherwise = 0);
-double report_number_at(const ReportJson& object, const char* key);
+std::string report_text(const ReportJson& value);  // empty: no text
+std::int64_t report_integer(const ReportJson& value, std::int64_t otherwise = 0);
+double report_number(const ReportJson& value);
+// The same of the value at that key.
+inline std::string report_text_at(const ReportJson& object, const char* key) {
+  return report_text(report_value(object, key));
+}
+inline std::int64_t report_integer_at(const ReportJson& object, const char* key, std::int64_t otherwise = 0) {
+  return report_integer(report_value(object, key), otherwise);
+}
+inline double report_number_at(const ReportJson& object, const char* key) {
+  return report_number(report_value(object, key));
+}
 
 // The figures of an evaluation, in a report or a line of metrics.jsonl: all its numbers, except the fields that every record
 // has. A null was not a number when it was written.

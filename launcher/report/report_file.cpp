@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "common/system/atomic_file.hpp"
+#include "common/system/write_all.hpp"
 
 namespace ddprun {
 namespace {
@@ -22,14 +23,7 @@ int replace_file(const fs::path& file, std::string_view text) noexcept {
     const std::string temporary = file.string() + ".new";
     const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return errno;
-    bool written = true;
-    while (written && !text.empty()) {
-      const ssize_t count = ::write(fd, text.data(), text.size());
-      if (count < 0 && errno == EINTR) continue;
-      written = count > 0;
-      if (written) text.remove_prefix(static_cast<std::size_t>(count));
-    }
-    int error = written ? 0 : errno;
+    int error = write_all(fd, text);
     if (::close(fd) != 0 && error == 0) error = errno;
     if (error == 0 && ::rename(temporary.c_str(), file.c_str()) == 0) return 0;
     if (error == 0) error = errno;

@@ -7,6 +7,7 @@
 #include "common/base/error.hpp"
 #include "common/system/local_time.hpp"
 #include "launcher/events/progress.hpp"
+#include "launcher/events/run_event.hpp"
 #include "launcher/report/report.hpp"
 #include "launcher/report/report_figures.hpp"
 
@@ -15,47 +16,35 @@ namespace {
 
 using Json = ReportJson;
 
-const Json& at(const Json& object, const char* key) {
-  return report_value(object, key);
-}
-
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-std::int64_t integer_of(const Json& value, std::int64_t otherwise = 0) {
-  return value.is_number() ? value.get<std::int64_t>() : otherwise;
-}
-double number_of(const Json& value) {
-  return value.is_number() ? value.get<double>() : 0;
-}
-
 std::string date_and_time(const Json& nanoseconds) {
   if (!nanoseconds.is_number()) return "?";
   return local_time(nanoseconds.get<std::int64_t>());
 }
 
 std::string span_of(const Json& object) {
-  if (!at(object, "started_ns").is_number() || !at(object, "ended_ns").is_number()) return {};
-  return format_duration(static_cast<double>(integer_of(at(object, "ended_ns")) - integer_of(at(object, "started_ns"))) / 1e9);
+  if (!report_value(object, "started_ns").is_number() || !report_value(object, "ended_ns").is_number()) return {};
+  return format_duration(static_cast<double>(report_integer_at(object, "ended_ns") - report_integer_at(object, "started_ns")) /
+                         1e9);
 }
 
 std::string status_of(const Json& object) {
-  if (at(object, "signal").is_number())
-    return "signal " + std::to_string(integer_of(at(object, "signal"))) + " (" + text_of(at(object, "signal_name")) + ")";
-  if (at(object, "exit_code").is_number()) return "exit code " + std::to_string(integer_of(at(object, "exit_code")));
+  if (report_value(object, "signal").is_number())
+    return "signal " + std::to_string(report_integer_at(object, "signal")) + " (" + report_text_at(object, "signal_name") + ")";
+  if (report_value(object, "exit_code").is_number())
+    return "exit code " + std::to_string(report_integer_at(object, "exit_code"));
   return {};
 }
 
 std::string failure_text(const Json& failure, const std::string& indent) {
   std::string line = whose_failure(failure);
-  if (integer_of(at(failure, "pid")) > 0) line += " (pid " + std::to_string(integer_of(at(failure, "pid"))) + ")";
-  const bool hangs = text_of(at(failure, "cause")) == "hang";
-  line += ": " + (status_of(failure).empty() || hangs ? text_of(at(failure, "cause")) : status_of(failure));
-  if (at(failure, "step").is_number()) line += " at step " + format_count(integer_of(at(failure, "step")));
-  if (!text_of(at(failure, "message")).empty()) line += ": " + text_of(at(failure, "message"));
+  if (report_integer_at(failure, "pid") > 0) line += " (pid " + std::to_string(report_integer_at(failure, "pid")) + ")";
+  const bool hangs = report_text_at(failure, "cause") == "hang";
+  line += ": " + (status_of(failure).empty() || hangs ? report_text_at(failure, "cause") : status_of(failure));
+  if (report_value(failure, "step").is_number()) line += " at step " + format_count(report_integer_at(failure, "step"));
+  if (!report_text_at(failure, "message").empty()) line += ": " + report_text_at(failure, "message");
   line += "\n";
-  // The worker's stderr ends with the Python traceback, so one of the two is enough.
-  const std::string whole_stack = text_of(at(failure, "call_stack"));
+  // Python's traceback ends what it wrote to stderr: one of them is enough.
+  const std::string whole_stack = report_text_at(failure, "call_stack");
   std::string_view stack = whole_stack;
   while (!stack.empty()) {
     const std::size_t end = stack.find('\n');
@@ -63,13 +52,13 @@ std::string failure_text(const Json& failure, const std::string& indent) {
     stack.remove_prefix(end == std::string_view::npos ? stack.size() : end + 1);
   }
   if (whole_stack.empty())
-    for (const Json& tail : at(failure, "stderr_tail")) line += indent + "  | " + text_of(tail) + "\n";
-  for (const Json& evidence : at(failure, "evidence")) line += indent + "  " + text_of(evidence) + "\n";
-  if (!text_of(at(failure, "error_file")).empty())
-    line += indent + "  error file: " + text_of(at(failure, "error_file")) + "\n";
-  if (!text_of(at(failure, "log")).empty()) {
-    const std::int64_t number = integer_of(at(failure, "log_line"));
-    line += indent + "  log: " + text_of(at(failure, "log")) + (number > 0 ? ":" + std::to_string(number) : "") + "\n";
+    for (const Json& tail : report_value(failure, "stderr_tail")) line += indent + "  | " + report_text(tail) + "\n";
+  for (const Json& evidence : report_value(failure, "evidence")) line += indent + "  " + report_text(evidence) + "\n";
+  if (!report_text_at(failure, "error_file").empty())
+    line += indent + "  error file: " + report_text_at(failure, "error_file") + "\n";
+  if (!report_text_at(failure, "log").empty()) {
+    const std::int64_t number = report_integer_at(failure, "log_line");
+    line += indent + "  log: " + report_text_at(failure, "log") + (number > 0 ? ":" + std::to_string(number) : "") + "\n";
   }
   return line;
 }
@@ -120,67 +109,70 @@ std::string figures_text(const ReportFigures& figures) {
   return text;
 }
 
-// "rank 1", "ranks 0 2"
-std::string ranks_named(const Json& ranks) {
-  std::string text = ranks.size() == 1 ? "rank" : "ranks";
-  for (const Json& rank : ranks) text += " " + std::to_string(integer_of(rank, -1));
-  return text;
+// As ranks_text() names them.
+std::string ranks_of(const Json& ranks) {
+  std::vector<int> numbers;
+  for (const Json& rank : ranks) numbers.push_back(static_cast<int>(report_integer(rank, -1)));
+  return ranks_text(numbers);
 }
 
 // How a round that began with a regroup formed; empty for any other round.
 std::string regroup_text(const Json& regroup) {
-  const Json &kept = at(regroup, "kept"), &replaced = at(regroup, "replaced"), &standbys = at(regroup, "by_standby");
+  const Json &kept = report_value(regroup, "kept"), &replaced = report_value(regroup, "replaced"),
+             &standbys = report_value(regroup, "by_standby");
   if (!kept.is_array() || !replaced.is_array()) return {};
-  std::string text = !kept.empty() ? ranks_named(kept) + " kept step " : "nobody held the state: step ";
-  text += format_count(integer_of(at(regroup, "step")));
-  if (!replaced.empty()) text += ", " + ranks_named(replaced) + " replaced";
+  std::string text = !kept.empty() ? ranks_of(kept) + " kept step " : "nobody held the state: step ";
+  text += format_count(report_integer_at(regroup, "step"));
+  if (!replaced.empty()) text += ", " + ranks_of(replaced) + " replaced";
   if (standbys.is_array() && !standbys.empty()) {
-    text += standbys == replaced ? " by a standby" : ", " + ranks_named(standbys) + " by a standby";
+    text += standbys == replaced ? " by a standby" : ", " + ranks_of(standbys) + " by a standby";
   }
   char time[32];
-  std::snprintf(time, sizeof time, " in %.2f s", number_of(at(regroup, "seconds")));
+  std::snprintf(time, sizeof time, " in %.2f s", report_number_at(regroup, "seconds"));
   return "    regrouped    " + text + time + "\n";
 }
 
 std::string standbys_text(const Json& ended) {
   if (!ended.is_object()) return {};
-  const Json& newest = at(ended, "newest");
-  std::string text = "  standbys that ended while they waited: " + format_count(integer_of(at(ended, "count")));
-  const std::string status = status_of(newest), message = text_of(at(newest, "message"));
+  const Json& newest = report_value(ended, "newest");
+  std::string text = "  standbys that ended while they waited: " + format_count(report_integer_at(ended, "count"));
+  const std::string status = status_of(newest), message = report_text_at(newest, "message");
   if (!status.empty()) text += ", the newest with " + status;
   return text + (message.empty() ? "" : ": " + message) + "\n";
 }
 
 // "40 more: lost_peer, ranks 9 10 11 and others"
 std::string others_text(const Json& others) {
-  const std::int64_t count = integer_of(at(others, "count"));
-  std::string text = std::to_string(count) + " more: " + text_of(at(others, "cause")) + ", rank";
-  const Json& ranks = at(others, "ranks");
-  for (const Json& rank : ranks) text += " " + std::to_string(integer_of(rank, -1));
+  const std::int64_t count = report_integer_at(others, "count");
+  std::string text = std::to_string(count) + " more: " + report_text_at(others, "cause") + ", rank";
+  const Json& ranks = report_value(others, "ranks");
+  for (const Json& rank : ranks) text += " " + std::to_string(report_integer(rank, -1));
   return text + (std::ssize(ranks) < count ? " and others" : "");
 }
 
 std::string round_text(const Json& round) {
-  std::string text = "  round " + std::to_string(integer_of(at(round, "round"))) + "  " +
-                     date_and_time(at(round, "started_ns")) + "  " + std::to_string(integer_of(at(round, "world_size"))) +
-                     " workers";
+  std::string text = "  round " + std::to_string(report_integer_at(round, "round")) + "  " +
+                     date_and_time(report_value(round, "started_ns")) + "  " +
+                     std::to_string(report_integer_at(round, "world_size")) + " workers";
   if (!span_of(round).empty()) text += ", " + span_of(round);
-  text += "\n" + regroup_text(at(round, "regroup"));
-  if (at(round, "first_cause").is_object()) {
-    text += "    first cause  " + failure_text(at(round, "first_cause"), "    ");
-    for (const Json& failure : at(round, "consequences")) text += "    then         " + failure_text(failure, "    ");
-    for (const Json& others : at(round, "other_consequences")) text += "    and          " + others_text(others) + "\n";
+  text += "\n" + regroup_text(report_value(round, "regroup"));
+  if (report_value(round, "first_cause").is_object()) {
+    text += "    first cause  " + failure_text(report_value(round, "first_cause"), "    ");
+    for (const Json& failure : report_value(round, "consequences")) text += "    then         " + failure_text(failure, "    ");
+    for (const Json& others : report_value(round, "other_consequences"))
+      text += "    and          " + others_text(others) + "\n";
   }
-  if (const Json& left = at(round, "left_early"); left.is_array() && !left.empty()) {
+  if (const Json& left = report_value(round, "left_early"); left.is_array() && !left.empty()) {
     text += "    left early   rank";
-    for (const Json& rank : left) text += " " + std::to_string(integer_of(rank, -1));
+    for (const Json& rank : left) text += " " + std::to_string(report_integer(rank, -1));
     text += ": exit code 0 while others went on\n";
   }
-  if (integer_of(at(round, "steps_lost")) > 0)
-    text += "    lost         " + counted_steps(integer_of(at(round, "steps_lost"))) + ", done again\n";
-  if (!text_of(at(round, "decision")).empty()) {
-    const std::string why = text_of(at(round, "why"));
-    text += "    decision     " + (text_of(at(round, "decision")) == "give_up" ? "give up" : text_of(at(round, "decision"))) +
+  if (report_integer_at(round, "steps_lost") > 0)
+    text += "    lost         " + counted_steps(report_integer_at(round, "steps_lost")) + ", done again\n";
+  if (!report_text_at(round, "decision").empty()) {
+    const std::string why = report_text_at(round, "why");
+    text += "    decision     " +
+            (report_text_at(round, "decision") == "give_up" ? "give up" : report_text_at(round, "decision")) +
             (why.empty() ? "" : ": " + why) + "\n";
   }
   return text;
@@ -190,41 +182,43 @@ std::string round_text(const Json& round) {
 
 std::string render_report(std::string_view text, const std::string& name) {
   const Json report = Json::parse(text, nullptr, false);
-  if (!report.is_object() || !at(report, "rounds").is_array()) throw UsageError(name + " is not a report of ddprun");
+  if (!report.is_object() || !report_value(report, "rounds").is_array()) throw UsageError(name + " is not a report of ddprun");
 
-  std::string out = text_of(at(report, "title"));
-  if (!text_of(at(report, "run_dir")).empty()) out += "  " + text_of(at(report, "run_dir"));
-  out += "\n  ended        " + how_it_ended(at(report, "exit")) + "\n";
-  if (at(report, "last_step").is_number()) out += "  last step    " + format_count(integer_of(at(report, "last_step"))) + "\n";
-  if (const Json& evaluation = at(report, "evaluation"); evaluation.is_object()) {
+  std::string out = report_text_at(report, "title");
+  if (!report_text_at(report, "run_dir").empty()) out += "  " + report_text_at(report, "run_dir");
+  out += "\n  ended        " + how_it_ended(report_value(report, "exit")) + "\n";
+  if (report_value(report, "last_step").is_number())
+    out += "  last step    " + format_count(report_integer_at(report, "last_step")) + "\n";
+  if (const Json& evaluation = report_value(report, "evaluation"); evaluation.is_object()) {
     out += "  evaluation   test " + figures_text(evaluation_figures(evaluation)) + " at step " +
-           format_count(integer_of(at(evaluation, "step"))) + "\n";
+           format_count(report_integer_at(evaluation, "step")) + "\n";
   }
-  if (const Json& latest = at(at(report, "checkpoints"), "latest"); latest.is_object()) {
-    out += "  checkpoints  " + format_count(integer_of(at(at(report, "checkpoints"), "published"))) + " published, newest " +
-           text_of(at(latest, "path")) + "\n";
+  if (const Json& latest = report_value(report_value(report, "checkpoints"), "latest"); latest.is_object()) {
+    out += "  checkpoints  " + format_count(report_integer(report_value(report_value(report, "checkpoints"), "published"))) +
+           " published, newest " + report_text_at(latest, "path") + "\n";
   }
-  const Json& restarts = at(report, "restarts");
-  out += "  restarts     " + std::to_string(integer_of(at(restarts, "used"))) + " used, budget " +
-         std::to_string(integer_of(at(restarts, "budget"))) +
-         (at(restarts, "refilled_by_progress") == true ? ", refilled by progress" : "") + "\n";
+  const Json& restarts = report_value(report, "restarts");
+  out += "  restarts     " + std::to_string(report_integer_at(restarts, "used")) + " used, budget " +
+         std::to_string(report_integer_at(restarts, "budget")) +
+         (report_value(restarts, "refilled_by_progress") == true ? ", refilled by progress" : "") + "\n";
   out += figures_text(figures_of(report));
 
   int shown = -1;
-  for (const Json& round : at(report, "rounds")) {
-    const int number = static_cast<int>(integer_of(at(round, "invocation")));
+  for (const Json& round : report_value(report, "rounds")) {
+    const int number = static_cast<int>(report_integer_at(round, "invocation"));
     if (number != shown) {
       shown = number;
-      const Json& invocations = at(report, "invocations");
+      const Json& invocations = report_value(report, "invocations");
       out += "\n";
       if (invocations.is_array() && number >= 0 && static_cast<std::size_t>(number) < invocations.size()) {
         const Json& invocation = invocations[static_cast<std::size_t>(number)];
         // The guardian of a killed agent can change only the report's own "exit".
         const bool newest = static_cast<std::size_t>(number) + 1 == invocations.size();
-        const Json& exit = newest && !at(invocation, "exit").is_object() ? at(report, "exit") : at(invocation, "exit");
-        out +=
-            "start " + std::to_string(number + 1) + " on " + text_of(at(invocation, "host")) + ", " + how_it_ended(exit) + "\n";
-        out += standbys_text(at(invocation, "standbys_ended"));
+        const Json& exit = newest && !report_value(invocation, "exit").is_object() ? report_value(report, "exit")
+                                                                                   : report_value(invocation, "exit");
+        out += "start " + std::to_string(number + 1) + " on " + report_text_at(invocation, "host") + ", " + how_it_ended(exit) +
+               "\n";
+        out += standbys_text(report_value(invocation, "standbys_ended"));
       }
     }
     out += round_text(round);

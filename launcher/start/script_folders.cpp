@@ -13,6 +13,7 @@
 #include "common/run_directory/run_directory.hpp"
 #include "common/run_directory/run_lock.hpp"
 #include "common/system/host_name.hpp"
+#include "common/system/unique_folder.hpp"
 #include "launcher/output/worker_output_files.hpp"
 
 namespace ddprun {
@@ -26,16 +27,14 @@ void make(const fs::path& folder, const char* what) {
   if (error) throw UsageError(std::string("cannot make the ") + what + " " + folder.string() + ": " + error.message());
 }
 
-// Makes `parent`/<stem>_<random>. Returns nothing, with errno set, when that fails.
-std::optional<fs::path> make_unique_folder(const fs::path& parent, std::string stem) {
-  std::replace(stem.begin(), stem.end(), '/', '_');
-  std::string name = (parent / (stem + "_XXXXXX")).string();
-  if (::mkdtemp(name.data()) == nullptr) return std::nullopt;
-  return name;
+// `parent`/<run id>_<random letters>, as torchrun names it.
+std::optional<fs::path> folder_of_run(const fs::path& parent, std::string run_id) {
+  std::replace(run_id.begin(), run_id.end(), '/', '_');
+  return make_unique_folder(parent, run_id + "_");
 }
 
 fs::path run_folder(const fs::path& parent, const std::string& run_id) {
-  if (const auto folder = make_unique_folder(parent, run_id)) return *folder;
+  if (const auto folder = folder_of_run(parent, run_id)) return *folder;
   throw UsageError("cannot make a folder for logs in " + parent.string() + ": " + std::strerror(errno));
 }
 
@@ -47,10 +46,10 @@ fs::path temporary_folder(const Environment& environment) {
     std::error_code error;
     const fs::path absolute = fs::absolute(*place, error);
     if (error) continue;
-    if (const auto folder = make_unique_folder(absolute, "torchelastic")) return *folder;
+    if (const auto folder = folder_of_run(absolute, "torchelastic")) return *folder;
   }
   for (const char* place : {"/tmp", "/var/tmp"}) {
-    if (const auto folder = make_unique_folder(place, "torchelastic")) return *folder;
+    if (const auto folder = folder_of_run(place, "torchelastic")) return *folder;
   }
   return {};
 }

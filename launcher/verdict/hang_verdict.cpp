@@ -6,6 +6,7 @@
 
 #include "common/base/check.hpp"
 #include "launcher/events/progress.hpp"
+#include "launcher/events/run_event.hpp"
 
 namespace ddprun {
 namespace {
@@ -14,16 +15,8 @@ using channel::Phase;
 using channel::Position;
 using channel::Stage;
 
-std::string named_ranks(const std::vector<int>& ranks) {
-  constexpr std::size_t kNamed = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  if (ranks.size() > kNamed) text += " and " + std::to_string(ranks.size() - kNamed) + " more";
-  return text;
-}
-
-// A key by which positions can be compared: earlier in the run is smaller. After `step` finished steps a run compares states,
-// evaluates, saves, then continues.
+// Comparable: what comes first in a run is smaller. After `step` finished steps a run compares states, evaluates, saves, then
+// goes on.
 auto order_of(const Position& at) {
   int phase = 0;
   switch (at.phase) {
@@ -90,7 +83,7 @@ std::string who_waits(std::span<const HangObservation> observations, const std::
       return other.position && order_of(*other.position) == order_of(*observation.position) &&
              std::find(culprits.begin(), culprits.end(), other.rank) == culprits.end();
     });
-    return "; " + named_ranks(same) + (same.size() == 1 ? " waits " : " wait ") + where;
+    return "; " + ranks_text(same) + (same.size() == 1 ? " waits " : " wait ") + where;
   }
   return {};
 }

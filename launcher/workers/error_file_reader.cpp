@@ -12,6 +12,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/system/write_all.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -69,14 +71,8 @@ bool copy_error_file(const std::filesystem::path& from, const std::filesystem::p
   const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
   const int fd = ::open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) return false;
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  return ::close(fd) == 0 && done == text.size();
+  const bool written = write_all(fd, text) == 0;
+  return ::close(fd) == 0 && written;
 }
 
 }  // namespace ddprun

@@ -10,6 +10,7 @@
 #include "common/base/check.hpp"
 #include "common/base/overloaded.hpp"
 #include "common/channel/version.hpp"
+#include "common/system/write_all.hpp"
 #include "launcher/output/worker_output_files.hpp"
 #include "launcher/workers/worker_pipes.hpp"
 
@@ -87,7 +88,7 @@ void StandbyProcesses::keep(int number, Stream stream, std::string_view text) {
     files_.add([folder = standby_folder(log_root_, number - first_), stream, copy = std::string(text)] {
       if (make_folder(folder) != 0) return;
       const Descriptor file(open_log(folder / log_name(stream)));
-      if (file.get() >= 0) write_log(file.get(), copy);
+      if (file.get() >= 0) write_all(file.get(), copy);
     });
   }
   if (stream != Stream::kStderr) return;

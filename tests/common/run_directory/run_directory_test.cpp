@@ -61,7 +61,6 @@ void add_checkpoint(const std::filesystem::path& root, std::int64_t step, bool f
 
 TEST(RunLayout, Paths) {
   const RunLayout layout{"/runs/a"};
-  EXPECT_EQ(layout.logs(0, 12), "/runs/a/logs/round-000/rank-00012");
   EXPECT_EQ(layout.checkpoint(400), "/runs/a/checkpoints/step-000000400");
   EXPECT_EQ(layout.config(), "/runs/a/config.json");
 }

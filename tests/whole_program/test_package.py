@@ -25,8 +25,9 @@ packaged = (lambda test: test) if MADE else pytest.mark.long
 def dist():
     """The folder with what was made for this processor."""
     if not MADE:
-        made = subprocess.run([ROOT / "dev", "package"], capture_output=True, text=True, timeout=1800, check=False)
-        assert made.returncode == 0, made.stdout + made.stderr
+        for words in [], ["--trainer"]:
+            made = subprocess.run([ROOT / "dev", "package", *words], capture_output=True, text=True, timeout=1800, check=False)
+            assert made.returncode == 0, made.stdout + made.stderr
     return ROOT / "dist"
 
 
@@ -50,7 +51,7 @@ def home(dist, tmp_path):
     local = tmp_path / "home" / ".local"
     (local / "share").mkdir(parents=True)
     (local / "share" / "mine").write_text("the user's")
-    subprocess.run(["tar", "-C", local, "-xf", newest(dist, "ddprun-*-linux-x86_64.tar.gz")], check=True, timeout=60)
+    subprocess.run(["tar", "-C", local, "-xf", newest(dist, "ddprun-[0-9]*-linux-x86_64.tar.gz")], check=True, timeout=60)
     return local
 
 
@@ -105,8 +106,30 @@ def test_the_tarball_runs_from_a_home_folder_and_its_list_removes_it(home, tmp_p
     for name in ("man/man1/ddprun.1", "bash-completion/completions/ddprun", "zsh/site-functions/_ddprun", "fish/vendor_completions.d/ddprun.fish"):
         assert "max" in (home / "share" / name).read_text(), name
     subprocess.run(["sha256sum", "--quiet", "-c", "share/ddprun/SHA256SUMS"], cwd=home, check=True, timeout=60)
-    subprocess.run([home / "share/ddprun/uninstall.sh"], check=False, timeout=60)
+    subprocess.run([home / "share/ddprun/uninstall.sh"], check=True, timeout=60)
     assert sorted(str(path.relative_to(home)) for path in home.rglob("*")) == ["share", "share/mine"]
+
+
+@packaged
+def test_the_trainers_tarball_trains_beside_the_launchers_and_goes_again(dist, home, ddprun_bin, tmp_path):
+    launchers = sorted(home.rglob("*"))
+    subprocess.run(["tar", "-C", home, "-xf", newest(dist, "ddprun-trainer-*-linux-x86_64.tar.gz")], check=True, timeout=60)
+    for name in ("share/doc/ddprun-trainer/LICENSE", "share/doc/ddprun-trainer/NOTICE", "share/man/man1/ddptrain.1",
+                 "share/bash-completion/completions/ddptrain", "share/zsh/site-functions/_ddptrain", "share/fish/vendor_completions.d/ddptrain.fish"):
+        assert (home / name).stat().st_size > 0, name
+    options = set(re.findall(r"^  (?:-\w,)?(--[\w-]+)", jobs.run([ddprun_bin.parent / "ddptrain", "--help"]).stdout, flags=re.MULTILINE))
+    assert len(options) > 5 and set(re.findall(r"^\\fB(\S+)\\fR", (home / "share/man/man1/ddptrain.1").read_text().replace("\\-", "-"), flags=re.MULTILINE)) == options
+    subprocess.run(["sha256sum", "--quiet", "-c", "share/ddprun-trainer/SHA256SUMS"], cwd=home, check=True, timeout=60)
+
+    (home / "lib/ddprun/torch").symlink_to((ddprun_bin.parent.parent / "lib/ddprun/torch").resolve())
+    said = jobs.run([home / "bin/ddprun", "--version"]).stdout
+    assert re.search(rf"^ddptrain: built with LibTorch \d+\.\d+\.\d+\S*, {home}/bin/ddptrain$", said, flags=re.MULTILINE), said
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(jobs.write_small_dataset(tmp_path / "data"), epochs=1, max_steps=2))
+    done = jobs.run([home / "bin/ddprun", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+    subprocess.run([home / "share/ddprun-trainer/uninstall.sh"], check=True, timeout=60)
+    assert sorted(home.rglob("*")) == launchers
 
 
 @packaged

@@ -1,0 +1,21 @@
+"""auditwheel's word on a wheel: whether it keeps what the tag in its name promises. Called by package.py for both wheels."""
+
+import pathlib
+import re
+
+from auditwheel.wheel_abi import analyze_wheel_abi
+from auditwheel.wheeltools import get_wheel_architecture, get_wheel_libc
+
+
+def mistakes_of(wheel: pathlib.Path, lent: set[str]) -> list[str]:
+    """What speaks against its tag. `lent` are the libraries that it takes from elsewhere on purpose, as in `auditwheel repair --exclude`: this
+    machine's would be looked into, and so would what those need in their turn."""
+    found = analyze_wheel_abi(get_wheel_libc(wheel.name), get_wheel_architecture(wheel.name), wheel, frozenset(lent), disable_isa_ext_check=False,
+                              allow_graft=False)
+    kept = found.overall_policy.name
+    print(f"  auditwheel: {kept}, taken from elsewhere: {', '.join(sorted(lent))}", flush=True)
+
+    def order(tag: str) -> tuple[int, ...]:  # linux_x86_64, which promises nothing, is behind all
+        return tuple(map(int, re.search(r"manylinux_(\d+)_(\d+)_", tag + "manylinux_999_0_").groups()))
+
+    return [f"auditwheel: {wheel.name} keeps {kept} only"] if order(kept) > order(wheel.name) else []

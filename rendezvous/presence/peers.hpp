@@ -30,6 +30,7 @@ struct Peer {
   std::uint64_t order = 0;  // of joining
   bool welcome = false;
   bool ready = false;
+  bool ready_once_heard = false;
   bool seated = false;  // in the current round, and not lost since
   bool done = false;    // with the current round
   bool departed = false;
@@ -88,6 +89,11 @@ class Peers {
   // ---- ready ----
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
+  // It says that it is, and its process may be gone since: its hello was late on its way, or came over a connection that was
+  // given up for another one. So it counts once it has answered its welcome. True: that was now.
+  void set_ready_once_heard(Peer& peer);
+  bool take_heard(Peer& peer);
+  std::int64_t unheard() const { return unheard_; }
   // It has workers of that round until it says that they are gone.
   void await_workers(Peer& peer, const RoundId& round, Time now);
   bool awaits(const NodeId& id) const { return awaited_.contains(id); }
@@ -103,6 +109,7 @@ class Peers {
   std::list<NodeId> by_age_;
   std::unordered_map<std::int32_t, NodeId> rank_holders_;  // wanted group rank
   std::int64_t ready_ = 0;
+  std::int64_t unheard_ = 0;
   NodeIds awaited_;
   std::uint64_t next_order_ = 0;
 };

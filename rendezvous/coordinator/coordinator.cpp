@@ -159,7 +159,7 @@ void Coordinator::welcome(Peer& peer) {
     if (phase_ == Phase::kRunning && peer.done) {
       seats_.back(peer);
     } else {
-      peers_.set_ready(peer, true);
+      peers_.set_ready_once_heard(peer);
     }
   }
   consider();
@@ -255,7 +255,8 @@ void Coordinator::hear(Peer& peer, const Ping& message) {
   }
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   leadership_.answer(peer, message.stamp, founding_.done(), membership_, peers_, now_, outbox_);
-  if (!founding_.done() && phase_ == Phase::kGathering) consider();
+  const bool is_ready_now = peers_.take_heard(peer);
+  if (is_ready_now || (!founding_.done() && phase_ == Phase::kGathering)) consider();
 }
 
 void Coordinator::check_authority() {
@@ -310,7 +311,8 @@ bool Coordinator::self_is_ready() const {
 // Called whenever who is here and ready may have changed.
 void Coordinator::consider() {
   if (phase_ == Phase::kRunning) {
-    if (seats_.here() < settings_.max_nodes && spares_ready() > 0 && seats_.done() == 0 && membership_.committed()) {
+    if (seats_.here() < settings_.max_nodes && spares_ready() > 0 && seats_.done() == 0 && membership_.committed() &&
+        leaving_.empty()) {
       if (!absorb_at_) absorb_at_ = now_.steady + settings_.last_call;
     } else {
       absorb_at_.reset();
@@ -326,7 +328,8 @@ void Coordinator::consider() {
     if (peers_.ready() >= settings_.min_nodes) return form();
     return finish_unsaved(*save_next_, "fewer nodes than are needed are left");
   }
-  if (!gathering_.enough(peers_.ready(), membership_.current(), elected_, now_.steady, outbox_)) return;
+  const bool may_be_all = elected_ && peers_.unheard() == 0;
+  if (!gathering_.enough(peers_.ready(), membership_.current(), may_be_all, now_.steady, outbox_)) return;
   if (!founding_.may_release(peers_, now_.steady, outbox_)) return;
   // A failure of the round before this coordinator. As while a round ends, it costs nothing when nodes were lost as well: its
   // workers may have missed theirs.
@@ -664,7 +667,7 @@ void Coordinator::handle(const coordinator_event::Tick&) {
     return;
   }
   if (due(pause_ends_) && phase_ == Phase::kPausing) gather(milliseconds{0});
-  if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && seats_.done() == 0) {
+  if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && seats_.done() == 0 && leaving_.empty()) {
     const auto count = spares_ready();
     end_round(OverReason::kMembershipChange, std::to_string(count) + (count == 1 ? " node" : " nodes") + " joined",
               Others::kHold);

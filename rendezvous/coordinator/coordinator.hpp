@@ -81,6 +81,10 @@ class Coordinator {
 
   // What keeps the next round from starting, for people and for the simulator's stories.
   std::string waits_for() const;
+  // All its nodes are being stopped, or one of them at least.
+  bool is_stopping() const {
+    return !leaving_.empty() || save_next_ || phase_ == Phase::kSaving || phase_ == Phase::kConcluding;
+  }
   std::uint64_t term() const { return term_; }
   RoundId round() const { return membership_.current().id; }
   std::int64_t counted() const { return leadership_.counted(); }

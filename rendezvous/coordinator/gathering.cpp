@@ -11,7 +11,7 @@ void Gathering::begin(const Config& last, milliseconds call, Time now) {
   if (last.exists()) call_ends_ = now + call;
 }
 
-bool Gathering::enough(std::int64_t ready, const Config& last, bool elected, Time now, Outbox& outbox) {
+bool Gathering::enough(std::int64_t ready, const Config& last, bool may_be_all, Time now, Outbox& outbox) {
   if (ready < min_nodes_) {
     if (!last.exists()) call_ends_.reset();
     outbox.say(NodeNotice::Kind::kWaiting, "for nodes", ready, min_nodes_);
@@ -21,7 +21,7 @@ bool Gathering::enough(std::int64_t ready, const Config& last, bool elected, Tim
     call_ends_ = now + last_call_;
     outbox.say(NodeNotice::Kind::kWaiting, "for more nodes", ready, max_nodes_);
   }
-  const bool all_back = last.exists() && elected && ready >= last.nodes - 1;
+  const bool all_back = last.exists() && may_be_all && ready >= last.nodes - 1;
   return ready >= max_nodes_ || all_back || *call_ends_ <= now;
 }
 

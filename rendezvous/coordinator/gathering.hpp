@@ -21,8 +21,9 @@ class Gathering {
 
   // `last`: the round before; the first round's call begins once there are enough nodes.
   void begin(const Config& last, milliseconds call, Time now);
-  // True: the round is to be formed now. `elected`: this coordinator inherited `last`, and waits for its nodes.
-  bool enough(std::int64_t ready, const Config& last, bool elected, Time now, Outbox& outbox);
+  // True: the round is to be formed now. `may_be_all`: this coordinator inherited `last`, and nobody is
+  // about to say that it is here.
+  bool enough(std::int64_t ready, const Config& last, bool may_be_all, Time now, Outbox& outbox);
   bool in_vain(Time now) const { return join_ends_ <= now; }
   Time next_deadline(Time now) const;
   // For people, when it was in vain.

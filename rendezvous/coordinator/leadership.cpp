@@ -77,7 +77,7 @@ std::optional<Time> Leadership::alone_at(const Config& round, bool current, cons
     if (rank < 0 || id == self_) continue;
     if (peer.departed) return std::nullopt;  // its vote is this node's already; so it is with the arbiter
     if (peer.here()) heard = std::max(heard, time_of(peer.answered));
-    if (peer.here() && current) heard = std::max(heard, released_at_);
+    if (peer.here()) heard = std::max(heard, current ? released_at_ : previous_released_at_);
   }
   return heard == Time{} ? heard : heard + part_of(lease_, kSilence);
 }
@@ -103,7 +103,7 @@ std::optional<Time> Leadership::alone_at(const Membership& membership, const Pee
 }
 
 void Leadership::round_released(Time now) {
-  released_at_ = now;
+  previous_released_at_ = std::exchange(released_at_, now);
   told_uncommitted_.clear();
   count_again();
 }
@@ -146,8 +146,8 @@ Time Leadership::end_under(const Config& config, bool current, const Peers& peer
     if (tally.enough(rules_)) break;
   }
   if (!tally.enough(rules_)) begins = Time{};
-  // Whoever votes as part of the current round was released into it, and heard this coordinator at that time.
-  return (current ? std::max(begins, released_at_) : begins) + length;
+  // Whoever votes as part of a round that this coordinator released was released into it, and heard this coordinator then.
+  return std::max(begins, current ? released_at_ : previous_released_at_) + length;
 }
 
 }  // namespace ddprun::rendezvous

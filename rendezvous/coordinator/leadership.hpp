@@ -5,8 +5,9 @@
 // the newest stamp that a majority has sent back nobody else can lead. Until a round is committed a majority of the round
 // before is needed as well.
 //
-// It owns when this coordinator was elected, when it released the current round, the time that it counted last, and the pings
-// that got too little, or came before the round was committed. The stamps are the peers', the rounds the membership's.
+// It owns when this coordinator was elected, when it released the current round and the one before, the time that it counted
+// last, and the pings that got too little, or came before the round was committed. The stamps are the peers', the rounds the
+// membership's.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +69,9 @@ class Leadership {
   NodeId self_;
   nanoseconds lease_;
   Rules rules_;
-  Time stays_until_;  // it was elected just now: without authority yet, it waits for the first answers
-  Time released_at_{};
+  Time stays_until_;             // it was elected just now: without authority yet, it waits for the first answers
+  Time released_at_{};           // the current round; never: it was inherited
+  Time previous_released_at_{};  // the one before
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was found
   mutable std::int64_t counted_ = 0;

@@ -255,10 +255,12 @@ void Member::hear(LinkId link, const Release& message) {
   }
   const bool starts = message.start && message.group_rank >= 0;
   if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // it was not asked whether it is ready
+  // It may have risen since its node was welcome: founding.hpp.
+  record_.standing.promised_term = std::max(record_.standing.promised_term, message.id.term);
   record_.standing.current = config_of(message);
   record_.standing.previous = message.previous;
   record_.standing.budget = message.budget;
-  record_.job_elsewhere = false;
+  record_.job_elsewhere = record_.place_is_new = false;
   record_.coordinator = message.coordinator;
   // An inherited round names none: those who were named before are still in it.
   if (message.start || !message.successors.empty()) record_.successors = message.successors;
@@ -269,6 +271,8 @@ void Member::hear(LinkId link, const Release& message) {
     workers_ = Workers::kNone;
     saving_ = false;
     pending_start_ = message;
+    // It was done when it was asked, and is not any more.
+    if (stop_signal_ != 0) tell_leader(StopAsk{stop_signal_, stop_saves_});
   }
   ping();
   start_if_granted();
@@ -429,7 +433,7 @@ void Member::handle(const member_event::StopRequested& event) {
   if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal, event.saves});
   if (has_workers() || saving_) return;  // they are being stopped already, or it is to be decided what follows
   // Its work is done, and it ends as the job ends; whoever wants it gone sooner says so again.
-  if (leader_ && workers_ == Workers::kDone) return;
+  if (leader_ && workers_ == Workers::kDone && workers_round_ == record_.standing.current.origin()) return;
   tell_leader(Leave{"a signal"});
   finish(128 + event.signal, "stopped by a signal", End::kLeft);
 }

@@ -20,6 +20,9 @@ struct Record {
   // A job of this name may run elsewhere, of which this node knows no round: it followed its coordinator, left it, or what it
   // knew was lost.
   bool job_elsewhere = false;
+  // Where this node started first, nothing of earlier starts could have been kept, and it has found nobody who says since
+  // whether there is a job.
+  bool place_is_new = false;
   bool knows_round() const { return standing.current.exists() || !roster.nodes.empty(); }
 };
 

@@ -543,6 +543,7 @@ void Node::hear_announced(LinkId link, const FromCoordinator& message) {
   act(node_action::CloseLink{link});
   const auto* redirect = std::get_if<Redirect>(&message);
   if (!coordinator_ || redirect == nullptr || redirect->term <= coordinator_->term()) return;
+  if (coordinator_->is_stopping()) return;  // who could be won for the job by a later term comes too late
   step_down("a later term is known elsewhere");
   succession_.note_term(redirect->term);
   member_.also_try(redirect->coordinator);

@@ -30,7 +30,7 @@ Past::Past(Memory memory, bool alone, const Rules& rules)
       remembers_(memory_.self && memory_.self->record.knows_round()) {}
 
 Record Past::record() const {
-  return memory_.self ? memory_.self->record : Record{.job_elsewhere = memory_.job_elsewhere};
+  return memory_.self ? memory_.self->record : Record{.job_elsewhere = memory_.job_elsewhere, .place_is_new = !memory_.kept};
 }
 
 std::optional<Time> Past::may_give_up_at(Time now) const {
@@ -43,7 +43,7 @@ std::optional<Time> Past::may_give_up_at(Time now) const {
 Record Past::give_up(const Record& record) {
   remembers_ = false;
   add_places(record, memory_);
-  return Record{.job_elsewhere = rules_.lost_job_is_remembered};
+  return Record{.job_elsewhere = rules_.lost_job_is_remembered, .place_is_new = record.place_is_new};
 }
 
 NodeNotice Past::waits_for(const Record& record, std::int64_t here, std::int64_t needed) const {
@@ -56,7 +56,7 @@ NodeNotice Past::waits_for(const Record& record, std::int64_t here, std::int64_t
 
 FirstRound Past::first_round(const Record& record, const CoordinatorSettings& settings, Time now) const {
   const bool elsewhere = record.job_elsewhere || record.knows_round();
-  if (alone_ || (!elsewhere && memory_.kept) || !rules_.first_round_is_alone) return {};
+  if (alone_ || (!elsewhere && !record.place_is_new) || !rules_.first_round_is_alone) return {};
   FirstRound first{.nodes = std::max(settings.min_nodes, settings.max_nodes - settings.min_nodes + 1)};
   // Whoever leads calls every lease where the job began.
   if (!elsewhere) first.alone_after = now + part_of(settings.lease, rules_.vote_after);
@@ -65,7 +65,9 @@ FirstRound Past::first_round(const Record& record, const CoordinatorSettings& se
 
 std::uint64_t Past::first_term(const Record& record, std::uint64_t incarnation) const {
   const std::uint64_t next = record.standing.promised_term + 1;
-  return record.job_elsewhere || !memory_.kept ? next + (incarnation >> 20U) : next;
+  const std::uint64_t clock = incarnation >> 20U;
+  if (record.job_elsewhere) return next + clock;
+  return record.place_is_new ? std::max(next, 1 + clock) : next;  // an earlier one that asked has promised what its clock said
 }
 
 std::optional<Record> Past::end(const member_action::JobOver& over, const Record& record, bool leads) {

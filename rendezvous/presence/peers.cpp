@@ -65,6 +65,7 @@ void Peers::connect(Peer& peer, LinkId link, const Hello& hello, Time now) {
   peer.link = link;
   peer.order = next_order_++;
   peer.welcome = false;
+  if (std::exchange(peer.ready_once_heard, false)) --unheard_;
   peer.ready = false;
   peer.master_port = hello.master_port;
   peer.heard = now;
@@ -81,6 +82,7 @@ void Peers::hear(Peer& peer, Time now) {
 void Peers::disconnect(Peer& peer) {
   const NodeId& id = peer.hello.node;
   set_ready(peer, false);
+  if (std::exchange(peer.ready_once_heard, false)) --unheard_;
   links_.erase(*peer.link);
   by_age_.erase(peer.age);
   awaited_.erase(id);
@@ -106,6 +108,17 @@ void Peers::set_ready(Peer& peer, bool ready) {
   if (peer.ready == ready) return;
   peer.ready = ready;
   ready_ += ready ? 1 : -1;
+}
+
+void Peers::set_ready_once_heard(Peer& peer) {
+  if (!std::exchange(peer.ready_once_heard, true)) ++unheard_;
+}
+
+bool Peers::take_heard(Peer& peer) {
+  if (!std::exchange(peer.ready_once_heard, false)) return false;
+  --unheard_;
+  set_ready(peer, true);
+  return true;
 }
 
 void Peers::await_workers(Peer& peer, const RoundId& round, Time now) {

@@ -30,8 +30,9 @@ struct Peer {
   std::uint64_t order = 0;  // the order in which nodes joined
   bool welcome = false;
   bool ready = false;
-  bool seated = false;  // it has a rank in the current round, and was not lost since
-  bool done = false;    // its workers have finished the current round
+  bool ready_once_heard = false;
+  bool seated = false;  // in the current round, and not lost since
+  bool done = false;    // with the current round
   bool departed = false;
   std::int32_t rank = -1;               // in the current round
   std::int32_t previous_rank = -1;      // in the round before
@@ -88,7 +89,12 @@ class Peers {
   // ---- ready ----
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
-  // The node has workers of that round until it says that they are gone.
+  // It says that it is, and its process may be gone since: its hello was late on its way, or came over a connection that was
+  // given up for another one. So it counts once it has answered its welcome. True: that was now.
+  void set_ready_once_heard(Peer& peer);
+  bool take_heard(Peer& peer);
+  std::int64_t unheard() const { return unheard_; }
+  // It has workers of that round until it says that they are gone.
   void await_workers(Peer& peer, const RoundId& round, Time now);
   bool awaits(const NodeId& id) const { return awaited_.contains(id); }
   // False if the workers of that round were neither awaited nor late.
@@ -103,6 +109,7 @@ class Peers {
   std::list<NodeId> by_age_;
   std::unordered_map<std::int32_t, NodeId> rank_holders_;  // by wanted group rank
   std::int64_t ready_ = 0;
+  std::int64_t unheard_ = 0;
   NodeIds awaited_;
   std::uint64_t next_order_ = 0;
 };

@@ -105,6 +105,7 @@ Json to_json(const Memory::Self& node) {
               {"history", to_json(standing.budget.history)},
               {"first_number", standing.budget.first_number},
               {"job_elsewhere", node.record.job_elsewhere},
+              {"place_is_new", node.record.place_is_new},
               {"coordinator", to_json(node.record.coordinator)},
               {"successors", successors},
               {"roster", Json{{"term", node.record.roster.origin.term},
@@ -124,6 +125,7 @@ Memory::Self node_of(const Json& json) {
   standing.budget.history = history_of(json.at("history"));
   standing.budget.first_number = json.at("first_number").get<std::int32_t>();
   node.record.job_elsewhere = json.at("job_elsewhere").get<bool>();
+  node.record.place_is_new = json.value("place_is_new", false);
   node.record.coordinator = successor_of(json.at("coordinator"));
   for (const Json& one : json.at("successors")) node.record.successors.push_back(successor_of(one));
   const Json& roster = json.at("roster");
@@ -203,6 +205,7 @@ Memory RecordFile::read() const {
     Memory::Self self = node_of(json);
     const bool knows_job = self.record.knows_round() || self.record.job_elsewhere;
     memory.job_elsewhere = knows_job;
+    memory.kept = !self.record.place_is_new;
     if (json.at("boot") == boot_id()) {
       memory.self = std::move(self);
     } else if (knows_job) {

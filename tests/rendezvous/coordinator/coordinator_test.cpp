@@ -119,6 +119,7 @@ TEST_F(Elected, WhoLeavesHasNoSeatInTheRoundThatItsLeaveAllows) {
   on(coordinator_event::Heard{kOtherNode, Leave{"a signal"}});
   EXPECT_EQ(rounds_[kOwnNode], (RoundId{2, 1})) << "one of at least two nodes is here";
   join(kFailed, 1, 0);
+  ping(kFailed, 31, 0);
   time_ += milliseconds(400);
   on(coordinator_event::Tick{});
   EXPECT_EQ(rounds_[kOwnNode], (RoundId{2, 2}));

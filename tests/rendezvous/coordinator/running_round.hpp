@@ -81,6 +81,10 @@ class RunningRound : public testing::Test {
   void says(LinkId link, FromMember message) { on(coordinator_event::Heard{link, std::move(message)}); }
   void tick() { on(coordinator_event::Tick{}); }
   void join(LinkId link, std::uint8_t node, Workers workers = Workers::kNone, std::optional<RoundId> of = {}) {
+    say_hello(link, node, workers, of);
+    ping(link);  // as each node does that is welcome
+  }
+  void say_hello(LinkId link, std::uint8_t node, Workers workers = Workers::kNone, std::optional<RoundId> of = {}) {
     on(coordinator_event::Opened{link});
     Hello hello;
     hello.node = {node};

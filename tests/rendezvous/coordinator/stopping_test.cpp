@@ -34,6 +34,23 @@ TEST_F(RunningRound, ANodeThatComesBackWhenTheEndWaitsForNobodyElseHearsOfIt) {
   EXPECT_TRUE(closed_.contains(kThird));
 }
 
+// The round ended for a node that had joined, and each of its own left it before it could save.
+TEST_F(RunningRound, NobodyIsTakenInWhileSignalsAreOnTheirWay) {
+  join(kThird, 3);
+  time_ += milliseconds(1900);
+  for (const LinkId link : {kSelfLink, kOther, kThird}) ping(link);
+  EXPECT_FALSE(coordinator_.is_stopping());
+  says(kSelfLink, StopAsk{15});
+  EXPECT_TRUE(coordinator_.is_stopping());
+  time_ += milliseconds(150);
+  tick();
+  EXPECT_TRUE(over_.empty());
+  says(kOther, StopAsk{15});
+  EXPECT_TRUE(over_.empty());
+  EXPECT_TRUE(saves_.contains(kSelfLink) && saves_.contains(kOther));
+  EXPECT_TRUE(coordinator_.is_stopping());
+}
+
 TEST_F(RunningRound, ANodeThatIsAskedAloneLeavesAfterAWhile) {
   says(kOther, StopAsk{15});
   time_ += milliseconds(249);

@@ -113,6 +113,38 @@ TEST_F(OneMember, SaysAgainWhatItHasInstalledOnceThatIsOnDiskWhileItWaitsForAGra
   EXPECT_EQ(sent<Ping>(tell(member_event::RecordWritten{})), nullptr);
 }
 
+// Its work was done, so it stayed to the end; and then the round was begun anew. It went on training, and took no signal.
+// Its coordinator's term has risen since the welcome, for a node that had promised a later one. After a restart this node would
+// have been refused: it knew a round of a term that it had not promised.
+TEST_F(OneMember, PromisesTheTermOfItsRound) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  const auto* remembered = find<member_action::Remember>(hear(release(7, 0)));
+  EXPECT_NE(remembered, nullptr);
+  EXPECT_EQ(member_.standing().promised_term, 7u);
+}
+
+TEST_F(OneMember, AsksAgainToStopWhenItIsToWorkAfterAll) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::WorkersDone{});
+  EXPECT_EQ(find<member_action::JobOver>(tell(member_event::StopRequested{15})), nullptr);
+  const auto again = hear(release(3, 1));
+  ASSERT_NE(sent<StopAsk>(again), nullptr);
+  EXPECT_EQ(sent<StopAsk>(again)->signal, 15);
+}
+
+TEST_F(OneMember, LeavesWhenTheRoundInWhichItWasDoneIsNotTheJobsAnyMore) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::WorkersDone{});
+  Release without = release(3, 1);
+  without.group_rank = -1;
+  hear(without);
+  EXPECT_NE(find<member_action::JobOver>(tell(member_event::StopRequested{15})), nullptr);
+}
+
 TEST_F(OneMember, IgnoresAReleaseThatIsNotNewerThanItsRound) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
   hear(release(3, 4));

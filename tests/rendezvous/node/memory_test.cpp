@@ -46,6 +46,8 @@ class AFirstNode : public testing::Test {
   void carry_out(const std::vector<NodeAction>& actions) {
     for (const NodeAction& action : actions) {
       if (const auto* remember = std::get_if<member_action::Remember>(&action)) kept_ = {remember->node, remember->record};
+      const auto* dial = std::get_if<member_action::Dial>(&action);
+      if (dial != nullptr && (dial->link & kVisit) != 0) visits_.push_back(dial->link);
       forgot_ = forgot_ || std::holds_alternative<node_action::Forget>(action);
       trains_ = trains_ || std::holds_alternative<member_action::StartWorkers>(action);
     }
@@ -81,6 +83,7 @@ class AFirstNode : public testing::Test {
   nanoseconds at_ = seconds(1000);
   std::optional<Node> node_;
   std::optional<Memory::Self> kept_;
+  std::vector<LinkId> visits_;
   bool forgot_ = false;
   bool trains_ = false;
 };
@@ -98,6 +101,35 @@ TEST_F(AFirstNode, AsksForALeaseWhereThePlaceOfItsMemoryIsNew) {
   EXPECT_FALSE(trains_);
   pass(seconds(1));
   EXPECT_TRUE(trains_);
+}
+
+// It was killed while it asked, and the next one found what it had left: a record without a round.
+TEST_F(AFirstNode, AsksForALeaseAlsoWhereAnotherOneHasNotAskedToTheEnd) {
+  start({.self = {}, .job_elsewhere = false, .places = {}, .kept = false});
+  pass(seconds(2));
+  ASSERT_TRUE(kept_);
+  start({.self = *kept_, .job_elsewhere = false, .places = {}, .kept = true});
+  pass(seconds(6));
+  EXPECT_FALSE(trains_);
+  pass(seconds(1));
+  EXPECT_TRUE(trains_);
+  EXPECT_FALSE(kept_->record.place_is_new);
+}
+
+// All of its nodes are signalled while it looks for some that are elsewhere: were it to be elected anew for those, nobody could
+// save.
+TEST_F(AFirstNode, StepsDownForNobodyWhileItsJobIsStopped) {
+  for (const bool stops : {false, true}) {
+    start({.self = {}, .job_elsewhere = false, .places = {{"10.0.0.9", 7}}, .kept = true});
+    pass(milliseconds(900));
+    visits_.clear();
+    pass(seconds(5));
+    ASSERT_EQ(visits_.size(), 1u);
+    if (stops) carry_out(node_->on(node_event::Local{member_event::StopRequested{15}}, now()));
+    const Redirect later{.term = std::uint64_t{1} << 40U, .coordinator = {}};
+    carry_out(node_->on(node_event::FromListener{.link = visits_.front(), .message = later}, now()));
+    EXPECT_EQ(leads(), stops);
+  }
 }
 
 TEST_F(AFirstNode, WaitsForAllWhereAJobMayRunOnAnyOfThem) {

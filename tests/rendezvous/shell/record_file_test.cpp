@@ -29,6 +29,7 @@ Memory::Self some_node() {
   node.record.coordinator = {.group_rank = 0, .node = {}, .address = {"10.0.0.1", 29400}};
   node.record.successors = {{.group_rank = 1, .node = {}, .address = {"::1", 7}}};
   node.record.roster = {.origin = {2, 9}, .nodes = {{1}, {2}}};
+  node.record.place_is_new = true;
   return node;
 }
 
@@ -46,6 +47,7 @@ TEST(RecordFile, KeepsEverything) {
   EXPECT_EQ(back->record.coordinator, some_node().record.coordinator);
   EXPECT_EQ(back->record.successors, some_node().record.successors);
   EXPECT_EQ(back->record.roster, some_node().record.roster);
+  EXPECT_TRUE(back->record.place_is_new);
   file->forget();
   EXPECT_FALSE(file->read().self);
 }

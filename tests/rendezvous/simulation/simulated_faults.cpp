@@ -180,7 +180,7 @@ void World::block_loop(int index, Nanos length) {
 }
 
 Nanos World::goes_on_at(const Agent& agent) {
-  return agent.frozen_until + (agent.loop_blocks ? static_cast<Nanos>(block_random_() % 3000) * kMs / 1000 : 0);
+  return agent.frozen_until + (agent.loop_blocks ? static_cast<Nanos>(block_random_() % 3000) * kGoesOnWithin / 3000 : 0);
 }
 
 // A laptop is closed, a virtual machine is paused: nothing of the host goes on, the guardian neither.
@@ -300,13 +300,12 @@ void World::stall_disk(int index) {
 
 void World::write(int index, const member_action::Remember& action) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
+  agent.gave_up = agent.gave_up || agent.known_as.value_or(action.node) != action.node;
+  agent.known_as = action.node;
   if (!disks_are_slow_) {
     remember(agent, action);
     return;
   }
-  const bool gives_up =
-      agent.writing.empty() ? agent.disk.self && agent.disk.self->id != action.node : agent.writing.back().node != action.node;
-  agent.gave_up = agent.gave_up || gives_up;
   agent.writing.push_back(action);
   const Nanos takes = static_cast<Nanos>(disk_random_() % 5000) * kMs / 1000;
   agent.last_write = std::max({agent.last_write, agent.disk_stalls_until, time_}) + takes;

@@ -25,6 +25,9 @@ void World::check_coordinator(int index) {
   tell(name(index) + " coordinates term " + std::to_string(agent.term_seen));
   const auto [known, is_new] = leader_of_term_.try_emplace(agent.term_seen, index, agent.life);
   if (!is_new && known->second != std::pair(index, agent.life)) {
+    // Of two jobs, where a spare has promised the one what the other's was: docs/rendezvous.md promises nothing then.
+    result_.excused = std::ssize(agents_) > max_nodes_ && agent.term_seen >> 20U != 0;
+    if (result_.excused) return;
     violate("term " + std::to_string(agent.term_seen) + " has two coordinators: agents " + std::to_string(known->second.first) +
             " and " + std::to_string(index));
   }
@@ -38,6 +41,9 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
     round.coordinator = coordinator;
     round.leadership = agents_[static_cast<std::size_t>(coordinator)].life;
     round.first = release;
+    const auto before = rounds_.find(release.previous.origin());
+    if (!release.previous.exists()) round.job = release.id;
+    if (release.previous.exists() && before != rounds_.end()) round.job = before->second.job;
     if (release.budget.restart_count > max_restarts_) {
       violate("round " + name(release.id) + " is restart " + std::to_string(release.budget.restart_count) + " of at most " +
               std::to_string(max_restarts_));
@@ -107,7 +113,7 @@ void World::check_together(int index, const RoundId& own_id, int b, const RoundI
   const std::string both = name(index) + " in round " + name(own_id) + ", " + name(b) + " in round " + name(id);
   if (other.coordinator != own.coordinator || other.leadership != own.leadership) {
     // With spares nobody can count how many nodes are elsewhere: docs/rendezvous.md promises nothing then.
-    const bool began_anew = own_id.term >> 20U != id.term >> 20U;
+    const bool began_anew = own_id.term >> 20U != id.term >> 20U || (own.job && other.job && own.job != other.job);
     const bool alone = begun_by_who_forgot_alone(own_id) || begun_by_who_forgot_alone(id);
     if (began_anew && (std::ssize(agents_) > max_nodes_ || alone)) {
       result_.excused = true;
@@ -222,7 +228,7 @@ void World::check_waiting(Agent& agent) {
 bool World::may_not_know_of_the_end(int index) const {
   // Its last word may be on the way when a coordinator is killed. And a job that a signal ends while faults happen may end
   // before who was cut off has dialled again.
-  const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : kSecond;
+  const Nanos finds_them = nodes_are_reclaimed_ ? 2 * kSecond : kResumeAtMost;
   const auto disturbed = [&](const Agent& agent) { return agent.disturbed_until + finds_them > job_over_at_; };
   const bool some_began_anew = memory_is_lost_ || farewell_was_said_;  // nodes that remember nothing (docs/rendezvous.md)
   const Agent& agent = agents_[static_cast<std::size_t>(index)];

@@ -30,6 +30,7 @@ constexpr Nanos kNever = INT64_MAX;
 constexpr Nanos kRecovery = 120 * kSecond;     // from the end of the faults to the end of the job
 constexpr Nanos kReadyTimeout = 12 * kSecond;  // what stops kindly takes up to 9 s
 constexpr Nanos kResume = 900 * kMs;           // by the fastest clock
+constexpr Nanos kResumeAtMost = 1200 * kMs;    // by the slowest, and what is on its way
 constexpr Nanos kStuckFor = 45 * kSecond;
 constexpr std::size_t kLargestRelease = 2048;
 constexpr std::int64_t kMostEvents = 400000;
@@ -38,6 +39,7 @@ constexpr Nanos kLease = 5 * kSecond;
 // How late a guardian may be: with the slowest and the fastest clock 0.8 leases end a fiftieth of a lease before 1.0 lease
 // does.
 constexpr Nanos kGuardianLate = 90 * kMs;
+constexpr Nanos kGoesOnWithin = 3 * kMs;    // an agent hears what its guardian did meanwhile
 constexpr Nanos kReapedWithin = 900 * kMs;  // the workers of an agent that is dead
 constexpr int kBrokenDevice = 9;            // exit code of a node that leaves for that
 
@@ -68,7 +70,8 @@ struct Agent {
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
   bool heard_farewell = false;
-  bool gave_up = false;                   // who it was, in this life
+  std::optional<NodeId> known_as;         // in this life
+  bool gave_up = false;                   // that: the connections of who it was may still stand
   coordinator_action::Entrust entrusted;  // to its guardian
   Memory disk;                            // what the next process here finds
   bool remembers = true;                  // it can be written
@@ -117,6 +120,7 @@ struct Agent {
 
 struct Round {
   Release first;
+  std::optional<RoundId> job;  // the first round of it; nothing: the round before was told to nobody
   int coordinator = -1;
   std::uint32_t leadership = 0;
   std::map<std::int32_t, int> members;  // group rank -> agent
@@ -262,7 +266,8 @@ class World {
   void workers_gone(Agent& agent, int index);
   bool trains(const Agent& agent) const {
     if (agent.asleep_until > time_) return false;
-    return agent.training && !(agent.frozen_until > time_ && local(agent, time_ - agent.guardian_late) >= agent.until_local);
+    const bool stands_still = agent.frozen_until + kGoesOnWithin > time_;
+    return agent.training && !(stands_still && local(agent, time_ - agent.guardian_late) >= agent.until_local);
   }
 
   void fault();
@@ -418,6 +423,7 @@ class World {
   bool recovering_ = false;
   bool job_over_ = false;
   Nanos job_over_at_ = 0;
+  bool was_told_over_ = false;  // somebody, by a coordinator
   int decided_by_ = 0;
   bool ended_by_itself_ = false;  // the first that ended
   std::map<RoundId, Round> rounds_;

@@ -24,6 +24,7 @@ constexpr std::uint64_t kOrdinarySeeds = 2000;
 #endif
 constexpr std::uint64_t kLongSeeds = 100000;
 constexpr std::uint64_t kSeedsForMutations = 6000;
+constexpr std::size_t kMostFailures = 10;
 
 bool is_long() {
   return std::getenv("DDPRUN_LONG_SIMULATION") != nullptr || std::getenv("DDPRUN_LONG_TESTS") != nullptr;
@@ -46,30 +47,33 @@ std::string wrong_with(const Scenario& scenario) {
 }
 
 struct Sweep {
-  std::optional<std::uint64_t> failing{};  // the first seed that breaks something
+  std::set<std::uint64_t> failing{};  // the first seeds that break something
   std::uint64_t excused = 0;
 };
 
-// From `from` to below `end`.
-Sweep sweep(std::uint64_t from, std::uint64_t end, const Rules& rules, unsigned threads) {
+// From `from` to below `end`, until so many have failed.
+Sweep sweep(std::uint64_t from, std::uint64_t end, const Rules& rules, unsigned threads, std::size_t most_failures = 1) {
   std::atomic<std::uint64_t> excused{0};
   std::atomic<std::uint64_t> next{from};
-  std::atomic<std::uint64_t> failing{end};
+  std::atomic<std::uint64_t> limit{end};
+  std::mutex guard;
+  std::set<std::uint64_t> failing;
   const auto work = [&] {
-    for (std::uint64_t seed = next++; seed < failing.load(); seed = next++) {
+    for (std::uint64_t seed = next++; seed < limit.load(); seed = next++) {
       const Result result = simulate({.seed = seed, .rules = rules});
       excused += result.excused ? 1 : 0;
       if (wrong_with(result).empty()) continue;
-      std::uint64_t before = failing.load();
-      while (seed < before && !failing.compare_exchange_weak(before, seed)) {
-      }
+      const std::scoped_lock locked(guard);
+      failing.insert(seed);
+      if (failing.size() > most_failures) failing.erase(std::prev(failing.end()));
+      if (failing.size() == most_failures) limit = *failing.rbegin();
     }
   };
   std::vector<std::jthread> others;
   for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
   work();
   others.clear();
-  return {.failing = failing < end ? std::optional(failing.load()) : std::nullopt, .excused = excused};
+  return {.failing = std::move(failing), .excused = excused};
 }
 
 TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
@@ -80,8 +84,11 @@ TEST(Simulation, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
   const char* const wanted = std::getenv("DDPRUN_SIMULATION_SEEDS");
   const std::uint64_t seeds = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : is_long() ? kLongSeeds : kOrdinarySeeds;
   const unsigned threads = is_long() || wanted != nullptr ? std::max(1u, std::thread::hardware_concurrency()) : 1;
-  const Sweep all = sweep(0, seeds, Rules{}, threads);
-  ASSERT_FALSE(all.failing.has_value()) << story_of({.seed = *all.failing});
+  const char* const from = std::getenv("DDPRUN_SIMULATION_FROM");
+  const std::uint64_t first = from != nullptr ? std::strtoull(from, nullptr, 10) : 0;
+  const Sweep all = sweep(first, first + seeds, Rules{}, threads, kMostFailures);
+  ASSERT_TRUE(all.failing.empty()) << story_of({.seed = *all.failing.begin()})
+                                   << "failed: " << testing::PrintToString(all.failing);
   std::printf("%llu of %llu seeds ended early in what nobody promises\n", static_cast<unsigned long long>(all.excused),
               static_cast<unsigned long long>(seeds));
   EXPECT_LE(all.excused, 1 + seeds / 100);  // a rule that came to excuse itself would show here
@@ -104,7 +111,7 @@ TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
 TEST(Simulation, AFirstNodeThatHasForgottenLeadsNoSecondJob) {
   Rules leads_at_once;
   leads_at_once.first_round_is_alone = false;
-  for (const std::uint64_t seed : {601u, 1516u, 4844u}) {
+  for (const std::uint64_t seed : {423u, 450u, 793u}) {
     EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
     EXPECT_NE(wrong_with({.seed = seed, .rules = leads_at_once}), "") << "seed " << seed;
   }
@@ -240,9 +247,10 @@ TEST_P(EveryRule, IsNeeded) {
   const char* const elsewhere = std::getenv("DDPRUN_MUTATION_FROM");  // to look for other seeds
   const std::uint64_t from = elsewhere == nullptr ? GetParam().from : std::strtoull(elsewhere, nullptr, 10);
   const auto failing = sweep(from, from + kSeedsForMutations, broken, 1).failing;
-  ASSERT_TRUE(failing.has_value()) << "the simulator does not notice";
-  ASSERT_EQ(wrong_with({.seed = *failing}), "") << "it notices something else, at seed " << *failing;
-  std::cout << "seed " << *failing << ": " << wrong_with({.seed = *failing, .rules = broken}) << "\n";
+  ASSERT_FALSE(failing.empty()) << "the simulator does not notice";
+  const std::uint64_t seed = *failing.begin();
+  ASSERT_EQ(wrong_with({.seed = seed}), "") << "it notices something else, at seed " << seed;
+  std::cout << "seed " << seed << ": " << wrong_with({.seed = seed, .rules = broken}) << "\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -261,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 56000},
                     Mutation{"CoordinatorsAnnounce", [](Rules& r) { r.coordinators_announce = false; }},
                     Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 44000},
-                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }, 6000},
+                    Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
                     Mutation{"CoordinatorsRememberMembers",
                              [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},
                     Mutation{"FirstRoundsAreAlone", [](Rules& r) { r.first_round_is_alone = false; }},

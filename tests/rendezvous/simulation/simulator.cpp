@@ -325,6 +325,8 @@ void World::start(int index) {
   std::erase_if(orphans_, [&](const Orphans& one) { return one.agent == index || one.until <= time_; });
   agent.asked_to_stop = false;
   agent.gave_up = false;
+  agent.known_as.reset();
+  if (agent.disk.self) agent.known_as = agent.disk.self->id;
   if (agent.left) {  // who said goodbye comes back as somebody else
     agent.left = false;
     agent.newcomer = index != 0 || !memory_is_lost_;
@@ -332,6 +334,7 @@ void World::start(int index) {
   } else if (agent.life > 1) {  // should it give up who it was
     agent.id[15] = static_cast<std::uint8_t>(agent.life);
     agent.id[14] = static_cast<std::uint8_t>(agent.life >> 8U);
+    if (!agent.disk.self) agent.id[3] = static_cast<std::uint8_t>(agent.id[3] + 1);  // random, as terms apart rely on
   }
   agent.timer_at = kNever;
   agent.coordinates = false;
@@ -340,7 +343,8 @@ void World::start(int index) {
   disturb(agent, time_);
   if (!agent.disk.self) agent.id_since = agent.life;
   agent.outvoted = false;
-  if (!agent.disk.kept && agent.life > 2) agent.asks_since = time_;
+  const bool is_new = !agent.disk.kept || (agent.disk.self && agent.disk.self->record.place_is_new);
+  if (is_new && agent.life > 2) agent.asks_since = time_;
   agent.node = std::make_unique<Node>(settings_for(index), agent.disk, now_of(agent));
   ++alive_;
   agent.gate = RecordGate(scenario_.rules, agent.node->member().record());
@@ -427,7 +431,6 @@ void World::perform(int index, std::vector<NodeAction> actions, const Before& be
 
 // As record_file.hpp has it: what cannot be written voids what was written before, and that shows. False: it cannot be written.
 bool World::remember(Agent& agent, const member_action::Remember& action) {
-  agent.gave_up = agent.gave_up || (agent.disk.self && agent.disk.self->id != action.node);
   agent.disk = {};
   if (agent.remembers) {
     agent.disk.self = Memory::Self{action.node, action.record};
@@ -447,6 +450,7 @@ void World::note_closed(int index, const node_action::CloseLink& close) {
 
 void World::note_said(int index, const node_action::ToDialler& said) {
   check_message(said.message);
+  was_told_over_ = was_told_over_ || std::holds_alternative<JobOver>(said.message);
   const auto* release = std::get_if<Release>(&said.message);
   if (release == nullptr || !release->start || release->group_rank < 0) return;
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
@@ -516,7 +520,9 @@ void World::carry_out(int index, NodeAction& any) {
             const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
             decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
             const bool has_round = agent.node->member().standing().current.exists();
-            ended_by_itself_ = !has_round || action.why.find(" by a signal ") != std::string::npos;
+            // It knows how the job was to end, has looked for the others in vain, and those who knew it may have begun anew.
+            const bool looked_in_vain = !agent.coordinates && !was_told_over_;
+            ended_by_itself_ = !has_round || looked_in_vain || action.why.find(" by a signal ") != std::string::npos;
             result_.exit_code = action.exit_code;
           }
           agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;

@@ -1,0 +1,52 @@
+// What a coordinator's authority rests on, and who counts as here, where connections come and go.
+#include <gtest/gtest.h>
+
+#include "tests/rendezvous/coordinator/running_round.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Whoever was released into the round has heard its coordinator then, also when another round has followed. Nobody has sent
+// back a stamp of late: the next round began, and it had no authority over the one before.
+TEST_F(RunningRound, ARoundThatFollowsSoonTakesNothingFromItsAuthority) {
+  const auto says_nothing_back = [&](LinkId link) {
+    says(link, Ping{.stamp = stamp_of(time_), .echo = 0, .realtime_ns = 0, .installed = released_[link].id});
+  };
+  time_ += seconds(2);
+  join(kThird, 3);
+  time_ += milliseconds(2500);
+  for (const LinkId link : {kSelfLink, kOther, kThird}) says_nothing_back(link);
+  tick();
+  RoundId last = round();
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = last, .master_port = 1});
+  ASSERT_GT(round(), last);
+  for (const LinkId link : {kSelfLink, kOther, kThird}) says_nothing_back(link);
+
+  time_ += seconds(1);  // five and a half since the other has sent back a stamp
+  last = round();
+  on(coordinator_event::Closed{kThird});
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = last, .master_port = 1});
+  EXPECT_GT(round(), last);
+  tick();
+  EXPECT_FALSE(stepped_down_.has_value());
+  time_ += seconds(4);  // five since it was released into the round before
+  tick();
+  EXPECT_TRUE(stepped_down_.has_value());
+}
+
+// A hello may be late on its way, and its process gone: the next round would have had a seat that nobody takes.
+TEST_F(RunningRound, WhoHasNotAnsweredItsWelcomeCountsAsNobody) {
+  say_hello(kThird, 3);
+  time_ += seconds(3);
+  ping(kSelfLink);
+  ping(kOther);
+  tick();
+  EXPECT_TRUE(over_.empty());
+  ping(kThird);
+  time_ += seconds(2);
+  tick();
+  EXPECT_FALSE(over_.empty());
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,5 +1,5 @@
-// What a coordinator wants done, as values. Its parts put them into one Outbox, which keeps their order; Coordinator::on()
-// hands them to the node.
+// What a coordinator asks for, as values. Its parts put them into one Outbox, which keeps their order; Coordinator::on() hands
+// them to the node.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct Send {
   LinkId link = 0;
   FromCoordinator message{};
 };
-struct Close {  // after what was sent before has gone
+struct Close {  // after all that was sent before
   LinkId link = 0;
 };
-// A worker of another node asks the store; the shell serves it and sends the StoreAnswer over the link.
+// A worker of another node sends a request to the store. The shell serves it and sends the StoreAnswer over the link.
 struct ServeStore {
   LinkId link = 0;
   StoreAsk ask{};
@@ -31,27 +31,27 @@ struct ServeStore {
 struct Say {
   NodeNotice notice{};
 };
-// It leads no more: close all links. Its own member looks for the next coordinator.
+// The coordinator leads no more: close all links. Its own member looks for the next coordinator.
 struct StepDown {
   std::string why{};
-  std::uint64_t term = 0;  // that somebody has promised; 0: not known
-  Address leader{};        // where another coordinator is, if known
-  bool unfit = false;      // this node is not to lead again while it has the workers that it has now
+  std::uint64_t term = 0;  // a term that another node has promised; 0: unknown
+  Address leader{};        // the address of another coordinator, if known
+  bool unfit = false;      // this node must not lead again with its present workers
 };
-// To be written before any of the messages that follow is sent.
+// Must be written before any of the following messages is sent.
 struct KeepRoster {
   Roster roster{};
 };
-// Of a round of two nodes: should this agent die, its guardian tells the other node, once all workers here are gone, that this
-// one votes for nobody any more. Takes the place of what was entrusted before. Port 0: nothing is entrusted.
+// For a round of two nodes. If this agent dies, its guardian tells the other node, once all workers here are gone, that this
+// node votes for nobody any more. It replaces the farewell that was entrusted before. Port 0: no farewell.
 struct Entrust {
   RoundId round{};
   Address to{};
   FarewellKey key{};
 };
-// The round ends since this node leaves, and the others go on: its member may say so when its workers have ended.
+// The round ends since this node leaves, and the others continue: its member may leave when its workers have ended.
 struct LetGo {};
-// Everybody knows that the job is over, or was given the time to.
+// All nodes know that the job is over, or had the time to hear it.
 struct Finished {};
 }  // namespace coordinator_action
 using CoordinatorAction = std::variant<coordinator_action::Send, coordinator_action::Close, coordinator_action::ServeStore,
@@ -64,7 +64,7 @@ class Outbox {
   void act(Action action) {
     actions_.emplace_back(std::move(action));
   }
-  // To a node that has a link; one that has none hears nothing.
+  // Sends to a node that has a link; without a link the message is dropped.
   void send(const Peer& peer, FromCoordinator message) {
     if (peer.link) act(coordinator_action::Send{*peer.link, std::move(message)});
   }

@@ -1,9 +1,9 @@
-// How the end of a job becomes known. If the coordinator just said that the job is over, and died while it says so, those who
-// have not heard it would elect another one, and it would run the finished job again. So it first tells all what the end will
-// be (Conclude), and says that it is (JobOver) when a majority of the round and all who are here have answered. Whoever is
-// elected after it knows the end then from one of its electors, and goes on with it. Pure.
+// How the nodes learn that a job has ended: in two phases, like a commit. If the coordinator just sent that the job is over,
+// and died meanwhile, the nodes that have not heard it would elect another coordinator, which would run the finished job again.
+// So it first announces the end (Conclude), and sends JobOver when a majority of the round and all connected nodes have
+// answered. A coordinator elected later then learns the end from one of its electors, and completes it. Pure.
 //
-// It owns who has answered, and who is still to.
+// This class owns which nodes have answered, and which have not yet.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ class Concluding {
     *this = Concluding();
     tally_ = Tally(round);
     for (const auto& [id, peer] : peers.all()) {
-      if (peer.departed) count(peer);  // it runs nothing again
+      if (peer.departed) count(peer);  // its workers never run again
       if (peer.here()) await(peer);
     }
   }
-  // One that comes, maybe as a new process that knows nothing.
+  // A node has joined, perhaps as a new process that knows nothing.
   void await(const Peer& peer) { awaited_.insert(peer.hello.node); }
   void lost(const Peer& peer) {
     if (peer.departed) count(peer);

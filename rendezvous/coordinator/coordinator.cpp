@@ -1,10 +1,9 @@
 // Implementation of coordinator.hpp.
 //
 // Note [Why this file is long]
-// It is one state machine, and each event may change the one phase that all of it reads. Whoever asks what happens when finds
-// it here in the order of a job's life: who comes in, who is lost, authority, how a round starts, how it ends, how the job
-// ends, time. What has a state of its own is in files of its own (rendezvous/presence, and saving, leaving, gathering,
-// stragglers, leadership here).
+// It is one state machine, and each event may change the one phase that all of it reads. Its functions are in the order of a
+// job's life: who comes in, who is lost, authority, how a round starts, how it ends, how the job ends, time. What has a state
+// of its own is in files of its own (rendezvous/presence, and saving, leaving, gathering, stragglers, leadership here).
 #include "rendezvous/coordinator/coordinator.hpp"
 
 #include <algorithm>
@@ -52,7 +51,7 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
 std::vector<CoordinatorAction> Coordinator::on(const CoordinatorEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kSteppedDown) return {};
-  // Nothing that was asked after its authority ended may be answered.
+  // No request may be answered after the authority has ended.
   check_authority();
   if (phase_ != Phase::kSteppedDown) std::visit([this](const auto& concrete) { handle(concrete); }, event);
   return outbox_.take();
@@ -89,13 +88,13 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   if (entry.step_down) return step_down(*std::move(entry.step_down));
   if (entry.replaces) {
     Peer& known = peers_.at(hello.node);
-    // Its word may have been lost with the link that is lost now.
+    // The Done of the old link may have been lost with it.
     if (entry.admitted && hello.workers == Workers::kDone) note_done(known, hello.workers_round);
     if (phase_ == Phase::kOver) return greet(link, hello);
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
     if (settings_.rules.later_process_replaces) {
       close_and_lose(known, "came back over another connection");
-      // That was all that the end waited for, or a handover: nobody is welcomed to what is over.
+      // The end may have waited only for this node, and so may a handover: then there is no job to welcome it to.
       if (phase_ == Phase::kSteppedDown) return;
       if (phase_ == Phase::kOver) return greet(link, hello);
     } else {
@@ -112,10 +111,10 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   peers_.connect(peer, link, hello, now_.steady);
   const bool ends = phase_ == Phase::kConcluding || phase_ == Phase::kOver;
   if (!ends && hello.ending.exists() && hello.ending.origin == membership_.current().origin()) {
-    finish(hello.ending.exit_code, hello.ending.why);  // as the coordinator before would have
+    finish(hello.ending.exit_code, hello.ending.why);  // as the coordinator before would have done
   }
-  // Before the first round nobody can have been elected: a later term is free to be taken. Where a job may run elsewhere, one
-  // that it does not reach by elections.
+  // Before the first round nobody can have been elected, so a later term is free. If a job may run elsewhere, the new term is
+  // one that elections do not reach.
   if (hello.standing.promised_term > term_) {
     term_ = hello.standing.promised_term + (founding_.done() ? 1 : founding_.term_apart());
   }
@@ -138,7 +137,7 @@ void Coordinator::welcome(Peer& peer) {
   }
   if (phase_ == Phase::kConcluding) conclude(peer);
   const Config& current = membership_.current();
-  if (current.exists()) {  // everybody must know of it before it can count as committed
+  if (current.exists()) {  // every node must know the current round before it can count as committed
     if (peer.hello.standing.current.id == current.id) {
       note_installed(peer);
     } else if (peer.hello.standing.current.id < current.id) {
@@ -148,14 +147,14 @@ void Coordinator::welcome(Peer& peer) {
     }
   }
   peer.straggles = stragglers_.still_has_workers(peer, now_.steady);
-  if (peer.straggles) {  // it may vote, and nobody waits for it
+  if (peer.straggles) {  // it may vote, and nobody waits for its workers
     peer.owes_ready = peer.hello.workers_round;
   } else if (peer.hello.workers == Workers::kRunning || peer.hello.workers == Workers::kStopping || peer.hello.failed) {
     peers_.await_workers(peer, peer.hello.workers_round, now_.steady);
     stragglers_.await(peer, now_.steady);
   } else {
     if (peer.hello.workers == Workers::kDone) note_done(peer, peer.hello.workers_round);
-    // It waits for the end of the round, as those do that were not away.
+    // It waits for the end of the round, like the nodes that were not away.
     if (phase_ == Phase::kRunning && peer.done) {
       seats_.back(peer);
     } else {
@@ -168,14 +167,14 @@ void Coordinator::welcome(Peer& peer) {
 // ---- who is lost ----
 
 void Coordinator::hear(Peer& peer, const Leave&) {
-  // What failed leaves with it, so there is nothing to judge: the others go on.
+  // The failed device leaves with its node, so there is nothing to judge: the others continue.
   if (phase_ == Phase::kEnding && failure_ && failure_->failed.cause == Cause::kDevice) members_changed_ = true;
   peer.departed = true;
-  const bool now_committed = membership_.install(peer, peers_);  // it votes for nobody any more
+  const bool now_committed = membership_.install(peer, peers_);  // it votes no more, so it counts as installed
   founding_.installed(peers_);
   if (peer.hello.node == settings_.self) handing_over_.begin();
   close_and_lose(peer, "left");
-  if (now_committed) note_committed();  // once it is gone: a round that follows is not to be of it
+  if (now_committed) note_committed();  // only now, so that the next round is without it
 }
 
 void Coordinator::close_and_lose(Peer& peer, const std::string& why) {
@@ -207,7 +206,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
     }
   }
   if (in_round && phase_ == Phase::kEnding && !peer.departed) members_changed_ = true;
-  if (!in_round && peer.previous_rank < 0) peers_.forget(id);  // `peer` is gone from here on
+  if (!in_round && peer.previous_rank < 0) peers_.forget(id);  // `peer` dangles from here on
   check_ended();
   check_saving();
   check_done();
@@ -225,7 +224,7 @@ void Coordinator::drop_silent() {
   }
 }
 
-// Its own node can't be lost to it: another one leads then, once there is one.
+// A coordinator can't lose its own node: if that node's workers do not end, it steps down for another one, if there is any.
 void Coordinator::check_stragglers() {
   std::string news = stragglers_.take_news(peers_, now_.steady);
   if (!news.empty()) {
@@ -270,7 +269,7 @@ void Coordinator::step_down(coordinator_action::StepDown why) {
   act(std::move(why));
 }
 
-// Whoever hears it need not wait for the end of this coordinator's time. True: it leads no more.
+// Nodes that get the handover need not wait until this coordinator's authority ends. True: it leads no more.
 bool Coordinator::hand_over_if_due() {
   const bool between = phase_ == Phase::kEnding || phase_ == Phase::kGathering || phase_ == Phase::kPausing;
   if (!between || !handing_over_.may_happen(membership_, peers_, now_.steady)) return false;
@@ -308,7 +307,7 @@ bool Coordinator::self_is_ready() const {
   return self != nullptr && self->here() && self->ready;
 }
 
-// Called whenever who is here and ready may have changed.
+// Called whenever a node may have come, gone or become ready.
 void Coordinator::consider() {
   if (phase_ == Phase::kRunning) {
     if (seats_.here() < settings_.max_nodes && spares_ready() > 0 && seats_.done() == 0 && membership_.committed() &&
@@ -320,7 +319,7 @@ void Coordinator::consider() {
     return;
   }
   if (hand_over_if_due() || phase_ != Phase::kGathering) return;
-  // A change of the membership on top of one that is not known to a majority yet would take three majorities.
+  // A membership change before the last one is committed would need three majorities, so it waits.
   if (!membership_.committed() && settings_.rules.commit_before_change) return;
   if (!self_is_ready()) return;
   if (peers_.awaited() > 0 && settings_.rules.wait_for_ready) return;
@@ -331,16 +330,16 @@ void Coordinator::consider() {
   const bool may_be_all = elected_ && peers_.unheard() == 0;
   if (!gathering_.enough(peers_.ready(), membership_.current(), may_be_all, now_.steady, outbox_)) return;
   if (!founding_.may_release(peers_, now_.steady, outbox_)) return;
-  // A failure of the round before this coordinator. As while a round ends, it costs nothing when nodes were lost as well: its
-  // workers may have missed theirs.
+  // A failure that was reported to no coordinator before this one. As at any round's end, it costs no restart if nodes were
+  // lost as well: workers fail when their peers are gone.
   if (failure_ && inherits_round() && all_are_ready()) {
-    held_ = failure_->others_stay;  // those who lost their coordinator wait as well
+    held_ = failure_->others_stay;  // workers that lost their coordinator wait as well
     return judge();
   }
   form();
 }
 
-// This coordinator was elected, and has released no round yet.
+// This coordinator was elected, and has not released a round yet.
 bool Coordinator::inherits_round() const {
   return membership_.current().exists() && membership_.current().born != term_;
 }
@@ -415,12 +414,12 @@ void Coordinator::hear(Peer& peer, const FailureReport& message) {
     failure_ = message;
     return end_round(OverReason::kWorkerFailure, message.message, message.others_stay ? Others::kHold : Others::kStop);
   }
-  if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {  // it was said to nobody who leads now
+  if (phase_ == Phase::kGathering && inherits_round() && !judged_ && !failure_) {  // no coordinator before has judged it
     failure_ = message;
     return outbox_.say(NodeNotice::Kind::kRoundOver, message.message);
   }
   if ((phase_ != Phase::kEnding && phase_ != Phase::kGathering) || !failure_) return;
-  // "My peer is gone" is a consequence; of the others the first in time is the cause.
+  // "A peer is gone" is a consequence. Among the other failures, the first in time is the cause.
   const auto key = [](const FailureReport& report) {
     return std::pair(report.failed.cause == Cause::kLostPeer, report.coordinator_time_ns());
   };
@@ -449,7 +448,8 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
 void Coordinator::hear(Peer& peer, const Ready& message) {
   if (message.master_port != 0) peer.master_port = message.master_port;
   if (phase_ == Phase::kRunning && message.round == round() && peer.rank >= 0 && !peer.done) {
-    // It could not go on with what it held, so nobody does: the next round begins with new workers everywhere.
+    // That node could not continue with the state that it held, so no node does: the next round begins with new workers
+    // everywhere.
     end_round(OverReason::kMembershipChange, peer.hello.hostname + " has no workers any more", Others::kStop);
   }
   if (!peers_.workers_gone(peer, message.round)) return;
@@ -493,7 +493,7 @@ void Coordinator::hear(Peer& peer, const Done& message) {
   note_done(peer, message.round);
 }
 
-// A node says which round its workers were started in; a successor has given that one a term of its own.
+// A node names the round in which its workers were started; a successor has given that round another term.
 void Coordinator::note_done(Peer& peer, const RoundId& round) {
   if (phase_ == Phase::kConcluding || phase_ == Phase::kOver || phase_ == Phase::kSteppedDown || phase_ == Phase::kPausing)
     return;
@@ -503,7 +503,7 @@ void Coordinator::note_done(Peer& peer, const RoundId& round) {
   check_done();
 }
 
-// Whatever ended the round: when all its nodes have finished, nothing is left to do.
+// However the round ended: when all of its nodes have finished, nothing is left to do.
 void Coordinator::check_done() {
   const bool counts = phase_ == Phase::kRunning || phase_ == Phase::kEnding || phase_ == Phase::kGathering;
   if (!counts || !membership_.current().exists()) return;
@@ -515,7 +515,7 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
   switch (phase_) {
     case Phase::kRunning:
       if (peer.rank < 0 && !coordinates) return;
-      if (coordinates && peer.done) return begin_saving(message.signal);  // it leads to the end
+      if (coordinates && peer.done) return begin_saving(message.signal);  // the coordinator leads until the end
       leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return check_leaving();
     case Phase::kGathering:
@@ -523,7 +523,7 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
     case Phase::kEnding:
       if (coordinates) stop_between_rounds(message.signal);
       return;
-    case Phase::kSaving:  // more leave than the first: what is saved is the same
+    case Phase::kSaving:  // more nodes leave than at first; what is saved is the same
       if (goes_on_after_saving_ && peer.rank >= 0) leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return;
     case Phase::kConcluding:
@@ -546,7 +546,7 @@ void Coordinator::check_leaving() {
   end_round(OverReason::kMembershipChange, leaving_.why(), Others::kHold);
 }
 
-// Workers that wait hold what would be saved, and only a round can save.
+// Waiting workers hold the state that should be saved, and only a round can save it.
 void Coordinator::stop_between_rounds(std::int32_t signal) {
   if (phase_ == Phase::kGathering && !membership_.current().exists()) {
     return finish(128 + signal, "stopped by signal " + std::to_string(signal));
@@ -572,7 +572,7 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
   check_saving();
 }
 
-// What was right when the job began is right still, so the state of those that wait can be trusted.
+// The state of waiting workers was valid when they began to wait, so it can be trusted.
 void Coordinator::give_up(const Verdict& verdict) {
   if (!held_ || failure_->failed.cause != Cause::kLateUsage) return finish(verdict.exit_code, verdict.why);
   phase_ = Phase::kSaving;

@@ -56,7 +56,7 @@ struct Heard {
   FromMember message{};
 };
 struct Tick {};
-// The arbiter of a round of two has given its vote to this node, for ever.
+// The arbiter of a round of two has given its vote to this node, once and for ever.
 struct ArbiterVotes {
   RoundId origin{};
 };
@@ -68,18 +68,18 @@ class Coordinator {
  public:
   Coordinator(CoordinatorSettings settings, const Authority& authority, Now now);
 
-  // Feeds one event; the actions are to be carried out in order.
+  // Handles one event. Carry out the actions in order.
   std::vector<CoordinatorAction> on(const CoordinatorEvent& event, Now now);
   // When the next Tick is due.
   std::optional<Time> next_deadline() const;
 
-  // Rounds whose arbiter is to be asked now (leadership.hpp).
+  // The rounds whose arbiter must be asked now (leadership.hpp).
   std::vector<Config> alone_in() const {
     const bool ends = phase_ == Phase::kOver || phase_ == Phase::kSteppedDown;
     return ends ? std::vector<Config>() : leadership_.alone_in(membership_, peers_, now_.steady);
   }
 
-  // What keeps the next round from starting, for people and for the simulator's stories.
+  // The reason why the next round does not start, for messages and for the simulator.
   std::string waits_for() const;
   // All its nodes are being stopped, or one of them at least.
   bool is_stopping() const {
@@ -88,7 +88,7 @@ class Coordinator {
   std::uint64_t term() const { return term_; }
   RoundId round() const { return membership_.current().id; }
   std::int64_t counted() const { return leadership_.counted(); }
-  // Whether a node with that address is here.
+  // Whether the node with that address is here.
   bool knows(const Address& address) const { return peers_.knows(address); }
 
  private:
@@ -110,9 +110,9 @@ class Coordinator {
   void hear(Peer& peer, const Stopped& message);
   void hear(Peer& peer, const Leave& message);
   void hear(Peer& peer, const Ping& message);
-  void hear(Peer&, const Vote&) {}  // of the election that it has won already
+  void hear(Peer&, const Vote&) {}  // a vote of the election that it has already won
   void hear(Peer& peer, const StoreAsk& message);
-  void hear(Peer&, const Resume&) {}  // the session's (rendezvous/node), as the next
+  void hear(Peer&, const Resume&) {}  // both belong to the session (rendezvous/node)
   void hear(Peer&, const Received&) {}
 
   // ---- who comes in ----
@@ -139,10 +139,10 @@ class Coordinator {
   bool self_is_ready() const;
   bool inherits_round() const;
   bool all_are_ready() const;
-  std::int64_t spares_ready() const { return peers_.ready(); }  // while a round runs: its own nodes are not
+  std::int64_t spares_ready() const { return peers_.ready(); }  // while a round runs: nodes of the round do not count
 
   // ---- how a round ends ----
-  enum class Others { kStop, kHold };  // what becomes of workers that could go on
+  enum class Others { kStop, kHold };  // what happens to workers that could continue
   void end_round(OverReason reason, const std::string& why, Others others);
   void check_ended();
   void judge();
@@ -176,7 +176,7 @@ class Coordinator {
   std::uint64_t term_ = 1;
   bool elected_ = false;
 
-  // Its parts.
+  // The parts that it owns.
   Strangers strangers_;
   Stragglers stragglers_;
   Peers peers_;
@@ -187,26 +187,26 @@ class Coordinator {
   Gathering gathering_;
   std::optional<Saving> saving_;  // from kSaving on
   bool goes_on_after_saving_ = false;
-  std::optional<LastSave> last_save_;  // by those that wait for a round that does not come
+  std::optional<LastSave> last_save_;  // by workers that wait for a round that does not come
   Concluding concluding_;              // from kConcluding on
 
-  // The running round, and how it ended.
+  // About the running round, and how it ended.
   Budget budget_;
-  Release release_;  // what is the same for everybody
+  Release release_;  // the part that is the same for all nodes
   Seats seats_;
   Leaving leaving_;
   HandingOver handing_over_;
-  bool held_ = false;                     // it ended so that workers may wait with their state
+  bool held_ = false;                     // the round ended so that workers may wait with their state
   std::optional<FailureReport> failure_;  // the first cause
-  bool members_changed_ = false;          // while it ended
-  bool judged_ = false;                   // its failure
+  bool members_changed_ = false;          // while the round ended
+  bool judged_ = false;                   // its failure is judged
   JobOver over_;
 
-  // A signal that came while workers waited with their state: the next round begins only to save it.
+  // The signal that came while workers waited with their state: the next round begins only to save it.
   std::optional<std::int32_t> save_next_;
-  Time save_next_by_{};  // when that is given up
+  Time save_next_by_{};  // when waiting for that is given up
 
-  std::optional<Time> absorb_at_;  // late joiners
+  std::optional<Time> absorb_at_;  // when late joiners are taken in
   std::optional<Time> pause_ends_;
   Time over_at_{};
   std::optional<Time> linger_ends_;

@@ -16,7 +16,7 @@ bool config_makes_sense(const Config& config) {
          config.id.round <= kLargestRound && config.arbiter <= Arbiter::kEtcd && (!config.has_arbiter() || config.nodes == 2);
 }
 
-// Whoever it is, and whatever this coordinator leads.
+// Reasons that hold for any node and any state of this coordinator.
 std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
   const CoordinatorSettings& settings = view.settings;
   if (hello.protocol != kProtocolVersion) {
@@ -50,7 +50,7 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
   return std::nullopt;
 }
 
-// Of two coordinators the later term is right; but one that never had a round yields to any that has.
+// Of two coordinators the one with the later term is right. But one that never had a round yields to one that has.
 Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
   const bool never_began = !view.membership.current().exists() && other.standing.current.exists();
   if (other.standing.promised_term > view.term || never_began) {
@@ -62,7 +62,7 @@ Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
   return {.answer = Redirect{.term = view.term, .coordinator = self == nullptr ? Address{} : self->hello.listens}};
 }
 
-// Who knows a round of a later coordinator, or a round where we know none, knows more than we do.
+// A node that knows a round of a later coordinator, or any round if this coordinator knows none, knows more than this one.
 bool knows_more(const Hello& hello, const EntryView& view) {
   const Config& told = hello.standing.current;
   const bool knows_nothing = !view.membership.current().exists();
@@ -70,13 +70,13 @@ bool knows_more(const Hello& hello, const EntryView& view) {
   return promised_more || (told.exists() && (told.id.term > view.term || (knows_nothing && !view.elected)));
 }
 
-// One place for each identity and each wanted rank.
+// Each identity, and each wanted rank, can be here only once.
 Entry place_for(const Hello& hello, const EntryView& view) {
   Entry entry;
   if (const Peer* known = view.peers.find(hello.node)) {
     const Hello& before = known->hello;
     if (before.incarnation == hello.incarnation && before.attempt > hello.attempt) {
-      return {};  // said before the one that was heard already, over a connection that was slower
+      return {};  // an older Hello, over a slower connection
     }
     entry.replaces = known->link.has_value();
     const Refused replaced{.reason = Refusal::kReplaced, .text = "a later process with the identity of this node has joined"};
@@ -100,7 +100,7 @@ Entry place_for(const Hello& hello, const EntryView& view) {
   return entry;
 }
 
-// They are counted on.
+// This coordinator computes with the budget's values.
 bool budget_makes_sense(const Budget& budget) {
   constexpr std::int32_t kMost = 1 << 30;
   const auto is_count = [](std::int32_t count) { return 0 <= count && count <= kMost; };

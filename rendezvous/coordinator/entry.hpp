@@ -1,5 +1,5 @@
-// What becomes of a node that says hello: it is let in, refused, shown the way, or it knows more of the job than this
-// coordinator, which then steps down. The coordinator asks once a hello and does what the answer says, in the order of its
+// The answer to a node that says Hello: it is admitted, refused or redirected; or it knows more of the job than this
+// coordinator, which then steps down. The coordinator asks once for each Hello, and carries out the answer in the order of its
 // fields. Pure functions; they change nothing.
 #pragma once
 
@@ -17,18 +17,20 @@
 namespace ddprun::rendezvous {
 
 struct Entry {
-  // The node, or another coordinator, knows more. Nothing else is to be done then.
+  // The node, or another coordinator, knows more. Then ignore the other fields.
   std::optional<coordinator_action::StepDown> step_down{};
-  // The node is here already, over a link that is to be lost; an earlier process of it is told why.
+  // The node is here already over an older link, which must be lost. If an earlier process of the node has that link, it is
+  // told why.
   bool replaces = false;
   std::optional<Refused> to_replaced{};
-  // Whether it gets in. If not, it is told that, if anything, people are told this, if anything, and its link is closed.
+  // Whether the node is admitted. If not: it gets `answer`, if there is one; people see `notice`, if there is one; and its link
+  // is closed.
   bool admitted = false;
   std::optional<FromCoordinator> answer{};
   std::string notice{};
 };
 
-// What the coordinator knows.
+// The part of the coordinator's state that decides.
 struct EntryView {
   const CoordinatorSettings& settings;
   std::uint64_t term;
@@ -41,10 +43,10 @@ struct EntryView {
 
 Entry entry_of(const Hello& hello, const EntryView& view);
 
-// Whether a node can stand there: what a hello says may be anybody's, or from a record that is damaged.
+// Whether these values are possible: a Hello may come from anybody, or from a damaged record.
 bool makes_sense(const Standing& standing);
 
-// For people.
+// The node's name for messages.
 std::string name_of(const Hello& hello);
 
 }  // namespace ddprun::rendezvous

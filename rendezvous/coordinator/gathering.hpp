@@ -1,5 +1,5 @@
-// The wait for enough nodes before a round: first for as many as are needed at least, then for more until the call ends. The
-// coordinator asks whenever who is ready may have changed. Owns when the call ends, and when nobody waits any longer. Pure.
+// The wait for enough nodes before a round: first for min_nodes, then for more until the last call ends. The coordinator asks
+// whenever a node may have become ready. Owns when the call ends, and when waiting is given up. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,13 @@ class Gathering {
         last_call_(settings.last_call),
         join_timeout_(settings.join_timeout) {}
 
-  // `last`: the round before; the first round's call begins once there are enough nodes.
+  // `last` is the round before. The first round's call begins when min_nodes are there.
   void begin(const Config& last, milliseconds call, Time now);
-  // True: the round is to be formed now. `may_be_all`: this coordinator inherited `last`, and nobody is
-  // about to say that it is here.
+  // True: form the round now. `may_be_all`: this coordinator inherited `last`, and no node is about to say that it is here.
   bool enough(std::int64_t ready, const Config& last, bool may_be_all, Time now, Outbox& outbox);
   bool in_vain(Time now) const { return join_ends_ <= now; }
   Time next_deadline(Time now) const;
-  // For people, when it was in vain.
+  // A message for the case that waiting was in vain.
   std::string why(std::int64_t ready) const;
 
  private:

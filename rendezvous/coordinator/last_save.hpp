@@ -1,8 +1,8 @@
-// What is left of a job that ends since a worker cannot be replaced: the others wait with their state, and what one of them
-// holds is what all hold. So one node after the other is asked to save it, until one has. The coordinator keeps the order and
-// asks (saving.hpp). Pure.
+// Saves the state of a job that ends since a worker cannot be replaced. The other workers wait with their state, and all hold
+// the same state. So one node after the other is asked to save it, until one has. The coordinator keeps the order and asks
+// (saving.hpp). Pure.
 //
-// It owns who is still to be asked, and how the job ends.
+// This class owns which nodes can still be asked, and how the job ends.
 #pragma once
 
 #include <deque>
@@ -18,12 +18,12 @@ namespace ddprun::rendezvous {
 
 class LastSave {
  public:
-  // `otherwise`: how the job ends when nobody can save.
+  // `otherwise` is how the job ends when no node can save.
   LastSave(Verdict otherwise, const std::vector<Peer*>& nodes) : otherwise_(std::move(otherwise)) {
     for (const Peer* peer : nodes) to_ask_.push_back(peer->hello.node);
   }
 
-  // Who is asked now; nullptr: nobody is left.
+  // The node to ask now; nullptr: no node is left.
   Peer* next(Peers& peers) {
     while (!to_ask_.empty()) {
       Peer* peer = peers.find(to_ask_.front());

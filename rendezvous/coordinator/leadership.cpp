@@ -7,8 +7,8 @@
 
 namespace ddprun::rendezvous {
 
-// Who asked before a majority had answered, as the coordinator's own node does, must not wait with its workers until it asks
-// next.
+// A node that asked before a majority had answered, as the coordinator's own node does, must not wait with its workers until
+// its next ping.
 void Leadership::answer(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers,
                         Now now, Outbox& outbox) {
   send_pong(peer, stamp, founded, membership, peers, now, outbox);
@@ -61,11 +61,11 @@ bool Leadership::has_ended(const Membership& membership, const Peers& peers, Tim
     return end && *end <= now;
   };
   if (!ended()) return false;
-  counted_at_.reset();  // by an older figure
+  counted_at_.reset();  // it was counted with an older figure
   return ended();
 }
 
-// A node that is well is heard of every two fifths of the lease, and later where the network is slow.
+// A healthy node is heard every two fifths of the lease, and later where the network is slow.
 std::optional<Time> Leadership::alone_at(const Config& round, bool current, const Peers& peers) const {
   if (!round.has_arbiter()) return std::nullopt;
   const Peer* const self = peers.find(self_);
@@ -75,7 +75,7 @@ std::optional<Time> Leadership::alone_at(const Config& round, bool current, cons
   for (const auto& [id, peer] : peers.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0 || id == self_) continue;
-    if (peer.departed) return std::nullopt;  // its vote is this node's already; so it is with the arbiter
+    if (peer.departed) return std::nullopt;  // this node has its vote already; the same holds for the arbiter
     if (peer.here()) heard = std::max(heard, time_of(peer.answered));
     if (peer.here()) heard = std::max(heard, current ? released_at_ : previous_released_at_);
   }
@@ -108,9 +108,9 @@ void Leadership::round_released(Time now) {
   count_again();
 }
 
-// Counting is a pass over all nodes, so of many it is done at most fifty times a lease; an older figure is never too large.
-// Also when that says that it has no authority: of ten thousand whose answers a new coordinator awaits, each would be counted
-// with all others.
+// Counting takes one pass over all nodes. With many nodes it is done at most fifty times a lease: an older figure is never too
+// large. That also holds while there is no authority: when a new coordinator awaits ten thousand answers, each answer would
+// otherwise count all others again.
 Time Leadership::end(const Membership& membership, const Peers& peers, Time now) const {
   constexpr std::size_t kMany = 64;
   const bool fresh = peers.all().size() > kMany && counted_at_ && *counted_at_ + lease_ / 50 > now;
@@ -128,13 +128,13 @@ Time Leadership::end_under(const Config& config, bool current, const Peers& peer
   const nanoseconds length = part_of(lease_, rules_.authority);
   if (!config.exists()) return now + length;
 
-  std::vector<std::pair<Time, std::int32_t>> answers;  // newest answered question, group rank
+  std::vector<std::pair<Time, std::int32_t>> answers;  // the newest answered stamp, and the group rank
   answers.reserve(peers.all().size());
   counted_ += std::ssize(peers.all());
   for (const auto& [id, peer] : peers.all()) {
     const std::int32_t rank = current ? peer.rank : peer.previous_rank;
     if (rank < 0) continue;
-    // Who left does not vote any more.
+    // A node that has left votes no more.
     answers.emplace_back(id == self_ || peer.departed ? now : time_of(peer.answered), rank);
   }
   std::sort(answers.begin(), answers.end(), [](const auto& a, const auto& b) { return a.first > b.first; });

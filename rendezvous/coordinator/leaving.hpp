@@ -1,8 +1,8 @@
-// Nodes that a signal asked to stop, and that may leave while the others go on. A scheduler that stops the job signals all of
-// its nodes, but not in one moment: so the first one waits a while for others before it is taken for one node that leaves. The
-// coordinator asks when the round is to end for that, or too few would stay. Pure.
+// Nodes that got a stop signal, and may leave while the others continue. A scheduler that stops the job signals all of its
+// nodes, but not at the same moment. So after the first signal the coordinator waits a while for others before it decides that
+// only this node leaves. It asks this class when the round must end, and whether too few nodes would stay. Pure.
 //
-// It owns who asked, with which signal, and until when more are waited for.
+// This class owns which nodes asked, with which signal, and how long to wait for more.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class Leaving {
                       ? std::max(settings.stop_call, std::min(settings.lease / 5, milliseconds{1000}))
                       : milliseconds{0}) {}
 
-  // `saves`: before the nodes leave, all save.
+  // `saves`: all workers save before the nodes leave.
   void ask(const Peer& peer, std::int32_t signal, bool saves, Time now) {
     saves_ = saves_ || saves;
     if (nodes_.empty()) {
@@ -34,7 +34,7 @@ class Leaving {
       first_ = peer.hello.hostname;
       ends_ = now + call_;
     }
-    // Its own signal needs no time, those of others as long as the network takes at most.
+    // Its own signal needs no further wait; those of others wait for the network's longest delay.
     if (peer.hello.node == self_) ends_ = std::max(ends_, now + own_call_);
     nodes_.insert(peer.hello.node);
   }
@@ -48,7 +48,7 @@ class Leaving {
   bool saves() const { return saves_; }
   bool is_due(Time now) const { return ends_ <= now; }
   std::optional<Time> deadline() const { return nodes_.empty() ? std::nullopt : std::optional(ends_); }
-  // For people.
+  // A text for messages.
   std::string why() const {
     return nodes_.size() == 1 ? first_ + " is leaving" : std::to_string(nodes_.size()) + " nodes are leaving";
   }

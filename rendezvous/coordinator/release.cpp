@@ -8,8 +8,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Neighbours in rank tend to be neighbours in a rack, and what ends the coordinator may end its neighbours too: so those in the
-// middle of equal parts of the round are named.
+// Nodes with neighbouring ranks are often in one rack, and what ends the coordinator may end its neighbours too. So the
+// successors are the middles of equal parts of the round.
 std::vector<Successor> spread(const std::vector<Successor>& able, std::size_t most) {
   if (able.size() <= most) return able;
   std::vector<Successor> named;
@@ -51,7 +51,7 @@ Roster roster_of(const PlacedNodes& placed, const Config& round) {
 }
 
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before) {
-  constexpr std::int32_t kMostRounds = 1'000'000'000;  // what is beyond comes from nobody who means well
+  constexpr std::int32_t kMostRounds = 1'000'000'000;  // a higher number comes from nobody with good intentions
   std::int64_t first = before;
   for (const Peer* peer : placed.by_rank) {
     if (peer != nullptr && peer->hello.next_number <= kMostRounds)

@@ -1,5 +1,5 @@
-// The release of a round: which node gets which ranks, and what each node is told of it. The coordinator calls these one after
-// the other when it forms a round. Pure functions over its peers; they change nothing.
+// The release of a round: which node gets which ranks, and what each node is told. The coordinator calls these functions one
+// after the other when it forms a round. Pure functions over its peers; they change nothing.
 #pragma once
 
 #include <vector>
@@ -13,35 +13,35 @@
 namespace ddprun::rendezvous {
 
 struct PlacedNodes {
-  std::vector<Peer*> by_rank;  // index = group rank; nullptr: nobody has it
+  std::vector<Peer*> by_rank;  // the index is the group rank; nullptr: nobody has it
   Placement placement;
 };
 
-// Places the nodes that are ready: this node first, then those of the last round, then by arrival.
+// Places the ready nodes: this node first, then those of the last round, then by arrival.
 PlacedNodes place_ready(Peers& peers, const CoordinatorSettings& settings);
 
-// Who is in the round, to be remembered before it is released.
+// The nodes of the round, to be recorded before it is released.
 Roster roster_of(const PlacedNodes& placed, const Config& round);
 
-// The number of round 0, raised where one of these nodes has kept rounds of that number already. So a round has the same number
-// on all nodes, whether they share a run directory or not, and none writes over an earlier one.
+// The number of round 0, raised if one of these nodes already has a round with such a number in its run directory. So a round
+// has the same number on all nodes, whether they share a run directory or not, and no round overwrites an earlier one.
 std::int32_t first_number_of(const PlacedNodes& placed, const Config& round, std::int32_t before);
 
-// What is the same for everybody. The peers have their ranks by now.
+// The part of the release that is the same for all nodes. Call it after the peers have got their ranks.
 Release common_release(const PlacedNodes& placed, const Config& round, const Budget& budget,
                        const CoordinatorSettings& settings);
 
-// The same with the node's own ranks in this round and the one before.
+// That release with the node's own ranks in this round and the one before.
 Release release_for(const Peer& peer, const Release& common, const Config& previous);
 
-// Of a round of these nodes, as far as they agree on one: who decides between two of which each may go on alone.
+// Which arbiter decides if a round of these two nodes falls apart: the one on which both agree, if there is one.
 Arbitrated arbitrated(const PlacedNodes& placed, const CoordinatorSettings& settings);
 
-// To the other node of two, when this one has group rank 0: alone, the other would be no majority.
+// A farewell for the other node of two, if this node has group rank 0: alone, the other would be no majority.
 coordinator_action::Entrust farewell_for(const PlacedNodes& placed, const Config& round, const CoordinatorSettings& settings);
 
-// Sends it to all: those with a rank in the order of group ranks, so that successors, who are needed if this node dies just
-// now, know first; and then the spares.
+// Sends the release to all nodes: first to those with a rank, in the order of ranks, so that the successors have it first in
+// case this node dies just now; then to the spares.
 void send_release(const PlacedNodes& placed, const Release& common, const Config& previous, Peers& peers, Outbox& outbox);
 
 }  // namespace ddprun::rendezvous

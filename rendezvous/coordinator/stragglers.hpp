@@ -1,12 +1,12 @@
-// Nodes that say in time that they are here, but not that their workers have ended: one whose worker the kernel does not let go
-// would keep all others waiting for ever. The coordinator tells it whom it waits for, and asks what is due. Pure.
+// Nodes that keep answering, but whose workers do not end: a node with a worker stuck in the kernel would keep all others
+// waiting for ever. The coordinator reports which nodes it waits for, and asks what is due. Pure.
 //
 //     awaited -- a while --> people are told -- ready_timeout --> gets no more grants -- a lease --> lost
 //
-// So the node's workers may not run any more when the others go on without it. It may come back, to vote and to wait for its
-// workers, but nobody waits for it again.
+// So the node's workers have no grant any more when the others continue without it. The node may come back, to vote and to wait
+// for its workers, but nobody waits for it again.
 //
-// It owns since when each is awaited, and which ones were given up. Of a Peer it alone writes `straggles`.
+// This class owns since when each node is awaited, and which nodes were given up. Of a Peer it alone writes `straggles`.
 #pragma once
 
 #include <array>
@@ -28,22 +28,22 @@ class Stragglers {
  public:
   explicit Stragglers(const CoordinatorSettings& settings);
 
-  // The node is awaited from now on, or again.
+  // The coordinator waits for the node's workers from now on, or again.
   void await(const Peer& peer, Time now);
   std::optional<Time> next_deadline() const;
 
   // ---- what is due, each once ----
-  // For people: who is awaited for long; empty when there is nothing new.
+  // A message that names the nodes that were awaited for long; empty when there is nothing new.
   std::string take_news(Peers& peers, Time now);
-  // They get no more grants from now on.
+  // Nodes that are given up get no more grants from now on.
   void give_up_due(Peers& peers, Time now);
-  // It may have no grant any more.
+  // The nodes whose last grant must have ended.
   std::vector<NodeId> take_lost(Peers& peers, Time now);
-  // For people: why it is lost.
+  // The reason for the loss, for messages.
   std::string why() const;
 
   // ---- who comes back ----
-  // Whether it has workers still for which nobody waits any more.
+  // Whether the node still has workers for which nobody waits any more.
   bool still_has_workers(const Peer& peer, Time now);
   void forgive(Peer& peer);
 
@@ -54,7 +54,7 @@ class Stragglers {
   };
   struct Stage {
     nanoseconds after{};
-    std::deque<Awaited> nodes{};  // longest awaited first
+    std::deque<Awaited> nodes{};  // the one awaited longest is first
   };
 
   void know(const Hello& hello);
@@ -64,7 +64,7 @@ class Stragglers {
   Stage told_;
   Stage given_up_;
   Stage lost_;
-  std::unordered_map<NodeId, std::uint64_t, HashNodeId> known_;  // given up, with the incarnation of each
+  std::unordered_map<NodeId, std::uint64_t, HashNodeId> known_;  // nodes that were given up, with the incarnation of each
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,5 +1,5 @@
-// What a member wants done, as values: of the agent (workers, the record), and of the node's links. Member::on() returns them
-// in the order in which they are to be carried out.
+// What a member asks for, as values: of the agent (workers, the record), and of the node's links. Member::on() returns them in
+// the order in which they must be carried out.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace ddprun::rendezvous {
 
 namespace member_action {
-struct Dial {  // answer with Opened or Closed
+struct Dial {  // the answer is Opened or Closed
   LinkId link = 0;
   Address address{};
 };
@@ -28,14 +28,14 @@ struct Close {
 };
 struct Remember {
   Record record{};
-  NodeId node{};  // whose it is
+  NodeId node{};  // the leader's
 };
 struct StartWorkers {
   Release release{};
   Time until{};  // as ExtendGrant
 };
-// Workers may run until then and must be killed at that time by whatever watches them, this agent stopped or not, unless it is
-// extended: by then somebody else may lead.
+// Workers may run until then. Unless the grant is extended, the guardian must kill them at that time, even if this agent is
+// stopped: another coordinator may lead by then.
 struct ExtendGrant {
   Time until{};
 };
@@ -43,19 +43,19 @@ struct StopWorkers {
   enum class Reason { kWorkerFailure, kMembershipChange, kCoordinatorLost, kJobOver };
   RoundId round{};
   Reason reason{};
-  bool at_once = false;  // SIGKILL
+  bool at_once = false;  // by SIGKILL
   std::string why{};
-  std::optional<FailureReport> failure{};  // kWorkerFailure: of another node's worker
-  bool hold = false;                       // those that can wait for the next round with their state may do so: WorkersEnded
+  std::optional<FailureReport> failure{};  // kWorkerFailure: the failure of another node's worker
+  bool hold = false;  // workers that can keep their state may wait for the next round, as WorkersEnded says
 };
-// Workers that wait for the next round, for a failure of this node's own, have a state that is not to be kept.
+// For a failure of this node's own worker: the state of the workers that wait for the next round is not to be kept.
 struct DismissHeld {
   std::string why{};
 };
 struct StopAndSave {
   int signal = 0;
-  bool held = false;  // the workers that wait for the next round save, which does not come; WorkersEnded follows at once where
-                      // there are none
+  bool held = false;  // the workers that wait for a next round save, since none comes; without such workers WorkersEnded
+                      // follows at once there are none
 };
 struct StopAt {
   std::int64_t step = 0;
@@ -64,7 +64,7 @@ struct AnswerStore {
   std::int32_t rank = 0;
   channel::StoreReply reply{};
 };
-struct GotJob {  // ddprun join: config, arguments and options
+struct GotJob {  // for ddprun join: config, arguments and options
   std::string job{};
 };
 struct Say {
@@ -72,9 +72,9 @@ struct Say {
 };
 struct JobOver {  // the workers are gone
   enum class End {
-    kOver,     // the job's, or this node was told so
-    kLeft,     // this node's: it said goodbye, and the others go on
-    kGivenUp,  // this process's: it found nobody, or was refused
+    kOver,     // the job has ended, or this node was told so
+    kLeft,     // this node has left, and the others continue
+    kGivenUp,  // this process has found no other node, or was refused
   };
   int exit_code = 0;
   std::string why{};
@@ -88,7 +88,8 @@ using MemberAction =
                  member_action::GotJob, member_action::Say, member_action::JobOver>;
 using MemberActions = std::vector<MemberAction>;
 
-// How it ends for a node that has looked for a coordinator for so long, in vain. `was_welcome`: by one, in this process.
+// How the job ends for a node that has looked in vain for a coordinator for `looked`. `was_welcome`: a coordinator had accepted
+// this process before.
 member_action::JobOver end_of_search(const Record& record, bool was_welcome, milliseconds looked);
 
 }  // namespace ddprun::rendezvous

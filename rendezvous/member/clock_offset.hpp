@@ -1,5 +1,5 @@
-// By how much the coordinator's clock is ahead of this node's: from the answer with the shortest way, since that one says it
-// best. The member hears answers, and puts the difference into its failure reports. Pure.
+// By how much the coordinator's clock is ahead of this node's. The answer with the shortest round trip gives the best estimate,
+// as in NTP. The member passes answers in, and puts the difference into its failure reports. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace ddprun::rendezvous {
 
 class ClockOffset {
  public:
-  void begin() { best_round_trip_.reset(); }  // with another coordinator; what was known serves until it answers
+  void begin() { best_round_trip_.reset(); }  // for a new coordinator; the old value stays until its first answer
   void hear(const Pong& pong, Now now) {
     const std::int64_t round_trip = stamp_of(now.steady) - pong.echo;
     if (best_round_trip_ && round_trip >= *best_round_trip_) return;

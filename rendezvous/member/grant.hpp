@@ -1,7 +1,7 @@
-// Until when the workers of a node may run: each answer of its coordinator to a ping extends it. The member asks before it lets
-// workers start or go on. Pure.
+// Until when the workers of a node may run: each answer of its coordinator to a ping extends that time. The member asks before
+// it lets workers start or continue. Pure.
 //
-// It owns that time, and whether the coordinator of now has granted it.
+// This class owns that time, and whether the present coordinator has granted it.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ class Grant {
   bool is_leaders() const { return is_leaders_; }
   bool is_over(Time now) const { return until_ <= now; }
 
-  // Another coordinator, or none: what was granted ends when it said.
+  // The node follows another coordinator, or none. What was granted keeps its end.
   void lose_leader() { is_leaders_ = false; }
   void forget() { until_ = Time{}; }
-  // Granted to who asked at that time. False: it changes nothing, since there was more already, or since workers run under what
-  // an earlier coordinator granted.
+  // The coordinator has answered a ping that was sent at `asked`. False: nothing changes, since the present grant ends later,
+  // or since workers run under an earlier coordinator's grant.
   bool extend(Time asked, nanoseconds length, bool has_workers) {
     if (!is_leaders_ && has_workers) return false;
     if (is_leaders_ && asked + length <= until_) return false;
@@ -33,7 +33,7 @@ class Grant {
 
  private:
   Time until_{};
-  bool is_leaders_ = false;  // not of an earlier coordinator
+  bool is_leaders_ = false;  // granted by the present coordinator
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,7 +1,7 @@
-// Whom a node without a coordinator dials, and when: the coordinator and the successors that it remembers, the addresses at
-// which the job was said to be, and where others told it to look. The member asks it while it looks. Pure.
+// Which addresses a node without a coordinator dials, and when: the coordinator and the successors that it remembers, the job's
+// addresses from the command line, and hints of other nodes. The member asks it during the search. Pure.
 //
-// It owns the addresses to try with the link to each, and the newest few hints.
+// This class owns the addresses to try with the link to each, and the newest few hints.
 #pragma once
 
 #include <cstdint>
@@ -20,38 +20,38 @@ class LeaderSearch {
  public:
   explicit LeaderSearch(const MemberSettings& settings);
 
-  // Begins anew. The coordinator may only have lost the connection, and who restarts is a candidate too: so `known` has it as
-  // well.
+  // Starts the search. The coordinator may only have lost the connection, and a restarted coordinator is a candidate too: so
+  // `known` includes it.
   void begin(const std::vector<Successor>& known);
-  // Dials what is due. Returns the links that it closes, since nothing came over them for a lease.
+  // Dials each address that is due. Returns the links that it closes, since nothing came over them for one lease.
   std::vector<LinkId> dial_due(nanoseconds lease, Time now, MemberActions& actions);
   std::optional<Time> next_deadline(nanoseconds lease) const;
-  // Keeps that link alone. Returns the address behind it.
+  // Keeps only that link. Returns its address.
   Address settle(LinkId link, MemberActions& actions);
-  // Closes all links but that one.
+  // Closes all links except `but`.
   void end(std::optional<LinkId> but, MemberActions& actions);
 
   // ---- of one link; nothing happens if it is none of these ----
   bool dialled(LinkId link) const;
   void closed(LinkId link, Time now);
-  // Somebody is there, and counts on this node.
+  // The other side answers, and counts this node as an elector.
   void heard(LinkId link, Time now);
-  // Closed from here, to be tried again at that time.
+  // Closes the link, to be tried again at that time.
   void retry(LinkId link, Time at);
-  // The same, for good: a coordinator was there.
+  // As retry(), and keeps the address for good: a coordinator was there.
   void retry_lasting(LinkId link, Time at);
 
   // ---- hints ----
-  // Somebody may be there who leads, or knows who does. `looking`: it is dialled now.
+  // A node at that address may lead, or know who does. `looking`: dial it now.
   void hint(const Address& address, bool looking, Time now);
-  // Where nodes may be that look for a coordinator.
+  // The addresses at which nodes may look for a coordinator.
   std::vector<Address> places(const std::vector<Successor>& known) const;
 
  private:
   struct Target {
     Address address{};
-    bool lasting = true;  // not only because of a hint
-    LinkId link = 0;      // 0: none
+    bool lasting = true;  // it stays in the list; a hint alone does not
+    LinkId link = 0;      // 0: no connection
     Time next_try{};
     Time dialled{};
   };
@@ -62,7 +62,7 @@ class LeaderSearch {
   std::vector<Address> endpoints_;
   nanoseconds redial_;
   std::vector<Target> targets_;
-  std::deque<Address> hints_;  // newest last
+  std::deque<Address> hints_;  // the newest is last
   LinkId next_link_;
 };
 

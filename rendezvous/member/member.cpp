@@ -1,8 +1,8 @@
 // Implementation of member.hpp: its events, what it does about its coordinator, what it does about its workers, and time.
 //
 // Note [Why this file is long]
-// It is one state machine: what it hears of its coordinator changes what it may do with its workers, and their ends change what
-// it says. The search, the votes, the grant, the clock and the record are in files of their own.
+// It is one state machine: messages of the coordinator change what it may do with its workers, and the ends of workers change
+// what it sends. The search, the votes, the grant, the clock and the record are in files of their own.
 #include "rendezvous/member/member.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
   now_ = now;
   if (phase_ == Phase::kOver) return {};
   std::visit([this](const auto& concrete) { handle(concrete); }, event);
-  // Whatever woke it: what time ended has ended, and targets that are due are dialled.
+  // After any event: whatever has timed out ends, and addresses that are due are dialled.
   if (phase_ != Phase::kOver) tick();
   return std::exchange(actions_, {});
 }
@@ -43,7 +43,8 @@ std::vector<MemberAction> Member::on(const MemberEvent& event, Now now) {
 
 void Member::handle(const member_event::Opened& event) {
   if (phase_ == Phase::kLooking && (event.link == kSelfLink || search_.dialled(event.link))) {
-    if (event.link == kSelfLink) looking_since_ = now_.steady;  // however long it slept: it is found
+    if (event.link == kSelfLink)
+      looking_since_ = now_.steady;  // its own coordinator needs no search, however long this machine slept
     act(member_action::Send{event.link, hello(event.local_host)});
   } else {
     act(member_action::Close{event.link});
@@ -70,7 +71,7 @@ void Member::hear(LinkId link, const Welcome& message) {
     if (!leads(link)) act(member_action::Close{link});
     return;
   }
-  if (message.term < record_.standing.promised_term) {  // it was coordinator once
+  if (message.term < record_.standing.promised_term) {  // the sender was coordinator in an earlier term
     act(member_action::Close{link});
     return search_.retry_lasting(link, now_.steady + lease_ / 5);
   }
@@ -90,19 +91,19 @@ void Member::hear(LinkId link, const Welcome& message) {
     record_.job_elsewhere = record_.job_elsewhere || leads_elsewhere;
     remember();
   }
-  also_try(leader_->address);  // to be found again before its first release came
+  also_try(leader_->address);  // to find it again before its first release has come
   if (!message.job.empty()) act(member_action::GotJob{message.job});
   say(NodeNotice::Kind::kFollowing, "joined");
   ping();
-  // What it was asked while nobody led.
+  // A signal that came while no coordinator led.
   if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_, stop_saves_});
   if (stop_signal_ != 0 && !coordinates() &&
-      workers_ == Workers::kNone) {  // it coordinated when it was asked, and does no more
+      workers_ == Workers::kNone) {  // it was the coordinator when the signal came, and is not any more
     tell_leader(Leave{"a signal"});
     return after_saving(End::kLeft);
   }
   if (failure_ && settings_.rules.failures_are_said_again) tell_leader(*failure_);
-  // They may have ended since the hello was sent, or their last word was lost with the link before this one.
+  // The workers may have ended after the Hello was sent, or their Done was lost with the link before this one.
   if (workers_ == Workers::kDone) {
     tell_leader(Done{workers_round_});
   } else if (!has_workers()) {
@@ -111,7 +112,7 @@ void Member::hear(LinkId link, const Welcome& message) {
 }
 
 void Member::hear(LinkId link, const Refused& message) {
-  // Who had this rank before may be gone without a word; one that is there a lease later is alive.
+  // The node that had this rank before may be gone without a message. If it is still there one lease later, it is alive.
   const bool once_more =
       message.reason == Refusal::kRankTaken && message.retry_after_ms > 0 && !std::exchange(rank_was_taken_, true);
   if (message.reason == Refusal::kSetAside || once_more) {
@@ -122,15 +123,15 @@ void Member::hear(LinkId link, const Refused& message) {
     act(member_action::Close{link});
     return;
   }
-  // Another job may be where ours was: only who never belonged to a job takes that as the answer.
+  // Another job may be at our job's old address. Only a node that never belonged to a job takes this refusal as final.
   if (was_welcome_ && message.reason != Refusal::kReplaced) return;
   finish(static_cast<int>(ExitCode::kUsage), "the coordinator refused this node: " + message.text, End::kGivenUp);
 }
 
 void Member::hear(LinkId link, const Redirect& message) {
   if (phase_ != Phase::kLooking || !search_.dialled(link)) return;
-  // Also to one of an earlier term than this node has promised: it may be needed there, and that one must hear of the later
-  // term.
+  // Also for a coordinator of an earlier term than this node has promised: this node may be needed there, and that coordinator
+  // must hear of the later term.
   search_.retry(link, now_.steady + lease_ / 5);
   act(member_action::Close{link});
   also_try(message.coordinator);
@@ -208,7 +209,7 @@ void Member::hear(LinkId link, const Pong& message) {
   const bool first = leader_stamp_ == 0;
   leader_stamp_ = std::max(leader_stamp_, message.stamp);
   const nanoseconds length = std::clamp(nanoseconds(message.grant_ns), nanoseconds{0}, lease_);
-  // From when it asked: the answer may have been on its way for long.
+  // The grant counts from the ping, since the answer may have been on its way for long.
   if (grant_.extend(time_of(message.echo), length, has_workers()) && has_workers()) {
     act(member_action::ExtendGrant{grant_.until()});
   }
@@ -218,7 +219,7 @@ void Member::hear(LinkId link, const Pong& message) {
     remember();
   }
   start_if_granted();
-  // A new coordinator has no authority over a round, or founds no job, before its first stamps come back.
+  // A new coordinator has no authority over a round, and cannot found a job, before its first stamps come back.
   if (first && (record_.standing.current.exists() || length == nanoseconds{0})) ping();
 }
 
@@ -232,10 +233,11 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   leader_.reset();
   grant_.lose_leader();
   pending_start_.reset();
-  if (goes_on_) saving_ = false;  // nobody tells the step now, and there is a next round
-  // Broken on purpose, it goes on without a grant.
+  if (goes_on_) saving_ = false;  // no coordinator tells the step now, and there is a next round
+  // A test breaks this rule: then workers continue without a grant.
   const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
-  // Who is left will be in a round of the successor's: what it waits for is its word, which needs no grant.
+  // Workers that save are not stopped: the nodes that are left will be in a round of the next coordinator. They wait for its
+  // message, which needs no grant.
   if (workers_ == Workers::kRunning && !saving_ && !may_go_on) {
     stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = at_once, .why = why, .hold = !at_once});
   }
@@ -250,11 +252,11 @@ void Member::lose_leader(const std::string& why, bool at_once) {
 
 void Member::hear(LinkId link, const Release& message) {
   if (!leads(link) || message.nodes < 1 ||
-      message.id <= record_.standing.current.id) {  // no coordinator that has authority says that
+      message.id <= record_.standing.current.id) {  // a coordinator with authority sends no such release
     return;
   }
   const bool starts = message.start && message.group_rank >= 0;
-  if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // it was not asked whether it is ready
+  if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // it was released although it is not ready
   // It may have risen since its node was welcome: founding.hpp.
   record_.standing.promised_term = std::max(record_.standing.promised_term, message.id.term);
   record_.standing.current = config_of(message);
@@ -262,11 +264,11 @@ void Member::hear(LinkId link, const Release& message) {
   record_.standing.budget = message.budget;
   record_.job_elsewhere = record_.place_is_new = false;
   record_.coordinator = message.coordinator;
-  // An inherited round names none: those who were named before are still in it.
+  // The release of an inherited round names no successors: those named before are still in it.
   if (message.start || !message.successors.empty()) record_.successors = message.successors;
   remember();
   pending_start_.reset();
-  if (message.start) failure_.reset();  // what came of it is in that round's budget
+  if (message.start) failure_.reset();  // that round's budget includes it
   if (starts) {
     workers_ = Workers::kNone;
     saving_ = false;
@@ -279,7 +281,7 @@ void Member::hear(LinkId link, const Release& message) {
 }
 
 void Member::start_if_granted() {
-  // One that is about to end would end before it is renewed where answers are slow.
+  // A grant that is about to end might end before it is renewed, where answers are slow.
   const Time least = now_.steady + part_of(lease_, settings_.rules.start_with);
   if (!pending_start_ || !grant_.is_leaders() || grant_.is_over(least)) return;
   workers_ = Workers::kRunning;
@@ -314,7 +316,7 @@ void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
   saving_ = true;
   goes_on_ = message.goes_on;
   if (stop_signal_ == 0 && !goes_on_) stop_signal_ = message.signal;
-  if (pending_start_) return;  // it was released to save what workers hold: start_if_granted
+  if (pending_start_) return;  // the round was released only to save: start_if_granted() does that
   if (workers_ == Workers::kRunning) {
     act(member_action::StopAndSave{message.signal});
   } else if (!has_workers()) {
@@ -322,7 +324,7 @@ void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
   }
 }
 
-// Its round is over here. From now on they run again, and only for as long as the coordinator grants.
+// The round is over on this node. From now on its workers run again, but only as long as the coordinator grants.
 void Member::save_what_is_held(const RoundId& round) {
   const bool may_run = workers_ == Workers::kNone && grant_.is_leaders() && !grant_.is_over(now_.steady);
   if (!may_run) return tell_leader(Stopped{.round = round});
@@ -352,7 +354,7 @@ void Member::stop_workers(member_action::StopWorkers order) {
 }
 
 void Member::say_ready(const RoundId& round) {
-  ping();  // by now what it has installed is on disk, as it may not have been when it was released
+  ping();  // the record of the release is on disk by now, unlike when it came
   tell_leader(Ready{.round = round, .master_port = master_port_});
 }
 
@@ -375,7 +377,8 @@ void Member::handle(const member_event::AskStore& event) {
   if (has_workers()) tell_leader(StoreAsk{workers_round_, event.rank, event.request});
 }
 
-// Earlier pings did not say what was not on disk, and a coordinator that founds a job grants no time before it was said.
+// Pings before this one did not tell what was not yet on disk, and a coordinator that founds a job grants nothing before it
+// knows.
 void Member::handle(const member_event::RecordWritten&) {
   if (leader_ && (pending_start_ || grant_.is_over(now_.steady))) ping();
 }
@@ -411,13 +414,13 @@ void Member::workers_ended(bool saved, bool done, std::uint16_t master_port, std
   if (workers_ != Workers::kDone) say_ready(workers_round_);
 }
 
-// The job may go on elsewhere: without this node, or under another coordinator.
+// The job may continue elsewhere, without this node or under another coordinator.
 void Member::after_saving(End end) {
   finish(saved_ ? static_cast<int>(ExitCode::kPreempted) : 128 + stop_signal_,
          saved_ ? "stopped by a signal after saving" : "stopped by a signal before it could save", end);
 }
 
-// A coordinator leaves only those who can choose another one. Otherwise it stays, and the failure is judged.
+// A coordinator leaves only when the others can elect another one. Otherwise it stays, and the failure is judged.
 bool Member::may_leave() const {
   if (!coordinates()) return true;
   return others_are_enough(record_.standing.current, settings_.rules);
@@ -431,8 +434,8 @@ void Member::handle(const member_event::StopRequested& event) {
   if (knows_end()) return;
   stop_saves_ = event.saves;
   if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal, event.saves});
-  if (has_workers() || saving_) return;  // they are being stopped already, or it is to be decided what follows
-  // Its work is done, and it ends as the job ends; whoever wants it gone sooner says so again.
+  if (has_workers() || saving_) return;  // the workers are being stopped already, or it is being decided what follows
+  // The node's work is done, and it ends when the job does. A second signal ends it sooner.
   if (leader_ && workers_ == Workers::kDone && workers_round_ == record_.standing.current.origin()) return;
   tell_leader(Leave{"a signal"});
   finish(128 + event.signal, "stopped by a signal", End::kLeft);
@@ -441,7 +444,8 @@ void Member::handle(const member_event::StopRequested& event) {
 void Member::hear(LinkId link, const rendezvous::JobOver& message) {
   if (leads(link)) return finish(message.exit_code, message.why, End::kOver);
   if (phase_ != Phase::kLooking || (link != kSelfLink && !search_.dialled(link))) return;
-  // The end of what it knew is not the job's; nor is one of before this process, which came for the next job.
+  // The end of an earlier round than this node knows is not the job's end. Nor is one from before this process started: it has
+  // come for the next job.
   const bool was_before = !was_welcome_ && !record_.knows_round() && began_ + milliseconds(message.ended_ms_ago) > now_.steady;
   if (!was_before && message.round >= record_.standing.current.id) return finish(message.exit_code, message.why, End::kOver);
   if (was_before) say(NodeNotice::Kind::kWaiting, "a job has just ended at this address; waiting for the next one there");
@@ -455,7 +459,7 @@ void Member::hear(LinkId link, const Conclude& message) {
   tell_leader(Concluded{message.ending.origin});
 }
 
-// Nothing that it granted runs any more: who leads next need not wait.
+// Nothing that the coordinator has granted runs any more, so the next coordinator need not wait.
 void Member::hear(LinkId link, const HandOver& message) {
   if (!leads(link) || link == kSelfLink) return;
   voter_.release();
@@ -470,7 +474,7 @@ void Member::hear(LinkId link, const Waiting& message) {
   if (leads(link)) say(NodeNotice::Kind::kWaiting, message.text);
 }
 
-// Whoever the job's end reaches stops its workers first.
+// A node that hears of the job's end stops its workers first.
 void Member::finish(int exit_code, const std::string& why, End end) {
   if (workers_ == Workers::kRunning) stop_workers({.reason = StopReason::kJobOver, .why = why});
   if (leader_) act(member_action::Close{leader_->link});
@@ -479,7 +483,7 @@ void Member::finish(int exit_code, const std::string& why, End end) {
   pending_start_.reset();
   if (has_workers()) {
     over_ = member_action::JobOver{.exit_code = exit_code, .why = why, .end = end};
-    phase_ = Phase::kFollowing;  // nobody, but it does not look either
+    phase_ = Phase::kFollowing;  // it follows nobody, but it does not search either
     return;
   }
   phase_ = Phase::kOver;
@@ -500,7 +504,7 @@ void Member::tick() {
       ping();
     }
   }
-  // Stopping them kindly may take longer than they may run.
+  // A graceful stop may take longer than the grant lasts.
   if ((!leader_ || !grant_.is_leaders()) && has_workers() && grant_over && grant_.exists()) {
     grant_.forget();
     stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = true, .why = "no coordinator"});
@@ -514,7 +518,7 @@ void Member::tick() {
     return;
   }
   if (knows_end())
-    return finish(ending_.exit_code, ending_.why, End::kOver);  // nobody is left who could choose another coordinator
+    return finish(ending_.exit_code, ending_.why, End::kOver);  // no other node is left that could elect a coordinator
   if (stop_signal_ != 0) return after_saving(End::kGivenUp);
   const member_action::JobOver end = end_of_search(record_, was_welcome_, patience());
   finish(end.exit_code, end.why, end.end);

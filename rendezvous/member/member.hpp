@@ -54,25 +54,25 @@ struct Heard {
   FromCoordinator message{};
 };
 struct Tick {};
-// Of the workers here. The first that failed is reported at once, and another one if it turns out to be the cause; the agent
-// stops the others of the node itself.
+// About this node's workers. The first failure is reported at once, and a later one if it turns out to be the cause. The agent
+// itself stops the node's other workers.
 struct WorkersFailed {
-  FailureReport report{};  // round, hostname and skew are filled in here
+  FailureReport report{};  // the member fills in round, hostname and skew
 };
-// All of the round's workers and what they started are gone, or wait for the next round and do nothing meanwhile.
+// All workers of the round are gone, with all processes that they started; or they wait idle for the next round.
 struct WorkersEnded {
-  bool saved = false;                // after StopAndSave
-  std::uint16_t master_port = 0;     // held for the next round
-  std::optional<int> leaves_with{};  // the node leaves the job for good, with that exit code
+  bool saved = false;                // true after StopAndSave
+  std::uint16_t master_port = 0;     // reserved for the next round
+  std::optional<int> leaves_with{};  // set if the node leaves the job for good: its exit code
 };
-struct WorkersDone {  // the same, and all of them ended well
+struct WorkersDone {  // as WorkersEnded, when all workers exited with code 0
   std::uint16_t master_port = 0;
 };
 struct StopRequested {
   int signal = 0;
-  bool saves = false;  // of StopAsk
+  bool saves = false;  // StopAsk::saves
 };
-// Answer to StopAndSave: the most steps that a worker here has started; -1: none will start any more.
+// Answer to StopAndSave: the most steps that a worker of this node has started; -1: no worker will start another step.
 struct StepsStarted {
   std::int64_t started = -1;
 };
@@ -80,7 +80,7 @@ struct AskStore {
   std::int32_t rank = 0;
   channel::StoreRequest request{};
 };
-// What this node was to remember is on disk, where its words wait for that (record_gate.hpp).
+// A record of this node is on disk; sent where messages wait for that (record_gate.hpp).
 struct RecordWritten {};
 }  // namespace member_event
 using MemberEvent =
@@ -90,7 +90,7 @@ using MemberEvent =
 
 class Member {
  public:
-  // `record`: of an earlier process with this identity.
+  // `record` is that of an earlier process with this identity.
   Member(MemberSettings settings, std::optional<Record> record, Now now);
 
   std::vector<MemberAction> on(const MemberEvent& event, Now now);
@@ -108,41 +108,42 @@ class Member {
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
   LinkId leader_link() const { return leader_ ? leader_->link : 0; }
   nanoseconds lease() const { return lease_; }
-  // Where the coordinator says that it listens. Where it was found may have been closed since, or lead to somebody else.
+  // The address at which the coordinator says that it listens. The address at which it was found may be closed by now, or lead
+  // to another process.
   Address leader_listens() const;
-  // 0: first in line, when the coordinator is lost.
+  // 0: the first candidate when the coordinator is lost.
   std::size_t place_in_line() const { return rendezvous::place_in_line(record_, settings_.id); }
   Time may_vote_at() const { return voter_.may_vote_at(lease_); }
-  // For itself, before others: not while somebody whom it voted for may win.
+  // When this node may become a candidate itself: not while a candidate that got its vote may win.
   Time may_stand_at() const { return voter_.may_stand_at(lease_); }
   const Roster& roster() const { return record_.roster; }
-  // Before the release goes out.
+  // Call it before the release is sent.
   void keep_roster(Roster roster, std::vector<MemberAction>& actions);
-  // Somebody came who knows of a round of this job, and this node knows none.
+  // Another node knows a round of this job, and this node knows none.
   void note_job_elsewhere(std::vector<MemberAction>& actions) {
     if (record_.knows_round() || std::exchange(record_.job_elsewhere, true)) return;
     actions.emplace_back(member_action::Remember{record_, settings_.id});
   }
-  // Its next hello says so.
+  // The next Hello carries it.
   void saw_run_directory(std::uint64_t holder) { settings_.run_directory = holder; }
-  // Its coordinator is dead: what was promised to it binds nobody any more.
+  // The coordinator is dead, so no promise to it is binding any more.
   void leader_is_dead(std::vector<MemberAction>& actions);
-  // The round ends since this node, whose coordinator is here, leaves: that may be said when its workers have ended.
+  // The round ends since this node leaves, whose coordinator is here. The member may leave when its workers have ended.
   void let_go() { let_go_ = true; }
-  // What its last coordinator said when it left, if that names this node; until somebody leads.
+  // The coordinator's last message when it left, if that names this node as its successor; until somebody leads.
   const HandOver* handed_over() const { return handed_over_ ? &*handed_over_ : nullptr; }
-  // Closes its links: another one takes its place.
+  // Closes the member's links: another Member takes its place.
   void abandon(std::vector<MemberAction>& actions) { search_.end(std::nullopt, actions); }
-  // Somebody may be there who leads, or knows who does.
+  // A node at that address may lead, or know who does.
   void also_try(const Address& address) { search_.hint(address, looking(), now_.steady); }
-  // Where nodes may be that look for a coordinator.
+  // The addresses at which nodes may look for a coordinator.
   std::vector<Address> known_places() const { return search_.places(others_of(record_, settings_.id)); }
   Hello hello(const std::string& local_host);
-  // Another node of the round, which looks for a coordinator as well, knows how the job ends.
+  // Another node of the round, which also looks for a coordinator, knows how the job ends.
   void learn_end(const Ending& ending) {
     if (!knows_end()) ending_ = ending;
   }
-  // The vote for itself; false if it has promised that term already.
+  // Records this node's vote for itself; false if it has promised that term already.
   bool promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions);
 
  private:
@@ -156,7 +157,7 @@ class Member {
   void handle(const member_event::Opened& event);
   void handle(const member_event::Closed& event);
   void handle(const member_event::Heard& event);
-  void handle(const member_event::Tick&) {}  // as after each event
+  void handle(const member_event::Tick&) {}  // on() does this after each event
   void handle(const member_event::WorkersFailed& event);
   void handle(const member_event::WorkersEnded& event);
   void handle(const member_event::WorkersDone& event);
@@ -180,7 +181,7 @@ class Member {
   void hear(LinkId link, const Pong& message);
   void hear(LinkId link, const VoteRequest& message);
   void hear(LinkId link, const StoreAnswer& message);
-  void hear(LinkId, const Resumed&) {}  // the session's (rendezvous/node), as the next
+  void hear(LinkId, const Resumed&) {}  // both belong to the session (rendezvous/node)
   void hear(LinkId, const Received&) {}
 
   // ---- the coordinator ----
@@ -197,11 +198,11 @@ class Member {
   void stop_workers(member_action::StopWorkers order);
   void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with);
   bool may_leave() const;
-  // For a signal. A coordinator's node stays until the others can go on without it.
+  // Whether the node leaves after a signal. The coordinator's node stays until the others can continue without it.
   bool leaves() const { return stop_signal_ != 0 && (!coordinates() || let_go_); }
   void say_ready(const RoundId& round);
 
-  // Of the round that it knows; of one that was followed by another it means nothing.
+  // Whether the node knows how the job of its present round ends. An end of an older round means nothing.
   bool knows_end() const { return ending_.exists() && ending_.origin == record_.standing.current.origin(); }
   void tick();
   milliseconds patience() const {
@@ -225,16 +226,16 @@ class Member {
   Phase phase_ = Phase::kLooking;
   Record record_;
 
-  // Its parts.
+  // The parts that it owns.
   LeaderSearch search_;
   Voter voter_;
   Grant grant_;
   ClockOffset clock_;
 
-  // The coordinator that it looks for or follows.
+  // About the coordinator that it looks for or follows.
   Time began_;
   Time looking_since_{};
-  bool was_welcome_ = false;  // by any coordinator
+  bool was_welcome_ = false;  // any coordinator has accepted this process
   bool rank_was_taken_ = false;
   std::uint64_t hellos_ = 0;
   std::optional<Leader> leader_;
@@ -243,20 +244,20 @@ class Member {
   std::optional<HandOver> handed_over_;
   Time next_ping_{};
 
-  // The workers.
+  // About the workers.
   Workers workers_ = Workers::kNone;
   RoundId workers_round_{};
-  std::optional<FailureReport> failure_;  // of this node's workers, until the next round: for whoever leads
-  std::optional<Release> pending_start_;  // released, and waiting for a grant
+  std::optional<FailureReport> failure_;  // of this node's workers, until the next round; kept for the next coordinator
+  std::optional<Release> pending_start_;  // a release that waits for a grant
   std::uint16_t master_port_ = 0;
   bool saving_ = false;
-  bool goes_on_ = false;  // after saving
+  bool goes_on_ = false;  // the job continues after saving
   bool saved_ = false;
   int stop_signal_ = 0;
   bool stop_saves_ = false;
   bool let_go_ = false;
-  Ending ending_;                               // before it is the end
-  std::optional<member_action::JobOver> over_;  // said when the workers are gone
+  Ending ending_;                               // known before the job ends
+  std::optional<member_action::JobOver> over_;  // carried out when the workers are gone
 };
 
 }  // namespace ddprun::rendezvous

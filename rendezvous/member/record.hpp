@@ -1,5 +1,5 @@
-// What a node remembers of its job: where it stands, and who would lead when the coordinator is gone. The member keeps it up to
-// date, the shell's record file writes it to disk.
+// What a node remembers of its job (Raft's persistent state): its term, vote and rounds, and the next candidates when the
+// coordinator is lost. The member keeps it up to date, the shell's record file writes it to disk.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,16 @@
 
 namespace ddprun::rendezvous {
 
-// What must survive a restart of the agent under the same identity, for as long as the machine is up: without it the node must
-// take a new identity. Small and rare: once a round and once a vote. It must be written before what follows it is sent.
+// It must survive a restart of the agent under the same identity while the machine is up; without it the node must take a new
+// identity. It is small and seldom changes: once a round and once a vote. It must be written before the messages that depend on
+// it are sent.
 struct Record {
   Standing standing{};
   Successor coordinator{};
   std::vector<Successor> successors{};
   Roster roster{};  // of the newest round that this node released
-  // A job of this name may run elsewhere, of which this node knows no round: it followed its coordinator, left it, or what it
-  // knew was lost.
+  // A job of this name may run elsewhere, of which this node knows no round: the node followed its coordinator, has left it, or
+  // has lost its record.
   bool job_elsewhere = false;
   // Where this node started first, nothing of earlier starts could have been kept, and it has found nobody who says since
   // whether there is a job.
@@ -26,16 +27,17 @@ struct Record {
   bool knows_round() const { return standing.current.exists() || !roster.nodes.empty(); }
 };
 
-// The coordinator and its successors without `self`, whose own address as others see it may be none that it knows as its own.
+// The coordinator and its successors without `self`: other nodes may see this node under an address that it does not know as
+// its own.
 std::vector<Successor> others_of(const Record& record, const NodeId& self);
 
-// The round as whoever hears this release remembers it.
+// The round as a node that gets this release remembers it.
 Config config_of(const Release& release);
 
-// Of two nodes, the one without group rank 0 cannot go on by itself; where an arbiter decides, neither can.
+// In a round of two, the node without group rank 0 cannot continue alone; if an arbiter decides, neither node can.
 bool is_other_of_two(const Record& record);
 
-// 0: first in line, when the coordinator is lost; kSuccessors + 1: not named.
+// 0: the first candidate when the coordinator is lost; kSuccessors + 1: not a candidate.
 std::size_t place_in_line(const Record& record, const NodeId& self);
 
 }  // namespace ddprun::rendezvous

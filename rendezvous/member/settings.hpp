@@ -1,5 +1,5 @@
-// What a member is told when it is made: who it is, and where the job was said to be. node.hpp and the shell fill it in.
-// Values, and what they are in a hello.
+// What a new member is given: its identity, and the addresses at which the job should be. node.hpp and the shell fill it in.
+// Values, and how they go into a Hello.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 
 namespace ddprun::rendezvous {
 
-// Parts of the lease between two pings. Who waits for the first round has no workers that need a grant and counts in nobody's
-// majority: it only shows that it is here. Of ten thousand that wait, pings would soon be most of the coordinator's work.
+// The time between two pings, as a part of the lease. A node that waits for the first round has no workers that need a grant,
+// and no majority counts it: it only shows that it is here. With ten thousand such nodes, pings would soon be most of the
+// coordinator's work.
 inline constexpr double kPing = 0.2;
 inline constexpr double kPingBeforeTheFirstRound = 0.4;
 
@@ -25,24 +26,25 @@ struct MemberSettings {
   std::string role = "default";
   std::int32_t local_world_size = 1;
   std::string hostname{};
-  Address listens{};  // host empty: the address of the socket that reaches the coordinator
+  Address listens{};  // empty host: the address of the socket that leads to the coordinator
   std::uint16_t master_port = 0;
   std::int32_t next_number = 0;
   std::uint16_t farewell_port = 0;
   FarewellKey farewell_key{};
-  std::uint64_t arbiter = 0;         // of Hello
-  std::uint64_t run_directory = 0;   // of Hello; 0: not known yet
-  std::vector<Address> endpoints{};  // where the job was said to be; empty on the node that coordinates first
+  std::uint64_t arbiter = 0;         // as in Hello
+  std::uint64_t run_directory = 0;   // as in Hello; 0: not known yet
+  std::vector<Address> endpoints{};  // the job's addresses; empty on the node that coordinates first
   bool wants_job = false;
-  milliseconds lease{5000};  // until a coordinator says another
+  milliseconds lease{5000};  // until a coordinator sends another value
   milliseconds join_timeout{600000};
-  milliseconds rejoin_for{30000};  // how long a node whose coordinator was lost looks for the others: then it is the minority
+  milliseconds rejoin_for{
+      30000};  // how long a node that lost its coordinator looks for the others before it counts itself as the minority
   milliseconds redial{500};
-  LinkId first_link = 1;  // of those that it dials: of two machines of one process each has its own
+  LinkId first_link = 1;  // for links that it dials; two state machines of one process use different numbers
   Rules rules{};
 };
 
-// What they say of a node; the rest of its hello depends on where it stands.
+// The part of a Hello that comes from these settings; the rest depends on the node's state.
 Hello hello_of(const MemberSettings& settings);
 
 }  // namespace ddprun::rendezvous

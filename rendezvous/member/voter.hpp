@@ -1,7 +1,7 @@
-// When a node may vote for a successor of its coordinator, or stand for it itself, and for whom. The member tells it each time
-// its coordinator is heard: whoever answers a coordinator promises to keep still for a while. Pure.
+// When a node may vote for a successor of its coordinator, or become a candidate itself, and for whom it may vote. The member
+// reports each message of its coordinator: a node that answers a coordinator promises not to vote for a while. Pure.
 //
-// It owns that promise, and the requests that wait for its end. The promised term is the record's.
+// This class owns that promise, and the requests that wait for its end. The record has the promised term.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ namespace ddprun::rendezvous {
 
 class Voter {
  public:
-  // `promised`: an earlier process may have told a coordinator just now that it hears it, which is a promise.
+  // `promised`: an earlier process may have answered a coordinator just now, which is such a promise.
   Voter(const Rules& rules, bool promised, Time now) : rules_(rules), last_contact_(now), promised_(promised) {}
 
   void heard_leader(Time now);
   void release() { promised_ = false; }  // its coordinator grants nothing any more
   Time last_contact() const { return last_contact_; }
   Time may_vote_at(nanoseconds lease) const;
-  // For itself, before others: not while somebody whom it voted for may win.
+  // When this node may become a candidate: not while a candidate that got its vote may win.
   Time may_stand_at(nanoseconds lease) const;
 
-  // Whether a node that has promised that term may still promise this one.
+  // Whether a node that has promised `promised_term` may still promise `term`.
   bool may_promise(std::uint64_t term, std::uint64_t promised_term) const;
-  // The answer to a request. Where it is given(), the caller remembers the request's term before it sends it.
+  // The answer to a request. If the vote is given(), the caller must record the request's term before it sends the answer.
   Vote answer(const VoteRequest& request, std::uint64_t promised_term, Time now);
 
   // ---- requests that came too early ----
@@ -41,9 +41,9 @@ class Voter {
 
  private:
   Rules rules_;
-  Time last_contact_;             // with a coordinator
-  bool promised_;                 // whether that holds it back from voting
-  std::optional<Time> voted_at_;  // for another one
+  Time last_contact_;             // with any coordinator
+  bool promised_;                 // whether that keeps it from voting
+  std::optional<Time> voted_at_;  // for another candidate
   std::map<LinkId, VoteRequest> waiting_;
 };
 

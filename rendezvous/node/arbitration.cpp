@@ -6,7 +6,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Of the lease, until somebody who did not answer is asked again.
+// The pause, as a part of the lease, before an arbiter that gave no answer is asked again.
 constexpr double kPause = 0.1;
 
 bool contains(const std::vector<RoundId>& rounds, const RoundId& round) {

@@ -1,6 +1,6 @@
-// The part of a coordinator that is gone in the succession: an elector who votes for this node and nobody else. One that is
-// dead, of a round of two, whose guardian has said farewell to the other node; or one that has left, and handed over to this
-// node. node.cpp adds it to the electors. Pure.
+// An elector that stands for a coordinator that is gone: it votes for this node and for no other. The coordinator is dead, in a
+// round of two, as its guardian said to this node; or it has left, and has handed over to this node. node.cpp adds it to the
+// electors. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 
 namespace ddprun::rendezvous {
 
-// Its place among the links of electors.
+// The link under which the electors have it; there is no such connection.
 inline constexpr LinkId kOfTheDead = kDialled | kAnnounce;
-// That of an arbiter, which has no connection either (arbitration.hpp).
+// The same for an arbiter (arbitration.hpp).
 inline constexpr LinkId kOfTheArbiter = kDialled | kAnnounce | kResume;
 inline constexpr bool is_connection(LinkId link) {
   return link != kOfTheDead && link != kOfTheArbiter;
 }
 
-// What it would say. `survivor`: the record of the other node; the dead one coordinated its round, with group rank 0.
+// The Hello that the dead coordinator would send. `survivor` is the record of the other node of the round, in which the dead
+// one had group rank 0.
 inline Hello hello_of_the_dead(const Record& survivor) {
   Hello dead;
   dead.node = survivor.coordinator.node;
@@ -27,12 +28,12 @@ inline Hello hello_of_the_dead(const Record& survivor) {
   dead.standing.promised_term = survivor.standing.promised_term;
   dead.standing.current = survivor.standing.current;
   dead.standing.current.rank = 0;
-  dead.standing.previous = survivor.standing.previous;  // it may have died before enough of them knew of the current one
+  dead.standing.previous = survivor.standing.previous;  // it may have died before enough nodes had installed the current round
   dead.standing.previous.rank = -1;
   return dead;
 }
 
-// What the node would say that has left, and handed over.
+// The Hello of a node that has left, and has handed over.
 inline Hello hello_of_who_left(const HandOver& message) {
   Hello left;
   left.node = message.node;

@@ -1,7 +1,7 @@
-// A member's end of its session (session.hpp) with the coordinator. Node passes it what the member says and hears, and what
-// becomes of connections; it dials again when one is reset. Pure.
+// A member's end of its session (session.hpp) with the coordinator. Node passes it the messages in both directions, and reports
+// connections that open or close; it dials again when one is reset. Pure.
 //
-// It owns which connection carries the session now, and until when another one may take its place.
+// This class owns which connection carries the session now, and until when another one may replace it.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ class LeaderSession {
   LeaderSession(const Rules& rules, const NodeId& self, std::uint64_t incarnation)
       : rules_(rules), self_(self), incarnation_(incarnation) {}
 
-  // The node goes on under another identity, with sessions of that one.
+  // The node continues under another identity, whose sessions are new.
   void become(const NodeId& self) {
     end();
     self_ = self;
   }
-  // A hello over that link may open one, and a Welcome over it does.
+  // A Hello over that link may open a session, and a Welcome over it does.
   void said_hello(LinkId link, std::uint64_t attempt) { hellos_[link] = attempt; }
   void begin(LinkId link);
   void forget(LinkId link) { hellos_.erase(link); }
@@ -35,30 +35,30 @@ class LeaderSession {
   // ---- which connection ----
   bool exists() const { return link_ != 0; }
   bool is(LinkId link) const { return exists() && link == link_; }
-  // The connection that carries it; the link as the member knows it.
+  // The connection that carries the session, by the link that the member knows.
   LinkId carrier() const { return carrier_; }
   LinkId link() const { return link_; }
   bool carried_by(LinkId connection) const { return exists() && connection == carrier_; }
   bool is_away() const { return away_until_.has_value(); }
 
   // ---- what is said and heard ----
-  // True: it can go now.
+  // True: the message can be sent now.
   bool say(FromMember& message);
-  // False: nothing of it is the member's.
+  // False: the message is not for the member.
   bool hear(const FromCoordinator& message) { return end_.hear(message); }
   std::optional<Received> confirmation() { return is_away() ? std::nullopt : end_.confirmation(); }
 
   // ---- a reset ----
-  // Its connection was lost. Returns the link to dial now, if it may come back.
+  // The session's connection was lost. Returns the link to dial now, if the session may be resumed.
   std::optional<LinkId> lost(nanoseconds lease, Time now);
-  // The attempt failed: it is tried again a moment later. False: there is no time for that.
+  // The attempt failed and is repeated a moment later. False: there is no time for that.
   bool failed(Time now);
-  // The link to dial, if that is due.
+  // The link to dial, when that is due.
   std::optional<LinkId> due(Time now);
   bool is_over(Time now) const { return away_until_ && *away_until_ <= now; }
   std::optional<Time> next_deadline() const;
   Resume resume() const;
-  // The other side has had that many. The messages that follow; nothing: it can't go on.
+  // The other side has received that many messages. Returns the messages that it lacks; nothing: the session can't be resumed.
   std::optional<std::vector<FromMember>> resumed(const Resumed& answer);
 
  private:

@@ -1,6 +1,6 @@
-// Implementation of node.hpp. The first half carries events and messages between the machines of one node and its links, over
-// connections that may be reset and come back. The second half is about who leads: a node without a coordinator collects
-// electors and stands; one that leads announces itself to those that may not know it, and steps down.
+// Implementation of node.hpp. The first half passes events and messages between the state machines of one node and its links,
+// over sessions that survive a reset of their connection. The second half is about leading: a node without a coordinator
+// collects electors and becomes a candidate; a leading node announces itself to nodes that may not know it, and steps down.
 //
 // Note [Why this file is long]
 // It is one state machine: each event may change who leads, and what is carried where depends on it. What has a state of its
@@ -17,7 +17,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// With the identity of whom it continues.
+// With the identity of the process that this one continues.
 NodeSettings complete(NodeSettings settings, const Past& past) {
   if (past.self()) settings.member.id = past.self()->id;
   settings.coordinator.self = settings.member.id;
@@ -203,7 +203,7 @@ void Node::to_leader(LinkId link, FromMember message) {
 }
 
 void Node::leader_connection_lost(const node_event::LinkClosed& event) {
-  if (leader_session_.is_away()) {  // an attempt to come back
+  if (leader_session_.is_away()) {  // an attempt to resume the session
     if (!event.may_return || !leader_session_.failed(now_.steady)) lose_leader_session();
     return;
   }
@@ -236,7 +236,7 @@ void Node::to_member(LinkId link, FromCoordinator message) {
 
 void Node::resume(LinkId connection, const Resume& message) {
   if (!accepted_.contains(connection)) return;
-  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{connection}});  // nobody that it knows
+  if (coordinator_) inside_.emplace_back(ToCoordinator{coordinator_event::Closed{connection}});  // no stranger any more
   auto back = coordinator_ ? sessions_.resume(connection, message) : std::nullopt;
   if (!back) return drop(connection);
   accepted_.erase(connection);
@@ -292,7 +292,7 @@ void Node::carry_out(std::vector<MemberAction> actions) {
           } else if constexpr (std::is_same_v<Action, member_action::Close>) {
             if (concrete.link == kSelfLink) {
               inside_.emplace_back(ToCoordinator{coordinator_event::Closed{kSelfLink}});
-              if (coordinator_ && member_.looking()) {  // it had no grant for a while; it comes back as others do
+              if (coordinator_ && member_.looking()) {  // it had no grant for a while, so it says Hello again as other nodes do
                 inside_.emplace_back(ToCoordinator{coordinator_event::Opened{kSelfLink}});
                 inside_.emplace_back(ToMember{member_event::Opened{kSelfLink}});
               }
@@ -373,14 +373,15 @@ void Node::greet(LinkId link, const Hello& hello) {
   }
   if (hello.run != settings_.member.run) return refuse(Refusal::kRun, "the job at this address has another run id");
   if (!makes_sense(hello.standing)) return refuse(Refusal::kBadHello, "what it says of its last round makes no sense");
-  if (hello.node == settings_.member.id) return drop(link);  // its own address under another name
+  if (hello.node == settings_.member.id) return drop(link);  // this node's own address under another name
   if (member_.over()) {
     drop(link);
   } else if (member_.following()) {
     redirect(link);
   } else if (hello.coordinates) {
     const std::uint64_t promised = member_.standing().promised_term;
-    if (hello.standing.promised_term < promised) {  // it can't be followed before it is elected for a later term
+    if (hello.standing.promised_term <
+        promised) {  // the node can't follow this one before this one is elected for a later term
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
     } else {
       member_.also_try(hello.listens);
@@ -442,8 +443,8 @@ void Node::consider_candidacy() {
   }
 }
 
-// Of two nodes the one without group rank 0 is no majority. When the other is dead for good, its vote is nobody's but this
-// one's; so is that of a coordinator that has left, and handed over to this node.
+// Of two nodes the one without group rank 0 is no majority. When the other node is dead for good, nobody but this node has its
+// vote. The same holds for a coordinator that has left and handed over to this node.
 void Node::count_the_dead() {
   const Standing& standing = member_.standing();
   if (const HandOver* left = member_.handed_over(); left != nullptr && makes_sense(left->standing)) {
@@ -455,7 +456,7 @@ void Node::count_the_dead() {
   succession_.add(kOfTheDead, hello_of_the_dead(member_.record()));
 }
 
-// Its vote is this node's in the rounds that it gave it.
+// In the rounds that this node has won, it has the arbiter's vote.
 void Node::count_the_arbiter() {
   const auto arbiter = arbitration_.elector(member_.record());
   const auto counted = succession_.electors().find(kOfTheArbiter);
@@ -465,7 +466,7 @@ void Node::count_the_arbiter() {
   if (arbiter) succession_.add(kOfTheArbiter, *arbiter);
 }
 
-// Rounds in which it can do nothing by itself, and nobody is there who could do it with it.
+// The rounds in which this node can do nothing alone, and no other node of the round is there.
 std::vector<Config> Node::alone_in() const {
   if (coordinator_) return coordinator_->alone_in();
   const bool waits = settings_.member.rules.arbiters_word_waits && member_.may_stand_at() > now_.steady;
@@ -490,8 +491,8 @@ std::optional<Time> Node::may_give_up_at() const {
   return past_.may_give_up_at(now_.steady);
 }
 
-// As somebody else it could not be elected any more by those who remember it: so one that is to lead waits for enough others
-// who don't.
+// Under a new identity, the nodes that remember this one could not elect it. So a node that should lead waits for enough nodes
+// that remember nothing.
 bool Node::enough_know_nothing() {
   std::set<NodeId> here{settings_.member.id};
   for (const auto& [link, elector] : succession_.electors()) {
@@ -525,7 +526,7 @@ void Node::consider_giving_up() {
 
 // ---- leading ----
 
-// Nodes that were away while this one was elected don't know its address; they look where they met before.
+// Nodes that were away while this one was elected don't know its address. They look at the addresses where they met before.
 void Node::announce() {
   if (!coordinator_ || places_.empty() || next_announcement_ > now_.steady) return;
   next_announcement_ = now_.steady + settings_.coordinator.lease;
@@ -549,7 +550,7 @@ void Node::hear_announced(LinkId link, const FromCoordinator& message) {
   member_.also_try(redirect->coordinator);
 }
 
-// A job's first coordinator needs no votes: whoever knows a round makes it step down.
+// A job's first coordinator needs no votes: it steps down for any node that knows a round.
 void Node::lead_unelected() {
   const FirstRound first = past_.first_round(member_.record(), settings_.coordinator, now_.steady);
   const std::uint64_t term = past_.first_term(member_.record(), settings_.member.incarnation);
@@ -559,8 +560,8 @@ void Node::lead_unelected() {
   lead(Authority{.term = term, .elected = false, .first = first, .known = member_.standing()});
 }
 
-// It stepped down for a node that remembered an earlier job. Had others of that job been there, somebody would lead by now;
-// and who is here has given the old job up.
+// This node stepped down for a node that remembered an earlier job. If other nodes of that job were there, one would lead by
+// now; and the nodes that are here have given the old job up.
 bool Node::may_lead_again() const {
   if (!settings_.leads_first || !stepped_down_ || now_.steady < *stepped_down_ + kLookForOldJob || !knows_no_round())
     return false;

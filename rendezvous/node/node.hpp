@@ -1,11 +1,11 @@
-// All that one agent is in the rendezvous: always a member, a candidate when there is no coordinator, and the coordinator when
-// it leads. One pure state machine for the shell: links, messages, the time and what its workers do go in; links to dial,
-// messages to send and simple orders (start these workers, stop them, the job is over) come out. The shell (and the simulator)
-// owns the sockets and one timer, for next_deadline(); a link that this node did not dial speaks FromMember, one it dialled
-// FromCoordinator.
+// One agent's whole part in the rendezvous (a server in Raft): always a member, a candidate when there is no coordinator, and
+// the coordinator when it leads. It is one pure state machine for the shell. Links, messages, the time and events of the
+// workers go in; links to dial, messages to send and simple orders (start these workers, stop them, the job is over) come out.
+// The shell (or the simulator) owns the sockets and one timer, for next_deadline(). Accepted links carry FromMember to this
+// node, dialled links FromCoordinator.
 //
-// It owns the three machines, the messages on their way between those of this node, the links that others dialled, and those by
-// which its coordinator announces itself where nodes may be that don't know it.
+// This class owns the three state machines, the messages between them, the links that others dialled, and those by which its
+// coordinator announces itself where nodes may be that don't know it.
 #pragma once
 
 #include <deque>
@@ -28,50 +28,50 @@ namespace ddprun::rendezvous {
 
 struct NodeSettings {
   MemberSettings member{};
-  CoordinatorSettings coordinator{};  // what it would lead with; self and run are the member's
-  bool leads_first = false;           // --node-rank 0, or the owner of the endpoint: it coordinates a job that never was
-  bool alone = false;                 // the user's word, or a proof: no earlier start of this job runs elsewhere
+  CoordinatorSettings coordinator{};  // used when it leads; self and run are the member's
+  bool leads_first = false;           // --node-rank 0, or the owner of the endpoint: it founds a job
+  bool alone = false;                 // the user says, or it is proved, that no earlier start of this job runs elsewhere
 };
 
 namespace node_event {
 struct Begin {};
 struct LinkOpened {  // dialled by this node, or accepted
   LinkId link = 0;
-  std::string local_host{};  // of the socket, for dialled ones
+  std::string local_host{};  // of the socket, if this node dialled
 };
 struct LinkClosed {  // or could not be opened
   LinkId link = 0;
-  bool may_return = false;  // the network broke it, or is in the way: the process at the other end may still be there
+  bool may_return = false;  // the network broke or blocks it: the process at the other end may still be there
 };
-struct FromDialler {  // over an accepted link
+struct FromDialler {  // came over an accepted link
   LinkId link = 0;
   FromMember message{};
 };
-struct FromListener {  // over a dialled link
+struct FromListener {  // came over a dialled link
   LinkId link = 0;
   FromCoordinator message{};
 };
-struct StoreAnswered {  // to ServeStore, but for kSelfLink
+struct StoreAnswered {  // the answer to ServeStore, except for kSelfLink
   LinkId link = 0;
   StoreAnswer answer{};
 };
 struct Tick {};
-// The guardian of the dead coordinator of that round has said so, with this node's key: its workers are gone, and no process
-// there goes on with its identity.
+// The guardian of that round's dead coordinator has sent this with this node's key: its workers are gone, and no process there
+// continues its identity.
 struct Farewell {
   RoundId round{};
 };
-// To AskArbiter. `why`, of kNone: for people, with the arbiter's name.
+// The answer to AskArbiter. `why` is the reason for kNone, for messages, with the arbiter's name.
 struct ArbiterAnswered {
   Ballot ballot{};
   BallotAnswer answer = BallotAnswer::kNone;
   std::string why{};
 };
-// The lock of this node's run directory: who holds it, as Hello::run_directory.
+// The holder of the lock of this node's run directory, as Hello::run_directory.
 struct SawRunDirectory {
   std::uint64_t holder = 0;
 };
-// What happens to this node's workers, to it, and what they ask.
+// An event of this node's workers, a signal, or a request to the store.
 struct Local {
   MemberEvent event{};
 };
@@ -81,27 +81,27 @@ using NodeEvent = std::variant<node_event::Begin, node_event::LinkOpened, node_e
                                node_event::ArbiterAnswered, node_event::SawRunDirectory, node_event::Local>;
 
 namespace node_action {
-struct ToDialler {  // over an accepted link
+struct ToDialler {  // goes over an accepted link
   LinkId link = 0;
   FromCoordinator message{};
 };
-struct ToListener {  // over a dialled link
+struct ToListener {  // goes over a dialled link
   LinkId link = 0;
   FromMember message{};
 };
-struct CloseLink {  // after what was sent before; LinkClosed need not follow
+struct CloseLink {  // after all that was sent before; LinkClosed need not follow
   LinkId link = 0;
 };
-struct ServeStore {  // answer with a StoreAnswer over the link; kSelfLink: a worker of this node
+struct ServeStore {  // the answer is a StoreAnswer over the link; kSelfLink: a worker of this node asks
   LinkId link = 0;
   StoreAsk ask{};
 };
-// For this node's id, which it has for ever. Answer with ArbiterAnswered, within a fifth of the lease.
+// Ask for this node's id: the vote is for ever. The answer is ArbiterAnswered, within a fifth of the lease.
 struct AskArbiter {
   Ballot ballot{};
   NodeId self{};
 };
-struct Forget {};  // the job is over for this node: what is remembered of it goes
+struct Forget {};  // the job is over for this node: its record must go
 struct Finish {    // nothing is left to do
   int exit_code = 0;
   std::string why{};
@@ -116,20 +116,20 @@ using NodeAction =
 
 class Node {
  public:
-  // `settings` has the identity of a node that nobody knows; this one takes it unless it continues another.
+  // `settings` has a new identity, which the node takes unless it continues an earlier process.
   Node(NodeSettings settings, Memory memory, Now now);
 
-  // Feeds one event; the actions are to be carried out in order. After Finish no event has an effect.
+  // Handles one event. Carry out the actions in order. After Finish, events have no effect.
   std::vector<NodeAction> on(const NodeEvent& event, Now now);
   std::optional<Time> next_deadline() const;
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const Member& member() const { return member_; }
-  // What the work is measured by: electors that were counted, and members by its coordinator.
+  // How many electors, and members of its coordinator, were counted until now: tests measure the work by it.
   std::int64_t counted() const { return succession_.counted() + (coordinator_ ? coordinator_->counted() : 0); }
-  // Members whose connection was reset, and that may come back.
+  // How many members may still resume a session whose connection was reset.
   std::int64_t away() const { return sessions_.away(); }
-  // Whether it looks for a job in which an earlier process of it took part, and nobody of it has answered yet.
+  // Whether it looks for a job of which an earlier process was a member, and no node of that job has answered yet.
   bool looks_for_old_job() const { return past_.remembers_round() && !member_.was_welcome() && !coordinator_; }
 
  private:
@@ -206,28 +206,28 @@ class Node {
     actions_.emplace_back(std::move(action));
   }
 
-  NodeId unknown_id_;  // which nobody knows
+  NodeId unknown_id_;  // an identity that no other node knows
   Past past_;
   NodeSettings settings_;
   Now now_;
   std::vector<NodeAction> actions_;
   bool said_stuck_ = false;
-  std::deque<Inside> inside_;  // on their way
+  std::deque<Inside> inside_;  // messages between the state machines of this node
   Member member_;
   Succession succession_;
   Arbitration arbitration_;
   LeaderSession leader_session_;
   MemberSessions sessions_;
   std::optional<Coordinator> coordinator_;
-  std::set<LinkId> accepted_;       // dialled by others, as the machines know them
-  std::vector<Address> places_;     // to announce this coordinator at: known when it began to lead
+  std::set<LinkId> accepted_;       // dialled by others; numbered as the state machines know them
+  std::vector<Address> places_;     // where this coordinator announces itself: known when it began to lead
   std::set<LinkId> announcements_;  // dialled by this node's coordinator
   LinkId next_announcement_link_ = 1;
   Time next_announcement_{};
-  std::optional<RoundId> coordinator_died_in_;  // round of two, of which this node is the other one
+  std::optional<RoundId> coordinator_died_in_;  // a round of two; this node is the other one
   std::optional<Time> stepped_down_;
-  bool unfit_ = false;                         // to lead with the workers that it had when it stepped down: they don't end
-  std::optional<node_action::Finish> finish_;  // said once the coordinator, if it is here, has told everybody
+  bool unfit_ = false;  // it must not lead with the workers that it had when it stepped down: they don't end
+  std::optional<node_action::Finish> finish_;  // carried out when the coordinator, if it is here, has told all nodes
   bool finished_ = false;
 };
 

@@ -13,7 +13,7 @@ void add_places(const Record& record, Memory& memory) {
   for (const Successor& node : record.successors) memory.places.push_back(node.address);
 }
 
-// Who said goodbye comes back as somebody else; and who never promised anything loses nothing by that.
+// A node that has left comes back under a new identity; if it never promised anything, that loses nothing.
 Memory usable(Memory memory) {
   if (!memory.self || memory.self->record.knows_round() || !memory.self->record.job_elsewhere) return memory;
   Memory lost{.self = {}, .job_elsewhere = true, .places = memory.places, .kept = memory.kept};
@@ -58,7 +58,7 @@ FirstRound Past::first_round(const Record& record, const CoordinatorSettings& se
   const bool elsewhere = record.job_elsewhere || record.knows_round();
   if (alone_ || (!elsewhere && !record.place_is_new) || !rules_.first_round_is_alone) return {};
   FirstRound first{.nodes = std::max(settings.min_nodes, settings.max_nodes - settings.min_nodes + 1)};
-  // Whoever leads calls every lease where the job began.
+  // A coordinator dials the job's first address once a lease.
   if (!elsewhere) first.alone_after = now + part_of(settings.lease, rules_.vote_after);
   return first;
 }

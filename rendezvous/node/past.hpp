@@ -1,7 +1,7 @@
-// What a node makes of earlier processes of its job here: how long it looks for the job that it remembers, whether it may lead
-// without an election, and what the next process here is to know. node.hpp owns one and asks it. Pure.
+// What follows from earlier processes of the job on this machine: how long the node looks for the job that it remembers,
+// whether it may lead without an election, and what the next process here must know. node.hpp owns one and asks it. Pure.
 //
-// It owns the memory, the time at which the first other node was met, and whether all of it is forgotten at the end.
+// This class owns the memory, the time at which the first other node was met, and whether the memory is removed at the end.
 #pragma once
 
 #include <cstdint>
@@ -15,43 +15,45 @@
 
 namespace ddprun::rendezvous {
 
-// How long a node that was cut off looks for the job that it remembers, once somebody is there, before it gives up who it was.
+// How long a cut-off node looks for the job that it remembers, counted from the first other node that is there, before it gives
+// up its identity.
 inline constexpr milliseconds kLookForOldJob{10000};
 
 class Past {
  public:
-  // `alone`: the user's word that no earlier start of this job runs elsewhere.
+  // `alone`: the user says that no earlier start of this job runs elsewhere.
   Past(Memory memory, bool alone, const Rules& rules);
 
-  // Whom this process continues; nothing: nobody.
+  // The process that this one continues; nothing: none.
   const std::optional<Memory::Self>& self() const { return memory_.self; }
   // The first record of this process.
   Record record() const;
-  // A round, until it gives it up.
+  // True until it gives the round up.
   bool remembers_round() const { return remembers_; }
   const std::vector<Address>& places() const { return memory_.places; }
 
   void met_somebody(Time now) {
     if (!met_) met_ = now;
   }
-  // For a node that remembers a round and finds nobody who leads. The others of it may look too; once somebody was there for a
-  // while, it gives up who it was. Its promises go with its identity, so they bind nobody any more.
+  // For a node that remembers a round and finds no coordinator. Other nodes of that round may look too. When another node has
+  // been there for a while, this node gives up its identity. Its promises go with the identity, so no node is bound any more.
   std::optional<Time> may_give_up_at(Time now) const;
-  // Returns the record of who it is then.
+  // Returns the record under the new identity.
   Record give_up(const Record& record);
 
-  // For people, while it does not.
+  // A message for the time before that.
   NodeNotice waits_for(const Record& record, std::int64_t here, std::int64_t needed) const;
 
-  // When a coordinator that nobody elected may release its first round: nobody leads unelected over a job that may be running.
+  // When an unelected coordinator may release its first round: nobody leads unelected over a job that may be running.
   FirstRound first_round(const Record& record, const CoordinatorSettings& settings, Time now) const;
-  // The term of such a coordinator. Of another job of this name terms are known that this node does not know: none of them is
-  // taken twice.
+  // The first term of such a coordinator. Another job of this name may have used terms that this node does not know: it must
+  // take none of them again.
   std::uint64_t first_term(const Record& record, std::uint64_t incarnation) const;
 
-  // The process ends. Returns what the next one is to find in place of what there is, if anything. `leads`: it coordinates.
+  // The process ends. Returns the record that the next process must find instead of the present one, if any. `leads`: it
+  // coordinates.
   std::optional<Record> end(const member_action::JobOver& over, const Record& record, bool leads);
-  // Whether nothing is to be remembered, after end().
+  // Whether nothing is to be remembered; valid after end().
   bool forgets() const { return forgets_; }
 
  private:

@@ -20,7 +20,7 @@ bool is_vote(const NodeAction& action) {
   return vote != nullptr && vote->given();
 }
 
-// What is only said to be heard in answer.
+// A message that is only sent to get an answer.
 bool is_greeting(const NodeAction& action) {
   const auto* said = std::get_if<node_action::ToListener>(&action);
   return said != nullptr && (std::holds_alternative<Hello>(said->message) || std::holds_alternative<Vote>(said->message));
@@ -40,7 +40,7 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
     if (is_record(action)) {
       continue;
     } else if (std::holds_alternative<node_action::Finish>(action) && !hands_over()) {
-      // It will be nobody: only a vote outlasts that.
+      // This process will have no identity: only a vote outlasts that.
       for (Held& held : std::exchange(held_, {})) {
         if (!is_vote(held.action)) now.push_back(std::move(held.action));
       }
@@ -74,7 +74,8 @@ std::vector<NodeAction> RecordGate::written(bool ok) {
   return now;
 }
 
-// Workers that have not been started are granted time and stopped here; for those that never were, nothing more is to be done.
+// Time that is granted to unstarted workers stops here, and so does an order to stop them. For workers that were never started
+// nothing more has to be done.
 bool RecordGate::concerns_held_start(NodeAction& action) {
   const auto is_start = [](const Held& one) { return std::holds_alternative<member_action::StartWorkers>(one.action); };
   const auto is_word_of_start = [&](const Held& one) {
@@ -107,7 +108,7 @@ bool RecordGate::passes(NodeAction& action) {
   if (auto* to_listener = std::get_if<node_action::ToListener>(&action)) return !must_wait(*to_listener);
   if (auto* to_dialler = std::get_if<node_action::ToDialler>(&action)) return !must_wait(*to_dialler);
   if (const auto* close = std::get_if<node_action::CloseLink>(&action)) {
-    // Whoever is not to be heard any more must not take what is old by then for a new beginning.
+    // A greeting that is sent late over a closed link could be taken for a new one, so it is dropped.
     std::erase_if(held_, [&](const Held& one) { return one.link == close->link && is_greeting(one.action); });
     return !somebody_waits_on(close->link);
   }

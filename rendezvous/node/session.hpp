@@ -1,14 +1,14 @@
-// What a member and its coordinator say to each other outlives the connection that carries it. A network that resets
-// connections (a NAT or firewall that forgets, a route that moves) would otherwise cost everybody's round. The side that
-// dialled dials again at once and names the session; both say how much they have had, and say again what is missing: each
-// message comes once, and in order. Nothing else is told of it, unless nobody comes back within a moment (Rules::resume): then
-// the link is closed.
+// A session between a member and its coordinator, which outlives the connection that carries it. A network that resets
+// connections (a NAT or firewall that forgets, a route that moves) would otherwise end the round for all nodes. The side that
+// dialled dials again at once and names the session. Both sides say how many messages they have received, and send the missing
+// ones again: each message arrives once, and in order. Only when nobody comes back in time (Rules::resume) is the link closed;
+// otherwise nothing else learns of the reset.
 //
-// This file is one end of one session; leader_session.hpp is a member's, member_sessions.hpp a coordinator's. Pure. It owns
-// what was said and may not have come, and how much has come.
+// This file is one end of one session; leader_session.hpp is a member's, member_sessions.hpp a coordinator's. Pure. The class
+// owns the messages that may not have arrived, and the number of those that have.
 //
-// Note: what needs no second time. A ping and its answer are worth nothing later and come again anyway; they say how much was
-// had. Whatever belongs to greetings and elections comes before a session, or beside it.
+// Note: what is not sent again. A ping and its answer are worthless later and are repeated anyway; they carry the number of
+// received messages. Greetings and elections come before a session, or beside it.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 
 namespace ddprun::rendezvous {
 
-// The hello that opened it: a node says each once.
+// The Hello that opened the session: a node sends each Hello once.
 struct SessionId {
   NodeId node{};
   std::uint64_t incarnation = 0;
@@ -46,7 +46,7 @@ bool belongs_to_session(const Variant& message) {
       message);
 }
 
-// About its size, since values of the workers' store may be large.
+// The approximate size of a message, since values of the workers' store may be large.
 template <class Variant>
 std::size_t weight_of(const Variant& message) {
   static constexpr std::size_t kOfAny = 256;
@@ -67,7 +67,7 @@ std::size_t weight_of(const Variant& message) {
 template <class Out, class In>
 class SessionEnd {
  public:
-  // What goes out, on its way or not.
+  // Counts and keeps an outgoing message, whether it can be sent now or not.
   void say(Out& message) {
     if constexpr (std::is_same_v<Out, FromMember>) {
       if (auto* ping = std::get_if<Ping>(&message)) ping->received = received_;
@@ -79,11 +79,11 @@ class SessionEnd {
     kept_weight_ += weight_of(message);
     kept_.push_back(message);
     if (kept_weight_ <= kMostKept) return;
-    kept_.clear();  // who hears nothing for so long is better lost
+    kept_.clear();  // a node that misses so much is better lost
     kept_weight_ = 0;
     broken_ = true;
   }
-  // False: it is the session's own affair.
+  // False: the message is about the session itself.
   bool hear(const In& message) {
     if constexpr (std::is_same_v<In, FromMember>) {
       if (const auto* ping = std::get_if<Ping>(&message)) forget(ping->received);
@@ -100,7 +100,7 @@ class SessionEnd {
     }
     return true;
   }
-  // To be said now, so that the other side need not keep so much.
+  // A Received to be sent now, so that the other side need not keep so much.
   std::optional<Received> confirmation() {
     if (unconfirmed_ < kConfirmedAfter) return std::nullopt;
     unconfirmed_ = 0;
@@ -108,12 +108,12 @@ class SessionEnd {
   }
 
   std::uint64_t received() const { return received_; }
-  // The other side has had that many. False: it can't go on from there.
+  // The other side has received that many messages. False: the session can't be resumed from there.
   bool resume(std::uint64_t had) {
     forget(had);
     return !broken_ && had <= said_ && said_ - had == kept_.size();
   }
-  // What it has not had, in order.
+  // The messages that it has not received, in order.
   const std::vector<Out>& missing() const { return kept_; }
 
  private:

@@ -1,9 +1,10 @@
-// How a node without a coordinator becomes one: the nodes that dialled it and look for a coordinator too are its electors. Once
-// they are a majority of the newest round that any of them knows (quorum.hpp) and its place in line has come, it asks them for
-// their votes; a majority of votes makes it the coordinator of a new term. Pure; node.hpp holds one.
+// Elections (Raft, with PreVote): how a node without a coordinator becomes one. Its electors are the nodes that dialled it and
+// look for a coordinator too. When they are a majority of the newest round that any of them knows (quorum.hpp), and its turn
+// has come, it asks them for their votes; a majority of votes makes it the coordinator of a new term. Pure; node.hpp holds one.
 //
-// Asking only with a majority at hand keeps terms from growing in a corner of a broken network. The line (first the old
-// coordinator or the lowest successor) only makes it likely that one asks at a time; that one wins at most follows from votes.
+// A node asks only with a majority at hand, so terms do not grow in an isolated part of the network. The order of the
+// candidates (first the old coordinator or the lowest successor) only makes it likely that one asks at a time; the votes make
+// sure that at most one wins.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +31,14 @@ class Succession {
     std::uint64_t term = 0;
     Time asked{};
   };
-  // What this node itself brings.
+  // What this node itself contributes.
   struct Candidate {
     NodeId id{};
     Standing standing{};
     std::size_t place_in_line = 0;
     Time may_stand_at{};
     nanoseconds lease{};
-    const Roster* roster = nullptr;  // of the newest round that it released
+    const Roster* roster = nullptr;  // of the newest round that this node released
   };
 
   explicit Succession(const Rules& rules) : here_(rules), voters_(rules) {}
@@ -48,20 +49,20 @@ class Succession {
   bool somebody_knows_a_round() const { return !by_round_.empty(); }
   void clear();
 
-  // When next to ask for votes, if nothing else happens; the time may have come already.
+  // When to ask for votes next, if nothing else happens. That time may have passed already.
   std::optional<Time> next_attempt(const Candidate& self) const;
-  // Begins an election if it is time and there are enough electors: the caller promises the term and sends `request_for` to
-  // all.
+  // Begins an election if it is time and there are enough electors. Then the caller promises the term and sends `request_for`
+  // to all.
   bool attempt(const Candidate& self, Now now);
   VoteRequest request_for(const Candidate& self) const;
   void hear(LinkId link, const Vote& vote);
-  // What the election gives, if it was won: the term as promised_term, and the rounds that a majority stands for.
+  // The result of an election that was won: the term as promised_term, and the rounds that a majority supports.
   std::optional<Standing> won(const Candidate& self) const;
   const std::optional<Election>& election() const { return election_; }
-  // A term that somebody has: the next election is for a later one.
+  // Another node has that term: the next election is for a later one.
   void note_term(std::uint64_t term);
 
-  // Electors counted since it was made: what the work is measured by.
+  // How many electors were counted until now: tests measure the work by it.
   std::int64_t counted() const { return here_.counted() + voters_.counted(); }
 
  private:
@@ -71,15 +72,15 @@ class Succession {
   std::optional<Standing> basis(const Candidate& self, Support& support) const;
 
   std::map<LinkId, Elector> electors_;
-  std::map<RoundId, std::map<LinkId, const Standing*>> by_round_;  // the newest that each knows
-  std::map<RoundId, int> committed_;                               // origins that electors know to be committed: how many
-  mutable ReleasedRanks released_;                                 // of the roster, while one of the rounds asked about is its
+  std::map<RoundId, std::map<LinkId, const Standing*>> by_round_;  // the newest rounds that each elector knows
+  std::map<RoundId, int> committed_;  // how many electors know that the round with that origin is committed
+  mutable ReleasedRanks released_;    // of the roster, while a round in question is the roster's
   mutable Support here_;
   mutable Support voters_;
   std::optional<Election> election_;
-  std::uint64_t highest_term_ = 0;  // heard of
+  std::uint64_t highest_term_ = 0;  // of all terms that were seen
   Time not_before_{};
-  int failed_ = 0;  // elections, one after the other
+  int failed_ = 0;  // elections that failed in a row
 };
 
 }  // namespace ddprun::rendezvous

@@ -59,7 +59,7 @@ void Support::count_for(const Config& current, const Config& previous, const Rel
   for (const auto& [id, voices] : nodes_) count(*last(voices));
 }
 
-// A node says its ranks itself; of a round that never reached it, the one who released that round knows its rank.
+// A node names its own ranks. For a round that never reached the node, the coordinator that released the round knows its rank.
 std::int32_t Support::rank_in(const RoundId& round, const NodeId& id, const Standing& standing) const {
   for (const Config& known : {standing.current, standing.previous}) {
     if (known.exists() && known.origin() == round) return known.rank;
@@ -79,7 +79,7 @@ Support::Ranks Support::ranks_of(const NodeId& id, const Standing& standing) con
 }
 
 void Support::count(const Hello& hello) {
-  if (released_ == nullptr) return;  // nobody has asked yet
+  if (released_ == nullptr) return;  // no round was asked about yet
   ++counted_;
   const Ranks ranks = ranks_of(hello.node, hello.standing);
   of_current_.add(ranks.current);

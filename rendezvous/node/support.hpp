@@ -1,9 +1,9 @@
-// How many nodes stand behind a candidate: one count of the round that it would inherit and of the one before. A node that
-// comes or goes changes the count by one; all of them are counted again only when another round is asked about, so that ten
-// thousand electors cost ten thousand steps and not a hundred million. succession.hpp has one of those who are here and one of
-// those who voted. Pure.
+// How many nodes support a candidate: a count for the round that it would inherit, and one for the round before. A node that
+// comes or goes changes the counts by one. All nodes are counted again only for another round, so ten thousand electors cost
+// ten thousand steps and not a hundred million. succession.hpp has one for the nodes that are here, and one for those that
+// voted. Pure.
 //
-// It owns who is counted, each node once: by what it said last, since an old connection may end late.
+// This class owns which nodes are counted, each node once: by its newest Hello, since an old connection may end late.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace ddprun::rendezvous {
 
-// The ranks of a round by its roster: a release may not have reached the node that it names.
+// The ranks in a round by its roster: the release may never have reached a node that it names.
 struct ReleasedRanks {
   RoundId origin{};
   std::map<NodeId, std::int32_t> by_node{};
@@ -28,19 +28,19 @@ class Support {
  public:
   explicit Support(const Rules& rules) : rules_(rules) {}
 
-  // The hello must stay where it is until the link is removed.
+  // `hello` must stay at its address until the link is removed.
   void add(LinkId link, const Hello& hello);
   void remove(LinkId link, const NodeId& node);
   void clear();
 
-  // From now on these two rounds are counted. The ranks must stay where they are.
+  // From now on these two rounds are counted. `released` must stay at its address.
   void count_for(const Config& current, const Config& previous, const ReleasedRanks& released);
-  // A majority, with this node itself: of both rounds; or of the one before alone, so many of which have not installed the
-  // newest that it can't have been committed and never can be.
+  // A majority that includes this node: of both rounds; or of the one before alone, when so many of its nodes have not
+  // installed the newest round that it cannot have been committed and never can be.
   enum class Majority { kNone, kOfBoth, kOfPrevious };
   Majority with(const NodeId& self, const Standing& standing) const;
 
-  // Nodes counted since it was made: what the work is measured by.
+  // How many nodes were counted until now: tests measure the work by it.
   std::int64_t counted() const { return counted_; }
 
  private:
@@ -68,8 +68,8 @@ class Support {
   const ReleasedRanks* released_ = nullptr;
   Tally of_current_;
   Tally of_previous_;
-  Tally may_have_it_;                       // of the one before: all but those who say that they have not installed the newest
-  std::map<std::int32_t, int> without_it_;  // those, by rank, and how many say so
+  Tally may_have_it_;  // of the round before: all nodes except those that say that they have not installed the newest one
+  std::map<std::int32_t, int> without_it_;  // the nodes that say so, by rank, with their number
   std::int64_t counted_ = 0;
 };
 

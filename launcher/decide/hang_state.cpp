@@ -63,7 +63,7 @@ HangState::Actions HangState::heard(int rank, const channel::FromWorker& message
                           if (phase_ == Phase::kAsking) answers_may_be_in(now);
                         },
                         [&](const channel::PhaseChange& change) {
-                          watch_.entered(rank, pace_of(change.phase), now);
+                          watch_.entered(rank, activity_of(change.phase), now);
                           deadline_may_be_sooner(now);
                         },
                         [&](const channel::CheckpointPublished& published) {

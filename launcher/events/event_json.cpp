@@ -74,7 +74,7 @@ Json spoken(const channel::FromWorker& message) {
                                {"pause_s", m.pause_s},  {"save_s", m.save_s}, {"bytes", m.bytes}};
                  },
                  IgnoredAs<Json, channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
-                           channel::RegroupReady, channel::Regrouped, channel::StandbyReady, channel::Position,
+                           channel::RegroupReady, channel::GroupFormed, channel::StandbyReady, channel::Position,
                            channel::StoreRequest>{}},
       message);
 }

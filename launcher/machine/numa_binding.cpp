@@ -150,9 +150,9 @@ Cpus cpus_for(const Topology& topology, Numa mode, const NumaShare& share, int r
     case Numa::kSocket:
       return of_socket(topology, share.node, on_node);
     case Numa::kExclusive:
-      return exclusive_share(on_node, seat, rank);
+      return exclusive_share(on_node, share, rank);
     case Numa::kCoreComplex:
-      return core_complex(on_node, seat);
+      return core_complex(on_node, share);
   }
   return {};
 }

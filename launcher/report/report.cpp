@@ -189,7 +189,7 @@ struct Report::Impl {
   // Only this many are kept: a node may join and leave for days.
   static constexpr std::size_t kMostNodeEvents = 1000;
   void add(const NodesChanged& event) {
-    if (event.notice.kind == rendezvous::Notice::Kind::kWaiting) return;
+    if (event.notice.kind == rendezvous::NodeNotice::Kind::kWaiting) return;
     Json& nodes = invocation()["nodes"];
     if (nodes.size() >= kMostNodeEvents) return;
     nodes.push_back(Json{{"event", notice_word(event.notice.kind)}, {"text", event.notice.text}, {"time_ns", event.time_ns}});

@@ -130,8 +130,9 @@ std::string describe(const Position& at) {
 
 HangVerdict judge_hang(std::span<const HangObservation> observations) {
   using Certainty = HangVerdict::Certainty;
-  check(!looks.empty(), "a hang is judged without a worker");
-  auto culprits = ranks_where(looks, [](const HangObservation& l) { return l.process_state == 'T' || l.process_state == 't'; });
+  check(!observations.empty(), "a hang is judged without a worker");
+  auto culprits =
+      ranks_where(observations, [](const HangObservation& l) { return l.process_state == 'T' || l.process_state == 't'; });
   if (!culprits.empty()) {
     const std::string who = who_waits(observations, culprits);
     return {std::move(culprits), Certainty::kSure, "is stopped (SIGSTOP or a debugger)" + who};
@@ -145,11 +146,12 @@ HangVerdict judge_hang(std::span<const HangObservation> observations) {
     return {{observations.front().rank}, Certainty::kGuess, "is silent, as all workers here are; see the evidence of each"};
   }
 
-  for (const HangObservation& look : looks) check(look.position.has_value(), "places are compared, and one is not known");
+  for (const HangObservation& observation : observations)
+    check(observation.position.has_value(), "places are compared, and one is not known");
   const auto earlier = [](const HangObservation& a, const HangObservation& b) {
     return order_of(*a.position) < order_of(*b.position);
   };
-  const auto [first, last] = std::minmax_element(looks.begin(), looks.end(), earlier);
+  const auto [first, last] = std::minmax_element(observations.begin(), observations.end(), earlier);
   const auto first_place = order_of(*first->position);
   culprits = ranks_where(observations, [&](const HangObservation& l) { return order_of(*l.position) == first_place; });
   const std::string place = describe(*first->position);

@@ -96,8 +96,9 @@ function(ddprun_check_rooms)
     DEPENDS ${CMAKE_BINARY_DIR}/rooms.txt ${PROJECT_SOURCE_DIR}/cmake/CheckRooms.cmake ${files}
     COMMENT "Checking what rooms include")
   set(checks ${CMAKE_BINARY_DIR}/rooms.checked)
-  # A sanitizer's calls would be among the symbols, and those of another C++ library have other names.
-  if(NOT DDPRUN_SANITIZE AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  # A sanitizer's calls would be among the symbols, and those of another C++ library have other names. Who only builds need not
+  # stop because a C library of their own has.
+  if(DDPRUN_WARNINGS_AS_ERRORS AND NOT DDPRUN_SANITIZE AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     get_property(pure GLOBAL PROPERTY DDPRUN_PURE_ROOMS)
     list(TRANSFORM pure REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE archives)
     add_custom_command(

@@ -1,7 +1,8 @@
 // How the end of a job becomes known. If the coordinator just said that the job is over, and died while it says so, those who
 // have not heard it would elect another one, and it would run the finished job again. So it first tells all what the end will
-// be (Conclude), and says that it is (JobOver) when a majority of the round and all who are here have answered. Whoever is
-// elected after it knows the end then from one of its electors, and goes on with it. Pure.
+// be (Conclude), and says that it is (JobOver) when all who are here have answered, and a majority of the round, and of the one
+// before until the round is committed. Whoever is elected after it knows the end then from one of its electors, and goes on
+// with it. Pure.
 //
 // It owns who has answered, and who is still to.
 #pragma once
@@ -16,9 +17,10 @@ namespace ddprun::rendezvous {
 
 class Concluding {
  public:
-  void begin(const Config& round, const Peers& peers) {
+  void begin(const Config& round, const Config& previous, const Peers& peers) {
     *this = Concluding();
-    tally_ = Tally(round);
+    of_current_ = Tally(round);
+    of_previous_ = Tally(previous);
     for (const auto& [id, peer] : peers.all()) {
       if (peer.departed) count(peer);  // it runs nothing again
       if (peer.here()) await(peer);
@@ -34,15 +36,20 @@ class Concluding {
     count(peer);
     awaited_.erase(peer.hello.node);
   }
-  bool enough(const Rules& rules) const { return awaited_.empty() && tally_.enough(rules); }
+  bool enough(const Rules& rules) const { return awaited_.empty() && of_current_.enough(rules) && of_previous_.enough(rules); }
+  // The round before counts no more.
+  void committed() { of_previous_ = Tally(); }
   std::size_t waits_for() const { return awaited_.size(); }
 
  private:
   void count(const Peer& peer) {
-    if (counted_.insert(peer.hello.node).second) tally_.add(peer.rank);
+    if (!counted_.insert(peer.hello.node).second) return;
+    of_current_.add(peer.rank);
+    of_previous_.add(peer.previous_rank);
   }
 
-  Tally tally_;
+  Tally of_current_;
+  Tally of_previous_;
   NodeIds counted_;
   NodeIds awaited_;
 };

@@ -1,7 +1,7 @@
 // How the nodes learn that a job has ended: in two phases, like a commit. If the coordinator just sent that the job is over,
 // and died meanwhile, the nodes that have not heard it would elect another coordinator, which would run the finished job again.
-// So it first announces the end (Conclude), and sends JobOver when a majority of the round and all connected nodes have
-// answered. A coordinator elected later then learns the end from one of its electors, and completes it. Pure.
+// So it first announces the end (Conclude). It sends JobOver when all connected nodes have answered, and a majority of the
+// round, and of the round before until the round is committed. A coordinator elected later then learns the end from one of its electors, and completes it. Pure.
 //
 // This class owns which nodes have answered, and which have not yet.
 #pragma once
@@ -16,9 +16,10 @@ namespace ddprun::rendezvous {
 
 class Concluding {
  public:
-  void begin(const Config& round, const Peers& peers) {
+  void begin(const Config& round, const Config& previous, const Peers& peers) {
     *this = Concluding();
-    tally_ = Tally(round);
+    of_current_ = Tally(round);
+    of_previous_ = Tally(previous);
     for (const auto& [id, peer] : peers.all()) {
       if (peer.departed) count(peer);  // its workers never run again
       if (peer.here()) await(peer);
@@ -34,15 +35,20 @@ class Concluding {
     count(peer);
     awaited_.erase(peer.hello.node);
   }
-  bool enough(const Rules& rules) const { return awaited_.empty() && tally_.enough(rules); }
+  bool enough(const Rules& rules) const { return awaited_.empty() && of_current_.enough(rules) && of_previous_.enough(rules); }
+  // The round before counts no more.
+  void committed() { of_previous_ = Tally(); }
   std::size_t waits_for() const { return awaited_.size(); }
 
  private:
   void count(const Peer& peer) {
-    if (counted_.insert(peer.hello.node).second) tally_.add(peer.rank);
+    if (!counted_.insert(peer.hello.node).second) return;
+    of_current_.add(peer.rank);
+    of_previous_.add(peer.previous_rank);
   }
 
-  Tally tally_;
+  Tally of_current_;
+  Tally of_previous_;
   NodeIds counted_;
   NodeIds awaited_;
 };

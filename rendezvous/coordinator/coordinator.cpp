@@ -130,6 +130,7 @@ void Coordinator::welcome(Peer& peer) {
   outbox_.say(NodeNotice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
   if (membership_.was_committed_for(peer.hello.standing)) {
     membership_.forget_previous(peers_);
+    concluding_.committed();
     leadership_.count_again();
   }
   if (peer.hello.node == settings_.self && release_.coordinator.address.port == 0) {
@@ -379,9 +380,11 @@ void Coordinator::note_installed(Peer& peer) {
 }
 
 void Coordinator::note_committed() {
+  concluding_.committed();
   leadership_.count_again();
   leadership_.committed(release_.successors, founding_.done(), membership_, peers_, now_, outbox_);
   peers_.forget_bystanders();
+  check_concluded();
   consider();
 }
 
@@ -617,7 +620,7 @@ void Coordinator::finish(int exit_code, const std::string& why) {
   over_ = JobOver{.round = round(), .exit_code = exit_code, .why = why};
   phase_ = Phase::kConcluding;
   if (!membership_.current().exists() || !settings_.rules.ends_are_known_first) return say_over();
-  concluding_.begin(membership_.current(), peers_);
+  concluding_.begin(membership_.current(), membership_.previous(), peers_);
   for (const NodeId& id : peers_.by_age()) {
     if (peers_.at(id).here()) conclude(peers_.at(id));
   }

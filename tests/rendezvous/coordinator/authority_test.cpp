@@ -48,5 +48,25 @@ TEST_F(RunningRound, WhoHasNotAnsweredItsWelcomeCountsAsNobody) {
   EXPECT_FALSE(over_.empty());
 }
 
+// Of two nodes and their arbiter one is gone, and the other ends its job in a round that nobody but it knows: the one that is
+// gone could still win the arbiter, and run the job again.
+class TwoAndAnArbiter : public RunningRound {
+ protected:
+  TwoAndAnArbiter() : RunningRound(1, Arbiter::kEtcd) {}
+};
+
+TEST_F(TwoAndAnArbiter, TheEndNeedsAMajorityOfTheRoundBeforeToo) {
+  const RoundId first = round();
+  on(coordinator_event::Closed{kOther});
+  says(kSelfLink, Ready{.round = first, .master_port = 1});
+  ASSERT_GT(round(), first);
+  ping(kSelfLink);
+  says(kSelfLink, Done{round()});
+  EXPECT_TRUE(endings_.contains(kSelfLink));
+  EXPECT_FALSE(job_over_.has_value());
+  on(coordinator_event::ArbiterVotes{first});
+  EXPECT_TRUE(job_over_.has_value());
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

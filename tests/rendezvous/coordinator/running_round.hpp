@@ -24,7 +24,8 @@ inline const std::string kLastFailure = "nothing is to be tried again";
 // Of a job of two nodes, or three; the first round runs on two.
 class RunningRound : public testing::Test {
  protected:
-  explicit RunningRound(std::int32_t min_nodes = 1) : coordinator_(settings(min_nodes), Authority{}, {time_, 0}) {
+  explicit RunningRound(std::int32_t min_nodes = 1, Arbiter arbiter = Arbiter::kNone)
+      : arbiter_(arbiter), coordinator_(settings(min_nodes, arbiter), Authority{}, {time_, 0}) {
     join(kSelfLink, 1);
     join(kOther, 2);
     time_ += seconds(3);  // nobody else comes
@@ -34,8 +35,10 @@ class RunningRound : public testing::Test {
     }
   }
 
-  static CoordinatorSettings settings(std::int32_t min_nodes) {
+  static constexpr std::uint64_t kArbiterName = 5;
+  static CoordinatorSettings settings(std::int32_t min_nodes, Arbiter arbiter = Arbiter::kNone) {
     CoordinatorSettings settings;
+    if (arbiter == Arbiter::kEtcd) settings.arbiter = kArbiterName;
     settings.self = {1};
     settings.min_nodes = min_nodes;
     settings.max_nodes = 3;
@@ -92,6 +95,7 @@ class RunningRound : public testing::Test {
     hello.attempt = ++hellos_;
     hello.workers = workers;
     if (workers != Workers::kNone) hello.workers_round = of.value_or(round());
+    if (arbiter_ == Arbiter::kEtcd) hello.arbiter = kArbiterName;
     hello.hostname = "host" + std::to_string(node);
     hello.listens = {"10.0.0." + std::to_string(node), 29400};
     says(link, hello);
@@ -116,6 +120,7 @@ class RunningRound : public testing::Test {
   }
 
   Time time_{seconds(1000)};
+  Arbiter arbiter_;
   Coordinator coordinator_;
   std::map<LinkId, RoundOver> over_;
   std::map<LinkId, Release> released_;

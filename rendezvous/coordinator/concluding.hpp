@@ -1,7 +1,8 @@
 // How the nodes learn that a job has ended: in two phases, like a commit. If the coordinator just sent that the job is over,
 // and died meanwhile, the nodes that have not heard it would elect another coordinator, which would run the finished job again.
 // So it first announces the end (Conclude). It sends JobOver when all connected nodes have answered, and a majority of the
-// round, and of the round before until the round is committed. A coordinator elected later then learns the end from one of its electors, and completes it. Pure.
+// round, and of the round before until the round is committed. A coordinator elected later then learns the end from one of its
+// electors, and completes it. Pure.
 //
 // This class owns which nodes have answered, and which have not yet.
 #pragma once

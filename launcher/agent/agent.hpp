@@ -1,5 +1,5 @@
-// One node's agent: starts the workers of a round under the guardian, serves their channels and store, watches, decides by the
-// pure machines (agent_state.hpp, restart_policy.hpp) and stops them. One thread, one io_context; nothing polls.
+// One node's agent: it starts the workers of a round under the guardian, serves their channels and store, watches them, decides
+// by the pure state machines (agent_state.hpp, restart_policy.hpp) and stops them. One thread, one io_context; nothing polls.
 #pragma once
 
 #include <functional>
@@ -19,13 +19,13 @@ namespace ddprun {
 class ConsoleWriter;
 
 struct AgentFiles {
-  int lock_fd = -1;                // the run directory's lock, held on by the guardian too
-  std::filesystem::path log_root;  // logs/ of the run directory, or the run's folder of a script; empty: no files
-  std::filesystem::path report;    // for the guardian to complete when the agent is killed; may be empty
+  int lock_fd = -1;                // the run directory's lock, which the guardian holds as well
+  std::filesystem::path log_root;  // logs/ of the run directory, or a script's folder of this run; empty: no files
+  std::filesystem::path report;    // the guardian completes it when the agent is killed; may be empty
   LogLayout layout = LogLayout::kRounds;
 };
 
-// How the report is kept while the job runs: written behind that queue, and in the guardian's memory before.
+// How the report is kept while the job runs: in the guardian's memory, and then by that queue in the file.
 struct ReportKeeping {
   FileQueue& files;
   std::function<void(std::string_view text)> keep;
@@ -35,11 +35,11 @@ struct ReportKeeping {
 using MakeObservers =
     std::function<std::vector<std::unique_ptr<RunObserver>>(ConsoleWriter& console, const ReportKeeping& report)>;
 
-// Called with the exit code when everything has ended but the guardian, which is about to: what takes time goes on beside that.
+// Called with the exit code when everything has ended but the guardian, which is about to: slow work can run beside that.
 using AtEnd = std::function<void(int exit_code)>;
 
-// Runs the plan to its end and returns the exit code; with `network`, as one node of a job on many machines. Must be called
-// with one thread alive: it forks the guardian first, then makes the io_context, the ConsoleWriter(io, STDOUT_FILENO,
+// Runs the plan to its end and returns the exit code; with `network`, as one node of a job on many machines. Call it while the
+// process has one thread: it forks the guardian first, then makes the io_context, the ConsoleWriter(io, STDOUT_FILENO,
 // STDERR_FILENO), WorkerOutput and the observers.
 int run_agent(const Plan& plan, const AgentFiles& files, const MakeObservers& make_observers,
               std::optional<NetworkStart> network = std::nullopt, const AtEnd& at_end = {});

@@ -11,10 +11,10 @@
 namespace ddprun {
 namespace {
 
-// Rounds are counted on over the invocations of a run directory: one more than the newest logs/round-NNN.
+// Round numbers continue over the invocations of a run directory: one more than the newest logs/round-NNN.
 int first_round_in(const std::filesystem::path& log_root, LogLayout layout) {
   int next = 0;
-  if (layout != LogLayout::kRounds) return next;  // a folder of its own for each run
+  if (layout != LogLayout::kRounds) return next;  // each run has a folder of its own
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(log_root, error)) {
     const std::string name = entry.path().filename().string();

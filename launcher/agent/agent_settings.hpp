@@ -1,4 +1,4 @@
-// What a plan means for the parts of an agent: settings of the state machine, of the workers' output and of the watch for
+// What a plan means for the parts of an agent: the settings of the state machine, of the workers' output and of the watch for
 // hangs.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// Looks into the log folder for the rounds of earlier starts.
+// Reads the numbers of earlier rounds from the log folder.
 AgentSettings agent_settings(const Plan& plan, const AgentFiles& files, AgentSettings::Mode mode);
 WorkerOutputSettings output_settings(const Plan& plan, const AgentFiles& files);
 HangSettings hang_settings(const Plan& plan);

@@ -1,4 +1,4 @@
-// Implementation of agent_shell.hpp. Order of the file: making and running it, its own failures, what it hears, what it does.
+// Implementation of agent_shell.hpp, in this order: construction and run, the agent's own failures, events, actions.
 #include "launcher/agent/agent_shell.hpp"
 
 #include <sys/signalfd.h>
@@ -24,7 +24,7 @@ using boost::asio::steady_timer;
 using boost::asio::posix::stream_descriptor;
 using std::chrono::milliseconds;
 
-// How long a pipe may stay open after everything below the guardian is gone: someone outside holds it.
+// How long a pipe may stay open after everything below the guardian is gone: a process outside holds it then.
 constexpr milliseconds kPipeGrace{200};
 
 }  // namespace
@@ -72,7 +72,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
 }
 
 void AgentShell::join_job(NetworkStart start) {
-  files_.go_behind();  // there will be a lease
+  files_.go_behind();  // a lease will have to be kept
   start.shell.node.member.next_number = state_.first_round();
   JobLink::Hooks hooks;
   hooks.feed = [this](const AgentEvent& event) { feed(event); };
@@ -94,7 +94,7 @@ int AgentShell::run() {
   });
   while (!exit_code_ && !failure_.guarded([this] { io_.run(); })) {
   }
-  finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // the report is complete then
+  finish_files(console_, {&files_, job_ ? &job_->records() : nullptr});  // then the report is complete
   return existing(exit_code_, "the agent's loop ended before the job");
 }
 
@@ -106,13 +106,13 @@ OwnFailure::Hooks AgentShell::failure_hooks() {
           .may_save = [this] { return !state_.finished(); },
           .save_and_stop =
               [this](const agent_event::AgentFailed& failure) {
-                master_.let_go();  // when descriptors ran out, the report needs one
+                master_.let_go();  // frees a descriptor: the report needs one when they have run out
                 feed(failure);
               },
           .end_at_once = [this](const agent_event::AgentFailed& failure) { end_by(failure); }};
 }
 
-// The console, its readers and the report are told as of any other end; the guardian's end takes the workers with it.
+// Console, its readers and the report hear of this end as of any other; when the guardian ends, it kills the workers.
 void AgentShell::end_by(const agent_event::AgentFailed& failure) {
   exit_code_ = failure.exit_code;
   io_.stop();
@@ -125,7 +125,7 @@ void AgentShell::end_by(const agent_event::AgentFailed& failure) {
 
 void AgentShell::feed(const AgentEvent& event) {
   pending_.push_back(event);
-  if (feeding_) return;  // the loop below, further up the stack, takes it
+  if (feeding_) return;  // the loop below, further up the stack, handles it
   feeding_ = true;
   while (!pending_.empty()) {
     const AgentEvent next = std::move(pending_.front());
@@ -159,14 +159,14 @@ void AgentShell::on_signal(int signal) {
     return;
   }
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
-  // USR1 and USR2 are the script's own business. ddptrain has none for them, and would die.
+  // USR1 and USR2 are for scripts. ddptrain has no handlers for them, and would die.
   if (train()) return;
   workers_.signal_all(signal);
 }
 
 void AgentShell::on_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
-  files_.go_behind();  // there are workers
+  files_.go_behind();  // workers run from here on
   if (notice.kind == Kind::kSwept) {
     swept_ = true;
     return round_may_be_over();
@@ -188,7 +188,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
     WorkerProcess& worker = workers_.at(rank);
     worker.pid = 0;
     hang_.gone(rank);
-    if (worker.channel) worker.channel->drain();  // its last words come before its end
+    if (worker.channel) worker.channel->drain();  // its last messages come before its end
     const bool failed = notice.code != 0 || notice.signal != 0;
     if (train() || failed) reader_.drain(rank);
     store_.forget(notice.worker);
@@ -204,7 +204,7 @@ void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
   feed(ended);
 }
 
-// Of one that waits. One that was dismissed is nobody's.
+// For a standby that waits. Notices about a dismissed standby are ignored.
 void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
   if (notice.kind == Kind::kExited) store_.forget(notice.worker);
@@ -213,7 +213,7 @@ void AgentShell::on_standby_notice(const guardian::Notice& notice) {
   feed(how_standby_went(notice, standbys_.forget(notice.worker), plan_.command.at(0), files_));
 }
 
-// The workers have died with it.
+// The workers have died with the guardian.
 void AgentShell::on_guardian_death() {
   failure_.end_at_once(
       {static_cast<int>(ExitCode::kInternal),
@@ -319,13 +319,13 @@ HangInquiry::Hooks AgentShell::hang_hooks() {
   return hooks;
 }
 
-// The round is over when every process of it is gone and everything they printed has been read.
+// The round is over when all of its processes are gone and all of their output was read.
 void AgentShell::round_may_be_over() {
   if (!swept_) return;
   reader_.nobody_writes();
   if (!reader_.reading()) return end_round();
   const bool reader_is_slow = console_.is_behind(Stream::kStdout) || console_.is_behind(Stream::kStderr);
-  if (output_.any_is_awaited() && reader_is_slow && !told_to_stop_) return;  // OutputReader comes back
+  if (output_.any_is_awaited() && reader_is_slow && !told_to_stop_) return;  // OutputReader calls again
   pipe_timer_.expires_after(kPipeGrace);
   pipe_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && swept_) end_round();
@@ -384,7 +384,7 @@ void AgentShell::carry_out(const agent_action::TakeOver& action) {
   workers_.tell(
       action.rank,
       channel::AssignRank{.rank = global_rank(action.rank), .local_rank = action.rank, .restart_count = action.restart_count});
-  // Of one that the guardian is just starting, its notice says so.
+  // The guardian is just starting this worker: its notice will have the pid.
   if (worker.pid > 0)
     publish(WorkerStarted{global_rank(action.rank), action.rank, worker.pid, instant_now().realtime_ns, true});
   watch_for_hangs();
@@ -399,14 +399,14 @@ void AgentShell::carry_out(const agent_action::StartStandby& action) {
   }
 }
 
-// All of them begin anew, those that kept their state as well: they join the group again.
+// All workers begin again, also those that kept their state: they join a group again.
 void AgentShell::watch_for_hangs() {
   hang_.begin_round({.workers = static_cast<int>(workers_.size()),
                      .rank_offset = global_rank(0),
                      .many_nodes = job_ && job_->release().nodes > 1});
 }
 
-// What is the same for all workers of the node but for their ranks.
+// The settings that all workers of the node share, apart from their ranks.
 WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int restart_count) const {
   WorkerSettings settings = planned_settings(plan_, ranks);
   settings.master_addr = master_.address();
@@ -453,7 +453,7 @@ void AgentShell::carry_out(const agent_action::Finish& action) {
     workers_.close();
   }
   if (!output_.any_is_awaited() || told_to_stop_) return io_.stop();
-  // The reader of what the workers printed gets all of it.
+  // Whoever reads the workers' output gets all of it.
   console_.when_at_most(Stream::kStdout, 0, [this] { console_.when_at_most(Stream::kStderr, 0, [this] { io_.stop(); }); });
 }
 

@@ -59,7 +59,7 @@ class AgentShell {
   AgentShell(const Plan& plan, const AgentFiles& files, const BlockedSignals& signals, GuardianProcess guardian,
              const MakeObservers& make_observers, std::optional<NetworkStart> network);
   int run();
-  // After run(): the guardian ends, and this object's end waits for it.
+  // Call it after run(): the guardian ends, and the destructor waits for it.
   void say_farewell() { guardian_.say_farewell(); }
 
  private:
@@ -103,7 +103,7 @@ class AgentShell {
   void carry_out(const agent_action::CancelTimer& action) { timer(action.timer).cancel(); }
   void carry_out(agent_action::Emit& action);
   void carry_out(const agent_action::Finish& action);
-  // Of a member only.
+  // For a member only.
   void carry_out(const agent_action::ReportFailure& action) { job().carry_out(action); }
   void carry_out(const agent_action::ReportRoundOver& action) { job().carry_out(action); }
   void carry_out(const agent_action::ReportSignal& action) { job().carry_out(action); }
@@ -122,7 +122,7 @@ class AgentShell {
 
   const Plan& plan_;
   boost::asio::io_context io_{1};
-  // Whatever is made, written and read in the run directory or at users' paths while workers run.
+  // All work on files in the run directory or at users' paths while workers run.
   FileQueue files_{[this](FileQueue::Work then) { boost::asio::post(io_, std::move(then)); }, FileQueue::Begins::kAtOnce};
   boost::asio::posix::stream_descriptor signals_;
   ConsoleWriter console_;
@@ -137,22 +137,22 @@ class AgentShell {
   MasterEndpoint master_;
   StandbyProcesses standbys_;
   RoundWorkers workers_;
-  std::deque<AgentEvent> pending_;  // events that came up while actions were carried out
+  std::deque<AgentEvent> pending_;  // events that arrived while actions were carried out
   bool feeding_ = false;
-  bool swept_ = false;         // the guardian has said so in this round
-  bool told_to_stop_ = false;  // by a signal: nobody is waited for any more who only reads
+  bool swept_ = false;         // the guardian has swept this round
+  bool told_to_stop_ = false;  // a signal came: nobody waits for slow readers any more
   int restart_count_ = 0;
-  RestartFacts facts_;  // of the round that runs
+  RestartFacts facts_;  // about the running round
   std::optional<FileTimerServer> file_timers_;
   StuckLook stuck_;
   SlowStop slow_stop_;
   EarlyEnd early_end_;
   HangInquiry hang_;
   OwnFailure failure_;
-  std::optional<RunDirectoryWatch> run_directory_;  // where this agent holds its lock
+  std::optional<RunDirectoryWatch> run_directory_;  // set if this agent holds the directory's lock
   std::optional<int> exit_code_;
-  std::unique_ptr<JobLink> job_;  // on many machines
-  // Last: its end waits for the guardian, while everything else still exists.
+  std::unique_ptr<JobLink> job_;  // set on many machines
+  // The last member: its destructor waits for the guardian while everything else still exists.
   GuardianLink guardian_;
 };
 

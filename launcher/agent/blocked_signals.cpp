@@ -14,7 +14,7 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
   sigemptyset(&set_);
   std::vector<int> ours;
   for (const int signal : handled) {
-    // Under nohup a lost terminal is not to end the job.
+    // Under nohup the loss of the terminal must not end the job.
     struct sigaction current {};
     if (signal == SIGHUP && ::sigaction(SIGHUP, nullptr, &current) == 0 && current.sa_handler == SIG_IGN) continue;
     sigaddset(&set_, signal);
@@ -45,7 +45,7 @@ void BlockedSignals::dispose(int signal, void (*disposition)(int)) {
   struct sigaction action {};
   action.sa_handler = disposition;
   struct sigaction before {};
-  if (::sigaction(signal, &action, &before) == 0) before_.try_emplace(signal, before);  // not for KILL and STOP
+  if (::sigaction(signal, &action, &before) == 0) before_.try_emplace(signal, before);  // KILL and STOP can't be handled
 }
 
 }  // namespace ddprun

@@ -7,9 +7,9 @@
 
 namespace ddprun {
 
-// The signals this program handles, blocked and ready to be read from a descriptor; as they were before at the end. Workers
-// inherit what the caller ignores but for these, as from torchrun. SIGPIPE is ignored meanwhile: a closed console is no reason
-// to end a job. SIGCHLD must not be: the kernel would keep no exit codes.
+// Blocks the signals that this program handles, so that they can be read from a descriptor; the destructor restores them.
+// Except for these, workers inherit which signals the caller ignores, as from torchrun. SIGPIPE is ignored meanwhile, since a
+// closed console is no reason to end a job. SIGCHLD must not be: the kernel would keep no exit status.
 class BlockedSignals {
  public:
   explicit BlockedSignals(const std::vector<int>& handled);
@@ -17,7 +17,7 @@ class BlockedSignals {
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
-  // A new signalfd, of the caller. Throws InternalError.
+  // A new signalfd, owned by the caller. Throws InternalError.
   int descriptor() const;
 
  private:

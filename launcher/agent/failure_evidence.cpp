@@ -16,9 +16,9 @@ namespace ddprun {
 
 namespace {
 
-// A failure of another node stays as it is.
+// Leaves a failure of another node as it is.
 void add_evidence(Failure& failure, const WorkerOutput& output) {
-  if (failure.local_rank < 0) return;  // another node's
+  if (failure.local_rank < 0) return;  // a failure of another node
   failure.host = host_name();
   if (failure.cause == Cause::kSpawn) return;
   failure.stderr_tail = output.stderr_tail(failure.local_rank);

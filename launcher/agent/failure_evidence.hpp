@@ -1,5 +1,5 @@
-// What the state machine cannot know of a failure, and whom to tell of it: read from this node's files by the agent's shell,
-// before anybody is shown the failure. Files that take long to answer (FileQueue) are gone without.
+// Evidence about a failure that the state machine cannot know, and who gets it. The agent's shell reads it from this node's
+// files before anybody sees the failure. A file that takes too long to answer (FileQueue) is left out.
 #pragma once
 
 #include <filesystem>
@@ -18,33 +18,32 @@
 
 namespace ddprun {
 
-// For each failure of this node where it was, and the last lines of stderr. When it ends the job: whoever started us may have
-// asked for an error file (TORCHELASTIC_ERROR_FILE), as we ask our workers, and gets the first cause's.
+// Adds to each failure of this node its log's place and the last lines of stderr. At the job's end it also writes the first
+// cause to the error file of ddprun's own caller (TORCHELASTIC_ERROR_FILE), as our workers do for us.
 void add_evidence(RoundFailed& failed, const WorkerOutput& output, FileQueue& files,
                   std::span<const std::string> inherited_environment);
 
-// Of a script that ended badly, what it told on its stderr: the newest line that says that memory was not to be had, and its
-// last exception, with the interpreter where that is what one must know: "ModuleNotFoundError: No module named 'torch'; its
-// Python is /usr/bin/python3".
+// Adds what a failed script wrote to stderr: the newest line that says that an allocation failed, and its last exception, with
+// the interpreter's path if that explains it: "ModuleNotFoundError: No module named 'torch'; its Python is /usr/bin/python3".
 void add_what_it_told(agent_event::WorkerExited& ended, const WorkerOutput& output, const Plan& plan);
 
-// What a worker that ended badly left in its error file; nothing where there is none (an empty path).
+// The content of a failed worker's error file; nothing when there is none (an empty path).
 std::optional<ErrorFile> find_error_file(FileQueue& files, const std::filesystem::path& file);
 
-// How a worker ended, as the guardian says it, with what its memory's figures mean.
+// How a worker ended, from the guardian's notice, with a verdict about its memory.
 agent_event::WorkerExited how_worker_went(int rank, const guardian::Notice& notice);
-// Adds what a worker that ended badly has left: its error file, and of a script what it told on its stderr.
+// Adds what a failed worker has left: its error file and, for a script, what it wrote to stderr.
 struct LeftBehind {
   const WorkerOutput& output;
   FileQueue& files;
   const Plan& plan;
 };
 void add_what_it_left(agent_event::WorkerExited& ended, const LeftBehind& left);
-// The same of a standby that ended while it waited; `last_words`: what it had reported, or its last line.
+// The same for a standby that ended while it waited. `last_words` is what it had reported, or its last line of output.
 agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::string last_words, const std::string& program,
                                           FileQueue& files);
 
-// The program could not be executed, or no process be made for it: what the guardian's notice says of it.
+// Why the program could not be executed, or no process could be made, from the guardian's notice.
 std::string why_not_started(const guardian::Notice& notice, const std::string& program, FileQueue& files);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// Ctrl-Z. The shell stops ddprun alone: workers are in sessions of their own, and one that has the terminal would go on reading
-// the shell's keys. So ddprun stops its workers before itself, and lets them go on when it goes on.
+// Ctrl-Z. The shell stops ddprun alone: workers are in sessions of their own, and one that has the terminal would keep reading
+// the shell's keys. So ddprun stops its workers before itself, and continues them when it continues.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,8 @@
 
 namespace ddprun {
 
-// Until somebody continues this process; at once where nobody would: the kernel stops no group that no shell looks after.
+// Stops this process until somebody continues it. Returns at once where nobody would: the kernel does not stop an orphaned
+// process group.
 inline void stop_by(int signal) {
   sigset_t only{};
   sigset_t before{};
@@ -26,7 +27,7 @@ inline void stop_by(int signal) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// Continued by `bg`. Where there is no shell any more, nobody would give the terminal back.
+// Whether `bg` has continued this process. Without a shell nobody would give the terminal back.
 inline bool is_in_background_of_a_shell() {
   const pid_t in_front = ::tcgetpgrp(STDIN_FILENO);
   const pid_t parent = ::getppid();

@@ -1,5 +1,5 @@
-// The end of a job waits until its logs, its report and what a node remembers are written, also where a file system does not
-// answer. Then it says once which file it waits for.
+// At its end a job waits until its logs, its report and the node's record are written, even if a file system does not answer.
+// Then it names the file once for which it waits.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// MASTER_ADDR and MASTER_PORT of a round. On one machine the port is kept for rank 0 until the next round (HeldPort); in a job
-// on many machines the release says both, and only group rank 0's node keeps the port.
+// MASTER_ADDR and MASTER_PORT of a round. On one machine the port is reserved for rank 0 until the next round (HeldPort). In a
+// job on many machines the release has both, and only the node with group rank 0 reserves the port.
 #pragma once
 
 #include <optional>
@@ -13,15 +13,16 @@ namespace ddprun {
 
 class MasterEndpoint {
  public:
-  // For the round that begins. `job`: null on one machine. Throws UsageError or InternalError, as HeldPort does.
+  // Takes them for a new round. `job` is null on one machine. Throws UsageError or InternalError, as HeldPort does.
   void take(const Plan& plan, JobLink* job) {
     if (job != nullptr) {
-      held_.reset();  // before the next is taken, in case it is the same
+      held_.reset();  // before the next is taken, since it may be the same
       held_ = job->hold_master_port();
       address_ = job->master_address();
       port_ = job->release().master.port;
     } else {
-      // One that was asked for is not let go between rounds: somebody else could take it, and the job would end in its middle.
+      // A port that the user named stays reserved between rounds: otherwise another program could take it, and the job would
+      // fail in its middle.
       if (!held_ || plan.master_port == 0 || held_->port() != plan.master_port) {
         held_.reset();
         held_.emplace(HeldPort::of(plan.master_port, plan.master_port_need, plan.rendezvous.port_range));

@@ -10,10 +10,10 @@
 
 namespace ddprun {
 
-// By local rank. `release`: the coordinator's, of a job on many machines; null: this node is the whole job.
+// By local rank. `release` is the coordinator's, in a job on many machines; null: this node is the whole job.
 std::vector<RankAssignment> ranks_of_node(const Plan& plan, const rendezvous::Release* release);
 
-// Of a worker with these ranks: what the plan alone says of its environment.
+// The settings of a worker with these ranks that follow from the plan alone.
 WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks);
 
 }  // namespace ddprun

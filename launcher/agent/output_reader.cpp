@@ -17,7 +17,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kChunkBytes = 64 << 10;
-constexpr std::chrono::seconds kIsNamedAfter{2};  // that waits for its file
+constexpr std::chrono::seconds kIsNamedAfter{2};  // after so long the file is named
 
 }  // namespace
 
@@ -80,7 +80,7 @@ void OutputReader::wait_for_file(int rank, Stream stream) {
   });
 }
 
-// A disk that is only slower than its worker takes something now and then.
+// A disk that is only slower than its worker accepts something now and then, and is not named.
 void OutputReader::name_those_that_wait() {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [held, since] : held_) {
@@ -111,12 +111,12 @@ void OutputReader::listen(int rank, Stream stream) {
   from->async_wait(boost::asio::posix::stream_descriptor::wait_read,
                    [this, rank, stream](const boost::system::error_code& error) {
                      if (error) return;
-                     // Others may have filled the console meanwhile.
+                     // Other workers may have filled the console meanwhile.
                      if (waits_for_console(rank, stream) || read(rank, stream)) wait(rank, stream);
                    });
 }
 
-// False at the end of the stream.
+// Returns false at the end of the stream.
 bool OutputReader::read(int rank, Stream stream) {
   Pipe& from = pipe(rank, stream);
   if (!from) return false;
@@ -159,7 +159,7 @@ bool OutputReader::has_unread(int rank, Stream stream) const {
   return unread(rank, stream) > 0;
 }
 
-// The kernel takes whole pages: a pipe with less than one left makes its writer wait.
+// A pipe holds whole pages: with less than one page left, its writer blocks.
 bool OutputReader::is_full(int rank, Stream stream) const {
   const Pipe& from = of_rank(pipes_, rank)[static_cast<std::size_t>(stream)];
   constexpr int kPage = 4096;

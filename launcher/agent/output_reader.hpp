@@ -29,29 +29,29 @@ class OutputReader {
   using Pipe = std::unique_ptr<boost::asio::posix::stream_descriptor>;
   struct Hooks {
     std::function<void(int rank)> printed;
-    // A stream has ended, or a slow console has caught up: perhaps that was all.
+    // A stream has ended, or a slow console has caught up: the round's output may be complete.
     std::function<void()> ended;
-    // No worker waits for its file any more.
+    // No worker waits for its log file any more.
     std::function<void()> goes_on;
   };
 
   OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Hooks hooks);
 
-  // For so many workers; there are no pipes yet, and nothing of an earlier round comes back.
+  // For that many workers. They have no pipes yet, and pipes of earlier rounds are forgotten.
   void begin_round(std::size_t workers);
-  // Reads it from now on.
+  // Reads this pipe from now on.
   void adopt(int rank, Stream stream, Pipe pipe);
-  // Reads what a worker that has ended had printed: it may be evidence, and its successor has pipes of its own. It stops after
-  // a while, since a child of the worker may print on.
+  // Reads what an ended worker had printed: it may be evidence, and its replacement gets pipes of its own. Stops after a while,
+  // since a child of the worker may still print.
   void drain(int rank);
-  // All processes of the round are gone. What is left is in the pipes, and needs no bound.
+  // All processes of the round are gone. The rest is in the pipes, and needs no bound.
   void nobody_writes();
-  // A worker waits, or will when its pipe is full, for its file or for a slow console: then it is not its fault that nothing
-  // comes.
+  // Whether a worker waits, or will when its pipe is full, for its log file or for a slow console: then its silence is not its
+  // fault.
   bool holds_back() const { return !held_.empty() || waiting_ > 0; }
-  // Closes both pipes of that worker; whatever is unread is lost.
+  // Closes both pipes of that worker; unread output is lost.
   void end(int rank);
-  // A pipe is open.
+  // Whether any pipe is open.
   bool reading() const;
   bool has_unread(int rank, Stream stream) const;
 
@@ -72,18 +72,18 @@ class OutputReader {
   Hooks hooks_;
   std::vector<std::array<Pipe, 2>> pipes_;  // by local rank and Stream; null at the stream's end
   std::vector<char> chunk_;                 // shared by all pipes
-  int round_ = 0;                           // counted here
+  int round_ = 0;                           // rounds, counted by this class
   int waiting_ = 0;                         // pipes of the round that are not read until the console has caught up
-  // Pipes that are not read while their file takes nothing, and since when.
+  // A pipe that is not read while its log file accepts nothing, and since when.
   struct HeldPipe {
     int rank = 0;
     Stream stream{};
-    int adopted = 0;  // number of the pipe
+    int adopted = 0;  // the number of the pipe
     auto operator<=>(const HeldPipe&) const = default;
   };
   std::map<HeldPipe, std::chrono::steady_clock::time_point> held_;
   std::vector<std::array<int, 2>> adopted_;  // number of the newest pipe, by local rank and Stream
-  std::set<int> named_;                      // in this round
+  std::set<int> named_;                      // ranks whose file was named in this round
   bool nobody_writes_ = false;
   boost::asio::steady_timer held_timer_;
 };

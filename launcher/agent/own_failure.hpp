@@ -29,12 +29,12 @@ class OwnFailure {
     std::function<void(const agent_event::AgentFailed&)> save_and_stop;
     std::function<void(const agent_event::AgentFailed&)> end_at_once;
   };
-  // `time_to_stop`: that workers have for it.
+  // `time_to_stop` is how long workers have to stop.
   OwnFailure(boost::asio::io_context& io, std::chrono::milliseconds time_to_stop, Hooks hooks)
       : io_(io), limit_(io), time_to_stop_(time_to_stop), hooks_(std::move(hooks)) {}
 
   // Calls it. True when nothing was thrown. Whoever listens to the guardian, a worker or a timer calls through this, since it
-  // has to go on listening: the workers' answers are needed while they save.
+  // must keep listening: the workers' answers are needed while they save.
   template <class Part>
   bool guarded(const Part& part) {
     try {
@@ -50,21 +50,21 @@ class OwnFailure {
     return false;
   }
 
-  // There is nobody left who could save.
+  // No worker is left that could save.
   void end_at_once(const agent_event::AgentFailed& why) {
     if (!first_) first_ = why;
     tell_end();
   }
 
  private:
-  // Beside the time to stop: it takes a minute to find that SIGKILL does not end a worker.
+  // Added to the time to stop: it takes a minute to find that SIGKILL does not end a worker.
   static constexpr std::chrono::seconds kBesideTheStop{75};
 
   void heard(agent_event::AgentFailed failure) {
     if (hooks_.is_over()) return;
     if (first_ || !hooks_.may_save()) {
       if (!first_) first_ = std::move(failure);
-      // Not from here: whoever has thrown uses what is closed then.
+      // Later, since the code that has thrown still uses what is closed then.
       return boost::asio::post(io_, [this] { tell_end(); });
     }
     failure.running = hooks_.running();
@@ -76,7 +76,7 @@ class OwnFailure {
     hooks_.save_and_stop(*first_);
   }
 
-  // What is thrown by those who are told flies on: the guardian then completes the report, since nobody says farewell to it.
+  // An exception of a listener is not caught: without a farewell, the guardian completes the report.
   void tell_end() {
     if (hooks_.is_over()) return;
     end_is_untold_ = true;

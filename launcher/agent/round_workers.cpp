@@ -61,7 +61,7 @@ void RoundWorkers::start(WorkerSettings settings) {
   worker.channel->start();
 }
 
-// What the worker writes to: a file, or a pipe that the agent reads.
+// The other end of the worker's stream: a file, or a pipe that the agent reads.
 Ends RoundWorkers::output_of(int rank, Stream stream) const {
   const int file = parts_.output.take_descriptor(rank, stream);
   return file >= 0 ? Ends{Descriptor(), Descriptor(file)} : output_pipe();

@@ -39,17 +39,17 @@ class RoundWorkers {
   };
   struct Hooks {
     std::function<void(int number, const channel::FromWorker&)> said;
-    std::function<void(int rank, const std::string& why)> channel_closed;  // unasked
-    std::function<void(const std::string& what)> input_was_read;           // by earlier workers: what new ones will not find
+    std::function<void(int rank, const std::string& why)> channel_closed;  // by the worker, without being asked to
+    std::function<void(const std::string& what)> input_was_read;  // earlier workers have read it, so new ones will miss that
   };
   RoundWorkers(const Parts& parts, Hooks hooks)
       : parts_(parts), hooks_(std::move(hooks)), input_(parts.plan.input == WorkersInput::kOurs) {}
 
-  // So many places, all empty.
+  // That many empty places.
   void begin_round(std::size_t workers);
-  // Fills the place of settings.ranks.local_rank. Error file and device are filled in here. Throws InternalError.
+  // Starts a worker in the place of settings.ranks.local_rank. Fills in error file and device. Throws InternalError.
   void start(WorkerSettings settings);
-  // Empties the place of a lost worker for its successor.
+  // Empties the place of a lost worker for its replacement.
   void clear_place(int rank, const OutputRound& round);
   // The standby with that number becomes the worker of an empty place.
   void take_over(int rank, int standby);
@@ -63,12 +63,12 @@ class RoundWorkers {
   const std::vector<WorkerProcess>& all() const { return workers_; }
   std::vector<pid_t> pids() const;  // by local rank; 0: not running
   std::vector<int> running() const;
-  // Sends nothing to one that has no channel or is gone.
+  // Sends nothing to a worker without a channel, or to one that is gone.
   void tell(int rank, const channel::FromAgent& message) const;
   void signal(int rank, int signal) const;
   void signal_all(int signal) const;
 
-  // By the guardian's numbers; nothing, or null, when that process has no rank and is no standby.
+  // By the guardian's number: nothing, or null, for a process that has no rank and is no standby.
   std::optional<int> rank_of(int number) const;
   bool was_standby(int number) const { return taken_over_.contains(number); }
   WorkerChannel* channel_of(int number) const;
@@ -81,7 +81,7 @@ class RoundWorkers {
   Hooks hooks_;
   WorkerInput input_;
   std::vector<WorkerProcess> workers_;  // by local rank
-  std::map<int, int> taken_over_;       // rank by the number that the worker had as a standby
+  std::map<int, int> taken_over_;       // the rank of a worker, by the number that it had as a standby
 };
 
 }  // namespace ddprun

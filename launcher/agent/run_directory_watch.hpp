@@ -1,5 +1,5 @@
-// Whether the run directory is still in its place. The agent (agent_shell.cpp) owns one where it holds a run directory's lock,
-// and asks at the start of each round as well, since a folder on another machine can go without a word. It tells once.
+// Whether the run directory is still in its place. The agent (agent_shell.cpp) owns one if it holds the directory's lock. It
+// also asks at the start of each round, since the kernel does not report a removal by another machine. Reports once.
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@ namespace ddprun {
 
 class RunDirectoryWatch {
  public:
-  // `lock_fd` stays the caller's. Where the kernel does not tell, only look() finds out.
+  // The caller keeps `lock_fd`. Where the kernel reports nothing, only look() notices.
   RunDirectoryWatch(boost::asio::io_context& io, FileQueue& files, std::filesystem::path run_dir, int lock_fd,
                     std::function<void()> on_removed);
-  // On the queue's thread: the answer may take its time.
+  // Looks on the queue's thread, since the answer may take time.
   void look();
 
  private:
@@ -32,7 +32,7 @@ class RunDirectoryWatch {
   FileQueue& files_;
   std::filesystem::path run_dir_;
   int lock_fd_;
-  std::function<void()> on_removed_;  // empty: it was told
+  std::function<void()> on_removed_;  // empty: it was reported
   std::array<char, 4096> buffer_{};
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // answers may come later
 };

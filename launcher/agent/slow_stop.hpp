@@ -1,5 +1,5 @@
-// Notices that workers do not end although they were told to: after a while it says who is awaited and what that process is at,
-// and long after SIGKILL it reports the process as one that cannot be killed. Without it a worker in state D (a dead network
+// Notices workers that do not end although they were told to. After a while it reports which are awaited and what the kernel
+// says of them; long after SIGKILL it reports a process that cannot be killed. Without it a worker in state D (a dead network
 // file system, a wedged driver) would keep a job waiting for ever in silence. Part of the agent's shell; one thread.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace ddprun {
 class SlowStop {
  public:
   struct Limits {
-    std::chrono::milliseconds slow{10'000};        // from the first order to stop until it is said
+    std::chrono::milliseconds slow{10'000};        // from the first order to stop until the report
     std::chrono::milliseconds unkillable{60'000};  // from SIGKILL until a process counts as lost
   };
   struct Hooks {
@@ -32,15 +32,15 @@ class SlowStop {
   SlowStop(boost::asio::io_context& io, Limits limits, Hooks hooks);
 
   void begin_round();
-  // The round's workers are being stopped. Only the first word of a round counts.
+  // The round's workers are being stopped. Only the first call in a round counts.
   void stops();
-  // These were sent SIGKILL.
+  // SIGKILL was sent to these ranks.
   void killed(const std::vector<int>& ranks);
 
  private:
   struct Killed {
     int rank = 0;
-    pid_t pid = 0;  // a successor has the same rank
+    pid_t pid = 0;  // a replacement has the same rank
     std::chrono::steady_clock::time_point lost_at{};
   };
   void wait_for_the_killed();
@@ -51,7 +51,7 @@ class SlowStop {
   Limits limits_;
   Hooks hooks_;
   bool stopping_ = false;
-  std::deque<Killed> killed_;  // the earliest first
+  std::deque<Killed> killed_;  // the earliest is first
 };
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// `ddprun doctor`: one short table of what a job on this machine will find. run_subcommand() calls it. It only looks: it starts
-// nothing but `ddptrain --version`, and writes and keeps nothing.
+// `ddprun doctor`: one short table of what a job will find on this machine. run_subcommand() calls it. It starts nothing but
+// `ddptrain --version`, and writes and keeps nothing.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>

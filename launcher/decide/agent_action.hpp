@@ -1,5 +1,5 @@
-// What an agent has to do, as values: AgentState says it (agent_state.hpp), the shell carries it out in this order
-// (launcher/agent/agent_shell.hpp). Ranks are local ones.
+// What an agent must do, as values: AgentState returns them (agent_state.hpp), the shell carries them out in that order
+// (launcher/agent/agent_shell.hpp). Ranks are local.
 #pragma once
 
 #include <chrono>
@@ -19,22 +19,22 @@ namespace agent_action {
 struct StartRound {
   int round = 0;
   int restart_count = 0;    // of this invocation
-  RestartFacts facts = {};  // why there was a restart; of a member, its release says that
+  RestartFacts facts = {};  // why the job was restarted; a member gets them with its release
 };
-// The next round of a member whose workers have waited for it; StartWorker follows for each that is missing.
+// The next round of a member whose workers have waited for it. StartWorker follows for each worker that is missing.
 struct ContinueRound {
   int round = 0;
   int restart_count = 0;
 };
-// In the place of a lost worker, beside those that stay.
+// Starts a worker in the place of a lost one, while the others stay.
 struct StartWorker {
   int rank = 0;
   int round = 0;
   int restart_count = 0;
 };
-// The same by a standby, which may still be loading.
+// Fills the place by a standby, which may still be loading.
 struct TakeOver {
-  int standby = 0;  // its number
+  int standby = 0;  // the standby's number
   int rank = 0;
   int round = 0;
   int restart_count = 0;
@@ -42,7 +42,7 @@ struct TakeOver {
 struct StartStandby {
   int number = 0;
 };
-// SIGKILL to all that wait: they hold nothing.
+// SIGKILL to all waiting standbys: they hold no state.
 struct DismissStandbys {};
 struct Tell {  // over the channel; ranks that have none or are gone are skipped
   std::vector<int> ranks;
@@ -52,8 +52,8 @@ struct SendSignal {  // to the process groups of these workers
   std::vector<int> ranks;
   int signal = 0;
 };
-// Kill what the round left behind and answer with RoundSwept. Patient: only SIGTERM to those that have not had a signal yet,
-// and wait; an impatient one may follow.
+// Kill what the round has left behind, and answer with RoundSwept. kPatient: send only SIGTERM, to processes that have had no
+// signal yet, and wait; an impatient sweep may follow.
 struct Sweep {
   bool patient = false;
 };
@@ -69,22 +69,22 @@ struct Emit {
 };
 // ---- of a member, for the coordinator ----
 
-// A worker failed; said at once, and once more if another one turns out to be the first cause.
+// A worker has failed. Reported at once, and once more if another failure turns out to be the first cause.
 struct ReportFailure {
   Failure failure;
   FailedRound record;
-  bool others_stay = false;  // the state of the other workers is sound
+  bool others_stay = false;  // the state of the other workers is valid
 };
-// Everything of the round is gone, or waits for the next one. Done: all workers ended well.
+// All processes of the round are gone, or wait for the next round. kDone: all workers exited with code 0.
 struct ReportRoundOver {
   enum class How { kDone, kSaved, kEnded } how = How::kEnded;
-  std::optional<int> leaves_with{};  // this node is of no more use: its own exit code
+  std::optional<int> leaves_with{};  // set if this node can take part no more: its exit code
 };
 struct ReportSignal {
   int signal = 0;
-  bool saves = false;  // workers that can save and cannot be held: they save before this node leaves the others
+  bool saves = false;  // workers that can save and cannot be held save before this node leaves the others
 };
-// Answer to SaveOrdered: the most steps that a worker here has started; -1: none will start any more.
+// Answer to SaveOrdered: the most steps that a worker of this node has started; -1: no worker will start another step.
 struct ReportSteps {
   std::int64_t started = -1;
 };

@@ -1,5 +1,5 @@
-// What can happen to an agent, as values: the shell makes them of exits, messages, signals and timers, AgentState takes them
-// (agent_state.hpp). Ranks are local ones.
+// What can happen to an agent, as values: the shell makes them from exits, messages, signals and timers, and AgentState handles
+// them (agent_state.hpp). Ranks are local.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 namespace ddprun {
 
 enum class AgentTimer {
-  kSave,     // saving has taken too long: stop without it
+  kSave,     // saving has taken too long: stop without saving
   kKill,     // stopping has taken too long: SIGKILL
-  kPause,    // before the next round
-  kRegroup,  // regrouping has taken too long: stop and start anew
-  kReplace,  // before the lost workers' successors start
+  kPause,    // the pause before the next round is over
+  kRegroup,  // regrouping has taken too long: stop, and start all workers again
+  kReplace,  // the pause before the replacements of lost workers start is over
 };
 
 namespace agent_event {
@@ -31,11 +31,11 @@ struct WorkerExited {
   std::int64_t pid = 0;
   ExitStatus status;
   std::int64_t time_ns = 0;
-  std::optional<ErrorFile> error_file{};  // what it left behind when it ended badly
+  std::optional<ErrorFile> error_file{};  // what a failed worker has left
   OomVerdict memory{};
-  std::string out_of_memory{};  // a line of its stderr that says so, of a script (oom_verdict.hpp); else empty
-  std::string exception{};      // the last that it told there, of a script (last_exception.hpp); else empty
-  // Killed by the guardian, since for so many seconds no coordinator had answered a member that its workers may run on.
+  std::string out_of_memory{};  // a script's line of stderr that says so (oom_verdict.hpp); else empty
+  std::string exception{};      // the last exception that a script wrote to stderr (last_exception.hpp); else empty
+  // The guardian has killed it: for that many seconds no coordinator had extended this member's grant.
   std::optional<double> unanswered_s{};
 };
 // The worker's program could not be executed, or no process could be made for it.
@@ -55,10 +55,10 @@ struct SignalArrived {
 // A timer that a worker had set itself is overdue (file_timer_server.hpp).
 struct TimerExpired {
   int rank = 0;
-  int signal = 0;  // the one it asked for
+  int signal = 0;  // that the worker has asked for
   std::string message;
 };
-// The round makes no progress: who is to blame, and what every worker is at.
+// The round makes no progress: which ranks are to blame, and where each worker is.
 struct HangFound {
   std::vector<HangFinding> findings;
 };
@@ -72,7 +72,7 @@ struct WorkerStuck {
 struct StandbyReady {
   int number = 0;
 };
-// It ended while it waited, or could not be started.
+// The standby ended while it waited, or could not be started.
 struct StandbyGone {
   int number = 0;
   std::int64_t pid = 0;
@@ -90,43 +90,43 @@ struct AgentFailed {
   std::string why;
   std::vector<int> running;  // ranks whose processes are there
 };
-// Nothing of the round is left: no worker, no descendant, no open pipe.
+// Nothing of the round is left: no worker, no process that a worker has started, no open pipe.
 struct RoundSwept {};
 
 // ---- to a member, from the coordinator ----
 
-// The next round, which this node is part of.
+// The next round, of which this node is a member.
 struct RoundReleased {
   int round = 0;
   int restart_count = 0;
-  int rank_offset = 0;  // global rank of the first worker here
-  int world_size = 1;   // of the job
+  int rank_offset = 0;  // the global rank of this node's first worker
+  int world_size = 1;   // of the whole job
   int group_rank = 0;
   int nodes = 1;
-  int first_number = 0;  // of round 0, as people count rounds
+  int first_number = 0;  // the number of round 0 in messages
 };
 // The round is over.
 struct StopOrdered {
-  bool at_once = false;                  // SIGKILL
-  std::string why;                       // for people
-  std::optional<Failure> failure;        // of a worker of another node, when that is why
-  std::optional<double> unanswered_s{};  // as of WorkerExited: the coordinator does not answer, and it is over with them
-  bool hold = false;                     // workers that can may wait for the next round with their state
+  bool at_once = false;                  // by SIGKILL
+  std::string why;                       // for messages
+  std::optional<Failure> failure;        // set if a worker of another node is the reason
+  std::optional<double> unanswered_s{};  // as in WorkerExited: the coordinator does not answer, so the workers must stop
+  bool hold = false;                     // workers that can keep their state may wait for the next round
 };
-// The state of those that wait for the next round is not to be kept.
+// The state of workers that wait for the next round must not be kept: stop them.
 struct HeldDismissed {
   std::string why;
 };
-// A signal ends the job: the workers agree on a step and save. Or the job ends without another round, and those that wait for
-// it save what they hold: nobody else does.
+// A signal ends the job: the workers agree on a step and save. Or, with `held`, the job ends without another round, and the
+// workers of this node that wait for it save their state, as no other node does.
 struct SaveOrdered {
   int signal = 0;
-  bool held = false;  // those that wait
+  bool held = false;  // only the waiting workers save
 };
 struct StepAgreed {
   std::int64_t step = 0;
 };
-// The workers are gone, and that is all.
+// The job has ended and the workers are gone.
 struct JobEnded {
   int exit_code = 0;
   std::string why;

@@ -31,14 +31,14 @@ using std::chrono::milliseconds;
 
 constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
 
-// Of the whole time to stop, what is kept for stopping workers that could not save.
+// The part of the whole stop time that is kept for stopping workers that could not save.
 milliseconds kept_for_stopping(milliseconds total) {
   return std::min(total / 4, milliseconds{5000});
 }
 
-constexpr milliseconds kGraceAfterRegroup{5000};  // for those that did not follow: most of them hang
+constexpr milliseconds kGraceAfterRegroup{5000};  // for workers that did not regroup: most of them hang
 
-constexpr milliseconds kGraceForHeld{5000};  // they have nothing to do but a checkpoint that is being written
+constexpr milliseconds kGraceForHeld{5000};  // held workers have nothing to do but to finish a checkpoint
 
 }  // namespace
 
@@ -73,14 +73,14 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   ended.status = event.status;
   if (settings_.workers_have_channel && event.status.ok() && !ended.said_hello && !ended.asked_to_stop) refuse_silent(ended);
   if (ended.refused && event.status.ok())
-    ended.status->code = static_cast<int>(ExitCode::kUsage);  // it was faster than SIGKILL, or it was silent
+    ended.status->code = static_cast<int>(ExitCode::kUsage);  // it exited before our SIGKILL, or it never spoke
   ended.ended_ns = event.time_ns;
   ended.error_file = event.error_file;
   ended.memory = event.memory;
   ended.out_of_memory = event.out_of_memory;
   ended.exception = event.exception;
   if (ended.standby) standbys_.release(*ended.standby);
-  if (event.unanswered_s) {  // as if it had been asked and killed by us
+  if (event.unanswered_s) {  // it counts as asked to stop and killed by us
     cut_off(*event.unanswered_s);
     ask_to_stop(ended);
     ended.killed = true;
@@ -89,7 +89,7 @@ void AgentState::handle(const agent_event::WorkerExited& event) {
   worker_gone(event.rank);
 }
 
-// Whatever it did, it did not train: not even ddptrain's store can be reached in another way.
+// Whatever the worker did, it did not train: without the channel it cannot even reach ddptrain's store.
 void AgentState::refuse_silent(WorkerRecord& ended) {
   if (ended.refused) return;
   ended.refused = true;
@@ -135,8 +135,8 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
   start_missing_standbys();
 }
 
-// A script's helper of another version is ignored, which the shell's channel sees to. ddptrain's store is on the channel, so it
-// could not even begin.
+// The shell's channel already ignores a script's helper of another version. ddptrain cannot even begin then, since its store is
+// on the channel.
 void AgentState::hear(int rank, const channel::Hello& message) {
   WorkerRecord& speaker = worker(rank);
   if (channel::speaks_our_version(message)) {
@@ -165,7 +165,8 @@ void AgentState::hear(int rank, const channel::PhaseChange& message) {
   }
 }
 
-// A signal that reached the worker only: if we are stopping it was ours or says the same; otherwise it was meant for nobody.
+// A signal reached only this worker. If we are stopping it, the signal was ours or means the same; otherwise it was meant for
+// no worker, and is ignored.
 void AgentState::hear(int rank, const channel::SignalReceived& message) {
   switch (phase_) {
     case Phase::kSaving:
@@ -189,7 +190,7 @@ void AgentState::hear(int rank, const channel::SignalReceived& message) {
 
 void AgentState::hear(int rank, const channel::StopReady& message) {
   if (phase_ != Phase::kSaving) return;
-  if (this_round_.agreed_step) {  // a repeated answer: the rank did not see what was agreed
+  if (this_round_.agreed_step) {  // a repeated answer: the rank has not seen the agreed step
     act(agent_action::Tell{{rank}, channel::StopAt{*this_round_.agreed_step}});
     return;
   }
@@ -201,11 +202,12 @@ void AgentState::hear(int rank, const channel::WorkerError& message) {
   if (!message.fatal) return;
   WorkerRecord& speaker = worker(rank);
   speaker.step = std::max(speaker.step, message.step);
-  // The first one is the reason; what follows while unwinding is not.
+  // The first error is the reason; later ones come from unwinding.
   if (!speaker.error) speaker.error = message;
 }
 
-// Schedulers repeat SIGTERM (Slurm at a time limit), and saving must go on. Only a person who presses Ctrl-C again means "now".
+// Schedulers repeat SIGTERM (Slurm at a time limit), and saving must continue. Only a person who presses Ctrl-C again means
+// "now".
 void AgentState::handle(const agent_event::SignalArrived& event) {
   const bool from_person = event.signal == SIGINT || event.signal == SIGQUIT;
   const bool insists = from_person && ++signals_by_person_ >= 2;
@@ -213,7 +215,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   using Effect = StopRequested::Effect;
   emit(StopRequested{event.signal, insists ? Effect::kKills : again ? Effect::kNothingNew : Effect::kStops, now_.realtime_ns});
   if (again) {
-    if (member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {  // nobody answers the first
+    if (member() && (phase_ == Phase::kIdle || phase_ == Phase::kHolding)) {  // no coordinator answers the first signal
       handle(agent_event::JobEnded{128 + event.signal, "stopped by " + signal_name(event.signal)});
       if (insists && dismissing_held_) kill_all();
     } else if (insists && phase_ == Phase::kSweeping) {
@@ -242,7 +244,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
     case Phase::kIdle:
       end_stopped_job();
       return;
-    case Phase::kStopping:  // already, for a failure: what changes is that no round follows
+    case Phase::kStopping:  // it stops already, for a failure: now no round follows
     case Phase::kHolding:
     case Phase::kSaving:
     case Phase::kSweeping:
@@ -251,7 +253,7 @@ void AgentState::handle(const agent_event::SignalArrived& event) {
   }
 }
 
-// Its death is the failure; nothing but the signal is needed to bring it about.
+// The worker's death is the failure; the signal is enough to cause it.
 void AgentState::handle(const agent_event::TimerExpired& event) {
   WorkerRecord& overdue = worker(event.rank);
   if (!overdue.live || (phase_ != Phase::kRunning && phase_ != Phase::kSaving)) return;
@@ -259,7 +261,7 @@ void AgentState::handle(const agent_event::TimerExpired& event) {
   act(agent_action::SendSignal{{event.rank}, event.signal});
 }
 
-// As with a timer: the death of those to blame is the failure. Who left before may be the one that is waited for.
+// As with a timer, the death of the ranks to blame is the failure. They may wait for a rank that has left.
 void AgentState::handle(const agent_event::HangFound& event) {
   if (phase_ != Phase::kRunning) return;
   std::vector<int> to_blame;
@@ -286,7 +288,7 @@ void AgentState::handle(const agent_event::WorkerStuck& event) {
   stuck.stuck = event.message;
   stuck.pid = event.pid;
   stuck.ended_ns = now_.realtime_ns;
-  act(agent_action::SendSignal{{event.rank}, SIGKILL});  // for when the kernel lets go of it
+  act(agent_action::SendSignal{{event.rank}, SIGKILL});  // takes effect when the kernel lets go of the worker
   if (live_ranks().empty()) {
     end_with_stuck_workers();
   } else if (phase_ != Phase::kStopping) {
@@ -319,8 +321,8 @@ void AgentState::handle(const agent_event::TimerFired& event) {
   }
 }
 
-// The first one counts. Who stops already goes on stopping. A member's workers do not save: their step would have to be agreed
-// on with other nodes, and the workers there hold the same state and go on with it.
+// The first one counts. A stop that has begun continues. A member's workers do not save: their step would have to be agreed
+// on with other nodes, and the workers there hold the same state and continue with it.
 void AgentState::handle(const agent_event::AgentFailed& event) {
   if (own_failure_) return;
   own_failure_ = event;
@@ -365,7 +367,7 @@ void AgentState::handle(const agent_event::RoundSwept&) {
   }
   const bool all_ok =
       std::all_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.status && w.status->ok(); });
-  // Scripts that came to their end before the step at which they would have saved have done their work.
+  // A script that finished before the step at which it would have saved has done its work.
   const bool in_time = this_round_.save_asked && !this_round_.told_now &&
                        std::none_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.saves_now; });
   if (all_ok && (stop_signal_ == 0 || settings_.workers_have_channel || in_time)) {
@@ -387,7 +389,7 @@ void AgentState::start_round() {
   for (WorkerRecord& worker : workers_) worker.live = true;
   together_.clear();
   standbys_.clear();
-  act(agent_action::StartRound{round_, restarts_, facts_of(history_)});  // first: who listens need not be waited for
+  act(agent_action::StartRound{round_, restarts_, facts_of(history_)});  // first, since observers need not be waited for
   announce_round(false);
 }
 
@@ -402,7 +404,7 @@ void AgentState::announce_round(bool regroup) {
                     .regroup = regroup});
 }
 
-// Nothing is known of it yet, whoever takes part.
+// Forgets everything about the round before.
 void AgentState::begin_round() {
   phase_ = Phase::kRunning;
   ++round_;
@@ -410,9 +412,9 @@ void AgentState::begin_round() {
 }
 
 void AgentState::worker_gone(int rank) {
-  worker(rank).stuck.reset();  // the kernel has let go of it
+  worker(rank).stuck.reset();  // the kernel has let go of the worker
   const WorkerRecord& gone = worker(rank);
-  // What is to be saved is compared first, so a state is found to be corrupt also by who was asked to stop.
+  // States are compared before they are saved, so a corrupt state may also be found by a worker that was asked to stop.
   const bool by_itself = !gone.asked_to_stop || (gone.error && gone.error->kind == channel::ErrorKind::kCorruptState);
   if (has_failed(gone) && by_itself && !this_round_.first_failure) this_round_.first_failure = now_.steady;
 
@@ -421,13 +423,13 @@ void AgentState::worker_gone(int rank) {
         settings_.workers_have_channel && gone.status && gone.status->signal == 0 && gone.status->code == kPreempted;
     if (!replace(rank) && !hold_after(rank)) stop_for_failure(rank);
   } else if (phase_ == Phase::kRunning && regroup_) {
-    give_up_regroup("rank " + std::to_string(global(rank)) + " has ended");  // the others would wait for it in vain
+    give_up_regroup("rank " + std::to_string(global(rank)) + " has ended");  // the others would wait for that rank in vain
   } else if (phase_ == Phase::kSaving && this_round_.agreement) {
     const bool saved = gone.status && gone.status->signal == 0 && (gone.status->code == 0 || gone.status->code == kPreempted);
     if (saved) {
       this_round_.agreement->left(rank);
       announce_agreed_step();
-    } else if (!live_ranks().empty()) {  // the others would wait for it in vain
+    } else if (!live_ranks().empty()) {  // the others would wait for that rank in vain
       act(agent_action::CancelTimer{AgentTimer::kSave});
       stop_now(SIGTERM, kept_for_stopping(settings_.shutdown_timeout));
     }
@@ -437,10 +439,10 @@ void AgentState::worker_gone(int rank) {
     end_with_stuck_workers();
     return;
   }
-  if (phase_ == Phase::kHolding) return;  // it is started anew with the next round
+  if (phase_ == Phase::kHolding) return;  // it is started again with the next round
   if (live_ranks().empty() && phase_ != Phase::kSweeping) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
-    // A wrapper that died of the signal may leave a child that is following it just now: that has the rest of the time.
+    // A wrapper that died of the signal may leave a child that is still ending: the child has the rest of the time.
     const bool wrapper_died = stop_signal_ != 0 && std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) {
                                 return w.status && w.status->signal == stop_signal_ && !w.killed;
                               });
@@ -450,7 +452,7 @@ void AgentState::worker_gone(int rank) {
   }
 }
 
-// Said once; whoever comes first, the guardian or the order to stop.
+// Reported once, whichever comes first: the guardian's report or the order to stop.
 void AgentState::cut_off(double unanswered_s) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kSaving && phase_ != Phase::kStopping) return;
   reason_ = "the coordinator does not answer";
@@ -498,7 +500,7 @@ void AgentState::announce_agreed_step() {
   const std::optional<std::int64_t> step = this_round_.agreement->step();
   if (!step) return;
   if (member()) {
-    act(agent_action::ReportSteps{*step});  // other nodes' workers may be further
+    act(agent_action::ReportSteps{*step});  // the workers of other nodes may be further
   } else {
     tell_step(*step);
   }
@@ -523,7 +525,7 @@ void AgentState::stop_now(int signal, milliseconds grace) {
     return;
   }
   this_round_.told_now = true;
-  std::vector<int> listen;  // a script that waits for the agreed step waits no longer
+  std::vector<int> listen;  // a script that waits for the agreed step need not wait any more
   for (const int rank : ranks)
     if (settings_.workers_have_channel || worker(rank).saves_on_stop) listen.push_back(rank);
   if (!listen.empty()) act(agent_action::Tell{listen, stop_message(Stop::Mode::kNow, grace)});
@@ -551,7 +553,7 @@ void AgentState::sweep() {
   check(live_ranks().empty(), "a round is swept while a worker runs");
   if (phase_ == Phase::kSweeping) this_round_.patient_sweep = false;
   phase_ = Phase::kSweeping;
-  leave_regroup();  // the last one may have ended in its middle
+  leave_regroup();  // the last worker may have ended while it regrouped
   dismiss_standbys();
   if (!this_round_.patient_sweep) act(agent_action::CancelTimer{AgentTimer::kKill});
   act(agent_action::Sweep{this_round_.patient_sweep});
@@ -559,7 +561,8 @@ void AgentState::sweep() {
 
 // ---- a round's end ----
 
-// What they hold (a GPU, a port) is not free, so no round can follow; the guardian stays until the kernel lets go of them.
+// What the stuck workers hold (a GPU, a port) is not free, so no round can follow. The guardian stays until the kernel lets go
+// of them.
 void AgentState::end_with_stuck_workers() {
   RoundFailed event = judge();
   const auto stuck = std::find_if(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
@@ -567,8 +570,8 @@ void AgentState::end_with_stuck_workers() {
   const int rank = static_cast<int>(stuck - workers_.begin());
   event.why = "a worker that cannot be killed holds what the next one would need";
   std::string why = "worker " + std::to_string(rank) + ": " + *stuck->stuck;
-  int exit_code = static_cast<int>(ExitCode::kInternal);                   // another machine may well do
-  if (event.first.status) exit_code = event.first.status->as_exit_code();  // another one had failed before
+  int exit_code = static_cast<int>(ExitCode::kInternal);                   // another machine may be able to run the job
+  if (event.first.status) exit_code = event.first.status->as_exit_code();  // another worker had failed before
   if (stop_signal_ != 0) exit_code = 128 + stop_signal_;
   if (own_failure_) {
     exit_code = own_failure_->exit_code;
@@ -601,9 +604,9 @@ void AgentState::end_after_own_failure() {
   finish(own_failure_->exit_code, why);
 }
 
-// A job that had made no step since its start had nothing to save.
+// A job without any step since its start had nothing to save.
 std::string AgentState::what_was_saved() const {
-  if (!settings_.workers_have_channel) return " after saving: run it again to go on";  // steps are its own affair
+  if (!settings_.workers_have_channel) return " after saving: run it again to go on";  // a script's steps are not known here
   std::int64_t made = -1;
   for (const WorkerRecord& worker : workers_) made = std::max(made, worker.step);
   if (made <= 0) return " before its first step, with nothing to save: run it again to begin";
@@ -620,7 +623,7 @@ bool AgentState::others_have_saved(int lost) const {
 }
 
 void AgentState::end_failed_round() {
-  if (this_round_.fell_back) {  // that failure is counted and told
+  if (this_round_.fell_back) {  // that failure was counted and reported
     start_round();
     return;
   }
@@ -666,7 +669,7 @@ void AgentState::finish(int exit_code, const std::string& why) {
 //
 // The others keep their processes and their state. The policy that decides about a restart says whether and when.
 
-// True when the lost worker is being replaced; false: the round has to end.
+// True: the lost worker is being replaced. False: the round must end.
 bool AgentState::replace(int rank) {
   if (member() || !regroupable_ || !others_may_stay(rank)) return false;
   std::set<int> alive;
@@ -678,7 +681,7 @@ bool AgentState::replace(int rank) {
   if (regroup_ && regroup_->also_lost(rank)) {
     expect_anew(rank);
     this_round_.first_failure.reset();
-    const bool waits = !successors_.empty();  // for the pause before the first one's start
+    const bool waits = !successors_.empty();  // for the pause before the first replacement starts
     successors_.insert(rank);
     if (!waits) start_successors();
     return true;
@@ -697,7 +700,7 @@ bool AgentState::replace(int rank) {
   for (const WorkerRecord& other : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, other.step);
   RestartHistory with_it = history_;
   const RestartDecision decision = decide_restart(with_it, record, settings_.restarts);
-  if (std::holds_alternative<GiveUp>(decision)) {  // the round's end judges it once more, with all that is known then
+  if (std::holds_alternative<GiveUp>(decision)) {  // the end of the round judges it once more, with all that is known then
     return event.first.cause == Cause::kLateUsage && save_without_the_lost(alive);
   }
   history_ = std::move(with_it);
@@ -720,7 +723,7 @@ bool AgentState::replace(int rank) {
   this_round_.first_failure.reset();
   this_round_.resumed_from = record.newest_checkpoint;
   successors_.insert(rank);
-  const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // much data may have to be loaded
+  const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // the replacement may have to load much data
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first) + pause});
   if (pause.count() > 0) {
     act(agent_action::SetTimer{AgentTimer::kReplace, pause});
@@ -730,8 +733,8 @@ bool AgentState::replace(int rank) {
   return true;
 }
 
-// The job ends for want of one worker: the others make a group of their own and save what they hold. What they agree on goes
-// the way of any other stop.
+// The job ends since one worker cannot be replaced: the others form a group of their own and save their state. They agree on a
+// step as at any other stop.
 bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   if (settings_.shutdown_timeout.count() == 0) return false;
   leave_regroup();
@@ -740,7 +743,7 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   const int world = static_cast<int>(alive.size());
   int place = 0;
   for (const int rank : alive) {
-    const channel::Regroup order{.generation = (member() ? round_generation_ : restarts_) + 1,  // no other follows
+    const channel::Regroup order{.generation = (member() ? round_generation_ : restarts_) + 1,  // no other group follows
                                  .rank = place++,
                                  .world_size = world,
                                  .group_rank = 0,
@@ -810,7 +813,7 @@ void AgentState::hear(int rank, const channel::GroupFormed& message) {
   if (signal != 0) stop_by_signal(signal);
 }
 
-// Those that are together can save.
+// When the workers are together in the new group, they can save.
 void AgentState::stop_when_together(int signal) {
   if (!regroup_ || settings_.shutdown_timeout.count() == 0) return stop_by_signal(signal);
   stops_when_together_ = signal;
@@ -821,12 +824,12 @@ void AgentState::leave_regroup() {
   if (!regroup_) return;
   regroup_.reset();
   stops_when_together_ = 0;
-  for (const int rank : std::exchange(successors_, {})) worker(rank).live = false;  // never started
+  for (const int rank : std::exchange(successors_, {})) worker(rank).live = false;  // they were never started
   act(agent_action::CancelTimer{AgentTimer::kRegroup});
   act(agent_action::CancelTimer{AgentTimer::kReplace});
 }
 
-// Back to what a failure means without all this: everybody is stopped, and the next round begins with the newest checkpoint.
+// Back to a normal failure: all workers are stopped, and the next round begins with the newest checkpoint.
 void AgentState::give_up_regroup(const std::string& why) {
   leave_regroup();
   this_round_.fell_back = true;
@@ -840,8 +843,8 @@ void AgentState::give_up_regroup(const std::string& why) {
 // They start once a step is finished, so that they slow down neither the way to a round's first step nor the way from a loss to
 // the next one. They end with the round. What becomes of them meanwhile is no failure of the job.
 
-// After each word of a worker. Workers are heard in any order: the first step may be known before all have said that they are
-// together.
+// Called after each message of a worker. Messages of several workers arrive in any order: the first step may be reported before
+// all have reported the new group.
 void AgentState::start_missing_standbys() {
   if (!standbys_.wanted() || !regroupable_ || !this_round_.began_at || regroup_) return;
   if (phase_ != Phase::kRunning || stop_signal_ != 0) return;
@@ -851,7 +854,7 @@ void AgentState::start_missing_standbys() {
   for (const int number : standbys_.start_missing(now_.steady)) act(agent_action::StartStandby{number});
 }
 
-// The round ends, and nobody will be replaced in it.
+// The round ends, so no worker will be replaced in it.
 void AgentState::dismiss_standbys() {
   if (!standbys_.any()) return;
   standbys_.clear();
@@ -872,7 +875,7 @@ void AgentState::handle(const agent_event::StandbyGone& event) {
                     .time_ns = event.time_ns});
 }
 
-// A standby that had ended before it heard of its rank: it was no worker yet, and another process takes that place.
+// A standby that ended before it got its rank was no worker yet: another process takes that rank.
 bool AgentState::was_still_standby(int rank) const {
   const WorkerRecord& gone = worker(rank);
   return gone.standby && !gone.heard;
@@ -894,7 +897,7 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
   tell_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
   round_ = event.first_number + event.round - 1;
   round_generation_ = event.round;
-  has_trained_ = has_trained_ || event.round > 1;  // a node may be new in a job that is not
+  has_trained_ = has_trained_ || event.round > 1;  // a node may be new in a job that has trained before
   restarts_ = event.restart_count;
   rank_offset_ = event.rank_offset;
   job_world_size_ = event.world_size;
@@ -959,21 +962,21 @@ void AgentState::report_failure(const Failure& failure, bool others_stay) {
   check(member(), "a job on one machine has no coordinator to tell");
   this_round_.reported = failure;
   FailedRound record = record_of(failure);
-  if (others_stay) {  // what is held is not lost
+  if (others_stay) {  // what the workers hold is not lost
     for (const WorkerRecord& worker : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, worker.step);
   }
   act(agent_action::ReportFailure{failure, record, others_stay});
 }
 
-// What comes of it is the coordinator's to say; the evidence waits for that.
+// The coordinator decides what happens next; the evidence waits for that.
 void AgentState::end_round_of_member() {
   check(member(), "a job on one machine has no coordinator to tell");
   using How = agent_action::ReportRoundOver::How;
   phase_ = Phase::kIdle;
   if (end_of_held()) return;
   const auto left_well = [](const WorkerRecord& w) { return w.status && w.status->ok(); };
-  // A script that ends well because it was told to stop has not done its work, and whether it saved is not known, unless it is
-  // one that says so.
+  // A script that exits with code 0 because it was told to stop has not finished its work. Whether it has saved is unknown,
+  // unless it is a script that reports it.
   const bool cut_short = !settings_.workers_have_channel && (this_round_.told_now || !this_round_.save_asked);
   const auto saved = [&](const WorkerRecord& w) {
     return !cut_short && w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);
@@ -1023,7 +1026,7 @@ void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string&
 //     running -> holding -- RoundReleased --> running, regrouping
 //                holding -- JobEnded, or the coordinator says that nothing is to be kept --> stopping -> sweeping -> idle
 
-// Whether what the others hold is sound, whoever they are.
+// Whether the state of the other workers is valid, whichever they are.
 bool AgentState::others_may_stay(int lost) const {
   if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel) return false;
   if (stop_signal_ != 0 || this_round_.left_by_itself) return false;
@@ -1035,11 +1038,11 @@ bool AgentState::may_hold() const {
   return member() && settings_.regroup_limit.count() > 0 && regroupable_ && stop_signal_ == 0 && !live_ranks().empty();
 }
 
-// True when the others of this node wait; false: they have to be stopped.
+// True: the other workers of this node wait. False: they must be stopped.
 bool AgentState::hold_after(int rank) {
   if (!may_hold() || !others_may_stay(rank)) return false;
   const Failure failure = failure_of(round(), rank);
-  if (failure.cause == Cause::kDevice) return false;  // this node leaves: the others of the other nodes wait
+  if (failure.cause == Cause::kDevice) return false;  // this node leaves, but workers of other nodes may wait
   report_failure(failure, true);
   if (!verdict_) verdict_ = judge();
   hold();
@@ -1084,7 +1087,7 @@ void AgentState::continue_round() {
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first)});
 }
 
-// No round comes for them. A node with nobody who waits says so at once, and another one is asked.
+// No round will come for the waiting workers. A node without any says so at once, and the coordinator asks another one.
 void AgentState::save_what_is_held() {
   const auto waiting = live_ranks();
   const bool saves = phase_ == Phase::kHolding && !waiting.empty() && save_without_the_lost({waiting.begin(), waiting.end()});
@@ -1095,7 +1098,7 @@ void AgentState::handle(const agent_event::HeldDismissed& event) {
   if (phase_ == Phase::kHolding) dismiss_held(event.why);
 }
 
-// They are not wanted any more. What comes next waits until they are gone.
+// The waiting workers are not wanted any more. The next event is handled when they are gone.
 void AgentState::dismiss_held(const std::string& why) {
   check(phase_ == Phase::kHolding, "nobody waits who could be dismissed");
   dismissing_held_ = true;
@@ -1107,14 +1110,14 @@ void AgentState::dismiss_held(const std::string& why) {
   }
 }
 
-// Of a round that has not begun here, and ends.
+// For a round that ends before it has begun on this node.
 void AgentState::refuse_release() {
   if (!next_release_) return;
   next_release_.reset();
   act(agent_action::ReportRoundOver{.how = agent_action::ReportRoundOver::How::kEnded});
 }
 
-// True when it was those that were held: then the round's end was told before, and what has come meanwhile is due.
+// True: the waiting workers have ended. The round's end was reported before, so what has come meanwhile is handled now.
 bool AgentState::end_of_held() {
   if (!std::exchange(dismissing_held_, false)) return false;
   const auto over = std::exchange(job_over_, std::nullopt);
@@ -1141,7 +1144,7 @@ bool AgentState::any_stuck() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
 }
 
-// ddptrain once it listens; a script once it has said that it does.
+// ddptrain can once it listens; a script can once it has said so.
 bool AgentState::all_can_save() const {
   const auto can = [this](const WorkerRecord& w) {
     return !w.live || w.stuck || (settings_.workers_have_channel ? w.said_hello : w.saves_on_stop);
@@ -1149,13 +1152,13 @@ bool AgentState::all_can_save() const {
   return (settings_.workers_have_channel || !live_ranks().empty()) && std::all_of(workers_.begin(), workers_.end(), can);
 }
 
-// A script may end with 0 after it has saved: that it was at the agreed step is known.
+// A script may exit with 0 after it has saved: it is known to have been at the agreed step.
 bool AgentState::has_saved(const WorkerRecord& worker) const {
   if (!worker.status || worker.status->signal != 0) return false;
   return worker.status->code == kPreempted || (worker.status->code == 0 && worker.saves_now && !this_round_.told_now);
 }
 
-// Some may have come to the job's end instead.
+// Some workers may have come to the job's end instead.
 bool AgentState::all_have_saved() const {
   const auto ended_well = [](const WorkerRecord& w) {
     return w.status && w.status->signal == 0 && (w.status->code == kPreempted || w.status->code == 0);

@@ -40,14 +40,14 @@ namespace ddprun {
 struct AgentSettings {
   int world_size = 1;  // workers on this node
   enum class Mode { kAlone, kMember } mode = Mode::kAlone;
-  bool workers_have_channel = false;  // they are ddptrain's; a script may speak or not
-  int first_round = 0;                // rounds are counted on over the invocations of a run directory
+  bool workers_have_channel = false;  // they are ddptrain's workers; a script may use its channel or not
+  int first_round = 0;                // round numbers continue over the invocations of a run directory
   std::chrono::milliseconds shutdown_timeout{30000};
   RestartLimits restarts{};
-  // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. Longer than this, or
-  // than twice the round's own start, it must not take. Workers with a channel only.
+  // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. The replacement must
+  // not take longer than this, or than twice the round's own start. Only for workers with a channel.
   std::chrono::milliseconds regroup_limit{0};
-  int standbys = 0;  // workers that wait to replace a lost one, while regroup_limit allows that
+  int standbys = 0;  // workers that wait to replace a lost one, if regroup_limit allows that
 };
 
 struct Instant {
@@ -59,16 +59,16 @@ class AgentState {
  public:
   explicit AgentState(AgentSettings settings);
 
-  // Feeds one event; the actions are to be carried out in order. After Finish no event has an effect.
+  // Handles one event. Carry out the actions in order. After Finish, events have no effect.
   std::vector<AgentAction> on(const AgentEvent& event, Instant now);
 
-  // The number of its first round, as people count them.
+  // The number of its first round in messages.
   int first_round() const { return settings_.first_round; }
-  // Workers are at work and nobody is stopping them: whether it matters that they are silent.
+  // Workers are running and nobody stops them: then their silence matters.
   bool at_work() const { return phase_ == Phase::kRunning; }
-  // The job's end was told.
+  // The action Finish was returned.
   bool finished() const { return phase_ == Phase::kFinished; }
-  // Why the workers of this round are being stopped, as far as it is known by now: nothing when none has failed.
+  // Why the workers of this round are being stopped, as far as it is known now; nothing when no worker has failed.
   std::optional<Failure> first_failure() const;
 
  private:
@@ -150,7 +150,7 @@ class AgentState {
   void end_failed_round();
   void finish(int exit_code, const std::string& why);
 
-  std::vector<int> live_ranks() const;  // and not stuck
+  std::vector<int> live_ranks() const;  // without stuck ones
   bool any_stuck() const;
   bool all_can_save() const;
   bool has_saved(const WorkerRecord& worker) const;
@@ -174,7 +174,7 @@ class AgentState {
   AgentSettings settings_;
   Phase phase_ = Phase::kIdle;
   Instant now_;
-  decltype(Instant::steady) began_{};  // the invocation
+  decltype(Instant::steady) began_{};  // when the invocation began
   std::vector<AgentAction> actions_;
 
   // What is known of the round that runs, or of the last one while none does. Nothing of it outlives the next round's begin.
@@ -185,7 +185,7 @@ class AgentState {
     std::optional<std::int64_t> began_at{};  // the step at which all were together
     std::optional<Failure> reported{};       // to the coordinator
     bool cut_off = false;
-    bool fell_back = false;  // a regroup came to nothing: the round that follows is that loss's restart
+    bool fell_back = false;  // a regroup failed: the next round is the restart for that loss
     // Saving, since somebody asked for it.
     bool save_asked = false;
     bool saves_without_lost = false;
@@ -208,16 +208,16 @@ class AgentState {
   int group_rank_ = 0;
   int round_generation_ = 0;  // of the round's group, for workers with a channel
   int nodes_ = 1;
-  std::optional<RoundFailed> verdict_;  // of the last round, waiting for what the coordinator decides
+  std::optional<RoundFailed> verdict_;  // the last round's verdict, which waits for the coordinator's decision
 
-  bool has_trained_ = false;                          // any worker, in any round
-  bool regroupable_ = false;                          // the workers say that they can
-  std::chrono::steady_clock::duration came_up_in_{};  // the newest round that began with new workers
-  std::optional<Regroup> regroup_;                    // under way
-  std::set<int> successors_;                          // to be started
-  std::set<int> together_;                            // who has said so, of a round that began with new workers
+  bool has_trained_ = false;                          // any worker has trained, in any round
+  bool regroupable_ = false;                          // the workers have said that they can regroup
+  std::chrono::steady_clock::duration came_up_in_{};  // how long the newest round with new workers took to start
+  std::optional<PendingRegroup> regroup_;             // under way
+  std::set<int> successors_;                          // ranks whose replacements must be started
+  std::set<int> together_;                            // in a round with new workers: ranks that are in the group
   Standbys standbys_;
-  int stops_when_together_ = 0;  // the signal
+  int stops_when_together_ = 0;  // the signal after which they stop then
 
   // ---- of a member whose workers wait for the next round ----
   Instant held_since_;

@@ -1,5 +1,5 @@
-// The timers that workers set by torch.distributed.elastic.timer's FileTimerClient: requests as they come over the named pipe,
-// and which of them are overdue at a given time. Pure; file_timer_server.cpp owns the pipe and the clock.
+// The timers that workers set with torch.distributed.elastic.timer's FileTimerClient: their requests as they arrive over the
+// named pipe, and which timers are overdue at a given time. Pure; file_timer_server.cpp owns the pipe and the clock.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ struct TimerRequest {
   std::int64_t pid = 0;
   std::string scope;
   double expires = 0;  // seconds since 1970
-  int signal = 0;      // for the process when it is overdue; 0 or less: none
+  int signal = 0;      // sent to an overdue process; 0 or less: none
   bool operator==(const TimerRequest&) const = default;
 };
 
-// Nothing for a line that is none of FileTimerClient's.
+// Nothing for a line that FileTimerClient did not write.
 std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
 class FileTimers {
  public:
   void on(const TimerRequest& request);
-  std::optional<double> next() const;  // when the first one is due
-  // Those that are due, the earliest of each process that has a signal. All timers of these processes are forgotten, also of
-  // those that have none.
+  std::optional<double> next() const;  // when the earliest timer is due
+  // The overdue timers that have a signal, the earliest one of each process. All other timers of these processes are removed
+  // too.
   std::vector<TimerRequest> take_overdue(double now);
   void clear() { timers_.clear(); }
 

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{1000};
-constexpr milliseconds kLateOurselves{1000};  // a timer that fires so late: we were stopped, not the workers
+constexpr milliseconds kLateOurselves{1000};  // a timer fires this late when this process was stopped, and not the workers
 constexpr milliseconds kOneStack{10000};
 constexpr milliseconds kAllStacks{15000};
 constexpr std::size_t kMostStacks = 4;
@@ -36,7 +36,7 @@ bool is_stopped(char process_state) {
 HangState::Actions HangState::begin_round(const Round& round, Time now) {
   actions_ = end_round();
   round_ = round;
-  // A script's other nodes may print nothing at all; the node of rank 0 speaks for the job.
+  // On other nodes a script may print nothing at all, so the node of rank 0 decides for the job.
   if (!settings_.limits.watch || (!settings_.channel && round.rank_offset > 0)) return done();
   const auto others = round.rank_offset > 0 ? HangWatch::Others::kUnheard : HangWatch::Others::kNone;
   watch_.begin_round(round.workers, settings_.channel ? Activity::kStart : Activity::kStep, others, now);
@@ -58,7 +58,7 @@ HangState::Actions HangState::heard(int rank, const channel::FromWorker& message
   if (!settings_.limits.watch) return {};
   std::visit(Overloaded{[&](const channel::Position& position) {
                           for (Suspect& suspect : suspects_)
-                            if (suspect.rank == rank) suspect.look.position = position;
+                            if (suspect.rank == rank) suspect.observation.position = position;
                           stepped_of_script(rank, position.step, now);
                           if (phase_ == Phase::kAsking) answers_may_be_in(now);
                         },
@@ -68,7 +68,7 @@ HangState::Actions HangState::heard(int rank, const channel::FromWorker& message
                         },
                         [&](const channel::CheckpointPublished& published) {
                           const double seconds = published.save_s;
-                          if (!(seconds >= 0 && seconds < kLongestSave)) return;  // a script may say anything
+                          if (!(seconds >= 0 && seconds < kLongestSave)) return;  // a script may report any number
                           watch_.wrote(std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(seconds)));
                         },
                         [&](const channel::Progress& progress) {
@@ -83,7 +83,7 @@ HangState::Actions HangState::heard(int rank, const channel::FromWorker& message
   return done();
 }
 
-// It tells few of its steps, so what it answers may be news.
+// A script reports only some of its steps, so its answer may show progress that was not reported.
 void HangState::stepped_of_script(int rank, std::int64_t step, Time now) {
   if (settings_.channel) return;
   const auto [told, first] = steps_told_.emplace(rank, step);
@@ -102,14 +102,14 @@ HangState::Actions HangState::gone(int rank, Time now) {
   return done();
 }
 
-// A phase with a shorter limit, or a limit that has been learned meanwhile.
+// A new phase may have a shorter limit, and so may a limit that the watch has just learned.
 void HangState::deadline_may_be_sooner(Time now) {
   last_look_ = now;
   const auto deadline = watch_.deadline();
   if (phase_ == Phase::kWatching && deadline && *deadline < timer_at_) wait_for_deadline();
 }
 
-// Set once for a deadline, not at every message: when it fires and somebody has moved, it is set for the next.
+// The timer is set once for a deadline and not at each message: when it fires after progress, it is set to the new deadline.
 void HangState::wait_for_deadline() {
   phase_ = Phase::kWatching;
   if (const auto deadline = watch_.deadline()) set_timer(*deadline);
@@ -165,7 +165,7 @@ bool HangState::moved_since(Time now) const {
 
 void HangState::inquire(const HangView& view, Time now) {
   suspects_.clear();
-  // Places are compared, so all of them or none.
+  // The verdict compares the workers' positions, so it needs those of all workers.
   bool all_can = true;
   for (int rank = 0; rank < static_cast<int>(view.workers.size()); ++rank)
     all_can = all_can && (of_rank(view.workers, rank).pid <= 0 || can_be_asked(rank));
@@ -174,9 +174,9 @@ void HangState::inquire(const HangView& view, Time now) {
     if (process.pid <= 0) continue;
     suspects_.push_back({.rank = rank,
                          .pid = process.pid,
-                         .look = {.rank = round_.rank_offset + rank, .process_state = process.state, .asked = all_can}});
+                         .observation = {.rank = round_.rank_offset + rank, .process_state = process.state, .asked = all_can}});
   }
-  if (suspects_.empty()) {  // none has been started yet
+  if (suspects_.empty()) {  // no worker has started yet
     watch_.forgive(now);
     return wait_for_deadline();
   }
@@ -189,11 +189,11 @@ void HangState::inquire(const HangView& view, Time now) {
 
 void HangState::answers_may_be_in(Time now) {
   const bool awaited = std::any_of(suspects_.begin(), suspects_.end(), [](const Suspect& s) {
-    return s.look.asked && !s.look.position && !is_stopped(s.look.process_state);
+    return s.observation.asked && !s.observation.position && !is_stopped(s.observation.process_state);
   });
   if (awaited) return;
   phase_ = Phase::kJudging;
-  // Not at once: an answer was one of several messages, and those before it may say that somebody has moved.
+  // Later, since an answer is one of several messages that have arrived: an earlier one may report progress.
   set_timer(now);
 }
 
@@ -204,16 +204,16 @@ void HangState::judge(const HangView& view, Time now) {
     give_up_inquiry();
     return wait_for_deadline();
   }
-  std::vector<HangObservation> looks;
+  std::vector<HangObservation> observations;
   for (Suspect& suspect : suspects_) {
     const auto place = static_cast<std::size_t>(suspect.rank);
     const bool is_there = place < view.workers.size() && view.workers[place].pid == suspect.pid;
-    suspect.look.process_state = is_there ? view.workers[place].state : '\0';
-    looks.push_back(suspect.look);
+    suspect.observation.process_state = is_there ? view.workers[place].state : '\0';
+    observations.push_back(suspect.observation);
   }
-  verdict_ = judge_hang(looks);
-  // When all ranks here wait, the one that they wait for may be on another node, whose agent finds it: after its own limit, and
-  // it takes stacks.
+  verdict_ = judge_hang(observations);
+  // When all ranks here wait, the rank that they wait for may be on another node. The agent there finds it, after its own time
+  // limit and the stacks that it takes.
   if (verdict_.certainty == HangVerdict::Certainty::kGuess && round_.many_nodes && !second_look_) {
     second_look_ = true;
     phase_ = Phase::kWaiting;
@@ -222,7 +222,7 @@ void HangState::judge(const HangView& view, Time now) {
     return set_timer(now + std::max(watch_.longest_elsewhere() - silent, milliseconds{}) + settings_.answer_time + kAllStacks);
   }
   message_ = message_of(verdict_, now);
-  // Those to blame first; each is stopped for a moment while its stack is read.
+  // Suspects come first. Each process is stopped for a moment while its stack is read.
   phase_ = Phase::kReading;
   stacks_to_read_.clear();
   for (std::size_t i = 0; i < suspects_.size(); ++i) stacks_to_read_.push_back(i);
@@ -235,7 +235,7 @@ void HangState::judge(const HangView& view, Time now) {
 }
 
 bool HangState::is_culprit(const Suspect& suspect) const {
-  return std::find(verdict_.culprits.begin(), verdict_.culprits.end(), suspect.look.rank) != verdict_.culprits.end();
+  return std::find(verdict_.culprits.begin(), verdict_.culprits.end(), suspect.observation.rank) != verdict_.culprits.end();
 }
 
 std::string HangState::message_of(const HangVerdict& verdict, Time now) const {
@@ -276,9 +276,9 @@ void HangState::tell() {
   for (Suspect& suspect : suspects_) {
     hang_action::Tell::Finding finding{.rank = suspect.rank, .pid = suspect.pid};
     if (is_culprit(suspect)) finding.blame = message_;
-    finding.where = "rank " + std::to_string(suspect.look.rank) + ": ";
-    if (suspect.look.position) finding.where += "in " + describe(*suspect.look.position) + "; ";
-    if (suspect.look.asked && !suspect.look.position) finding.where += "no answer; ";
+    finding.where = "rank " + std::to_string(suspect.observation.rank) + ": ";
+    if (suspect.observation.position) finding.where += "in " + describe(*suspect.observation.position) + "; ";
+    if (suspect.observation.asked && !suspect.observation.position) finding.where += "no answer; ";
     finding.stack = std::move(suspect.stack);
     told.findings.push_back(std::move(finding));
   }

@@ -24,31 +24,32 @@ namespace ddprun {
 
 struct HangSettings {
   HangLimits limits{};
-  bool channel = false;  // all workers can be asked; of a script, those that have told of steps
+  bool channel = false;  // the workers can be asked; of a script's, only those that have reported steps
   bool python = false;
-  std::chrono::milliseconds answer_time{2000};  // that workers have for an answer
+  std::chrono::milliseconds answer_time{2000};  // how long workers have for an answer
 };
 
 // What the system shows when the timer fires.
 struct HangView {
   struct Process {
     long pid = 0;       // 0: not running
-    char state = '\0';  // as in /proc/PID/stat
+    char state = '\0';  // its letter in /proc/PID/stat
   };
-  bool matters = false;            // that nothing is heard of anybody
+  bool matters = false;            // whether a lack of progress matters now
   std::vector<Process> workers{};  // by local rank
-  // Output that goes straight to files is progress, too: its size, to see whether it grows; nothing while that is not known.
+  // Output that scripts write to files directly is progress too: its size shows whether it grows; nothing while it is not
+  // known.
   bool files_count = false;
   std::optional<std::uintmax_t> bytes_in_files{};
 };
 
 namespace hang_action {
-// Replaces the one before.
+// Replaces the earlier timer.
 struct SetTimer {
   std::chrono::steady_clock::time_point at{};
 };
 struct CancelTimer {};
-// Send Where.
+// Send PositionRequest.
 struct Ask {
   int rank = 0;
 };
@@ -63,7 +64,7 @@ struct Tell {
     int rank = 0;  // local
     long pid = 0;
     std::optional<std::string> blame{};  // why it is the one to blame
-    std::string where{};                 // the evidence's first line, which ends with what the system shows of the process
+    std::string where{};                 // the first line of the evidence; the system's view of the process is appended
     std::vector<std::string> stack{};
   };
   std::vector<Finding> findings;
@@ -79,13 +80,13 @@ class HangState {
   using Actions = std::vector<HangAction>;
   struct Round {
     int workers = 0;
-    int rank_offset = 0;  // global rank of the first one here
+    int rank_offset = 0;  // the global rank of the first worker here
     bool many_nodes = false;
   };
 
   explicit HangState(HangSettings settings) : settings_(settings), watch_(settings.limits) {}
 
-  // Each returns what is to be done, in this order.
+  // Each function returns what must be done, in this order.
   Actions begin_round(const Round& round, Time now);
   Actions end_round();
   Actions heard(int rank, const channel::FromWorker& message, Time now);
@@ -95,7 +96,7 @@ class HangState {
   Actions cannot_read_stacks();
 
   void printed(int rank, Time now);
-  // What kept workers waiting, and was no fault of theirs, is over.
+  // The workers had to wait for something that was not their fault, and now continue.
   void goes_on(Time now) { watch_.forgive(now); }
 
  private:
@@ -103,7 +104,7 @@ class HangState {
   struct Suspect {
     int rank = 0;  // local
     long pid = 0;
-    HangObservation look;
+    HangObservation observation;
     std::vector<std::string> stack{};
   };
 
@@ -130,18 +131,18 @@ class HangState {
   Phase phase_ = Phase::kOff;
   Round round_;
   Time timer_at_{};
-  // Of a script's ranks that tell their steps, in this round: the newest, by local rank. What they print is no progress any
-  // more.
+  // The newest steps that a script's ranks have reported in this round, by local rank. For these ranks output is no progress
+  // any more.
   std::map<int, std::int64_t> steps_told_;
   std::uintmax_t bytes_in_files_ = 0;
   Time last_look_{};
 
-  // Of the inquiry that is under way.
+  // Belongs to the current inquiry.
   std::vector<Suspect> suspects_;
   HangVerdict verdict_;
   std::string message_;
   bool second_look_ = false;
-  std::vector<std::size_t> stacks_to_read_;  // places in suspects_; the last one is next, and is being read
+  std::vector<std::size_t> stacks_to_read_;  // indexes of suspects_; the last one is being read next
   Time stacks_until_{};
 };
 

@@ -1,9 +1,9 @@
-// One regroup: a worker was lost, the others keep their processes and their state, another one is started in its place, and the
-// group is made anew. This is the bookkeeping of who has answered; agent_state.cpp asks it what a further loss means and when
+// One regroup: a worker was lost, the others keep their processes and their state, another one is started in its place, and a
+// new group is made. This is the bookkeeping of who has answered; agent_state.cpp asks it what a further loss means and when
 // everybody is together. Pure, and of one node: ranks are local.
 //
 //     lost -> the others are told, a new worker starts -> each says that it has left the old group, and what state it holds
-//          -> all meet under the new generation -> each says that it goes on
+//          -> all meet under the new generation -> each says that it continues
 #pragma once
 
 #include <chrono>
@@ -16,12 +16,12 @@
 
 namespace ddprun {
 
-class Regroup {
+class PendingRegroup {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `lost` are gone, `alive` were there before that and stay.
-  Regroup(int generation, std::set<int> lost, std::set<int> alive, Clock::time_point begun)
+  // `lost` are gone; `alive` were there before and stay.
+  PendingRegroup(int generation, std::set<int> lost, std::set<int> alive, Clock::time_point begun)
       : generation_(generation), replaced_(std::move(lost)), awaited_(std::move(alive)), begun_(begun) {
     for (const int rank : replaced_) check(!awaited_.contains(rank), "a rank is lost and stays");
   }
@@ -29,8 +29,8 @@ class Regroup {
   int generation() const { return generation_; }
   Clock::time_point begun() const { return begun_; }
 
-  // Another one is gone. One that had not answered yet was struck by the same blow: it is replaced as well, and nobody needs to
-  // hear of it. Any other may be in the new group already, so that there must be yet another one: false.
+  // Another rank is lost. If it had not answered yet, the same event has hit it: it is replaced as well, and no other rank need
+  // be told. Otherwise it may be in the new group already, so another group is needed: returns false.
   bool also_lost(int rank) {
     if (awaited_.erase(rank) == 0) return false;
     replaced_.insert(rank);
@@ -49,9 +49,9 @@ class Regroup {
     return static_cast<int>(joined_.size()) == world;
   }
 
-  // Those that go on with a new process.
+  // Ranks that continue with a new process.
   const std::set<int>& replaced() const { return replaced_; }
-  // Those that held state; the step of the most advanced is where all go on from.
+  // Ranks that held state. All continue from the step of the most advanced one.
   std::vector<int> keepers() const {
     std::vector<int> ranks;
     for (const auto& [rank, step] : kept_) {
@@ -65,7 +65,7 @@ class Regroup {
   int generation_;
   std::set<int> replaced_;
   std::set<int> awaited_;             // told, and not answered yet
-  std::map<int, std::int64_t> kept_;  // answered, with what they hold
+  std::map<int, std::int64_t> kept_;  // answered, with the step of the state that it holds
   std::set<int> joined_;
   std::int64_t step_ = -1;
   Clock::time_point begun_;

@@ -38,23 +38,23 @@ Cause cause_of(ErrorKind kind) {
   check_failed("a worker's error is of no kind that there is");
 }
 
-// A program that is not there or not executable is the user's to mend; anything else is the machine's.
+// The user can mend a program that is missing or not executable; any other error is the machine's.
 int exit_code_for_spawn_error(int error) {
   const bool usage = error == ENOENT || error == EACCES || error == ENOEXEC || error == ENOTDIR || error == EPERM ||
                      error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == ELIBBAD;
   return static_cast<int>(usage ? ExitCode::kUsage : ExitCode::kInternal);
 }
 
-// It wrote why it failed before it was asked to stop, and only its end came later.
+// The worker reported a failure before it was asked to stop; only its end came later.
 bool had_failed_before(const WorkerRecord& worker) {
   return worker.error_file && worker.error_file->timestamp_ns &&
          time_of_failure(*worker.error_file, worker.ended_ns) < worker.asked_ns;
 }
 
-// Ranks go through the steps together: where one has finished a step, every other has finished the one before.
+// Ranks go through the steps together: when one has finished a step, each other has finished the one before.
 std::int64_t known_step(const JudgedRound& round, const WorkerRecord& worker) {
   std::int64_t newest = worker.step;
-  if (newest < 0) return newest;  // reports none
+  if (newest < 0) return newest;  // the rank reports no steps
   for (const WorkerRecord& other : round.workers) newest = std::max(newest, other.step - 1);
   return newest;
 }
@@ -70,8 +70,8 @@ Blame blame_of(const WorkerRecord& worker, bool has_channel) {
   const bool lost_peer = worker.error && worker.error->kind == ErrorKind::kLostPeer;
   if (!worker.asked_to_stop && !lost_peer) return Blame::kFailed;
   if (worker.asked_to_stop && !worker.error && had_failed_before(worker)) return Blame::kFailed;
-  // It died of a signal that we did not send, or said why it failed: news of its end came late.
-  // ddptrain's answers to being stopped are known, so another code was its own decision; a script may answer with any.
+  // It died of a signal that was not ours, or has said why it failed: the report of its end came late. ddptrain's exit codes
+  // after a stop are known, so another code is its own failure; a script may exit with any code.
   const bool by_itself = worker.status && !worker.killed &&
                          (worker.status->signal != 0 ? worker.status->signal != SIGTERM
                                                      : has_channel && worker.status->code > 1 && worker.status->code < 128 &&
@@ -121,9 +121,9 @@ Failure failure_of(const JudgedRound& round, int rank) {
   failure.cause = worker.status && worker.status->signal != 0 ? Cause::kSignal : Cause::kExitCode;
   if (worker.error) {
     failure.message = worker.error->message;
-    // A worker that was killed after reporting died of the signal only if it had said nothing fatal before.
+    // A worker that was killed after a report died of the signal only if it had reported nothing fatal before.
     failure.cause = cause_of(worker.error->kind);
-    // What was right when the job began is right still, so something is gone: its data folder, a mount.
+    // The config was valid when the job began, so something has disappeared: the data folder, a mount.
     if (failure.cause == Cause::kUsage && round.job_has_trained && !worker.has_trained) failure.cause = Cause::kLateUsage;
     if (worker.error->time_ns > 0) failure.time_ns = std::min(failure.time_ns, worker.error->time_ns);
   } else if (worker.error_file) {
@@ -150,7 +150,8 @@ Failure failure_of(const JudgedRound& round, int rank) {
     failure.cause = proven ? Cause::kHostOutOfMemory : Cause::kSuspectedOutOfMemory;
     failure.message = worker.memory.message;
   }
-  // What its memory proves is a better reason than what it said; and who stopped a worker knows why.
+  // Evidence about memory is a better reason than the worker's own report; and for a worker that we stopped, the reason for the
+  // stop is known.
   const bool may_have_thrown = failure.cause == Cause::kExitCode || failure.cause == Cause::kOutOfMemory;
   if (may_have_thrown && !worker.asked_to_stop && !worker.error_file && !worker.exception.empty()) {
     failure.message = worker.exception;
@@ -193,7 +194,7 @@ FailedRound record_of(const JudgedRound& round, const Failure& first) {
   record.status = culprit.status.value_or(ExitStatus{.code = exit_code_for_spawn_error(culprit.spawn_errno)});
   record.step = first.step;
   if (is_out_of_memory(first.cause)) record.memory_asked = memory_asked_in(first.message);
-  if (culprit.refused) record.status = {.code = static_cast<int>(ExitCode::kUsage)};  // SIGKILL was how, not why
+  if (culprit.refused) record.status = {.code = static_cast<int>(ExitCode::kUsage)};  // SIGKILL was the way, not the reason
   if (culprit.error) record.shrink = culprit.error->shrink;
   return record;
 }

@@ -23,13 +23,13 @@ class Standbys {
   static constexpr std::chrono::milliseconds kFirstPause{1000};
   static constexpr std::chrono::milliseconds kLongestPause{60000};
 
-  // Numbers are counted from `first`: below it are those of the ranks.
+  // Numbers begin with `first`; lower numbers are those of ranks.
   Standbys(int wanted, int first) : wanted_(wanted), first_(first) {}
 
   bool wanted() const { return wanted_ > 0; }
   bool any() const { return !waiting_.empty(); }
 
-  // Those that are missing are started: their numbers. None while a pause lasts.
+  // The numbers of the standbys that must be started, since they are missing. None while a pause lasts.
   std::vector<int> start_missing(Clock::time_point now) {
     std::vector<int> started;
     while (static_cast<int>(waiting_.size()) < wanted_ && now >= not_before_) {
@@ -44,8 +44,8 @@ class Standbys {
     if (const auto found = waiting_.find(number); found != waiting_.end()) found->second.ready_since = now;
   }
 
-  // One becomes a worker: the one that has been started first of those that are ready, else of those that still load, which are
-  // ahead of a process that is yet to be made.
+  // Takes a standby to become a worker: of those that are ready the one that started first; else one that still loads, which is
+  // ahead of a new process.
   std::optional<int> take() {
     const auto chosen = std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
       return std::pair(!a.second.ready_since, a.second.started) < std::pair(!b.second.ready_since, b.second.started);
@@ -57,11 +57,11 @@ class Standbys {
     check(taken_.insert(number).second, "two standbys go by one number");
     return number;
   }
-  // The worker that it had become has ended.
+  // The worker that the standby had become has ended.
   void release(int number) { taken_.erase(number); }
 
-  // It ended while it waited: the pause that follows, which doubles as long as none has waited for the longest pause or been
-  // of use. Nothing: it is not one of those that wait.
+  // The standby ended while it waited. Returns the pause that follows: it doubles until a standby has waited for the longest
+  // pause or has been used. Nothing: no waiting standby has that number.
   std::optional<std::chrono::milliseconds> gone(int number, Clock::time_point now) {
     const auto found = waiting_.find(number);
     if (found == waiting_.end()) return std::nullopt;
@@ -76,7 +76,7 @@ class Standbys {
     return pause;
   }
 
-  // All processes of the round are ended, whatever they are; a pause goes on.
+  // All processes of the round are ended, whatever they are; a pause continues.
   void clear() {
     waiting_.clear();
     taken_.clear();
@@ -84,7 +84,7 @@ class Standbys {
 
  private:
   struct Waiting {
-    int started = 0;  // counted
+    int started = 0;  // the order in which standbys were started
     std::optional<Clock::time_point> ready_since{};
   };
 

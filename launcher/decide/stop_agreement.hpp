@@ -1,6 +1,6 @@
 // How the ranks of a round agree on the step at which all of them stop and save: each answers Stop{save} with the number of
-// steps it has started and starts no further one; the largest is where everyone can get to. Pure; agent_state.cpp feeds it and
-// tells the workers.
+// steps that it has started, and starts no further one; every rank can reach the largest of these numbers. Pure;
+// agent_state.cpp feeds it and tells the workers.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@ namespace ddprun {
 
 class StopAgreement {
  public:
-  // `ranks`: those that were told to save and are still at work.
+  // `ranks` were told to save and are still working.
   explicit StopAgreement(std::set<int> ranks) : awaited_(std::move(ranks)) {}
 
   // The rank answered. Repeated answers change nothing.
   void ready(int rank, std::int64_t started) {
     if (awaited_.erase(rank) > 0) started_.emplace(rank, started);
   }
-  // The rank finished the job or is about to: no answer is owed.
+  // The rank has finished the job or is about to, so it need not answer.
   void left(int rank) { awaited_.erase(rank); }
 
-  // The agreed step, once every rank has answered or left; never changes afterwards. nullopt as well when nobody answered.
+  // The agreed step, once every rank has answered or left; it never changes afterwards. Nothing also when no rank has answered.
   std::optional<std::int64_t> step() const {
     if (!awaited_.empty() || started_.empty()) return std::nullopt;
     std::int64_t largest = 0;

@@ -36,7 +36,7 @@ std::optional<ReceivedRequest> AgentSocket::receive() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t n = 0;
-  // An agent that was killed may have left notices unread: that is said once, before what it had sent can be read.
+  // A killed agent may have left notices unread. The kernel reports that once, before the agent's last requests can be read.
   do n = ::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
   while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && errno == EAGAIN) return std::nullopt;
@@ -61,7 +61,7 @@ void AgentSocket::flush() {
   while (!outbox_.empty()) {
     const ssize_t n = ::send(socket_, &outbox_.front(), sizeof(Notice), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;  // full: the owner waits for room; closed: receive() tells
+    if (n < 0) return;  // full: the owner waits until it is writable; closed: receive() will report that
     outbox_.pop_front();
   }
 }

@@ -21,22 +21,22 @@ class ReceivedRequest {
 
   Request request;
   std::array<int, kMaxDescriptors> descriptors{-1, -1, -1, -1};
-  int descriptor_count = 0;  // fewer than were sent when the table of this process is full
+  int descriptor_count = 0;  // fewer than were sent when this process has no free descriptors
 };
 
 class AgentSocket {
  public:
-  // Makes it non-blocking.
+  // Makes the socket non-blocking.
   explicit AgentSocket(int socket);
   int descriptor() const { return socket_; }
 
-  // The next request that is there. Nothing when none is, or when the agent is gone.
+  // The next request that has arrived. Nothing when there is none, or the agent is gone.
   std::optional<ReceivedRequest> receive();
-  // The agent has closed its end, or it cannot be read.
+  // The agent has closed its end, or its end cannot be read.
   bool agent_is_gone() const { return agent_gone_; }
 
-  // Queues a notice. It goes out with flush(), when everything at hand is done: an agent that is woken for each of the workers
-  // that it has asked for would take the CPUs that they start on.
+  // Queues a notice. flush() sends it when all work at hand is done: an agent that is woken for each worker that it has asked
+  // for would use the CPUs on which they start.
   void tell(const Notice& notice);
   // Sends what the socket takes now. The rest waits for the next call.
   void flush();

@@ -51,7 +51,7 @@ std::int64_t monotonic_us() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
 }
 
-// Workers' descriptors 0..3 are placed by dup2 in the child; nothing of the guardian may be in their way.
+// dup2 places the workers' descriptors at 0..3 in the child, so the guardian's own must have other numbers.
 int move_up(int fd) {
   if (fd < 0 || fd > kWorkerChannelFd) return fd;
   const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kWorkerChannelFd + 1);
@@ -60,7 +60,8 @@ int move_up(int fd) {
   return moved;
 }
 
-// A check that fails is a bug of ours and no reason to leave workers unwatched: it is said, and the guardian goes on.
+// A failed check is a bug of ours and no reason to leave workers without a guardian: it is reported, and the guardian
+// continues.
 template <class Part>
 void without_dying(const Part& part) {
   try {
@@ -106,7 +107,7 @@ class Guardian {
   rlimit open_files_;
   int epoll_ = -1;
   int signals_ = -1;
-  int deadline_ = -1;  // a timer; made when first asked for
+  int deadline_ = -1;  // a timer, made when it is first needed
   int placing_ = -1;   // a timer
   bool placing_is_set_ = false;
   const CgroupFolders folders_ = cgroups_of_this_process();
@@ -119,7 +120,7 @@ class Guardian {
   bool writing_ = false;  // a notice waits for room in the socket
   bool farewell_ = false;
   LastWord last_word_;
-  int report_ = -1;  // as the agent said last
+  int report_ = -1;  // the agent's newest report
 };
 
 Guardian::Guardian(const GuardianSettings& settings) : agent_(move_up(settings.socket)), open_files_(settings.open_files) {
@@ -150,7 +151,7 @@ void Guardian::watch(int fd, std::uint32_t events) const {
 }
 
 void Guardian::stop_watching(int fd) const {
-  // close() alone would leave it in the epoll set while a child on its way through exec still holds a copy.
+  // close() alone would leave it in the epoll set while a child before its exec still has a copy.
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
@@ -159,7 +160,7 @@ void Guardian::run() {
   while (!agent_.agent_is_gone()) {
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return;  // cannot watch: end everything, the agent sees us go
+    if (count < 0) return;  // it cannot watch: it ends everything, and the agent notices
     bool orphans = false;
     for (const epoll_event& event : std::span(events).first(static_cast<std::size_t>(count))) {
       if (event.data.fd == signals_) {
@@ -225,7 +226,7 @@ void Guardian::spawn(const ReceivedRequest& received) {
   if (sweep_.take_end_of_round()) begin_next_round();
   const int number = received.request.worker;
   Notice notice{.kind = Notice::Kind::kStarted, .worker = number};
-  if (received.descriptor_count < 3) {  // the kernel dropped descriptors: our table is full
+  if (received.descriptor_count < 3) {  // the kernel dropped descriptors: this process has no free ones
     notice.kind = Notice::Kind::kNotStarted;
     notice.error = EMFILE;
     notice.time_ns = realtime_ns();
@@ -264,7 +265,7 @@ void Guardian::place_workers() {
   }
 }
 
-// The worker is not reaped, so its number is its own. Before its setsid() it has no group yet.
+// The worker is not reaped, so nobody else has its pid. Before its setsid() it has no process group yet.
 void Guardian::signal(const Request& request) {
   Worker* const worker = workers_.find(request.worker);
   if (worker == nullptr) return;
@@ -274,19 +275,19 @@ void Guardian::signal(const Request& request) {
     if (::kill(-pid, number) != 0 && errno == ESRCH) ::kill(pid, number);
   };
   send(request.signal);
-  // A stopped process could not follow.
+  // A stopped process could not handle the signal.
   if (request.signal == SIGTERM || request.signal == SIGHUP) send(SIGCONT);
 }
 
 void Guardian::keep_report(const ReceivedRequest& received) {
-  if (received.descriptor_count < 1) return;  // our table is full
+  if (received.descriptor_count < 1) return;  // this process has no free descriptors
   const int copy = ::fcntl(received.descriptors[0], F_DUPFD_CLOEXEC, kWorkerChannelFd + 1);
   if (copy < 0) return;
   if (report_ >= 0) ::close(report_);
   report_ = copy;
 }
 
-// A deadline that is over already fires at once.
+// A deadline in the past fires at once.
 void Guardian::set_deadline(std::int64_t deadline_ns) {
   sweep_.grant_renewed();
   if (deadline_ < 0) {
@@ -302,7 +303,7 @@ void Guardian::set_deadline(std::int64_t deadline_ns) {
   ::timerfd_settime(deadline_, TFD_TIMER_ABSTIME, &when, nullptr);
 }
 
-// By now another agent may lead the job and start its next round: no worker of this one may be left beside it.
+// By now another coordinator may lead the job and start its next round: no worker of this agent may be left beside it.
 void Guardian::end_of_grant() {
   std::uint64_t ignored = 0;
   if (::read(deadline_, &ignored, sizeof ignored) <= 0) return;
@@ -310,7 +311,7 @@ void Guardian::end_of_grant() {
   carry_out(sweep_.grant_ended());
 }
 
-// Killing children until none is left reaches all: the next SIGCHLD brings us back.
+// Killing children until none is left reaches all descendants: the next SIGCHLD continues the work.
 void Guardian::carry_out(const SweepState::Orders& orders) {
   for (const SweepState::Do order : orders) {
     switch (order) {
@@ -332,7 +333,7 @@ void Guardian::carry_out(const SweepState::Orders& orders) {
   }
 }
 
-// Runs while the agent does its own work: its next request is read after this.
+// Runs while the agent does its own work; the agent's next request is read afterwards.
 void Guardian::begin_next_round() {
   workers_.forget_groups();
   cgroups_.end_round();
@@ -348,7 +349,7 @@ void Guardian::reap_worker(int number) {
   const Worker* const worker = workers_.find(number);
   if (worker == nullptr) return;
   siginfo_t info{};
-  rusage usage{};  // the library's waitid() does not hand it out
+  rusage usage{};  // the C library's waitid() does not return it
   if (::syscall(SYS_waitid, P_PID, worker->pid, &info, WEXITED | WNOHANG, &usage) != 0 || info.si_pid == 0) return;
   read_spawn_errors();
   Notice notice{.kind = Notice::Kind::kExited, .worker = number, .pid = worker->pid, .time_ns = realtime_ns()};
@@ -372,7 +373,8 @@ void Guardian::reap_worker(int number) {
   agent_.tell(notice);
 }
 
-// The log is long: it is read only when the kernel has killed something, and for what no count has settled.
+// The log is long. It is read only when the kernel has killed some process, and only for a question that no counter has
+// answered.
 MemoryEvidence Guardian::memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const {
   MemoryEvidence evidence = memory_.take(cgroups_.folder_of(number), cgroups_.kills_before(number));
   evidence.worker_peak = static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
@@ -404,7 +406,7 @@ void Guardian::read_spawn_errors() {
     spawn_errors_[error.worker] = error;
 }
 
-// Has the socket watched for room while a notice waits for it.
+// Watches the socket for room while a notice waits to be sent.
 void Guardian::flush() {
   agent_.flush();
   if (writing_ == agent_.has_more_to_send()) return;
@@ -417,7 +419,8 @@ void Guardian::flush() {
 void guardian_main(const GuardianSettings& settings) {
   ::setsid();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // Somebody may have stopped us when the agent dies. One that died before this is a closed socket.
+  // A signal wakes the guardian, in case it is stopped when the agent dies. An agent that died before this call shows as a
+  // closed socket.
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
   ::prctl(PR_SET_NAME, "ddprun-guardian");
   std::optional<Guardian> guardian;
@@ -425,9 +428,10 @@ void guardian_main(const GuardianSettings& settings) {
     guardian.emplace(settings);
     guardian->run();
   } catch (const std::exception&) {
-    // Without its loop the guardian can only end what it has: the agent sees the closed socket and says so.
+    // Without its loop the guardian can only end its workers: the agent sees the closed socket and reports it.
   }
-  // It may last, when one of them cannot be killed: nobody is to wait for our end of the console meanwhile.
+  // Ending the workers may take long, if one cannot be killed. Meanwhile nobody must wait for this process to close the
+  // console.
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::close(fd);
   if (guardian) guardian->cgroups().kill();
   kill_children_until_none_is_left();

@@ -34,7 +34,7 @@ GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report,
   GuardianProcess process;
   rlimit open_files{};
   ::getrlimit(RLIMIT_NOFILE, &open_files);
-  // Three descriptors a worker: what the administrator allows is for us, workers keep what they would have had.
+  // Each worker needs three descriptors here. This process takes what the administrator allows; workers keep their own limit.
   rlimit all{open_files.rlim_max, open_files.rlim_max};
   if (open_files.rlim_cur < open_files.rlim_max) ::setrlimit(RLIMIT_NOFILE, &all);
 
@@ -69,18 +69,18 @@ void GuardianLink::say_farewell() {
   try {
     send({.kind = guardian::Request::Kind::kFarewell}, nullptr, 0);
   } catch (const std::system_error&) {
-    // Then it completes the report, which is complete.
+    // Then the guardian completes a report that is complete already, which does no harm.
   }
   socket_.close(ignored);
 }
 
 GuardianLink::~GuardianLink() {
   boost::system::error_code ignored;
-  socket_.close(ignored);  // without a farewell it completes the report
+  socket_.close(ignored);  // without a farewell the guardian completes the report
   if (abandoned_) return;
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
-  // Nothing is left unless the guardian itself was killed: then its orphans are ours.
+  // None are left, unless the guardian itself was killed: then its orphans are this process's children.
   guardian::kill_children_until_none_is_left(process_.older_children);
 }
 
@@ -107,7 +107,7 @@ void GuardianLink::sweep(bool patient) {
   send({.kind = guardian::Request::Kind::kSweep, .patient = patient ? 1 : 0}, nullptr, 0);
 }
 
-// Without memory for it, the file on disk is what the guardian completes.
+// Without memory for it, the guardian completes the file on disk.
 void GuardianLink::keep_report(std::string_view text) {
   const int memfd = ::memfd_create("ddprun-report", MFD_CLOEXEC);
   if (memfd < 0) return;
@@ -115,7 +115,7 @@ void GuardianLink::keep_report(std::string_view text) {
   try {
     if (written && socket_.is_open()) send({.kind = guardian::Request::Kind::kReport}, &memfd, 1);
   } catch (const std::system_error&) {
-    // It is only needed when this process is killed.
+    // The guardian needs it only when this process is killed.
   }
   ::close(memfd);
 }
@@ -129,7 +129,7 @@ void GuardianLink::entrust(const guardian::LastWord& word) {
   send({.kind = guardian::Request::Kind::kEntrust, .last_word = word}, nullptr, 0);
 }
 
-// Blocks when the guardian is behind; it always reads, so that ends. A dead guardian is not an error here: on_death comes.
+// Blocks while the guardian is behind, which always reads on. A dead guardian is no error here: on_death reports it.
 void GuardianLink::send(const guardian::Request& request, const int* fds, int fd_count) {
   guardian::Request copy = request;
   iovec part{&copy, sizeof copy};
@@ -150,12 +150,12 @@ void GuardianLink::send(const guardian::Request& request, const int* fds, int fd
   while (::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET) return;
-    if (errno == EAGAIN) {  // Asio made it non-blocking
+    if (errno == EAGAIN) {  // Asio has made the socket non-blocking
       pollfd polled{socket_.native_handle(), POLLOUT, 0};
       ::poll(&polled, 1, -1);
       continue;
     }
-    if (errno == ETOOMANYREFS) {  // too many descriptors on their way: the guardian is taking them now
+    if (errno == ETOOMANYREFS) {  // too many descriptors are in flight: the guardian is just receiving them
       ::sched_yield();
       continue;
     }

@@ -1,5 +1,5 @@
-// The agent's end of the guardian: starts it, asks it to start, signal and sweep workers, and hands out what it says. The agent
-// (AgentShell) owns one; agent_socket.hpp is the other end. Closing it makes the guardian end every worker and itself.
+// The agent's end of the guardian: starts it, asks it to start, signal and sweep workers, and passes its notices on. The agent
+// (AgentShell) owns one; agent_socket.hpp is the other end. When it is closed, the guardian ends every worker and itself.
 #pragma once
 
 #include <sys/types.h>
@@ -19,41 +19,41 @@
 
 namespace ddprun {
 
-// The forked guardian before there is an io_context. Fork it first: one thread, few descriptors.
+// The forked guardian, before there is an io_context. Fork it first: with one thread and few descriptors.
 struct GuardianProcess {
   pid_t pid = -1;
   int socket = -1;
-  std::set<pid_t> older_children;  // of this process; not ours to kill
+  std::set<pid_t> older_children;  // children of this process that it must not kill
 };
 
-// Makes this process a subreaper and forks the guardian. Throws InternalError. `forget` is called in the guardian before
-// anything else: it has a copy of this process' memory and lives as long as the job.
+// Makes this process a subreaper and forks the guardian. Throws InternalError. The guardian calls `forget` first, since it has
+// a copy of this process's memory and lives as long as the job.
 GuardianProcess start_guardian(int lock_fd, const std::filesystem::path& report, const std::function<void()>& forget = {});
 
 class GuardianLink {
  public:
   using OnNotice = std::function<void(const guardian::Notice&)>;
-  using OnDeath = std::function<void()>;  // at most once; no notice follows
+  using OnDeath = std::function<void()>;  // called once at most; no notice follows
 
   GuardianLink(boost::asio::io_context& io, GuardianProcess process, OnNotice on_notice, OnDeath on_death);
-  ~GuardianLink();  // waits until everything below the guardian, and it itself, is gone
+  ~GuardianLink();  // waits until the guardian and all processes below it are gone
   GuardianLink(const GuardianLink&) = delete;
   GuardianLink& operator=(const GuardianLink&) = delete;
 
-  // Throws std::system_error. The descriptors stay the caller's.
+  // Throws std::system_error. The caller keeps the descriptors.
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   void signal(int worker, int signal);
   void sweep(bool patient);
-  // What the report says now: the guardian writes it when this process is killed before it could.
+  // The present text of the report: the guardian writes it if this process is killed before it could.
   void keep_report(std::string_view text);
-  // Whether the guardian has no child and none was asked for. Then there is nothing to sweep.
+  // Whether the guardian has no child and is starting none. Then there is nothing to sweep.
   bool nothing_is_left() const { return nothing_is_left_ && unanswered_spawns_ == 0; }
-  // The guardian ends, and whatever is below it. Nothing else may be asked of it from then on.
-  // The report is complete: the guardian need not complete it. Everything below it ends now.
+  // The guardian ends now, and so does every process below it. Call nothing else afterwards. The report is complete, so the
+  // guardian need not complete it.
   void say_farewell();
-  // No worker may run after this time, whatever has become of this agent: stopped, or cut off. Nothing: there is no such time.
+  // No worker may run after this time, whatever happens to this agent (it may be stopped, or cut off). Nothing: no such time.
   void set_deadline(std::optional<std::chrono::nanoseconds> since_boot);
-  // To be said when this agent is dead and all its workers are gone; not after say_farewell().
+  // The guardian sends it when this agent is dead and all its workers are gone; not after say_farewell().
   void entrust(const guardian::LastWord& word);
   // Something below the guardian cannot be killed, so the destructor does not wait. The guardian stays until that ends.
   void abandon() { abandoned_ = true; }
@@ -69,7 +69,7 @@ class GuardianLink {
   OnDeath on_death_;
   bool abandoned_ = false;
   int unanswered_spawns_ = 0;
-  bool nothing_is_left_ = false;  // as far as the guardian has said
+  bool nothing_is_left_ = false;  // by the guardian's newest notice
 };
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// What agent and guardian say to each other: fixed-size records over a SOCK_SEQPACKET socket pair, one record a packet. Both
-// ends are the same program image (fork without exec), so plain structs are safe. A spawn request carries descriptors: memfd,
+// The messages between agent and guardian: fixed-size records over a SOCK_SEQPACKET socket pair, one record a packet. Both ends
+// are the same program image (fork without exec), so plain structs are safe. A spawn request carries descriptors: memfd,
 // stdout, stderr and, if the worker has one, the channel; a report carries a memfd.
 #pragma once
 
@@ -15,17 +15,17 @@ struct Request {
     kSpawn,     // answered by kStarted or kNotStarted
     kSignal,    // `signal` to the worker's process group; no answer
     kFarewell,  // the agent ends by itself: the report is complete; no answer
-    kDeadline,  // kill everything at deadline_ns, unless another one comes before; no answer
-    kEntrust,   // `last_word` takes the place of the one before; no answer
+    kDeadline,  // kill everything at deadline_ns, unless another one arrives before; no answer
+    kEntrust,   // `last_word` replaces the earlier one; there is no answer
     kSweep,     // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
-    kReport,    // the report as it is now, in a memfd: what the agent cannot write any more, this process writes; no answer
+    kReport,    // the present report in a memfd: if the agent dies before it could, the guardian writes it; no answer
   };
   Kind kind = Kind::kSignal;
   std::int32_t worker = 0;
   std::int32_t signal = 0;
   std::int32_t patient = 0;
   std::int32_t shares_input = 0;  // kSpawn: SpawnRequest::shares_input
-  std::int64_t deadline_ns = 0;   // CLOCK_BOOTTIME: a machine that slept past it finds that it is over; 0: none
+  std::int64_t deadline_ns = 0;   // CLOCK_BOOTTIME, which includes the time that a machine sleeps; 0: none
   LastWord last_word{};
 };
 
@@ -37,13 +37,13 @@ struct Notice {
   std::int32_t code = 0;  // kExited
   std::int32_t signal = 0;
   std::int32_t core_dumped = 0;
-  std::int32_t error = 0;  // errno of fork, exec or what came before it; 0: the program ran
+  std::int32_t error = 0;  // errno of fork, exec or an earlier call; 0: the program ran
   std::int32_t stage = 0;  // SpawnError::Stage
-  // kExited: nor is anything else below the guardian. Then a sweep has nothing to do.
+  // kExited: no other process is left below the guardian either, so a sweep has nothing to do.
   std::int32_t nothing_is_left = 0;
   std::int32_t overdue = 0;  // kExited: killed by the guardian, at the deadline that kDeadline had set
   std::int64_t time_ns = 0;  // CLOCK_REALTIME
-  MemoryEvidence memory{};   // of a worker that ended badly and was not killed by the agent
+  MemoryEvidence memory{};   // of a worker that failed and was not killed by the agent
 };
 
 inline constexpr int kMaxDescriptors = 4;

@@ -5,9 +5,9 @@
 
 namespace ddprun::guardian {
 
-// If the report has no exit yet, adds {"code": 137, "why": "the agent was killed"}. `newest`: a descriptor of what the agent
-// last said that the report is, which may not have reached the disk; -1: the file is all there is. A report that can't be read
-// or written is left as it is: nobody is there any more to be told.
+// If the report has no exit yet, adds {"code": 137, "why": "the agent was killed"}. `newest` is a descriptor of the agent's
+// newest text, which may not have reached the disk; -1: only the file is there. A report that can't be read or written is left
+// as it is: nobody is left to be told.
 void complete_report(const std::filesystem::path& report, int newest) noexcept;
 
 }  // namespace ddprun::guardian

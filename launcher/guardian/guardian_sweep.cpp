@@ -35,7 +35,8 @@ std::optional<std::vector<pid_t>> children_from_list(const std::string& file) {
   return children;
 }
 
-// What follows the name, which may hold anything, in the line "pid (name) state ppid ..."; empty when the process is gone.
+// The fields behind the name, which may hold any character, in the line "pid (name) state ppid ..."; empty when the process is
+// gone.
 std::string status_of(pid_t pid) {
   const auto text = read_kernel_file(("/proc/" + std::to_string(pid) + "/stat").c_str());
   const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
@@ -61,8 +62,8 @@ std::vector<pid_t> children_from_scan() {
   return children;
 }
 
-// Waits until one of these children has ended, and says which have. All of them where the kernel has no pidfds, or descriptors
-// have run out: then the caller waits for one after the other.
+// Waits until one of these children has ended, and returns those that have. Without pidfds, or free descriptors, it returns
+// all: then the caller waits for one after the other.
 std::vector<pid_t> wait_for_any(const std::vector<pid_t>& children) {
   std::vector<pollfd> handles;
   for (const pid_t pid : children) {
@@ -92,7 +93,7 @@ std::vector<pid_t> children_of_this_process() {
   return children_from_scan();
 }
 
-// Each thread has a list of the children that it made.
+// The kernel has one list for each thread: of the children that the thread made.
 std::vector<pid_t> descendants_of(pid_t pid) {
   std::vector<pid_t> found;
   for (std::size_t next = 0; next <= found.size(); ++next) {

@@ -1,5 +1,5 @@
-// Reads the kernel's counters about a worker that ended (launcher/events/memory_evidence.hpp). guardian.cpp calls it: the
-// guardian reaps the worker, so it knows first. What cannot be read is -1.
+// Reads the kernel's counters about a worker that ended (launcher/events/memory_evidence.hpp). guardian.cpp calls it, since the
+// guardian reaps the worker and so knows first. A counter that cannot be read is -1.
 #pragma once
 
 #include <sys/types.h>
@@ -16,16 +16,16 @@ namespace ddprun {
 
 enum class CgroupVersion { kV1, kV2 };
 
-// The killer's count in that cgroup; -1: it has no memory controller or cannot be read.
+// The OOM kills in that cgroup; -1: it has no memory controller or cannot be read.
 std::int64_t oom_kills_in(const std::filesystem::path& folder, CgroupVersion version);
 
-// Counts at one time, and what has been added when a worker ends.
+// Keeps the counters of one moment; when a worker ends, it says by how much they have grown.
 class MemoryWatch {
  public:
   // `proc`: /proc, or a folder like it in tests.
   MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
-  void begin();  // what is counted from now on belongs to the workers of now
-  // `worker_cgroup`: empty when it has none of its own.
+  void begin();  // later counts belong to the workers that start now
+  // `worker_cgroup` is empty when the worker has none of its own.
   MemoryEvidence take(const std::filesystem::path& worker_cgroup, std::int64_t worker_kills_before) const;
 
  private:
@@ -34,7 +34,7 @@ class MemoryWatch {
     std::int64_t machine = -1;
   };
   Counts count() const;
-  // The tree that has the memory controller here.
+  // The tree with the memory controller on this machine.
   const std::optional<CgroupFolder>& tree() const;
   CgroupVersion version() const { return folders_.memory ? CgroupVersion::kV1 : CgroupVersion::kV2; }
 
@@ -43,7 +43,7 @@ class MemoryWatch {
   Counts before_;
 };
 
-// Whether the kernel's log names this process as one that was killed for memory, later than `since_us` (CLOCK_MONOTONIC). False
+// Whether the kernel's log says that it killed this process for lack of memory, later than `since_us` (CLOCK_MONOTONIC). False
 // when the log cannot be read.
 bool kernel_log_names(pid_t pid, std::int64_t since_us);
 // One record of /dev/kmsg: "6,1234,5678901,-;Out of memory: Killed process 4321 (python) total-vm:..."

@@ -29,13 +29,13 @@
 namespace ddprun {
 namespace {
 
-constexpr int kWorkerOomScore = 500;  // of 1000: the kernel takes a worker before the agent
+constexpr int kWorkerOomScore = 500;  // of 1000: the OOM killer takes a worker before the agent
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// A mask for sched_setaffinity, of any number of CPUs.
+// A mask for sched_setaffinity with any number of CPUs.
 std::vector<unsigned long> mask_of(const std::vector<int>& cpus) {
   constexpr std::size_t kBits = 8 * sizeof(unsigned long);
   std::vector<unsigned long> mask;
@@ -79,8 +79,8 @@ struct Child {
   }
 };
 
-// What the agent's caller ignores stays ignored, as for any program; exec itself drops handlers. Two are the exceptions that
-// Python's subprocess, and so torchrun, makes: programs expect to die of them.
+// A signal that the agent's caller ignores stays ignored, as in any program; exec itself resets handlers. Python's subprocess,
+// and so torchrun, makes two exceptions, since programs expect to die of these signals.
 void reset_signals() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -107,7 +107,7 @@ bool place(int from, int to) {
   return ::fcntl(to, F_SETFD, 0) == 0;
 }
 
-// Puts the descriptors where they belong; first out of the way of 0..3, so that none is overwritten before it is placed.
+// Moves the descriptors to their numbers. First it moves them away from 0..3, so that none is overwritten before it is placed.
 bool place_descriptors(SpawnDescriptors fds) {
   if (fds.standard_input < 0) fds.standard_input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (fds.standard_input < 0) return false;
@@ -117,7 +117,7 @@ bool place_descriptors(SpawnDescriptors fds) {
          place(fds.standard_error, STDERR_FILENO) && (fds.channel < 0 || place(fds.channel, kWorkerChannelFd));
 }
 
-// CLOEXEC rather than closed: the error pipe is needed until exec.
+// Sets CLOEXEC instead of closing them: the error pipe is needed until exec.
 void leave_no_other_descriptor(int first) {
   if (::syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
   rlimit limit{};
@@ -135,7 +135,7 @@ void leave_no_other_descriptor(int first) {
   if (!place_descriptors(descriptors)) child.give_up(SpawnError::Stage::kDescriptors);
   leave_no_other_descriptor(descriptors.channel >= 0 ? kWorkerChannelFd + 1 : kWorkerChannelFd);
   raise_oom_score();
-  // The system call itself: glibc's wrapper wants a cpu_set_t.
+  // Calls the kernel directly, since glibc's wrapper needs a cpu_set_t.
   if (!child.cpus.empty() &&
       ::syscall(SYS_sched_setaffinity, 0, child.cpus.size() * sizeof(unsigned long), child.cpus.data()) != 0) {
     child.give_up(SpawnError::Stage::kCpus);

@@ -16,12 +16,12 @@ namespace ddprun {
 
 inline constexpr int kWorkerChannelFd = 3;  // where a worker finds its channel
 
-// What to run. Its descriptors travel beside it: stdout and stderr are pipes or files, the channel is a socket.
+// What to run. Its descriptors are sent beside it: stdout and stderr are pipes or files, the channel is a socket.
 struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the path of the executable
-  std::vector<std::string> environment;  // NAME=value, the whole of it
-  std::vector<int> cpus{};               // the only ones it may run on; empty: as the guardian
-  bool shares_input = false;             // its standard input is the guardian's, which is the agent's; else /dev/null
+  std::vector<std::string> environment;  // NAME=value, complete
+  std::vector<int> cpus{};               // the only CPUs it may run on; empty: the guardian's
+  bool shares_input = false;             // it inherits the guardian's standard input, which is the agent's; else /dev/null
 };
 
 struct SpawnDescriptors {
@@ -31,7 +31,7 @@ struct SpawnDescriptors {
   int channel = -1;  // -1: none
 };
 
-// What went wrong in the child before its program ran; written whole to a pipe (smaller than PIPE_BUF).
+// The error of a child before its program ran, written as a whole to a pipe (it is smaller than PIPE_BUF).
 struct SpawnError {
   enum class Stage : std::int32_t { kParentGone, kDescriptors, kCpus, kExec };
   std::int32_t worker = 0;
@@ -41,17 +41,17 @@ struct SpawnError {
 
 std::string describe(const SpawnError& error, const std::string& program);
 
-// The same as exec takes it.
+// The request in the form that exec takes.
 struct UnpackedRequest {
-  std::vector<char> bytes;         // what the pointers point into
+  std::vector<char> bytes;         // the pointers point into it
   std::vector<char*> arguments;    // with a null at the end
-  std::vector<char*> environment;  // the same
+  std::vector<char*> environment;  // as well
   std::vector<int> cpus;
 };
 
-// A memfd with the request, CLOEXEC. Throws std::system_error.
+// Writes the request to a memfd with CLOEXEC. Throws std::system_error.
 int pack(const SpawnRequest& request);
-// Reads it back; does not close it. Throws std::system_error or std::runtime_error for a torn one.
+// Reads the request from the memfd, which stays open. Throws std::system_error, or std::runtime_error for a damaged request.
 UnpackedRequest unpack(int memfd);
 
 // Makes a child that becomes the worker: session and group of its own, killed with its parent, no signal blocked, ignored ones

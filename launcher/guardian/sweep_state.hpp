@@ -15,13 +15,14 @@ class SweepState {
  public:
   enum class Do {
     kKillCgroups,
-    kEndStrangers,  // SIGTERM to those that lead or are in no worker's process group: they have not had a signal yet
+    kEndStrangers,  // SIGTERM to processes that lead or are in no worker's process group: they have had no signal yet
     kKillChildren,
     kTellSwept,
   };
   using Orders = std::vector<Do>;
 
-  // The agent orders a sweep. Patient: what is left has time to end by itself. An impatient one may follow.
+  // The agent orders a sweep. A patient one gives the remaining processes time to end by themselves; an impatient one may
+  // follow.
   Orders ordered(bool patient, bool has_children) {
     sweeping_ = patient ? Sweeping::kPatiently : Sweeping::kKilling;
     Orders orders{patient ? Do::kEndStrangers : Do::kKillCgroups};
@@ -29,7 +30,7 @@ class SweepState {
     return orders;
   }
 
-  // A child has ended, and whoever could be reaped was. Its own children are ours from then on.
+  // A child has ended, and all that could be reaped were reaped. Its own children are the guardian's from then on.
   Orders child_ended(bool has_children) {
     Orders orders;
     if (overdue_) orders.push_back(Do::kKillChildren);
@@ -37,22 +38,22 @@ class SweepState {
     return orders;
   }
 
-  // The last worker was reaped. True when nothing of the round is left, so that no sweep is needed.
+  // The last worker was reaped. True when no process of the round is left, so that no sweep is needed.
   bool last_worker_ended(bool has_children) {
     if (has_children || sweeping_ != Sweeping::kNo) return false;
     round_is_over_ = true;
     return true;
   }
 
-  // The coordinator has not answered in time: another agent may lead the job by now, and nothing may run beside its workers.
+  // The coordinator has not answered in time: another one may lead the job by now, and its workers must be the only ones.
   Orders grant_ended() {
     overdue_ = true;
     return {Do::kKillChildren};
   }
-  // There is another time until which workers may run, or none.
+  // The grant has another end, or none.
   void grant_renewed() { overdue_ = false; }
 
-  // No process of the round is left. True once.
+  // No process of the round is left. Returns true once.
   bool take_end_of_round() { return std::exchange(round_is_over_, false); }
 
  private:

@@ -35,7 +35,8 @@ bool writable(const fs::path& folder) {
   return ::access(folder.c_str(), W_OK) == 0 && ::access((folder / "cgroup.procs").c_str(), W_OK) == 0;
 }
 
-// Of jobs that were killed together with their guardian. One that is still needed has processes or a guardian.
+// Removes folders of jobs that were killed together with their guardian. A folder that is still needed has processes or a
+// guardian.
 void remove_leftovers(const fs::path& parent) {
   std::error_code error;
   std::vector<fs::path> found;
@@ -59,7 +60,7 @@ void remove_leftovers(const fs::path& parent) {
 
 }  // namespace
 
-// Version 1's memory tree first: it is the one that counts. Version 2 without the memory controller still kills.
+// Version 1's memory tree comes first, since its limits count. Version 2 without the memory controller can still kill.
 WorkerCgroups::WorkerCgroups(const CgroupFolders& folders) {
   if (folders.memory && writable(folders.memory->folder)) {
     parent_ = folders.memory->folder;
@@ -73,7 +74,7 @@ bool WorkerCgroups::make_top() {
   if (!top_.empty()) return true;
   if (parent_.empty()) return false;
   remove_leftovers(parent_);
-  // One that is there belongs to somebody else: another PID namespace below the same cgroup has the same numbers.
+  // An existing folder is another guardian's: in another PID namespace below the same cgroup a process can have the same pid.
   const std::string name = std::string(kPrefix) + std::to_string(::getpid());
   constexpr int kMostNames = 100;
   int made = -1;
@@ -84,10 +85,11 @@ bool WorkerCgroups::make_top() {
   }
   if (made != 0) {
     top_.clear();
-    parent_.clear();  // never again
+    parent_.clear();  // no further attempts
     return false;
   }
-  // Given to the workers' folders where this one has been given it; refused otherwise, which is no loss.
+  // Passes the memory controller on to the workers' folders, if this folder has it. Otherwise the write fails, and nothing is
+  // lost.
   if (v2_) write_to(top_ / "cgroup.subtree_control", "+memory");
   return true;
 }
@@ -98,7 +100,7 @@ fs::path WorkerCgroups::folder_now(pid_t pid) const {
   return tree ? tree->folder : fs::path();
 }
 
-// Only from where the agent started it.
+// Only if the process is still where the agent started it.
 bool WorkerCgroups::move(pid_t pid, const fs::path& to) const {
   return folder_now(pid) == parent_ && write_to(to / "cgroup.procs", std::to_string(pid));
 }
@@ -107,7 +109,7 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   if (!make_top()) return false;
   const CgroupVersion version = v2_ ? CgroupVersion::kV2 : CgroupVersion::kV1;
   if (const fs::path now = folder_now(pid); !now.empty() && now != parent_) {
-    if (guardian::is_ending(pid)) return false;  // then version 1 says the root, whose limits are not its own
+    if (guardian::is_ending(pid)) return false;  // version 1 would say the root, whose limits are not the worker's
     placed_[worker] = {now, oom_kills_in(now, version)};
     return false;
   }
@@ -117,7 +119,8 @@ bool WorkerCgroups::place(int worker, pid_t pid) {
   const std::int64_t before = oom_kills_in(place, version);
   if (!move(pid, place)) return false;
   placed_[worker] = {place, before};
-  // What it starts from now on is in it; what it had started before is fetched, until nothing new turns up.
+  // Children that it starts from now on are in the folder; those that it had started before are moved, until no new ones turn
+  // up.
   std::set<pid_t> moved;
   for (bool more = true; more;) {
     more = false;

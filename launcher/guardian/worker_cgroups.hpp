@@ -21,29 +21,30 @@ class WorkerCgroups {
  public:
   explicit WorkerCgroups(const CgroupFolders& folders);
 
-  // Moves the process and everything below it, as far as they are where the agent started them. A process that somebody has put
-  // into another cgroup (cgexec, systemd-run, a scheduler, the script itself) stays there, and that cgroup's limits hold.
-  // False: it stays where it is.
+  // Moves the process and all its descendants that are still where the agent started them. A process that somebody has put into
+  // another cgroup (cgexec, systemd-run, a scheduler, the script itself) stays there, and that cgroup's limits apply. False:
+  // the process stays where it is.
   bool place(int worker, pid_t pid);
-  // Of this round's worker: where it was placed, or where somebody else had put it by then; empty when neither is known.
+  // The folder of this round's worker: where it was placed, or where somebody else had put it by then; empty when neither is
+  // known.
   std::filesystem::path folder_of(int worker) const;
-  std::int64_t kills_before(int worker) const;  // its out-of-memory count when it was placed
-  // SIGKILL to everything in any of them.
+  std::int64_t kills_before(int worker) const;  // its OOM kills when it was placed
+  // Sends SIGKILL to every process in these folders.
   void kill() const;
-  // It has ended; its successor is placed for itself.
+  // The worker has ended; its replacement is placed separately.
   void forget(int worker) { placed_.erase(worker); }
   void end_round() { placed_.clear(); }
-  // Removes all folders; call when nothing lives in them.
+  // Removes all folders. Call it when no process lives in them.
   void remove();
 
  private:
   bool make_top();
-  // Of the tree in which workers are placed.
+  // The present folder of a process, in the tree in which workers are placed.
   std::filesystem::path folder_now(pid_t pid) const;
   bool move(pid_t pid, const std::filesystem::path& to) const;
   std::filesystem::path folder(int worker) const { return top_ / ("worker-" + std::to_string(worker)); }
 
-  std::filesystem::path parent_;  // empty: none can be made
+  std::filesystem::path parent_;  // empty: no folder can be made
   bool v2_ = false;
   std::filesystem::path top_;  // ddprun-<pid> or ddprun-<pid>-<n>, ours alone; empty until the first is made
   struct Place {

@@ -1,5 +1,5 @@
-// The table of the guardian's workers: who runs under which number, and which process groups were theirs. guardian.cpp owns
-// one. It makes and closes their pidfds; it neither signals nor reaps.
+// The guardian's workers by number, and the process groups that they have led. guardian.cpp owns one. It opens and closes their
+// pidfds; it neither signals nor reaps.
 #pragma once
 
 #include <sys/types.h>
@@ -15,22 +15,22 @@ class WorkerTable {
  public:
   struct Worker {
     pid_t pid = 0;
-    int pidfd = -1;               // -1: the kernel gave none; SIGCHLD does instead
+    int pidfd = -1;               // -1: the kernel has no pidfds, and SIGCHLD is used instead
     std::int64_t started_us = 0;  // CLOCK_MONOTONIC
-    bool killed = false;          // the agent asked for SIGKILL
-    bool overdue = false;         // killed at the deadline
+    bool killed = false;          // by SIGKILL, for the agent
+    bool overdue = false;         // by SIGKILL, at the deadline
   };
 
-  // Adds a process that was started just now, and opens its pidfd.
+  // Adds a process that has just started, and opens its pidfd.
   const Worker& add(int number, pid_t pid, std::int64_t started_us);
-  // Null when no worker of that number is left to be reaped.
+  // Null when no worker with that number is left to be reaped.
   Worker* find(int number);
   std::optional<int> number_of_pidfd(int pidfd) const;
   std::optional<int> number_of_process(pid_t pid) const;
-  // Forgets a worker that was reaped and closes its pidfd. It must be there.
+  // Removes a worker that was reaped, and closes its pidfd. The worker must be in the table.
   void remove(int number);
 
-  std::map<int, Worker>& all() { return workers_; }  // running, or not reaped yet, by number
+  std::map<int, Worker>& all() { return workers_; }  // running or not yet reaped; by number
   bool empty() const { return workers_.empty(); }
 
   // Whether a worker led this process group, now or earlier since the last forget_groups().

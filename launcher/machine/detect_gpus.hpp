@@ -30,7 +30,7 @@ struct DriverGpus {
 };
 DriverGpus ask_driver();
 
-// The device nodes alone: without NVML, whose start takes a tenth of a second and more.
+// From the device files alone: NVML takes a tenth of a second or more to start.
 std::vector<GpuDevice> gpus_by_device_nodes();
 
 // The devices that CUDA shows under this CUDA_VISIBLE_DEVICES, in its order. As in CUDA: entries are indices or UUIDs, the

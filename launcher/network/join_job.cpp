@@ -130,7 +130,7 @@ std::vector<std::string> shared_options(const Settings& settings) {
   return words;
 }
 
-// A file that the coordinator sends, for this node's own ddprun to read.
+// Writes a file that the coordinator sent, for this node's own ddprun to read.
 fs::path keep_file(JoinedJob& job, const char* name, const std::string& text) {
   if (job.files.empty()) job.files = make_temporary_folder("ddprun-join-");
   write_file_atomically(job.files / name, text);

@@ -17,7 +17,7 @@ class LastException {
   static constexpr std::size_t kLines = 10;       // of one message
   static constexpr std::size_t kBytes = 2048;     // of one message
   static constexpr std::size_t kLineBytes = 512;  // of one line; the rest is ignored
-  static constexpr std::size_t kGroup = 8;        // exceptions of a group that are named
+  static constexpr std::size_t kGroup = 8;        // so many exceptions of a group are named
 
   // A complete line, or the beginning of a long one; without '\n'.
   void add(std::string_view line);

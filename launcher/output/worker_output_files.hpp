@@ -30,7 +30,7 @@ int make_folder(const std::filesystem::path& folder);
 // Opens with O_APPEND, so that several processes may write to the file. Returns -1 and sets errno on failure.
 int open_log(const std::filesystem::path& file);
 
-// The last lines of a file that a worker wrote by itself; see last_lines.hpp. Empty when it can't be read.
+// The last lines of a file that a worker has written itself; see last_lines.hpp. Empty when it can't be read.
 std::vector<std::string> last_lines_of(const std::filesystem::path& file);
 // The last exception of Python in the file's last 32 KiB; see last_exception.hpp. Empty when there is none.
 std::string last_exception_of(const std::filesystem::path& file);

@@ -242,7 +242,7 @@ class Planner {
       keep("chaos", chaos->value, chaos->source);
     }
     const Setting* hang = settings_.find("hang-timeout");
-    plan_.hang = hang_limits_of(hang, train() ? Workers::kTrainer : Workers::kScript);
+    plan_.hang = hang_limits_of(hang, train() ? WorkerKind::kTrainer : WorkerKind::kScript);
     keep("hang_timeout", train() || !plan_.hang.watch ? describe(plan_.hang) : hang->value + " s without output",
          hang != nullptr ? hang->source : "default");
   }

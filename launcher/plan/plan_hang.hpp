@@ -9,12 +9,12 @@
 
 namespace ddprun {
 
-enum class Workers { kTrainer, kScript };
+enum class WorkerKind { kTrainer, kScript };
 
 // The value is "auto" (the default for a train.json), "off" (the default for a script), seconds for everything except the
 // start, PHASE=SECONDS, or a comma-separated list of these. A script can only have seconds, since its output is the only sign
 // of progress. Throws UsageError.
-HangLimits hang_limits_of(const Setting* setting, Workers workers);
+HangLimits hang_limits_of(const Setting* setting, WorkerKind workers);
 
 // A text for people: "learned from the run", "60 s", "off".
 std::string describe(const HangLimits& limits);

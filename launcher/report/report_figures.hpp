@@ -17,7 +17,7 @@ using ReportJson = nlohmann::ordered_json;
 
 // The value at that key; null when there is none.
 const ReportJson& report_value(const ReportJson& object, const char* key);
-std::string report_text(const ReportJson& value);  // empty: no text
+std::string report_text(const ReportJson& value);  // empty: there is no text
 std::int64_t report_integer(const ReportJson& value, std::int64_t otherwise = 0);
 double report_number(const ReportJson& value);
 // The same of the value at that key.

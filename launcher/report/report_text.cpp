@@ -43,7 +43,7 @@ std::string failure_text(const Json& failure, const std::string& indent) {
   if (report_value(failure, "step").is_number()) line += " at step " + format_count(report_integer_at(failure, "step"));
   if (!report_text_at(failure, "message").empty()) line += ": " + report_text_at(failure, "message");
   line += "\n";
-  // Python's traceback ends what it wrote to stderr: one of them is enough.
+  // The worker's stderr ends with the Python traceback, so one of the two is enough.
   const std::string whole_stack = report_text_at(failure, "call_stack");
   std::string_view stack = whole_stack;
   while (!stack.empty()) {

@@ -15,8 +15,8 @@ using channel::Phase;
 using channel::Position;
 using channel::Stage;
 
-// Comparable: what comes first in a run is smaller. After `step` finished steps a run compares states, evaluates, saves, then
-// goes on.
+// A key by which positions can be compared: earlier in the run is smaller. After `step` finished steps a run compares states,
+// evaluates, saves, then continues.
 auto order_of(const Position& at) {
   int phase = 0;
   switch (at.phase) {

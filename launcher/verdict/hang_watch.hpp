@@ -17,14 +17,14 @@ namespace ddprun {
 
 // The activity of a worker that decides its time limit. A script is always in kStep, and its output is its progress.
 enum class Activity { kStart, kStep, kEvaluate, kSave, kEnd };
-inline constexpr std::size_t kPaces = 5;
-inline constexpr std::array<const char*, kPaces> kPaceNames{"start", "step", "evaluate", "save", "end"};
+inline constexpr std::size_t kActivities = 5;
+inline constexpr std::array<const char*, kActivities> kActivityNames{"start", "step", "evaluate", "save", "end"};
 
 // A limit that is not given is learned from the run: ten times the longest time that any rank has taken, at least one minute,
 // for a save at least ten minutes. Until anything is known it is ten minutes.
 struct HangLimits {
   bool watch = false;
-  std::array<std::optional<std::chrono::milliseconds>, kPaces> given{};
+  std::array<std::optional<std::chrono::milliseconds>, kActivities> given{};
 };
 
 Activity activity_of(channel::Phase phase);
@@ -78,7 +78,7 @@ class HangWatch {
   HangLimits limits_;
   Others others_ = Others::kNone;
   std::vector<Worker> workers_;
-  std::array<std::optional<Duration>, kPaces> longest_{};
+  std::array<std::optional<Duration>, kActivities> longest_{};
 };
 
 }  // namespace ddprun

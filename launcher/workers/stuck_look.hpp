@@ -22,7 +22,7 @@ class StuckLook {
  public:
   struct Hooks {
     std::function<std::vector<pid_t>()> workers;  // by local rank; 0: not running
-    // True: the agent goes on, and so does the looking.
+    // True: the agent continues, and so do the looks.
     std::function<bool(const agent_event::WorkerStuck&)> found;
   };
   // `limit` zero: never looks.

@@ -115,8 +115,8 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   }
   // Before the first round nobody can have been elected, so a later term is free. If a job may run elsewhere, the new term is
   // one that elections do not reach.
-  if (hello.standing.promised_term > term_) {
-    term_ = hello.standing.promised_term + (founding_.done() ? 1 : founding_.term_apart());
+  if (hello.state.promised_term > term_) {
+    term_ = hello.state.promised_term + (founding_.done() ? 1 : founding_.term_apart());
   }
   welcome(peer);
 }
@@ -128,7 +128,7 @@ void Coordinator::welcome(Peer& peer) {
                              .lease_ms = settings_.lease.count(),
                              .job = peer.hello.wants_job ? settings_.job : std::string()});
   outbox_.say(NodeNotice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
-  if (membership_.was_committed_for(peer.hello.standing)) {
+  if (membership_.was_committed_for(peer.hello.state)) {
     membership_.forget_previous(peers_);
     concluding_.committed();
     leadership_.count_again();
@@ -139,9 +139,9 @@ void Coordinator::welcome(Peer& peer) {
   if (phase_ == Phase::kConcluding) conclude(peer);
   const Config& current = membership_.current();
   if (current.exists()) {  // every node must know the current round before it can count as committed
-    if (peer.hello.standing.current.id == current.id) {
+    if (peer.hello.state.current.id == current.id) {
       note_installed(peer);
-    } else if (peer.hello.standing.current.id < current.id) {
+    } else if (peer.hello.state.current.id < current.id) {
       Release known = release_for(peer, release_, membership_.previous());
       known.start = false;
       outbox_.send(peer, std::move(known));
@@ -157,7 +157,7 @@ void Coordinator::welcome(Peer& peer) {
     if (peer.hello.workers == Workers::kDone) note_done(peer, peer.hello.workers_round);
     // It waits for the end of the round, like the nodes that were not away.
     if (phase_ == Phase::kRunning && peer.done) {
-      seats_.back(peer);
+      round_nodes_.back(peer);
     } else {
       peers_.set_ready_once_heard(peer);
     }
@@ -200,7 +200,7 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
     }
   }
   if (in_round && phase_ == Phase::kRunning) {
-    seats_.lost(peer);
+    round_nodes_.lost(peer);
     leaving_.lost(peer);
     if (!peer.done && settings_.rules.lost_members_end_round) {
       return end_round(OverReason::kMembershipChange, name_of(peer.hello) + " " + why, Others::kHold);
@@ -278,8 +278,7 @@ bool Coordinator::hand_over_if_due() {
   std::string why = "this node leaves, and nobody is here who could lead";
   if (successor) {
     why = "this node leaves: " + name_of(peers_.at(successor->node).hello) + " is to lead";
-    const HandOver message{
-        .node = settings_.self, .to = *successor, .standing = handing_over_.standing(term_, membership_, peers_)};
+    const HandOver message{.node = settings_.self, .to = *successor, .state = handing_over_.state(term_, membership_, peers_)};
     for (const NodeId& id : peers_.by_age()) {
       if (peers_.at(id).here()) outbox_.send(peers_.at(id), message);
     }
@@ -311,8 +310,8 @@ bool Coordinator::self_is_ready() const {
 // Called whenever a node may have come, gone or become ready.
 void Coordinator::consider() {
   if (phase_ == Phase::kRunning) {
-    if (seats_.here() < settings_.max_nodes && spares_ready() > 0 && seats_.done() == 0 && membership_.committed() &&
-        leaving_.empty()) {
+    if (round_nodes_.here() < settings_.max_nodes && spares_ready() > 0 && round_nodes_.done() == 0 &&
+        membership_.committed() && leaving_.empty()) {
       if (!absorb_at_) absorb_at_ = now_.steady + settings_.last_call;
     } else {
       absorb_at_.reset();
@@ -356,7 +355,7 @@ void Coordinator::form() {
   leadership_.round_released(now_.steady);
   const Config& current = membership_.current();
   phase_ = Phase::kRunning;
-  seats_.begin(current.nodes, placed.by_rank, peers_);
+  round_nodes_.begin(current.nodes, placed.by_rank, peers_);
   for (Peer* peer : placed.by_rank) {
     if (peer != nullptr) peers_.set_ready(*peer, false);
   }
@@ -439,7 +438,7 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
   if (reason == OverReason::kMembershipChange) failure_.reset();
   RoundOver over{.round = round(), .reason = reason, .why = why, .failure = {}, .hold = others == Others::kHold};
   if (failure_) over.failure = *failure_;
-  for (Peer* peer : peers_.seated(seats_.nodes())) {
+  for (Peer* peer : peers_.in_round(round_nodes_.nodes())) {
     peers_.await_workers(*peer, round(), now_.steady);
     stragglers_.await(*peer, now_.steady);
     outbox_.send(*peer, over);
@@ -500,7 +499,7 @@ void Coordinator::hear(Peer& peer, const Done& message) {
 void Coordinator::note_done(Peer& peer, const RoundId& round) {
   if (phase_ == Phase::kConcluding || phase_ == Phase::kOver || phase_ == Phase::kSteppedDown || phase_ == Phase::kPausing)
     return;
-  if (round != membership_.current().origin() || !seats_.done(peer)) return;
+  if (round != membership_.current().origin() || !round_nodes_.done(peer)) return;
   if (saving_) saving_->done(peer);
   check_saving();
   check_done();
@@ -510,7 +509,7 @@ void Coordinator::note_done(Peer& peer, const RoundId& round) {
 void Coordinator::check_done() {
   const bool counts = phase_ == Phase::kRunning || phase_ == Phase::kEnding || phase_ == Phase::kGathering;
   if (!counts || !membership_.current().exists()) return;
-  if (seats_.done() == membership_.current().nodes) finish(static_cast<int>(ExitCode::kDone), "done");
+  if (round_nodes_.done() == membership_.current().nodes) finish(static_cast<int>(ExitCode::kDone), "done");
 }
 
 void Coordinator::hear(Peer& peer, const StopAsk& message) {
@@ -537,7 +536,7 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
 }
 
 bool Coordinator::enough_stay() const {
-  if (seats_.here() + spares_ready() - leaving_.count() < settings_.min_nodes) return false;
+  if (round_nodes_.here() + spares_ready() - leaving_.count() < settings_.min_nodes) return false;
   return !leaving_.contains(settings_.self) || handing_over_.possible(leaving_, membership_, peers_);
 }
 
@@ -571,11 +570,13 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = goes_on;
   if (!goes_on) leaving_.clear();
-  saving_.emplace(StopAndSave{.round = round(), .signal = signal, .goes_on = goes_on}, peers_.seated(seats_.nodes()), outbox_);
+  saving_.emplace(StopAndSave{.round = round(), .signal = signal, .goes_on = goes_on}, peers_.in_round(round_nodes_.nodes()),
+                  outbox_);
   check_saving();
 }
 
-// The state of waiting workers was valid when they began to wait, so it can be trusted.
+// The config was valid when the job began, so a usage error of a replacement says nothing against the state of the workers that
+// wait: they save it.
 void Coordinator::give_up(const Verdict& verdict) {
   if (!held_ || failure_->failed.cause != Cause::kLateUsage) return finish(verdict.exit_code, verdict.why);
   phase_ = Phase::kSaving;
@@ -605,7 +606,7 @@ void Coordinator::hear(Peer& peer, const Stopped& message) {
 
 void Coordinator::check_saving() {
   if (phase_ != Phase::kSaving) return;
-  if (saving_->knows_step()) saving_->tell_step(peers_.seated(seats_.nodes()), outbox_);
+  if (saving_->knows_step()) saving_->tell_step(peers_.in_round(round_nodes_.nodes()), outbox_);
   if (!saving_->over()) return;
   if (last_save_) {
     if (!saving_->all_saved()) return save_what_is_held();
@@ -670,7 +671,7 @@ void Coordinator::handle(const coordinator_event::Tick&) {
     return;
   }
   if (due(pause_ends_) && phase_ == Phase::kPausing) gather(milliseconds{0});
-  if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && seats_.done() == 0 && leaving_.empty()) {
+  if (due(absorb_at_) && phase_ == Phase::kRunning && spares_ready() > 0 && round_nodes_.done() == 0 && leaving_.empty()) {
     const auto count = spares_ready();
     end_round(OverReason::kMembershipChange, std::to_string(count) + (count == 1 ? " node" : " nodes") + " joined",
               Others::kHold);

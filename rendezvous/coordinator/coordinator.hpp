@@ -5,16 +5,16 @@
 //     gathering -> running -> ending -> [pausing] -> gathering ...      a failure, or a change of members
 //                  running -> saving -> concluding -> over              a signal
 //                  running -> concluding -> over                        all done
-//                  running -> [saving] -> ending -> handed over         a signal to its own node, when the others go on
+//                  running -> [saving] -> ending -> handed over         a signal to its own node, when the others continue
 //        ending -> [saving] -> concluding -> over                       no further restart
 //
 // It leads as long as a majority of the round's nodes answers (leadership.hpp, rules.hpp); otherwise it steps down, by when all
 // workers have stopped, since it granted them no more time than it had itself.
 //
 // It owns the phase, the running round's progress, the cause of its end, the job's budget, and what it waits for until when.
-// The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), of the round (seats.hpp), which nodes are
-// the job (membership.hpp),
-// until when it leads (leadership.hpp), how all stop after a signal (saving.hpp), and when it hands over (handing_over.hpp).
+// The rest is owned by its parts: who is here (peers.hpp, strangers.hpp, losses.hpp), of the round (round_nodes.hpp), which
+// nodes are the job (membership.hpp), until when it leads (leadership.hpp), how all stop after a signal (saving.hpp), and when
+// it hands over (handing_over.hpp).
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@
 #include "rendezvous/presence/losses.hpp"
 #include "rendezvous/presence/membership.hpp"
 #include "rendezvous/presence/peers.hpp"
-#include "rendezvous/presence/seats.hpp"
+#include "rendezvous/presence/round_nodes.hpp"
 #include "rendezvous/presence/strangers.hpp"
 #include "rendezvous/protocol/coordinator_settings.hpp"
 #include "rendezvous/protocol/link.hpp"
@@ -193,7 +193,7 @@ class Coordinator {
   // About the running round, and how it ended.
   Budget budget_;
   Release release_;  // the part that is the same for all nodes
-  Seats seats_;
+  RoundNodes round_nodes_;
   Leaving leaving_;
   HandingOver handing_over_;
   bool held_ = false;                     // the round ended so that workers may wait with their state

@@ -30,7 +30,7 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
                    .text = "the job at this address has another run id; give every node the same --rdzv-id"};
   }
   if (hello.local_world_size < 1 || hello.local_world_size > kMaxWorkersPerNode || hello.wanted_group_rank < -1 ||
-      hello.wanted_group_rank >= settings.max_nodes || !makes_sense(hello.standing)) {
+      hello.wanted_group_rank >= settings.max_nodes || !makes_sense(hello.state)) {
     return Refused{.reason = Refusal::kBadHello,
                    .text = "it asks for node rank " + std::to_string(hello.wanted_group_rank) + " of " +
                            std::to_string(settings.max_nodes) + " with " + std::to_string(hello.local_world_size) +
@@ -52,10 +52,10 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
 
 // Of two coordinators the one with the later term is right. But one that never had a round yields to one that has.
 Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
-  const bool never_began = !view.membership.current().exists() && other.standing.current.exists();
-  if (other.standing.promised_term > view.term || never_began) {
+  const bool never_began = !view.membership.current().exists() && other.state.current.exists();
+  if (other.state.promised_term > view.term || never_began) {
     return {.step_down = coordinator_action::StepDown{.why = name_of(other) + " coordinates a later term",
-                                                      .term = other.standing.promised_term,
+                                                      .term = other.state.promised_term,
                                                       .leader = other.listens}};
   }
   const Peer* self = view.peers.find(view.settings.self);
@@ -64,9 +64,9 @@ Entry answer_other_coordinator(const Hello& other, const EntryView& view) {
 
 // A node that knows a round of a later coordinator, or any round if this coordinator knows none, knows more than this one.
 bool knows_more(const Hello& hello, const EntryView& view) {
-  const Config& told = hello.standing.current;
+  const Config& told = hello.state.current;
   const bool knows_nothing = !view.membership.current().exists();
-  const bool promised_more = hello.standing.promised_term > view.term && !knows_nothing;
+  const bool promised_more = hello.state.promised_term > view.term && !knows_nothing;
   return promised_more || (told.exists() && (told.id.term > view.term || (knows_nothing && !view.elected)));
 }
 
@@ -111,10 +111,9 @@ bool budget_makes_sense(const Budget& budget) {
 
 }  // namespace
 
-bool makes_sense(const Standing& standing) {
-  return standing.promised_term <= kLargestTerm && config_makes_sense(standing.current) &&
-         config_makes_sense(standing.previous) && standing.current.id.term <= standing.promised_term &&
-         budget_makes_sense(standing.budget);
+bool makes_sense(const PersistentState& state) {
+  return state.promised_term <= kLargestTerm && config_makes_sense(state.current) && config_makes_sense(state.previous) &&
+         state.current.id.term <= state.promised_term && budget_makes_sense(state.budget);
 }
 
 Entry entry_of(const Hello& hello, const EntryView& view) {
@@ -125,7 +124,7 @@ Entry entry_of(const Hello& hello, const EntryView& view) {
   if (hello.coordinates) return answer_other_coordinator(hello, view);
   if (knows_more(hello, view)) {
     return {.step_down = coordinator_action::StepDown{
-                .why = name_of(hello) + " knows of a later round", .term = hello.standing.promised_term, .leader = {}}};
+                .why = name_of(hello) + " knows of a later round", .term = hello.state.promised_term, .leader = {}}};
   }
   return place_for(hello, view);
 }

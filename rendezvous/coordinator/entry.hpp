@@ -44,7 +44,7 @@ struct EntryView {
 Entry entry_of(const Hello& hello, const EntryView& view);
 
 // Whether these values are possible: a Hello may come from anybody, or from a damaged record.
-bool makes_sense(const Standing& standing);
+bool makes_sense(const PersistentState& state);
 
 // The node's name for messages.
 std::string name_of(const Hello& hello);

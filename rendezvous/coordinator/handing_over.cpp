@@ -33,12 +33,13 @@ std::optional<Successor> HandingOver::successor(const Peers& peers) const {
   return Successor{.group_rank = first->rank, .node = first->hello.node, .address = first->hello.listens};
 }
 
-Standing HandingOver::standing(std::uint64_t term, const Membership& membership, const Peers& peers) const {
+PersistentState HandingOver::state(std::uint64_t term, const Membership& membership, const Peers& peers) const {
   const Peer* const self = peers.find(self_);
-  Standing standing{.promised_term = term, .current = membership.current(), .previous = membership.previous(), .budget = {}};
-  standing.current.rank = self == nullptr ? -1 : self->rank;
-  standing.previous.rank = self == nullptr ? -1 : self->previous_rank;
-  return standing;
+  PersistentState state{
+      .promised_term = term, .current = membership.current(), .previous = membership.previous(), .budget = {}};
+  state.current.rank = self == nullptr ? -1 : self->rank;
+  state.previous.rank = self == nullptr ? -1 : self->previous_rank;
+  return state;
 }
 
 }  // namespace ddprun::rendezvous

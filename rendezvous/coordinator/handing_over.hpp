@@ -37,7 +37,7 @@ class HandingOver {
   // The node that should lead: of the connected nodes, the one with the lowest rank. Nothing: no node is left that could.
   std::optional<Successor> successor(const Peers& peers) const;
   // This node's state for the handover, with its ranks.
-  Standing standing(std::uint64_t term, const Membership& membership, const Peers& peers) const;
+  PersistentState state(std::uint64_t term, const Membership& membership, const Peers& peers) const;
 
  private:
   NodeId self_;

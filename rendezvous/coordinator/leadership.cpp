@@ -146,7 +146,7 @@ Time Leadership::end_under(const Config& config, bool current, const Peers& peer
     if (tally.enough(rules_)) break;
   }
   if (!tally.enough(rules_)) begins = Time{};
-  // Whoever votes as part of a round that this coordinator released was released into it, and heard this coordinator then.
+  // Each voter of a round that this coordinator released was released into it, so it heard this coordinator at that time.
   return std::max(begins, current ? released_at_ : previous_released_at_) + length;
 }
 

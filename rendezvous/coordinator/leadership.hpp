@@ -69,9 +69,9 @@ class Leadership {
   NodeId self_;
   nanoseconds lease_;
   Rules rules_;
-  Time stays_until_;             // it was elected just now: without authority yet, it waits for the first answers
+  Time stays_until_;             // it has just been elected: it waits for the first answers, without authority yet
   Time released_at_{};           // the current round; never: it was inherited
-  Time previous_released_at_{};  // the one before
+  Time previous_released_at_{};  // the round before
   mutable Time end_{};
   mutable std::optional<Time> counted_at_;  // when end_ was computed
   mutable std::int64_t counted_ = 0;

@@ -34,10 +34,10 @@ void Saving::lost(const Peer& peer) {
   if (unsaved_.erase(peer.hello.node) > 0 && !peer.departed && !peer.done) all_saved_ = false;
 }
 
-void Saving::tell_step(const std::vector<Peer*>& seated, Outbox& outbox) {
+void Saving::tell_step(const std::vector<Peer*>& nodes, Outbox& outbox) {
   step_told_ = true;
   if (step_ < 0) return;
-  for (const Peer* peer : seated) outbox.send(*peer, StopAt{.round = round_, .step = step_});
+  for (const Peer* peer : nodes) outbox.send(*peer, StopAt{.round = round_, .step = step_});
 }
 
 int Saving::exit_code() const {

@@ -26,7 +26,7 @@ class Saving {
   void lost(const Peer& peer);
   // The step is known, since no node is left that could name a later one, and it was not sent yet.
   bool knows_step() const { return !step_told_ && unanswered_.empty(); }
-  void tell_step(const std::vector<Peer*>& seated, Outbox& outbox);
+  void tell_step(const std::vector<Peer*>& nodes, Outbox& outbox);
 
   bool over() const { return unsaved_.empty(); }
   bool all_saved() const { return all_saved_; }

@@ -22,7 +22,7 @@ Member::Member(MemberSettings settings, std::optional<Record> record, Now now)
       now_(now),
       record_(record ? *std::move(record) : Record{}),
       search_(settings_),
-      voter_(settings_.rules, record_.standing.promised_term > 0, now.steady),
+      voter_(settings_.rules, record_.state.promised_term > 0, now.steady),
       began_(now.steady),
       looking_since_(now.steady),
       lease_(settings_.lease),
@@ -61,7 +61,7 @@ Hello Member::hello(const std::string& local_host) {
   hello.workers = workers_;
   hello.workers_round = workers_round_;
   hello.failed = failure_ && settings_.rules.failures_are_said_again;
-  hello.standing = record_.standing;
+  hello.state = record_.state;
   if (knows_end()) hello.ending = ending_;
   return hello;
 }
@@ -71,7 +71,7 @@ void Member::hear(LinkId link, const Welcome& message) {
     if (!leads(link)) act(member_action::Close{link});
     return;
   }
-  if (message.term < record_.standing.promised_term) {  // the sender was coordinator in an earlier term
+  if (message.term < record_.state.promised_term) {  // the sender was coordinator in an earlier term
     act(member_action::Close{link});
     return search_.retry_lasting(link, now_.steady + lease_ / 5);
   }
@@ -86,8 +86,8 @@ void Member::hear(LinkId link, const Welcome& message) {
   clock_.begin();
   leader_ = Leader{.link = link, .term = message.term, .address = search_.settle(link, actions_)};
   const bool leads_elsewhere = link != kSelfLink && !record_.knows_round() && settings_.rules.lost_job_is_remembered;
-  if (message.term > record_.standing.promised_term || (leads_elsewhere && !record_.job_elsewhere)) {
-    record_.standing.promised_term = std::max(message.term, record_.standing.promised_term);
+  if (message.term > record_.state.promised_term || (leads_elsewhere && !record_.job_elsewhere)) {
+    record_.state.promised_term = std::max(message.term, record_.state.promised_term);
     record_.job_elsewhere = record_.job_elsewhere || leads_elsewhere;
     remember();
   }
@@ -150,9 +150,9 @@ void Member::hear(LinkId link, const VoteRequest& message) {
 }
 
 void Member::vote(LinkId link, const VoteRequest& request) {
-  const Vote vote = voter_.answer(request, record_.standing.promised_term, now_.steady);
+  const Vote vote = voter_.answer(request, record_.state.promised_term, now_.steady);
   if (vote.given()) {
-    record_.standing.promised_term = request.term;
+    record_.state.promised_term = request.term;
     remember();
   }
   act(member_action::Send{link, vote});
@@ -160,8 +160,8 @@ void Member::vote(LinkId link, const VoteRequest& request) {
 
 bool Member::promise(std::uint64_t term, Now now, std::vector<MemberAction>& actions) {
   now_ = now;
-  if (!voter_.may_promise(term, record_.standing.promised_term)) return false;
-  record_.standing.promised_term = term;
+  if (!voter_.may_promise(term, record_.state.promised_term)) return false;
+  record_.state.promised_term = term;
   actions.emplace_back(member_action::Remember{record_, settings_.id});
   return true;
 }
@@ -188,7 +188,7 @@ void Member::handle(const member_event::Heard& event) {
 }
 
 Address Member::leader_listens() const {
-  const bool told = leader_ && record_.coordinator.address.port != 0 && record_.standing.current.id.term == leader_->term;
+  const bool told = leader_ && record_.coordinator.address.port != 0 && record_.state.current.id.term == leader_->term;
   return told ? record_.coordinator.address : leader_address();
 }
 
@@ -197,11 +197,11 @@ void Member::tell_leader(FromMember message) {
 }
 
 void Member::ping() {
-  next_ping_ = now_.steady + part_of(lease_, record_.standing.current.exists() ? kPing : kPingBeforeTheFirstRound);
+  next_ping_ = now_.steady + part_of(lease_, record_.state.current.exists() ? kPing : kPingBeforeTheFirstRound);
   tell_leader(Ping{.stamp = stamp_of(now_.steady),
                    .echo = leader_stamp_,
                    .realtime_ns = now_.realtime_ns,
-                   .installed = record_.standing.current.id});
+                   .installed = record_.state.current.id});
 }
 
 void Member::hear(LinkId link, const Pong& message) {
@@ -214,13 +214,13 @@ void Member::hear(LinkId link, const Pong& message) {
     act(member_action::ExtendGrant{grant_.until()});
   }
   clock_.hear(message, now_);
-  if (record_.standing.previous.exists() && message.committed == record_.standing.current.id) {
-    record_.standing.previous = Config{};
+  if (record_.state.previous.exists() && message.committed == record_.state.current.id) {
+    record_.state.previous = Config{};
     remember();
   }
   start_if_granted();
   // A new coordinator has no authority over a round, and cannot found a job, before its first stamps come back.
-  if (first && (record_.standing.current.exists() || length == nanoseconds{0})) ping();
+  if (first && (record_.state.current.exists() || length == nanoseconds{0})) ping();
 }
 
 void Member::handle(const member_event::Closed& event) {
@@ -252,16 +252,16 @@ void Member::lose_leader(const std::string& why, bool at_once) {
 
 void Member::hear(LinkId link, const Release& message) {
   if (!leads(link) || message.nodes < 1 ||
-      message.id <= record_.standing.current.id) {  // a coordinator with authority sends no such release
+      message.id <= record_.state.current.id) {  // a coordinator with authority sends no such release
     return;
   }
   const bool starts = message.start && message.group_rank >= 0;
   if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // it was released although it is not ready
-  // It may have risen since its node was welcome: founding.hpp.
-  record_.standing.promised_term = std::max(record_.standing.promised_term, message.id.term);
-  record_.standing.current = config_of(message);
-  record_.standing.previous = message.previous;
-  record_.standing.budget = message.budget;
+  // The term may be later than that of its Welcome: founding.hpp.
+  record_.state.promised_term = std::max(record_.state.promised_term, message.id.term);
+  record_.state.current = config_of(message);
+  record_.state.previous = message.previous;
+  record_.state.budget = message.budget;
   record_.job_elsewhere = record_.place_is_new = false;
   record_.coordinator = message.coordinator;
   // The release of an inherited round names no successors: those named before are still in it.
@@ -291,7 +291,7 @@ void Member::start_if_granted() {
 }
 
 void Member::hear(LinkId link, const RoundOver& message) {
-  if (!leads(link) || message.round != record_.standing.current.id || record_.standing.current.rank < 0) return;
+  if (!leads(link) || message.round != record_.state.current.id || record_.state.current.rank < 0) return;
   pending_start_.reset();
   if (workers_ == Workers::kRunning) {
     const bool failed = message.reason == OverReason::kWorkerFailure;
@@ -311,7 +311,7 @@ void Member::hear(LinkId link, const RoundOver& message) {
 }
 
 void Member::hear(LinkId link, const rendezvous::StopAndSave& message) {
-  if (!leads(link) || message.round != record_.standing.current.id) return;
+  if (!leads(link) || message.round != record_.state.current.id) return;
   if (message.held) return save_what_is_held(message.round);
   saving_ = true;
   goes_on_ = message.goes_on;
@@ -423,7 +423,7 @@ void Member::after_saving(End end) {
 // A coordinator leaves only when the others can elect another one. Otherwise it stays, and the failure is judged.
 bool Member::may_leave() const {
   if (!coordinates()) return true;
-  return others_are_enough(record_.standing.current, settings_.rules);
+  return others_are_enough(record_.state.current, settings_.rules);
 }
 
 // ---- the end ----
@@ -436,7 +436,7 @@ void Member::handle(const member_event::StopRequested& event) {
   if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal, event.saves});
   if (has_workers() || saving_) return;  // the workers are being stopped already, or it is being decided what follows
   // The node's work is done, and it ends when the job does. A second signal ends it sooner.
-  if (leader_ && workers_ == Workers::kDone && workers_round_ == record_.standing.current.origin()) return;
+  if (leader_ && workers_ == Workers::kDone && workers_round_ == record_.state.current.origin()) return;
   tell_leader(Leave{"a signal"});
   finish(128 + event.signal, "stopped by a signal", End::kLeft);
 }
@@ -447,7 +447,7 @@ void Member::hear(LinkId link, const rendezvous::JobOver& message) {
   // The end of an earlier round than this node knows is not the job's end. Nor is one from before this process started: it has
   // come for the next job.
   const bool was_before = !was_welcome_ && !record_.knows_round() && began_ + milliseconds(message.ended_ms_ago) > now_.steady;
-  if (!was_before && message.round >= record_.standing.current.id) return finish(message.exit_code, message.why, End::kOver);
+  if (!was_before && message.round >= record_.state.current.id) return finish(message.exit_code, message.why, End::kOver);
   if (was_before) say(NodeNotice::Kind::kWaiting, "a job has just ended at this address; waiting for the next one there");
   act(member_action::Close{link});
   search_.retry_lasting(link, now_.steady + lease_ / 5);

@@ -103,7 +103,7 @@ class Member {
   bool was_welcome() const { return was_welcome_; }
   bool has_workers() const { return workers_ == Workers::kRunning || workers_ == Workers::kStopping; }
   const Record& record() const { return record_; }
-  const Standing& standing() const { return record_.standing; }
+  const PersistentState& state() const { return record_.state; }
   Address leader_address() const { return leader_ ? leader_->address : Address{}; }
   std::uint64_t leader_term() const { return leader_ ? leader_->term : 0; }
   LinkId leader_link() const { return leader_ ? leader_->link : 0; }
@@ -203,7 +203,7 @@ class Member {
   void say_ready(const RoundId& round);
 
   // Whether the node knows how the job of its present round ends. An end of an older round means nothing.
-  bool knows_end() const { return ending_.exists() && ending_.origin == record_.standing.current.origin(); }
+  bool knows_end() const { return ending_.exists() && ending_.origin == record_.state.current.origin(); }
   void tick();
   milliseconds patience() const {
     if (!was_welcome_) return settings_.join_timeout;

@@ -4,7 +4,7 @@
 namespace ddprun::rendezvous {
 
 std::vector<Successor> others_of(const Record& record, const NodeId& self) {
-  if (!record.standing.current.exists()) return {};
+  if (!record.state.current.exists()) return {};
   std::vector<Successor> nodes{record.coordinator};
   nodes.insert(nodes.end(), record.successors.begin(), record.successors.end());
   std::erase_if(nodes, [&](const Successor& node) { return node.node == self; });
@@ -21,7 +21,7 @@ Config config_of(const Release& release) {
 }
 
 bool is_other_of_two(const Record& record) {
-  const Config& round = record.standing.current;
+  const Config& round = record.state.current;
   return round.nodes == 2 && (round.rank == 1 || round.has_arbiter());
 }
 

@@ -14,7 +14,7 @@ namespace ddprun::rendezvous {
 // identity. It is small and seldom changes: once a round and once a vote. It must be written before the messages that depend on
 // it are sent.
 struct Record {
-  Standing standing{};
+  PersistentState state{};
   Successor coordinator{};
   std::vector<Successor> successors{};
   Roster roster{};  // of the newest round that this node released
@@ -24,7 +24,7 @@ struct Record {
   // Where this node started first, nothing of earlier starts could have been kept, and it has found nobody who says since
   // whether there is a job.
   bool place_is_new = false;
-  bool knows_round() const { return standing.current.exists() || !roster.nodes.empty(); }
+  bool knows_round() const { return state.current.exists() || !roster.nodes.empty(); }
 };
 
 // The coordinator and its successors without `self`: other nodes may see this node under an address that it does not know as

@@ -57,10 +57,10 @@ std::optional<Hello> Arbitration::elector(const Record& record) const {
   Hello arbiter;
   arbiter.node = kArbiterId;
   arbiter.incarnation = UINT64_MAX;
-  arbiter.standing.promised_term = record.standing.promised_term;
-  arbiter.standing.current = as_arbiter(record.standing.current);
-  arbiter.standing.previous = as_arbiter(record.standing.previous);
-  if (arbiter.standing.current.rank < 0 && arbiter.standing.previous.rank < 0) return std::nullopt;
+  arbiter.state.promised_term = record.state.promised_term;
+  arbiter.state.current = as_arbiter(record.state.current);
+  arbiter.state.previous = as_arbiter(record.state.previous);
+  if (arbiter.state.current.rank < 0 && arbiter.state.previous.rank < 0) return std::nullopt;
   return arbiter;
 }
 

@@ -25,11 +25,11 @@ inline Hello hello_of_the_dead(const Record& survivor) {
   Hello dead;
   dead.node = survivor.coordinator.node;
   dead.incarnation = UINT64_MAX;
-  dead.standing.promised_term = survivor.standing.promised_term;
-  dead.standing.current = survivor.standing.current;
-  dead.standing.current.rank = 0;
-  dead.standing.previous = survivor.standing.previous;  // it may have died before enough nodes had installed the current round
-  dead.standing.previous.rank = -1;
+  dead.state.promised_term = survivor.state.promised_term;
+  dead.state.current = survivor.state.current;
+  dead.state.current.rank = 0;
+  dead.state.previous = survivor.state.previous;  // it may have died before enough nodes had installed the current round
+  dead.state.previous.rank = -1;
   return dead;
 }
 
@@ -38,7 +38,7 @@ inline Hello hello_of_who_left(const HandOver& message) {
   Hello left;
   left.node = message.node;
   left.incarnation = UINT64_MAX;
-  left.standing = message.standing;
+  left.state = message.state;
   return left;
 }
 

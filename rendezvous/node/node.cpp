@@ -35,7 +35,7 @@ Node::Node(NodeSettings settings, Memory memory, Now now)
       now_(now),
       member_(settings_.member, past_.record(), now),
       succession_(settings_.member.rules),
-      arbitration_(settings_.member.rules, member_.standing().current),
+      arbitration_(settings_.member.rules, member_.state().current),
       leader_session_(settings_.member.rules, settings_.member.id, settings_.member.incarnation),
       sessions_(settings_.member.rules, settings_.coordinator.lease) {}
 
@@ -71,7 +71,7 @@ std::optional<Time> Node::next_deadline() const {
     if (!places_.empty()) consider(next_announcement_);
   } else if (may_stand()) {
     consider(succession_.next_attempt(candidate()));
-    if (member_.standing().current.has_arbiter() && member_.may_stand_at() > now_.steady) consider(member_.may_stand_at());
+    if (member_.state().current.has_arbiter() && member_.may_stand_at() > now_.steady) consider(member_.may_stand_at());
   }
   if (const auto again = arbitration_.next_deadline(); again && *again > now_.steady) consider(again);
   if (const auto time = may_give_up_at(); time && *time > now_.steady) consider(time);
@@ -162,7 +162,7 @@ void Node::handle(const node_event::Tick&) {
 }
 
 void Node::handle(const node_event::Farewell& event) {
-  const Config& round = member_.standing().current;
+  const Config& round = member_.state().current;
   if (coordinator_ || round.id != event.round || round.nodes != 2 || round.rank != 1) return;
   if (coordinator_died_in_ == round.id) return;
   coordinator_died_in_ = round.id;
@@ -372,22 +372,21 @@ void Node::greet(LinkId link, const Hello& hello) {
                                          " of the rendezvous, the other one version " + std::to_string(kProtocolVersion));
   }
   if (hello.run != settings_.member.run) return refuse(Refusal::kRun, "the job at this address has another run id");
-  if (!makes_sense(hello.standing)) return refuse(Refusal::kBadHello, "what it says of its last round makes no sense");
+  if (!makes_sense(hello.state)) return refuse(Refusal::kBadHello, "what it says of its last round makes no sense");
   if (hello.node == settings_.member.id) return drop(link);  // this node's own address under another name
   if (member_.over()) {
     drop(link);
   } else if (member_.following()) {
     redirect(link);
   } else if (hello.coordinates) {
-    const std::uint64_t promised = member_.standing().promised_term;
-    if (hello.standing.promised_term <
-        promised) {  // the node can't follow this one before this one is elected for a later term
+    const std::uint64_t promised = member_.state().promised_term;
+    if (hello.state.promised_term < promised) {  // the node can't follow this one before this one is elected for a later term
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
     } else {
       member_.also_try(hello.listens);
       inside_.emplace_back(ToMember{member_event::Tick{}});
       for (const auto& [other, elector] : succession_.electors()) {
-        act(node_action::ToDialler{other, Redirect{.term = hello.standing.promised_term, .coordinator = hello.listens}});
+        act(node_action::ToDialler{other, Redirect{.term = hello.state.promised_term, .coordinator = hello.listens}});
       }
     }
     drop(link);
@@ -411,7 +410,7 @@ void Node::redirect_electors() {
 
 Succession::Candidate Node::candidate() const {
   return {.id = settings_.member.id,
-          .standing = member_.standing(),
+          .state = member_.state(),
           .place_in_line = member_.place_in_line(),
           .may_stand_at = member_.may_stand_at(),
           .lease = settings_.coordinator.lease,
@@ -436,8 +435,8 @@ void Node::consider_candidacy() {
   if (const auto won = succession_.won(candidate())) {
     Authority authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()};
     if (const auto dead = succession_.electors().find(kOfTheDead); dead != succession_.electors().end()) {
-      const Standing& standing = dead->second.hello.standing;
-      authority.departed = {dead->second.hello.node, standing.current.rank, standing.previous.rank};
+      const PersistentState& state = dead->second.hello.state;
+      authority.departed = {dead->second.hello.node, state.current.rank, state.previous.rank};
     }
     lead(authority);
   }
@@ -446,13 +445,12 @@ void Node::consider_candidacy() {
 // Of two nodes the one without group rank 0 is no majority. When the other node is dead for good, nobody but this node has its
 // vote. The same holds for a coordinator that has left and handed over to this node.
 void Node::count_the_dead() {
-  const Standing& standing = member_.standing();
-  if (const HandOver* left = member_.handed_over(); left != nullptr && makes_sense(left->standing)) {
+  const PersistentState& state = member_.state();
+  if (const HandOver* left = member_.handed_over(); left != nullptr && makes_sense(left->state)) {
     if (!succession_.electors().contains(kOfTheDead)) succession_.add(kOfTheDead, hello_of_who_left(*left));
     return;
   }
-  if (!coordinator_died_in_ || *coordinator_died_in_ != standing.current.id || succession_.electors().contains(kOfTheDead))
-    return;
+  if (!coordinator_died_in_ || *coordinator_died_in_ != state.current.id || succession_.electors().contains(kOfTheDead)) return;
   succession_.add(kOfTheDead, hello_of_the_dead(member_.record()));
 }
 
@@ -461,7 +459,7 @@ void Node::count_the_arbiter() {
   const auto arbiter = arbitration_.elector(member_.record());
   const auto counted = succession_.electors().find(kOfTheArbiter);
   const bool is_counted = counted != succession_.electors().end();
-  if (is_counted && arbiter && counted->second.hello.standing == arbiter->standing) return;
+  if (is_counted && arbiter && counted->second.hello.state == arbiter->state) return;
   if (is_counted) succession_.remove(kOfTheArbiter);
   if (arbiter) succession_.add(kOfTheArbiter, *arbiter);
 }
@@ -472,7 +470,7 @@ std::vector<Config> Node::alone_in() const {
   const bool waits = settings_.member.rules.arbiters_word_waits && member_.may_stand_at() > now_.steady;
   if (!may_stand() || waits || succession_.next_attempt(candidate())) return {};
   std::vector<Config> rounds;
-  for (const Config& round : {member_.standing().current, member_.standing().previous}) {
+  for (const Config& round : {member_.state().current, member_.state().previous}) {
     if (round.has_arbiter() && round.rank >= 0) rounds.push_back(round);
   }
   return rounds;
@@ -496,7 +494,7 @@ std::optional<Time> Node::may_give_up_at() const {
 bool Node::enough_know_nothing() {
   std::set<NodeId> here{settings_.member.id};
   for (const auto& [link, elector] : succession_.electors()) {
-    if (!elector.hello.standing.current.exists()) here.insert(elector.hello.node);
+    if (!elector.hello.state.current.exists()) here.insert(elector.hello.node);
   }
   const std::int32_t needed =
       std::max(settings_.coordinator.min_nodes, past_.first_round(member_.record(), settings_.coordinator, now_.steady).nodes);
@@ -557,7 +555,7 @@ void Node::lead_unelected() {
   std::vector<MemberAction> actions;
   if (!member_.promise(term, now_, actions)) return;
   carry_out(std::move(actions));
-  lead(Authority{.term = term, .elected = false, .first = first, .known = member_.standing()});
+  lead(Authority{.term = term, .elected = false, .first = first, .known = member_.state()});
 }
 
 // This node stepped down for a node that remembered an earlier job. If other nodes of that job were there, one would lead by

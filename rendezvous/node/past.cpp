@@ -48,7 +48,7 @@ Record Past::give_up(const Record& record) {
 
 NodeNotice Past::waits_for(const Record& record, std::int64_t here, std::int64_t needed) const {
   return {.kind = NodeNotice::Kind::kWaiting,
-          .text = "for nodes: an earlier start of this job had " + std::to_string(record.standing.current.nodes) +
+          .text = "for nodes: an earlier start of this job had " + std::to_string(record.state.current.nodes) +
                   ", and may still run on those that are not here (--force-new-job: it does not)",
           .count = here,
           .of = needed};
@@ -64,7 +64,7 @@ FirstRound Past::first_round(const Record& record, const CoordinatorSettings& se
 }
 
 std::uint64_t Past::first_term(const Record& record, std::uint64_t incarnation) const {
-  const std::uint64_t next = record.standing.promised_term + 1;
+  const std::uint64_t next = record.state.promised_term + 1;
   const std::uint64_t clock = incarnation >> 20U;
   if (record.job_elsewhere) return next + clock;
   return record.place_is_new ? std::max(next, 1 + clock) : next;  // an earlier one that asked has promised what its clock said
@@ -81,7 +81,7 @@ std::optional<Record> Past::end(const member_action::JobOver& over, const Record
     return std::nullopt;
   }
   Record left = record;
-  left.standing = {};
+  left.state = {};
   left.roster = {};
   left.job_elsewhere = true;
   return left;

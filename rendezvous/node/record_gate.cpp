@@ -118,7 +118,7 @@ bool RecordGate::passes(NodeAction& action) {
 bool RecordGate::must_wait(node_action::ToListener& action) const {
   if (auto* ping = std::get_if<Ping>(&action.message)) {
     if (!promise_is_written()) ping->echo = 0;
-    ping->installed = written_.standing.current.id;
+    ping->installed = written_.state.current.id;
     return false;
   }
   if (std::holds_alternative<Resume>(action.message) || std::holds_alternative<Received>(action.message)) return false;
@@ -130,7 +130,7 @@ bool RecordGate::must_wait(node_action::ToDialler& action) const {
   if (std::holds_alternative<Resumed>(action.message) || std::holds_alternative<Received>(action.message)) return false;
   if (!promise_is_written()) return true;
   if (auto* pong = std::get_if<Pong>(&action.message)) {
-    if (written_.standing.current.id < pong->committed) pong->committed = RoundId{};
+    if (written_.state.current.id < pong->committed) pong->committed = RoundId{};
     return false;
   }
   const bool rests_on_record =
@@ -150,7 +150,7 @@ bool RecordGate::somebody_waits_on(LinkId link) const {
 }
 
 bool RecordGate::promise_is_written() const {
-  return !waits_ || on_the_way_.empty() || on_the_way_.back().standing.promised_term == written_.standing.promised_term;
+  return !waits_ || on_the_way_.empty() || on_the_way_.back().state.promised_term == written_.state.promised_term;
 }
 
 }  // namespace ddprun::rendezvous

@@ -14,9 +14,9 @@ constexpr int kMostDoublings = 2;
 void Succession::add(LinkId link, const Hello& hello) {
   remove(link);
   const Hello& kept = electors_.emplace(link, Elector{hello, std::nullopt}).first->second.hello;
-  const Config& current = kept.standing.current;
-  if (current.exists()) by_round_[current.id].emplace(link, &kept.standing);
-  if (!kept.standing.previous.exists()) ++committed_[current.origin()];
+  const Config& current = kept.state.current;
+  if (current.exists()) by_round_[current.id].emplace(link, &kept.state);
+  if (!kept.state.previous.exists()) ++committed_[current.origin()];
   here_.add(link, kept);
 }
 
@@ -24,14 +24,14 @@ void Succession::remove(LinkId link) {
   const auto found = electors_.find(link);
   if (found == electors_.end()) return;
   const Hello& hello = found->second.hello;
-  const Config& current = hello.standing.current;
+  const Config& current = hello.state.current;
   here_.remove(link, hello.node);
   voters_.remove(link, hello.node);
   if (const auto round = by_round_.find(current.id); round != by_round_.end()) {
     round->second.erase(link);
     if (round->second.empty()) by_round_.erase(round);
   }
-  if (!hello.standing.previous.exists() && --committed_[current.origin()] == 0) committed_.erase(current.origin());
+  if (!hello.state.previous.exists() && --committed_[current.origin()] == 0) committed_.erase(current.origin());
   electors_.erase(found);
 }
 
@@ -45,18 +45,18 @@ void Succession::clear() {
   failed_ = 0;
 }
 
-const Standing& Succession::newest(const Candidate& self) const {
-  if (by_round_.empty() || by_round_.rbegin()->first <= self.standing.current.id) return self.standing;
+const PersistentState& Succession::newest(const Candidate& self) const {
+  if (by_round_.empty() || by_round_.rbegin()->first <= self.state.current.id) return self.state;
   return *by_round_.rbegin()->second.begin()->second;
 }
 
 // Whether an elector was told that this membership is committed: then the one before it counts no more.
 bool Succession::known_committed(const Candidate& self, const Config& round) const {
-  const bool self_knows = self.standing.current.origin() == round.origin() && !self.standing.previous.exists();
+  const bool self_knows = self.state.current.origin() == round.origin() && !self.state.previous.exists();
   return self_knows || committed_.contains(round.origin());
 }
 
-void Succession::know_roster(const Candidate& self, const Standing& base) const {
+void Succession::know_roster(const Candidate& self, const PersistentState& base) const {
   const RoundId roster = self.roster != nullptr ? self.roster->origin : RoundId{};
   const bool asked_about = roster == base.current.origin() || (base.previous.exists() && roster == base.previous.origin());
   const RoundId origin = asked_about ? roster : RoundId{};
@@ -70,13 +70,13 @@ void Succession::know_roster(const Candidate& self, const Standing& base) const 
 
 // The rounds that a majority supports: of the newest round and, until that is committed, of the one before. Or the one before
 // alone, when so many of its nodes have not installed the newest round that it cannot have been committed, and never can be.
-std::optional<Standing> Succession::basis(const Candidate& self, Support& support) const {
-  Standing base = newest(self);
+std::optional<PersistentState> Succession::basis(const Candidate& self, Support& support) const {
+  PersistentState base = newest(self);
   if (!base.current.exists()) return std::nullopt;
   if (known_committed(self, base.current)) base.previous = Config{};
   know_roster(self, base);
   support.count_for(base.current, base.previous, released_);
-  switch (support.with(self.id, self.standing)) {
+  switch (support.with(self.id, self.state)) {
     case Support::Majority::kNone:
       return std::nullopt;
     case Support::Majority::kOfBoth:
@@ -111,9 +111,9 @@ bool Succession::attempt(const Candidate& self, Now now) {
     election_.reset();
     return false;
   }
-  std::uint64_t term = std::max(highest_term_, self.standing.promised_term);
+  std::uint64_t term = std::max(highest_term_, self.state.promised_term);
   for (auto& [link, elector] : electors_) {
-    term = std::max(term, elector.hello.standing.promised_term);
+    term = std::max(term, elector.hello.state.promised_term);
     elector.vote.reset();
   }
   voters_.clear();
@@ -134,9 +134,9 @@ void Succession::hear(LinkId link, const Vote& vote) {
   found->second.vote = vote;
 }
 
-std::optional<Standing> Succession::won(const Candidate& self) const {
-  if (!election_ || self.standing.promised_term != election_->term) return std::nullopt;  // it has voted for a later term since
-  std::optional<Standing> base = basis(self, voters_);
+std::optional<PersistentState> Succession::won(const Candidate& self) const {
+  if (!election_ || self.state.promised_term != election_->term) return std::nullopt;  // it has voted for a later term since
+  std::optional<PersistentState> base = basis(self, voters_);
   if (base) base->promised_term = election_->term;
   return base;
 }

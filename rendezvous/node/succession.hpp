@@ -34,7 +34,7 @@ class Succession {
   // What this node itself contributes.
   struct Candidate {
     NodeId id{};
-    Standing standing{};
+    PersistentState state{};
     std::size_t place_in_line = 0;
     Time may_stand_at{};
     nanoseconds lease{};
@@ -57,7 +57,7 @@ class Succession {
   VoteRequest request_for(const Candidate& self) const;
   void hear(LinkId link, const Vote& vote);
   // The result of an election that was won: the term as promised_term, and the rounds that a majority supports.
-  std::optional<Standing> won(const Candidate& self) const;
+  std::optional<PersistentState> won(const Candidate& self) const;
   const std::optional<Election>& election() const { return election_; }
   // Another node has that term: the next election is for a later one.
   void note_term(std::uint64_t term);
@@ -66,13 +66,13 @@ class Succession {
   std::int64_t counted() const { return here_.counted() + voters_.counted(); }
 
  private:
-  const Standing& newest(const Candidate& self) const;
+  const PersistentState& newest(const Candidate& self) const;
   bool known_committed(const Candidate& self, const Config& round) const;
-  void know_roster(const Candidate& self, const Standing& base) const;
-  std::optional<Standing> basis(const Candidate& self, Support& support) const;
+  void know_roster(const Candidate& self, const PersistentState& base) const;
+  std::optional<PersistentState> basis(const Candidate& self, Support& support) const;
 
   std::map<LinkId, Elector> electors_;
-  std::map<RoundId, std::map<LinkId, const Standing*>> by_round_;  // the newest rounds that each elector knows
+  std::map<RoundId, std::map<LinkId, const PersistentState*>> by_round_;  // the newest rounds that each elector knows
   std::map<RoundId, int> committed_;  // how many electors know that the round with that origin is committed
   mutable ReleasedRanks released_;    // of the roster, while a round in question is the roster's
   mutable Support here_;

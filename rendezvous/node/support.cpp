@@ -60,8 +60,8 @@ void Support::count_for(const Config& current, const Config& previous, const Rel
 }
 
 // A node names its own ranks. For a round that never reached the node, the coordinator that released the round knows its rank.
-std::int32_t Support::rank_in(const RoundId& round, const NodeId& id, const Standing& standing) const {
-  for (const Config& known : {standing.current, standing.previous}) {
+std::int32_t Support::rank_in(const RoundId& round, const NodeId& id, const PersistentState& state) const {
+  for (const Config& known : {state.current, state.previous}) {
     if (known.exists() && known.origin() == round) return known.rank;
   }
   if (round != released_->origin) return -1;
@@ -69,19 +69,19 @@ std::int32_t Support::rank_in(const RoundId& round, const NodeId& id, const Stan
   return found == released_->by_node.end() ? -1 : found->second;
 }
 
-Support::Ranks Support::ranks_of(const NodeId& id, const Standing& standing) const {
-  Ranks ranks{.current = rank_in(current_.origin(), id, standing)};
+Support::Ranks Support::ranks_of(const NodeId& id, const PersistentState& state) const {
+  Ranks ranks{.current = rank_in(current_.origin(), id, state)};
   if (previous_.nodes == 0) return ranks;
-  ranks.previous = rank_in(previous_.origin(), id, standing);
+  ranks.previous = rank_in(previous_.origin(), id, state);
   ranks.without_current =
-      ranks.previous >= 0 && ranks.previous < previous_.nodes && standing.current.origin() != current_.origin();
+      ranks.previous >= 0 && ranks.previous < previous_.nodes && state.current.origin() != current_.origin();
   return ranks;
 }
 
 void Support::count(const Hello& hello) {
   if (released_ == nullptr) return;  // no round was asked about yet
   ++counted_;
-  const Ranks ranks = ranks_of(hello.node, hello.standing);
+  const Ranks ranks = ranks_of(hello.node, hello.state);
   of_current_.add(ranks.current);
   of_previous_.add(ranks.previous);
   if (ranks.without_current && without_it_[ranks.previous]++ == 0) may_have_it_.remove(ranks.previous);
@@ -90,7 +90,7 @@ void Support::count(const Hello& hello) {
 void Support::uncount(const Hello& hello) {
   if (released_ == nullptr) return;
   ++counted_;
-  const Ranks ranks = ranks_of(hello.node, hello.standing);
+  const Ranks ranks = ranks_of(hello.node, hello.state);
   of_current_.remove(ranks.current);
   of_previous_.remove(ranks.previous);
   if (!ranks.without_current || --without_it_[ranks.previous] > 0) return;
@@ -98,8 +98,8 @@ void Support::uncount(const Hello& hello) {
   may_have_it_.add(ranks.previous);
 }
 
-Support::Majority Support::with(const NodeId& self, const Standing& standing) const {
-  const Ranks ranks = ranks_of(self, standing);
+Support::Majority Support::with(const NodeId& self, const PersistentState& state) const {
+  const Ranks ranks = ranks_of(self, state);
   Tally of_current = of_current_;
   Tally of_previous = of_previous_;
   Tally may_have_it = may_have_it_;

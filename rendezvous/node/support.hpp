@@ -38,7 +38,7 @@ class Support {
   // A majority that includes this node: of both rounds; or of the one before alone, when so many of its nodes have not
   // installed the newest round that it cannot have been committed and never can be.
   enum class Majority { kNone, kOfBoth, kOfPrevious };
-  Majority with(const NodeId& self, const Standing& standing) const;
+  Majority with(const NodeId& self, const PersistentState& state) const;
 
   // How many nodes were counted until now: tests measure the work by it.
   std::int64_t counted() const { return counted_; }
@@ -55,8 +55,8 @@ class Support {
   };
 
   static const Hello* last(const std::vector<Voice>& voices);
-  std::int32_t rank_in(const RoundId& round, const NodeId& id, const Standing& standing) const;
-  Ranks ranks_of(const NodeId& id, const Standing& standing) const;
+  std::int32_t rank_in(const RoundId& round, const NodeId& id, const PersistentState& state) const;
+  Ranks ranks_of(const NodeId& id, const PersistentState& state) const;
   void count(const Hello& hello);
   void uncount(const Hello& hello);
 

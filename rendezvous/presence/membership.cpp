@@ -24,7 +24,7 @@ Membership::Membership(const Authority& authority, const Rules& rules)
 
 // A rank that is known already stays: another Hello of the node may be older than the round.
 void Membership::recall_ranks(Peer& peer, const Hello& hello) {
-  for (const Config& remembered : {hello.standing.current, hello.standing.previous}) {
+  for (const Config& remembered : {hello.state.current, hello.state.previous}) {
     if (!remembered.exists()) continue;
     if (remembered.origin() == current_.origin()) peer.rank = std::max(peer.rank, remembered.rank);
     if (previous_.exists() && remembered.origin() == previous_.origin()) {
@@ -34,7 +34,7 @@ void Membership::recall_ranks(Peer& peer, const Hello& hello) {
   if (const auto inherited = inherited_ranks_.find(hello.node); inherited != inherited_ranks_.end()) {
     peer.rank = inherited->second;
   }
-  last_round_ = std::max(last_round_, hello.standing.current.id.round);
+  last_round_ = std::max(last_round_, hello.state.current.id.round);
 }
 
 void Membership::begin_round(std::uint64_t term, const std::vector<Peer*>& by_rank, const Arbitrated& arbitrated,
@@ -88,7 +88,7 @@ bool Membership::check_committed(Peers& peers) {
   return true;
 }
 
-bool Membership::was_committed_for(const Standing& told) const {
+bool Membership::was_committed_for(const PersistentState& told) const {
   return previous_.exists() && told.current.origin() == current_.origin() && !told.previous.exists();
 }
 

@@ -41,7 +41,7 @@ class Membership {
   // rounds here. True as for install().
   bool arbiter_votes(const RoundId& origin, Peers& peers);
   // The current round was known to be committed by whoever stands there.
-  bool was_committed_for(const Standing& told) const;
+  bool was_committed_for(const PersistentState& told) const;
   void forget_previous(Peers& peers);
 
  private:

@@ -39,14 +39,14 @@ const NodeId* Peers::holder_of(std::int32_t wanted_rank) const {
   return found == rank_holders_.end() ? nullptr : &found->second;
 }
 
-std::vector<Peer*> Peers::seated(const std::vector<NodeId>& ids) {
-  std::vector<Peer*> seated;
-  seated.reserve(ids.size());
+std::vector<Peer*> Peers::in_round(const std::vector<NodeId>& ids) {
+  std::vector<Peer*> found;
+  found.reserve(ids.size());
   for (const NodeId& id : ids) {
     Peer* const peer = find(id);
-    if (peer != nullptr && peer->here() && peer->rank >= 0) seated.push_back(peer);
+    if (peer != nullptr && peer->here() && peer->rank >= 0) found.push_back(peer);
   }
-  return seated;
+  return found;
 }
 
 std::vector<Peer*> Peers::of_round() {

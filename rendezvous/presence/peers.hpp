@@ -31,8 +31,8 @@ struct Peer {
   bool welcome = false;
   bool ready = false;
   bool ready_once_heard = false;
-  bool seated = false;  // in the current round, and not lost since
-  bool done = false;    // with the current round
+  bool in_round = false;  // it has a rank in the current round, and was not lost since
+  bool done = false;      // its workers have finished the current round
   bool departed = false;
   std::int32_t rank = -1;               // in the current round
   std::int32_t previous_rank = -1;      // in the round before
@@ -69,7 +69,7 @@ class Peers {
   // The first node that said it wants this group rank, if it is still here; nullptr: nobody.
   const NodeId* holder_of(std::int32_t wanted_rank) const;
   // Those of `ids` that are here and in the current round, in that order.
-  std::vector<Peer*> seated(const std::vector<NodeId>& ids);
+  std::vector<Peer*> in_round(const std::vector<NodeId>& ids);
   // The nodes that are here and in the current round, which may be inherited, in the order of their ranks.
   std::vector<Peer*> of_round();
 
@@ -89,12 +89,12 @@ class Peers {
   // ---- ready ----
   void set_ready(Peer& peer, bool ready);
   std::int64_t ready() const { return ready_; }
-  // It says that it is, and its process may be gone since: its hello was late on its way, or came over a connection that was
-  // given up for another one. So it counts once it has answered its welcome. True: that was now.
+  // The node says that it is ready, but its process may be gone since: its Hello was late on its way, or came over a connection
+  // that was given up for another one. So it counts once it has answered its Welcome. True: that was now.
   void set_ready_once_heard(Peer& peer);
   bool take_heard(Peer& peer);
   std::int64_t unheard() const { return unheard_; }
-  // It has workers of that round until it says that they are gone.
+  // The node has workers of that round until it says that they are gone.
   void await_workers(Peer& peer, const RoundId& round, Time now);
   bool awaits(const NodeId& id) const { return awaited_.contains(id); }
   // False if the workers of that round were neither awaited nor late.

@@ -70,8 +70,8 @@ struct Authority {
     std::int32_t previous_rank = -1;
   };
   std::optional<Departed> departed{};
-  Standing known{};  // the newest round that an elector knows
-  Roster roster{};   // set if this node released that round
+  PersistentState known{};  // the newest round that an elector knows
+  Roster roster{};          // set if this node released that round
 };
 
 }  // namespace ddprun::rendezvous

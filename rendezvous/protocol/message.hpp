@@ -78,12 +78,12 @@ struct Budget {
 enum class Workers : std::uint8_t { kNone, kRunning, kStopping, kDone };
 
 // A node's persistent state (Raft): it sends it with each Hello, and keeps it on disk under its identity (member/record.hpp).
-struct Standing {
+struct PersistentState {
   std::uint64_t promised_term = 0;  // the node follows no coordinator of a lower term, and votes once in each term
   Config current{};                 // the newest round that it was released into
   Config previous{};                // the round before, until `current` is known to be committed (quorum.hpp)
   Budget budget{};
-  bool operator==(const Standing&) const = default;
+  bool operator==(const PersistentState&) const = default;
 };
 
 // How the job will end, agreed before it does. coordinator/concluding.hpp says why.
@@ -118,7 +118,7 @@ struct Hello {
   Workers workers = Workers::kNone;
   RoundId workers_round{};  // the round of its workers that still run or stop
   bool failed = false;      // a worker has failed, and no round has begun since: FailureReport follows the welcome, then Ready
-  Standing standing{};
+  PersistentState state{};
   Ending ending{};  // of the current round's job, when the node knows it
   std::pair<std::uint64_t, std::uint64_t> said() const { return {incarnation, attempt}; }  // orders the Hellos of one node
 };
@@ -313,9 +313,9 @@ struct Conclude {
 // The coordinator's node leaves the job in an orderly way: no worker runs any more under its grants, it grants nothing from now
 // on, and its vote is for `to` only. coordinator/handing_over.hpp says when it may send this.
 struct HandOver {
-  NodeId node{};        // the node that leaves
-  Successor to{};       // the first successor, which should lead now
-  Standing standing{};  // that of the node that leaves; its vote is for `to` alone
+  NodeId node{};            // the node that leaves
+  Successor to{};           // the first successor, which should lead now
+  PersistentState state{};  // that of the node that leaves; its vote is for `to` alone
 };
 
 // For people: whom the job waits for. Few users read the coordinator's own console.

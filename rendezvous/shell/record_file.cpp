@@ -91,19 +91,19 @@ RestartHistory history_of(const Json& json) {
 }
 
 Json to_json(const Memory::Self& node) {
-  const Standing& standing = node.record.standing;
+  const PersistentState& state = node.record.state;
   Json successors = Json::array();
   for (const Successor& one : node.record.successors) successors.push_back(to_json(one));
   return Json{{"format", kFormat},
               {"boot", boot_id()},
               {"node", node.id},
               {"incarnation", node.incarnation},
-              {"promised_term", standing.promised_term},
-              {"current", to_json(standing.current)},
-              {"previous", to_json(standing.previous)},
-              {"restart_count", standing.budget.restart_count},
-              {"history", to_json(standing.budget.history)},
-              {"first_number", standing.budget.first_number},
+              {"promised_term", state.promised_term},
+              {"current", to_json(state.current)},
+              {"previous", to_json(state.previous)},
+              {"restart_count", state.budget.restart_count},
+              {"history", to_json(state.budget.history)},
+              {"first_number", state.budget.first_number},
               {"job_elsewhere", node.record.job_elsewhere},
               {"place_is_new", node.record.place_is_new},
               {"coordinator", to_json(node.record.coordinator)},
@@ -117,13 +117,13 @@ Memory::Self node_of(const Json& json) {
   Memory::Self node;
   node.id = json.at("node").get<NodeId>();
   node.incarnation = json.at("incarnation").get<std::uint64_t>();
-  Standing& standing = node.record.standing;
-  standing.promised_term = json.at("promised_term").get<std::uint64_t>();
-  standing.current = config_of(json.at("current"));
-  standing.previous = config_of(json.at("previous"));
-  standing.budget.restart_count = json.at("restart_count").get<std::int32_t>();
-  standing.budget.history = history_of(json.at("history"));
-  standing.budget.first_number = json.at("first_number").get<std::int32_t>();
+  PersistentState& state = node.record.state;
+  state.promised_term = json.at("promised_term").get<std::uint64_t>();
+  state.current = config_of(json.at("current"));
+  state.previous = config_of(json.at("previous"));
+  state.budget.restart_count = json.at("restart_count").get<std::int32_t>();
+  state.budget.history = history_of(json.at("history"));
+  state.budget.first_number = json.at("first_number").get<std::int32_t>();
   node.record.job_elsewhere = json.at("job_elsewhere").get<bool>();
   node.record.place_is_new = json.value("place_is_new", false);
   node.record.coordinator = successor_of(json.at("coordinator"));

@@ -47,7 +47,7 @@ struct Awaited {
 enum class WaitEnd { kResult, kDeadline, kCancelled };
 
 // Note: being cancelled
-// A cancellation that comes between two waits, when what was awaited is there but this coroutine has not gone on yet, ends no
+// A cancellation that comes between two waits, when what was awaited is there but this coroutine has not continued yet, ends no
 // timer. Asio would throw from the next co_await instead; that is switched off (run_connector), since connections that have
 // been opened must be closed, and each wait looks for itself.
 template <class Result>

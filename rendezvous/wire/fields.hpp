@@ -71,7 +71,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("code", m.code);
     visit("signal", m.signal);
     visit("core_dumped", m.core_dumped);
-  } else if constexpr (std::is_same_v<M, Standing>) {
+  } else if constexpr (std::is_same_v<M, PersistentState>) {
     visit("promised_term", m.promised_term);
     visit("current", m.current);
     visit("previous", m.previous);
@@ -103,7 +103,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("workers", m.workers);
     visit("workers_round", m.workers_round);
     visit("failed", m.failed);
-    visit("standing", m.standing);
+    visit("standing", m.state);
     visit("ending", m.ending);
   } else if constexpr (std::is_same_v<M, Ready>) {
     visit("round", m.round);
@@ -204,7 +204,7 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, HandOver>) {
     visit("node", m.node);
     visit("to", m.to);
-    visit("standing", m.standing);
+    visit("standing", m.state);
   } else if constexpr (std::is_same_v<M, Conclude>) {
     visit("ending", m.ending);
   } else if constexpr (std::is_same_v<M, Waiting>) {

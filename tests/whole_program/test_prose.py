@@ -1,4 +1,5 @@
-"""The docs are in plain English: short sentences, and none of the words that docs/internals/glossary.md says we do not use.
+"""The docs are in plain English: short sentences, and none of the words that docs/internals/glossary.md says we do not use. Nor do comments of the launcher
+and what it is made of use those words.
 
 A sentence ends at . ! ? or : (not at ;). A heading, a list item and a cell of a table are sentences of their own. Code blocks, targets of links and
 HTML comments do not count; a piece of inline code counts as one word."""
@@ -135,4 +136,44 @@ def test_words_are_those_of_the_glossary(page):
         for word, instead in words.items():
             if re.search(rf"\b{re.escape(word)}\b", sentence.text, re.I):
                 shown.append(f"{page.relative_to(ROOT)}:{sentence.line}: say {instead!r} instead of {word!r}: {sentence.text}")
+    assert not shown, "\n".join(shown)
+
+
+# Whose comments are held to the glossary's words. A piece of code in a comment, such as `anew`, is no prose.
+COMMENTED = [file for room in ("cmd", "common", "launcher", "rendezvous") for file in sorted((ROOT / room).rglob("*.[ch]pp"))]
+
+
+def comment_blocks(text: str) -> list[tuple[int, str]]:
+    """Comments of a C++ file, each with the number of its first line: lines that follow each other are one comment."""
+    found: list[tuple[int, str]] = []
+    last = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        own = re.match(r"\s*//(.*)", line)
+        if own and last == number - 1 and found:
+            found[-1] = (found[-1][0], found[-1][1] + " " + own[1].strip())
+        elif own or (own := re.search(r"(?:^|\s)// (.*)$", re.sub(r'"(?:[^"\\]|\\.)*"', '""', line))):
+            found.append((number, own[1].strip()))
+        if own and line.lstrip().startswith("//"):
+            last = number
+    return found
+
+
+def test_comments_are_found():
+    text = """// One comment of
+// two lines.
+int a = 1;  // behind code
+const char* b = "no // comment";
+    // another
+"""
+    assert comment_blocks(text) == [(1, "One comment of two lines."), (3, "behind code"), (5, "another")]
+
+
+def test_comments_use_the_words_of_the_glossary():
+    words = not_used()
+    shown = []
+    for file in COMMENTED:
+        for line, comment in comment_blocks(file.read_text(encoding="utf-8")):
+            for word, instead in words.items():
+                if re.search(rf"\b{re.escape(word)}\b", re.sub(r"`[^`]*`", "", comment), re.I):
+                    shown.append(f"{file.relative_to(ROOT)}:{line}: say {instead!r} instead of {word!r}: {comment[:160]}")
     assert not shown, "\n".join(shown)

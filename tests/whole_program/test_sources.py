@@ -72,3 +72,30 @@ def test_a_class_is_defined_in_one_file(room):
         for name in re.findall(r"^(?! )(?:[\w:<>,&*]+[ &*]+)?(\w+)::~?\w+\(.*(?:\{|:|const)$", file.read_text(), re.M):
             places[name].add(file.name)
     assert {} == {name: sorted(files) for name, files in places.items() if len(files) > 1}
+
+
+# Each of the two protocols, between nodes and between an agent and its workers, has a message or an error of this name: their namespaces tell them apart.
+OF_TWO_PROTOCOLS = {"Hello", "ProtocolError", "StopAt", "StopReady"}
+
+
+def types_in(header):
+    """Types and aliases at the margin of a header, without those of namespaces of events and actions, which are always named with them."""
+    namespaces = []
+    for line in header.read_text().splitlines():
+        if opened := re.match(r"namespace ([\w:]+) \{", line):
+            namespaces.append(opened[1])
+        elif line.startswith("}  // namespace"):
+            namespaces.pop()
+        elif found := re.match(r"(?:struct|class|enum class) (\w+)(?: final)?(?: : [^;{]*)? ?\{|using (\w+) =", line):
+            if not namespaces[-1].endswith(("_event", "_action")):
+                yield found[1] or found[2]
+
+
+def test_a_name_means_one_type():
+    places = collections.defaultdict(set)
+    for room in ("common", "rendezvous", "launcher"):
+        for header in (ROOT / room).rglob("*.hpp"):
+            for name in types_in(header):
+                places[name].add(str(header.relative_to(ROOT)))
+    assert len(places) > 300
+    assert {} == {name: sorted(headers) for name, headers in places.items() if len(headers) > 1 and name not in OF_TWO_PROTOCOLS}

@@ -17,8 +17,8 @@ using namespace agent_event;  // NOLINT: the test reads as a script
 using std::chrono::milliseconds;
 using Lines = std::vector<std::string>;
 
-TEST(Regroup, IsCompleteWhenAllHaveJoinedItsGeneration) {
-  Regroup regroup(3, {1}, {0, 2}, {});
+TEST(PendingRegroup, IsCompleteWhenAllHaveJoinedItsGeneration) {
+  PendingRegroup regroup(3, {1}, {0, 2}, {});
   regroup.ready(0, 3, 120);
   regroup.ready(2, 3, 119);
   EXPECT_FALSE(regroup.joined(0, 3, 120, 3));
@@ -31,8 +31,8 @@ TEST(Regroup, IsCompleteWhenAllHaveJoinedItsGeneration) {
   EXPECT_EQ(regroup.step(), 120);
 }
 
-TEST(Regroup, WhoHadNotAnsweredIsLostByTheSameBlow) {
-  Regroup regroup(1, {1}, {0, 2}, {});
+TEST(PendingRegroup, WhoHadNotAnsweredIsLostByTheSameBlow) {
+  PendingRegroup regroup(1, {1}, {0, 2}, {});
   regroup.ready(0, 1, 7);
   EXPECT_TRUE(regroup.also_lost(2));
   EXPECT_FALSE(regroup.also_lost(0));  // it may be in the new group
@@ -40,8 +40,8 @@ TEST(Regroup, WhoHadNotAnsweredIsLostByTheSameBlow) {
   EXPECT_EQ(regroup.replaced(), (std::set<int>{1, 2}));
 }
 
-TEST(Regroup, WhoHoldsNoStateKeepsNone) {
-  Regroup regroup(1, {1}, {0}, {});
+TEST(PendingRegroup, WhoHoldsNoStateKeepsNone) {
+  PendingRegroup regroup(1, {1}, {0}, {});
   regroup.ready(0, 1, -1);
   EXPECT_TRUE(regroup.keepers().empty());
 }

@@ -217,14 +217,14 @@ TEST(JudgeHang, OfScriptsOnlyTheProcessIsSeen) {
 
 // ---- --hang-timeout ----
 
-HangLimits hang_limits_from(const std::string& text, Workers workers = Workers::kTrainer) {
+HangLimits hang_limits_from(const std::string& text, WorkerKind workers = WorkerKind::kTrainer) {
   const Setting setting{text, "flag --hang-timeout"};
   return hang_limits_of(&setting, workers);
 }
 
 TEST(HangTimeout, ATrainJsonLearnsAndAScriptIsNotWatched) {
-  EXPECT_EQ(describe(hang_limits_of(nullptr, Workers::kTrainer)), "learned from the run");
-  EXPECT_EQ(describe(hang_limits_of(nullptr, Workers::kScript)), "off");
+  EXPECT_EQ(describe(hang_limits_of(nullptr, WorkerKind::kTrainer)), "learned from the run");
+  EXPECT_EQ(describe(hang_limits_of(nullptr, WorkerKind::kScript)), "off");
   EXPECT_EQ(describe(hang_limits_from("auto")), "learned from the run");
   EXPECT_EQ(describe(hang_limits_from("off")), "off");
 }
@@ -234,7 +234,7 @@ TEST(HangTimeout, SecondsAreForEverythingButTheStart) {
             "step 1.5 s, evaluate 1.5 s, save 1.5 s, end 1.5 s, others learned from the run");
   EXPECT_EQ(describe(hang_limits_from("60,save=300,start=900")), "start 900 s, step 60 s, evaluate 60 s, save 300 s, end 60 s");
   EXPECT_EQ(describe(hang_limits_from("evaluate=5")), "evaluate 5 s, others learned from the run");
-  EXPECT_EQ(hang_limits_from("2", Workers::kScript).given[static_cast<std::size_t>(Activity::kStep)], seconds(2));
+  EXPECT_EQ(hang_limits_from("2", WorkerKind::kScript).given[static_cast<std::size_t>(Activity::kStep)], seconds(2));
 }
 
 TEST(HangTimeout, AnythingElseIsRefused) {
@@ -242,7 +242,8 @@ TEST(HangTimeout, AnythingElseIsRefused) {
        {"", "0", "-1", "soon", "step", "step=", "steps=3", "1,,2", "nan", "1e9", "0.9", "step=0.5", "60,save=0.99"}) {
     EXPECT_THROW(hang_limits_from(text), UsageError) << text;
   }
-  for (const char* text : {"auto", "step=5", "x"}) EXPECT_THROW(hang_limits_from(text, Workers::kScript), UsageError) << text;
+  for (const char* text : {"auto", "step=5", "x"})
+    EXPECT_THROW(hang_limits_from(text, WorkerKind::kScript), UsageError) << text;
 }
 
 // ---- evidence ----

@@ -16,11 +16,11 @@ constexpr LinkId kFailed = 3;
 // Three nodes took part in round 1 of term 1; its coordinator is gone, and node 2 was elected with node 3's vote.
 class Elected : public testing::Test {
  protected:
-  static Standing standing(std::int32_t rank) {
-    Standing standing;
-    standing.promised_term = 2;
-    standing.current = Config{.id = {1, 1}, .born = 1, .nodes = 3, .rank = rank};
-    return standing;
+  static PersistentState state(std::int32_t rank) {
+    PersistentState state;
+    state.promised_term = 2;
+    state.current = Config{.id = {1, 1}, .born = 1, .nodes = 3, .rank = rank};
+    return state;
   }
   static CoordinatorSettings settings() {
     CoordinatorSettings settings;
@@ -50,7 +50,7 @@ class Elected : public testing::Test {
     hello.incarnation = 1;
     hello.attempt = 1;
     hello.listens = {"10.0.0." + std::to_string(node), 29400};
-    hello.standing = standing(rank);
+    hello.state = state(rank);
     on(coordinator_event::Heard{link, hello});
   }
   void ping(LinkId link, std::int64_t stamp, std::int64_t echo) {
@@ -58,7 +58,7 @@ class Elected : public testing::Test {
   }
 
   Time time_{seconds(1000)};
-  Coordinator coordinator_{settings(), Authority{.term = 2, .elected = true, .known = standing(1), .roster = {}}, {time_, 0}};
+  Coordinator coordinator_{settings(), Authority{.term = 2, .elected = true, .known = state(1), .roster = {}}, {time_, 0}};
   std::map<LinkId, std::vector<Pong>> pongs_;
   std::map<LinkId, RoundId> rounds_;
   std::vector<std::pair<LinkId, StopAndSave>> saves_;

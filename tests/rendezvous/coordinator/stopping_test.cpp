@@ -164,7 +164,7 @@ TEST_F(TwoOfThree, TheCoordinatorsNodeLeavesAndHandsOverWhenNobodysWorkersRunAny
   says(kThird, Ready{.round = last, .master_port = 1});
   ASSERT_TRUE(handed_over_.contains(kOther) && handed_over_.contains(kThird));
   EXPECT_EQ(handed_over_.at(kThird).to.node, NodeId{2});
-  EXPECT_EQ(handed_over_.at(kThird).standing.current.rank, 0);
+  EXPECT_EQ(handed_over_.at(kThird).state.current.rank, 0);
   EXPECT_TRUE(stepped_down_.has_value());
   EXPECT_FALSE(job_over_.has_value());
 }

@@ -120,7 +120,7 @@ TEST_F(OneMember, PromisesTheTermOfItsRound) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
   const auto* remembered = find<member_action::Remember>(hear(release(7, 0)));
   EXPECT_NE(remembered, nullptr);
-  EXPECT_EQ(member_.standing().promised_term, 7u);
+  EXPECT_EQ(member_.state().promised_term, 7u);
 }
 
 TEST_F(OneMember, AsksAgainToStopWhenItIsToWorkAfterAll) {
@@ -151,7 +151,7 @@ TEST_F(OneMember, IgnoresAReleaseThatIsNotNewerThanItsRound) {
   EXPECT_EQ(find<member_action::Remember>(hear(release(3, 4))), nullptr);
   EXPECT_EQ(find<member_action::Remember>(hear(release(3, 3))), nullptr);
   EXPECT_EQ(find<member_action::Remember>(hear(release(2, 9))), nullptr);
-  EXPECT_EQ(member_.standing().current.id, (RoundId{3, 4}));
+  EXPECT_EQ(member_.state().current.id, (RoundId{3, 4}));
 }
 
 // It may be needed there, and the coordinator of the earlier term must hear of the later one.
@@ -439,7 +439,7 @@ TEST_F(OneMember, VotesForNobodyWhileItsCoordinatorMayStillLead) {
 TEST_F(OneMember, VotesAtOnceWhenItsCoordinatorHasHandedOver) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
   hear(release(3, 0));
-  const HandOver handed{.node = {1}, .to = {.group_rank = 1, .node = {2}, .address = {"10.0.0.2", 7}}, .standing = {}};
+  const HandOver handed{.node = {1}, .to = {.group_rank = 1, .node = {2}, .address = {"10.0.0.2", 7}}, .state = {}};
   const auto actions = hear(handed);
   EXPECT_TRUE(member_.looking());
   ASSERT_NE(member_.handed_over(), nullptr);

@@ -59,34 +59,34 @@ class UncommittedRound : public testing::Test {
  protected:
   UncommittedRound() {
     record_.coordinator.node = {1};
-    record_.standing.promised_term = 1;
-    record_.standing.previous = {.id = {1, 0}, .born = 1, .nodes = 4, .rank = -1};
+    record_.state.promised_term = 1;
+    record_.state.previous = {.id = {1, 0}, .born = 1, .nodes = 4, .rank = -1};
   }
   bool may_stand_with(LinkId link, const Hello& elector) {
     Succession succession{Rules{}};
     succession.add(link, elector);
     return succession
-        .next_attempt({.id = {2}, .standing = record_.standing, .place_in_line = 1, .may_stand_at = kAnyTime, .lease = kFive})
+        .next_attempt({.id = {2}, .state = record_.state, .place_in_line = 1, .may_stand_at = kAnyTime, .lease = kFive})
         .has_value();
   }
   Record record_;
 };
 
 TEST_F(UncommittedRound, IsNotCommittedByAFarewell) {
-  record_.standing.current = round_of_two(Arbiter::kNone);
+  record_.state.current = round_of_two(Arbiter::kNone);
   EXPECT_FALSE(may_stand_with(kOfTheDead, hello_of_the_dead(record_)));
-  record_.standing.previous = {};
+  record_.state.previous = {};
   EXPECT_TRUE(may_stand_with(kOfTheDead, hello_of_the_dead(record_)));
 }
 
 TEST_F(UncommittedRound, IsNotCommittedByAnArbiter) {
-  record_.standing.current = round_of_two(Arbiter::kEtcd);
+  record_.state.current = round_of_two(Arbiter::kEtcd);
   Arbitration arbitration(Rules{}, Config{});
   EXPECT_FALSE(arbitration.elector(record_).has_value());
   arbitration.hear({Arbiter::kEtcd, {1}, {1, 1}}, BallotAnswer::kMine, "", kAnyTime);
   ASSERT_TRUE(arbitration.elector(record_).has_value());
   EXPECT_FALSE(may_stand_with(kOfTheArbiter, *arbitration.elector(record_)));
-  record_.standing.previous = {};
+  record_.state.previous = {};
   EXPECT_TRUE(may_stand_with(kOfTheArbiter, *arbitration.elector(record_)));
 }
 

@@ -47,7 +47,7 @@ class AFirstNode : public testing::Test {
     for (const NodeAction& action : actions) {
       if (const auto* remember = std::get_if<member_action::Remember>(&action)) kept_ = {remember->node, remember->record};
       const auto* dial = std::get_if<member_action::Dial>(&action);
-      if (dial != nullptr && (dial->link & kVisit) != 0) visits_.push_back(dial->link);
+      if (dial != nullptr && (dial->link & kAnnounce) != 0) announcements_.push_back(dial->link);
       forgot_ = forgot_ || std::holds_alternative<node_action::Forget>(action);
       trains_ = trains_ || std::holds_alternative<member_action::StartWorkers>(action);
     }
@@ -73,7 +73,7 @@ class AFirstNode : public testing::Test {
   static Memory a_round_of_three() {
     Memory memory;
     Memory::Self self{.id = {9}, .record = {}};
-    self.record.standing = {
+    self.record.state = {
         .promised_term = 1, .current = {.id = {1, 0}, .born = 1, .nodes = 3, .rank = 0}, .previous = {}, .budget = {}};
     memory.self = self;
     return memory;
@@ -83,7 +83,7 @@ class AFirstNode : public testing::Test {
   nanoseconds at_ = seconds(1000);
   std::optional<Node> node_;
   std::optional<Memory::Self> kept_;
-  std::vector<LinkId> visits_;
+  std::vector<LinkId> announcements_;
   bool forgot_ = false;
   bool trains_ = false;
 };
@@ -122,12 +122,12 @@ TEST_F(AFirstNode, StepsDownForNobodyWhileItsJobIsStopped) {
   for (const bool stops : {false, true}) {
     start({.self = {}, .job_elsewhere = false, .places = {{"10.0.0.9", 7}}, .kept = true});
     pass(milliseconds(900));
-    visits_.clear();
+    announcements_.clear();
     pass(seconds(5));
-    ASSERT_EQ(visits_.size(), 1u);
+    ASSERT_EQ(announcements_.size(), 1u);
     if (stops) carry_out(node_->on(node_event::Local{member_event::StopRequested{15}}, now()));
     const Redirect later{.term = std::uint64_t{1} << 40U, .coordinator = {}};
-    carry_out(node_->on(node_event::FromListener{.link = visits_.front(), .message = later}, now()));
+    carry_out(node_->on(node_event::FromListener{.link = announcements_.front(), .message = later}, now()));
     EXPECT_EQ(leads(), stops);
   }
 }

@@ -48,8 +48,8 @@ TEST_F(OneNode, TakesAnElectorThatMakesSense) {
 // It would be the newest round of all, of which nobody has a majority: no election could be won.
 TEST_F(OneNode, RefusesAnElectorWhoseRoundsMakeNoSense) {
   Hello elector = hello();
-  elector.standing.promised_term = ~std::uint64_t{0};
-  elector.standing.current = Config{.id = {~std::uint64_t{0}, 1}, .born = 1, .nodes = 3, .rank = 1};
+  elector.state.promised_term = ~std::uint64_t{0};
+  elector.state.current = Config{.id = {~std::uint64_t{0}, 1}, .born = 1, .nodes = 3, .rank = 1};
   const auto actions = hear(elector);
   ASSERT_NE(refusal(actions), nullptr);
   EXPECT_EQ(refusal(actions)->reason, Refusal::kBadHello);

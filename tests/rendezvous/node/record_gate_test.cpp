@@ -11,8 +11,8 @@ constexpr LinkId kMemberLink = 8;
 
 Record record(std::uint64_t term, std::int64_t round = -1) {
   Record one;
-  one.standing.promised_term = term;
-  if (round >= 0) one.standing.current = Config{.id = {term, round}, .born = term, .nodes = 2, .rank = 0};
+  one.state.promised_term = term;
+  if (round >= 0) one.state.current = Config{.id = {term, round}, .born = term, .nodes = 2, .rank = 0};
   return one;
 }
 
@@ -159,7 +159,7 @@ TEST_F(Gate, OfOneEventAllIsRememberedOrNothing) {
   actions.emplace_back(member_action::Remember{record(3, 5)});
   const auto now = gate_.pass(std::move(actions));
   ASSERT_EQ(now.size(), 1u);
-  EXPECT_EQ(std::get<member_action::Remember>(now.front()).record.standing.current.id, (RoundId{3, 5}));
+  EXPECT_EQ(std::get<member_action::Remember>(now.front()).record.state.current.id, (RoundId{3, 5}));
   EXPECT_EQ(gate_.written(true).size(), 1u);
 }
 

@@ -17,26 +17,26 @@ using std::chrono::seconds;
 // Three nodes took part in round 1 of term 1, which is committed; node 1 coordinated it and is gone, node 2 stands.
 class ThreeNodes : public testing::Test {
  protected:
-  static Standing standing(RoundId round, std::int32_t rank) {
-    Standing standing;
-    standing.promised_term = 1;
-    standing.current = Config{.id = round, .born = round.term, .nodes = 3, .rank = rank};
-    return standing;
+  static PersistentState state(RoundId round, std::int32_t rank) {
+    PersistentState state;
+    state.promised_term = 1;
+    state.current = Config{.id = round, .born = round.term, .nodes = 3, .rank = rank};
+    return state;
   }
-  static Hello hello(std::uint8_t node, std::uint64_t attempt, Standing standing) {
+  static Hello hello(std::uint8_t node, std::uint64_t attempt, PersistentState state) {
     Hello hello;
     hello.node = {node};
     hello.incarnation = 1;
     hello.attempt = attempt;
-    hello.standing = std::move(standing);
+    hello.state = std::move(state);
     return hello;
   }
   Succession::Candidate candidate() const {
-    return {.id = {2}, .standing = standing_, .place_in_line = 1, .may_stand_at = time_, .lease = seconds(5)};
+    return {.id = {2}, .state = state_, .place_in_line = 1, .may_stand_at = time_, .lease = seconds(5)};
   }
   bool stands() {
     if (!succession_.attempt(candidate(), {time_ + seconds(1), 0})) return false;
-    standing_.promised_term = succession_.election()->term;
+    state_.promised_term = succession_.election()->term;
     return true;
   }
   void vote(LinkId link) {
@@ -45,13 +45,13 @@ class ThreeNodes : public testing::Test {
   }
 
   Time time_{seconds(1000)};
-  Standing standing_ = standing({1, 1}, 1);
+  PersistentState state_ = state({1, 1}, 1);
   Succession succession_{Rules{}};
 };
 
 TEST_F(ThreeNodes, AsksOnceAMajorityIsThereAndLeadsOnceItHasVoted) {
   EXPECT_FALSE(stands());
-  succession_.add(7, hello(3, 1, standing({1, 1}, 2)));
+  succession_.add(7, hello(3, 1, state({1, 1}, 2)));
   ASSERT_TRUE(stands());
   EXPECT_EQ(succession_.request_for(candidate()).term, 2u);
   EXPECT_FALSE(succession_.won(candidate()).has_value());
@@ -63,22 +63,22 @@ TEST_F(ThreeNodes, AsksOnceAMajorityIsThereAndLeadsOnceItHasVoted) {
 }
 
 TEST_F(ThreeNodes, CountsANodeThatIsThereTwiceOnce) {
-  standing_ = standing({1, 1}, -1);  // a spare
-  succession_.add(7, hello(3, 1, standing({1, 1}, 2)));
-  succession_.add(8, hello(3, 2, standing({1, 1}, 2)));
+  state_ = state({1, 1}, -1);  // a spare
+  succession_.add(7, hello(3, 1, state({1, 1}, 2)));
+  succession_.add(8, hello(3, 2, state({1, 1}, 2)));
   EXPECT_FALSE(stands());
 }
 
 // A connection that was cut may end long after its node said more over another one.
 TEST_F(ThreeNodes, CountsANodeByWhatItSaidLastWhicheverConnectionCameFirst) {
-  succession_.add(7, hello(3, 1, standing({1, 0}, 2)));
+  succession_.add(7, hello(3, 1, state({1, 0}, 2)));
   EXPECT_FALSE(stands());
-  succession_.add(8, hello(3, 2, standing({1, 1}, 2)));
+  succession_.add(8, hello(3, 2, state({1, 1}, 2)));
   EXPECT_TRUE(stands());
 }
 
 TEST_F(ThreeNodes, AVoteForAnotherTermOrFromNobodyIsNone) {
-  succession_.add(7, hello(3, 1, standing({1, 1}, 2)));
+  succession_.add(7, hello(3, 1, state({1, 1}, 2)));
   ASSERT_TRUE(stands());
   succession_.hear(7, Vote{.term = 2, .promised_term = 4, .echo = 1});
   succession_.hear(9, Vote{.term = 2, .promised_term = 2, .echo = 1});
@@ -90,19 +90,19 @@ TEST_F(ThreeNodes, AVoteForAnotherTermOrFromNobodyIsNone) {
 // What a candidate that is part of the round says of its electors.
 struct Opinion {
   bool attempt = false;
-  std::optional<Standing> won;
+  std::optional<PersistentState> won;
   bool operator==(const Opinion&) const = default;
 };
 
-Opinion opinion_of(Succession& succession, Standing standing, const Roster& roster) {
+Opinion opinion_of(Succession& succession, PersistentState state, const Roster& roster) {
   Succession::Candidate self{.id = {0, 1},
-                             .standing = std::move(standing),
+                             .state = std::move(state),
                              .place_in_line = 1,
                              .may_stand_at = Time(seconds(1)),
                              .lease = seconds(5),
                              .roster = &roster};
   Opinion opinion{.attempt = succession.next_attempt(self).has_value(), .won = {}};
-  if (succession.election()) self.standing.promised_term = succession.election()->term;
+  if (succession.election()) self.state.promised_term = succession.election()->term;
   opinion.won = succession.won(self);
   if (opinion.won) opinion.won->promised_term = 0;  // of another election
   return opinion;
@@ -116,7 +116,7 @@ TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
     std::mt19937 random(seed);
     const auto pick = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most + 1)); };
     const auto some_standing = [&](int rank) {
-      Standing told;
+      PersistentState told;
       told.promised_term = static_cast<std::uint64_t>(3 + pick(1));
       if (pick(9) == 0) return told;  // knows no round
       const int round = 1 + pick(1);
@@ -127,7 +127,7 @@ TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
     };
     Roster roster{.origin = {1, 1 + pick(2)}, .nodes = {}};
     for (std::uint8_t node = 0; node < kNodes; ++node) roster.nodes.push_back({1, node});
-    const Standing own = some_standing(0);
+    const PersistentState own = some_standing(0);
     Succession succession{Rules{}};
     std::map<LinkId, Hello> here;
     std::set<LinkId> votes;
@@ -137,7 +137,7 @@ TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
       to.hear(link, Vote{.term = term, .promised_term = term, .echo = 1});
     };
     const auto stand = [&](Succession& one) {
-      Succession::Candidate self{.id = {0, 1}, .standing = own, .place_in_line = 1, .lease = seconds(5), .roster = &roster};
+      Succession::Candidate self{.id = {0, 1}, .state = own, .place_in_line = 1, .lease = seconds(5), .roster = &roster};
       return one.attempt(self, {Time(seconds(2)), 0});
     };
     bool stood = false;
@@ -148,7 +148,7 @@ TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
         hello.node = {1, static_cast<std::uint8_t>(rank)};
         hello.incarnation = 1;
         hello.attempt = ++attempts;
-        hello.standing = some_standing(rank);
+        hello.state = some_standing(rank);
         here.insert_or_assign(link, hello);
         votes.erase(link);
         succession.add(link, hello);
@@ -183,24 +183,24 @@ TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
 TEST(Electors, TenThousandCostTenThousandSteps) {
   constexpr std::int32_t kNodes = 10000;
   const auto standing_of = [](std::int32_t rank) {
-    Standing told;
+    PersistentState told;
     told.promised_term = 1;
     told.current = {.id = {1, 1}, .born = 1, .nodes = kNodes, .rank = rank};
     return told;
   };
   Succession succession{Rules{}};
   Succession::Candidate self{
-      .id = {0, 1}, .standing = standing_of(1), .place_in_line = 1, .may_stand_at = {}, .lease = seconds(5)};
+      .id = {0, 1}, .state = standing_of(1), .place_in_line = 1, .may_stand_at = {}, .lease = seconds(5)};
   bool stood = false;
   for (std::int32_t rank = 2; rank < kNodes; ++rank) {
     Hello hello;
     hello.node = {1, static_cast<std::uint8_t>(rank / 256), static_cast<std::uint8_t>(rank % 256)};
-    hello.standing = standing_of(rank);
+    hello.state = standing_of(rank);
     succession.add(static_cast<LinkId>(rank), hello);
     (void)succession.next_attempt(self);
     if (succession.attempt(self, {Time(seconds(1)), 0})) {
       stood = true;
-      self.standing.promised_term = succession.election()->term;
+      self.state.promised_term = succession.election()->term;
     }
   }
   ASSERT_TRUE(stood);

@@ -21,11 +21,11 @@ Memory::Self some_node() {
   Memory::Self node;
   node.id.fill(7);
   node.incarnation = 5;
-  node.record.standing.promised_term = 3;
-  node.record.standing.current = {.id = {3, 9}, .born = 2, .nodes = 4, .rank = 2};
-  node.record.standing.budget = {.restart_count = 2,
-                                 .history = {.used = 1, .rounds = {{.cause = Cause::kHang, .lasted = std::chrono::seconds(3)}}},
-                                 .first_number = 6};
+  node.record.state.promised_term = 3;
+  node.record.state.current = {.id = {3, 9}, .born = 2, .nodes = 4, .rank = 2};
+  node.record.state.budget = {.restart_count = 2,
+                              .history = {.used = 1, .rounds = {{.cause = Cause::kHang, .lasted = std::chrono::seconds(3)}}},
+                              .first_number = 6};
   node.record.coordinator = {.group_rank = 0, .node = {}, .address = {"10.0.0.1", 29400}};
   node.record.successors = {{.group_rank = 1, .node = {}, .address = {"::1", 7}}};
   node.record.roster = {.origin = {2, 9}, .nodes = {{1}, {2}}};
@@ -43,7 +43,7 @@ TEST(RecordFile, KeepsEverything) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->id, some_node().id);
   EXPECT_EQ(back->incarnation, 5u);
-  EXPECT_EQ(back->record.standing, some_node().record.standing);
+  EXPECT_EQ(back->record.state, some_node().record.state);
   EXPECT_EQ(back->record.coordinator, some_node().record.coordinator);
   EXPECT_EQ(back->record.successors, some_node().record.successors);
   EXPECT_EQ(back->record.roster, some_node().record.roster);

@@ -243,7 +243,7 @@ void World::say_farewell(const Event& event) {
   }
   tell(name(event.a) + ": its guardian says farewell to " + name(to));
   if (!other.node) return;
-  other.heard_farewell = other.node->member().standing().current.id == entrusted.round;
+  other.heard_farewell = other.node->member().state().current.id == entrusted.round;
   deliver(to, node_event::Farewell{entrusted.round});
 }
 

@@ -264,7 +264,7 @@ void World::check_stopped(int index, const node_action::Finish& finish) {
 // The job has one end.
 void World::check_end(int index, const node_action::Finish& finish) {
   if (!job_over_ || finish.exit_code == result_.exit_code || may_not_know_of_the_end(index)) return;
-  const Config& current = agents_[static_cast<std::size_t>(index)].node->member().standing().current;
+  const Config& current = agents_[static_cast<std::size_t>(index)].node->member().state().current;
   if (!current.exists() || begun_by_spares(current.id) || led_by_who_may_not_know(current.id)) return;  // not part of it
   violate(name(index) + " ends with " + std::to_string(finish.exit_code) + ", others with " +
           std::to_string(result_.exit_code));

@@ -361,7 +361,7 @@ class World {
     if (!scenario_.tell) return;
     const std::string who = name(from) + " to " + name(to) + ": ";
     if constexpr (std::is_same_v<Any, FromMember>) {
-      if (const auto* hello = std::get_if<Hello>(&any)) tell(who + "hello " + describe(hello->standing));
+      if (const auto* hello = std::get_if<Hello>(&any)) tell(who + "hello " + describe(hello->state));
       if (std::get_if<StopAsk>(&any)) tell(who + "asks to stop");
       if (const auto* vote = std::get_if<Vote>(&any)) {
         tell(who + (vote->given() ? "votes in term " : "no vote in term ") + std::to_string(vote->term));
@@ -379,9 +379,9 @@ class World {
     return name(config.id) + (config.born == config.id.term ? "" : " of term " + std::to_string(config.born)) + " as " +
            std::to_string(config.rank) + " of " + std::to_string(config.nodes);
   }
-  static std::string describe(const Standing& standing) {
-    return "promised " + std::to_string(standing.promised_term) + ", knows " + describe(standing.current) + ", before " +
-           describe(standing.previous);
+  static std::string describe(const PersistentState& state) {
+    return "promised " + std::to_string(state.promised_term) + ", knows " + describe(state.current) + ", before " +
+           describe(state.previous);
   }
   static std::string name(const RoundId& id) { return std::to_string(id.term) + "/" + std::to_string(id.round); }
   static std::string name(int agent) { return "agent " + std::to_string(agent); }

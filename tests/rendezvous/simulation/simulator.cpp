@@ -166,7 +166,7 @@ void World::tell_where_all_are() {
   for (std::size_t i = 0; i < agents_.size() && scenario_.tell; ++i) {
     if (!agents_[i].node) continue;
     const Coordinator* coordinator = agents_[i].node->coordinator();
-    tell(name(static_cast<int>(i)) + " " + describe(agents_[i].node->member().standing()) +
+    tell(name(static_cast<int>(i)) + " " + describe(agents_[i].node->member().state()) +
          (agents_[i].training ? ", trains" : "") + (agents_[i].node->member().looking() ? ", looks" : "") +
          (coordinator != nullptr ? ", leads and waits for " + coordinator->waits_for() : std::string()));
   }
@@ -519,7 +519,7 @@ void World::carry_out(int index, NodeAction& any) {
             const auto leads = [](const Agent& other) { return other.coordinates; };
             const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
             decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
-            const bool has_round = agent.node->member().standing().current.exists();
+            const bool has_round = agent.node->member().state().current.exists();
             // It knows how the job was to end, has looked for the others in vain, and those who knew it may have begun anew.
             const bool looked_in_vain = !agent.coordinates && !was_told_over_;
             ended_by_itself_ = !has_round || looked_in_vain || action.why.find(" by a signal ") != std::string::npos;

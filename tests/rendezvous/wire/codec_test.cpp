@@ -44,10 +44,10 @@ Hello some_hello() {
   hello.farewell_key.fill(5);
   hello.workers = Workers::kStopping;
   hello.workers_round = {2, 7};
-  hello.standing = {.promised_term = 3,
-                    .current = {{2, 7}, 4, 1},
-                    .previous = {{1, 6}, 3, -1},
-                    .budget = {.restart_count = 2, .history = some_history()}};
+  hello.state = {.promised_term = 3,
+                 .current = {{2, 7}, 4, 1},
+                 .previous = {{1, 6}, 3, -1},
+                 .budget = {.restart_count = 2, .history = some_history()}};
   return hello;
 }
 
@@ -88,7 +88,7 @@ TEST(RendezvousCodec, AHelloComesOutAsItWentIn) {
   EXPECT_FALSE(got.coordinates);
   EXPECT_EQ(got.workers, Workers::kStopping);
   EXPECT_EQ(got.workers_round, sent.workers_round);
-  EXPECT_EQ(got.standing, sent.standing);
+  EXPECT_EQ(got.state, sent.state);
 }
 
 TEST(RendezvousCodec, AReleaseComesOutAsItWentIn) {
@@ -150,7 +150,7 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
            RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure, true}, StopAndSave{{1, 2}, 15, true, true},
            StopAt{{1, 2}, 400}, JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5},
            StoreAnswer{{1, 2}, 3, reply}, Resumed{8}, Received{9}, Conclude{{{1, 2}, 82, "spent"}},
-           HandOver{{4}, {.group_rank = 1, .node = {2}, .address = {"h", 3}}, some_hello().standing},
+           HandOver{{4}, {.group_rank = 1, .node = {2}, .address = {"h", 3}}, some_hello().state},
            Waiting{"for the workers of host2"}}) {
     expect_stable(message);
   }

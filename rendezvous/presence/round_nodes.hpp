@@ -1,7 +1,7 @@
 // The nodes of the current round: which of them are here, and which have finished. The coordinator begins a new list with each
 // round, and says which node is lost, has come back, or is done. Pure.
 //
-// This class owns their order by group rank, and both counts. Of a Peer it alone writes `seated` and `done`. A finished node
+// This class owns their order by group rank, and both counts. Of a Peer it alone writes `in_round` and `done`. A finished node
 // stays finished until the next round, even when its connection is lost: it has done its part.
 #pragma once
 
@@ -13,24 +13,24 @@
 
 namespace ddprun::rendezvous {
 
-class Seats {
+class RoundNodes {
  public:
   void begin(std::int32_t nodes, const std::vector<Peer*>& by_rank, Peers& peers) {
-    for (auto& [id, peer] : peers.all()) peer.seated = peer.done = false;
+    for (auto& [id, peer] : peers.all()) peer.in_round = peer.done = false;
     nodes_.clear();
     for (Peer* const peer : by_rank) {
       if (peer == nullptr) continue;
-      peer->seated = true;
+      peer->in_round = true;
       nodes_.push_back(peer->hello.node);
     }
     here_ = nodes;
     done_ = 0;
   }
   void lost(Peer& peer) {
-    if (std::exchange(peer.seated, false)) --here_;
+    if (std::exchange(peer.in_round, false)) --here_;
   }
   void back(Peer& peer) {
-    if (!std::exchange(peer.seated, true)) ++here_;
+    if (!std::exchange(peer.in_round, true)) ++here_;
   }
   // False: the node was done before, or has no rank in the round.
   bool done(Peer& peer) {

@@ -230,6 +230,7 @@ TEST_F(HoldingMember, TheLastOneHereIsLostWhileTheyComeTogether) {
   EXPECT_FALSE(timers_.contains(AgentTimer::kRegroup));
   EXPECT_EQ(on(RoundSwept{}), Lines{"over"});
   EXPECT_EQ(released(2, 2), Lines{"start all"});
+  says(0, channel::Hello{});
   says(0, channel::GroupFormed{2, 41});
   EXPECT_EQ(on(TimerFired{AgentTimer::kRegroup}), Lines{});
   EXPECT_EQ(exits(0, 0), Lines{"sweep"});

@@ -294,6 +294,10 @@ class Idler {
   Idler& operator=(const Idler&) = delete;
   void stop() const {
     ::kill(pid_, SIGSTOP);
+    wait_until_stopped();
+  }
+  // A signal stops a process only when it runs next.
+  void wait_until_stopped() const {
     int status = 0;
     ::waitpid(pid_, &status, WUNTRACED);
   }
@@ -367,6 +371,7 @@ TEST(StackTool, OneThatIsSlowToDieHoldsNobodyUp) {
   ::close(ends[0]);
   ::close(ends[1]);
   if (held != 'y') GTEST_SKIP() << "this user may not trace";
+  idler.wait_until_stopped();
   run.reset();
   long pid = 0;
   std::ifstream(number) >> pid;

@@ -184,8 +184,9 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
 }
 
 void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
+  WorkerProcess& worker = workers_.at(rank);
+  worker.asked = false;
   if (notice.kind == guardian::Notice::Kind::kExited) {
-    WorkerProcess& worker = workers_.at(rank);
     worker.pid = 0;
     hang_.gone(rank);
     if (worker.channel) worker.channel->drain();  // its last messages come before its end

@@ -48,6 +48,7 @@ void RoundWorkers::start(WorkerSettings settings) {
   } catch (const std::system_error& error) {
     throw refused_by_system("cannot start a worker", error.code().value());
   }
+  worker.asked = true;
 
   const auto read = [&](Stream stream, Ends& ends) {
     if (ends.ours.get() < 0) return;  // the worker writes to a file
@@ -112,7 +113,7 @@ std::vector<pid_t> RoundWorkers::pids() const {
 std::vector<int> RoundWorkers::running() const {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-    if (workers_[rank].pid > 0) ranks.push_back(static_cast<int>(rank));
+    if (workers_[rank].asked || workers_[rank].pid > 0) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }

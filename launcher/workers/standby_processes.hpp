@@ -28,8 +28,9 @@ namespace ddprun {
 struct WorkerProcess {
   std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 2> pipes;  // by Stream; null after its end
   std::shared_ptr<WorkerChannel> channel;
-  pid_t pid = 0;   // 0: not started yet
-  int number = 0;  // by which the guardian knows it
+  pid_t pid = 0;       // 0: not started yet
+  bool asked = false;  // the guardian was asked for it, and its end is not known; its pid may not be known either
+  int number = 0;      // by which the guardian knows it
 };
 
 class StandbyProcesses {

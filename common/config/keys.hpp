@@ -1,6 +1,6 @@
 // The table of all keys of a train.json: name, type, range, default, meaning, and whether it may change within a run directory.
 // Reading, printing, comparing, the JSON Schema and the reference in docs/configuration.md are all made from it, so a new key
-// is one entry here and one member in train_config.hpp. Internal to common/config.
+// is one entry in keys.cpp and one member in train_config.hpp. Internal to common/config.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Why a round failed, in one word. The launcher finds the cause, nodes send it to each other, and the report and the restart
-// policy's file name it. Add a new cause at the end: its number is on the wire between nodes.
+// Why a round failed, in one word. launcher/decide/round_judgement.cpp finds the cause, and launcher/verdict/restart_policy.cpp
+// says whether a restart can help. Nodes send it to each other; the report and the restart policy's file name it. Add a new
+// cause at the end: its number is on the wire between nodes.
 #pragma once
 
 #include <cstddef>

@@ -26,8 +26,8 @@ class SlowStop {
   };
   struct Hooks {
     std::function<std::vector<pid_t>()> workers;                                  // by local rank; 0: it has ended
-    std::function<void(double seconds, std::vector<StopIsSlow::Awaited>)> slow;   // once a round
-    std::function<void(const agent_event::WorkerStuck& stuck)> cannot_be_killed;  // once a worker
+    std::function<void(double seconds, std::vector<StopIsSlow::Awaited>)> slow;   // at most once in a round
+    std::function<void(const agent_event::WorkerStuck& stuck)> cannot_be_killed;  // at most once for each worker
   };
   SlowStop(boost::asio::io_context& io, Limits limits, Hooks hooks);
 

@@ -439,7 +439,7 @@ void AgentState::worker_gone(int rank) {
     end_with_stuck_workers();
     return;
   }
-  if (phase_ == Phase::kHolding) return;  // it is started again with the next round
+  if (phase_ == Phase::kHolding) return;  // the lost worker is started again with the next round
   if (live_ranks().empty() && phase_ != Phase::kSweeping) {
     act(agent_action::CancelTimer{AgentTimer::kSave});
     // A wrapper that died of the signal may leave a child that is still ending: the child has the rest of the time.

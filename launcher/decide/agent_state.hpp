@@ -12,6 +12,9 @@
 //
 // A round's phases:  running -> [stopping | saving] -> sweeping -> over, then the job ends, or the next round starts, maybe
 // after a pause;  or  running -> holding -> running. In "sweeping" every worker has ended and what they left behind is killed.
+// Workers that are told to stop have the shutdown timeout for it, or less after a save or a failed regroup. Then the guardian
+// is told to kill them.
+//
 // round_judgement.hpp says what a round's end was due to, launcher/verdict/restart_policy.hpp what follows from it.
 #pragma once
 

@@ -112,7 +112,7 @@ std::vector<pid_t> descendants_of(pid_t pid) {
 
 bool is_ending(pid_t pid) {
   constexpr unsigned kExiting = 4;  // PF_EXITING of linux/sched.h
-  unsigned flags = 0;               // the ninth field
+  unsigned flags = 0;               // the ninth field of /proc/PID/stat
   return std::sscanf(status_of(pid).c_str(), " %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || (flags & kExiting) != 0;
 }
 

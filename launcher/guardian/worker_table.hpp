@@ -17,8 +17,8 @@ class WorkerTable {
     pid_t pid = 0;
     int pidfd = -1;               // -1: the kernel has no pidfds, and SIGCHLD is used instead
     std::int64_t started_us = 0;  // CLOCK_MONOTONIC
-    bool killed = false;          // by SIGKILL, for the agent
-    bool overdue = false;         // by SIGKILL, at the deadline
+    bool killed = false;          // the agent has had it killed
+    bool overdue = false;         // the guardian has killed it at the agent's deadline
   };
 
   // Adds a process that has just started, and opens its pidfd.

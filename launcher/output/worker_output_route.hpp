@@ -13,10 +13,10 @@ namespace ddprun {
 
 struct Plan;
 
-// What is written to files besides what redirects and tee ask for.
+// Which output of workers goes to files.
 enum class KeptFiles {
   kNone,   // --log-dir /dev/null: nothing at all
-  kAsked,  // nothing else
+  kAsked,  // only what redirects and tee ask for
   kAll,    // everything: into a run directory's logs
 };
 

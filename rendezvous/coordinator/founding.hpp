@@ -20,7 +20,7 @@ class Founding {
       : self_(settings.self), lease_(settings.lease), first_(first), done_(first.nodes == 0) {}
 
   bool done() const { return done_; }
-  // A node has sent back a stamp of this coordinator's.
+  // A node has answered a ping of this coordinator's (leadership.hpp: stamps).
   void answered() { --answers_missing_; }
   // Whether a round may be released. If not, it says what it waits for.
   bool may_release(const Peers& peers, Time now, Outbox& outbox);

@@ -233,7 +233,7 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   leader_.reset();
   grant_.lose_leader();
   pending_start_.reset();
-  if (goes_on_) saving_ = false;  // no coordinator tells the step now, and there is a next round
+  if (goes_on_) saving_ = false;  // only a coordinator could tell the step at which to save, and there is a next round
   // A test breaks this rule: then workers continue without a grant.
   const bool may_go_on = at_once && !settings_.rules.grant_ends_workers;
   // Workers that save are not stopped: the nodes that are left will be in a round of the next coordinator. They wait for its
@@ -256,7 +256,8 @@ void Member::hear(LinkId link, const Release& message) {
     return;
   }
   const bool starts = message.start && message.group_rank >= 0;
-  if (starts && has_workers() && settings_.rules.wait_for_ready) return;  // it was released although it is not ready
+  if (starts && has_workers() && settings_.rules.wait_for_ready)
+    return;  // its last workers are still here, so it was not ready
   // The term may be later than that of its Welcome: founding.hpp.
   record_.state.promised_term = std::max(record_.state.promised_term, message.id.term);
   record_.state.current = config_of(message);

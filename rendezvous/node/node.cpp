@@ -380,7 +380,7 @@ void Node::greet(LinkId link, const Hello& hello) {
     redirect(link);
   } else if (hello.coordinates) {
     const std::uint64_t promised = member_.state().promised_term;
-    if (hello.state.promised_term < promised) {  // the node can't follow this one before this one is elected for a later term
+    if (hello.state.promised_term < promised) {  // this node can follow it only when it is elected again, for a later term
       act(node_action::ToDialler{link, Redirect{.term = promised, .coordinator = {}}});
     } else {
       member_.also_try(hello.listens);

@@ -40,7 +40,7 @@ class Membership {
   // The arbiter of the round with that origin() has given its vote to this node; nothing happens when it is neither of the two
   // rounds here. True as for install().
   bool arbiter_votes(const RoundId& origin, Peers& peers);
-  // The current round was known to be committed by whoever stands there.
+  // The node that told this knew already that the current round is committed.
   bool was_committed_for(const PersistentState& told) const;
   void forget_previous(Peers& peers);
 

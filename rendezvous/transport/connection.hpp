@@ -130,7 +130,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   TlsRole role_;
   Stage stage_ = Stage::kHandshake;
   bool proven_ = false;       // a server: on_started was called
-  bool handing_out_ = false;  // answers that are sent meanwhile leave together afterwards
+  bool handing_out_ = false;  // frames are being passed on; answers to them are written together afterwards
   bool writing_ = false;
   bool reading_ = false;
 };

@@ -1,7 +1,8 @@
 // Checkpoints: a folder each (checkpoints/step-000000400) with model.safetensors, optimizer.safetensors and manifest.json,
 // which is written last and has every file's length and checksum (XXH3-128). Published by rename of a temporary folder on the
 // same file system after fsync of files and folders; `latest` is a relative symbolic link that is replaced by rename. A killed
-// writer leaves only a temporary folder, which the next writer removes.
+// writer leaves only a temporary folder, which the next writer removes. judge_checkpoint() and verify_checkpoint() find what is
+// bad, and set_aside() renames it to step-000000400.bad.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
-// The learning rate's factor at a step: a pure function, so there is no state to save. Formulas stand in the implementation.
+// The learning rate's factor at a step: a pure function, so there is no state to save. The training loop multiplies
+// optimizer.lr by it. Schedules: constant, step, cosine, linear, polynomial, warmup-stable-decay, one-cycle; their formulas
+// stand in the implementation.
 #pragma once
 
 #include <cstdint>

@@ -55,8 +55,9 @@ std::filesystem::path fit_file(const std::filesystem::path& run_dir) {
 }
 
 std::string fit_key(const TrainConfig& config, const std::string& device) {
-  const json document = json::parse(to_json_text(config));
-  return document.at("model").dump() + " on " + device;
+  json model = json::parse(to_json_text(config)).at("model");
+  if (config.model.freeze.empty()) model.erase("freeze");  // earlier versions had no such key
+  return model.dump() + " on " + device;
 }
 
 MemoryFit read_fit(const std::filesystem::path& file, const std::string& key) {

@@ -73,8 +73,10 @@ void Checkpointing::prepare(const CheckpointState& live) {
 void Checkpointing::evaluated(std::int64_t step, const Evaluation& result) {
   evaluated_step_ = step;
   evaluation_.reset();
-  if (std::ranges::all_of(result.figures, [](const Figure& figure) { return std::isfinite(figure.value); })) {
-    evaluation_ = result.figures;
+  for (const Figure& figure : result.figures) {  // a figure of samples that the test set lacks is 0 / 0
+    if (!std::isfinite(figure.value)) continue;
+    if (!evaluation_) evaluation_.emplace();
+    evaluation_->push_back(figure);
   }
 }
 

@@ -48,6 +48,7 @@ TEST(MemoryFit, IsKeptForTheSameModelAndDevice) {
   TrainConfig config = config_with(128, 0);
   config.model.type = ModelConfig::Type::kMlp;
   const std::string key = fit_key(config, "cuda with 40 GiB");
+  EXPECT_EQ(key.find("freeze"), std::string::npos) << "earlier versions had no such key, and what they learned is still found";
   EXPECT_NE(key, fit_key(config, "cuda with 140 GiB"));
   EXPECT_EQ(read_fit(file, key), MemoryFit{});
   EXPECT_TRUE(write_fit(file, key, {16, 200}));

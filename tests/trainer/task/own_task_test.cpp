@@ -199,6 +199,23 @@ TEST_F(OwnTaskTest, ItsFiguresAreRecordedByName) {
   EXPECT_EQ(names, (std::vector<std::string>{"event", "time_ns", "epoch", "step", "loss", "mean_error", "samples"}));
 }
 
+// A class that the test set has no sample of, say.
+TEST_F(OwnTaskTest, AFigureThatNothingCountsForDoesNotHideTheOthersFromTheBestCheckpoints) {
+  struct OfARareClass : Regression {
+    std::vector<std::string> figures() const override { return {"loss", "mean_error", "rare_error"}; }
+  };
+  config_.checkpoint.keep = 1;
+  config_.checkpoint.keep_best = 1;
+  config_.checkpoint.best_by = "mean_error";
+  config_.checkpoint.best_is = CheckpointConfig::BestIs::kLowest;
+  train_it(OfARareClass(), "run");
+  const CheckpointState saved = load_checkpoint(checkpoint_);
+  ASSERT_TRUE(saved.evaluation);
+  EXPECT_EQ(saved.evaluation->size(), 2U);
+  EXPECT_TRUE(value_of(*saved.evaluation, "mean_error"));
+  EXPECT_FALSE(value_of(*saved.evaluation, "rare_error"));
+}
+
 TEST_F(OwnTaskTest, ALossThatIsNoScalarIsRefused) {
   struct Many : Regression {
     at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override { return error(module, batch); }

@@ -184,10 +184,8 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
 }
 
 void AgentShell::on_worker_end(int rank, const guardian::Notice& notice) {
-  WorkerProcess& worker = workers_.at(rank);
-  worker.asked = false;
+  const WorkerProcess& worker = workers_.ended(rank);
   if (notice.kind == guardian::Notice::Kind::kExited) {
-    worker.pid = 0;
     hang_.gone(rank);
     if (worker.channel) worker.channel->drain();  // its last messages come before its end
     const bool failed = notice.code != 0 || notice.signal != 0;

@@ -110,6 +110,12 @@ std::vector<pid_t> RoundWorkers::pids() const {
   return pids;
 }
 
+const WorkerProcess& RoundWorkers::ended(int rank) {
+  at(rank).asked = false;
+  at(rank).pid = 0;
+  return at(rank);
+}
+
 std::vector<int> RoundWorkers::running() const {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank) {

@@ -63,6 +63,8 @@ class RoundWorkers {
   const std::vector<WorkerProcess>& all() const { return workers_; }
   std::vector<pid_t> pids() const;  // by local rank; 0: not running
   std::vector<int> running() const;
+  // Its process has ended, or could not be started.
+  const WorkerProcess& ended(int rank);
   // Sends nothing to a worker without a channel, or to one that is gone.
   void tell(int rank, const channel::FromAgent& message) const;
   void signal(int rank, int signal) const;

@@ -1,3 +1,4 @@
+// A check that does not hold throws, names file and line, and does so in release builds too.
 #include "common/base/check.hpp"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SweepState: orders, deaths and the end of time go in, what to kill comes out.
 #include "launcher/guardian/sweep_state.hpp"
 
 #include <gtest/gtest.h>

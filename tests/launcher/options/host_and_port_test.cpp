@@ -1,3 +1,4 @@
+// Each way to write HOST:PORT, and what is none.
 #include "launcher/options/host_and_port.hpp"
 
 #include <gtest/gtest.h>

@@ -60,35 +60,20 @@ for config in [
     buffers = [s["momentum_buffer"] for s in state.values()] if config["momentum"] else []
     golden["sgd"].append({**config, "parameters": parameters, "momentum_buffers": hexes(buffers)})
 
-for config, absent in [
-    ({"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}, []),
-    ({"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.0}, []),
-    ({"lr": 0.01, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.1}, [[0, 1], [3, 2]]),
-]:
-    def make_adamw(parameters):
-        optimizer = torch.optim.AdamW(parameters, fused=True, **config)
-        optimizer.param_groups[0]["initial"] = config["lr"]
-        return optimizer
-
-    parameters, state = run(make_adamw, {tuple(a) for a in absent})
-    golden["adamw"].append({
-        **config, "absent": absent, "parameters": parameters,
-        "steps": [float(state[t]["step"]) for t in range(len(SHAPES))],
-        "exp_avgs": hexes(state[t]["exp_avg"] for t in range(len(SHAPES))),
-        "exp_avg_sqs": hexes(state[t]["exp_avg_sq"] for t in range(len(SHAPES))),
-    })
-
-for config, absent in [
-    ({"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}, []),
-    ({"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}, [[0, 1], [3, 2]]),
+for name, make, config, absent in [
+    ("adamw", torch.optim.AdamW, {"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}, []),
+    ("adamw", torch.optim.AdamW, {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.0}, []),
+    ("adamw", torch.optim.AdamW, {"lr": 0.01, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.1}, [[0, 1], [3, 2]]),
+    ("adam", torch.optim.Adam, {"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}, []),
+    ("adam", torch.optim.Adam, {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}, [[0, 1], [3, 2]]),
 ]:
     def make_adam(parameters):
-        optimizer = torch.optim.Adam(parameters, fused=True, **config)
+        optimizer = make(parameters, fused=True, **config)
         optimizer.param_groups[0]["initial"] = config["lr"]
         return optimizer
 
     parameters, state = run(make_adam, {tuple(a) for a in absent})
-    golden["adam"].append({
+    golden[name].append({
         **config, "absent": absent, "parameters": parameters,
         "steps": [float(state[t]["step"]) for t in range(len(SHAPES))],
         "exp_avgs": hexes(state[t]["exp_avg"] for t in range(len(SHAPES))),

@@ -158,6 +158,7 @@ void AgentShell::on_signal(int signal) {
     if (swept_) round_may_be_over();
     return;
   }
+  if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
   // USR1 and USR2 are for scripts. ddptrain has no handlers for them, and would die.
   if (train()) return;

@@ -57,7 +57,8 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
           io_, std::move(guardian), [this](const guardian::Notice& notice) { failure_.guarded([&] { on_notice(notice); }); },
           [this] { on_guardian_death(); }) {
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
-  observers_ = make_observers(console_, {files_, [this](std::string_view report) { guardian_.keep_report(report); }});
+  observers_ = make_observers({io_, console_, files_, [this](std::string_view report) { guardian_.keep_report(report); },
+                               [this](int signal) { failure_.guarded([&] { on_signal(signal); }); }});
   if (auto path = FileTimerServer::path_in(process_environment())) {
     file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) {
       if (const auto expired = whose_timer(request, workers_.pids())) feed(*expired);
@@ -173,9 +174,8 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
     return round_may_be_over();
   }
   const std::optional<int> rank = workers_.rank_of(notice.worker);
-  if (!rank) {
-    on_standby_notice(notice);
-  } else if (notice.kind == Kind::kStarted) {
+  if (!rank) return on_standby_notice(notice);
+  if (notice.kind == Kind::kStarted) {
     workers_.at(*rank).pid = notice.pid;
     const bool was_standby = workers_.was_standby(notice.worker);
     publish(WorkerStarted{global_rank(*rank), *rank, notice.pid, notice.time_ns, was_standby});

@@ -40,7 +40,7 @@ struct Ends {
 Ends output_pipe();
 Ends channel_pair();
 
-// A pseudo-terminal of that size. It is raw, since the bytes go on to a real terminal, which does the rest. Reading our end
+// A pseudo-terminal of that size. It is raw, since a real terminal gets the bytes and does the rest. Reading our end
 // gives EIO when every process has closed the other one. Null descriptors when the system has no terminal left, or no /dev/pts.
 Ends terminal_pair(const winsize& size);
 

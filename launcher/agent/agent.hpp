@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/asio/io_context.hpp>
+
 #include "common/system/file_queue.hpp"
 #include "launcher/events/run_event.hpp"
 #include "launcher/network/network_start.hpp"
@@ -25,15 +27,17 @@ struct AgentFiles {
   LogLayout layout = LogLayout::kRounds;
 };
 
-// How the report is kept while the job runs: in the guardian's memory, and then by that queue in the file.
-struct ReportKeeping {
+// What observers may use of the agent. A report is kept in the guardian's memory, and then by that queue in the file.
+struct AgentAccess {
+  boost::asio::io_context& io;
+  ConsoleWriter& console;
   FileQueue& files;
-  std::function<void(std::string_view text)> keep;
+  std::function<void(std::string_view text)> keep_report;
+  std::function<void(int signal)> act_as_at_signal;
 };
 
 // Makes the observers (console, report) once the console exists; they are called on the agent's thread.
-using MakeObservers =
-    std::function<std::vector<std::unique_ptr<RunObserver>>(ConsoleWriter& console, const ReportKeeping& report)>;
+using MakeObservers = std::function<std::vector<std::unique_ptr<RunObserver>>(const AgentAccess& agent)>;
 
 // Called with the exit code when everything has ended but the guardian, which is about to: slow work can run beside that.
 using AtEnd = std::function<void(int exit_code)>;

@@ -57,7 +57,8 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
           io_, std::move(guardian), [this](const guardian::Notice& notice) { failure_.guarded([&] { on_notice(notice); }); },
           [this] { on_guardian_death(); }) {
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
-  observers_ = make_observers(console_, {files_, [this](std::string_view report) { guardian_.keep_report(report); }});
+  observers_ = make_observers({io_, console_, files_, [this](std::string_view report) { guardian_.keep_report(report); },
+                               [this](int signal) { failure_.guarded([&] { on_signal(signal); }); }});
   if (auto path = FileTimerServer::path_in(process_environment())) {
     file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) {
       if (const auto expired = whose_timer(request, workers_.pids())) feed(*expired);
@@ -158,6 +159,7 @@ void AgentShell::on_signal(int signal) {
     if (swept_) round_may_be_over();
     return;
   }
+  if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
   // USR1 and USR2 are for scripts. ddptrain has no handlers for them, and would die.
   if (train()) return;
@@ -172,9 +174,8 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
     return round_may_be_over();
   }
   const std::optional<int> rank = workers_.rank_of(notice.worker);
-  if (!rank) {
-    on_standby_notice(notice);
-  } else if (notice.kind == Kind::kStarted) {
+  if (!rank) return on_standby_notice(notice);
+  if (notice.kind == Kind::kStarted) {
     workers_.at(*rank).pid = notice.pid;
     const bool was_standby = workers_.was_standby(notice.worker);
     publish(WorkerStarted{global_rank(*rank), *rank, notice.pid, notice.time_ns, was_standby});

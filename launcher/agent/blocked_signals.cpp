@@ -24,6 +24,7 @@ BlockedSignals::BlockedSignals(const std::vector<int>& handled) {
   if (::sigaction(SIGTSTP, nullptr, &ctrl_z) == 0 && ctrl_z.sa_handler != SIG_IGN) sigaddset(&set_, SIGTSTP);
   sigaddset(&set_, SIGUSR1);
   sigaddset(&set_, SIGUSR2);
+  sigaddset(&set_, SIGWINCH);
   ::sigprocmask(SIG_BLOCK, &set_, &mask_before_);
   for (const int signal : ours) dispose(signal, SIG_DFL);
   dispose(SIGPIPE, SIG_IGN);

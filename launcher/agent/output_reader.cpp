@@ -112,30 +112,31 @@ void OutputReader::listen(int rank, Stream stream) {
                    [this, rank, stream](const boost::system::error_code& error) {
                      if (error) return;
                      // Other workers may have filled the console meanwhile.
-                     if (waits_for_console(rank, stream) || read(rank, stream)) wait(rank, stream);
+                     if (waits_for_console(rank, stream) || read(rank, stream) != Got::kEnd) wait(rank, stream);
                    });
 }
 
-// Returns false at the end of the stream.
-bool OutputReader::read(int rank, Stream stream) {
+OutputReader::Got OutputReader::read(int rank, Stream stream) {
   Pipe& from = pipe(rank, stream);
-  if (!from) return false;
+  if (!from) return Got::kEnd;
   const ssize_t n = ::read(from->native_handle(), chunk_.data(), chunk_.size());
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Got::kNothingYet;
   if (n > 0) {
     hooks_.printed(rank);
     output_.bytes(rank, stream, std::span(chunk_).first(static_cast<std::size_t>(n)));
-    return true;
+    return Got::kBytes;
   }
   end(rank, stream);
   hooks_.ended();
-  return false;
+  return Got::kEnd;
 }
 
 void OutputReader::drain(int rank) {
   constexpr int kMostChunks = 64;
   for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-    for (int i = 0; i < kMostChunks && unread(rank, stream) > 0; ++i) read(rank, stream);
+    // FIONREAD tells nothing about a terminal whose last bytes the kernel has not handed over yet; read() waits for that.
+    for (int i = 0; i < kMostChunks && read(rank, stream) == Got::kBytes; ++i) {
+    }
   }
 }
 
@@ -149,6 +150,11 @@ void OutputReader::end(int rank, Stream stream) {
   if (!from) return;
   from.reset();
   output_.end_of_stream(rank, stream);
+}
+
+bool OutputReader::resize(int rank, Stream stream, const winsize& size) const {
+  const Pipe& from = of_rank(pipes_, rank)[static_cast<std::size_t>(stream)];
+  return from && ::ioctl(from->native_handle(), TIOCSWINSZ, &size) == 0;
 }
 
 bool OutputReader::reading() const {

@@ -1,8 +1,10 @@
-// Reads what the workers of a round print, from the pipes that they were started with, and gives it to WorkerOutput. One chunk
-// of one pipe at a time, so that a chatty worker does not keep the others waiting. Where the console is slow and has to get all
-// of a worker's output, the worker waits for the console, as it would without us; where its file takes nothing, it waits for
-// that, and is named when that lasts. Part of the agent's shell; one thread.
+// Reads what the workers of a round print, from the pipes or terminals that they were started with, and gives it to
+// WorkerOutput. One chunk of one pipe at a time, so that a chatty worker does not keep the others waiting. Where the console is
+// slow and has to get all of a worker's output, the worker waits for the console, as it would without us; where its file takes
+// nothing, it waits for that, and is named when that lasts. Part of the agent's shell; one thread.
 #pragma once
+
+#include <sys/ioctl.h>
 
 #include <array>
 #include <chrono>
@@ -51,6 +53,8 @@ class OutputReader {
   bool holds_back() const { return !held_.empty() || waiting_ > 0; }
   // Closes both pipes of that worker; unread output is lost.
   void end(int rank);
+  // False when it is no terminal.
+  bool resize(int rank, Stream stream, const winsize& size) const;
   // Whether any pipe is open.
   bool reading() const;
   bool has_unread(int rank, Stream stream) const;
@@ -64,7 +68,8 @@ class OutputReader {
   void wait_for_file(int rank, Stream stream);
   void name_those_that_wait();
   void listen(int rank, Stream stream);
-  bool read(int rank, Stream stream);
+  enum class Got { kBytes, kNothingYet, kEnd };
+  Got read(int rank, Stream stream);
   void end(int rank, Stream stream);
 
   ConsoleWriter& console_;

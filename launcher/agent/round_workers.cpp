@@ -2,6 +2,7 @@
 #include "launcher/agent/round_workers.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -62,10 +63,13 @@ void RoundWorkers::start(WorkerSettings settings) {
   worker.channel->start();
 }
 
-// The other end of the worker's stream: a file, or a pipe that the agent reads.
+// The other end of the worker's stream: a file, or a terminal or a pipe that the agent reads.
 Ends RoundWorkers::output_of(int rank, Stream stream) const {
-  const int file = parts_.output.take_descriptor(rank, stream);
-  return file >= 0 ? Ends{Descriptor(), Descriptor(file)} : output_pipe();
+  if (const int file = parts_.output.take_descriptor(rank, stream); file >= 0) return {Descriptor(), Descriptor(file)};
+  if (const auto size = parts_.output.terminal_size(rank, stream)) {
+    if (Ends terminal = terminal_pair(*size); terminal.ours.get() >= 0) return terminal;
+  }
+  return output_pipe();
 }
 
 void RoundWorkers::clear_place(int rank, const OutputRound& round) {
@@ -134,6 +138,17 @@ void RoundWorkers::signal(int rank, int signal) const {
 
 void RoundWorkers::signal_all(int signal) const {
   for (const WorkerProcess& worker : workers_) parts_.guardian.signal(worker.number, signal);
+}
+
+void RoundWorkers::terminal_resized() const {
+  bool any = false;
+  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
+    for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+      const auto size = parts_.output.terminal_size(rank, stream);
+      if (size && parts_.reader.resize(rank, stream, *size)) any = true;
+    }
+  }
+  if (any) signal_all(SIGWINCH);
 }
 
 std::optional<int> RoundWorkers::rank_of(int number) const {

@@ -69,6 +69,8 @@ class RoundWorkers {
   void tell(int rank, const channel::FromAgent& message) const;
   void signal(int rank, int signal) const;
   void signal_all(int signal) const;
+  // Our terminal has another size now. Workers that write to terminals of their own learn it.
+  void terminal_resized() const;
 
   // By the guardian's number: nothing, or null, for a process that has no rank and is no standby.
   std::optional<int> rank_of(int number) const;

@@ -1,6 +1,6 @@
-// The subcommands: help, version, validate, report, doctor, token. main() calls run_subcommand(). A name is a subcommand only
-// as the first argument (decision 29). Each subcommand prints to stdout and returns an exit code; it throws UsageError for
-// wrong arguments.
+// The subcommands: help, version, validate, report, doctor, token; of running jobs ps, status, top, stop, logs, stacks, attach.
+// main() calls run_subcommand(). A name is a subcommand only as the first argument (decision 29). Each subcommand prints to
+// stdout and returns an exit code; it throws UsageError for wrong arguments.
 #pragma once
 
 #include <optional>
@@ -14,9 +14,16 @@ std::optional<int> run_subcommand(std::span<const std::string> args);
 
 int show_help(std::span<const std::string> args);  // [SUBCOMMAND]
 int show_version(std::span<const std::string> args);
-int validate_config(std::span<const std::string> args);  // TRAIN.json [key.path=value ...]: prints the resolved config
-int show_report(std::span<const std::string> args);      // RUN_DIR [--json]
-int examine_machine(std::span<const std::string> args);  // doctor: what a job on this machine will find
-int show_token(std::span<const std::string> args);       // [--run-dir|--token-file|--new PATH] [--show]
+int validate_config(std::span<const std::string> args);   // TRAIN.json [key.path=value ...]: prints the resolved config
+int show_report(std::span<const std::string> args);       // RUN_DIR [--json]
+int examine_machine(std::span<const std::string> args);   // doctor: what a job on this machine will find
+int list_jobs(std::span<const std::string> args);         // ps [--json]
+int show_status(std::span<const std::string> args);       // [JOB] [--json]
+int watch_job(std::span<const std::string> args);         // top [JOB]
+int stop_job(std::span<const std::string> args);          // [JOB] [--now]
+int show_logs(std::span<const std::string> args);         // [JOB] [-f] [--rank N] [--tail N] [--stderr]
+int show_stacks(std::span<const std::string> args);       // [JOB] [--rank N]
+int attach_to_worker(std::span<const std::string> args);  // [JOB] --rank N [--gdb|--py-spy]
+int show_token(std::span<const std::string> args);        // [--run-dir|--token-file|--new PATH] [--show]
 
 }  // namespace ddprun

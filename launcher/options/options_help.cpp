@@ -91,7 +91,8 @@ std::string help_text(CalledAs called_as) {
   std::string text =
       "Usage: ddprun [options] TRAIN.json [key.path=value ...] [options]\n"
       "       ddprun [options] PROGRAM [arguments ...]\n"
-      "       ddprun validate | report | join | token | doctor   (each has --help)\n"
+      "       ddprun ps | status | top | logs | stop | stacks | attach   (running jobs)\n"
+      "       ddprun validate | report | join | token | doctor      (all have --help)\n"
       "\n"
       "Starts one worker process per GPU (or as many as asked), restarts them when one\n"
       "fails, resumes from the newest checkpoint.\n"

@@ -360,11 +360,15 @@ bool ConsoleWriter::colours(Stream stream) const {
   return is_terminal(stream) && (no_color == nullptr || *no_color == '\0');
 }
 
-int ConsoleWriter::columns() const {
+winsize ConsoleWriter::size(Stream stream) const {
   winsize size{};
-  const Sink& terminal = stderr_->terminal() ? *stderr_ : *stdout_;
-  if (terminal.terminal() && ::ioctl(terminal.fd(), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
+  if (!sink(stream).terminal() || ::ioctl(sink(stream).fd(), TIOCGWINSZ, &size) != 0) return {};
+  return size;
+}
+
+int ConsoleWriter::columns() const {
+  const winsize now = size(stderr_->terminal() ? Stream::kStderr : Stream::kStdout);
+  return now.ws_col > 0 ? now.ws_col : 80;
 }
 
 void ConsoleWriter::lines(Stream stream, std::string_view text) {

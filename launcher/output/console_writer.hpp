@@ -10,6 +10,8 @@
 // ignored by the process.
 #pragma once
 
+#include <sys/ioctl.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +44,7 @@ class ConsoleWriter {
   bool is_terminal(Stream stream) const;
   bool colours(Stream stream) const;  // true for a terminal, unless NO_COLOR is set
   int columns() const;                // the terminal's width; 80 when unknown
+  winsize size(Stream stream) const;  // of a terminal; all 0 when unknown
 
   // One or more complete lines, each with its '\n'. They are all shown, or none of them.
   void lines(Stream stream, std::string_view text);

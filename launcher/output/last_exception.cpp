@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "launcher/output/plain_text.hpp"
+
 namespace ddprun {
 namespace {
 
@@ -89,7 +91,10 @@ void LastException::add_to_group(std::string_view line) {
 }
 
 void LastException::add(std::string_view whole) {
-  const std::string_view line = trimmed(without_rank(whole.substr(0, kLineBytes)));
+  whole = whole.substr(0, kLineBytes);
+  std::string plain;
+  if (whole.find('\x1b') != std::string_view::npos) whole = plain = plain_text(whole);
+  const std::string_view line = trimmed(without_rank(whole));
   if (line.ends_with(kHeader)) {
     if (line == kHeader) return begin(false);
     if (const std::size_t at = line.find_first_not_of(' '); line.substr(at) == kGroupHeader) return begin(true);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/output/line_splitter.hpp"
+#include "launcher/output/plain_text.hpp"
 
 namespace ddprun {
 
@@ -42,7 +43,7 @@ class LastLines {
     std::string whole = head_;
     whole += text.substr(0, kLineBytes);
     if (whole.size() > kLineBytes) whole.resize(kLineBytes);
-    return std::string(visible_part(whole));
+    return plain_text(visible_part(whole));
   }
 
   std::deque<std::string> lines_;

@@ -161,6 +161,20 @@ struct WorkerOutput::Impl {
     return s.route.shown != Shown::kNo && (s.stream == Stream::kStderr || console.rules().show_stdout);
   }
 
+  bool on_terminal(const Source& s) const {
+    return settings.script && settings.script->terminals && s.route.shown == Shown::kRaw && !s.route.file && shown(s) &&
+           !console.rules().json && console.is_terminal(s.stream);
+  }
+
+  // A single worker on a terminal: its bytes pass as they come, since no other worker's line can be torn. What is typed at a
+  // prompt shows at once.
+  bool passes(const Source& s) const { return settings.workers == 1 && on_terminal(s); }
+
+  void pass(const Source& s, std::string_view bytes) {
+    constexpr int kBothStreams = 0;
+    console.part(s.stream, kBothStreams, bytes, bytes, bytes.ends_with('\n'));
+  }
+
   bool awaited(const Source& s) const { return shown(s) && (!s.route.file || console.shows_all(console.shown_on(s.stream))); }
 
   void remember(Source& s, std::string_view line) const {
@@ -341,6 +355,14 @@ void WorkerOutput::bytes(int worker, Stream stream, std::span<const char> data) 
   const std::string_view text(data.data(), data.size());
   impl_->logs.write(Impl::index(worker, stream), text);
   if (s.route.filtered) impl_->copy_filtered(s, text);
+  if (impl_->passes(s)) {
+    impl_->pass(s, text);
+    if (stream == Stream::kStdout) return;
+    s.splitter.feed(
+        text, [&](std::string_view lines) { for_each_line(lines, [&](std::string_view line) { impl_->remember(s, line); }); });
+    if (s.splitter.too_long()) s.tail.add_part(s.splitter.take_rest());
+    return;
+  }
   const bool had_rest = !s.splitter.rest().empty() && text.find('\n') == std::string_view::npos;
   s.splitter.feed(text, [&](std::string_view lines) { impl_->whole_lines(s, lines); });
   impl_->await_rest(s, had_rest);
@@ -356,12 +378,18 @@ void WorkerOutput::end_of_stream(int worker, Stream stream) {
     } else {
       // Raw output stays raw: no newline is added at its end.
       if (s.stream == Stream::kStderr) s.tail.add_part(rest);
-      if (!rest.empty() && impl_->shown(s) && s.head != Impl::Source::Head::kLost) impl_->show_part(s, rest, false);
+      const bool is_shown = impl_->passes(s) || !impl_->shown(s) || s.head == Impl::Source::Head::kLost;
+      if (!rest.empty() && !is_shown) impl_->show_part(s, rest, false);
       s.head = Impl::Source::Head::kNone;
     }
   }
   impl_->logs.close(Impl::index(worker, stream));
   impl_->disarm_when_idle();
+}
+
+std::optional<winsize> WorkerOutput::terminal_size(int worker, Stream stream) const {
+  const Impl::Source& s = impl_->source(worker, stream);
+  return impl_->on_terminal(s) ? std::optional(impl_->console.size(stream)) : std::nullopt;
 }
 
 bool WorkerOutput::is_awaited(int worker, Stream stream) const {

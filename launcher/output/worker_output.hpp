@@ -5,6 +5,8 @@
 // nothing. Lines that a slow terminal cannot show are counted on it, and are never missing in the files.
 #pragma once
 
+#include <sys/ioctl.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -60,6 +62,9 @@ class WorkerOutput {
   void name_anew(const std::vector<RankAssignment>& ranks);
   // The file to which the worker writes itself, for the caller to close. -1: a pipe, whose bytes must come here.
   int take_descriptor(int worker, Stream stream);
+  // The size of the terminal that the worker gets for that stream; nothing: it gets a pipe. Output that goes to this console
+  // and nowhere else goes through a terminal if the console is one: then programs show colours and bars as if started there.
+  std::optional<winsize> terminal_size(int worker, Stream stream) const;
   void bytes(int worker, Stream stream, std::span<const char> data);
   void end_of_stream(int worker, Stream stream);  // flushes an unfinished line
 

@@ -34,8 +34,9 @@ namespace fs = std::filesystem;
 constexpr int kDefaultRestarts = 3;
 
 // Options about output that have no effect with a train.json, whose workers' output goes to its run directory.
-constexpr std::array<std::string_view, 6> kOnlyForScripts{"redirects",
+constexpr std::array<std::string_view, 7> kOnlyForScripts{"redirects",
                                                           "tee",
+                                                          "no-pty",
                                                           "local-ranks-filter",
                                                           "duplicate-stdout-filters",
                                                           "duplicate-stderr-filters",

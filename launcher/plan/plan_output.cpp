@@ -97,6 +97,7 @@ OutputChoice resolve_output(const Settings& settings, int workers) {
   if (const Setting* filters = settings.find("duplicate-stderr-filters")) plan.stderr_filters = parse_filters(filters->value);
   const std::string prefix = settings.text("log-line-prefix-template");
   if (!prefix.empty()) plan.prefix_template = prefix;
+  plan.terminals = !settings.flag("no-pty");
   plan.no_files = settings.text("log-dir") == "/dev/null";
   return choice;
 }

@@ -2,9 +2,16 @@
 // its io_context.
 #include "launcher/start/run_plan.hpp"
 
+#include <unistd.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include "common/system/realtime.hpp"
+#include "launcher/control/control_folder.hpp"
+#include "launcher/control/control_socket.hpp"
+#include "launcher/control/job_status.hpp"
 
 namespace ddprun {
 
@@ -14,6 +21,24 @@ void say_unwritten(ConsoleWriter& console, const std::filesystem::path& report, 
   console.line(Stream::kStderr, "ddprun: how this run ended could not be written to " + report.string() + ": " + why +
                                     "; what that file says is of before");
 }
+
+// The job's status, which answers on the control socket. It lives as long as the agent's io_context.
+class AnsweringStatus : public RunObserver {
+ public:
+  AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent)
+      : status_(plan, {.agent = ::getpid(), .logs = files.log_root, .report = files.report}),
+        socket_(agent.io, control_folder(),
+                {.status = [this] { return status_.json(realtime_ns()); },
+                 .stop =
+                     [stop = agent.act_as_at_signal, handled = plan.signals_to_handle](bool now) {
+                       for (const int signal : signals_that_stop(handled, now)) stop(signal);
+                     }}) {}
+  void on(const RunEvent& event) override { status_.on(event); }
+
+ private:
+  JobStatus status_;
+  ControlSocket socket_;
+};
 
 }  // namespace
 
@@ -36,14 +61,15 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;
-  const MakeObservers make_observers = [&](ConsoleWriter& writer, const ReportKeeping& keeping) {
-    console = &writer;
+  const MakeObservers make_observers = [&](const AgentAccess& agent) {
+    console = &agent.console;
     std::vector<std::unique_ptr<RunObserver>> observers;
-    observers.push_back(std::make_unique<Console>(plan, std::move(facts), writer));
+    observers.push_back(std::make_unique<Console>(plan, std::move(facts), agent.console));
     if (report) {
-      report->write_behind(keeping.files, keeping.keep);
+      report->write_behind(agent.files, agent.keep_report);
       observers.push_back(std::move(report));
     }
+    observers.push_back(std::make_unique<AnsweringStatus>(plan, files, agent));
     return observers;
   };
   return run_agent(plan, files, make_observers, std::move(network), at_end);

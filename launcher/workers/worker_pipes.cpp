@@ -2,7 +2,9 @@
 #include "launcher/workers/worker_pipes.hpp"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/socket.h>
+#include <termios.h>
 
 #include <cerrno>
 #include <system_error>
@@ -28,6 +30,20 @@ Ends output_pipe() {
   Ends ends{Descriptor(fds[0]), Descriptor(fds[1])};
   ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
   return ends;
+}
+
+Ends terminal_pair(const winsize& size) {
+  const auto none = [] { return Ends{Descriptor(), Descriptor()}; };
+  Descriptor ours(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+  char name[64];
+  if (ours.get() < 0 || ::unlockpt(ours.get()) != 0 || ::ptsname_r(ours.get(), name, sizeof name) != 0) return none();
+  Descriptor workers(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  termios settings{};
+  if (workers.get() < 0 || ::tcgetattr(workers.get(), &settings) != 0) return none();
+  ::cfmakeraw(&settings);
+  if (::tcsetattr(workers.get(), TCSANOW, &settings) != 0) return none();
+  ::ioctl(workers.get(), TIOCSWINSZ, &size);
+  return {std::move(ours), std::move(workers)};
 }
 
 Ends channel_pair() {

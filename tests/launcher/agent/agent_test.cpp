@@ -232,7 +232,7 @@ class AgentTest : public testing::Test {
     ::dup2(null, STDERR_FILENO);
     int code = 99;
     try {
-      const MakeObservers make_observers = [](ConsoleWriter&, const ReportKeeping&) {
+      const MakeObservers make_observers = [](const AgentAccess&) {
         std::vector<std::unique_ptr<RunObserver>> observers;
         observers.push_back(std::make_unique<LineObserver>());
         return observers;

@@ -1,5 +1,6 @@
 // The exception at the end of what Python printed, whatever stands around it.
 #include "launcher/output/last_exception.hpp"
+#include "launcher/output/plain_text.hpp"
 
 #include <gtest/gtest.h>
 
@@ -91,6 +92,20 @@ TEST(LastException, LinesOfOtherThreadsComeInBetween) {
   EXPECT_EQ(exception_in("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n100%|####| 5/5 done\n"
                          "    main()\nKeyError: 'x'\n"),
             "KeyError: 'x'");
+}
+
+TEST(LastException, ColoursAreNoPartOfIt) {
+  EXPECT_EQ(exception_in("Traceback (most recent call last):\n  File \x1b[35m\"a.py\"\x1b[0m, line \x1b[35m1\x1b[0m\n"
+                         "\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m\n"),
+            "ValueError: bad");
+}
+
+TEST(PlainText, HasNoEscapeSequences) {
+  EXPECT_EQ(plain_text("as it is"), "as it is");
+  EXPECT_EQ(plain_text("\x1b[1;31mred\x1b[0m\x1b[2K end"), "red end");
+  EXPECT_EQ(plain_text("\x1b]8;;https://a/\x1b\\link\x1b]8;;\a."), "link.");
+  EXPECT_EQ(plain_text("\x1b=keys\x1b"), "keys");
+  EXPECT_EQ(plain_text("cut \x1b[1;3"), "cut ");
 }
 
 }  // namespace

@@ -123,6 +123,45 @@ TEST_F(OutputTest, LinesArePrefixedAndFilesAreNot) {
   EXPECT_EQ(contents(output.stderr_log(1)), "bad\n");
 }
 
+TEST_F(OutputTest, OnATerminalBytesOfASingleWorkerPassAtOnce) {
+  int ours = -1, terminal = -1;
+  const winsize size{.ws_row = 30, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
+  termios raw{};
+  ::cfmakeraw(&raw);
+  ASSERT_EQ(::openpty(&ours, &terminal, nullptr, &raw, &size), 0);
+  ConsoleWriter console(io_, terminal, terminal);
+  console.set_rules({.may_drop = false});
+  const auto shown = [&] {
+    char text[256];
+    const ssize_t count = ::read(ours, text, sizeof text);
+    return std::string(text, count > 0 ? static_cast<std::size_t>(count) : 0);
+  };
+  WorkerOutput output(io_, files_, console, script({}));
+  begin(output, {0}, 1);
+  ASSERT_TRUE(output.terminal_size(0, Stream::kStderr));
+  EXPECT_EQ(output.terminal_size(0, Stream::kStderr)->ws_col, 100);
+  send(output, 0, Stream::kStdout, "(Pdb) ");
+  EXPECT_EQ(shown(), "(Pdb) ");
+  send(output, 0, Stream::kStderr, "p");
+  EXPECT_EQ(shown(), "p");
+  console.line(Stream::kStderr, "ddprun: ours");  // begins on a line of its own
+  EXPECT_EQ(shown(), "\nddprun: ours\n");
+  output.end_of_stream(0, Stream::kStderr);
+  EXPECT_EQ(output.stderr_tail(0), std::vector<std::string>{"p"});
+
+  OutputPlan without;
+  without.terminals = false;
+  EXPECT_FALSE(WorkerOutput(io_, files_, console, script(without)).terminal_size(0, Stream::kStdout));
+  WorkerOutput two(io_, files_, console, script({}, 2));
+  begin(two, {0}, 2);
+  EXPECT_TRUE(two.terminal_size(1, Stream::kStdout));
+  send(two, 0, Stream::kStdout, "half a l");  // waits for its end, which other workers' lines must not tear
+  send(two, 1, Stream::kStdout, "whole\n");
+  EXPECT_EQ(shown(), "whole\n");
+  ::close(ours);
+  ::close(terminal);
+}
+
 TEST_F(OutputTest, RawOutputOfScriptsIsPassedOnAsItIs) {
   ConsoleWriter console(io_, out_.ends[1], err_.ends[1]);
   WorkerOutput output(io_, files_, console, script({}));

@@ -1,0 +1,188 @@
+// Implementation of chosen_job.hpp.
+#include "launcher/commands/chosen_job.hpp"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "common/base/error.hpp"
+#include "common/base/printable.hpp"
+#include "launcher/events/progress.hpp"
+#include "launcher/options/parse_number.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string padded(std::string text, std::size_t width) {
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  return text + "  ";
+}
+
+// The first row is the head. Columns are as wide as their widest entry; the last one is not filled up.
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) text += padded(row[i], widths[i]);
+    text += row.back() + "\n";
+  }
+  return text;
+}
+
+std::string text_of(const json& status, const char* key) {
+  return status.contains(key) && status[key].is_string() ? printable(status[key].get<std::string>()) : "";
+}
+
+std::int64_t number_of(const json& status, const char* key) {
+  return status.contains(key) && status[key].is_number_integer() ? status[key].get<std::int64_t>() : 0;
+}
+
+double seconds_of(const json& status, const char* key) {
+  return status.contains(key) && status[key].is_number() ? status[key].get<double>() : 0;
+}
+
+// The memory that the process has in RAM, from /proc/PID/status; empty when it is gone.
+std::string memory_of(std::int64_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("VmRSS:")) continue;
+    const double mib = std::strtod(line.c_str() + 6, nullptr) / 1024;
+    char text[32];
+    std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
+    return text;
+  }
+  return {};
+}
+
+bool is_meant(const RunningJob& job, const std::string& word) {
+  if (word == std::to_string(job.agent)) return true;
+  if (job.status.is_null()) return false;
+  if (word == text_of(job.status, "title")) return true;
+  std::error_code error;
+  const std::string run_dir = text_of(job.status, "run_dir");
+  return !run_dir.empty() && fs::equivalent(word, run_dir, error) && !error;
+}
+
+}  // namespace
+
+bool JobRequest::has(const std::string& flag) const {
+  return std::find(flags.begin(), flags.end(), flag) != flags.end();
+}
+
+JobRequest parse_job_request(std::span<const std::string> args, std::span<const std::string_view> allowed,
+                             const std::string& usage) {
+  JobRequest request;
+  const auto is_allowed = [&](std::string_view name) {
+    return std::find(allowed.begin(), allowed.end(), name) != allowed.end();
+  };
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const std::size_t equals = args[i].starts_with("--") ? args[i].find('=') : std::string::npos;
+    const std::string name = args[i].substr(0, equals);
+    if (name == "--help" || name == "-h") {
+      request.help = true;
+    } else if ((name == "--rank" || name == "--tail") && is_allowed(name)) {
+      const std::string value = equals != std::string::npos ? args[i].substr(equals + 1)
+                                : i + 1 < args.size()       ? args[++i]
+                                                            : std::string();
+      const auto number = parse_whole(value);
+      if (!number || *number < 0 || *number > 1'000'000'000) {
+        throw UsageError(name + " needs a number from 0 on, found '" + value + "'; " + usage);
+      }
+      (name == "--rank" ? request.rank : request.tail) = static_cast<int>(*number);
+    } else if (name.starts_with("-") && equals == std::string::npos && is_allowed(name)) {
+      request.flags.push_back(name);
+    } else if (name.starts_with("-") || !request.job.empty() || !is_allowed("JOB")) {
+      throw UsageError("'" + args[i] + "' is one too many; " + usage);
+    } else {
+      request.job = args[i];
+    }
+  }
+  return request;
+}
+
+RunningJob chosen_job(const std::string& word) {
+  std::vector<RunningJob> jobs = running_jobs();
+  if (jobs.empty()) throw UsageError("no job of yours runs on this machine");
+  std::vector<RunningJob> meant;
+  for (const RunningJob& job : jobs) {
+    if (word.empty() || is_meant(job, word)) meant.push_back(job);
+  }
+  if (meant.size() == 1 && meant.front().status.is_null()) {
+    throw UsageError("the job of process " + std::to_string(meant.front().agent) +
+                     " does not answer: it is stopped (Ctrl-Z?), or just starts or ends");
+  }
+  if (meant.size() == 1) return meant.front();
+  const std::string which = meant.empty() ? "no job here has the PID, run directory or title '" + word + "'"
+                                          : "several jobs run here: name one by its PID or run directory";
+  throw UsageError(which + "\n" + table_of(jobs));
+}
+
+std::string table_of(const std::vector<RunningJob>& jobs) {
+  std::vector<std::vector<std::string>> rows{{"PID", "JOB", "STATE", "WORKERS", "STEP", "TIME", "RUN DIRECTORY"}};
+  for (const RunningJob& job : jobs) {
+    if (job.status.is_null()) {
+      rows.push_back({std::to_string(job.agent), "?", "no answer", "", "", "", ""});
+      continue;
+    }
+    const json& progress = job.status.contains("progress") ? job.status["progress"] : json();
+    rows.push_back({std::to_string(job.agent), text_of(job.status, "title"), text_of(job.status, "state"),
+                    std::to_string(number_of(job.status, "world_size")),
+                    progress.is_object() ? format_count(number_of(progress, "step")) : "",
+                    format_duration(seconds_of(job.status, "seconds")), text_of(job.status, "run_dir")});
+  }
+  return table(rows);
+}
+
+std::string status_text(const RunningJob& job) {
+  const json& status = job.status;
+  std::string text = text_of(status, "title") + " (process " + std::to_string(job.agent) + "): " + text_of(status, "state") +
+                     " for " + format_duration(seconds_of(status, "seconds")) + ", " +
+                     std::to_string(number_of(status, "restart_count")) + " of " +
+                     std::to_string(number_of(status, "max_restarts")) + " restarts used";
+  if (number_of(status, "nodes") > 1) {
+    text += ", node " + std::to_string(number_of(status, "node_rank")) + " of " + std::to_string(number_of(status, "nodes")) +
+            " with " + std::to_string(number_of(status, "world_size")) + " workers in all";
+  }
+  text += "\n";
+  if (const std::string run_dir = text_of(status, "run_dir"); !run_dir.empty()) text += "run directory " + run_dir + "\n";
+  if (status.contains("progress") && status["progress"].is_object()) text += text_of(status["progress"], "line") + "\n";
+  if (const std::string failure = text_of(status, "last_failure"); !failure.empty()) text += "last failure: " + failure + "\n";
+  if (!status.contains("workers") || !status["workers"].is_array() || status["workers"].empty()) return text;
+  std::vector<std::vector<std::string>> rows{{"RANK", "PID", "STATE", "STEP", "SILENT", "MEMORY"}};
+  for (const json& worker : status["workers"]) {
+    if (!worker.is_object()) continue;
+    const bool ended = text_of(worker, "state") == "ended";
+    const std::string phase = text_of(worker, "phase");
+    const bool spoke = worker.contains("silent_s") && worker["silent_s"].is_number();
+    rows.push_back({std::to_string(number_of(worker, "rank")), std::to_string(number_of(worker, "pid")),
+                    ended            ? text_of(worker, "how_it_ended")
+                    : !phase.empty() ? phase
+                                     : text_of(worker, "state"),
+                    worker.contains("step") && worker["step"].is_number() ? format_count(number_of(worker, "step")) : "",
+                    spoke && !ended ? format_duration(seconds_of(worker, "silent_s")) : "",
+                    ended ? "" : memory_of(number_of(worker, "pid"))});
+  }
+  return text + table(rows);
+}
+
+void wait_for_end_of(pid_t process) {
+  const int fd = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
+  if (fd < 0) return;
+  pollfd ended{fd, POLLIN, 0};
+  while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
+  }
+  ::close(fd);
+}
+
+}  // namespace ddprun

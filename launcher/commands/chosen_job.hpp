@@ -1,0 +1,38 @@
+// Which running job a subcommand means, and its words: ps, status, top, stop, logs, stacks and attach share them.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launcher/control/control_client.hpp"
+
+namespace ddprun {
+
+// The arguments of such a subcommand. Throws UsageError with `usage` for others.
+struct JobRequest {
+  std::string job;                 // empty: the only one that runs here
+  std::optional<int> rank;         // --rank N
+  std::vector<std::string> flags;  // those of `allowed` that were given, with dashes
+  std::optional<int> tail;         // --tail N
+  bool help = false;
+  bool has(const std::string& flag) const;
+};
+JobRequest parse_job_request(std::span<const std::string> args, std::span<const std::string_view> allowed,
+                             const std::string& usage);
+
+// `word` is an agent's pid, a run directory or a title; empty: the only running job. Throws UsageError that lists what runs.
+RunningJob chosen_job(const std::string& word);
+
+// One line a job: pid, title, state, workers, time, run directory.
+std::string table_of(const std::vector<RunningJob>& jobs);
+
+// The job's figures and its workers, for people.
+std::string status_text(const RunningJob& job);
+
+// Returns when the process is gone, or at once when it is gone already.
+void wait_for_end_of(pid_t process);
+
+}  // namespace ddprun

@@ -1,0 +1,119 @@
+// `ddprun ps`, `status`, `top` and `stop`: the running jobs of this user on this machine. run_subcommand() calls them.
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <sstream>
+
+#include "common/base/error.hpp"
+#include "common/system/print.hpp"
+#include "launcher/commands/chosen_job.hpp"
+#include "launcher/commands/subcommand.hpp"
+#include "launcher/control/control_socket.hpp"
+#include "launcher/report/report.hpp"
+
+namespace ddprun {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kWhich =
+    "\nJOB is the job's PID, run directory or title as `ddprun ps` shows them; it may be left out when one job runs.\n";
+constexpr int kRefreshMs = 1000;
+
+// How the job ended, from its report; empty without one.
+std::string how_it_ended(const std::string& report) {
+  std::ifstream in(report, std::ios::binary);
+  const json document = in ? json::parse(in, nullptr, false) : json();
+  if (!document.is_object() || !document.contains("exit") || !document["exit"].is_object()) return {};
+  const json& exit = document["exit"];
+  if (!exit.contains("code") || !exit["code"].is_number_integer()) return {};
+  const std::string why = exit.contains("why") && exit["why"].is_string() ? exit["why"].get<std::string>() : "";
+  return "exit code " + std::to_string(exit["code"].get<int>()) + (why.empty() ? "" : ": " + why);
+}
+
+}  // namespace
+
+int list_jobs(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun ps [--json]";
+  constexpr std::array<std::string_view, 1> kAllowed{"--json"};
+  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
+  if (request.help) {
+    print(std::string(kUsage) + "\nLists your running jobs on this machine. --json: one line of JSON for each.\n");
+    return 0;
+  }
+  const std::vector<RunningJob> jobs = running_jobs();
+  if (request.has("--json")) {
+    for (const RunningJob& job : jobs) {
+      print((job.status.is_null() ? json{{"pid", job.agent}, {"state", "no answer"}} : job.status).dump() + "\n");
+    }
+  } else {
+    print(jobs.empty() ? "no job of yours runs on this machine\n" : table_of(jobs));
+  }
+  return 0;
+}
+
+int show_status(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun status [JOB] [--json]";
+  constexpr std::array<std::string_view, 2> kAllowed{"JOB", "--json"};
+  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
+  if (request.help) {
+    print(std::string(kUsage) + "\nTells how far a running job is, and what its workers on this machine do." + kWhich);
+    return 0;
+  }
+  const RunningJob job = chosen_job(request.job);
+  print(request.has("--json") ? job.status.dump() + "\n" : status_text(job));
+  return 0;
+}
+
+int watch_job(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun top [JOB]";
+  constexpr std::array<std::string_view, 1> kAllowed{"JOB"};
+  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
+  if (request.help) {
+    print(std::string(kUsage) + "\nShows the status anew each second until the job ends or Ctrl-C comes." + kWhich);
+    return 0;
+  }
+  RunningJob job = chosen_job(request.job);
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const int process = static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0));
+  for (;;) {
+    print((terminal ? "\x1b[H\x1b[2J" : "") + status_text(job));
+    pollfd ended{process, POLLIN, 0};
+    if (process < 0 || ::poll(&ended, 1, kRefreshMs) != 0) break;
+    const auto answer = ask_job(job.socket, kAskStatus);
+    if (!answer) continue;  // the agent is stopped or about to end
+    json status = json::parse(*answer, nullptr, false);
+    if (status.is_object()) job.status = std::move(status);
+  }
+  if (process >= 0) ::close(process);
+  const std::string end = how_it_ended(job.status.value("report", ""));
+  print("the job has ended" + (end.empty() ? "" : ": " + end) + "\n");
+  return 0;
+}
+
+int stop_job(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun stop [JOB] [--now]";
+  constexpr std::array<std::string_view, 2> kAllowed{"JOB", "--now"};
+  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
+  if (request.help) {
+    print(std::string(kUsage) +
+          "\nStops a running job in order, as SIGTERM does, and waits for its end: workers that can save do. --now kills the"
+          "\nworkers. Of a job on several machines the node on this machine is stopped, as by SIGTERM here." +
+          kWhich);
+    return 0;
+  }
+  const RunningJob job = chosen_job(request.job);
+  if (!ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop)) {
+    throw UsageError("the job of process " + std::to_string(job.agent) + " does not answer; kill -TERM " +
+                     std::to_string(job.agent) + " reaches it as soon as it runs again");
+  }
+  wait_for_end_of(job.agent);
+  const std::string end = how_it_ended(job.status.value("report", ""));
+  print(job.status.value("title", "the job") + " has ended" + (end.empty() ? "" : ": " + end) + "\n");
+  return 0;
+}
+
+}  // namespace ddprun

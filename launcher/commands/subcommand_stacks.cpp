@@ -1,0 +1,115 @@
+// `ddprun stacks` and `ddprun attach`: what the workers of a running job on this machine do at this moment. run_subcommand()
+// calls them. A stack needs py-spy, eu-stack or gdb, and the right to trace: root, or kernel.yama.ptrace_scope=0.
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include <boost/asio/io_context.hpp>
+
+#include "common/base/error.hpp"
+#include "common/system/print.hpp"
+#include "launcher/commands/chosen_job.hpp"
+#include "launcher/commands/subcommand.hpp"
+#include "launcher/hang/stack_tool.hpp"
+
+namespace ddprun {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::seconds kPatience{20};
+
+struct RunningWorker {
+  int rank = 0;
+  long pid = 0;
+};
+
+// Those that have not ended; of --rank that one. Throws UsageError when there is none.
+std::vector<RunningWorker> running_workers(const RunningJob& job, std::optional<int> rank) {
+  std::vector<RunningWorker> workers;
+  for (const json& worker : job.status.value("workers", json::array())) {
+    const RunningWorker one{worker.value("rank", -1), worker.value("pid", 0L)};
+    if (worker.value("state", "") == "running" && one.pid > 0 && (!rank || one.rank == *rank)) workers.push_back(one);
+  }
+  if (workers.empty()) {
+    throw UsageError(rank ? "no worker with rank " + std::to_string(*rank) + " of that job runs on this machine"
+                          : std::string("no worker of that job runs at the moment"));
+  }
+  return workers;
+}
+
+bool is_python(const RunningJob& job) {
+  const std::string kind = job.status.value("kind", "");
+  return kind == "script" || kind == "module";
+}
+
+StackTool tool_for(const RunningJob& job) {
+  StackTool tool = find_stack_tool(is_python(job));
+  if (tool.name.empty()) {
+    throw UsageError("neither py-spy nor eu-stack nor gdb is on PATH: pip install py-spy, or apt install elfutils");
+  }
+  return tool;
+}
+
+std::vector<std::string> stack_of(const StackTool& tool, long pid) {
+  boost::asio::io_context io;
+  std::vector<std::string> frames;
+  const StackRun run(io, tool, pid, kPatience, [&](std::vector<std::string> found) {
+    frames = std::move(found);
+    io.stop();
+  });
+  io.run();
+  return frames;
+}
+
+}  // namespace
+
+int show_stacks(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun stacks [JOB] [--rank N]";
+  constexpr std::array<std::string_view, 2> kAllowed{"JOB", "--rank"};
+  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
+  if (request.help) {
+    print(std::string(kUsage) +
+          "\nPrints the call stack of each worker on this machine, by py-spy, eu-stack or gdb, whichever is there."
+          "\nJOB as for `ddprun status`.\n");
+    return 0;
+  }
+  const RunningJob job = chosen_job(request.job);
+  const std::vector<RunningWorker> workers = running_workers(job, request.rank);
+  const StackTool tool = tool_for(job);
+  for (const RunningWorker& worker : workers) {
+    print("rank " + std::to_string(worker.rank) + ", process " + std::to_string(worker.pid) + ", by " + tool.name + ":\n");
+    for (const std::string& frame : stack_of(tool, worker.pid)) print("  " + frame + "\n");
+  }
+  return 0;
+}
+
+int attach_to_worker(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun attach [JOB] --rank N [--gdb | --py-spy]";
+  constexpr std::array<std::string_view, 4> kAllowed{"JOB", "--rank", "--gdb", "--py-spy"};
+  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
+  if (request.help) {
+    print(std::string(kUsage) +
+          "\nStarts a debugger on a worker of this machine: gdb, or with --py-spy what its Python code spends time on."
+          "\nA worker that gdb holds makes no progress: --hang-timeout may end it. JOB as for `ddprun status`.\n");
+    return 0;
+  }
+  if (!request.rank) throw UsageError(std::string("--rank says which worker; ") + kUsage);
+  if (request.has("--gdb") && request.has("--py-spy")) throw UsageError(std::string("--gdb or --py-spy; ") + kUsage);
+  const RunningJob job = chosen_job(request.job);
+  const std::string pid = std::to_string(running_workers(job, request.rank).front().pid);
+  const bool spy = request.has("--py-spy");
+  const char* const program = spy ? "py-spy" : "gdb";
+  if (spy) {
+    ::execlp(program, program, "top", "--pid", pid.c_str(), nullptr);
+  } else {
+    ::execlp(program, program, "-p", pid.c_str(), nullptr);
+  }
+  throw UsageError(std::string("cannot start ") + program + ": " + std::strerror(errno) +
+                   (spy ? "; pip install py-spy" : "; apt install gdb"));
+}
+
+}  // namespace ddprun

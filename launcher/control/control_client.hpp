@@ -1,0 +1,28 @@
+// Asks the running jobs of this user on this machine (control_socket.hpp). Used by the subcommands; it blocks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace ddprun {
+
+struct RunningJob {
+  pid_t agent = 0;
+  std::filesystem::path socket;
+  nlohmann::json
+      status;  // launcher/control/job_status.hpp; null when the agent does not answer, for example while it is stopped
+};
+
+// In the order of their pids. Removes the sockets of agents that were killed.
+std::vector<RunningJob> running_jobs();
+
+// Sends the request and returns the answer, without its '\n'; nothing when none comes within two seconds.
+std::optional<std::string> ask_job(const std::filesystem::path& socket, const std::string& request);
+
+}  // namespace ddprun

@@ -1,0 +1,46 @@
+// Implementation of control_folder.hpp.
+#include "launcher/control/control_folder.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kEnding = ".sock";
+
+}  // namespace
+
+fs::path control_folder() {
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && runtime[0] == '/') return fs::path(runtime) / "ddprun";
+  return "/tmp/ddprun-" + std::to_string(::geteuid());
+}
+
+// A link is refused, since somebody else may have made it in /tmp.
+bool own_control_folder(const fs::path& folder) {
+  struct stat info {};
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         (info.st_mode & 0077) == 0;
+}
+
+fs::path control_socket_of(const fs::path& folder, pid_t agent) {
+  return folder / (std::to_string(agent) + std::string(kEnding));
+}
+
+std::optional<pid_t> agent_of_socket(const fs::path& socket) {
+  const std::string name = socket.filename().string();
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (error != std::errc() || pid <= 0 || std::string_view(end) != kEnding) return std::nullopt;
+  return pid;
+}
+
+}  // namespace ddprun

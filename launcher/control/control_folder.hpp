@@ -1,0 +1,25 @@
+// Where the jobs of this user on this machine can be asked: a folder with a Unix socket for each agent, named by its pid. The
+// folder belongs to the user and is closed to others, so whoever reaches a socket in it may also signal the agent. The agent
+// (control_socket.hpp) and the subcommands (control_client.hpp) share these rules.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace ddprun {
+
+// $XDG_RUNTIME_DIR/ddprun, or /tmp/ddprun-<uid> where that variable is not set.
+std::filesystem::path control_folder();
+
+// Makes the folder where it is missing. False when it cannot be made, is no folder, or is not only the user's.
+bool own_control_folder(const std::filesystem::path& folder);
+
+std::filesystem::path control_socket_of(const std::filesystem::path& folder, pid_t agent);
+
+// The agent's pid in such a name; nothing for another file.
+std::optional<pid_t> agent_of_socket(const std::filesystem::path& socket);
+
+}  // namespace ddprun

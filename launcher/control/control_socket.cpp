@@ -1,0 +1,131 @@
+// Implementation of control_socket.hpp.
+#include "launcher/control/control_socket.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+
+#include "launcher/control/control_folder.hpp"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+using boost::asio::local::stream_protocol;
+using boost::system::error_code;
+
+constexpr int kMostClients = 16;
+constexpr std::size_t kMostBytes = 4096;
+constexpr std::chrono::seconds kPatience{5};
+
+bool is_users_own(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == ::geteuid() || peer.uid == 0);
+}
+
+}  // namespace
+
+struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
+  struct Client {
+    Client(stream_protocol::socket connected, boost::asio::io_context& io) : socket(std::move(connected)), patience(io) {}
+    stream_protocol::socket socket;
+    boost::asio::steady_timer patience;
+    std::string request;
+    std::string answer;
+  };
+
+  Impl(boost::asio::io_context& context, Hooks chosen) : io(context), hooks(std::move(chosen)), acceptor(context) {}
+
+  void listen(const fs::path& folder) {
+    if (!own_control_folder(folder)) return;
+    const fs::path name = control_socket_of(folder, ::getpid());
+    error_code error;
+    fs::remove(name, ignored);  // of a process before, which had this pid
+    try {
+      const stream_protocol::endpoint endpoint(name.string());  // throws when the name is too long for a socket
+      acceptor.open(endpoint.protocol(), error);
+      if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
+      if (!error) acceptor.bind(endpoint, error);
+      if (error) return;
+      file = name;
+      acceptor.listen(kMostClients, error);
+    } catch (const boost::system::system_error&) {
+      return;
+    }
+    if (!error) accept();
+  }
+
+  void accept() {
+    acceptor.async_accept([self = weak_from_this()](const error_code& error, stream_protocol::socket socket) {
+      const auto impl = self.lock();
+      if (!impl || error == boost::asio::error::operation_aborted) return;
+      if (!error && impl->clients < kMostClients && is_users_own(socket.native_handle())) impl->serve(std::move(socket));
+      // With no descriptor left, accept() would fail again at once and keep the agent busy: it is deaf from then on.
+      if (!error || error == boost::asio::error::connection_aborted) impl->accept();
+    });
+  }
+
+  void serve(stream_protocol::socket socket) {
+    ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
+    ++clients;
+    const std::shared_ptr<Client> client(new Client(std::move(socket), io), [self = weak_from_this()](Client* gone) {
+      delete gone;
+      if (const auto impl = self.lock()) --impl->clients;
+    });
+    client->patience.expires_after(kPatience);
+    client->patience.async_wait([weak = std::weak_ptr(client)](const error_code& error) {
+      error_code closed;
+      if (const auto slow = weak.lock(); slow && !error) slow->socket.close(closed);
+    });
+    boost::asio::async_read_until(client->socket, boost::asio::dynamic_buffer(client->request, kMostBytes), '\n',
+                                  [self = weak_from_this(), client](const error_code& error, std::size_t length) {
+                                    const auto impl = self.lock();
+                                    if (impl && !error) impl->answer(client, client->request.substr(0, length - 1));
+                                  });
+  }
+
+  void answer(const std::shared_ptr<Client>& client, const std::string& request) {
+    if (request == kAskStatus) {
+      client->answer = hooks.status();
+    } else if (request == kAskStop || request == kAskStopNow) {
+      client->answer = R"({"stops":true})";
+    } else {
+      client->answer = R"({"error":"unknown request"})";
+    }
+    client->answer += '\n';
+    boost::asio::async_write(client->socket, boost::asio::buffer(client->answer),
+                             [self = weak_from_this(), client, request](const error_code&, std::size_t) {
+                               const auto impl = self.lock();
+                               if (!impl || (request != kAskStop && request != kAskStopNow)) return;
+                               impl->hooks.stop(request == kAskStopNow);
+                             });
+  }
+
+  boost::asio::io_context& io;
+  Hooks hooks;
+  stream_protocol::acceptor acceptor;
+  fs::path file;
+  std::error_code ignored;
+  int clients = 0;
+};
+
+ControlSocket::ControlSocket(boost::asio::io_context& io, const fs::path& folder, Hooks hooks)
+    : impl_(std::make_shared<Impl>(io, std::move(hooks))) {
+  impl_->listen(folder);
+}
+
+ControlSocket::~ControlSocket() {
+  if (!impl_->file.empty()) ::unlink(impl_->file.c_str());
+}
+
+}  // namespace ddprun

@@ -1,0 +1,35 @@
+// The agent's end of `ddprun ps`, `status`, `stop` and their like: a Unix socket in control_folder(). A client sends one line,
+// gets one line of JSON, and the connection ends. At most 16 clients at a time, each with 4 KiB and five seconds. Only the
+// user of the job and root are answered. Without the socket the job runs as well. Part of the agent's shell; one thread.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+namespace ddprun {
+
+inline constexpr const char* kAskStatus = "status";
+inline constexpr const char* kAskStop = "stop";         // save and stop, as at SIGTERM
+inline constexpr const char* kAskStopNow = "stop now";  // end the workers at once
+
+class ControlSocket {
+ public:
+  struct Hooks {
+    std::function<std::string()> status;  // JSON without '\n'
+    std::function<void(bool now)> stop;
+  };
+  ControlSocket(boost::asio::io_context& io, const std::filesystem::path& folder, Hooks hooks);
+  ~ControlSocket();  // removes the socket
+  ControlSocket(const ControlSocket&) = delete;
+  ControlSocket& operator=(const ControlSocket&) = delete;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun

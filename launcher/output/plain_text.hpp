@@ -1,0 +1,33 @@
+// A line as text, without what only a terminal understands: colours, cursor movement, links (ECMA-48's control sequences and
+// operating system commands). Programs write them to a terminal, and the report and the cause of a failure have no use for
+// them. Pure.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+inline std::string plain_text(std::string_view line) {
+  constexpr char kEscape = '\x1b';
+  std::string plain;
+  for (std::size_t at = 0; at < line.size();) {
+    if (line[at] != kEscape) {
+      plain += line[at++];
+      continue;
+    }
+    const char kind = at + 1 < line.size() ? line[at + 1] : '\0';
+    at += 2;
+    if (kind == '[') {  // parameters, then one final byte
+      while (at < line.size() && (line[at] < '@' || line[at] > '~')) ++at;
+      ++at;
+    } else if (kind == ']') {  // any text, up to BEL or ESC
+      while (at < line.size() && line[at] != '\a' && line[at] != kEscape) ++at;
+      at += at < line.size() && line[at] == kEscape ? 2 : 1;
+    }
+  }
+  return plain;
+}
+
+}  // namespace ddprun

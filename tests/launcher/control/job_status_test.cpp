@@ -1,0 +1,110 @@
+// What a job tells of itself after each event; the socket is tried by tests/whole_program/test_running_jobs.py.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/control/control_folder.hpp"
+#include "launcher/control/job_status.hpp"
+
+namespace ddprun {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kNsOfASecond = 1'000'000'000;
+
+class JobStatusTest : public testing::Test {
+ protected:
+  JobStatusTest() { plan_.title = "digits"; }
+  json now(std::int64_t seconds = 100) const { return json::parse(status_.json(seconds * kNsOfASecond)); }
+  void begin(int round, bool regroup = false, int group_rank = 0) {
+    status_.on(RoundStarted{.round = round,
+                            .restart_count = round,
+                            .world_size = 4,
+                            .time_ns = kNsOfASecond,
+                            .workers_here = 2,
+                            .group_rank = group_rank,
+                            .nodes = 2,
+                            .regroup = regroup});
+  }
+  void start(int rank, std::int64_t pid) { status_.on(WorkerStarted{rank, rank % 2, pid, kNsOfASecond}); }
+
+  Plan plan_;
+  JobStatus status_{plan_, {.agent = 7, .logs = "/logs", .report = {}}};
+};
+
+TEST_F(JobStatusTest, TellsRoundsWorkersAndSteps) {
+  EXPECT_EQ(now()["state"], "starting");
+  status_.on(RunStarted{90 * kNsOfASecond, 4});
+  begin(0);
+  start(0, 70);
+  start(1, 71);
+  status_.on(WorkerSpoke{1, channel::PhaseChange{.phase = channel::Phase::kRunning, .step = 3}, 98 * kNsOfASecond});
+  status_.on(WorkerSpoke{0, channel::Progress{.step = 5, .steps_total = 10, .epochs = 2, .loss = 0.5}, 99 * kNsOfASecond});
+  const json told = now();
+  EXPECT_EQ(told["state"], "running");
+  EXPECT_EQ(told["seconds"], 10.0);
+  EXPECT_EQ(told["progress"]["step"], 5);
+  EXPECT_EQ(told["progress"]["loss"], 0.5);
+  EXPECT_EQ(told["workers"][1]["phase"], "running");
+  EXPECT_EQ(told["workers"][1]["step"], 3);
+  EXPECT_EQ(told["workers"][1]["silent_s"], 2.0);
+  EXPECT_EQ(told["workers"][0]["pid"], 70);
+}
+
+TEST_F(JobStatusTest, AFailureIsKeptAndTheNextRoundHasOnlyItsOwnWorkers) {
+  begin(0);
+  start(0, 70);
+  status_.on(WorkerEnded{0, 70, {.code = 3}, false, kNsOfASecond});
+  EXPECT_EQ(now()["workers"][0]["how_it_ended"], "exit code 3");
+  RoundFailed failed{};
+  failed.first.rank = 0;
+  failed.first.message = "no data";
+  failed.decision = RoundFailed::Decision::kRestart;
+  status_.on(failed);
+  EXPECT_EQ(now()["state"], "restarting");
+  begin(1);
+  EXPECT_EQ(now()["state"], "running");
+  EXPECT_EQ(now()["restart_count"], 1);
+  EXPECT_TRUE(now()["workers"].empty());
+  EXPECT_NE(now()["last_failure"].get<std::string>().find("rank 0"), std::string::npos);
+}
+
+TEST_F(JobStatusTest, SurvivorsKeepTheirProcessesUnderTheirNewRanks) {
+  begin(0, false, 1);
+  start(2, 72);
+  start(3, 73);
+  begin(1, true, 0);
+  start(1, 75);
+  EXPECT_EQ(now()["workers"][0]["rank"], 0);
+  EXPECT_EQ(now()["workers"][0]["pid"], 72);
+  EXPECT_EQ(now()["workers"][1]["pid"], 75);
+  status_.on(WorkerEnded{1, 73, {.signal = SIGKILL}, false, kNsOfASecond});  // the one before
+  EXPECT_EQ(now()["workers"][1]["state"], "running");
+}
+
+TEST_F(JobStatusTest, AStopIsTold) {
+  begin(0);
+  status_.on(StopRequested{SIGTERM, StopRequested::Effect::kNothingNew, kNsOfASecond});
+  EXPECT_EQ(now()["state"], "running");
+  status_.on(StopRequested{SIGTERM, StopRequested::Effect::kStops, kNsOfASecond});
+  EXPECT_EQ(now()["state"], "stopping");
+}
+
+TEST(SignalsThatStop, AreAmongTheHandled) {
+  EXPECT_EQ(signals_that_stop({SIGINT, SIGTERM}, false), std::vector{SIGTERM});
+  EXPECT_EQ(signals_that_stop({SIGINT, SIGTERM}, true), (std::vector{SIGINT, SIGINT}));
+  EXPECT_EQ(signals_that_stop({SIGUSR1}, true), std::vector{SIGUSR1});
+  EXPECT_TRUE(signals_that_stop({}, true).empty());
+}
+
+TEST(ControlFolder, ASocketIsNamedByItsAgent) {
+  EXPECT_EQ(agent_of_socket(control_socket_of("/run/ddprun", 41)), 41);
+  for (const char* name : {"x.sock", "12.socket", "12", "-3.sock", ".sock", "0.sock"})
+    EXPECT_FALSE(agent_of_socket(name)) << name;
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,292 @@
+"""Running jobs are seen and stopped from another shell: ddprun ps, status, top, logs, stop, stacks and attach."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+
+import jobs
+import jsonschema
+import pytest
+from jobs import clean_environment
+from node_agents import PATIENCE
+
+SCHEMA = json.loads((pathlib.Path(__file__).resolve().parent.parent.parent / "docs/schemas/status.schema.json").read_text(encoding="utf-8"))
+WAITS = """
+import os, sys, time
+print("rank", os.environ["RANK"], "waits", flush=True)
+print("a word on stderr", file=sys.stderr, flush=True)
+open(os.environ["READY"] + os.environ["RANK"], "w").close()
+sys.stdin.readline()
+print("rank", os.environ["RANK"], "goes on", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Job:
+    def __init__(self, ddprun_bin, folder, *words, **variables):
+        self.variables = {"XDG_RUNTIME_DIR": str(folder / "runtime"), "PYTHON_EXEC": sys.executable, **variables}
+        self.bin, self.folder = ddprun_bin, folder
+        self.process = subprocess.Popen([ddprun_bin, *[str(word) for word in words]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        env=clean_environment(**self.variables), text=True, cwd=folder)
+        self.pid = self.process.pid
+
+    def until(self, pattern):
+        seen = ""
+        while not re.search(pattern, seen):
+            line = self.process.stdout.readline()
+            assert line, seen
+            seen += line
+        return seen
+
+    def ask(self, *words, code=0):
+        done = subprocess.run([self.bin, *[str(word) for word in words]], capture_output=True, text=True, timeout=PATIENCE, cwd=self.folder, check=False,
+                              env=clean_environment(**self.variables))
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    def status(self, *which):
+        status = json.loads(self.ask("status", *which, "--json"))
+        jsonschema.validate(status, SCHEMA)
+        assert status.keys() == SCHEMA["properties"].keys()
+        return status
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.stdout.read()
+        return self.process.wait(timeout=PATIENCE)
+
+
+@pytest.fixture
+def start(ddprun_bin, tmp_path):
+    (tmp_path / "runtime").mkdir()
+    started = []
+
+    def start_job(*words, **variables):
+        started.append(Job(ddprun_bin, tmp_path, *words, **variables))
+        return started[-1]
+
+    yield start_job
+    for job in started:
+        if job.process.poll() is None:
+            job.process.send_signal(signal.SIGCONT)
+            job.process.kill()
+        job.process.wait()
+        job.process.stdin.close()
+        job.process.stdout.close()
+
+
+@pytest.fixture
+def waiting(start, tmp_path):
+    """A script of two workers that wait for a line of their standard input."""
+    (tmp_path / "waits.py").write_text(WAITS)
+
+    def start_waiting(*options, name="waits.py"):
+        job = start("--nproc-per-node", 2, *options, name, READY=str(tmp_path / "ready"))
+        job.until(r"(?s)(rank \d waits.*){2}" if not options else "waits")
+        return job
+
+    return start_waiting
+
+
+def test_a_job_is_listed_and_told(waiting, tmp_path):
+    job = waiting()
+    (row,) = job.ask("ps").splitlines()[1:]
+    assert re.match(rf"{job.pid} +waits\.py +running +2 +", row), row
+    text = job.ask("status")
+    assert f"waits.py (process {job.pid}): running for " in text and "0 of 0 restarts used" in text
+    assert re.search(r"(?m)^RANK +PID +STATE .*\n0 +\d+ +running .* MiB\n1 +\d+ +running .* MiB$", text), text
+    status = job.status()
+    assert {worker["rank"] for worker in status["workers"]} == {0, 1} and status["kind"] == "script"
+    for worker in status["workers"]:
+        assert pathlib.Path(f"/proc/{worker['pid']}/environ").read_bytes().count(b"\0RANK=%d\0" % worker["rank"])
+    assert job.end() == 0
+    assert job.ask("ps") == "no job of yours runs on this machine\n"
+    assert "no job of yours runs on this machine" in job.ask("status", code=2)
+    assert not list((tmp_path / "runtime" / "ddprun").iterdir())
+
+
+def test_the_socket_is_the_users_alone(waiting, tmp_path):
+    job = waiting()
+    folder = tmp_path / "runtime" / "ddprun"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [entry.name for entry in folder.iterdir()] == [f"{job.pid}.sock"]
+    assert job.end() == 0
+    folder.chmod(0o755)  # others may have put something there: no job is told through it, and the job runs
+    other = waiting()
+    assert not list(folder.iterdir()) and other.end() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_another_user_is_not_answered(waiting, tmp_path):
+    job = waiting()
+    path = tmp_path / "runtime" / "ddprun" / f"{job.pid}.sock"
+    ours, theirs = socket.socketpair()
+    del ours, theirs
+    for folder in [path.parent, *path.parents]:
+        with contextlib.suppress(PermissionError):
+            folder.chmod(folder.stat().st_mode | 0o111)
+    path.chmod(0o777)
+    asks = f"import os, socket; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.connect({str(path)!r}); s.sendall(b'status\\n'); print(len(s.recv(9)))"
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.stdout == "0\n" or "Reset" in done.stderr or "Broken pipe" in done.stderr, done
+    assert job.end() == 0
+
+
+def test_a_client_that_says_nothing_or_nonsense_harms_nobody(waiting, tmp_path):
+    job = waiting()
+    path = str(tmp_path / "runtime" / "ddprun" / f"{job.pid}.sock")
+    clients = []
+    for text in (b"", b"x" * 8000, b"nonsense\n", *[b"half"] * 20):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(path)  # waits while many wait to be heard
+        client.settimeout(PATIENCE)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            client.sendall(text)
+            if text == b"nonsense\n":
+                assert json.loads(client.makefile().readline()) == {"error": "unknown request"}
+        clients.append(client)
+    for client in clients:
+        client.close()
+    assert job.status()["state"] == "running"
+    assert job.end() == 0
+
+
+def test_which_job_is_meant(waiting, tmp_path):
+    (tmp_path / "other.py").write_text(WAITS)
+    first, second = waiting(), waiting("--run-dir", tmp_path / "run", "--quiet", name="other.py")
+    for word, job in ((first.pid, first), ("waits.py", first), (tmp_path / "run", second), ("run", second), ("other.py", second)):
+        assert first.status(word)["pid"] == job.pid, word
+    said = first.ask("status", code=2)
+    assert "several jobs run here: name one by its PID or run directory" in said and "other.py" in said
+    assert "no job here has the PID, run directory or title 'third'" in first.ask("stop", "third", code=2)
+    assert first.end() == 0 and second.end() == 0
+
+
+def test_an_agent_that_was_killed_leaves_nothing_behind(waiting, tmp_path):
+    job = waiting()
+    job.process.kill()
+    job.process.wait()
+    assert job.ask("ps") == "no job of yours runs on this machine\n"
+    assert not list((tmp_path / "runtime" / "ddprun").iterdir())
+
+
+def test_an_agent_that_is_stopped_is_said(waiting):
+    job = waiting()
+    os.kill(job.pid, signal.SIGSTOP)
+    assert re.search(rf"(?m)^{job.pid} +\? +no answer", job.ask("ps"))
+    assert "does not answer: it is stopped" in job.ask("status", code=2)
+    os.kill(job.pid, signal.SIGCONT)
+    assert job.end() == 0
+
+
+def test_without_a_place_for_sockets_the_job_runs(ddprun_bin, tmp_path):
+    for place in (tmp_path / "missing", tmp_path / ("long" * 40)):
+        done = subprocess.run([ddprun_bin, "--no-python", "echo", "done"], capture_output=True, text=True, timeout=PATIENCE, check=True,
+                              env=clean_environment(XDG_RUNTIME_DIR=str(place)))
+        assert done.stdout == "done\n" and done.stderr == ""
+
+
+def test_a_script_is_stopped(waiting):
+    job = waiting()
+    assert job.ask("stop").startswith("waits.py has ended: exit code 143: ")
+    assert job.end() == 143
+
+
+def test_a_script_that_ignores_sigterm_is_stopped_now(start, tmp_path):
+    (tmp_path / "deaf.sh").write_text("trap '' TERM INT\necho waits\nread line\n")
+    job = start("--no-python", "sh", "deaf.sh")
+    job.until("waits")
+    assert job.ask("stop", "--now").startswith("sh has ended")
+    assert job.end() != 0
+
+
+def test_a_training_saves_when_it_is_stopped_and_tells_its_steps(start, tmp_path):
+    dataset = jobs.write_small_dataset(tmp_path / "data")
+    config = jobs.write_config(tmp_path / "job.json", jobs.config(dataset, epochs=2000))
+    job = start("--nproc-per-node", 2, config)
+    job.until(r"step \d")
+    status = job.status()
+    assert status["progress"]["step"] > 0 and status["progress"]["steps_total"] == 40000 and status["run_dir"].endswith("/runs/small")
+    assert {worker["phase"] for worker in status["workers"]} <= {"running", "evaluating", "saving"}
+    assert re.search(r"(?m)^epoch \d.*step [\d,]+/40,000", job.ask("status"))
+    with subprocess.Popen([job.bin, "top"], stdout=subprocess.PIPE, text=True, env=clean_environment(**job.variables)) as top:
+        assert "running for" in top.stdout.readline()
+        said = job.ask("stop")
+        assert said.startswith("small has ended: exit code 85: "), said
+        assert top.stdout.read().endswith("the job has ended: " + said.split("has ended: ")[1])
+    assert job.end() == 85
+    published = job.ask("logs", "runs/small", "--rank", 0)
+    assert published == "".join((tmp_path / "runs/small/logs/round-000/rank-00000" / name).read_text() for name in ("stdout.log", "stderr.log"))
+
+
+def test_logs_are_followed_to_the_end_over_a_restart(start, tmp_path):
+    (tmp_path / "job.sh").write_text('echo "begin $RANK of $TORCHELASTIC_RESTART_COUNT"; read line; echo "end $RANK" >&2\n'
+                                     '[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3\n')
+    job = start("--max-restarts", 1, "--nproc-per-node", 2, "--tee", 3, "--log-dir", tmp_path / "logs", "--no-python", "sh", "job.sh")
+    job.until(r"(?s)(begin.*){2}")
+    with subprocess.Popen([job.bin, "logs", "-f"], stdout=subprocess.PIPE, text=True, env=clean_environment(**job.variables)) as follower:
+        lines = [follower.stdout.readline() for _ in range(2)]
+        assert sorted(lines) == ["[rank 0] begin 0 of 0\n", "[rank 1] begin 1 of 0\n"]
+        job.process.stdin.write("\n")
+        job.process.stdin.flush()
+        job.until(r"(?s)(begin \d of 1.*){2}")
+        assert job.end() == 0
+        rest = follower.stdout.read().splitlines()
+    assert {"[rank 0] begin 0 of 1", "[rank 1] begin 1 of 1", "[rank 0] end 0", "[rank 1] end 1"} <= set(rest), rest
+    (folder,) = (tmp_path / "logs").iterdir()
+    assert job.ask("logs", folder) == "[rank 0] begin 0 of 1\n[rank 0] end 0\n[rank 1] begin 1 of 1\n[rank 1] end 1\n"
+    assert job.ask("logs", folder, "--stderr", "--rank", 1) == "end 1\n"
+    assert job.ask("logs", folder, "--tail", 0) == ""
+    (folder / "attempt_1/0/stdout.log").write_text("".join(f"line {number}\n" for number in range(3000)) + "no end")
+    assert job.ask("logs", folder, "--tail", 3, "--rank", 0) == "line 2998\nline 2999\nno end\nend 0\n"
+    assert job.ask("logs", folder, "--tail", 5000, "--rank", 0).startswith("line 0\nline 1\n")
+
+
+def test_logs_that_are_not_written(waiting):
+    job = waiting()
+    assert "writes no log files: a script does with --tee 3" in job.ask("logs", code=2)
+    assert "writes no log files" in job.ask("logs", "-f", code=2)
+    assert job.end() == 0
+
+
+@pytest.mark.skipif(not any(shutil.which(tool) for tool in ("py-spy", "eu-stack", "gdb")), reason="needs py-spy, eu-stack or gdb")
+def test_stacks_of_the_workers(waiting):
+    job = waiting()
+    text = job.ask("stacks")
+    assert re.search(r"(?m)^rank 0, process \d+, by [\w-]+:\n  \S", text) and "rank 1, process" in text, text
+    assert "rank 0" not in job.ask("stacks", "--rank", 1)
+    assert "no worker with rank 7 of that job runs on this machine" in job.ask("stacks", "--rank", 7, code=2)
+    assert job.end() == 0
+
+
+def test_attach_starts_the_debugger_on_that_worker(waiting, tmp_path):
+    (tmp_path / "tools").mkdir()
+    for name in ("gdb", "py-spy"):
+        (tmp_path / "tools" / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (tmp_path / "tools" / name).chmod(0o755)
+    job = waiting()
+    (pid,) = [worker["pid"] for worker in job.status()["workers"] if worker["rank"] == 1]
+    job.variables["PATH"] = f"{tmp_path}/tools:{os.environ['PATH']}"
+    assert job.ask("attach", "--rank", 1) == f"gdb -p {pid}\n"
+    assert job.ask("attach", "--rank=1", "--py-spy") == f"py-spy top --pid {pid}\n"
+    assert "--rank says which worker" in job.ask("attach", code=2)
+    assert job.end() == 0
+
+
+@pytest.mark.parametrize("words, said", [
+    (["status", "a", "b"], "'b' is one too many; usage: ddprun status [JOB] [--json]"),
+    (["ps", "x"], "'x' is one too many; usage: ddprun ps [--json]"),
+    (["logs", "--rank", "first"], "--rank needs a number from 0 on, found 'first'"),
+    (["stop", "--later"], "'--later' is one too many"),
+])
+def test_wrong_words(ddprun_bin, words, said):
+    done = subprocess.run([ddprun_bin, *words], capture_output=True, text=True, timeout=PATIENCE, check=False, env=clean_environment())
+    assert done.returncode == 2 and said in done.stderr, done.stderr

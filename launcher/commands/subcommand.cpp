@@ -1,5 +1,5 @@
-// Implementation of subcommand.hpp: the choice of a subcommand, and `help`, `version`, `validate` and `report`. The other two,
-// doctor and token, have files of their own.
+// Implementation of subcommand.hpp: the choice of a subcommand, and `help`, `version`, `validate` and `report`. The others,
+// doctor, token and link-torchrun, have files of their own.
 #include "launcher/commands/subcommand.hpp"
 
 #include <algorithm>
@@ -35,6 +35,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (name == "report") return show_report(rest);
   if (name == "doctor") return examine_machine(rest);
   if (name == "token") return show_token(rest);
+  if (name == "link-torchrun") return link_torchrun(rest);
   if (name == "help") return show_help(rest);
   if (name == "version") return show_version(rest);
   return std::nullopt;

@@ -1,6 +1,6 @@
-// The subcommands: help, version, validate, report, doctor, token. main() calls run_subcommand(). A name is a subcommand only
-// as the first argument (decision 29). Each subcommand prints to stdout and returns an exit code; it throws UsageError for
-// wrong arguments.
+// The subcommands: help, version, validate, report, doctor, token, link-torchrun. main() calls run_subcommand(). A name is a
+// subcommand only as the first argument (decision 29). Each subcommand prints to stdout and returns an exit code; it throws
+// UsageError for wrong arguments.
 #pragma once
 
 #include <optional>
@@ -18,5 +18,6 @@ int validate_config(std::span<const std::string> args);  // TRAIN.json [key.path
 int show_report(std::span<const std::string> args);      // RUN_DIR [--json]
 int examine_machine(std::span<const std::string> args);  // doctor: what a job on this machine will find
 int show_token(std::span<const std::string> args);       // [--run-dir|--token-file|--new PATH] [--show]
+int link_torchrun(std::span<const std::string> args);    // [FOLDER] [--force|--remove]
 
 }  // namespace ddprun

@@ -91,7 +91,7 @@ std::string help_text(CalledAs called_as) {
   std::string text =
       "Usage: ddprun [options] TRAIN.json [key.path=value ...] [options]\n"
       "       ddprun [options] PROGRAM [arguments ...]\n"
-      "       ddprun validate | report | join | token | doctor   (each has --help)\n"
+      "       ddprun validate|report|join|token|doctor|link-torchrun  (each has --help)\n"
       "\n"
       "Starts one worker process per GPU (or as many as asked), restarts them when one\n"
       "fails, resumes from the newest checkpoint.\n"

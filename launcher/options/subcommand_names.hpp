@@ -23,6 +23,8 @@ inline constexpr std::array kSubcommandTable{
     SubcommandSpec{"token", "[--run-dir DIR | --token-file FILE | --new FILE] [--show]", "name, make or show the job's secret",
                    "--run-dir --token-file --new --show"},
     SubcommandSpec{"doctor", "", "tell what a job on this machine will find", ""},
+    SubcommandSpec{"link-torchrun", "[FOLDER] [--force | --remove]", "make a link named torchrun, for scripts that call it",
+                   "--force --remove"},
     SubcommandSpec{"help", "[SUBCOMMAND]", "print the help, or that of a subcommand", ""},
     SubcommandSpec{"version", "", "print the version", ""},
 };

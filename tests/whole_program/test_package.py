@@ -65,10 +65,15 @@ def test_a_script_gets_the_python_of_the_environment(environment, tmp_path):
 
 @packaged
 def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
-    (tmp_path / "torchrun").symlink_to(environment / "bin" / "ddprun")
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = jobs.run([tmp_path / "torchrun", "--nproc-per-node", 1, "train.py"], cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout == f"rank 0 of 1 in {environment}\n", done.stderr
+    (tmp_path / "mine").mkdir()
+    for folder in [], [tmp_path / "mine"]:  # beside ddprun, and elsewhere
+        subprocess.run([environment / "bin/ddprun", "link-torchrun", *folder], check=True, timeout=60)
+        torchrun = (folder or [environment / "bin"])[0] / "torchrun"
+        done = jobs.run([torchrun, "--nproc-per-node", 1, "train.py"], cwd=tmp_path)
+        assert done.returncode == 0 and done.stdout == f"rank 0 of 1 in {environment}\n", done.stderr
+        subprocess.run([environment / "bin/ddprun", "link-torchrun", *folder, "--remove"], check=True, timeout=60)
+        assert not torchrun.is_symlink()
 
 
 @packaged
@@ -106,6 +111,7 @@ def test_the_tarball_runs_from_a_home_folder_and_its_list_removes_it(home, tmp_p
     for name in ("man/man1/ddprun.1", "bash-completion/completions/ddprun", "zsh/site-functions/_ddprun", "fish/vendor_completions.d/ddprun.fish"):
         assert "max" in (home / "share" / name).read_text(), name
     subprocess.run(["sha256sum", "--quiet", "-c", "share/ddprun/SHA256SUMS"], cwd=home, check=True, timeout=60)
+    subprocess.run([home / "bin/ddprun", "link-torchrun"], check=True, timeout=60)
     subprocess.run([home / "share/ddprun/uninstall.sh"], check=True, timeout=60)
     assert sorted(str(path.relative_to(home)) for path in home.rglob("*")) == ["share", "share/mine"]
 

@@ -119,7 +119,7 @@ def make_deb(wheel: pathlib.Path, architecture: str, glibc: str, stage: pathlib.
     for folder in [root, *(each for each in root.rglob("*") if each.is_dir())]:
         folder.chmod(0o755)
     control = CONTROL.format(name="ddprun", version=version, architecture=architecture, kilobytes=sum(len(content) for content, _ in files.values()) // 1024,
-                             depends=f"libc6 (>= {glibc})", more="Recommends: libhwloc15\nSuggests: python3\n",
+                             depends=f"libc6 (>= {glibc})", more="Suggests: libhwloc15, python3\n",
                              summary="launcher and runner for distributed training")
     (root / "DEBIAN").mkdir()
     (root / "DEBIAN" / "control").write_text(control)

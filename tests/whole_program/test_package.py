@@ -183,6 +183,9 @@ def test_the_debian_package_has_the_same_program(dist, environment, tmp_path):
         pytest.skip("dpkg-deb is not installed")
     package = newest(dist, "ddprun_*_amd64.deb")
     subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True, timeout=60)
+    asked = [subprocess.run(["dpkg-deb", "-f", package, field], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+             for field in ("Depends", "Recommends")]
+    assert asked == ["libc6 (>= 2.28)", ""]  # what is recommended is installed, and stays when the package goes
     assert (tmp_path / "usr/bin/ddprun").read_bytes() == (environment / "bin/ddprun").read_bytes()
     assert (tmp_path / "usr/share/doc/ddprun/copyright").stat().st_size > 10_000 and (tmp_path / "usr/share/man/man1/ddprun.1.gz").exists()
     done = jobs.run([tmp_path / "usr/bin/ddprun", "--standalone", "--no-python", "true"], cwd=tmp_path)

@@ -33,7 +33,8 @@ def dist():
 
 
 def newest(folder: pathlib.Path, pattern: str) -> pathlib.Path:
-    return max(folder.glob(pattern), key=lambda file: file.stat().st_mtime)
+    """Without those for another torch than the build's, which have a + in their version."""
+    return max((file for file in folder.glob(pattern) if "+" not in file.name), key=lambda file: file.stat().st_mtime)
 
 
 @pytest.fixture(scope="module")

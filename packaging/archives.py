@@ -36,7 +36,12 @@ Description: {summary}
 
 
 # What Python or the user has made beside the tarball's files.
-ALSO_REMOVED = {"ddprun": "rm -rf share/ddprun/python/ddprun/__pycache__", "ddprun-trainer": "[ ! -L lib/ddprun/torch ] || rm lib/ddprun/torch"}
+ALSO_REMOVED = {"ddprun": """rm -rf share/ddprun/python/ddprun/__pycache__
+[ "$(readlink bin/torchrun)" != ddprun ] || bin/ddprun link-torchrun --remove""",
+                "ddprun-trainer": "[ ! -L lib/ddprun/torch ] || rm lib/ddprun/torch"}
+PRERM = """#!/bin/sh
+[ "$1" != remove ] || [ "$(readlink /usr/bin/torchrun)" != ddprun ] || /usr/bin/ddprun link-torchrun --remove
+"""
 
 
 def version_of(wheel: pathlib.Path) -> str:
@@ -114,10 +119,12 @@ def make_deb(wheel: pathlib.Path, architecture: str, glibc: str, stage: pathlib.
     for folder in [root, *(each for each in root.rglob("*") if each.is_dir())]:
         folder.chmod(0o755)
     control = CONTROL.format(name="ddprun", version=version, architecture=architecture, kilobytes=sum(len(content) for content, _ in files.values()) // 1024,
-                             depends=f"libc6 (>= {glibc})", more="Recommends: libhwloc15\nSuggests: python3\n",
+                             depends=f"libc6 (>= {glibc})", more="Suggests: libhwloc15, python3\n",
                              summary="launcher and runner for distributed training")
     (root / "DEBIAN").mkdir()
     (root / "DEBIAN" / "control").write_text(control)
+    (root / "DEBIAN" / "prerm").write_text(PRERM)
+    (root / "DEBIAN" / "prerm").chmod(0o755)
     made = into / f"ddprun_{version}_{architecture}.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "--build", root, made], check=True, stdout=subprocess.DEVNULL)
     return made

@@ -131,12 +131,10 @@ def stage_of(target: str) -> pathlib.Path:
 
 
 def pages() -> pathlib.Path:
-    """The manual page and the completions, which this machine's program prints and another processor's cannot print here."""
+    """The manual page and the completions, which this machine's program prints and another processor's cannot print here. Of today's sources."""
     here = platform.machine()
-    made = ROOT / "build-wheel" / here / "pages"
-    if not (made / "man1/ddprun.1").exists():
-        make_wheel(here, ROOT / "build-wheel" / "unused")
-    return made
+    make_wheel(here, ROOT / "build-wheel" / "unused")
+    return ROOT / "build-wheel" / here / "pages"
 
 
 def make_wheel(target: str, into: pathlib.Path) -> pathlib.Path:

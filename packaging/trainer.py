@@ -19,6 +19,7 @@ import trainer_pages
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHONS = [f"python3.{minor}" for minor in range(10, 15)]
+USUAL_TORCH = ["2", "11"]
 GLIBC, GLIBCXX = "2.35", (3, 4, 30)  # Ubuntu 22.04 has both, Debian 12 more
 ALLOWED = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|libz|libtorch\w*|libc10\w*|ld-linux-[a-z0-9-]+)\.so(\.\d+)?")
 METADATA = """Metadata-Version: 2.1
@@ -28,7 +29,7 @@ Summary: ddptrain, the worker of ddprun that trains from a train.json
 License: Apache-2.0
 Requires-Python: >=3.10,<3.15
 Requires-Dist: torch=={torch}.*
-Requires-Dist: ddprun=={version}
+Requires-Dist: ddprun=={launcher}
 """
 WHEEL = "Wheel-Version: 1.0\nGenerator: ddprun\nRoot-Is-Purelib: false\nTag: py3-none-manylinux_{glibc}_{machine}\n"
 
@@ -66,6 +67,8 @@ def make_wheel(build: pathlib.Path, version: str, notice: pathlib.Path, into: pa
     torch = [re.search(rf"#define TORCH_VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR")]
     stage = ROOT / "build-wheel" / "trainer"
     shutil.rmtree(stage, ignore_errors=True)
+    if torch != USUAL_TORCH:  # so that one folder can hold both
+        version += f"+torch{'.'.join(torch)}"
     name = f"ddprun_trainer-{version}"
     placed = {build / "bin/ddptrain": (f"{name}.data/scripts/ddptrain", "../lib"),
               build / "lib/ddprun/libddptrain_cuda.so": (f"{name}.data/data/lib/ddprun/libddptrain_cuda.so", "..")}
@@ -88,7 +91,7 @@ def make_wheel(build: pathlib.Path, version: str, notice: pathlib.Path, into: pa
         file.write_text(text)
     facts = stage / f"{name}.dist-info"
     (facts / "licenses").mkdir(parents=True)
-    (facts / "METADATA").write_text(METADATA.format(version=version, torch=".".join(torch)))
+    (facts / "METADATA").write_text(METADATA.format(version=version, launcher=version.partition("+")[0], torch=".".join(torch)))
     (facts / "WHEEL").write_text(WHEEL.format(glibc=GLIBC.replace(".", "_"), machine=platform.machine()))
     shutil.copy(ROOT / "LICENSE", facts / "licenses")
     shutil.copy(notice, facts / "licenses" / "NOTICE")

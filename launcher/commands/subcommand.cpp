@@ -42,6 +42,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (name == "logs") return show_logs(rest);
   if (name == "stacks") return show_stacks(rest);
   if (name == "attach") return attach_to_worker(rest);
+  if (name == "link-torchrun") return link_torchrun(rest);
   if (name == "help") return show_help(rest);
   if (name == "version") return show_version(rest);
   return std::nullopt;

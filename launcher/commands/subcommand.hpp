@@ -1,6 +1,6 @@
-// The subcommands: help, version, validate, report, doctor, token; of running jobs ps, status, top, stop, logs, stacks, attach.
-// main() calls run_subcommand(). A name is a subcommand only as the first argument (decision 29). Each subcommand prints to
-// stdout and returns an exit code; it throws UsageError for wrong arguments.
+// The subcommands: help, version, validate, report, doctor, token, link-torchrun; of running jobs ps, status, top, stop, logs,
+// stacks, attach. main() calls run_subcommand(). A name is a subcommand only as the first argument (decision 29). Each
+// subcommand prints to stdout and returns an exit code; it throws UsageError for wrong arguments.
 #pragma once
 
 #include <optional>
@@ -25,5 +25,6 @@ int show_logs(std::span<const std::string> args);         // [JOB] [-f] [--rank 
 int show_stacks(std::span<const std::string> args);       // [JOB] [--rank N]
 int attach_to_worker(std::span<const std::string> args);  // [JOB] --rank N [--gdb|--py-spy]
 int show_token(std::span<const std::string> args);        // [--run-dir|--token-file|--new PATH] [--show]
+int link_torchrun(std::span<const std::string> args);     // [FOLDER] [--force|--remove]
 
 }  // namespace ddprun

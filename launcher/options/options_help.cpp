@@ -92,7 +92,7 @@ std::string help_text(CalledAs called_as) {
       "Usage: ddprun [options] TRAIN.json [key.path=value ...] [options]\n"
       "       ddprun [options] PROGRAM [arguments ...]\n"
       "       ddprun ps | status | top | logs | stop | stacks | attach   (running jobs)\n"
-      "       ddprun validate | report | join | token | doctor      (all have --help)\n"
+      "       ddprun validate|report|join|token|doctor|link-torchrun  (each has --help)\n"
       "\n"
       "Starts one worker process per GPU (or as many as asked), restarts them when one\n"
       "fails, resumes from the newest checkpoint.\n"

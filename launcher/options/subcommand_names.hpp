@@ -31,6 +31,8 @@ inline constexpr std::array kSubcommandTable{
                    "-f --rank --tail --stderr"},
     SubcommandSpec{"stacks", "[JOB] [--rank N]", "print the workers' call stacks", "--rank"},
     SubcommandSpec{"attach", "[JOB] --rank N [--gdb | --py-spy]", "start a debugger on a worker", "--rank --gdb --py-spy"},
+    SubcommandSpec{"link-torchrun", "[FOLDER] [--force | --remove]", "make a link named torchrun, for scripts that call it",
+                   "--force --remove"},
     SubcommandSpec{"help", "[SUBCOMMAND]", "print the help, or that of a subcommand", ""},
     SubcommandSpec{"version", "", "print the version", ""},
 };

@@ -31,7 +31,8 @@ def test_what_a_build_misses_is_named_with_its_packages():
     assert done.returncode == 1, done
     said = done.stderr.splitlines()
     assert said[0] == "dev: the build needs what is not here:"
-    named = {line.split()[0]: line.split()[-1] for line in said[1:] if line.startswith("  ") and "Debian package" in line}
+    assert any(line.endswith(", Boost 1.81 or newer") for line in said), done.stderr
+    named = {line.split()[0]: line.split("Debian package ")[1].split(",")[0] for line in said[1:] if line.startswith("  ") and "Debian package" in line}
     assert set(named) == {"boost/asio/as_tuple.hpp", "CLI/CLI.hpp", "openssl/ssl.h"}, done.stderr
     assert named["boost/asio/as_tuple.hpp"] in ("libboost1.81-dev", "libboost-dev")
     assert said[-1] == f"  apt-get install -y --no-install-recommends {named['boost/asio/as_tuple.hpp']} libcli11-dev libssl-dev"

@@ -46,8 +46,12 @@ def test_quickstart(ddprun_bin, tmp_path):
         done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "train.json", *command], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert shapes(done.stdout) == shapes(expected)
-    read = jobs.run([sys.executable, "-c", blocks("watching.md", "python")[0]], cwd=tmp_path)
+    summary, prometheus, _ = blocks("watching.md", "python")
+    read = jobs.run([sys.executable, "-c", summary], cwd=tmp_path)
     assert shapes(read.stdout) == shapes(blocks("watching.md", "text")[0]), read.stderr
+    written = jobs.run([sys.executable, "-c", prometheus, "runs/clothes", "clothes.prom"], cwd=tmp_path)
+    [expected] = [text for text in blocks("watching.md", "text") if text.startswith("ddprun_")]
+    assert shapes((tmp_path / "clothes.prom").read_text()) == shapes(expected), written.stderr
 
 
 def test_two_machines(make_hosts, tmp_path):

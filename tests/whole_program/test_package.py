@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 import venv
 
 import jobs
@@ -32,7 +33,8 @@ def dist():
 
 
 def newest(folder: pathlib.Path, pattern: str) -> pathlib.Path:
-    return max(folder.glob(pattern), key=lambda file: file.stat().st_mtime)
+    """Without those for another torch than the build's, which have a + in their version."""
+    return max((file for file in folder.glob(pattern) if "+" not in file.name), key=lambda file: file.stat().st_mtime)
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +67,15 @@ def test_a_script_gets_the_python_of_the_environment(environment, tmp_path):
 
 @packaged
 def test_a_torchrun_link_is_the_same_program(environment, tmp_path):
-    (tmp_path / "torchrun").symlink_to(environment / "bin" / "ddprun")
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = jobs.run([tmp_path / "torchrun", "--nproc-per-node", 1, "train.py"], cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout == f"rank 0 of 1 in {environment}\n", done.stderr
+    (tmp_path / "mine").mkdir()
+    for folder in [], [tmp_path / "mine"]:  # beside ddprun, and elsewhere
+        subprocess.run([environment / "bin/ddprun", "link-torchrun", *folder], check=True, timeout=60)
+        torchrun = (folder or [environment / "bin"])[0] / "torchrun"
+        done = jobs.run([torchrun, "--nproc-per-node", 1, "train.py"], cwd=tmp_path)
+        assert done.returncode == 0 and done.stdout == f"rank 0 of 1 in {environment}\n", done.stderr
+        subprocess.run([environment / "bin/ddprun", "link-torchrun", *folder, "--remove"], check=True, timeout=60)
+        assert not torchrun.is_symlink()
 
 
 @packaged
@@ -82,17 +89,22 @@ def test_a_script_imports_the_helper(environment, home, tmp_path):
     assert done.returncode == 0 and done.stdout == f"{home}/share/ddprun/python/ddprun/__init__.py True\n", done
 
 
-@packaged
-def test_agents_meet_with_the_openssl_that_is_inside(environment, tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
+def meet(ddprun: list, folder: pathlib.Path, job: str) -> list[str]:
+    """The lines of a job of two agents, a worker each."""
     port, token = jobs.free_port(), secrets.token_hex(32)
-    agents = [subprocess.Popen([environment / "bin" / "ddprun", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
-                                "--rdzv-conf", f"is_host={int(rank == 0)}", "train.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, env=jobs.clean_environment(DDPRUN_TOKEN=token, XDG_STATE_HOME=keep_records(tmp_path / f"state-{rank}")))
+    agents = [subprocess.Popen([*map(str, ddprun), "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
+                                "--rdzv-conf", f"is_host={int(rank == 0)}", job], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env=jobs.clean_environment(DDPRUN_TOKEN=token, XDG_STATE_HOME=keep_records(folder / f"state-{rank}")))
               for rank in range(2)]
     said = [agent.communicate(timeout=120) for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], said
-    assert {f"rank {rank} of 2 in {environment}" for rank in range(2)} == {line for out, _ in said for line in out.splitlines()}
+    return [line for out, _ in said for line in out.splitlines()]
+
+
+@packaged
+def test_agents_meet_with_the_openssl_that_is_inside(environment, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    assert {f"rank {rank} of 2 in {environment}" for rank in range(2)} == set(meet([environment / "bin" / "ddprun"], tmp_path, "train.py"))
 
 
 @packaged
@@ -106,6 +118,7 @@ def test_the_tarball_runs_from_a_home_folder_and_its_list_removes_it(home, tmp_p
     for name in ("man/man1/ddprun.1", "bash-completion/completions/ddprun", "zsh/site-functions/_ddprun", "fish/vendor_completions.d/ddprun.fish"):
         assert "max" in (home / "share" / name).read_text(), name
     subprocess.run(["sha256sum", "--quiet", "-c", "share/ddprun/SHA256SUMS"], cwd=home, check=True, timeout=60)
+    subprocess.run([home / "bin/ddprun", "link-torchrun"], check=True, timeout=60)
     subprocess.run([home / "share/ddprun/uninstall.sh"], check=True, timeout=60)
     assert sorted(str(path.relative_to(home)) for path in home.rglob("*")) == ["share", "share/mine"]
 
@@ -132,12 +145,48 @@ def test_the_trainers_tarball_trains_beside_the_launchers_and_goes_again(dist, h
     assert sorted(home.rglob("*")) == launchers
 
 
+def block_with(text: str) -> str:
+    """The block of shell commands in docs/install.md that has this in it."""
+    [found] = [block for block in re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs/install.md").read_text(), re.M | re.S) if text in block]
+    return found
+
+
+def run_block(text: str, dist: pathlib.Path, home: pathlib.Path, *programs: pathlib.Path) -> str:
+    """As a reader types it, in the folder of what was made."""
+    path = ":".join(map(str, [home / ".local/bin", *programs, "/usr/bin", "/bin"]))
+    done = jobs.run(["bash", "-euo", "pipefail", "-c", block_with(text)], cwd=dist, HOME=str(home), PATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@packaged
+def test_the_commands_of_the_page(dist, tmp_path):
+    (tmp_path / "dist").mkdir()
+    for file in dist.iterdir():
+        (tmp_path / "dist" / file.name).symlink_to(file)
+    (tmp_path / "dist" / "train.py").write_text(SCRIPT)
+    venv.create(tmp_path / "environment", with_pip=True)
+    said = run_block("train.py", tmp_path / "dist", tmp_path, tmp_path / "environment/bin")
+    assert sorted(said.splitlines())[-2:] == [f"rank {rank} of 2 in {tmp_path}/environment" for rank in range(2)], said
+    assert run_block("ddprun-0.1.0-linux", tmp_path / "dist", tmp_path).startswith("ddprun 0.1.0 ")
+
+
+@packaged
+@pytest.mark.needs_torch_python
+def test_the_commands_of_the_page_for_the_trainer(dist, tmp_path):
+    run_block("ddprun-0.1.0-linux", dist, tmp_path)
+    assert run_block("ddprun-trainer-0.1.0-linux", dist, tmp_path, pathlib.Path(sys.executable).parent).startswith("ddptrain ")
+
+
 @packaged
 def test_the_debian_package_has_the_same_program(dist, environment, tmp_path):
     if not shutil.which("dpkg-deb"):
         pytest.skip("dpkg-deb is not installed")
     package = newest(dist, "ddprun_*_amd64.deb")
     subprocess.run(["dpkg-deb", "-x", package, tmp_path], check=True, timeout=60)
+    asked = [subprocess.run(["dpkg-deb", "-f", package, field], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+             for field in ("Depends", "Recommends")]
+    assert asked == ["libc6 (>= 2.28)", ""]  # what is recommended is installed, and stays when the package goes
     assert (tmp_path / "usr/bin/ddprun").read_bytes() == (environment / "bin/ddprun").read_bytes()
     assert (tmp_path / "usr/share/doc/ddprun/copyright").stat().st_size > 10_000 and (tmp_path / "usr/share/man/man1/ddprun.1.gz").exists()
     done = jobs.run([tmp_path / "usr/bin/ddprun", "--standalone", "--no-python", "true"], cwd=tmp_path)
@@ -153,24 +202,94 @@ def test_the_sums_are_those_of_the_files(dist):
 
 
 # What the launcher may ask of a machine: glibc's own parts, at most as of 2018. hwloc is loaded only if it is there.
-LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
+LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 NEWEST_GLIBC = (2, 28)
+
+
+def hold_to_the_list(folder: pathlib.Path, processor: str):
+    """Prints what each program and module of the launcher there needs."""
+    if not shutil.which("readelf"):
+        pytest.skip("readelf is not installed")
+    programs = [file for file in folder.rglob("*ddprun*") if file.is_file() and file.read_bytes()[:4] == b"\x7fELF"]
+    assert {file.name for file in programs} == {"ddprun", "libddprun_tls.so", "libddprun_topology.so"}
+    for program in programs:
+        said = subprocess.run(["readelf", "-hdVW", program], capture_output=True, text=True, check=True, timeout=60).stdout
+        libraries = set(re.findall(r"\(NEEDED\).*\[(.*)\]", said))
+        versions = {tuple(map(int, version.split("."))) for version in re.findall(r"Name: GLIBC_([0-9.]+)", said)}
+        print(program.name, *sorted(libraries), "symbols up to GLIBC_" + ".".join(map(str, max(versions))))
+        assert re.search(r"Machine: +(.*)", said)[1].lower().endswith(processor.replace("_", "-")), program
+        assert "Name: GLIBCXX" not in said and "Name: OPENSSL" not in said, program
+        allowed = LIBRARIES | {LOADERS[processor]} | ({"libhwloc.so.15"} if program.name == "libddprun_topology.so" else set())
+        assert libraries <= allowed and max(versions) <= NEWEST_GLIBC, program
 
 
 @packaged
 def test_the_programs_need_nothing_but_glibc_2_28(environment):
-    if not shutil.which("readelf"):
-        pytest.skip("readelf is not installed")
-    programs = [file for file in environment.rglob("*ddprun*") if file.is_file() and file.read_bytes()[:4] == b"\x7fELF"]
-    assert environment / "bin" / "ddprun" in programs
-    for program in programs:
-        said = subprocess.run(["readelf", "-dVW", program], capture_output=True, text=True, check=True, timeout=60).stdout
-        libraries = set(re.findall(r"\(NEEDED\).*\[(.*)\]", said))
-        versions = {tuple(map(int, version.split("."))) for version in re.findall(r"Name: GLIBC_([0-9.]+)", said)}
-        print(program.name, *sorted(libraries), "symbols up to GLIBC_" + ".".join(map(str, max(versions))))
-        assert "Name: GLIBCXX" not in said and "Name: OPENSSL" not in said, program
-        allowed = LIBRARIES | ({"libhwloc.so.15"} if program.suffix == ".so" else set())
-        assert libraries <= allowed and max(versions) <= NEWEST_GLIBC, program
+    hold_to_the_list(environment, "x86_64")
+
+
+@pytest.fixture(scope="module")
+def home_on_aarch64(dist, tmp_path_factory):
+    """The same for another processor. Made with --long only, since it takes minutes."""
+    if not MADE:
+        made = subprocess.run([ROOT / "dev", "package", "--target", "aarch64"], capture_output=True, text=True, timeout=1800, check=False)
+        assert made.returncode == 0, made.stdout + made.stderr
+    if not list(dist.glob("ddprun-*-linux-aarch64.tar.gz")):
+        pytest.skip("./dev package --target aarch64 has not been run: nothing of that processor is in dist/")
+    folder = tmp_path_factory.mktemp("aarch64")
+    subprocess.run(["tar", "-C", folder, "-xf", newest(dist, "ddprun-[0-9]*-linux-aarch64.tar.gz")], check=True, timeout=60)
+    return folder
+
+
+@packaged
+def test_those_of_aarch64_need_nothing_but_glibc_2_28(home_on_aarch64):
+    hold_to_the_list(home_on_aarch64, "aarch64")
+
+
+@pytest.fixture
+def on_aarch64(home_on_aarch64):
+    """The words that start its ddprun here, by Debian's qemu-user and the libraries of its libc6-arm64-cross."""
+    qemu = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    libraries = pathlib.Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu"))
+    if not qemu or not (libraries / "lib/ld-linux-aarch64.so.1").exists():
+        pytest.skip("Debian's qemu-user or libc6-arm64-cross is not installed: what was made for aarch64 is not started")
+    return [qemu, "-L", libraries, home_on_aarch64 / "bin/ddprun"]
+
+
+@pytest.fixture
+def jobs_on_aarch64(on_aarch64):
+    """The same words, where that emulator can do what jobs need."""
+    said = jobs.run([*on_aarch64, "--standalone", "--no-python", "true"]).stderr
+    if "prctl(PR_SET_CHILD_SUBREAPER) failed: Invalid argument" in said:
+        pytest.skip("this qemu-user cannot do PR_SET_CHILD_SUBREAPER (7.2 cannot, 10.0 can): no job is started for aarch64")
+    return on_aarch64
+
+
+@packaged
+def test_on_aarch64_it_says_its_version_and_its_help(on_aarch64, environment):
+    for words in ["--version"], ["--help"], ["--help-all"], ["--print-man"]:
+        here, there = jobs.run([environment / "bin/ddprun", *words], PATH="/usr/bin:/bin"), jobs.run([*on_aarch64, *words], PATH="/usr/bin:/bin")
+        assert there.returncode == 0 and len(there.stdout) > 50, there
+        assert words == ["--version"] or there.stdout == here.stdout
+        print(there.stdout.splitlines()[0])
+
+
+@packaged
+def test_on_aarch64_two_workers_run_and_are_restarted(jobs_on_aarch64, tmp_path):
+    """The second worker fails once."""
+    (tmp_path / "job.sh").write_text('#!/bin/sh\n[ "$RANK$TORCHELASTIC_RESTART_COUNT" != 10 ] || exit 7\necho "rank $RANK of $WORLD_SIZE"\n')
+    (tmp_path / "job.sh").chmod(0o755)
+    done = jobs.run([*jobs_on_aarch64, "--standalone", "--nproc-per-node", 2, "--max-restarts", 1, "./job.sh"], cwd=tmp_path)
+    assert done.returncode == 0 and set(done.stdout.splitlines()) == {"rank 0 of 2", "rank 1 of 2"}, done
+    assert "rank 1" in done.stderr and "exit code 7" in done.stderr, done.stderr
+
+
+@packaged
+def test_on_aarch64_agents_meet(jobs_on_aarch64, tmp_path):
+    (tmp_path / "job.sh").write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE"\n')
+    (tmp_path / "job.sh").chmod(0o755)
+    assert set(meet(jobs_on_aarch64, tmp_path, "./job.sh")) == {"rank 0 of 2", "rank 1 of 2"}
 
 
 @packaged

@@ -110,7 +110,7 @@ def main() -> None:
         (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
         safetensors.torch.save_file(network.state_dict(), out / "model.safetensors")
     dist.destroy_process_group()
-    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (CONTRIBUTING.md, notes)
+    os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (docs/internals/decisions/tests/python-sigabrt.md)
 
 
 if __name__ == "__main__":

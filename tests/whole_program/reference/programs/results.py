@@ -13,7 +13,7 @@ def leave(result: dict) -> None:
 
 
 def end() -> None:
-    """Ends this process here: while the interpreter ends, PyTorch's threads of a Gloo group may abort it (CONTRIBUTING.md, notes)."""
+    """Ends this process here: while the interpreter ends, PyTorch's threads of a Gloo group may abort it (docs/internals/decisions/tests/python-sigabrt.md)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -109,6 +109,13 @@ struct Agent {
   LinkId next_accepted = 1;
   std::uint64_t term_seen = 0;
   bool coordinates = false;
+  // With a launcher.
+  std::unique_ptr<LauncherHost> host;
+  std::unique_ptr<SimulatedLauncher> launcher;
+  bool has_deadline = false;        // its guardian watches until_local
+  bool node_is_over = false;        // its node has said Finish
+  bool coordinated_at_end = false;  // then
+  bool hangs = false;               // its round does not come to work
   // its workers
   bool training = false;
   RoundId round{};
@@ -173,7 +180,9 @@ struct Event {
     kWritten,
     kWrittenHeard,
     kArbiterHears,
-    kArbiterAnswers
+    kArbiterAnswers,
+    kAgentCall,
+    kHostCall
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -262,7 +271,34 @@ class World {
   }
 
   void start_workers(int index, const member_action::StartWorkers& action);
+  void begin_work(int index, const Release& release);
   void stop_workers(int index, bool at_once);
+  void end_agent(int index, const node_action::Finish& action, bool by_itself);
+  void stop_requested(int index, bool saves = false);
+  // ---- launchers (simulated_host.cpp) ----
+  class Host;
+  struct Call {
+    Event::Kind kind{};
+    int agent = 0;
+    std::uint32_t life = 0;
+    std::function<void()> what{};
+    bool waits = false;  // for the end of a freeze
+  };
+  void make_launcher(int index);
+  void retire_launcher(Agent& agent);
+  std::vector<std::unique_ptr<SimulatedLauncher>> retired_launchers_;
+  std::vector<std::unique_ptr<LauncherHost>> retired_hosts_;
+  void call_later(int index, Nanos after, std::function<void()> what, Event::Kind kind);
+  void call(const Event& event);
+  void hasten_calls();
+  void set_deadline(int index, Nanos until_local);
+  void watch_deadline(int index);
+  void end_by_guardian(int index);
+  void fail_in_launcher(const Event& event);
+  std::map<std::int64_t, Call> calls_;
+  std::int64_t next_call_ = 0;
+  std::map<RoundId, std::int64_t> saved_at_;  // step
+  bool somebody_left_ = false;                // for good, with workers that cannot be killed
   void workers_gone(Agent& agent, int index);
   bool trains(const Agent& agent) const {
     if (agent.asleep_until > time_) return false;

@@ -279,6 +279,7 @@ class AgentInWorld final : public SimulatedLauncher {
     }
   }
   void carry(const agent_action::ReportFailure& action) {
+    host_.tell("reports " + action.failure.message + " " + std::to_string(action.failure.rank));
     if (flaw_ != Flaw::kHidesFailures) host_.to_node(to_member(action));
   }
   void carry(const agent_action::ReportRoundOver& action) {
@@ -287,6 +288,7 @@ class AgentInWorld final : public SimulatedLauncher {
     if (flaw_ == Flaw::kRefusesInSilence && answers_order_ && !holds_now_) return;
     owes_end_ = false;
     agent_action::ReportRoundOver over = action;
+    host_.tell("says that the round is over here");
     const auto ended_well = [](const Worker& w) { return !w.last || w.last->ok(); };
     if (flaw_ == Flaw::kCallsStoppedDone && over.how == How::kEnded && std::all_of(workers_.begin(), workers_.end(), ended_well)) over.how = How::kDone;
     if (flaw_ == Flaw::kCallsEndedSaved && over.how == How::kEnded && saves_) over.how = How::kSaved;
@@ -384,6 +386,7 @@ class AgentInWorld final : public SimulatedLauncher {
       if (ended.pid != pid) return;
       ended.heard_of = true;
       if (ended.fails) host_.worker_has_failed();
+      if (!any_works()) host_.work_ends();  // it had ended when its round began
       feed(agent_event::WorkerExited{
           .rank = rank, .pid = pid, .status = status, .time_ns = instant().realtime_ns, .unanswered_s = unanswered_s});
     });

@@ -405,7 +405,8 @@ class World {
     } else {
       if (const auto* release = std::get_if<Release>(&any)) {
         tell(who + "release " + name(release->id) + " as " + std::to_string(release->group_rank) + " of " +
-             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start"));
+             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start") + ", restart " +
+             std::to_string(release->budget.restart_count));
       }
       if (const auto* request = std::get_if<VoteRequest>(&any))
         tell(who + "vote for me in term " + std::to_string(request->term));

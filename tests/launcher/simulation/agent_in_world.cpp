@@ -66,7 +66,7 @@ class AgentInWorld final : public SimulatedLauncher {
   }
   bool can_save() const override {
     const auto ready = [](const Worker& worker) { return worker.lives && worker.listens && !worker.finishes; };
-    return kind_.workers != JobKind::Workers::kScripts && kind_.shutdown_timeout.count() > 0 &&
+    return kind_.workers != JobKind::Workers::kScripts && kind_.shutdown_timeout.count() > 0 && !host_.is_stuck() &&
            std::all_of(workers_.begin(), workers_.end(), ready);
   }
 

@@ -108,7 +108,7 @@ TEST_P(EveryRuleOfAgents, IsNeeded) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the release build shows it";
 #endif
-  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
     const std::string wrong = wrong_with_agents(simulate(with_agents(seed, GetParam().flaw)));
     if (wrong.empty()) continue;
     ASSERT_EQ(wrong_with_agents(simulate(with_agents(seed))), "") << "it notices something else, at seed " << seed;

@@ -157,11 +157,13 @@ void World::stop_requested(int index, bool saves) {
 
 void World::kill(int victim, bool silent) {
   tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
+  Agent& agent = agents_[static_cast<std::size_t>(victim)];
+  agent.left = agent.left || (agent.node_is_over && agent.asked_to_stop);  // it waits for its workers only
   end_process(victim, silent);
   if (memory_is_lost_ && memory_chance(40)) lose_memory(victim);
   if (!chance(85)) return;
   const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
-  schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
+  schedule(time_ + back, Event::Kind::kStart, victim, 0, agent.life);
 }
 
 // What is on its way is lost, more or less of it, and each side sees the end for itself: later, or only when it tries again.

@@ -67,7 +67,7 @@ class World::Host final : public LauncherHost {
 void World::make_launcher(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!scenario_.launcher) return;
-  agent.has_deadline = agent.node_is_over = agent.coordinated_at_end = false;
+  agent.has_deadline = agent.node_is_over = false;
   agent.host = std::make_unique<Host>(*this, index);
   agent.launcher = scenario_.launcher(
       *agent.host, {.seed = scenario_.seed,

@@ -114,7 +114,6 @@ struct Agent {
   std::unique_ptr<SimulatedLauncher> launcher;
   bool has_deadline = false;        // its guardian watches until_local
   bool node_is_over = false;        // its node has said Finish
-  bool coordinated_at_end = false;  // then
   bool hangs = false;               // its round does not come to work
   // its workers
   bool training = false;
@@ -274,6 +273,9 @@ class World {
   void begin_work(int index, const Release& release);
   void stop_workers(int index, bool at_once);
   void end_agent(int index, const node_action::Finish& action, bool by_itself);
+  static bool is_missing(const node_action::Finish& action);
+  static bool ends_the_job(const Agent& agent, const node_action::Finish& action);
+  void note_job_over(int index, const node_action::Finish& action);
   void stop_requested(int index, bool saves = false);
   // ---- launchers (simulated_host.cpp) ----
   class Host;

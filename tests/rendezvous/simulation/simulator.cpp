@@ -517,7 +517,7 @@ void World::carry_out(int index, NodeAction& any) {
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           if (!agent.launcher) return end_agent(index, action, /*by_itself=*/false);
           agent.node_is_over = true;
-          agent.coordinated_at_end = agent.coordinates;
+          note_job_over(index, action);  // whatever its agent still waits for
           agent.launcher->carry_out(action);
         } else if constexpr (std::is_same_v<Action, node_action::AskArbiter>) {
           ask_arbiter(index, action);
@@ -561,38 +561,47 @@ void World::carry_out(int index, NodeAction& any) {
 // `by_itself`: its node has not said so.
 void World::end_agent(int index, const node_action::Finish& action, bool by_itself) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  const bool coordinates = agent.coordinates || agent.coordinated_at_end;
   tell(name(index) + " ends with " + std::to_string(action.exit_code) + ": " + action.why);
-  const bool missing = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
-                       action.exit_code == static_cast<int>(ExitCode::kMinority) ||
-                       action.exit_code == static_cast<int>(ExitCode::kUsage);
-  const bool stopped_alone = agent.asked_to_stop && action.why.starts_with("stopped by a signal");
-  const bool alone = by_itself || stopped_alone || action.exit_code == kBrokenDevice;
   if (agent.training) violate(name(index) + " ended before its workers");
-  if (!missing && !alone) check_end(index, action);
+  if (!by_itself && ends_the_job(agent, action)) check_end(index, action);
   if (signals_came_) check_stopped(index, action);
-  // The job is over since too few came, and all forget it: what they start next is another one.
-  const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && coordinates;
-  if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
-  if (!missing && !alone && !job_over_) {
-    job_over_ = true;
-    job_over_at_ = time_;
-    const auto leads = [](const Agent& other) { return other.coordinates; };
-    const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
-    decided_by_ = coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
-    const bool has_round = agent.node->member().state().current.exists();
-    // It knows how the job was to end, has looked for the others in vain, and those who knew it may have begun anew.
-    const bool looked_in_vain = !coordinates && !was_told_over_;
-    ended_by_itself_ = !has_round || looked_in_vain || action.why.find(" by a signal ") != std::string::npos;
-    result_.exit_code = action.exit_code;
-  }
+  if (!by_itself && !agent.launcher) note_job_over(index, action);
   agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
   agent.entrusted = {};
   finish_writing(agent);
   end_process(index, /*silent=*/false);
-  if (missing && (recovering_ || chance(70))) {
+  if (is_missing(action) && (recovering_ || chance(70))) {
     schedule(time_ + between(100 * kMs, 5 * kSecond), Event::Kind::kStart, index, 0, agent.life);
   }
+}
+
+// It has not found the others: it may come again.
+bool World::is_missing(const node_action::Finish& action) {
+  return action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
+         action.exit_code == static_cast<int>(ExitCode::kMinority) || action.exit_code == static_cast<int>(ExitCode::kUsage);
+}
+
+bool World::ends_the_job(const Agent& agent, const node_action::Finish& action) {
+  const bool stopped_alone = agent.asked_to_stop && action.why.starts_with("stopped by a signal");
+  return !is_missing(action) && !stopped_alone && action.exit_code != kBrokenDevice;
+}
+
+void World::note_job_over(int index, const node_action::Finish& action) {
+  const Agent& agent = agents_[static_cast<std::size_t>(index)];
+  // The job is over since too few came, and all forget it: what they start next is another one.
+  const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
+  if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
+  if (!ends_the_job(agent, action) || job_over_) return;
+  job_over_ = true;
+  job_over_at_ = time_;
+  const auto leads = [](const Agent& other) { return other.coordinates; };
+  const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
+  decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
+  const bool has_round = agent.node->member().state().current.exists();
+  // It knows how the job was to end, has looked for the others in vain, and those who knew it may have begun anew.
+  const bool looked_in_vain = !agent.coordinates && !was_told_over_;
+  ended_by_itself_ = !has_round || looked_in_vain || action.why.find(" by a signal ") != std::string::npos;
+  result_.exit_code = action.exit_code;
 }
 
 Result simulate(const Scenario& scenario) {

@@ -103,12 +103,16 @@ class AgentInWorld final : public SimulatedLauncher {
     if (chance(20)) {
       host_.in_agent(0, [this, rank, pid = worker.pid] {
         if (one(rank).pid != pid || !state_.at_work()) return;
-        one(rank).fails = true;
+        one(rank).fails = one(rank).hangs = true;
         feed(agent_event::HangFound{{{.rank = rank, .blame = "it makes no progress"}}});
       });
       return false;
     }
     if (has_channel()) say(rank, channel::Progress{.step = step()});
+    if (has_channel() && chance(15)) {  // nobody knows whose state is right
+      say(rank, channel::WorkerError{
+                    .kind = channel::ErrorKind::kCorruptState, .message = "the states differ", .step = step(), .others_suspect = true});
+    }
     worker.fails = true;
     die(rank, chance(70) ? ExitStatus{.code = 7, .signal = 0} : ExitStatus{.code = 0, .signal = SIGKILL});
     return false;
@@ -149,6 +153,7 @@ class AgentInWorld final : public SimulatedLauncher {
     bool waits = false;    // for the next round
     bool told_to_stop = false;
     bool fails = false;  // by itself
+    bool hangs = false;
     bool finishes = false;
     bool is_done = false;
     bool has_saved = false;
@@ -401,6 +406,7 @@ class AgentInWorld final : public SimulatedLauncher {
 
   void get_told(int rank, int signal) {
     Worker& worker = one(rank);
+    if (!worker.lives && !worker.hangs) worker.fails = false;  // it died before it was stopped, and the agent hears so afterwards
     if (!worker.lives) return;
     if (signal == SIGKILL) {
       if (!worker.fails) worker.told_to_stop = true;
@@ -411,6 +417,7 @@ class AgentInWorld final : public SimulatedLauncher {
       return takes == 0 ? kill() : host_.on_host(takes, kill);
     }
     worker.told_to_stop = true;
+    if (chance(3)) return;  // it does not heed it
     const std::int64_t takes = kTick + up_to(chance(85) ? 300 * kTick : 9 * kTickSecond);
     const ExitStatus status = chance(80)      ? ExitStatus{.code = 0, .signal = signal}
                               : has_channel() ? ExitStatus{.code = 1, .signal = 0}

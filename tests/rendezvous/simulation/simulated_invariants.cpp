@@ -48,9 +48,10 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
       violate("round " + name(release.id) + " is restart " + std::to_string(release.budget.restart_count) + " of at most " +
               std::to_string(max_restarts_));
     }
-    {
-      const auto failures = std::count_if(rounds_.begin(), rounds_.end(), [](const auto& one) { return one.second.worker_failed; });
-      if (release.budget.restart_count > failures) violate("round " + name(release.id) + " counts " + std::to_string(release.budget.restart_count) + " restarts of " + std::to_string(failures) + " failures");
+    const auto failures = std::count_if(rounds_.begin(), rounds_.end(), [](const auto& one) { return one.second.worker_failed; });
+    if (release.budget.restart_count > failures) {
+      violate("round " + name(release.id) + " counts " + std::to_string(release.budget.restart_count) + " restarts of " +
+              std::to_string(failures) + " failures");
     }
     for (const auto& [id, other] : rounds_) {
       const bool began_anew = id.term >> 20U != release.id.term >> 20U;  // what was lost includes the budget
@@ -147,7 +148,8 @@ void World::check_failure_is_known(const Round& round) {
   const Round& last = found->second;
   // A round in between, of which few have heard, has counted it; and of a node that never heard of its round nothing is known.
   const bool follows = std::next(found) != rounds_.end() && std::next(found)->first == round.first.id;
-  if (!last.worker_failed || !last.full || !follows ||
+  // A failure costs no restart where nodes were lost as well: workers fail when their peers are gone.
+  if (!last.worker_failed || !last.full || !follows || !last.lost.empty() ||
       (last.coordinator == round.coordinator && last.leadership == round.leadership))
     return;
   const auto processes = [](const Round& of) {

@@ -116,10 +116,16 @@ void World::check_together(int index, const RoundId& own_id, int b, const RoundI
   const Round& own = rounds_[own_id];
   const Round& other = rounds_[id];
   const std::string both = name(index) + " in round " + name(own_id) + ", " + name(b) + " in round " + name(id);
+  const bool shared = std::any_of(own.members.begin(), own.members.end(), [&](const auto& mine) {
+    return std::any_of(other.members.begin(), other.members.end(),
+                       [&](const auto& theirs) { return theirs.second == mine.second; });
+  });
   if (other.coordinator != own.coordinator || other.leadership != own.leadership) {
     // With spares nobody can count how many nodes are elsewhere: docs/rendezvous.md promises nothing then.
     const bool began_anew = own_id.term >> 20U != id.term >> 20U || (own.job && other.job && own.job != other.job);
     const bool alone = begun_by_who_forgot_alone(own_id) || begun_by_who_forgot_alone(id);
+    // Of the one before, whoever of it founds this one has no workers, so the others can end no step; their grants run out.
+    if (began_anew && shared) return;
     if (began_anew && (std::ssize(agents_) > max_nodes_ || alone)) {
       result_.excused = true;
     } else {
@@ -132,10 +138,6 @@ void World::check_together(int index, const RoundId& own_id, int b, const RoundI
   for (const auto& [rank, agent] : newer.members) {
     if (agent == in_older) violate("a node trains in an older round than the one it is in: " + both);
   }
-  const bool shared = std::any_of(own.members.begin(), own.members.end(), [&](const auto& mine) {
-    return std::any_of(other.members.begin(), other.members.end(),
-                       [&](const auto& theirs) { return theirs.second == mine.second; });
-  });
   const bool all_known = std::ssize(own.members) == own.first.nodes && std::ssize(other.members) == other.first.nodes;
   if (!shared && all_known) violate("disjoint rounds train at once: " + both);
 }
@@ -165,7 +167,12 @@ void World::check_failure_is_known(const Round& round) {
 
 void World::note_heard(int index, int sender, const FromMember& message) {
   if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
-  if (const auto* done = std::get_if<Done>(&message)) rounds_[done->round].finished.insert(sender);
+  // A coordinator of nothing, or of an older round, does not matter to that one.
+  const RoundId own = agents_[static_cast<std::size_t>(index)].node->coordinator()->round();
+  const auto finished = [&](const RoundId& round) {
+    if (round <= own) rounds_[round].finished.insert(sender);
+  };
+  if (const auto* done = std::get_if<Done>(&message)) finished(done->round);
   const auto* hello = std::get_if<Hello>(&message);
   const auto away = away_.find({index, sender});
   const bool is_the_same = away != away_.end() && away->second.second >= agents_[static_cast<std::size_t>(sender)].id_since;
@@ -173,7 +180,7 @@ void World::note_heard(int index, int sender, const FromMember& message) {
     away_.erase(away);
     note_lost(index, sender);
   }
-  if (hello != nullptr && hello->workers == Workers::kDone) rounds_[hello->workers_round].finished.insert(sender);
+  if (hello != nullptr && hello->workers == Workers::kDone) finished(hello->workers_round);
 }
 
 void World::note_lost(int index, int other) {

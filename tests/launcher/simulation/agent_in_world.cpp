@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -72,8 +74,9 @@ class AgentInWorld final : public SimulatedLauncher {
 
   void carry_out(const rendezvous::NodeAction& action) override {
     if (const auto* start = std::get_if<member_action::StartWorkers>(&action)) {
-      host_.in_agent(0, [this, release = start->release] {
+      in_order(from_node_, 0, [this, release = start->release] {
         release_ = release;
+        in_a_round_ = true;
         feed(to_agent(release));
       });
     } else if (const auto* stop = std::get_if<member_action::StopWorkers>(&action)) {
@@ -154,6 +157,7 @@ class AgentInWorld final : public SimulatedLauncher {
     bool told_to_stop = false;
     bool fails = false;  // by itself
     bool hangs = false;
+    bool may_have_failed = false;
     bool finishes = false;
     bool is_done = false;
     bool has_saved = false;
@@ -185,10 +189,24 @@ class AgentInWorld final : public SimulatedLauncher {
     return {std::chrono::steady_clock::time_point(now.steady.time_since_epoch()), now.realtime_ns};
   }
 
+  // What comes over one way is handled in order, also by a loop that was blocked meanwhile.
+  using Way = std::deque<std::function<void()>>;
+  void in_order(Way& way, std::int64_t after, std::function<void()> what) {
+    way.push_back(std::move(what));
+    host_.in_agent(after, [&way] {
+      const std::function<void()> next = std::move(way.front());
+      way.pop_front();
+      next();
+    });
+  }
+  void tell_node(rendezvous::MemberEvent event) {
+    in_order(to_node_, 0, [this, event = std::move(event)] { host_.to_node(event); });
+  }
+
   // ---- the agent's decisions ----
 
   void order(AgentEvent event) {
-    host_.in_agent(0, [this, event = std::move(event)] {
+    in_order(from_node_, 0, [this, event = std::move(event)] {
       const auto* stop = std::get_if<agent_event::StopOrdered>(&event);
       if (stop != nullptr) expect_end();
       if (std::holds_alternative<agent_event::HeldDismissed>(event)) dismissed_ = true;
@@ -196,7 +214,7 @@ class AgentInWorld final : public SimulatedLauncher {
       if (flaw_ == Flaw::kKeepsDismissed && std::holds_alternative<agent_event::HeldDismissed>(event)) return;
       feed(event);
       if (flaw_ == Flaw::kIsOverEarly && stop != nullptr && any_works()) {
-        host_.to_node(to_member(agent_action::ReportRoundOver{}, kMasterPort));
+        tell_node(to_member(agent_action::ReportRoundOver{}, kMasterPort));
       }
       if (flaw_ == Flaw::kEndsBeforeHeld && std::holds_alternative<agent_event::JobEnded>(event) && !state_.finished()) {
         carry(agent_action::Finish{std::get<agent_event::JobEnded>(event).exit_code});
@@ -285,13 +303,13 @@ class AgentInWorld final : public SimulatedLauncher {
   }
   void carry(const agent_action::ReportFailure& action) {
     host_.tell("reports " + action.failure.message + " " + std::to_string(action.failure.rank));
-    if (flaw_ != Flaw::kHidesFailures) host_.to_node(to_member(action));
+    if (flaw_ != Flaw::kHidesFailures) tell_node(to_member(action));
   }
   void carry(const agent_action::ReportRoundOver& action) {
     using How = agent_action::ReportRoundOver::How;
     if (flaw_ == Flaw::kHoldsInSilence && holds_now_) return;
     if (flaw_ == Flaw::kRefusesInSilence && answers_order_ && !holds_now_) return;
-    owes_end_ = false;
+    owes_end_ = in_a_round_ = false;
     agent_action::ReportRoundOver over = action;
     host_.tell("says that the round is over here");
     const auto ended_well = [](const Worker& w) { return !w.last || w.last->ok(); };
@@ -304,14 +322,14 @@ class AgentInWorld final : public SimulatedLauncher {
     if (over.how == How::kSaved && !std::any_of(workers_.begin(), workers_.end(), saved)) host_.violate("a round is said to be saved that is not");
     host_.no_deadline();
     host_.hangs(false);
-    host_.to_node(to_member(over, kMasterPort));
+    tell_node(to_member(over, kMasterPort));
   }
   void carry(const agent_action::ReportSignal& action) {
-    if (flaw_ != Flaw::kHidesSignals) host_.to_node(to_member(action));
+    if (flaw_ != Flaw::kHidesSignals) tell_node(to_member(action));
   }
   void carry(const agent_action::ReportSteps& action) {
     if (flaw_ == Flaw::kHidesSteps) return;
-    host_.to_node(to_member(action));
+    tell_node(to_member(action));
     if (flaw_ == Flaw::kSavesAtOwnStep && action.started >= 0) order(agent_event::StepAgreed{action.started});
   }
   void carry(const agent_action::Emit& action) {
@@ -330,7 +348,7 @@ class AgentInWorld final : public SimulatedLauncher {
 
   // Whoever was told that a round is over says soon that it is over here.
   void expect_end() {
-    if (std::exchange(owes_end_, any_works())) return;
+    if (std::exchange(owes_end_, in_a_round_) || !in_a_round_) return;
     owed_for_ = 0;
     wait_for_end();
   }
@@ -370,7 +388,7 @@ class AgentInWorld final : public SimulatedLauncher {
   }
 
   void say(int rank, channel::FromWorker message) {
-    host_.in_agent(0, [this, rank, pid = one(rank).pid, message = std::move(message)] {
+    in_order(from_workers_, 0, [this, rank, pid = one(rank).pid, message = std::move(message)] {
       if (one(rank).pid == pid && !one(rank).heard_of) feed(agent_event::WorkerSaid{rank, message});
     });
   }
@@ -386,11 +404,12 @@ class AgentInWorld final : public SimulatedLauncher {
     worker.lives = false;
     worker.last = status;
     if (!any_works()) host_.work_ends();
-    host_.in_agent(kTick, [this, rank, status, unanswered_s, pid = worker.pid] {
+    in_order(from_workers_, kTick, [this, rank, status, unanswered_s, pid = worker.pid] {
       Worker& ended = one(rank);
       if (ended.pid != pid) return;
       ended.heard_of = true;
       if (ended.fails) host_.worker_has_failed();
+      if (ended.may_have_failed) host_.worker_may_have_failed();
       if (!any_works()) host_.work_ends();  // it had ended when its round began
       feed(agent_event::WorkerExited{
           .rank = rank, .pid = pid, .status = status, .time_ns = instant().realtime_ns, .unanswered_s = unanswered_s});
@@ -406,7 +425,8 @@ class AgentInWorld final : public SimulatedLauncher {
 
   void get_told(int rank, int signal) {
     Worker& worker = one(rank);
-    if (!worker.lives && !worker.hangs) worker.fails = false;  // it died before it was stopped, and the agent hears so afterwards
+    // It died before it was stopped, and the agent hears so afterwards.
+    if (!worker.lives && !worker.hangs && std::exchange(worker.fails, false)) worker.may_have_failed = true;
     if (!worker.lives) return;
     if (signal == SIGKILL) {
       if (!worker.fails) worker.told_to_stop = true;
@@ -462,6 +482,9 @@ class AgentInWorld final : public SimulatedLauncher {
     });
   }
 
+  Way from_node_{};
+  Way to_node_{};
+  Way from_workers_{};
   static constexpr std::uint16_t kMasterPort = 2000;
   LauncherHost& host_;
   Flaw flaw_;
@@ -480,6 +503,7 @@ class AgentInWorld final : public SimulatedLauncher {
   bool saves_ = false;
   bool holds_now_ = false;
   bool answers_order_ = false;
+  bool in_a_round_ = false;  // as its node has it
   bool owes_end_ = false;
   int owed_for_ = 0;  // s
 };

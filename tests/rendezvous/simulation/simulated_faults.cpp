@@ -18,7 +18,7 @@ void World::begin_work(int index, const Release& release) {
        " of " + std::to_string(release.nodes) + ", restart " + std::to_string(release.budget.restart_count));
   if (agent.training) violate(name(index) + " starts workers while it has some");
   check_start_after_end(index, release.id);
-  if (agent.node->coordinator() != nullptr) note_release(index, agent.life, release, index);
+  if (!agent.launcher && agent.node->coordinator() != nullptr) note_release(index, agent.life, release, index);
   agent.training = true;
   agent.ending = false;
   agent.broken = false;

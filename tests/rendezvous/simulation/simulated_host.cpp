@@ -43,6 +43,9 @@ class World::Host final : public LauncherHost {
   void worker_has_failed() override {
     world_.rounds_[agent().round].failed = world_.rounds_[agent().round].worker_failed = true;
   }
+  void worker_may_have_failed() override {
+    world_.rounds_[agent().round].failed = world_.rounds_[agent().round].may_have_failed = true;
+  }
   void round_is_lost() override { world_.rounds_[agent().round].failed = true; }
   void saves_at(std::int64_t step) override {
     const auto [known, is_new] = world_.saved_at_.try_emplace(agent().round, step);

@@ -35,6 +35,7 @@ class LauncherHost {
   virtual void work_ends() = 0;
   virtual void is_stopping() = 0;
   virtual void worker_has_failed() = 0;  // by itself: the round may end, and its coordinator hears of it
+  virtual void worker_may_have_failed() = 0;  // it was being stopped as well
   virtual void round_is_lost() = 0;      // for a reason that costs no restart
   virtual void saves_at(std::int64_t step) = 0;
   virtual void no_deadline() = 0;  // for the guardian

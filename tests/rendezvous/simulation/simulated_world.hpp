@@ -139,6 +139,7 @@ struct Round {
   std::set<int> lost;      // its coordinator has no link to them any more
   bool failed = false;
   bool worker_failed = false;
+  bool may_have_failed = false;  // one did when it was to stop
   Nanos done_at = 0;  // about when workers finish, if they do
 };
 

@@ -532,7 +532,10 @@ void World::carry_out(int index, NodeAction& any) {
           agent.disk = {};
         } else if constexpr (std::is_same_v<Action, member_action::StartWorkers>) {
           set_deadline(index, stamp_of(action.until));
-          if (agent.launcher) return agent.launcher->carry_out(action);
+          if (agent.launcher) {
+            if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
+            return agent.launcher->carry_out(action);
+          }
           start_workers(index, action);
         } else if constexpr (std::is_same_v<Action, member_action::ExtendGrant>) {
           set_deadline(index, stamp_of(action.until));

@@ -237,7 +237,6 @@ class AgentInWorld final : public SimulatedLauncher {
       return tell != nullptr && std::holds_alternative<channel::Hold>(tell->message);
     };
     holds_now_ = std::any_of(actions.begin(), actions.end(), is_hold);
-    answers_order_ = std::holds_alternative<agent_event::StopOrdered>(event) || std::holds_alternative<agent_event::SaveOrdered>(event);
     for (const AgentAction& action : actions) {
       std::visit([this](const auto& concrete) { carry(concrete); }, action);
     }
@@ -308,7 +307,6 @@ class AgentInWorld final : public SimulatedLauncher {
   void carry(const agent_action::ReportRoundOver& action) {
     using How = agent_action::ReportRoundOver::How;
     if (flaw_ == Flaw::kHoldsInSilence && holds_now_) return;
-    if (flaw_ == Flaw::kRefusesInSilence && answers_order_ && !holds_now_) return;
     owes_end_ = in_a_round_ = false;
     agent_action::ReportRoundOver over = action;
     host_.tell("says that the round is over here");
@@ -502,7 +500,6 @@ class AgentInWorld final : public SimulatedLauncher {
   bool dismissed_ = false;
   bool saves_ = false;
   bool holds_now_ = false;
-  bool answers_order_ = false;
   bool in_a_round_ = false;  // as its node has it
   bool owes_end_ = false;
   int owed_for_ = 0;  // s

@@ -21,7 +21,6 @@ enum class Flaw {
   kHoldsInSilence,           // workers that wait do not count as gone
   kKeepsDismissed,           // waiting workers go on though their state is not to be kept
   kEndsBeforeHeld,           // the job ends while workers still wait
-  kRefusesInSilence,         // a round that ended before it began here is not said to be over
   kNeverKills,               // workers that don't heed SIGTERM
   kWaitsForRegroupForEver,   // the workers don't come together
   kReplacesNobody,           // a lost worker is not started with the next round

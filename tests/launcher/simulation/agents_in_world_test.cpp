@@ -3,13 +3,12 @@
 // seed prints its story: DDPRUN_AGENTS_SEED=N.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -132,7 +131,6 @@ INSTANTIATE_TEST_SUITE_P(
                     FlawCase{"WhoWaitsIsOutOfTheRound", Flaw::kHoldsInSilence},
                     FlawCase{"DismissedWorkersEnd", Flaw::kKeepsDismissed},
                     FlawCase{"TheJobEndsAfterItsWorkers", Flaw::kEndsBeforeHeld},
-                    FlawCase{"RefusedRoundsAreOver", Flaw::kRefusesInSilence},
                     FlawCase{"WhoDoesNotStopIsKilled", Flaw::kNeverKills},
                     FlawCase{"RegroupsEnd", Flaw::kWaitsForRegroupForEver},
                     FlawCase{"LostWorkersAreReplaced", Flaw::kReplacesNobody}),

@@ -573,6 +573,10 @@ void AgentState::end_with_stuck_workers() {
   int exit_code = static_cast<int>(ExitCode::kInternal);                   // another machine may be able to run the job
   if (event.first.status) exit_code = event.first.status->as_exit_code();  // another worker had failed before
   if (stop_signal_ != 0) exit_code = 128 + stop_signal_;
+  if (job_over_) {  // all nodes end alike
+    exit_code = job_over_->exit_code;
+    why = job_over_->why + "; " + why;
+  }
   if (own_failure_) {
     exit_code = own_failure_->exit_code;
     why = own_failure_->why + "; " + why;

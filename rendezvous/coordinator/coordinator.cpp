@@ -28,7 +28,8 @@ Coordinator::Coordinator(CoordinatorSettings settings, const Authority& authorit
       founding_(settings_, authority.first),
       gathering_(settings_),
       leaving_(settings_),
-      handing_over_(settings_) {
+      handing_over_(settings_),
+      judged_(authority.judged) {
   if (authority.departed) {
     Peer& dead = peers_.know(authority.departed->node);
     dead.hello.node = authority.departed->node;

@@ -434,6 +434,7 @@ void Node::consider_candidacy() {
   }
   if (const auto won = succession_.won(candidate())) {
     Authority authority{.term = won->promised_term, .elected = true, .known = *won, .roster = member_.roster()};
+    authority.judged = succession_.has_judged(candidate(), *won);
     if (const auto dead = succession_.electors().find(kOfTheDead); dead != succession_.electors().end()) {
       const PersistentState& state = dead->second.hello.state;
       authority.departed = {dead->second.hello.node, state.current.rank, state.previous.rank};

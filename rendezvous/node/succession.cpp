@@ -141,4 +141,13 @@ std::optional<PersistentState> Succession::won(const Candidate& self) const {
   return base;
 }
 
+bool Succession::has_judged(const Candidate& self, const PersistentState& base) const {
+  const auto counted_less = [&base](const PersistentState& state) {
+    return state.current.origin() == base.current.origin() && state.budget.restart_count < base.budget.restart_count;
+  };
+  return counted_less(self.state) || std::any_of(by_round_.begin(), by_round_.end(), [&](const auto& round) {
+           return counted_less(*round.second.begin()->second);
+         });
+}
+
 }  // namespace ddprun::rendezvous

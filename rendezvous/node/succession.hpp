@@ -58,6 +58,9 @@ class Succession {
   void hear(LinkId link, const Vote& vote);
   // The result of an election that was won: the term as promised_term, and the rounds that a majority supports.
   std::optional<PersistentState> won(const Candidate& self) const;
+  // Whether the budget that it inherits has counted a failure of the round that it inherits: a round that the coordinator
+  // before had released after that failure, and that too few had heard of.
+  bool has_judged(const Candidate& self, const PersistentState& base) const;
   const std::optional<Election>& election() const { return election_; }
   // Another node has that term: the next election is for a later one.
   void note_term(std::uint64_t term);

@@ -72,6 +72,7 @@ struct Authority {
   std::optional<Departed> departed{};
   PersistentState known{};  // the newest round that an elector knows
   Roster roster{};          // set if this node released that round
+  bool judged = false;      // the budget includes a failure of that round: another one was released for it, and given up
 };
 
 }  // namespace ddprun::rendezvous

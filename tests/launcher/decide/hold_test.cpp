@@ -273,6 +273,14 @@ TEST_F(HoldingMember, TheJobsEndStopsThoseWhoWait) {
   EXPECT_EQ(emitted<RoundFailed>().back().decision, RoundFailed::Decision::kGiveUp);
 }
 
+// The job has ended with 82 for all nodes, whatever the kernel does with a worker of this one.
+TEST_F(HoldingMember, TheJobsEndIsAlsoThatOfANodeWithAStuckWorker) {
+  dies(1);
+  on(JobEnded{82, "budget spent"});
+  exits(0, 143);
+  EXPECT_EQ(on(WorkerStuck{2, 102, "in D"}), (Lines{"signal 2 9", "finish 82"}));
+}
+
 TEST_F(HoldingMember, ASecondSignalEndsAWaitThatNobodyAnswers) {
   dies(1);
   on(SignalArrived{SIGTERM});

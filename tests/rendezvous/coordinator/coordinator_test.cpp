@@ -126,6 +126,27 @@ TEST_F(Elected, WhoLeavesHasNoSeatInTheRoundThatItsLeaveAllows) {
   EXPECT_EQ(rounds_[kFailed], (RoundId{2, 2}));
 }
 
+// A node says again what the coordinator before had counted.
+TEST_F(Elected, AFailureThatTheBudgetIncludesIsNotCountedAgain) {
+  for (const bool judged : {false, true}) {
+    coordinator_ = Coordinator(
+        settings(), Authority{.term = 2, .elected = true, .known = state(1), .roster = {}, .judged = judged}, {time_, 0});
+    rounds_.clear();
+    exit_code_ = -1;
+    join(kOwnNode, 2, 1);
+    join(kOtherNode, 3, 2);
+    join(kFailed, 1, 0);
+    FailureReport again;
+    again.round = {1, 1};
+    on(coordinator_event::Heard{kFailed, again});
+    for (const LinkId link : {kOwnNode, kOtherNode, kFailed}) ping(link, 11, 0);
+    time_ += milliseconds(500);
+    on(coordinator_event::Tick{});
+    EXPECT_EQ(exit_code_, judged ? -1 : 2);
+    EXPECT_EQ(rounds_[kFailed], (judged ? RoundId{2, 2} : RoundId{2, 1}));
+  }
+}
+
 // The coordinator before was lost while it had the last state saved, or before it asked for that.
 TEST_F(Elected, WhatIsHeldIsSavedAlsoUnderASuccessor) {
   join(kOwnNode, 2, 1);

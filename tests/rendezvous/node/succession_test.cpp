@@ -108,6 +108,27 @@ Opinion opinion_of(Succession& succession, PersistentState state, const Roster& 
   return opinion;
 }
 
+// The coordinator had counted a failure in round 1 and released round 2, of which it alone had heard. Whoever inherits round 1
+// also inherits that count, and hears of the failure once more.
+TEST_F(ThreeNodes, KnowsWhetherTheBudgetHasCountedTheFailureOfTheRoundThatItInherits) {
+  PersistentState newer = state({1, 2}, 0);
+  newer.previous = state_.current;
+  newer.previous.rank = 0;
+  for (const std::int32_t restarts : {0, 1}) {
+    newer.budget.restart_count = restarts;
+    succession_.add(7, hello(3, 1, state({1, 1}, 2)));
+    ASSERT_TRUE(stands());
+    vote(7);
+    succession_.add(8, hello(1, 1, newer));
+    const auto won = succession_.won(candidate());
+    ASSERT_TRUE(won.has_value());
+    EXPECT_EQ(won->current.id, (RoundId{1, 1}));
+    EXPECT_EQ(won->budget.restart_count, restarts);
+    EXPECT_EQ(succession_.has_judged(candidate(), *won), restarts == 1);
+    succession_ = Succession{Rules{}};
+  }
+}
+
 // Counting by ones comes to what counting all from nothing does, whatever nodes know, and in whatever order they come and go.
 TEST(Electors, CountedByOnesAreTheSameAsAllOfThem) {
   constexpr int kNodes = 7;

@@ -1,5 +1,6 @@
 // The part of World (simulated_world.hpp) that goes wrong: workers, and what befalls hosts, networks and nodes until all heals.
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "tests/rendezvous/simulation/simulated_world.hpp"
@@ -7,18 +8,21 @@
 namespace ddprun::rendezvous::simulation {
 
 void World::start_workers(int index, const member_action::StartWorkers& action) {
+  begin_work(index, action.release);
+  agents_[static_cast<std::size_t>(index)].until_local = stamp_of(action.until);
+}
+
+void World::begin_work(int index, const Release& release) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
-  tell(name(index) + " starts its workers in round " + name(action.release.id) + " as node " +
-       std::to_string(action.release.group_rank) + " of " + std::to_string(action.release.nodes) + ", restart " +
-       std::to_string(action.release.budget.restart_count));
+  tell(name(index) + " starts its workers in round " + name(release.id) + " as node " + std::to_string(release.group_rank) +
+       " of " + std::to_string(release.nodes) + ", restart " + std::to_string(release.budget.restart_count));
   if (agent.training) violate(name(index) + " starts workers while it has some");
-  check_start_after_end(index, action.release.id);
-  if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
+  check_start_after_end(index, release.id);
+  if (!agent.launcher && agent.node->coordinator() != nullptr) note_release(index, agent.life, release, index);
   agent.training = true;
   agent.ending = false;
   agent.broken = false;
-  agent.round = action.release.id;
-  agent.until_local = stamp_of(action.until);
+  agent.round = release.id;
   ++agent.job;
   Round& round = rounds_[agent.round];
   round.training.insert(index);
@@ -140,18 +144,26 @@ void World::fault() {
     }
   } else if (agent.node && agent.frozen_until <= time_) {
     tell(name(victim) + " gets a signal");
-    agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
-    deliver(victim, node_event::Local{member_event::StopRequested{15}});
+    stop_requested(victim);
   }
+}
+
+void World::stop_requested(int index, bool saves) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
+  if (agent.launcher) return agent.launcher->get_signal(SIGTERM);
+  deliver(index, node_event::Local{member_event::StopRequested{SIGTERM, saves}});
 }
 
 void World::kill(int victim, bool silent) {
   tell(name(victim) + (silent ? ": its power is gone" : " is killed"));
+  Agent& agent = agents_[static_cast<std::size_t>(victim)];
+  agent.left = agent.left || (agent.node_is_over && agent.asked_to_stop);  // it waits for its workers only
   end_process(victim, silent);
   if (memory_is_lost_ && memory_chance(40)) lose_memory(victim);
   if (!chance(85)) return;
   const Nanos back = chance(50) ? between(10 * kMs, 2 * kSecond) : between(kSecond, 15 * kSecond);
-  schedule(time_ + back, Event::Kind::kStart, victim, 0, agents_[static_cast<std::size_t>(victim)].life);
+  schedule(time_ + back, Event::Kind::kStart, victim, 0, agent.life);
 }
 
 // What is on its way is lost, more or less of it, and each side sees the end for itself: later, or only when it tries again.
@@ -200,6 +212,7 @@ void World::wake(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || !agent.training || agent.asleep_until != time_) return;
   if (local(agent, time_ - agent.guardian_late) < agent.until_local) return check_training(index);
+  if (agent.launcher) return;  // its guardian has a timer
   tell(name(index) + ": its guardian ends its workers");
   rounds_[agent.round].failed = true;
   workers_gone(agent, index);
@@ -267,6 +280,7 @@ void World::get_loose(int index) {
   if (!std::exchange(agent.stuck, false)) return;
   disturb(agent, time_);
   tell(name(index) + ": the kernel lets go of its workers");
+  if (agent.launcher) agent.launcher->kernel_lets_go();
   if (agent.owes_end) schedule(time_ + kMs, Event::Kind::kWorkersEnd, index, 1, agent.life, agent.job);
   if (!agent.owes_end && recovering_ && !all_are_signalled_) {
     schedule(time_ + 3 * kSecond, Event::Kind::kWorkersDone, index, 0, agent.life, agent.job);
@@ -351,7 +365,8 @@ void World::signal(int index) {
                       leader->node->coordinator()->waits_for() == "the running round";
     const auto trains_with_it = [&](const Agent& agent) {
       return agent.node && agent.training && !agent.ending && agent.round == leader->node->coordinator()->round() &&
-             agent.frozen_until <= time_ && agent.node->member().following();
+             agent.frozen_until <= time_ && agent.node->member().following() &&
+             (!agent.launcher || agent.launcher->can_save());
     };
     const bool all =
         calm && std::count_if(agents_.begin(), agents_.end(), trains_with_it) == rounds_[leader->round].first.nodes;
@@ -362,8 +377,7 @@ void World::signal(int index) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node) return;
   tell(name(index) + " gets a signal");
-  agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
-  deliver(index, node_event::Local{member_event::StopRequested{15}});
+  stop_requested(index);
 }
 
 // All from each other.
@@ -379,8 +393,7 @@ void World::leave(int index, bool saves) {
   Agent& agent = agents_[static_cast<std::size_t>(index)];
   if (!agent.node || agent.frozen_until > time_ || job_over_ || signals_came_) return;
   tell(name(index) + " is to leave" + (saves ? ", after saving" : ""));
-  agent.asked_to_stop = somebody_was_asked_to_stop_ = true;
-  deliver(index, node_event::Local{member_event::StopRequested{15, saves}});
+  stop_requested(index, saves);
 }
 
 // No more faults: networks heal, whoever is away comes back, and workers finish by and by.
@@ -409,6 +422,7 @@ void World::recover() {
     agent.timer_at = kNever;
     if (agent.node) set_timer(i);
   }
+  hasten_calls();
 }
 
 }  // namespace ddprun::rendezvous::simulation

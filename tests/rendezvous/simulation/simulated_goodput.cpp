@@ -16,7 +16,8 @@ constexpr Nanos kLongestIdle = 30 * kSecond;
 
 // Not where nodes leave for good, or forget: they may be needed for a majority, or be those that lead first.
 bool World::is_calm() const {
-  if (job_over_ || signals_came_ || leaving_happens_ || nodes_are_reclaimed_ || memory_is_lost_ || records_were_lost_)
+  if (job_over_ || signals_came_ || leaving_happens_ || nodes_are_reclaimed_ || memory_is_lost_ || records_were_lost_ ||
+      somebody_left_)
     return false;
   const auto is_there = [&](const Agent& agent) { return agent.node && !agent.left && !agent.broken; };
   const auto disturbed = [&](const Agent& agent) { return agent.stuck || agent.disturbed_until + kSettled > time_; };
@@ -25,9 +26,13 @@ bool World::is_calm() const {
 }
 
 bool World::some_round_trains() const {
+  const auto hangs = [&](const RoundId& round) {
+    return std::any_of(agents_.begin(), agents_.end(), [&](const Agent& one) { return one.hangs && one.round == round; });
+  };
   return std::any_of(agents_.begin(), agents_.end(), [&](const Agent& agent) {
     const auto round = rounds_.find(agent.round);
-    return trains(agent) && !agent.ending && round != rounds_.end() && round->second.full;
+    return trains(agent) && !agent.ending && round != rounds_.end() && round->second.full &&
+           !hangs(agent.round);
   });
 }
 

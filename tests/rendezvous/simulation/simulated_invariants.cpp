@@ -48,6 +48,13 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
       violate("round " + name(release.id) + " is restart " + std::to_string(release.budget.restart_count) + " of at most " +
               std::to_string(max_restarts_));
     }
+    const auto failures = std::count_if(rounds_.begin(), rounds_.end(), [](const auto& one) {
+      return one.second.worker_failed || one.second.may_have_failed;
+    });
+    if (release.budget.restart_count > failures) {
+      violate("round " + name(release.id) + " counts " + std::to_string(release.budget.restart_count) + " restarts of " +
+              std::to_string(failures) + " failures");
+    }
     for (const auto& [id, other] : rounds_) {
       const bool began_anew = id.term >> 20U != release.id.term >> 20U;  // what was lost includes the budget
       if (other.full && !began_anew && id < release.id && other.first.budget.restart_count > release.budget.restart_count) {
@@ -111,10 +118,16 @@ void World::check_together(int index, const RoundId& own_id, int b, const RoundI
   const Round& own = rounds_[own_id];
   const Round& other = rounds_[id];
   const std::string both = name(index) + " in round " + name(own_id) + ", " + name(b) + " in round " + name(id);
+  const bool shared = std::any_of(own.members.begin(), own.members.end(), [&](const auto& mine) {
+    return std::any_of(other.members.begin(), other.members.end(),
+                       [&](const auto& theirs) { return theirs.second == mine.second; });
+  });
   if (other.coordinator != own.coordinator || other.leadership != own.leadership) {
     // With spares nobody can count how many nodes are elsewhere: docs/rendezvous.md promises nothing then.
     const bool began_anew = own_id.term >> 20U != id.term >> 20U || (own.job && other.job && own.job != other.job);
     const bool alone = begun_by_who_forgot_alone(own_id) || begun_by_who_forgot_alone(id);
+    // Of the one before, whoever of it founds this one has no workers, so the others can end no step; their grants run out.
+    if (began_anew && shared) return;
     if (began_anew && (std::ssize(agents_) > max_nodes_ || alone)) {
       result_.excused = true;
     } else {
@@ -127,10 +140,6 @@ void World::check_together(int index, const RoundId& own_id, int b, const RoundI
   for (const auto& [rank, agent] : newer.members) {
     if (agent == in_older) violate("a node trains in an older round than the one it is in: " + both);
   }
-  const bool shared = std::any_of(own.members.begin(), own.members.end(), [&](const auto& mine) {
-    return std::any_of(other.members.begin(), other.members.end(),
-                       [&](const auto& theirs) { return theirs.second == mine.second; });
-  });
   const bool all_known = std::ssize(own.members) == own.first.nodes && std::ssize(other.members) == other.first.nodes;
   if (!shared && all_known) violate("disjoint rounds train at once: " + both);
 }
@@ -143,7 +152,8 @@ void World::check_failure_is_known(const Round& round) {
   const Round& last = found->second;
   // A round in between, of which few have heard, has counted it; and of a node that never heard of its round nothing is known.
   const bool follows = std::next(found) != rounds_.end() && std::next(found)->first == round.first.id;
-  if (!last.worker_failed || !last.full || !follows ||
+  // A failure costs no restart where nodes were lost as well: workers fail when their peers are gone.
+  if (!last.worker_failed || !last.full || !follows || !last.lost.empty() ||
       (last.coordinator == round.coordinator && last.leadership == round.leadership))
     return;
   const auto processes = [](const Round& of) {
@@ -159,7 +169,12 @@ void World::check_failure_is_known(const Round& round) {
 
 void World::note_heard(int index, int sender, const FromMember& message) {
   if (agents_[static_cast<std::size_t>(index)].node->coordinator() == nullptr) return;
-  if (const auto* done = std::get_if<Done>(&message)) rounds_[done->round].finished.insert(sender);
+  // A coordinator of nothing, or of an older round, does not matter to that one.
+  const RoundId own = agents_[static_cast<std::size_t>(index)].node->coordinator()->round();
+  const auto finished = [&](const RoundId& round) {
+    if (round <= own) rounds_[round].finished.insert(sender);
+  };
+  if (const auto* done = std::get_if<Done>(&message)) finished(done->round);
   const auto* hello = std::get_if<Hello>(&message);
   const auto away = away_.find({index, sender});
   const bool is_the_same = away != away_.end() && away->second.second >= agents_[static_cast<std::size_t>(sender)].id_since;
@@ -167,7 +182,7 @@ void World::note_heard(int index, int sender, const FromMember& message) {
     away_.erase(away);
     note_lost(index, sender);
   }
-  if (hello != nullptr && hello->workers == Workers::kDone) rounds_[hello->workers_round].finished.insert(sender);
+  if (hello != nullptr && hello->workers == Workers::kDone) finished(hello->workers_round);
 }
 
 void World::note_lost(int index, int other) {

@@ -109,6 +109,12 @@ struct Agent {
   LinkId next_accepted = 1;
   std::uint64_t term_seen = 0;
   bool coordinates = false;
+  // With a launcher.
+  std::unique_ptr<LauncherHost> host;
+  std::unique_ptr<SimulatedLauncher> launcher;
+  bool has_deadline = false;        // its guardian watches until_local
+  bool node_is_over = false;        // its node has said Finish
+  bool hangs = false;               // its round does not come to work
   // its workers
   bool training = false;
   RoundId round{};
@@ -133,6 +139,7 @@ struct Round {
   std::set<int> lost;      // its coordinator has no link to them any more
   bool failed = false;
   bool worker_failed = false;
+  bool may_have_failed = false;  // one did when it was to stop
   Nanos done_at = 0;  // about when workers finish, if they do
 };
 
@@ -173,7 +180,9 @@ struct Event {
     kWritten,
     kWrittenHeard,
     kArbiterHears,
-    kArbiterAnswers
+    kArbiterAnswers,
+    kAgentCall,
+    kHostCall
   };
   Nanos time = 0;
   std::uint64_t order = 0;
@@ -262,7 +271,37 @@ class World {
   }
 
   void start_workers(int index, const member_action::StartWorkers& action);
+  void begin_work(int index, const Release& release);
   void stop_workers(int index, bool at_once);
+  void end_agent(int index, const node_action::Finish& action, bool by_itself);
+  static bool is_missing(const node_action::Finish& action);
+  static bool ends_the_job(const Agent& agent, const node_action::Finish& action);
+  void note_job_over(int index, const node_action::Finish& action);
+  void stop_requested(int index, bool saves = false);
+  // ---- launchers (simulated_host.cpp) ----
+  class Host;
+  struct Call {
+    Event::Kind kind{};
+    int agent = 0;
+    std::uint32_t life = 0;
+    std::function<void()> what{};
+    bool waits = false;  // for the end of a freeze
+  };
+  void make_launcher(int index);
+  void retire_launcher(Agent& agent);
+  std::vector<std::unique_ptr<SimulatedLauncher>> retired_launchers_;
+  std::vector<std::unique_ptr<LauncherHost>> retired_hosts_;
+  void call_later(int index, Nanos after, std::function<void()> what, Event::Kind kind);
+  void call(const Event& event);
+  void hasten_calls();
+  void set_deadline(int index, Nanos until_local);
+  void watch_deadline(int index);
+  void end_by_guardian(int index);
+  void fail_in_launcher(const Event& event);
+  std::map<std::int64_t, Call> calls_;
+  std::int64_t next_call_ = 0;
+  std::map<RoundId, std::int64_t> saved_at_;  // step
+  bool somebody_left_ = false;                // for good, with workers that cannot be killed
   void workers_gone(Agent& agent, int index);
   bool trains(const Agent& agent) const {
     if (agent.asleep_until > time_) return false;
@@ -369,7 +408,8 @@ class World {
     } else {
       if (const auto* release = std::get_if<Release>(&any)) {
         tell(who + "release " + name(release->id) + " as " + std::to_string(release->group_rank) + " of " +
-             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start"));
+             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start") + ", restart " +
+             std::to_string(release->budget.restart_count));
       }
       if (const auto* request = std::get_if<VoteRequest>(&any))
         tell(who + "vote for me in term " + std::to_string(request->term));

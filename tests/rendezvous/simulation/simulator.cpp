@@ -48,6 +48,7 @@ void World::build() {
     agent.skew = between(-5 * kSecond, 5 * kSecond);
     if (scenario_.faults && chance(10)) agent.extra_latency = between(20 * kMs, 500 * kMs);
     agent.local_world_size = static_cast<int>(between(1, 8));
+    if (scenario_.launcher) agent.local_world_size = 1 + agent.local_world_size % 3;
     schedule(chance(80) ? between(0, 200 * kMs) : between(0, 10 * kSecond), Event::Kind::kStart, i);
   }
   finishing_happens_ = scenario_.faults && later_chance(25);
@@ -150,6 +151,12 @@ NodeSettings World::settings_for(int index) const {
   settings.coordinator.rules = scenario_.rules;
   if (scenario_.arbiter) tell_of_arbiter(index, settings);
   const std::int32_t most = max_restarts_;
+  if (scenario_.judge) {
+    settings.coordinator.judge = [most, judge = scenario_.judge](const FailureReport& report, const Budget& before) {
+      return judge(report, before, most);
+    };
+    return settings;
+  }
   settings.coordinator.judge = [most](const FailureReport&, const Budget& before) {
     Verdict verdict;
     verdict.restart = before.history.used < most;
@@ -183,7 +190,7 @@ Result World::run() {
     // Who was cut off when the job ended waits for it a while longer.
     if (time_ > faults_end_ + (job_over_ ? 2 : 1) * kRecovery) {
       // Those who left for good, or forgot who they are, may have been needed for a majority.
-      if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_) break;
+      if (leaving_happens_ || nodes_are_reclaimed_ || records_were_lost_ || somebody_left_) break;
       tell_where_all_are();
       result_.stuck = "the job did not end within " + std::to_string(kRecovery / kSecond) + " s after the last fault";
       tell("STUCK: " + result_.stuck);
@@ -222,6 +229,9 @@ void World::handle(const Event& event) {
       return say_farewell(event);
     case Event::Kind::kArbiterHears:
       return arbiter_hears(event);
+    case Event::Kind::kAgentCall:
+    case Event::Kind::kHostCall:
+      return call(event);
     case Event::Kind::kStuck:
       return get_stuck(event.a);
     case Event::Kind::kSleep:
@@ -277,6 +287,7 @@ void World::handle(const Event& event) {
     case Event::Kind::kWorkersFail: {
       if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
       tell(name(event.a) + ": a worker fails");
+      if (agent.launcher) return fail_in_launcher(event);
       rounds_[agent.round].failed = rounds_[agent.round].worker_failed = true;
       FailureReport report;
       report.failed.status.code = 7;
@@ -305,6 +316,7 @@ void World::handle(const Event& event) {
               .saved = true, .master_port = 2000, .leaves_with = agent.broken ? std::optional(kBrokenDevice) : std::nullopt}});
     case Event::Kind::kWorkersDone:
       if (event.job != agent.job || !agent.training || agent.ending || agent.stuck) return;
+      if (agent.launcher) return agent.launcher->finish_workers();
       workers_gone(agent, event.a);
       tell(name(event.a) + ": its workers are done");
       if (agent.node->coordinator() != nullptr && agent.node->member().following()) {
@@ -348,6 +360,7 @@ void World::start(int index) {
   agent.node = std::make_unique<Node>(settings_for(index), agent.disk, now_of(agent));
   ++alive_;
   agent.gate = RecordGate(scenario_.rules, agent.node->member().record());
+  make_launcher(index);
   deliver(index, node_event::Begin{});
 }
 
@@ -363,6 +376,7 @@ void World::end_process(int index, bool silent) {
   result_.counted += agent.node->counted();
   --alive_;
   agent.node.reset();
+  retire_launcher(agent);
   // What was being written may have got there.
   if (!agent.writing.empty() && disk_random_() % 2 == 0) remember(agent, agent.writing.front());
   agent.writing.clear();
@@ -501,37 +515,10 @@ void World::carry_out(int index, NodeAction& any) {
           link.open[end] = false;
           agent.links.erase(found);
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
-          tell(name(index) + " ends with " + std::to_string(action.exit_code) + ": " + action.why);
-          const bool missing = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
-                               action.exit_code == static_cast<int>(ExitCode::kMinority) ||
-                               action.exit_code == static_cast<int>(ExitCode::kUsage);
-          const bool stopped_alone = agent.asked_to_stop && action.why.starts_with("stopped by a signal");
-          const bool alone = stopped_alone || action.exit_code == kBrokenDevice;
-          if (agent.training) violate(name(index) + " ended before its workers");
-          if (!missing && !alone) check_end(index, action);
-          if (signals_came_) check_stopped(index, action);
-          // The job is over since too few came, and all forget it: what they start next is another one.
-          const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
-          if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
-          if (!missing && !alone && !job_over_) {
-            job_over_ = true;
-            job_over_at_ = time_;
-            const auto leads = [](const Agent& other) { return other.coordinates; };
-            const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
-            decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
-            const bool has_round = agent.node->member().state().current.exists();
-            // It knows how the job was to end, has looked for the others in vain, and those who knew it may have begun anew.
-            const bool looked_in_vain = !agent.coordinates && !was_told_over_;
-            ended_by_itself_ = !has_round || looked_in_vain || action.why.find(" by a signal ") != std::string::npos;
-            result_.exit_code = action.exit_code;
-          }
-          agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
-          agent.entrusted = {};
-          finish_writing(agent);
-          end_process(index, /*silent=*/false);
-          if (missing && (recovering_ || chance(70))) {
-            schedule(time_ + between(100 * kMs, 5 * kSecond), Event::Kind::kStart, index, 0, agent.life);
-          }
+          if (!agent.launcher) return end_agent(index, action, /*by_itself=*/false);
+          agent.node_is_over = true;
+          note_job_over(index, action);  // whatever its agent still waits for
+          agent.launcher->carry_out(action);
         } else if constexpr (std::is_same_v<Action, node_action::AskArbiter>) {
           ask_arbiter(index, action);
         } else if constexpr (std::is_same_v<Action, member_action::Dial>) {
@@ -544,15 +531,24 @@ void World::carry_out(int index, NodeAction& any) {
           agent.writing.clear();
           agent.disk = {};
         } else if constexpr (std::is_same_v<Action, member_action::StartWorkers>) {
+          set_deadline(index, stamp_of(action.until));
+          if (agent.launcher) {
+            if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
+            return agent.launcher->carry_out(action);
+          }
           start_workers(index, action);
         } else if constexpr (std::is_same_v<Action, member_action::ExtendGrant>) {
-          agent.until_local = stamp_of(action.until);
+          set_deadline(index, stamp_of(action.until));
         } else if constexpr (std::is_same_v<Action, member_action::StopWorkers>) {
           tell(name(index) + " stops its workers" + (action.at_once ? " at once: " : ": ") + action.why);
+          if (agent.launcher) return agent.launcher->carry_out(action);
           stop_workers(index, action.at_once);
         } else if constexpr (std::is_same_v<Action, member_action::StopAndSave>) {
+          if (agent.launcher) return agent.launcher->carry_out(action);
           schedule(time_ + between(300 * kMs, kSecond), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
           agent.ending = true;
+        } else if constexpr (std::is_same_v<Action, member_action::StopAt> || std::is_same_v<Action, member_action::DismissHeld>) {
+          if (agent.launcher) agent.launcher->carry_out(action);
         } else if constexpr (std::is_same_v<Action, member_action::Say>) {
           if (action.notice.kind == NodeNotice::Kind::kFollowing) agent.outvoted = false;
           if (action.notice.kind == NodeNotice::Kind::kRoundOver) ended_.push_back(action.notice.text);
@@ -563,6 +559,52 @@ void World::carry_out(int index, NodeAction& any) {
         }
       },
       any);
+}
+
+// `by_itself`: its node has not said so.
+void World::end_agent(int index, const node_action::Finish& action, bool by_itself) {
+  Agent& agent = agents_[static_cast<std::size_t>(index)];
+  tell(name(index) + " ends with " + std::to_string(action.exit_code) + ": " + action.why);
+  if (agent.training) violate(name(index) + " ended before its workers");
+  if (!by_itself && ends_the_job(agent, action)) check_end(index, action);
+  if (signals_came_) check_stopped(index, action);
+  if (!by_itself && !agent.launcher) note_job_over(index, action);
+  agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
+  agent.entrusted = {};
+  finish_writing(agent);
+  end_process(index, /*silent=*/false);
+  if (is_missing(action) && (recovering_ || chance(70))) {
+    schedule(time_ + between(100 * kMs, 5 * kSecond), Event::Kind::kStart, index, 0, agent.life);
+  }
+}
+
+// It has not found the others: it may come again.
+bool World::is_missing(const node_action::Finish& action) {
+  return action.exit_code == static_cast<int>(ExitCode::kPeersMissing) ||
+         action.exit_code == static_cast<int>(ExitCode::kMinority) || action.exit_code == static_cast<int>(ExitCode::kUsage);
+}
+
+bool World::ends_the_job(const Agent& agent, const node_action::Finish& action) {
+  const bool stopped_alone = agent.asked_to_stop && action.why.starts_with("stopped by a signal");
+  return !is_missing(action) && !stopped_alone && action.exit_code != kBrokenDevice;
+}
+
+void World::note_job_over(int index, const node_action::Finish& action) {
+  const Agent& agent = agents_[static_cast<std::size_t>(index)];
+  // The job is over since too few came, and all forget it: what they start next is another one.
+  const bool too_few = action.exit_code == static_cast<int>(ExitCode::kPeersMissing) && agent.coordinates;
+  if (too_few && agent.node->member().record().knows_round()) result_.excused = true;
+  if (!ends_the_job(agent, action) || job_over_) return;
+  job_over_ = true;
+  job_over_at_ = time_;
+  const auto leads = [](const Agent& other) { return other.coordinates; };
+  const auto decider = std::find_if(agents_.begin(), agents_.end(), leads);
+  decided_by_ = agent.coordinates || decider == agents_.end() ? index : static_cast<int>(decider - agents_.begin());
+  const bool has_round = agent.node->member().state().current.exists();
+  // It knows how the job was to end, has looked for the others in vain, and those who knew it may have begun anew.
+  const bool looked_in_vain = !agent.coordinates && !was_told_over_;
+  ended_by_itself_ = !has_round || looked_in_vain || action.why.find(" by a signal ") != std::string::npos;
+  result_.exit_code = action.exit_code;
 }
 
 Result simulate(const Scenario& scenario) {

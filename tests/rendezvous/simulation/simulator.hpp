@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "rendezvous/node/node.hpp"
+#include "tests/rendezvous/simulation/simulated_launcher.hpp"
 
 namespace ddprun::rendezvous::simulation {
 
@@ -28,6 +30,8 @@ struct Scenario {
   bool arbiter = false;      // one is there, and every node may go on alone; by seed it is a run directory
   bool clocks_stop = false;  // those of a host that sleeps: what CLOCK_MONOTONIC does
   bool tell = false;         // collect the story
+  MakesLauncher launcher{};  // if each node has one: its judge is `judge`
+  std::function<Verdict(const FailureReport&, const Budget&, int max_restarts)> judge{};
 };
 
 struct Result {

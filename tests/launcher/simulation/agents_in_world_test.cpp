@@ -1,0 +1,140 @@
+// Agents that ship under all faults of the simulator: whatever the seed chooses, what must hold holds; and for each rule of
+// AgentState that agent_in_world.hpp can break, without it some seed fails. ./dev test --long runs 100,000 seeds. A failing
+// seed prints its story: DDPRUN_AGENTS_SEED=N.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "launcher/verdict/job_judge.hpp"
+#include "tests/launcher/simulation/agent_in_world.hpp"
+#include "tests/rendezvous/simulation/simulator.hpp"
+
+namespace ddprun::test {
+namespace {
+
+using rendezvous::simulation::Result;
+using rendezvous::simulation::Scenario;
+using rendezvous::simulation::simulate;
+
+constexpr int kExitOfABrokenDevice = 9;
+
+Scenario with_agents(std::uint64_t seed, Flaw flaw = Flaw::kNone) {
+  Scenario scenario{.seed = seed};
+  scenario.launcher = agents_that_ship(flaw);
+  scenario.judge = [](const rendezvous::FailureReport& report, const rendezvous::Budget& before, int most) {
+    RestartLimits limits{.max_restarts = most};
+    limits.rules.longest_pause = std::chrono::seconds(2);
+    rendezvous::Verdict verdict = judge(report, before, limits);
+    if (verdict.exit_code == kExitOfABrokenDevice) verdict.exit_code = 7;  // with that code a node leaves, and the job goes on
+    return verdict;
+  };
+  return scenario;
+}
+
+std::string wrong_with_agents(const Result& result) {
+  return result.violation.empty() ? result.stuck : result.violation;
+}
+
+std::string story_of_agents(std::uint64_t seed, Flaw flaw = Flaw::kNone) {
+  Scenario scenario = with_agents(seed, flaw);
+  scenario.tell = true;
+  std::string text = "seed " + std::to_string(seed) + ":\n";
+  for (const std::string& line : simulate(scenario).story) text += line + "\n";
+  return text;
+}
+
+std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(AgentsInWorld, WhateverTheSeedChoosesTheJobIsOneJobAndEndsInTime) {
+  if (std::getenv("DDPRUN_AGENTS_SEED") != nullptr) {
+    std::cout << story_of_agents(number_from("DDPRUN_AGENTS_SEED", 0));
+    return;
+  }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr std::uint64_t kOrdinary = 40;
+#else
+  constexpr std::uint64_t kOrdinary = 1500;
+#endif
+  const bool is_long = std::getenv("DDPRUN_LONG_TESTS") != nullptr;
+  const std::uint64_t from = number_from("DDPRUN_AGENTS_FROM", 0);
+  const std::uint64_t seeds = number_from("DDPRUN_AGENTS_SEEDS", is_long ? 100000 : kOrdinary);
+  const bool all_cores = is_long || std::getenv("DDPRUN_AGENTS_SEEDS") != nullptr;
+  std::atomic<std::uint64_t> next{from};
+  std::atomic<std::uint64_t> excused{0};
+  std::mutex guard;
+  std::map<std::uint64_t, std::string> failed;
+  const auto work = [&] {
+    for (std::uint64_t seed = next++; seed < from + seeds; seed = next++) {
+      const Result result = simulate(with_agents(seed));
+      excused += result.excused ? 1 : 0;
+      const std::string wrong = wrong_with_agents(result);
+      if (wrong.empty()) continue;
+      const std::scoped_lock locked(guard);
+      failed.emplace(seed, wrong);
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (unsigned i = 1; all_cores && i < std::thread::hardware_concurrency(); ++i) others.emplace_back(work);
+    work();
+  }
+  std::string list;
+  for (const auto& [seed, wrong] : failed) list += std::to_string(seed) + ": " + wrong + "\n";
+  EXPECT_TRUE(failed.empty()) << (failed.empty() ? "" : story_of_agents(failed.begin()->first)) << list;
+  std::printf("%llu of %llu seeds ended early in what nobody promises\n", static_cast<unsigned long long>(excused),
+              static_cast<unsigned long long>(seeds));
+}
+
+struct FlawCase {
+  const char* name;
+  Flaw flaw;
+};
+
+class EveryRuleOfAgents : public testing::TestWithParam<FlawCase> {};
+
+TEST_P(EveryRuleOfAgents, IsNeeded) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the release build shows it";
+#endif
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
+    const std::string wrong = wrong_with_agents(simulate(with_agents(seed, GetParam().flaw)));
+    if (wrong.empty()) continue;
+    ASSERT_EQ(wrong_with_agents(simulate(with_agents(seed))), "") << "it notices something else, at seed " << seed;
+    std::cout << "seed " << seed << ": " << wrong << "\n";
+    return;
+  }
+  FAIL() << "the simulator does not notice";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mutations, EveryRuleOfAgents,
+    testing::Values(FlawCase{"FailuresAreReported", Flaw::kHidesFailures},
+                    FlawCase{"WhatWasCutOffHasNotFailed", Flaw::kFailsAfterCutOff},
+                    FlawCase{"ARoundIsOverWhenItsWorkersAre", Flaw::kIsOverEarly},
+                    FlawCase{"WhatWasStoppedIsNotDone", Flaw::kCallsStoppedDone},
+                    FlawCase{"WhatHasEndedIsNotSaved", Flaw::kCallsEndedSaved},
+                    FlawCase{"AllSaveAtOneStep", Flaw::kSavesAtOwnStep},
+                    FlawCase{"StepsAreSaid", Flaw::kHidesSteps},
+                    FlawCase{"SignalsAreReported", Flaw::kHidesSignals},
+                    FlawCase{"SaveOrdersAreObeyed", Flaw::kIgnoresSaveOrders},
+                    FlawCase{"WhoWaitsIsOutOfTheRound", Flaw::kHoldsInSilence},
+                    FlawCase{"DismissedWorkersEnd", Flaw::kKeepsDismissed},
+                    FlawCase{"TheJobEndsAfterItsWorkers", Flaw::kEndsBeforeHeld},
+                    FlawCase{"WhoDoesNotStopIsKilled", Flaw::kNeverKills},
+                    FlawCase{"RegroupsEnd", Flaw::kWaitsForRegroupForEver},
+                    FlawCase{"LostWorkersAreReplaced", Flaw::kReplacesNobody}),
+    [](const auto& mutation) { return std::string(mutation.param.name); });
+
+}  // namespace
+}  // namespace ddprun::test

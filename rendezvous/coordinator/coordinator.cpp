@@ -477,9 +477,7 @@ void Coordinator::judge() {
   judged_ = true;
   const Verdict verdict = settings_.judge ? settings_.judge(*failure_, budget_) : Verdict{};
   if (!verdict.restart) return give_up(verdict);
-  const std::int32_t restarts = budget_.restart_count + 1;
   budget_ = verdict.after;
-  budget_.restart_count = restarts;
   if (verdict.delay.count() > 0 && !save_next_) {
     phase_ = Phase::kPausing;
     pause_ends_ = now_.steady + verdict.delay;
@@ -575,10 +573,9 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
   check_saving();
 }
 
-// The config was valid when the job began, so a usage error of a replacement says nothing against the state of the workers that
-// wait: they save it.
+// One of the nodes whose workers wait saves what they hold, if that is worth it.
 void Coordinator::give_up(const Verdict& verdict) {
-  if (!held_ || failure_->failed.cause != Cause::kLateUsage) return finish(verdict.exit_code, verdict.why);
+  if (!held_ || !verdict.others_save) return finish(verdict.exit_code, verdict.end());
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = false;
   save_next_.reset();

@@ -44,10 +44,14 @@ class RunningRound : public testing::Test {
     settings.max_nodes = 3;
     settings.judge = [](const FailureReport& failure, const Budget& before) {
       Verdict verdict;
-      if (failure.message == kLastFailure) return Verdict{.exit_code = 2, .why = "0 of 0 restarts are left"};
+      if (failure.message == kLastFailure) {
+        return Verdict{
+            .exit_code = 2, .others_save = failure.failed.cause == Cause::kLateUsage, .why = "0 of 0 restarts are left"};
+      }
       verdict.restart = true;
       verdict.after = before;
       ++verdict.after.history.used;
+      ++verdict.after.restart_count;
       return verdict;
     };
     return settings;

@@ -123,10 +123,7 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
 
 void Coordinator::welcome(Peer& peer) {
   peer.welcome = true;
-  outbox_.send(peer, Welcome{.term = term_,
-                             .coordinator = settings_.self,
-                             .lease_ms = settings_.lease.count(),
-                             .job = peer.hello.wants_job ? settings_.job : std::string()});
+  outbox_.send(peer, Welcome{.term = term_, .coordinator = settings_.self, .lease_ms = settings_.lease.count()});
   outbox_.say(NodeNotice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
   if (membership_.was_committed_for(peer.hello.state)) {
     membership_.forget_previous(peers_);

@@ -47,7 +47,6 @@ struct CoordinatorSettings {
   JudgeFailure judge{};
   std::string master_addr{};      // as typed; empty: the address of the node with group rank 0
   std::uint16_t master_port = 0;  // 0: the port that the node with group rank 0 offers
-  std::string job{};              // for `ddprun join`
   // A node that was lost `flaps` times within the window is set aside for the cool-down.
   int flaps = 4;
   milliseconds flap_window{60000};

@@ -659,7 +659,7 @@ rendezvous::Verdict AgentState::verdict_on(const Failure& first, bool others_sta
   return judge(first, record_of(first, others_stay), budget_, settings_.restarts);
 }
 
-// Counts the restart, and says that the job goes on after the failed round.
+// Counts the restart, and says that the job continues after the failed round.
 void AgentState::restart(RoundFailed event, RoundFailed::Decision how, const rendezvous::Verdict& verdict) {
   budget_ = verdict.after;
   event.decision = how;

@@ -9,7 +9,7 @@ execute_process(COMMAND ${NM} --undefined-only --demangle ${OBJECT} OUTPUT_VARIA
 
 # Of C: memory, text and arithmetic; numbers written and read in the "C" locale (nlohmann/json asks localeconv). glibc 2.38 and
 # newer have other names for some.
-set(c_functions "mem(chr|cmp|cpy|move|set)|str(len|cmp|tod|toll|toull)|__isoc23_str(toll|toull)|snprintf|localeconv|llround|__errno_location"
+set(c_functions "mem(chr|cmp|cpy|move|set)|str(len|cmp|tod|toll|toull)|__isoc23_str(toll|toull)|v?snprintf|localeconv|llround|__errno_location"
                 "__(mem|str|snprintf|stpcpy)[a-z]*_chk|__stack_chk_fail|abort")
 # What every C++ file may need, and the object's own bookkeeping.
 set(runtime "operator (new|delete).*|__cxa_.*|__gxx_personality_v0|_Unwind_Resume|__dso_handle|_GLOBAL_OFFSET_TABLE_|vtable for .*"

@@ -36,6 +36,10 @@ std::string hex(std::uint32_t byte) {
 
 }  // namespace
 
+std::size_t bytes_of_first_character(std::string_view text) {
+  return first_character(text).bytes;
+}
+
 std::string printable(std::string_view text, LineEnds line_ends) {
   std::string out;
   out.reserve(text.size());

@@ -1,10 +1,14 @@
 // Text that may quote anything from a user or a file, made safe for a terminal. The code that composes messages calls it. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace ddprun {
+
+// Of a text that is not empty. 0: it does not begin with a character of UTF-8.
+std::size_t bytes_of_first_character(std::string_view text);
 
 enum class LineEnds { kEscape, kKeep };
 

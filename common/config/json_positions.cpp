@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/config/json_hints.hpp"
+#include "common/config/string_fault.hpp"
 
 namespace ddprun {
 namespace {
@@ -88,8 +89,9 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) override {
-    report(position, error.what());
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    constexpr int kNumberTooLarge = 406;  // the one error of the parser that is no error of syntax
+    report(error.id == kNumberTooLarge);
     return false;
   }
 
@@ -167,7 +169,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   // Reports what the parser expected, and the token that it found instead.
-  void report(std::size_t position, const std::string& what) {
+  void report(bool too_large) {
     const bool in_object = !levels_.empty() && levels_.back().json->is_object();
     const std::string closer = in_object ? "'}'" : "']'";
     std::size_t begin = skip_space(text_, at_);
@@ -199,7 +201,7 @@ class Builder : public nlohmann::json_sax<Json> {
     } else {
       expected = "',' or " + closer + " after the value";
     }
-    if (report_token(begin, position, what) || (wants_value && report_scalar(begin, what))) return;
+    if (report_token(begin) || (wants_value && report_scalar(begin, too_large))) return;
     const std::string found = begin >= text_.size() ? "the end of the file" : std::string(text_.substr(begin, 1));
     std::string message = "expected " + expected + ", found " + describe(begin);
     if (after_comma && (found == "}" || found == "]")) message += ": remove the ',' before it";
@@ -209,40 +211,51 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   // Reports a token that is wrong by itself, whatever was expected. Returns true when it did.
-  bool report_token(std::size_t begin, std::size_t position, const std::string& what) {
+  bool report_token(std::size_t begin) {
     const std::string_view rest = text_.substr(std::min(begin, text_.size()));
-    const auto says = [&what](const char* words) { return what.find(words) != std::string::npos; };
     if (rest.starts_with("/*")) {
       add(begin, "expected '*/' at the end of this comment, found the end of the file");
     } else if (rest.starts_with("/")) {
       add(begin, "expected '//' or '/*' to begin a comment");
-    } else if (rest.starts_with("\"") && says("missing closing quote")) {
-      add(begin, "expected '\"' at the end of this string, found the end of the file");
-    } else if (rest.starts_with("\"") && says("control character")) {
-      const std::size_t at = position == 0 ? begin : position - 1;
-      const bool line_end = at < text_.size() && (text_[at] == '\n' || text_[at] == '\r');
-      add(line_end ? begin : at, line_end ? "expected '\"' at the end of this string, found the end of the line"
-                                          : "control characters in strings must be written as \\u00XX");
-    } else if (rest.starts_with("\"") && says("invalid string")) {
-      const bool utf8 = says("ill-formed UTF-8");
-      add(position == 0 ? begin : position - 1,
-          utf8 ? "this string is not valid UTF-8"
-               : "expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX after the backslash");
+    } else if (rest.starts_with("\"")) {
+      return report_string(begin);
     } else {
       return false;
     }
     return true;
   }
 
-  // Reports a broken number or literal where a value belongs.
-  bool report_scalar(std::size_t begin, const std::string& what) {
+  bool report_string(std::size_t begin) {
+    const auto fault = fault_in_string(text_, begin);
+    if (!fault) return false;
+    switch (fault->kind) {
+      case StringFault::Kind::kEndOfText:
+        add(begin, "expected '\"' at the end of this string, found the end of the file");
+        break;
+      case StringFault::Kind::kLineEnd:
+        add(begin, "expected '\"' at the end of this string, found the end of the line");
+        break;
+      case StringFault::Kind::kControlCharacter:
+        add(fault->offset, "control characters in strings must be written as \\u00XX");
+        break;
+      case StringFault::Kind::kEscape:
+        add(fault->offset, "expected \\\" \\\\ \\/ \\b \\f \\n \\r \\t or \\uXXXX after the backslash");
+        break;
+      case StringFault::Kind::kEncoding:
+        add(fault->offset, "this string is not valid UTF-8");
+        break;
+    }
+    return true;
+  }
+
+  // Reports a broken number or literal where a value belongs: a sound one would not have been refused there.
+  bool report_scalar(std::size_t begin, bool too_large) {
     const std::string_view rest = text_.substr(std::min(begin, text_.size()));
-    const auto says = [&what](const char* words) { return what.find(words) != std::string::npos; };
-    if (says("number overflow") || says("out_of_range")) {
+    if (too_large) {
       add(begin, "this number is too large: expected at most about 1.8e308, found " + describe(begin));
-    } else if (says("invalid number")) {
+    } else if (!rest.empty() && (rest[0] == '-' || (rest[0] >= '0' && rest[0] <= '9'))) {
       add(begin, "expected a number, found " + describe(begin));
-    } else if (says("invalid literal") && !rest.empty() && is_word(rest[0])) {
+    } else if (!rest.empty() && is_word(rest[0])) {
       add(begin, "expected a value, found " + describe(begin) + literal_hint(token_at(text_, begin)));
     } else {
       return false;

@@ -36,7 +36,7 @@ AgentSettings agent_settings(const Plan& plan, const AgentFiles& files, AgentSet
           .workers_have_channel = plan.kind == Plan::Kind::kTrain,
           .first_round = first_round_in(files.log_root, files.layout),
           .shutdown_timeout = plan.shutdown_timeout,
-          .restarts = {plan.max_restarts, plan.refill_by_progress, plan.restart_rules},
+          .restarts = restart_limits(plan),
           .regroup_limit = plan.regroup_limit,
           .standbys = plan.standbys};
 }

@@ -22,6 +22,7 @@
 #include "common/base/overloaded.hpp"
 #include "common/base/signal_name.hpp"
 #include "common/channel/version.hpp"
+#include "launcher/verdict/job_judge.hpp"
 
 namespace ddprun {
 namespace {
@@ -389,13 +390,14 @@ void AgentState::start_round() {
   for (WorkerRecord& worker : workers_) worker.live = true;
   together_.clear();
   standbys_.clear();
-  act(agent_action::StartRound{round_, restarts_, facts_of(history_)});  // first, since observers need not be waited for
+  act(agent_action::StartRound{round_, budget_.restart_count,
+                               facts_of(budget_.history)});  // first, since observers need not be waited for
   announce_round(false);
 }
 
 void AgentState::announce_round(bool regroup) {
   emit(RoundStarted{.round = round_,
-                    .restart_count = restarts_,
+                    .restart_count = budget_.restart_count,
                     .world_size = job_world_size_,
                     .time_ns = now_.realtime_ns,
                     .workers_here = settings_.world_size,
@@ -564,7 +566,7 @@ void AgentState::sweep() {
 // What the stuck workers hold (a GPU, a port) is not free, so no round can follow. The guardian stays until the kernel lets go
 // of them.
 void AgentState::end_with_stuck_workers() {
-  RoundFailed event = judge();
+  RoundFailed event = judged();
   const auto stuck = std::find_if(workers_.begin(), workers_.end(), [](const WorkerRecord& w) { return w.stuck.has_value(); });
   check(stuck != workers_.end(), "no worker of the round is stuck");
   const int rank = static_cast<int>(stuck - workers_.begin());
@@ -583,7 +585,8 @@ void AgentState::end_with_stuck_workers() {
   }
   emit(std::move(event));
   phase_ = Phase::kFinished;
-  emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns, std::chrono::duration<double>(now_.steady - began_).count()});
+  emit(RunEnded{exit_code, why, budget_.restart_count, now_.realtime_ns,
+                std::chrono::duration<double>(now_.steady - began_).count()});
   act(agent_action::Finish{exit_code, true});
 }
 
@@ -591,7 +594,7 @@ void AgentState::end_stopped_job() {
   const std::string by = stop_signal_ != 0 ? "stopped by " + signal_name(stop_signal_) : "stopped by its workers";
   if (phase_ == Phase::kSweeping && this_round_.first_failure &&
       !this_round_.left_by_itself) {  // the job was failing when the signal came
-    RoundFailed event = judge();
+    RoundFailed event = judged();
     event.why = by;
     emit(std::move(event));
   }
@@ -632,40 +635,49 @@ void AgentState::end_failed_round() {
     return;
   }
   check(phase_ == Phase::kSweeping, "a round is judged that is not over");
-  RoundFailed event = judge();
-  const RestartDecision decision = decide_restart(history_, record_of(event.first), settings_.restarts);
-
-  if (const auto* give_up = std::get_if<GiveUp>(&decision)) {
-    event.why = give_up->why;
-    const std::string why = "worker " + std::to_string(event.first.rank) + ": " + how_it_failed(event.first);
+  RoundFailed event = judged();
+  const rendezvous::Verdict verdict = verdict_on(event.first, /*others_stay=*/false);
+  if (!verdict.restart) {
+    event.why = verdict.why;
     const bool saved = this_round_.saves_without_lost && others_have_saved(event.first.local_rank);
     emit(std::move(event));
     if (saved) {
-      finish(kPreempted, why + "; " + give_up->why + "; the others have saved what they held: run it again to go on");
+      finish(kPreempted, verdict.end() + "; the others have saved what they held: run it again to go on");
     } else {
-      finish(give_up->exit_code, why + "; " + give_up->why);
+      finish(verdict.exit_code, verdict.end());
     }
     return;
   }
-
-  const Restart& restart = existing(std::get_if<Restart>(&decision), "a decision is neither to give up nor to restart");
-  event.decision = RoundFailed::Decision::kRestart;
-  event.why = restart.why;
-  if (restart.delay.count() > 0) event.why += " in " + std::to_string(restart.delay.count()) + " ms";
-  emit(std::move(event));
-  ++restarts_;
-  if (restart.delay.count() == 0) {
+  restart(std::move(event), RoundFailed::Decision::kRestart, verdict);
+  if (verdict.delay.count() == 0) {
     start_round();
   } else {
     phase_ = Phase::kPausing;
-    act(agent_action::SetTimer{AgentTimer::kPause, restart.delay});
+    act(agent_action::SetTimer{AgentTimer::kPause, verdict.delay});
   }
+}
+
+// The judge of a job on one machine. A job on many machines has the same judge at its coordinator.
+rendezvous::Verdict AgentState::verdict_on(const Failure& first, bool others_stay) const {
+  check(!member(), "a member judges a failure of the job");
+  return judge(first, record_of(first, others_stay), budget_, settings_.restarts);
+}
+
+// Counts the restart, and says that the job continues after the failed round.
+void AgentState::restart(RoundFailed event, RoundFailed::Decision how, const rendezvous::Verdict& verdict) {
+  budget_ = verdict.after;
+  event.decision = how;
+  event.why = verdict.why;
+  if (how == RoundFailed::Decision::kRegroup) event.why += ": the others keep their state";
+  if (verdict.delay.count() > 0) event.why += " in " + std::to_string(verdict.delay.count()) + " ms";
+  emit(std::move(event));
 }
 
 void AgentState::finish(int exit_code, const std::string& why) {
   check(phase_ != Phase::kFinished, "a job ends twice");
   phase_ = Phase::kFinished;
-  emit(RunEnded{exit_code, why, restarts_, now_.realtime_ns, std::chrono::duration<double>(now_.steady - began_).count()});
+  emit(RunEnded{exit_code, why, budget_.restart_count, now_.realtime_ns,
+                std::chrono::duration<double>(now_.steady - began_).count()});
   act(agent_action::Finish{exit_code});
 }
 
@@ -699,33 +711,23 @@ bool AgentState::replace(int rank) {
     return true;
   }
 
-  RoundFailed event = judge();
-  FailedRound record = record_of(event.first);
-  for (const WorkerRecord& other : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, other.step);
-  RestartHistory with_it = history_;
-  const RestartDecision decision = decide_restart(with_it, record, settings_.restarts);
-  if (std::holds_alternative<GiveUp>(decision)) {  // the end of the round judges it once more, with all that is known then
-    return event.first.cause == Cause::kLateUsage && save_without_the_lost(alive);
-  }
-  history_ = std::move(with_it);
-  const Restart& restart = existing(std::get_if<Restart>(&decision), "a decision is neither to give up nor to restart");
-  const milliseconds pause = restart.delay;
+  RoundFailed event = judged();
+  const rendezvous::Verdict verdict = verdict_on(event.first, /*others_stay=*/true);
+  // Not adopted: the end of the round judges it once more, with all that is known then.
+  if (!verdict.restart) return verdict.others_save && save_without_the_lost(alive);
+  const milliseconds pause = verdict.delay;
+  const int generation = verdict.after.restart_count;
 
-  ++restarts_;
   ++round_;
-  regroup_.emplace(restarts_, std::set<int>{rank}, alive, now_.steady);
-  agent_action::Tell order{.ranks = {alive.begin(), alive.end()}, .message = channel::Regroup{.generation = restarts_}};
-  act(std::move(order));
-  event.decision = RoundFailed::Decision::kRegroup;
-  event.why = restart.why + ": the others keep their state";
-  if (pause.count() > 0) event.why += " in " + std::to_string(pause.count()) + " ms";
-  emit(std::move(event));
+  regroup_.emplace(generation, std::set<int>{rank}, alive, now_.steady);
+  act(agent_action::Tell{.ranks = {alive.begin(), alive.end()}, .message = channel::Regroup{.generation = generation}});
+  restart(std::move(event), RoundFailed::Decision::kRegroup, verdict);
   announce_round(true);
   expect_anew(rank);
   this_round_.started = now_;
   this_round_.began_at.reset();
   this_round_.first_failure.reset();
-  this_round_.resumed_from = record.newest_checkpoint;
+  this_round_.resumed_from = newest_state();
   successors_.insert(rank);
   const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);  // the replacement may have to load much data
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first) + pause});
@@ -747,11 +749,12 @@ bool AgentState::save_without_the_lost(const std::set<int>& alive) {
   const int world = static_cast<int>(alive.size());
   int place = 0;
   for (const int rank : alive) {
-    const channel::Regroup order{.generation = (member() ? round_generation_ : restarts_) + 1,  // no other group follows
-                                 .rank = place++,
-                                 .world_size = world,
-                                 .group_rank = 0,
-                                 .group_world_size = 1};
+    const channel::Regroup order{
+        .generation = (member() ? round_generation_ : budget_.restart_count) + 1,  // no other group follows
+        .rank = place++,
+        .world_size = world,
+        .group_rank = 0,
+        .group_world_size = 1};
     act(agent_action::Tell{{rank}, order});
   }
   begin_saving();
@@ -770,9 +773,9 @@ void AgentState::start_successors() {
     worker(rank).standby = standbys_.take();
     if (const auto& standby = worker(rank).standby) {
       worker(rank).said_hello = true;
-      act(agent_action::TakeOver{*standby, rank, round_, restarts_});
+      act(agent_action::TakeOver{*standby, rank, round_, budget_.restart_count});
     } else {
-      act(agent_action::StartWorker{rank, round_, restarts_});
+      act(agent_action::StartWorker{rank, round_, budget_.restart_count});
     }
   }
 }
@@ -895,14 +898,15 @@ void AgentState::handle(const agent_event::RoundReleased& event) {
   }
   if (phase_ != Phase::kIdle && phase_ != Phase::kHolding) return;
   const bool held = phase_ == Phase::kHolding;
-  std::string why = event.restart_count == restarts_ ? "the job goes on with the nodes that are here"
-                                                     : "restart " + std::to_string(event.restart_count) + " of the job";
+  std::string why = event.restart_count == budget_.restart_count
+                        ? "the job goes on with the nodes that are here"
+                        : "restart " + std::to_string(event.restart_count) + " of the job";
   if (held) why += ": the others keep their state";
   tell_verdict(held ? RoundFailed::Decision::kRegroup : RoundFailed::Decision::kRestart, why);
   round_ = event.first_number + event.round - 1;
   round_generation_ = event.round;
   has_trained_ = has_trained_ || event.round > 1;  // a node may be new in a job that has trained before
-  restarts_ = event.restart_count;
+  budget_.restart_count = event.restart_count;
   rank_offset_ = event.rank_offset;
   job_world_size_ = event.world_size;
   group_rank_ = event.group_rank;
@@ -965,11 +969,7 @@ void AgentState::handle(const agent_event::JobEnded& event) {
 void AgentState::report_failure(const Failure& failure, bool others_stay) {
   check(member(), "a job on one machine has no coordinator to tell");
   this_round_.reported = failure;
-  FailedRound record = record_of(failure);
-  if (others_stay) {  // what the workers hold is not lost
-    for (const WorkerRecord& worker : workers_) record.newest_checkpoint = std::max(record.newest_checkpoint, worker.step);
-  }
-  act(agent_action::ReportFailure{failure, record, others_stay});
+  act(agent_action::ReportFailure{failure, record_of(failure, others_stay), others_stay});
 }
 
 // The coordinator decides what happens next; the evidence waits for that.
@@ -1000,16 +1000,16 @@ void AgentState::end_round_of_member() {
     return has_failed(w) && blame_of(w, settings_.workers_have_channel) != Blame::kStopped;
   };
   if (!all_saved && std::any_of(workers_.begin(), workers_.end(), by_itself)) {
-    RoundFailed event = judge();
+    RoundFailed event = judged();
     const bool known = this_round_.reported && this_round_.reported->local_rank == event.first.local_rank &&
                        this_round_.reported->cause == event.first.cause;
     if (!known) report_failure(event.first, others_may_stay(event.first.local_rank));
     if (!verdict_) verdict_ = std::move(event);
   }
   agent_action::ReportRoundOver over{all_saved ? How::kSaved : How::kEnded};
-  const bool may_be_tried = settings_.restarts.rules.of_cause[static_cast<std::size_t>(Cause::kDevice)].has_value();
-  if (this_round_.reported && this_round_.reported->cause == Cause::kDevice && !may_be_tried)
-    over.leaves_with = record_of(*this_round_.reported).status.as_exit_code();
+  const auto& reported = this_round_.reported;
+  if (reported && reported->cause == Cause::kDevice && is_hopeless(Cause::kDevice, settings_.restarts.rules))
+    over.leaves_with = record_of(*reported, /*others_stay=*/false).status.as_exit_code();
   act(over);
 }
 
@@ -1048,7 +1048,7 @@ bool AgentState::hold_after(int rank) {
   const Failure failure = failure_of(round(), rank);
   if (failure.cause == Cause::kDevice) return false;  // this node leaves, but workers of other nodes may wait
   report_failure(failure, true);
-  if (!verdict_) verdict_ = judge();
+  if (!verdict_) verdict_ = judged();
   hold();
   return true;
 }
@@ -1073,7 +1073,7 @@ void AgentState::continue_round() {
     this_round_.resumed_from = std::max(this_round_.resumed_from, worker(rank).step);
   }
   regroup_.emplace(round_generation_, missing, kept, held_since_.steady);
-  act(agent_action::ContinueRound{round_, restarts_});
+  act(agent_action::ContinueRound{round_, budget_.restart_count});
   announce_round(true);
   for (const int rank : kept) {
     act(agent_action::Tell{{rank},
@@ -1085,7 +1085,7 @@ void AgentState::continue_round() {
   }
   for (const int rank : missing) {
     expect_anew(rank);
-    act(agent_action::StartWorker{rank, round_, restarts_});
+    act(agent_action::StartWorker{rank, round_, budget_.restart_count});
   }
   const auto as_at_first = std::chrono::ceil<milliseconds>(2 * came_up_in_);
   act(agent_action::SetTimer{AgentTimer::kRegroup, std::max(settings_.regroup_limit, as_at_first)});
@@ -1182,7 +1182,7 @@ channel::Stop AgentState::stop_message(Stop::Mode mode, milliseconds deadline) c
 
 std::optional<Failure> AgentState::first_failure() const {
   if (std::none_of(workers_.begin(), workers_.end(), has_failed)) return std::nullopt;
-  return judge().first;
+  return judged().first;
 }
 
 JudgedRound AgentState::round() const {
@@ -1193,10 +1193,17 @@ JudgedRound AgentState::round() const {
           .workers = workers_};
 }
 
-FailedRound AgentState::record_of(const Failure& first) const {
+// With all that the workers hold.
+std::int64_t AgentState::newest_state() const {
+  std::int64_t newest = newest_checkpoint_;
+  for (const WorkerRecord& worker : workers_) newest = std::max(newest, worker.step);
+  return newest;
+}
+
+FailedRound AgentState::record_of(const Failure& first, bool others_stay) const {
   FailedRound record = ddprun::record_of(round(), first);
   record.resumed_from = this_round_.resumed_from;
-  record.newest_checkpoint = newest_checkpoint_;
+  record.newest_checkpoint = others_stay ? newest_state() : newest_checkpoint_;
   record.lasted = this_round_.first_failure.value_or(now_.steady) - this_round_.started.steady;
   return record;
 }

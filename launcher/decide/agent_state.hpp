@@ -15,7 +15,7 @@
 // Workers that are told to stop have the shutdown timeout for it, or less after a save or a failed regroup. Then the guardian
 // is told to kill them.
 //
-// round_judgement.hpp says what a round's end was due to, launcher/verdict/restart_policy.hpp what follows from it.
+// round_judgement.hpp says what a round's end was due to, launcher/verdict/job_judge.hpp what follows from it.
 #pragma once
 
 #include <chrono>
@@ -148,8 +148,11 @@ class AgentState {
   void end_after_own_failure();
   // The round's workers, for round_judgement.hpp.
   JudgedRound round() const;
-  RoundFailed judge() const { return judge_round(round(), now_.realtime_ns); }
-  FailedRound record_of(const Failure& first) const;
+  RoundFailed judged() const { return judge_round(round(), now_.realtime_ns); }
+  std::int64_t newest_state() const;
+  FailedRound record_of(const Failure& first, bool others_stay) const;
+  rendezvous::Verdict verdict_on(const Failure& first, bool others_stay) const;
+  void restart(RoundFailed event, RoundFailed::Decision how, const rendezvous::Verdict& verdict);
   void end_failed_round();
   void finish(int exit_code, const std::string& why);
 
@@ -202,10 +205,9 @@ class AgentState {
   ThisRound this_round_;
 
   int round_ = -1;
-  int restarts_ = 0;
   std::vector<WorkerRecord> workers_;
   std::int64_t newest_checkpoint_ = -1;
-  RestartHistory history_;
+  rendezvous::Budget budget_;  // of a job on many machines its coordinator keeps it, and only restart_count is known here
   int rank_offset_ = 0;
   int job_world_size_ = 1;
   int group_rank_ = 0;

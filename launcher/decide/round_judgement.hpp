@@ -1,6 +1,6 @@
 // What happened to each worker of a round that is over: which failed by itself, which only followed, and why. Pure functions of
-// what the agent knows about its workers; AgentState calls them. The restart policy (launcher/verdict/restart_policy.hpp)
-// decides what follows.
+// what the agent knows about its workers; AgentState calls them. The judge (launcher/verdict/job_judge.hpp) decides what
+// follows.
 #pragma once
 
 #include <cstdint>

@@ -93,7 +93,7 @@ rendezvous::NodeShellSettings JobLink::complete(rendezvous::NodeShellSettings se
     rendezvous::FailureReport report = first;
     report.failed.newest_checkpoint = std::max(report.failed.newest_checkpoint, newest_checkpoint_);
     report.failed.resumed_from = std::max(report.failed.resumed_from, resumed_from_);
-    return judge(report, before, {plan_.max_restarts, plan_.refill_by_progress, plan_.restart_rules});
+    return judge(report, before, restart_limits(plan_));
   };
   return settings;
 }

@@ -72,7 +72,7 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   coordinator.max_restarts = plan.max_restarts;
   if (typed_master) coordinator.master_addr = plan.master_addr;
   if (meets_at_master_port(plan)) coordinator.master_port = static_cast<std::uint16_t>(plan.master_port);
-  coordinator.job = std::move(job);
+  shell.job = std::move(job);
 
   const FoundToken found = find_token(
       {.token_file = plan.token_file,

@@ -424,4 +424,11 @@ Plan make_plan(const Arguments& arguments, const Machine& machine,
   return plan;
 }
 
+RestartLimits restart_limits(const Plan& plan) {
+  return {.max_restarts = plan.max_restarts,
+          .refill_by_progress = plan.refill_by_progress,
+          .rules = plan.restart_rules,
+          .preempted_has_saved = plan.kind == Plan::Kind::kTrain};
+}
+
 }  // namespace ddprun

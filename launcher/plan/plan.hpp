@@ -101,6 +101,8 @@ struct Plan {
   std::vector<std::string> warnings;  // always shown: probable mistakes
 };
 
+RestartLimits restart_limits(const Plan& plan);
+
 struct Arguments;
 struct Machine;
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "common/base/check.hpp"
 #include "common/base/exit_code.hpp"
@@ -136,9 +137,28 @@ bool may_be_restarted(Cause cause) {
     case Cause::kStopped:
     case Cause::kSuperseded:
       return false;
-    default:
+    case Cause::kExitCode:
+    case Cause::kSignal:
+    case Cause::kException:
+    case Cause::kOutOfMemory:
+    case Cause::kLostPeer:
+    case Cause::kDiverged:
+    case Cause::kCheckpoint:
+    case Cause::kTimerExpired:
+    case Cause::kHostOutOfMemory:
+    case Cause::kSuspectedOutOfMemory:
+    case Cause::kHang:
+    case Cause::kCorruptState:
+    case Cause::kLateUsage:
+    case Cause::kDevice:
       return true;
   }
+  check_failed("a restart may help against a cause that there is not");
+}
+
+bool is_hopeless(Cause cause, const RestartRules& rules) {
+  const bool asked_for = rules.of_cause[static_cast<std::size_t>(cause)].has_value();
+  return why_hopeless(cause) != nullptr && !(asked_for && may_be_restarted(cause));
 }
 
 std::string describe(const RestartRules& rules) {
@@ -158,54 +178,68 @@ std::string describe(const RestartRules& rules) {
 
 namespace {
 
+rendezvous::Verdict give_up(int exit_code, std::string why) {
+  return {.exit_code = exit_code, .why = std::move(why)};
+}
+
+rendezvous::Verdict restart_after(std::chrono::milliseconds delay, std::string why) {
+  return {.restart = true, .why = std::move(why), .delay = delay};
+}
+
 // `used` and `used_for_cause` count restarts since the budget was last full, without the one to be decided.
-RestartDecision decide(std::span<const FailedRound> history, int used, int used_for_cause, const RestartLimits& limits) {
+rendezvous::Verdict decide(std::span<const FailedRound> history, int used, int used_for_cause, const RestartLimits& limits) {
   check(!history.empty(), "a restart is decided on without a failed round");
   const FailedRound& last = history.back();
   const RestartRules& rules = limits.rules;
   const std::optional<int> for_cause = rules.of_cause[static_cast<std::size_t>(last.cause)];
-  const char* hopeless = why_hopeless(last.cause);
-  if (hopeless != nullptr && (!for_cause || !may_be_restarted(last.cause))) return GiveUp{exit_code_of(last), hopeless};
+  // The worker got a signal that was not ours. That is no failure, and a restarted worker would be stopped again.
+  constexpr int kPreempted = static_cast<int>(ExitCode::kPreempted);
+  if (limits.preempted_has_saved && last.status.signal == 0 && last.status.code == kPreempted)
+    return give_up(kPreempted, "stopped by its workers after saving: run it again to go on");
+  if (is_hopeless(last.cause, rules)) return give_up(exit_code_of(last), why_hopeless(last.cause));
 
   // Halving the batch ends by itself, so it uses no budget; a policy may forbid it.
   if (last.cause == Cause::kOutOfMemory && last.shrink == channel::Shrink::kNothingLeft)
-    return GiveUp{static_cast<int>(ExitCode::kOutOfMemory), "out of memory with nothing left to shrink"};
+    return give_up(static_cast<int>(ExitCode::kOutOfMemory), "out of memory with nothing left to shrink");
   if (is_free(last) && for_cause.value_or(1) > 0)
-    return Restart{{}, "the same global batch in smaller pieces, which costs no restart"};
+    return restart_after({}, "the same global batch in smaller pieces, which costs no restart");
 
   const std::string rounds = rules.same_failure_rounds == 2 ? "two" : std::to_string(rules.same_failure_rounds);
   if (!for_cause && is_out_of_memory_again(history, rules.same_failure_rounds)) {
-    return GiveUp{static_cast<int>(ExitCode::kOutOfMemory),
-                  "out of memory in " + rounds +
-                      " rounds in a row, and nothing has changed: a smaller batch or model, or more memory; a script can go on "
-                      "with less when DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT tell it of a restart"};
+    return give_up(
+        static_cast<int>(ExitCode::kOutOfMemory),
+        "out of memory in " + rounds +
+            " rounds in a row, and nothing has changed: a smaller batch or model, or more memory; a script can go on "
+            "with less when DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT tell it of a restart");
   }
 
   const std::string budget = std::to_string(limits.max_restarts);
   if (used >= limits.max_restarts) {
-    if (limits.max_restarts == 0) return GiveUp{exit_code_of(last), "no restarts allowed (--max-restarts 0)"};
-    return GiveUp{exit_code_of(last),
-                  "budget of " + budget + (limits.max_restarts == 1 ? " restart spent" : " restarts spent")};
+    if (limits.max_restarts == 0) return give_up(exit_code_of(last), "no restarts allowed (--max-restarts 0)");
+    return give_up(exit_code_of(last),
+                   "budget of " + budget + (limits.max_restarts == 1 ? " restart spent" : " restarts spent"));
   }
 
   if (for_cause && used_for_cause >= *for_cause) {
     const std::string cause = std::string("failures of cause ") + name_of(last.cause);
-    return GiveUp{exit_code_of(last), *for_cause == 0 ? cause + " are not restarted (--restart-policy)"
-                                                      : "the " + counted_restarts(*for_cause) + " allowed for " + cause +
-                                                            (*for_cause == 1 ? " is spent" : " are spent")};
+    return give_up(exit_code_of(last), *for_cause == 0 ? cause + " are not restarted (--restart-policy)"
+                                                       : "the " + counted_restarts(*for_cause) + " allowed for " + cause +
+                                                             (*for_cause == 1 ? " is spent" : " are spent"));
   }
 
   if (last.cause != Cause::kLateUsage && is_stuck(history, rules.same_failure_rounds)) {
-    return GiveUp{static_cast<int>(is_out_of_memory(last.cause) ? ExitCode::kOutOfMemory : ExitCode::kNoProgress),
-                  "the same failure at step " + std::to_string(last.step) + " in " + rounds + " rounds without progress"};
+    return give_up(static_cast<int>(is_out_of_memory(last.cause) ? ExitCode::kOutOfMemory : ExitCode::kNoProgress),
+                   "the same failure at step " + std::to_string(last.step) + " in " + rounds + " rounds without progress");
   }
 
-  return Restart{pause_before_next(history, rules), "restart " + std::to_string(used + 1) + " of " + budget};
+  return restart_after(pause_before_next(history, rules), "restart " + std::to_string(used + 1) + " of " + budget);
 }
 
 }  // namespace
 
-RestartDecision decide_restart(RestartHistory& history, const FailedRound& failed, const RestartLimits& limits) {
+rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::Budget& before, const RestartLimits& limits) {
+  rendezvous::Budget after = before;
+  RestartHistory& history = after.history;
   if (limits.refill_by_progress && failed.made_progress()) {
     history.used = 0;
     history.by_cause = {};
@@ -213,10 +247,14 @@ RestartDecision decide_restart(RestartHistory& history, const FailedRound& faile
   history.rounds.push_back(failed);
   if (history.rounds.size() > kRoundsRemembered) history.rounds.erase(history.rounds.begin());
   std::int32_t& used_for_cause = history.by_cause[static_cast<std::size_t>(failed.cause)];
-  RestartDecision decision = decide(history.rounds, history.used, used_for_cause, limits);
+  rendezvous::Verdict verdict = decide(history.rounds, history.used, used_for_cause, limits);
   if (!is_free(failed)) ++history.used;
   ++used_for_cause;
-  return decision;
+  if (verdict.restart) ++after.restart_count;
+  // The config was valid when the job began, so a usage error of a replacement says nothing against the state of the others.
+  verdict.others_save = !verdict.restart && failed.cause == Cause::kLateUsage;
+  verdict.after = std::move(after);
+  return verdict;
 }
 
 }  // namespace ddprun

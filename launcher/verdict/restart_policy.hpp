@@ -1,15 +1,15 @@
-// Whether a failed round is tried again. This is the one place that decides it and that counts restarts: the agent of one
-// machine asks here (launcher/decide/agent_state.cpp), and the coordinator of many (job_judge.hpp). What it knows: causes that
-// no restart mends, the budget (decision 1), rounds without progress (decision 2) and the pause before the next try. Pure.
+// Whether a failed round is tried again. This is the one place that decides it and that counts restarts. Only the judge of a
+// job asks here, on one machine and on many (job_judge.hpp). What it knows: causes that no restart mends, the budget (decision
+// 1), rounds without progress (decision 2) and the pause before the next try. Pure.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <optional>
 #include <string>
-#include <variant>
 
 #include "common/failure/restart_history.hpp"
+#include "rendezvous/protocol/coordinator_settings.hpp"
 
 namespace ddprun {
 
@@ -33,22 +33,15 @@ struct RestartLimits {
   int max_restarts = 0;
   bool refill_by_progress = false;  // a checkpoint newer than the one at the round's beginning refills the budget
   RestartRules rules{};
+  // A worker that exits with kPreempted has saved, as ddptrain's do. A script may exit with any code.
+  bool preempted_has_saved = false;
 };
 
-struct Restart {
-  std::chrono::milliseconds delay{};
-  std::string why;  // "restart 1 of 3"
-};
+// What happens after the failed round, and what is counted then.
+rendezvous::Verdict decide_restart(const FailedRound& failed, const rendezvous::Budget& before, const RestartLimits& limits);
 
-struct GiveUp {
-  int exit_code = 1;
-  std::string why;  // "budget of 3 spent"
-};
-
-using RestartDecision = std::variant<Restart, GiveUp>;
-
-// Adds the round to the history, and decides what happens next. Pass a copy of the history to ask without counting.
-RestartDecision decide_restart(RestartHistory& history, const FailedRound& failed, const RestartLimits& limits);
+// No restart is tried after such a failure, whatever the budget.
+bool is_hopeless(Cause cause, const RestartRules& rules);
 
 // Whether the next round needs less memory: such a restart uses no budget.
 bool is_free(const FailedRound& round);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.hpp"
 #include "common/base/exit_code.hpp"
 #include "common/failure/cause.hpp"
 #include "rendezvous/coordinator/entry.hpp"
@@ -60,7 +61,8 @@ std::vector<CoordinatorAction> Coordinator::on(const CoordinatorEvent& event, No
 
 void Coordinator::handle(const coordinator_event::Closed& event) {
   strangers_.remove(event.link);
-  if (Peer* peer = peers_.behind(event.link)) lose(*peer, peer->straggles ? stragglers_.why() : "closed its connection");
+  if (const Peer* peer = peers_.behind(event.link))
+    lose({peer->hello.node}, peer->straggles ? stragglers_.why() : "closed its connection");
 }
 
 void Coordinator::handle(const coordinator_event::Heard& event) {
@@ -78,12 +80,7 @@ void Coordinator::handle(const coordinator_event::Heard& event) {
 // ---- who comes in ----
 
 void Coordinator::greet(LinkId link, const Hello& hello) {
-  if (phase_ == Phase::kOver) {
-    JobOver over = over_;
-    over.ended_ms_ago = std::chrono::duration_cast<milliseconds>(now_.steady - over_at_).count();
-    act(coordinator_action::Send{link, std::move(over)});
-    return close(link);
-  }
+  if (phase_ == Phase::kOver) return turn_away(link);
   const EntryView view{settings_, term_, elected_, peers_, membership_, losses_, now_.steady};
   Entry entry = entry_of(hello, view);
   if (entry.step_down) return step_down(*std::move(entry.step_down));
@@ -91,13 +88,13 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
     Peer& known = peers_.at(hello.node);
     // The Done of the old link may have been lost with it.
     if (entry.admitted && hello.workers == Workers::kDone) note_done(known, hello.workers_round);
-    if (phase_ == Phase::kOver) return greet(link, hello);
+    if (phase_ == Phase::kOver) return turn_away(link);
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
     if (settings_.rules.later_process_replaces) {
-      close_and_lose(known, "came back over another connection");
+      close_and_lose({hello.node}, "came back over another connection");
       // The end may have waited only for this node, and so may a handover: then there is no job to welcome it to.
       if (phase_ == Phase::kSteppedDown) return;
-      if (phase_ == Phase::kOver) return greet(link, hello);
+      if (phase_ == Phase::kOver) return turn_away(link);
     } else {
       peers_.keep_counting(known);
     }
@@ -122,12 +119,17 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
   welcome(peer);
 }
 
+// The job is over.
+void Coordinator::turn_away(LinkId link) {
+  JobOver over = over_;
+  over.ended_ms_ago = std::chrono::duration_cast<milliseconds>(now_.steady - over_at_).count();
+  act(coordinator_action::Send{link, std::move(over)});
+  close(link);
+}
+
 void Coordinator::welcome(Peer& peer) {
   peer.welcome = true;
-  outbox_.send(peer, Welcome{.term = term_,
-                             .coordinator = settings_.self,
-                             .lease_ms = settings_.lease.count(),
-                             .job = peer.hello.wants_job ? settings_.job : std::string()});
+  outbox_.send(peer, Welcome{.term = term_, .coordinator = settings_.self, .lease_ms = settings_.lease.count()});
   outbox_.say(NodeNotice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
   if (membership_.was_committed_for(peer.hello.state)) {
     membership_.forget_previous(peers_);
@@ -175,40 +177,26 @@ void Coordinator::hear(Peer& peer, const Leave&) {
   const bool now_committed = membership_.install(peer, peers_);  // it votes no more, so it counts as installed
   founding_.installed(peers_);
   if (peer.hello.node == settings_.self) handing_over_.begin();
-  close_and_lose(peer, "left");
+  close_and_lose({peer.hello.node}, "left");
   if (now_committed) note_committed();  // only now, so that the next round is without it
 }
 
-void Coordinator::close_and_lose(Peer& peer, const std::string& why) {
-  const LinkId link = *peer.link;
-  lose(peer, why);
-  close(link);
+void Coordinator::close_and_lose(const std::vector<NodeId>& nodes, const std::string& why) {
+  std::vector<LinkId> links;
+  for (const NodeId& node : nodes) links.push_back(existing(peers_.at(node).link, "a node is lost that is not here"));
+  lose(nodes, why);
+  for (const LinkId link : links) close(link);
 }
 
-void Coordinator::lose(Peer& peer, const std::string& why) {
-  const NodeId id = peer.hello.node;
-  const bool runs = peer.rank >= 0 && !peer.done && (phase_ == Phase::kRunning || phase_ == Phase::kSaving);
-  if (!peer.departed && (runs || peers_.awaits(id) || peer.straggles)) handing_over_.lost_with_workers(peer);
-  peers_.disconnect(peer);
-  if (saving_) saving_->lost(peer);
-  concluding_.lost(peer);
-  const bool was_welcome = std::exchange(peer.welcome, false);
-  const bool in_round = peer.rank >= 0;
-  if (was_welcome && phase_ != Phase::kOver) {
-    outbox_.say(NodeNotice::Kind::kLost, name_of(peer.hello) + " " + why, peers_.connected(), settings_.max_nodes);
-    if (!peer.departed && id != settings_.self && losses_.note(id, now_.steady)) {
-      outbox_.say(NodeNotice::Kind::kSetAside, "lost too often", settings_.cool_down.count());
-    }
+// First all of them are noted as lost. What follows from that, a round's end or its beginning or the end of the job, comes
+// once, when nobody is counted any more who is gone.
+void Coordinator::lose(const std::vector<NodeId>& nodes, const std::string& why) {
+  std::string ends_round;
+  for (const NodeId& node : nodes) {
+    std::string news = name_of(peers_.at(node).hello) + " " + why;
+    if (note_lost(node, news) && ends_round.empty()) ends_round = std::move(news);
   }
-  if (in_round && phase_ == Phase::kRunning) {
-    round_nodes_.lost(peer);
-    leaving_.lost(peer);
-    if (!peer.done && settings_.rules.lost_members_end_round) {
-      return end_round(OverReason::kMembershipChange, name_of(peer.hello) + " " + why, Others::kHold);
-    }
-  }
-  if (in_round && phase_ == Phase::kEnding && !peer.departed) members_changed_ = true;
-  if (!in_round && peer.previous_rank < 0) peers_.forget(id);  // `peer` dangles from here on
+  if (!ends_round.empty()) return end_round(OverReason::kMembershipChange, ends_round, Others::kHold);
   check_ended();
   check_saving();
   check_done();
@@ -217,13 +205,41 @@ void Coordinator::lose(Peer& peer, const std::string& why) {
   consider();
 }
 
+// True: the running round cannot continue without the node.
+bool Coordinator::note_lost(const NodeId& id, const std::string& news) {
+  Peer& peer = peers_.at(id);
+  const bool runs = peer.rank >= 0 && !peer.done && (phase_ == Phase::kRunning || phase_ == Phase::kSaving);
+  if (!peer.departed && (runs || peers_.awaits(id) || peer.straggles)) handing_over_.lost_with_workers(peer);
+  peers_.disconnect(peer);
+  if (saving_) saving_->lost(peer);
+  concluding_.lost(peer);
+  const bool was_welcome = std::exchange(peer.welcome, false);
+  const bool in_round = peer.rank >= 0;
+  if (was_welcome && phase_ != Phase::kOver) {
+    outbox_.say(NodeNotice::Kind::kLost, news, peers_.connected(), settings_.max_nodes);
+    if (!peer.departed && id != settings_.self && losses_.note(id, now_.steady)) {
+      outbox_.say(NodeNotice::Kind::kSetAside, "lost too often", settings_.cool_down.count());
+    }
+  }
+  const bool in_running_round = in_round && phase_ == Phase::kRunning;
+  if (in_running_round) {
+    round_nodes_.lost(peer);
+    leaving_.lost(peer);
+  }
+  if (in_round && phase_ == Phase::kEnding && !peer.departed) members_changed_ = true;
+  const bool ends_round = in_running_round && !peer.done && settings_.rules.lost_members_end_round;
+  if (!in_round && peer.previous_rank < 0) peers_.forget(id);
+  return ends_round;
+}
+
 void Coordinator::drop_silent() {
   const nanoseconds patience = part_of(settings_.lease, settings_.rules.give_up);
-  while (peers_.connected() > 0 && phase_ != Phase::kSteppedDown) {
-    Peer& oldest = peers_.at(peers_.by_age().front());
-    if (oldest.heard + patience > now_.steady) return;
-    close_and_lose(oldest, "was not heard of for " + std::to_string(settings_.lease.count()) + " ms");
+  std::vector<NodeId> silent;
+  for (const NodeId& id : peers_.by_age()) {
+    if (peers_.at(id).heard + patience > now_.steady) break;
+    silent.push_back(id);
   }
+  if (!silent.empty()) close_and_lose(silent, "was not heard of for " + std::to_string(settings_.lease.count()) + " ms");
 }
 
 // A coordinator can't lose its own node: if that node's workers do not end, it steps down for another one, if there is any.
@@ -240,10 +256,12 @@ void Coordinator::check_stragglers() {
   if (self != nullptr && self->straggles && peers_.awaits(settings_.self) && peers_.connected() > 1) {
     return step_down({.why = "this node " + stragglers_.why() + ": another one is to lead", .unfit = true});
   }
+  std::vector<NodeId> lost;
   for (const NodeId& id : stragglers_.take_lost(peers_, now_.steady)) {
-    Peer* const peer = peers_.find(id);
-    if (peer != nullptr && peer->link && id != settings_.self) close_and_lose(*peer, stragglers_.why());
+    const Peer* const peer = peers_.find(id);
+    if (peer != nullptr && peer->link && id != settings_.self) lost.push_back(id);
   }
+  if (!lost.empty()) close_and_lose(lost, stragglers_.why());
 }
 
 // ---- authority ----
@@ -478,9 +496,7 @@ void Coordinator::judge() {
   judged_ = true;
   const Verdict verdict = settings_.judge ? settings_.judge(*failure_, budget_) : Verdict{};
   if (!verdict.restart) return give_up(verdict);
-  const std::int32_t restarts = budget_.restart_count + 1;
   budget_ = verdict.after;
-  budget_.restart_count = restarts;
   if (verdict.delay.count() > 0 && !save_next_) {
     phase_ = Phase::kPausing;
     pause_ends_ = now_.steady + verdict.delay;
@@ -576,10 +592,9 @@ void Coordinator::begin_saving(std::int32_t signal, bool goes_on) {
   check_saving();
 }
 
-// The config was valid when the job began, so a usage error of a replacement says nothing against the state of the workers that
-// wait: they save it.
+// One of the nodes whose workers wait saves what they hold, if that is worth it.
 void Coordinator::give_up(const Verdict& verdict) {
-  if (!held_ || failure_->failed.cause != Cause::kLateUsage) return finish(verdict.exit_code, verdict.why);
+  if (!held_ || !verdict.others_save) return finish(verdict.exit_code, verdict.end());
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = false;
   save_next_.reset();

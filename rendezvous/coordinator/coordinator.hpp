@@ -100,7 +100,7 @@ class Coordinator {
   void handle(const coordinator_event::Heard& event);
   void handle(const coordinator_event::Tick&);
   void handle(const coordinator_event::ArbiterVotes& event);
-  void hear(Peer& peer, const Hello&) { close_and_lose(peer, "said hello twice"); }
+  void hear(Peer& peer, const Hello&) { close_and_lose({peer.hello.node}, "said hello twice"); }
   void hear(Peer& peer, const Ready& message);
   void hear(Peer& peer, const FailureReport& message);
   void hear(Peer& peer, const Concluded& message);
@@ -117,11 +117,13 @@ class Coordinator {
 
   // ---- who comes in ----
   void greet(LinkId link, const Hello& hello);
+  void turn_away(LinkId link);
   void welcome(Peer& peer);
 
   // ---- who is lost ----
-  void close_and_lose(Peer& peer, const std::string& why);
-  void lose(Peer& peer, const std::string& why);
+  void close_and_lose(const std::vector<NodeId>& nodes, const std::string& why);
+  void lose(const std::vector<NodeId>& nodes, const std::string& why);
+  bool note_lost(const NodeId& id, const std::string& news);
   void drop_silent();
   void check_stragglers();
 

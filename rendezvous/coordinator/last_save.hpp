@@ -35,7 +35,7 @@ class LastSave {
 
   int exit_code(bool saved) const { return saved ? static_cast<int>(ExitCode::kPreempted) : otherwise_.exit_code; }
   std::string why(bool saved) const {
-    return saved ? otherwise_.why + "; what the others held is saved: run it again to go on" : otherwise_.why;
+    return saved ? otherwise_.end() + "; what the others held is saved: run it again to go on" : otherwise_.end();
   }
 
  private:

@@ -64,9 +64,6 @@ struct AnswerStore {
   std::int32_t rank = 0;
   channel::StoreReply reply{};
 };
-struct GotJob {  // for ddprun join: config, arguments and options
-  std::string job{};
-};
 struct Say {
   NodeNotice notice{};
 };
@@ -81,11 +78,10 @@ struct JobOver {  // the workers are gone
   End end = End::kOver;
 };
 }  // namespace member_action
-using MemberAction =
-    std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
-                 member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
-                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
-                 member_action::GotJob, member_action::Say, member_action::JobOver>;
+using MemberAction = std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
+                                  member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
+                                  member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt,
+                                  member_action::AnswerStore, member_action::Say, member_action::JobOver>;
 using MemberActions = std::vector<MemberAction>;
 
 // How the job ends for a node that has looked in vain for a coordinator for `looked`. `was_welcome`: a coordinator had accepted

@@ -57,7 +57,6 @@ Hello Member::hello(const std::string& local_host) {
   if (hello.listens.host.empty()) hello.listens.host = local_host;
   hello.master_port = master_port_;
   hello.next_number = settings_.next_number;
-  hello.wants_job = settings_.wants_job && !was_welcome_;
   hello.workers = workers_;
   hello.workers_round = workers_round_;
   hello.failed = failure_ && settings_.rules.failures_are_said_again;
@@ -92,7 +91,6 @@ void Member::hear(LinkId link, const Welcome& message) {
     remember();
   }
   also_try(leader_->address);  // to find it again before its first release has come
-  if (!message.job.empty()) act(member_action::GotJob{message.job});
   say(NodeNotice::Kind::kFollowing, "joined");
   ping();
   // A signal that came while no coordinator led.

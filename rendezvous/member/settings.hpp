@@ -34,8 +34,7 @@ struct MemberSettings {
   std::uint64_t arbiter = 0;         // as in Hello
   std::uint64_t run_directory = 0;   // as in Hello; 0: not known yet
   std::vector<Address> endpoints{};  // the job's addresses; empty on the node that coordinates first
-  bool wants_job = false;
-  milliseconds lease{5000};  // until a coordinator sends another value
+  milliseconds lease{5000};          // until a coordinator sends another value
   milliseconds join_timeout{600000};
   milliseconds rejoin_for{
       30000};  // how long a node that lost its coordinator looks for the others before it counts itself as the minority

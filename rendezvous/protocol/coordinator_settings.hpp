@@ -14,13 +14,18 @@
 
 namespace ddprun::rendezvous {
 
-// What happens after a round has failed. The launcher's restart policy answers; it must be a pure function.
+// What happens to the job after a round has failed. The launcher's restart policy answers; it must be a pure function, so that
+// who only asks need not adopt what was counted.
 struct Verdict {
   bool restart = false;
-  int exit_code = 1;  // the job's, when it is not restarted
-  std::string why{};  // "restart 1 of 3"
+  int exit_code = 1;         // the job's, when it is not restarted
+  bool others_save = false;  // it is not restarted, but the workers that wait hold a state that is worth saving
+  std::string why{};         // "restart 1 of 3", "budget of 3 restarts spent"
+  std::string failure{};     // "worker 3 on b: exit code 7"
   milliseconds delay{};
-  Budget after{};  // restart_count is counted by the coordinator
+  Budget after{};  // what was used of it before, and this restart
+  // The job's last words, when it is not restarted.
+  std::string end() const { return failure.empty() ? why : failure + "; " + why; }
 };
 using JudgeFailure = std::function<Verdict(const FailureReport& first, const Budget& before)>;
 
@@ -42,7 +47,6 @@ struct CoordinatorSettings {
   JudgeFailure judge{};
   std::string master_addr{};      // as typed; empty: the address of the node with group rank 0
   std::uint16_t master_port = 0;  // 0: the port that the node with group rank 0 offers
-  std::string job{};              // for `ddprun join`
   // A node that was lost `flaps` times within the window is set aside for the cool-down.
   int flaps = 4;
   milliseconds flap_window{60000};

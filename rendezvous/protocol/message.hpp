@@ -20,7 +20,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 7;
+inline constexpr std::uint16_t kProtocolVersion = 8;
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -109,7 +109,6 @@ struct Hello {
   Address listens{};                // where other nodes can dial this one: the connected socket's address
   std::uint16_t master_port = 0;    // reserved for the next round, if this node gets group rank 0
   std::int32_t next_number = 0;     // the first round number that is free in this node's run directory
-  bool wants_job = false;           // ddprun join: it has address and token only, and asks for the rest
   std::uint16_t farewell_port = 0;  // UDP, at that address: where this node hears the guardian of a dead coordinator
   FarewellKey farewell_key{};       // proves that farewells to this node are genuine
   std::uint64_t arbiter = 0;        // a digest of --arbiter; 0: none was given
@@ -224,7 +223,6 @@ struct Welcome {
   std::uint64_t term = 0;
   NodeId coordinator{};
   std::int64_t lease_ms = 0;
-  std::string job{};  // for `ddprun join`: config, arguments and options
 };
 
 enum class Refusal : std::uint8_t {
@@ -234,7 +232,6 @@ enum class Refusal : std::uint8_t {
   kBadHello,   // values that make no sense
   kReplaced,   // a later process with this identity is here
   kSetAside,   // the node was lost too often and may come back after retry_after_ms
-  kOver,       // the job has ended
 };
 
 struct Refused {

@@ -150,7 +150,7 @@ void NodeShell::listen() {
       join_transport_->listen({.address = {}, .port = 0, .range = {}, .open = ListenOptions::Port::kNone, .hand_over = {}},
                               [this](const std::shared_ptr<Connection>& connection) {
                                 connection->start({});
-                                connection->send(settings_.node.coordinator.job);
+                                connection->send(settings_.job);
                                 connection->finish();
                               });
   member.listens = {.host = settings_.local_address, .port = (one_port ? meet_listener_ : listener_)->local().port()};
@@ -290,8 +290,6 @@ void NodeShell::carry_out(NodeAction& action) {
           record_queue_.add([this] { marker_.note_over(); }, {}, std::make_shared<const std::filesystem::path>(marker_.path()));
         } else if constexpr (std::is_same_v<Action, node_action::Finish>) {
           finish(std::move(concrete));
-        } else if constexpr (std::is_same_v<Action, member_action::GotJob>) {
-          // `ddprun join` has the job before there is a node: then nobody has asked for it.
         } else {
           if constexpr (std::is_same_v<Action, member_action::Say>) {
             const auto kind = concrete.notice.kind;

@@ -34,13 +34,14 @@
 
 namespace ddprun::rendezvous {
 
-// `ddprun join` connects with this run id: it knows only the job's address and token, and gets CoordinatorSettings::job.
+// `ddprun join` connects with this run id: it knows only the job's address and token, and gets NodeShellSettings::job.
 inline constexpr const char* kJoinRunId = "ddprun join";
 
 struct NodeShellSettings {
   NodeSettings node{};  // identity, addresses and endpoints are filled in by the shell
   std::string token;    // wiped after its use
   std::string run_id;
+  std::string job{};             // for `ddprun join`: config, arguments and options
   std::string program;           // what the job runs: a record of another program at the same address is not this job's
   std::filesystem::path marker;  // a file in the run directory that says that its job runs; empty: there is none
   std::string local_address;     // this node's number as others see it; empty: that of the connected socket

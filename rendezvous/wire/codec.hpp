@@ -20,7 +20,6 @@ inline constexpr std::size_t kMaxFrameBytes = 18u << 20;
 inline constexpr std::size_t kMaxHostBytes = 255;
 inline constexpr std::size_t kMaxRoleBytes = 128;
 inline constexpr std::size_t kMaxTextBytes = 4u << 10;  // messages for people; longer ones are cut when encoded
-inline constexpr std::size_t kMaxJobBytes = 4u << 20;   // config, arguments and options for `ddprun join`
 
 class ProtocolError : public std::runtime_error {
  public:

@@ -21,7 +21,7 @@ inline constexpr Arbiter kLast<Arbiter> = Arbiter::kEtcd;
 template <>
 inline constexpr Cause kLast<Cause> = kLastCause;
 template <>
-inline constexpr Refusal kLast<Refusal> = Refusal::kOver;
+inline constexpr Refusal kLast<Refusal> = Refusal::kSetAside;
 template <>
 inline constexpr OverReason kLast<OverReason> = OverReason::kMembershipChange;
 template <>
@@ -94,7 +94,6 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("listens", m.listens);
     visit("master_port", m.master_port);
     visit("next_number", m.next_number);
-    visit("wants_job", m.wants_job);
     visit("farewell_port", m.farewell_port);
     visit("farewell_key", m.farewell_key);
     visit("arbiter", m.arbiter);
@@ -155,7 +154,6 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("term", m.term);
     visit("coordinator", m.coordinator);
     visit("lease_ms", m.lease_ms);
-    visit.bytes("job", m.job, kMaxJobBytes);
   } else if constexpr (std::is_same_v<M, Refused>) {
     visit("protocol", m.protocol);
     visit("reason", m.reason);

@@ -97,6 +97,7 @@ TEST_F(PlanTest, AConfigStartsTheTrainer) {
   EXPECT_EQ(p.nproc_per_node, 1);
   EXPECT_EQ(p.max_restarts, 3);
   EXPECT_TRUE(p.refill_by_progress);
+  EXPECT_TRUE(restart_limits(p).preempted_has_saved);
   EXPECT_EQ(p.master_port, 0);
   EXPECT_EQ(p.run_id, "small");
   EXPECT_EQ(p.device, "cpu");
@@ -114,6 +115,7 @@ TEST_F(PlanTest, AScriptGetsAnInterpreterAndTorchrunsDefaults) {
   EXPECT_EQ(p.command, (Words{"/usr/bin/python3", "-u", "train.py", "--lr", "0.1"}));
   EXPECT_EQ(p.max_restarts, 0);
   EXPECT_FALSE(p.refill_by_progress);
+  EXPECT_FALSE(restart_limits(p).preempted_has_saved) << "a script may exit with any code";
   EXPECT_EQ(p.master_port, 29500);
   EXPECT_EQ(p.master_port_need, PortNeed::kIfFree);
   EXPECT_EQ(p.run_id, "none");

@@ -1,4 +1,4 @@
-// The restart policy of a job on many machines: what it decides from a report and what it remembers in the budget.
+// The judge of a job: what it decides from a report, and what it remembers in the budget.
 #include "launcher/verdict/job_judge.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(JobJudge, CountsTheWholeJobsRestarts) {
   const Verdict third = judge(crash(7), second.after, limits);
   EXPECT_FALSE(third.restart);
   EXPECT_EQ(third.exit_code, 7);
-  EXPECT_EQ(third.why, "worker 3 on b: exit code 7; budget of 2 restarts spent");
+  EXPECT_EQ(third.end(), "worker 3 on b: exit code 7; budget of 2 restarts spent");
 }
 
 TEST(JobJudge, ProgressRefillsTheBudget) {
@@ -93,7 +93,7 @@ TEST(JobJudge, ARestartThatNeedsLessMemoryIsFree) {
   EXPECT_EQ(budget.history.used, 0);
   EXPECT_TRUE(judge(crash(1), budget, limits).restart);
   report.failed.shrink = channel::Shrink::kNothingLeft;
-  EXPECT_EQ(judge(report, budget, limits).why, "worker 3 on b: exit code 84; out of memory with nothing left to shrink");
+  EXPECT_EQ(judge(report, budget, limits).end(), "worker 3 on b: exit code 84; out of memory with nothing left to shrink");
 }
 
 TEST(JobJudge, MemoryStaysSmall) {

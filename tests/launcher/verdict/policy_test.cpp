@@ -13,6 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+using rendezvous::Verdict;
+
 FailedRound crashed_round(int code = 1) {
   FailedRound round;
   round.rank = 0;
@@ -29,29 +31,20 @@ FailedRound crash_at(std::int64_t step, std::int64_t resumed_from, std::int64_t 
   return round;
 }
 
-int code_of(const RestartDecision& decision) {
-  const auto* give_up = std::get_if<GiveUp>(&decision);
-  return give_up == nullptr ? -1 : give_up->exit_code;
-}
-
-RestartHistory after(const std::vector<FailedRound>& rounds, const RestartLimits& limits, RestartDecision* last = nullptr) {
-  RestartHistory history;
-  for (const FailedRound& round : rounds) {
-    RestartDecision decision = decide_restart(history, round, limits);
-    if (last != nullptr) *last = std::move(decision);
-  }
-  return history;
+int code_of(const Verdict& verdict) {
+  return verdict.restart ? -1 : verdict.exit_code;
 }
 
 // What comes of the last of these rounds.
-RestartDecision decide(const std::vector<FailedRound>& rounds, const RestartLimits& limits) {
-  RestartDecision last;
-  after(rounds, limits, &last);
+Verdict decide(const std::vector<FailedRound>& rounds, const RestartLimits& limits) {
+  Verdict last;
+  for (const FailedRound& round : rounds) last = decide_restart(round, last.after, limits);
   return last;
 }
 
-milliseconds delay_of(const RestartDecision& decision) {
-  return std::get<Restart>(decision).delay;
+milliseconds delay_of(const Verdict& verdict) {
+  EXPECT_TRUE(verdict.restart) << verdict.why;
+  return verdict.delay;
 }
 
 TEST(RestartPolicy, WithoutABudgetTheWorkersCodeIsPassedOn) {
@@ -71,7 +64,7 @@ TEST(RestartPolicy, ATotalBudgetIsNeverRefilled) {
   for (int i = 0; i < 2; ++i) {
     history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
     const auto decision = decide(history, {.max_restarts = 2});
-    EXPECT_EQ(std::get<Restart>(decision).why, "restart " + std::to_string(i + 1) + " of 2");
+    EXPECT_EQ(decision.why, "restart " + std::to_string(i + 1) + " of 2");
   }
   history.push_back(crash_at(300, 200, 300));
   EXPECT_EQ(code_of(decide(history, {.max_restarts = 2})), 1);
@@ -81,7 +74,7 @@ TEST(RestartPolicy, ProgressRefillsTheDefaultBudget) {
   std::vector<FailedRound> history;
   for (int i = 0; i < 20; ++i) {
     history.push_back(crash_at(100 * (i + 1), 100 * i, 100 * (i + 1)));
-    EXPECT_EQ(std::get<Restart>(decide(history, {.max_restarts = 3, .refill_by_progress = true})).why, "restart 1 of 3");
+    EXPECT_EQ(decide(history, {.max_restarts = 3, .refill_by_progress = true}).why, "restart 1 of 3");
   }
   for (int i = 0; i < 2; ++i) {  // no checkpoint any more, each at another step
     history.push_back(crash_at(2001 + i, 2000, 2000));
@@ -104,6 +97,29 @@ TEST(RestartPolicy, CausesThatNoRestartMends) {
     round.cause = cause;
     EXPECT_EQ(code_of(decide({round}, {.max_restarts = 3})), -1) << name_of(cause);
   }
+}
+
+TEST(RestartPolicy, OnlyAskingCountsNothing) {
+  const rendezvous::Budget none;
+  const Verdict first = decide_restart(crashed_round(), none, {.max_restarts = 3});
+  const Verdict again = decide_restart(crashed_round(), none, {.max_restarts = 3});
+  EXPECT_EQ(again.after, first.after);
+  EXPECT_EQ(first.after.restart_count, 1);
+  EXPECT_EQ(decide_restart(crashed_round(), first.after, {.max_restarts = 1}).after.restart_count, 1) << "it was the last one";
+}
+
+TEST(RestartPolicy, AWorkerThatHasSavedIsNotRestartedButAScriptMayExitWithAnyCode) {
+  const FailedRound saved = crashed_round(85);
+  EXPECT_EQ(code_of(decide({saved}, {.max_restarts = 3, .preempted_has_saved = true})), 85);
+  EXPECT_EQ(code_of(decide({saved}, {.max_restarts = 3})), -1);
+}
+
+TEST(RestartPolicy, AUsageErrorOfAReplacementSaysNothingAgainstTheStateOfTheOthers) {
+  FailedRound gone = crashed_round(2);
+  gone.cause = Cause::kLateUsage;
+  EXPECT_TRUE(decide({gone}, {.max_restarts = 0}).others_save);
+  EXPECT_FALSE(decide({gone}, {.max_restarts = 1}).others_save);
+  EXPECT_FALSE(decide({crashed_round(2)}, {.max_restarts = 0}).others_save);
 }
 
 TEST(RestartPolicy, TheSameFailureTwiceAtOneStepIsNoProgress) {
@@ -175,8 +191,8 @@ TEST(RestartPolicy, TheSameMemoryWantedTwiceEndsAProgramThatNobodyChanged) {
   EXPECT_EQ(code_of(decide(history, {.max_restarts = 1})), -1);
   history.push_back(failed);
   for (const int budget : {1, 9}) EXPECT_EQ(code_of(decide(history, {.max_restarts = budget})), 84);
-  EXPECT_NE(std::get<GiveUp>(decide(history, {.max_restarts = 9})).why.find("DDPRUN_OOM_COUNT"), std::string::npos);
-  EXPECT_EQ(facts_of(after(history, {.max_restarts = 9})), (RestartFacts{"out_of_memory", 2}));
+  EXPECT_NE(decide(history, {.max_restarts = 9}).why.find("DDPRUN_OOM_COUNT"), std::string::npos);
+  EXPECT_EQ(facts_of(decide(history, {.max_restarts = 9}).after.history), (RestartFacts{"out_of_memory", 2}));
 
   FailedRound less = failed;  // it has heard of the first and asks for less
   less.memory_asked =
@@ -231,12 +247,12 @@ TEST(RestartPolicy, ShrinkingAfterOutOfMemoryCostsNothing) {
   std::vector<FailedRound> history{shrunk};
   EXPECT_EQ(code_of(decide(history, {.max_restarts = 0})), -1);
   history = {shrunk, shrunk, shrunk, crashed_round()};
-  EXPECT_EQ(std::get<Restart>(decide(history, {.max_restarts = 1})).why, "restart 1 of 1");
+  EXPECT_EQ(decide(history, {.max_restarts = 1}).why, "restart 1 of 1");
   FailedRound smallest = shrunk;
   smallest.shrink = channel::Shrink::kNothingLeft;
-  const RestartDecision end = decide({smallest}, {.max_restarts = 3});
+  const Verdict end = decide({smallest}, {.max_restarts = 3});
   EXPECT_EQ(code_of(end), 84);
-  EXPECT_EQ(std::get<GiveUp>(end).why, "out of memory with nothing left to shrink");
+  EXPECT_EQ(end.why, "out of memory with nothing left to shrink");
 }
 
 // ---- --restart-policy ----
@@ -268,11 +284,11 @@ TEST(RestartPolicyFile, ACauseHasABudgetOfItsOwn) {
   history.push_back(crashed_round());
   EXPECT_EQ(code_of(decide(history, limits)), -1);
   history.push_back(failed_of(Cause::kHang));
-  const RestartDecision third = decide(history, limits);
+  const Verdict third = decide(history, limits);
   EXPECT_EQ(code_of(third), 82);
-  EXPECT_EQ(std::get<GiveUp>(third).why, "the 1 restart allowed for failures of cause hang is spent");
+  EXPECT_EQ(third.why, "the 1 restart allowed for failures of cause hang is spent");
   history.push_back(failed_of(Cause::kException));
-  EXPECT_EQ(std::get<GiveUp>(decide(history, limits)).why, "failures of cause exception are not restarted (--restart-policy)");
+  EXPECT_EQ(decide(history, limits).why, "failures of cause exception are not restarted (--restart-policy)");
 }
 
 TEST(RestartPolicyFile, ABudgetOfACauseIsRefilledWithTheJobs) {

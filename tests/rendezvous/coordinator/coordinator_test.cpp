@@ -28,7 +28,7 @@ class Elected : public testing::Test {
     settings.min_nodes = 2;
     settings.max_nodes = 3;
     settings.judge = [](const FailureReport&, const Budget&) {
-      return Verdict{.exit_code = 2, .why = "the restarts are spent"};
+      return Verdict{.exit_code = 2, .others_save = true, .why = "the restarts are spent"};
     };
     return settings;
   }

@@ -21,11 +21,11 @@ inline constexpr LinkId kOther = 2;
 inline constexpr LinkId kThird = 3;
 inline const std::string kLastFailure = "nothing is to be tried again";
 
-// Of a job of two nodes, or three; the first round runs on two.
+// Of a job of two nodes, or of more if a test says so; the first round runs on two.
 class RunningRound : public testing::Test {
  protected:
-  explicit RunningRound(std::int32_t min_nodes = 1, Arbiter arbiter = Arbiter::kNone)
-      : arbiter_(arbiter), coordinator_(settings(min_nodes, arbiter), Authority{}, {time_, 0}) {
+  explicit RunningRound(std::int32_t min_nodes = 1, Arbiter arbiter = Arbiter::kNone, std::int32_t max_nodes = 3)
+      : arbiter_(arbiter), coordinator_(settings(min_nodes, arbiter, max_nodes), Authority{}, {time_, 0}) {
     join(kSelfLink, 1);
     join(kOther, 2);
     time_ += seconds(3);  // nobody else comes
@@ -36,18 +36,22 @@ class RunningRound : public testing::Test {
   }
 
   static constexpr std::uint64_t kArbiterName = 5;
-  static CoordinatorSettings settings(std::int32_t min_nodes, Arbiter arbiter = Arbiter::kNone) {
+  static CoordinatorSettings settings(std::int32_t min_nodes, Arbiter arbiter = Arbiter::kNone, std::int32_t max_nodes = 3) {
     CoordinatorSettings settings;
     if (arbiter == Arbiter::kEtcd) settings.arbiter = kArbiterName;
     settings.self = {1};
     settings.min_nodes = min_nodes;
-    settings.max_nodes = 3;
+    settings.max_nodes = max_nodes;
     settings.judge = [](const FailureReport& failure, const Budget& before) {
       Verdict verdict;
-      if (failure.message == kLastFailure) return Verdict{.exit_code = 2, .why = "0 of 0 restarts are left"};
+      if (failure.message == kLastFailure) {
+        return Verdict{
+            .exit_code = 2, .others_save = failure.failed.cause == Cause::kLateUsage, .why = "0 of 0 restarts are left"};
+      }
       verdict.restart = true;
       verdict.after = before;
       ++verdict.after.history.used;
+      ++verdict.after.restart_count;
       return verdict;
     };
     return settings;

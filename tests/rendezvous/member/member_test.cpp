@@ -64,7 +64,7 @@ class OneMember : public testing::Test {
 };
 
 TEST_F(OneMember, StartsItsWorkersOnceItHasBothAReleaseAndAGrant) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   EXPECT_EQ(find<member_action::StartWorkers>(hear(release(3, 0))), nullptr);
   const auto actions = hear(answer(time_, seconds(4)));
   const auto* start = find<member_action::StartWorkers>(actions);
@@ -74,7 +74,7 @@ TEST_F(OneMember, StartsItsWorkersOnceItHasBothAReleaseAndAGrant) {
 }
 
 TEST_F(OneMember, CountsAGrantFromItsQuestionHoweverLateTheAnswerComes) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   const Time asked = time_;
   time_ += seconds(2);
@@ -85,7 +85,7 @@ TEST_F(OneMember, CountsAGrantFromItsQuestionHoweverLateTheAnswerComes) {
 }
 
 TEST_F(OneMember, StartsNothingWithAGrantThatIsNearlyOver) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   const Time asked = time_;
   time_ += seconds(3);
@@ -95,7 +95,7 @@ TEST_F(OneMember, StartsNothingWithAGrantThatIsNearlyOver) {
 
 // It knows no job whose nodes it could have heard of, so it needs their answers before it grants anything.
 TEST_F(OneMember, AnswersACoordinatorThatFoundsAJobAtOnce) {
-  hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000});
   const auto founding = hear(answer(time_, std::chrono::nanoseconds{0}));
   ASSERT_NE(sent<Ping>(founding), nullptr);
   EXPECT_EQ(sent<Ping>(founding)->echo, stamp_of(time_));
@@ -103,7 +103,7 @@ TEST_F(OneMember, AnswersACoordinatorThatFoundsAJobAtOnce) {
 }
 
 TEST_F(OneMember, SaysAgainWhatItHasInstalledOnceThatIsOnDiskWhileItWaitsForAGrant) {
-  hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000});
   hear(answer(time_, std::chrono::nanoseconds{0}));
   EXPECT_EQ(find<member_action::StartWorkers>(hear(release(1, 1))), nullptr);
   const auto said = tell(member_event::RecordWritten{});
@@ -117,14 +117,14 @@ TEST_F(OneMember, SaysAgainWhatItHasInstalledOnceThatIsOnDiskWhileItWaitsForAGra
 // Its coordinator's term has risen since the welcome, for a node that had promised a later one. After a restart this node would
 // have been refused: it knew a round of a term that it had not promised.
 TEST_F(OneMember, PromisesTheTermOfItsRound) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   const auto* remembered = find<member_action::Remember>(hear(release(7, 0)));
   EXPECT_NE(remembered, nullptr);
   EXPECT_EQ(member_.state().promised_term, 7u);
 }
 
 TEST_F(OneMember, AsksAgainToStopWhenItIsToWorkAfterAll) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   tell(member_event::WorkersDone{});
@@ -135,7 +135,7 @@ TEST_F(OneMember, AsksAgainToStopWhenItIsToWorkAfterAll) {
 }
 
 TEST_F(OneMember, LeavesWhenTheRoundInWhichItWasDoneIsNotTheJobsAnyMore) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   tell(member_event::WorkersDone{});
@@ -146,7 +146,7 @@ TEST_F(OneMember, LeavesWhenTheRoundInWhichItWasDoneIsNotTheJobsAnyMore) {
 }
 
 TEST_F(OneMember, IgnoresAReleaseThatIsNotNewerThanItsRound) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 4));
   EXPECT_EQ(find<member_action::Remember>(hear(release(3, 4))), nullptr);
   EXPECT_EQ(find<member_action::Remember>(hear(release(3, 3))), nullptr);
@@ -165,7 +165,7 @@ TEST_F(OneMember, LooksWhereItIsSentAlsoWhenItHasPromisedALaterTerm) {
 
 TEST_F(OneMember, FollowsNobodyOfAnEarlierTermThanItPromised) {
   hear(VoteRequest{.term = 6, .candidate = {1}, .stamp = 1});
-  hear(Welcome{.term = 5, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 5, .coordinator = {1}, .lease_ms = 5000});
   EXPECT_TRUE(member_.looking());
 }
 
@@ -179,7 +179,7 @@ TEST_F(OneMember, VotesOnceATerm) {
 }
 
 TEST_F(OneMember, HoldsItsWorkersWhenItMayAndIsReadyForTheNextRound) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   const auto over = hear(RoundOver{.round = {3, 0}, .why = "b was lost", .hold = true});
@@ -191,7 +191,7 @@ TEST_F(OneMember, HoldsItsWorkersWhenItMayAndIsReadyForTheNextRound) {
 }
 
 TEST_F(OneMember, DismissesWhomItHoldsForAFailureOfItsOwnWhenNothingIsToBeKept) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   tell(member_event::WorkersFailed{});
@@ -204,7 +204,7 @@ TEST_F(OneMember, DismissesWhomItHoldsForAFailureOfItsOwnWhenNothingIsToBeKept) 
 }
 
 TEST_F(OneMember, SaysAgainThatItIsDoneAndNotThatItIsReady) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   EXPECT_NE(sent<Done>(tell(member_event::WorkersDone{})), nullptr);
@@ -212,7 +212,7 @@ TEST_F(OneMember, SaysAgainThatItIsDoneAndNotThatItIsReady) {
   ASSERT_NE(find<member_action::Dial>(lost), nullptr);
   link_ = find<member_action::Dial>(lost)->link;
   tell(member_event::Opened{link_, "10.0.0.2"});
-  const auto back = hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  const auto back = hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   ASSERT_NE(sent<Done>(back), nullptr);
   EXPECT_EQ(sent<Done>(back)->round, (RoundId{3, 0}));
   EXPECT_EQ(sent<Ready>(back), nullptr);
@@ -220,7 +220,7 @@ TEST_F(OneMember, SaysAgainThatItIsDoneAndNotThatItIsReady) {
 
 // A round may begin only to save what workers hold: the order comes before they have started.
 TEST_F(OneMember, StartsItsWorkersBeforeTheySave) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   const auto early = hear(StopAndSave{.round = {3, 0}, .signal = 15});
   EXPECT_EQ(find<member_action::StopAndSave>(early), nullptr);
@@ -233,7 +233,7 @@ TEST_F(OneMember, StartsItsWorkersBeforeTheySave) {
 
 // They wait for a round that does not come: they run once more, for as long as they may.
 TEST_F(OneMember, HasWhatIsHeldSavedWhileItsCoordinatorGrantsIt) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   hear(RoundOver{.round = {3, 0}, .why = "rank 0 failed", .hold = true});
@@ -253,7 +253,7 @@ TEST_F(OneMember, HasWhatIsHeldSavedWhileItsCoordinatorGrantsIt) {
 }
 
 TEST_F(OneMember, HasNothingSavedWithoutAGrant) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(1)));
   hear(RoundOver{.round = {3, 0}, .why = "rank 0 failed", .hold = true});
@@ -267,7 +267,7 @@ TEST_F(OneMember, HasNothingSavedWithoutAGrant) {
 
 // What its workers did counts, whatever it was asked meanwhile.
 TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   tell(member_event::StopRequested{15});
@@ -278,7 +278,7 @@ TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
 
 // A scheduler that stops the job signals finished nodes as well: they end as the job ends.
 TEST_F(OneMember, ThatIsDoneStaysUntilTheJobEndsWhateverTheSignal) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   tell(member_event::WorkersDone{});
@@ -291,7 +291,7 @@ TEST_F(OneMember, ThatIsDoneStaysUntilTheJobEndsWhateverTheSignal) {
 }
 
 TEST_F(OneMember, LeavesTheOthersWhenAllHaveSaved) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   const auto asked = tell(member_event::StopRequested{15, true});
@@ -308,7 +308,7 @@ TEST_F(OneMember, LeavesTheOthersWhenAllHaveSaved) {
 }
 
 TEST_F(OneMember, IsReadyForTheNextRoundWhenAllHaveSavedForOneThatLeaves) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   hear(StopAndSave{.round = {3, 0}, .signal = 15, .goes_on = true});
@@ -321,7 +321,7 @@ TEST_F(OneMember, IsReadyForTheNextRoundWhenAllHaveSavedForOneThatLeaves) {
 // One that led before, or gave up alone at the first address, does not end the job that others lead.
 TEST_F(OneMember, SaysForWhomItsCoordinatorWaits) {
   EXPECT_EQ(find<member_action::Say>(hear(Waiting{"waiting for host3"})), nullptr) << "nobody leads it yet";
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   const auto actions = hear(Waiting{"waiting for host3"});
   const auto* said = find<member_action::Say>(actions);
   ASSERT_NE(said, nullptr);
@@ -330,7 +330,7 @@ TEST_F(OneMember, SaysForWhomItsCoordinatorWaits) {
 }
 
 TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 4));
   const auto lost = tell(member_event::Closed{link_});
   ASSERT_NE(find<member_action::Dial>(lost), nullptr);
@@ -351,7 +351,7 @@ TEST_F(OneMember, ObeysNoEndOfARoundBeforeItsOwn) {
 
 // Those who could choose another coordinator have ended already.
 TEST_F(OneMember, EndsAsItWasToldWhenItsCoordinatorIsLostAfterwards) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 4));
   const auto told = hear(Conclude{{.origin = {3, 4}, .exit_code = 7, .why = "the restarts are spent"}});
   ASSERT_NE(sent<Concluded>(told), nullptr);
@@ -369,7 +369,7 @@ TEST_F(OneMember, EndsAsItWasToldWhenItsCoordinatorIsLostAfterwards) {
 }
 
 TEST_F(OneMember, ForgetsTheEndOfARoundThatAnotherOneFollowed) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 4));
   hear(Conclude{{.origin = {3, 4}, .exit_code = 0, .why = "done"}});
   hear(release(3, 5));
@@ -393,7 +393,7 @@ TEST_F(OneMember, WaitsForTheNextJobWhereOneHadEndedBeforeItBegan) {
 
 // A signal while nobody led: whoever leads now has to know.
 TEST_F(OneMember, TellsItsOwnCoordinatorOfASignalThatCameBefore) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   tell(member_event::Closed{link_});
@@ -401,7 +401,7 @@ TEST_F(OneMember, TellsItsOwnCoordinatorOfASignalThatCameBefore) {
   EXPECT_EQ(find<member_action::JobOver>(asked), nullptr) << "its workers stop still";
   tell(member_event::Opened{kSelfLink});
   link_ = kSelfLink;
-  const auto leads = hear(Welcome{.term = 4, .coordinator = {2}, .lease_ms = 5000, .job = {}});
+  const auto leads = hear(Welcome{.term = 4, .coordinator = {2}, .lease_ms = 5000});
   ASSERT_NE(sent<StopAsk>(leads), nullptr);
   EXPECT_EQ(sent<StopAsk>(leads)->signal, 15);
 }
@@ -422,7 +422,7 @@ TEST_F(OneMember, AsksOnceMoreForARankThatIsTaken) {
 }
 
 TEST_F(OneMember, VotesForNobodyWhileItsCoordinatorMayStillLead) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   const Time heard = time_;
   const auto lost = tell(member_event::Closed{link_});
   ASSERT_NE(find<member_action::Dial>(lost), nullptr);
@@ -437,7 +437,7 @@ TEST_F(OneMember, VotesForNobodyWhileItsCoordinatorMayStillLead) {
 }
 
 TEST_F(OneMember, VotesAtOnceWhenItsCoordinatorHasHandedOver) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   const HandOver handed{.node = {1}, .to = {.group_rank = 1, .node = {2}, .address = {"10.0.0.2", 7}}, .state = {}};
   const auto actions = hear(handed);
@@ -449,7 +449,7 @@ TEST_F(OneMember, VotesAtOnceWhenItsCoordinatorHasHandedOver) {
 
 // Otherwise the job would go on as if nothing had failed.
 TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
-  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000, .job = {}});
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   FailureReport report;
@@ -463,7 +463,7 @@ TEST_F(OneMember, SaysAgainToTheNextCoordinatorThatAWorkerFailed) {
   const auto opened = tell(member_event::Opened{link_, "10.0.0.2"});
   ASSERT_NE(sent<Hello>(opened), nullptr);
   EXPECT_TRUE(sent<Hello>(opened)->failed);
-  const auto welcomed = hear(Welcome{.term = 4, .coordinator = {3}, .lease_ms = 5000, .job = {}});
+  const auto welcomed = hear(Welcome{.term = 4, .coordinator = {3}, .lease_ms = 5000});
   ASSERT_NE(sent<FailureReport>(welcomed), nullptr);
   EXPECT_EQ(sent<FailureReport>(welcomed)->failed.status.code, 7);
   EXPECT_EQ(sent<FailureReport>(welcomed)->round, (RoundId{3, 0}));

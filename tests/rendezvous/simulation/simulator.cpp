@@ -164,6 +164,7 @@ NodeSettings World::settings_for(int index) const {
     verdict.why = "the restarts are spent";
     verdict.after = before;
     ++verdict.after.history.used;
+    if (verdict.restart) ++verdict.after.restart_count;
     return verdict;
   };
   return settings;

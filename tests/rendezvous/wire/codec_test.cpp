@@ -39,7 +39,6 @@ Hello some_hello() {
   hello.hostname = "häuschen";
   hello.listens = {"2001:db8::1", 29500};
   hello.master_port = 40001;
-  hello.wants_job = true;
   hello.farewell_port = 4711;
   hello.farewell_key.fill(5);
   hello.workers = Workers::kStopping;
@@ -84,7 +83,6 @@ TEST(RendezvousCodec, AHelloComesOutAsItWentIn) {
   EXPECT_EQ(got.hostname, sent.hostname);
   EXPECT_EQ(got.listens, sent.listens);
   EXPECT_EQ(got.master_port, 40001);
-  EXPECT_TRUE(got.wants_job);
   EXPECT_FALSE(got.coordinates);
   EXPECT_EQ(got.workers, Workers::kStopping);
   EXPECT_EQ(got.workers_round, sent.workers_round);
@@ -145,7 +143,7 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
     expect_stable(message);
   }
   for (const FromCoordinator& message : std::vector<FromCoordinator>{
-           Welcome{.term = 1, .coordinator = {4}, .lease_ms = 5000, .job = "{}"},
+           Welcome{.term = 1, .coordinator = {4}, .lease_ms = 5000},
            Refused{.reason = Refusal::kSetAside, .text = "later", .retry_after_ms = 100}, Redirect{3, {"h", 1}}, some_release(),
            RoundOver{{1, 2}, OverReason::kWorkerFailure, "why", failure, true}, StopAndSave{{1, 2}, 15, true, true},
            StopAt{{1, 2}, 400}, JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5},

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/base/suggest.hpp"
@@ -348,6 +349,7 @@ class ConfigReader {
           "expected '" + missing + "' as well as '" + found + "', or neither (/data/" + found + ")");
     }
     check_best();
+    check_figures();
     if (c.schedule.type == ScheduleConfig::Type::kOneCycle && c.schedule.warmup_steps != 0 &&
         all_good({"/schedule/type", "/schedule/warmup_steps"})) {
       add("/schedule/warmup_steps", Part::kValue,
@@ -365,6 +367,31 @@ class ConfigReader {
         "set checkpoint.best_is to \"highest\" or \"lowest\": only for names that end in accuracy or loss is it known which is "
         "best, found " +
             shown(c.best_by) + " (/checkpoint/best_by)");
+  }
+
+  void check_figures() {
+    const TrainConfig& c = config_;
+    const auto needs_mode = [&](const std::string& section, const std::string& metric, FigureMode mode) {
+      const std::string pointer = "/" + section + "/metric";
+      const bool known = metric.ends_with("accuracy") || metric.ends_with("loss");
+      if (known || mode != FigureMode::kAuto || !all_good({pointer.c_str(), ("/" + section + "/mode").c_str()})) return;
+      add(pointer, Part::kValue,
+          "set " + section + ".mode to \"min\" or \"max\": only for names that end in accuracy or loss is it known which is " +
+              "better, found " + shown(metric) + " (" + pointer + ")");
+    };
+    const bool plateau = c.schedule.type == ScheduleConfig::Type::kPlateau;
+    const bool stops = c.early_stopping.patience > 0;
+    if (plateau) needs_mode("schedule", c.schedule.metric, c.schedule.mode);
+    if (stops) needs_mode("early_stopping", c.early_stopping.metric, c.early_stopping.mode);
+    if (c.eval_every_epochs != 0 || c.eval_every_steps != 0 || !all_good({"/eval_every_epochs", "/eval_every_steps"})) return;
+    for (const auto& [goes_by, pointer] : {std::pair{plateau, "/schedule/type"}, {stops, "/early_stopping/patience"}}) {
+      if (!goes_by || !all_good({pointer})) continue;
+      add(pointer, Part::kValue,
+          std::string(
+              "expected evaluations during the run, which this goes by: set eval_every_epochs or eval_every_steps above "
+              "0 (") +
+              pointer + ")");
+    }
   }
 
   // The config can't repeat what an exported model fixes, and the built-in models take pictures only.

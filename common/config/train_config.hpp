@@ -53,6 +53,11 @@ struct ParameterGroup {
   std::optional<double> weight_decay{};  // absent: the optimizer's
 };
 
+// An exponential moving average of the weights, which evaluations and exports use.
+struct EmaConfig {
+  double decay = 0;  // 0: none is kept; below 1
+};
+
 struct OptimizerConfig {
   enum class Type { kSgd, kAdamw, kAdam };
   Type type = Type::kAdamw;  // "sgd" | "adamw" | "adam"
@@ -64,12 +69,17 @@ struct OptimizerConfig {
   std::array<double, 2> betas{0.9, 0.999};  // adamw, adam
   double eps = 1e-8;                        // adamw, adam
   std::vector<ParameterGroup> groups{};
+  EmaConfig ema{};
 };
+
+// Which of two values of an evaluation's figure is better. kAuto: higher for "...accuracy", lower for "...loss"; another figure
+// needs it said.
+enum class FigureMode { kAuto, kMin, kMax };
 
 // lr(step) = optimizer.lr * factor(step). Warm-up: factor rises linearly, (step + 1) / warmup_steps, before the schedule
 // begins.
 struct ScheduleConfig {
-  enum class Type { kConstant, kStep, kCosine, kLinear, kPolynomial, kOneCycle, kWarmupStableDecay };
+  enum class Type { kConstant, kStep, kCosine, kLinear, kPolynomial, kOneCycle, kWarmupStableDecay, kPlateau };
   Type type = Type::kConstant;  // "constant" | "step" | "cosine" | "linear" | "polynomial" | "one_cycle" | ...
   std::int64_t warmup_steps = 0;
   std::int64_t step_epochs = 1;  // step: multiply by gamma every this many epochs
@@ -80,6 +90,24 @@ struct ScheduleConfig {
   double div_factor = 25.0;
   double final_div_factor = 1e4;
   std::int64_t decay_steps = 0;  // warmup_stable_decay: the run's last so many; 0: a tenth of the run
+  // plateau: PyTorch's names and defaults from here on, but for `metric`, which PyTorch is given as a number.
+  std::string metric = "loss";  // any figure of the evaluation
+  FigureMode mode = FigureMode::kAuto;
+  double factor = 0.1;         // below 1
+  std::int64_t patience = 10;  // evaluations without an improvement that are let pass
+  double threshold = 1e-4;
+  enum class ThresholdMode { kRel, kAbs };
+  ThresholdMode threshold_mode = ThresholdMode::kRel;
+  std::int64_t cooldown = 0;
+  double min_lr = 0;
+  double eps = 1e-8;
+};
+
+struct EarlyStoppingConfig {
+  std::int64_t patience = 0;    // evaluations without an improvement that end the run; 0: it goes to its last step
+  std::string metric = "loss";  // any figure of the evaluation
+  FigureMode mode = FigureMode::kAuto;
+  double min_delta = 0;  // an improvement is more than that
 };
 
 struct CheckpointConfig {
@@ -126,6 +154,7 @@ struct TrainConfig {
   std::int64_t eval_every_steps = 0;    // beside the epochs; 0: not by steps
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  EarlyStoppingConfig early_stopping;
   double label_smoothing = 0.0;  // 0 <= s < 1
   double clip_grad_norm = 0.0;   // 0: off; else largest total 2-norm of the gradients
   double clip_grad_value = 0.0;  // 0: off; else largest absolute value in a gradient, before the norm is looked at

@@ -1,5 +1,5 @@
 // The entries of the table, as the schema and the reference show them to users. The code that reads and prints configs knows no
-// key by name, except in rules between two keys (parse_config.cpp).
+// key by name, except in rules between two keys (rules.cpp).
 #include "common/config/keys.hpp"
 
 #include <algorithm>
@@ -143,14 +143,18 @@ std::vector<Key> make_keys() {
           "ends the run with its name.",
           MEMBER(deterministic), kMayChange),
 
-      key("model", "type", NameKind{{"mlp", "cnn", "resnet18", "exported"}},
+      key("model", "type", NameKind{{"mlp", "cnn", "resnet18", "exported", "gpt"}},
           "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18: ResNet-18 for small images. exported: "
           "a "
-          "PyTorch model of yours, written by python/ddprun/export.py.",
+          "PyTorch model of yours, written by python/ddprun/export.py. gpt: GPT-2.",
           MEMBER(model.type)),
       key("model", "hidden", IntegerListKind{}, "Widths of the hidden layers.", MEMBER(model.hidden), only({"mlp"})),
-      key("model", "dropout", NumberKind{.max = 1, .below_max = true}, "Probability of dropout before the last layer.",
-          MEMBER(model.dropout), only({"mlp", "cnn"})),
+      key("model", "dropout", NumberKind{.max = 1, .below_max = true},
+          "Probability of dropout: before the last layer, in a gpt in all of GPT-2's places.", MEMBER(model.dropout),
+          only({"mlp", "cnn", "gpt"})),
+      key("model", "n_layer", IntegerKind{1, 10'000}, "Blocks.", MEMBER(model.n_layer), only({"gpt"})),
+      key("model", "n_head", IntegerKind{1, 100'000}, "Heads of attention of a block.", MEMBER(model.n_head), only({"gpt"})),
+      key("model", "n_embd", IntegerKind{1, 1'000'000}, "Width; n_head divides it.", MEMBER(model.n_embd), only({"gpt"})),
       key("model", "init", TextKind{.may_be_empty = true, .path = true},
           "safetensors file of initial weights, relative to the config file. Empty: drawn from the seed.", MEMBER(model.init)),
       key("model", "path", TextKind{.may_be_empty = true, .path = true},
@@ -162,9 +166,9 @@ std::vector<Key> make_keys() {
           "Patterns of parameters' names, such as \"layer1.*\": those are saved and not trained. * is any run of characters.",
           MEMBER(model.freeze), kAddedLater),
 
-      key("data", "type", NameKind{{"idx", "tensors"}},
+      key("data", "type", NameKind{{"idx", "tensors", "tokens"}},
           "idx: files of the MNIST family, plain or .gz. tensors: safetensors files with the tensors that an exported model "
-          "takes.",
+          "takes. tokens: text or token files, for a gpt.",
           MEMBER(data.type)),
       key("data", "dir", TextKind{.path = true}, "Folder of the data files, relative to the config file.", MEMBER(data.dir),
           Traits{.required = true, .may_change = true}),
@@ -176,6 +180,13 @@ std::vector<Key> make_keys() {
       key("data", "train", TextKind{}, "safetensors file of training samples: the first dimension of each tensor counts them.",
           MEMBER(data.train), only({"tensors"})),
       key("data", "test", TextKind{}, "safetensors file of test samples.", MEMBER(data.test), only({"tensors"})),
+      key("data", "train_tokens", TextKind{},
+          "File to train on. *.bin: tokens of 16 bits as nanoGPT or llm.c write them. Other: text, each byte is a token.",
+          MEMBER(data.train_tokens), only({"tokens"})),
+      key("data", "test_tokens", TextKind{}, "File to evaluate on.", MEMBER(data.test_tokens), only({"tokens"})),
+      key("data", "block_size", IntegerKind{1, 10'000'000}, "Tokens of a sample.", MEMBER(data.block_size), only({"tokens"})),
+      key("data", "vocab_size", IntegerKind{1, 100'000'000}, "Number of different tokens, which count from 0. Text: 256.",
+          MEMBER(data.vocab_size), only({"tokens"})),
       key("data", "classes", IntegerKind{2, 1'000'000}, "Number of different labels, which count from 0.", MEMBER(data.classes),
           only({"idx"})),
       key("data", "mean", NumberKind{.min = -std::numeric_limits<double>::infinity(), .nullable = true},

@@ -15,8 +15,8 @@
 
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
-#include "trainer/loop/interval.hpp"
 #include "trainer/failure/failure.hpp"
+#include "trainer/loop/interval.hpp"
 
 namespace ddprun::trainer {
 namespace {

@@ -237,8 +237,9 @@ TEST(ParseConfig, UnknownNames) {
   EXPECT_EQ(
       refusal_of_keys("\"optimizer\": {\"type\": \"adamv\"}"),
       "train.json:2:23: expected \"sgd\", \"adamw\" or \"adam\", found \"adamv\" (/optimizer/type). Did you mean 'adamw'?");
-  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"vit\"}"),
-            "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\" or \"exported\", found \"vit\" (/model/type)");
+  EXPECT_EQ(
+      refusal_of_keys("\"model\": {\"type\": \"perceptron\"}"),
+      "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\", \"exported\" or \"gpt\", found \"perceptron\" (/model/type)");
 }
 
 TEST(ParseConfig, KeysOfAnotherType) {
@@ -246,9 +247,9 @@ TEST(ParseConfig, KeysOfAnotherType) {
             "train.json:2:32: key 'momentum' is for optimizer type \"sgd\" only, found type \"adamw\" (/optimizer/momentum)");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"hidden\": [5]}"),
             "train.json:2:11: key 'hidden' is for model type \"mlp\" only, found type \"cnn\" (the default) (/model/hidden)");
-  EXPECT_EQ(
-      refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
-      "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" only, found type \"resnet18\" (/model/dropout)");
+  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
+            "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" or \"gpt\" only, found type \"resnet18\" "
+            "(/model/dropout)");
   EXPECT_EQ(refusal_of_keys("\"schedule\": {\"type\": \"step\", \"final_factor\": 0}"),
             "train.json:2:30: key 'final_factor' is for schedule type \"cosine\" or \"linear\" or \"polynomial\" or "
             "\"warmup_stable_decay\" only, found type \"step\" (/schedule/final_factor)");
@@ -369,8 +370,9 @@ TEST(Overrides, ErrorsNameTheOverride) {
 }
 
 TEST(Overrides, AFilePlaceThatWasReplacedIsNotBlamed) {
-  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
-            R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18" or "exported", found "x" (/model/type))");
+  EXPECT_EQ(
+      refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
+      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "exported" or "gpt", found "x" (/model/type))");
 }
 
 TEST(LoadConfig, PathsAreRelativeToTheFile) {

@@ -1,5 +1,5 @@
 // The entries of the table, as the schema and the reference show them to users. The code that reads and prints configs knows no
-// key by name, except in rules between two keys (parse_config.cpp).
+// key by name, except in rules between two keys (rules.cpp).
 #include "common/config/keys.hpp"
 
 #include <algorithm>
@@ -47,6 +47,7 @@ Json to_json(const std::vector<ParameterGroup>& groups) {
 struct Traits {
   bool required = false;
   bool may_change = false;
+  bool of_whole_job = false;
   bool added_later = false;
   std::vector<std::string_view> of_types{};
   std::string default_text{};
@@ -62,6 +63,7 @@ Key key(std::string section, std::string name, Kind kind, std::string doc, Acces
           std::move(doc),
           traits.required,
           traits.may_change,
+          traits.of_whole_job,
           traits.added_later,
           std::move(traits.of_types),
           std::move(traits.default_text),
@@ -91,6 +93,7 @@ Key key(std::string section, std::string name, Kind kind, std::string doc, Acces
 // NOLINTEND(bugprone-macro-parentheses)
 
 const Traits kMayChange{.may_change = true};
+const Traits kMayChangeForAll{.may_change = true, .of_whole_job = true};
 const Traits kAddedLater{.added_later = true};
 
 Traits only(std::vector<std::string_view> types) {
@@ -103,9 +106,9 @@ std::vector<Key> make_keys() {
           "Name of the run; its directory is runs/<name>. Letters, digits, '.', '_' and '-', beginning with a letter, digit or "
           "'_'.",
           MEMBER(name)),
-      key("", "epochs", IntegerKind{1, kMany}, "Passes over the training set.", MEMBER(epochs), kMayChange),
+      key("", "epochs", IntegerKind{1, kMany}, "Passes over the training set.", MEMBER(epochs), kMayChangeForAll),
       key("", "max_steps", IntegerKind{0, kMany * 1000}, "Stop after this many optimizer steps. 0: no limit.",
-          MEMBER(max_steps), kMayChange),
+          MEMBER(max_steps), kMayChangeForAll),
       key("", "batch_size", IntegerKind{1, kMany}, "Samples of one optimizer step, shared by all workers.", MEMBER(batch_size)),
       key("", "micro_batch_size", IntegerKind{0, kMany},
           "Most samples that one worker puts through the model at once; gradients are accumulated. 0: its whole share.",
@@ -114,9 +117,9 @@ std::vector<Key> make_keys() {
           "Samples that one worker evaluates at once. Changes memory and speed, not the result.", MEMBER(eval_batch_size),
           kMayChange),
       key("", "eval_every_epochs", IntegerKind{0, kMany}, "Evaluate on the test set every so many epochs. 0: only at the end.",
-          MEMBER(eval_every_epochs), kMayChange),
+          MEMBER(eval_every_epochs), kMayChangeForAll),
       key("", "eval_every_steps", IntegerKind{0, kMany}, "Evaluate every so many optimizer steps as well. 0: not by steps.",
-          MEMBER(eval_every_steps), kMayChange),
+          MEMBER(eval_every_steps), kMayChangeForAll),
       key("", "label_smoothing", NumberKind{.max = 1, .below_max = true}, "Share of the target spread over all classes.",
           MEMBER(label_smoothing)),
       key("", "clip_grad_norm", NumberKind{},
@@ -134,20 +137,24 @@ std::vector<Key> make_keys() {
       key("", "channels_last", BoolKind{},
           "Keep pictures and convolutions' weights with their channels last in memory, which GPUs' convolutions are fastest "
           "with. Changes speed, and the result by rounding.",
-          MEMBER(channels_last), kMayChange),
+          MEMBER(channels_last), kMayChangeForAll),
       key("", "deterministic", BoolKind{},
           "Use only operators that compute the same bits each time, as torch.use_deterministic_algorithms does. One that can't "
           "ends the run with its name.",
           MEMBER(deterministic), kMayChange),
 
-      key("model", "type", NameKind{{"mlp", "cnn", "resnet18", "exported"}},
+      key("model", "type", NameKind{{"mlp", "cnn", "resnet18", "exported", "gpt"}},
           "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18: ResNet-18 for small images. exported: "
           "a "
-          "PyTorch model of yours, written by python/ddprun/export.py.",
+          "PyTorch model of yours, written by python/ddprun/export.py. gpt: GPT-2.",
           MEMBER(model.type)),
       key("model", "hidden", IntegerListKind{}, "Widths of the hidden layers.", MEMBER(model.hidden), only({"mlp"})),
-      key("model", "dropout", NumberKind{.max = 1, .below_max = true}, "Probability of dropout before the last layer.",
-          MEMBER(model.dropout), only({"mlp", "cnn"})),
+      key("model", "dropout", NumberKind{.max = 1, .below_max = true},
+          "Probability of dropout: before the last layer, in a gpt in all of GPT-2's places.", MEMBER(model.dropout),
+          only({"mlp", "cnn", "gpt"})),
+      key("model", "n_layer", IntegerKind{1, 10'000}, "Blocks.", MEMBER(model.n_layer), only({"gpt"})),
+      key("model", "n_head", IntegerKind{1, 100'000}, "Heads of attention of a block.", MEMBER(model.n_head), only({"gpt"})),
+      key("model", "n_embd", IntegerKind{1, 1'000'000}, "Width; n_head divides it.", MEMBER(model.n_embd), only({"gpt"})),
       key("model", "init", TextKind{.may_be_empty = true, .path = true},
           "safetensors file of initial weights, relative to the config file. Empty: drawn from the seed.", MEMBER(model.init)),
       key("model", "path", TextKind{.may_be_empty = true, .path = true},
@@ -159,9 +166,9 @@ std::vector<Key> make_keys() {
           "Patterns of parameters' names, such as \"layer1.*\": those are saved and not trained. * is any run of characters.",
           MEMBER(model.freeze), kAddedLater),
 
-      key("data", "type", NameKind{{"idx", "tensors"}},
+      key("data", "type", NameKind{{"idx", "tensors", "tokens"}},
           "idx: files of the MNIST family, plain or .gz. tensors: safetensors files with the tensors that an exported model "
-          "takes.",
+          "takes. tokens: text or token files, for a gpt.",
           MEMBER(data.type)),
       key("data", "dir", TextKind{.path = true}, "Folder of the data files, relative to the config file.", MEMBER(data.dir),
           Traits{.required = true, .may_change = true}),
@@ -173,6 +180,13 @@ std::vector<Key> make_keys() {
       key("data", "train", TextKind{}, "safetensors file of training samples: the first dimension of each tensor counts them.",
           MEMBER(data.train), only({"tensors"})),
       key("data", "test", TextKind{}, "safetensors file of test samples.", MEMBER(data.test), only({"tensors"})),
+      key("data", "train_tokens", TextKind{},
+          "File to train on. *.bin: tokens of 16 bits as nanoGPT or llm.c write them. Other: text, each byte is a token.",
+          MEMBER(data.train_tokens), only({"tokens"})),
+      key("data", "test_tokens", TextKind{}, "File to evaluate on.", MEMBER(data.test_tokens), only({"tokens"})),
+      key("data", "block_size", IntegerKind{1, 10'000'000}, "Tokens of a sample.", MEMBER(data.block_size), only({"tokens"})),
+      key("data", "vocab_size", IntegerKind{1, 100'000'000}, "Number of different tokens, which count from 0. Text: 256.",
+          MEMBER(data.vocab_size), only({"tokens"})),
       key("data", "classes", IntegerKind{2, 1'000'000}, "Number of different labels, which count from 0.", MEMBER(data.classes),
           only({"idx"})),
       key("data", "mean", NumberKind{.min = -std::numeric_limits<double>::infinity(), .nullable = true},
@@ -209,8 +223,11 @@ std::vector<Key> make_keys() {
           "Parameters with a learning rate or a weight decay of their own; the first whose pattern matches a name has it.",
           MEMBER(optimizer.groups), kAddedLater),
 
+      key("optimizer.ema", "decay", NumberKind{.max = 1, .below_max = true},
+          "Share of the average that each step keeps, such as 0.999. 0: no average.", MEMBER(optimizer.ema.decay), kAddedLater),
+
       key("schedule", "type",
-          NameKind{{"constant", "step", "cosine", "linear", "polynomial", "one_cycle", "warmup_stable_decay"}},
+          NameKind{{"constant", "step", "cosine", "linear", "polynomial", "one_cycle", "warmup_stable_decay", "plateau"}},
           "How the learning rate's factor changes after the warm-up.", MEMBER(schedule.type)),
       key("schedule", "warmup_steps", IntegerKind{0, kMany}, "Steps over which the factor rises linearly to 1.",
           MEMBER(schedule.warmup_steps)),
@@ -232,13 +249,44 @@ std::vector<Key> make_keys() {
       key("schedule", "decay_steps", IntegerKind{0, kMany},
           "Last steps of the run, in which the factor falls to final_factor. 0: a tenth of the run.",
           MEMBER(schedule.decay_steps), only({"warmup_stable_decay"})),
+      key("schedule", "metric", TextKind{}, "The figure of the evaluation that it goes by.", MEMBER(schedule.metric),
+          only({"plateau"})),
+      key("schedule", "mode", NameKind{{"auto", "min", "max"}},
+          "Whether that figure gets better by falling or by rising. auto: by rising for a name that ends in \"accuracy\", by "
+          "falling for one that ends in \"loss\".",
+          MEMBER(schedule.mode), only({"plateau"})),
+      key("schedule", "factor", NumberKind{.max = 1, .above_min = true, .below_max = true},
+          "What the learning rate is multiplied by.", MEMBER(schedule.factor), only({"plateau"})),
+      key("schedule", "patience", IntegerKind{0, kMany}, "Evaluations without an improvement that are let pass.",
+          MEMBER(schedule.patience), only({"plateau"})),
+      key("schedule", "threshold", NumberKind{}, "An improvement is more than that.", MEMBER(schedule.threshold),
+          only({"plateau"})),
+      key("schedule", "threshold_mode", NameKind{{"rel", "abs"}}, "rel: the threshold is a share of the best figure.",
+          MEMBER(schedule.threshold_mode), only({"plateau"})),
+      key("schedule", "cooldown", IntegerKind{0, kMany}, "Evaluations after a change that do not count.",
+          MEMBER(schedule.cooldown), only({"plateau"})),
+      key("schedule", "min_lr", NumberKind{}, "The learning rate falls to this at most.", MEMBER(schedule.min_lr),
+          only({"plateau"})),
+      key("schedule", "eps", NumberKind{}, "A change of the learning rate that is not larger is not made.",
+          MEMBER(schedule.eps), only({"plateau"})),
+
+      key("early_stopping", "patience", IntegerKind{0, kMany},
+          "End the run after so many evaluations in a row without an improvement. 0: at its last step.",
+          MEMBER(early_stopping.patience), kMayChangeForAll),
+      key("early_stopping", "metric", TextKind{}, "The figure of the evaluation that it goes by.",
+          MEMBER(early_stopping.metric), kMayChangeForAll),
+      key("early_stopping", "mode", NameKind{{"auto", "min", "max"}},
+          "Whether that figure gets better by falling or by rising; auto as for the schedule.", MEMBER(early_stopping.mode),
+          kMayChangeForAll),
+      key("early_stopping", "min_delta", NumberKind{}, "An improvement is more than that.", MEMBER(early_stopping.min_delta),
+          kMayChangeForAll),
 
       key("checkpoint", "every", NameKind{{"given", "auto"}},
           "given: by every_steps and every_seconds. auto: as often as it pays, from the measured time of a save and the run's "
           "failures.",
           MEMBER(checkpoint.every), kMayChange),
       key("checkpoint", "every_steps", IntegerKind{0, kMany}, "Save every so many optimizer steps. 0: not by steps.",
-          MEMBER(checkpoint.every_steps), kMayChange),
+          MEMBER(checkpoint.every_steps), kMayChangeForAll),
       key("checkpoint", "every_seconds", NumberKind{}, "Save when so many seconds have passed. 0: not by time.",
           MEMBER(checkpoint.every_seconds), kMayChange),
       key("checkpoint", "keep", IntegerKind{1, kMany},
@@ -248,7 +296,7 @@ std::vector<Key> make_keys() {
           MEMBER(checkpoint.keep_every_steps), kMayChange),
       key("checkpoint", "keep_best", IntegerKind{0, kMany},
           "Keep so many of the best checkpoints as well; then one is saved after each evaluation. 0: none.",
-          MEMBER(checkpoint.keep_best), kMayChange),
+          MEMBER(checkpoint.keep_best), kMayChangeForAll),
       key("checkpoint", "best_by", TextKind{}, "The figure of the evaluation that keep_best goes by.",
           MEMBER(checkpoint.best_by), kMayChange),
       key("checkpoint", "best_is", NameKind{{"auto", "highest", "lowest"}},
@@ -281,10 +329,10 @@ std::vector<Key> make_keys() {
       key("ddp", "compare_every_steps", IntegerKind{0, kMany},
           "Compare the training states of all workers every so many optimizer steps, and before each save. 0: only when a lost "
           "worker is replaced.",
-          MEMBER(ddp.compare_every_steps), kMayChange),
+          MEMBER(ddp.compare_every_steps), kMayChangeForAll),
 
       key("log", "every_steps", IntegerKind{1, kMany}, "Write a record to metrics.jsonl every so many optimizer steps.",
-          MEMBER(log.every_steps), kMayChange),
+          MEMBER(log.every_steps), kMayChangeForAll),
       key("log", "tensorboard", BoolKind{}, "Write TensorBoard event files as well.", MEMBER(log.tensorboard), kMayChange),
   };
   return keys;
@@ -311,7 +359,9 @@ const std::vector<Section>& config_sections() {
       {"data", "The data set and how it is prepared."},
       {"data.augment", "Random changes of training images, keyed by seed, epoch and sample."},
       {"optimizer", "How weights follow gradients."},
+      {"optimizer.ema", "An exponential moving average of the weights, which evaluations and exports use."},
       {"schedule", "The learning rate's factor over the run."},
+      {"early_stopping", "When to end before the last step."},
       {"checkpoint", "When to save, how, and what to keep."},
       {"ddp", "How gradients are averaged between workers."},
       {"log", "What is written while training."},

@@ -59,6 +59,7 @@ struct Key {
   std::string doc;
   bool required = false;
   bool may_change = false;                 // within one run directory
+  bool of_whole_job = false;               // where it may change: all nodes need the same, since exchanges follow from it
   bool added_later = false;                // than run directories that lack it: its default leaves no trace in the digest
   std::vector<std::string_view> of_types;  // the section's types that have this key; empty: all
   std::string default_text;                // set where the default isn't one value

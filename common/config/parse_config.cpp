@@ -16,20 +16,12 @@
 #include "common/config/keys.hpp"
 #include "common/config/parameter_groups.hpp"
 #include "common/config/read_config_text.hpp"
+#include "common/config/rules.hpp"
 
 namespace ddprun {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string shown(const Json& value) {
-  constexpr std::size_t kShown = 60;
-  if (value.is_object()) return "an object";
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-  if (text.size() <= kShown) return text;
-  return value.is_string() ? "a string of " + std::to_string(value.get_ref<const std::string&>().size()) + " bytes"
-                           : "an array of " + std::to_string(value.size());
-}
 
 bool is_utf8(const std::string& text) {
   try {
@@ -314,85 +306,10 @@ class ConfigReader {
     }
   }
 
-  bool all_good(std::initializer_list<const char*> pointers) const {
-    return std::none_of(pointers.begin(), pointers.end(), [&](const char* pointer) { return failed_.contains(pointer); });
-  }
-
   void check_rules() {
-    const TrainConfig& c = config_;
-    if (c.micro_batch_size > c.batch_size && all_good({"/micro_batch_size", "/batch_size"})) {
-      add("/micro_batch_size", Part::kValue,
-          "expected at most batch_size, which is " + std::to_string(c.batch_size) + ", found " +
-              std::to_string(c.micro_batch_size) + " (/micro_batch_size)");
+    for (const BrokenRule& rule : broken_rules(config_, failed_)) {
+      add(rule.pointer, rule.of_key ? Part::kKey : Part::kValue, rule.message);
     }
-    if (c.optimizer.nesterov && c.optimizer.momentum == 0 &&
-        all_good({"/optimizer/type", "/optimizer/momentum", "/optimizer/nesterov"}) &&
-        c.optimizer.type == OptimizerConfig::Type::kSgd) {
-      add("/optimizer/nesterov", Part::kValue, "nesterov needs a momentum above 0, found 0 (/optimizer/nesterov)");
-    }
-    for (const char* interval : {"/checkpoint/every_steps", "/checkpoint/every_seconds"}) {
-      const bool set =
-          std::string_view(interval).ends_with("steps") ? c.checkpoint.every_steps != 0 : c.checkpoint.every_seconds != 0;
-      if (c.checkpoint.every != CheckpointConfig::Every::kAuto || !set || !all_good({"/checkpoint/every", interval})) continue;
-      add(interval, Part::kValue,
-          "expected 0 or nothing beside \"every\": \"auto\", which chooses the time by itself (" + std::string(interval) + ")");
-    }
-    if (const std::string& local = c.checkpoint.local_dir; !local.empty() && local.front() != '/') {
-      add("/checkpoint/local_dir", Part::kValue,
-          "expected an absolute path, since it names a folder on each node's own disk, found " + shown(local) +
-              " (/checkpoint/local_dir)");
-    }
-    if (c.data.mean.has_value() != c.data.std.has_value() && all_good({"/data/mean", "/data/std"})) {
-      const std::string found = c.data.mean ? "mean" : "std", missing = c.data.mean ? "std" : "mean";
-      add("/data/" + found, Part::kKey,
-          "expected '" + missing + "' as well as '" + found + "', or neither (/data/" + found + ")");
-    }
-    check_best();
-    if (c.schedule.type == ScheduleConfig::Type::kOneCycle && c.schedule.warmup_steps != 0 &&
-        all_good({"/schedule/type", "/schedule/warmup_steps"})) {
-      add("/schedule/warmup_steps", Part::kValue,
-          "expected 0 or nothing beside \"one_cycle\", which rises by itself: see pct_start (/schedule/warmup_steps)");
-    }
-    check_exported_models();
-  }
-
-  void check_best() {
-    const CheckpointConfig& c = config_.checkpoint;
-    const bool known = c.best_by.ends_with("accuracy") || c.best_by.ends_with("loss");
-    if (known || c.best_is != CheckpointConfig::BestIs::kAuto || !all_good({"/checkpoint/best_by", "/checkpoint/best_is"}))
-      return;
-    add("/checkpoint/best_by", Part::kValue,
-        "set checkpoint.best_is to \"highest\" or \"lowest\": only for names that end in accuracy or loss is it known which is "
-        "best, found " +
-            shown(c.best_by) + " (/checkpoint/best_by)");
-  }
-
-  // The config can't repeat what an exported model fixes, and the built-in models take pictures only.
-  void check_exported_models() {
-    const TrainConfig& c = config_;
-    if (!all_good({"/model/type", "/data/type"})) return;
-    if (c.data.type == DataConfig::Type::kTensors && (c.data.augment.crop_padding != 0 || c.data.augment.flip) &&
-        all_good({"/data/augment/crop_padding", "/data/augment/flip"})) {
-      add("/data/augment", Part::kKey, "only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
-    }
-    if (c.model.type != ModelConfig::Type::kExported) {
-      if (c.data.type == DataConfig::Type::kIdx) return;
-      add("/data/type", Part::kValue,
-          "expected \"idx\" beside a model of type " + shown(find_key("model.type")->get(c)) +
-              ", which takes pictures; \"tensors\" are for \"exported\" models (/data/type)");
-      return;
-    }
-    if (c.model.path.empty() && all_good({"/model/path"})) {
-      add("/model", Part::kKey, "key 'model.path' is missing: the folder that the exporter wrote (/model/path)");
-    }
-    const auto refuse = [&](bool set, const char* pointer, const std::string& why) {
-      if (set && all_good({pointer})) add(pointer, Part::kValue, why + " (" + pointer + ")");
-    };
-    refuse(c.label_smoothing != 0, "/label_smoothing",
-           "expected 0 or nothing beside an exported model, whose loss is part of it: export it with label smoothing");
-    refuse(c.precision == TrainConfig::Precision::kBf16, "/precision",
-           "expected \"fp32\" or \"tf32\" beside an exported model, found \"bf16\"");
-    refuse(c.channels_last, "/channels_last", "expected false or nothing beside an exported model, whose layout is part of it");
   }
 
   void make_absolute(std::string& path, const std::string& pointer, const std::filesystem::path& base) {

@@ -39,7 +39,8 @@ std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const T
     // Where the types differ, keys that only one type has add nothing.
     if (!applies(key, before) || !applies(key, after)) continue;
     const nlohmann::json old_value = key.get(before), new_value = key.get(after);
-    if (old_value != new_value) out.push_back({key.pointer(), old_value.dump(), new_value.dump(), key.may_change});
+    if (old_value == new_value) continue;
+    out.push_back({key.pointer(), old_value.dump(), new_value.dump(), key.may_change, !key.may_change || key.of_whole_job});
   }
   return out;
 }

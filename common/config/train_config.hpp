@@ -12,10 +12,13 @@
 namespace ddprun {
 
 struct ModelConfig {
-  enum class Type { kMlp, kCnn, kResnet18, kExported };
-  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | "exported"
+  enum class Type { kMlp, kCnn, kResnet18, kExported, kGpt };
+  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | "exported" | "gpt"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
-  double dropout = 0.0;                        // mlp and cnn: probability before the last layer, 0 <= p < 1
+  double dropout = 0.0;                        // mlp, cnn, gpt: probability, 0 <= p < 1
+  std::int64_t n_layer = 12;                   // gpt, as the next two: GPT-2's names and its smallest size
+  std::int64_t n_head = 12;
+  std::int64_t n_embd = 768;
   std::string init;                   // safetensors file of initial weights, from which all ranks start; empty: from seed
   std::string path{};                 // exported only, and required there: a folder that python/ddprun/export.py wrote
   std::vector<std::string> freeze{};  // patterns of names: such parameters are not trained
@@ -27,22 +30,26 @@ struct AugmentConfig {
 };
 
 struct DataConfig {
-  enum class Type { kIdx, kTensors };
-  Type type = Type::kIdx;                                // "idx": the MNIST family's IDX files, .gz or plain | "tensors"
-  std::string dir;                                       // required; relative paths are relative to the train.json
+  enum class Type { kIdx, kTensors, kTokens };
+  Type type = Type::kIdx;  // "idx": the MNIST family's IDX files, .gz or plain | "tensors" | "tokens"
+  std::string dir;         // required; relative paths are relative to the train.json
   std::string train_images = "train-images-idx3-ubyte";  // with or without .gz on disk: plain is preferred when both exist
   std::string train_labels = "train-labels-idx1-ubyte";
   std::string test_images = "t10k-images-idx3-ubyte";
   std::string test_labels = "t10k-labels-idx1-ubyte";
   std::string train = "train.safetensors";  // tensors only: named tensors whose first dimension counts the samples
   std::string test = "test.safetensors";    // tensors only, as `train`
-  std::int64_t classes = 10;                // number of labels; a label outside 0..classes-1 is an error naming the sample
-  std::optional<double> mean;               // of pixels scaled to 0..1; absent: exact mean of the training images
-  std::optional<double> std;                // as `mean`: both or neither
-  std::int64_t train_samples = 0;           // use only the first N training samples; 0: all
-  std::int64_t test_samples = 0;            // likewise for the test set
-  std::int64_t prefetch = 4;                // batches prepared ahead by the loader thread, 1..1024
-  bool ledger = false;                      // write ledger/rank-XXXXX.jsonl: which samples were used in which step
+  std::string train_tokens = "train.bin";   // tokens only, as the next three
+  std::string test_tokens = "val.bin";
+  std::int64_t block_size = 1024;   // tokens of a sample
+  std::int64_t vocab_size = 50257;  // a token that is not below is an error naming its place
+  std::int64_t classes = 10;        // number of labels; a label outside 0..classes-1 is an error naming the sample
+  std::optional<double> mean;       // of pixels scaled to 0..1; absent: exact mean of the training images
+  std::optional<double> std;        // as `mean`: both or neither
+  std::int64_t train_samples = 0;   // use only the first N training samples; 0: all
+  std::int64_t test_samples = 0;    // likewise for the test set
+  std::int64_t prefetch = 4;        // batches prepared ahead by the loader thread, 1..1024
+  bool ledger = false;              // write ledger/rank-XXXXX.jsonl: which samples were used in which step
   AugmentConfig augment;
 };
 
@@ -51,6 +58,11 @@ struct ParameterGroup {
   std::string parameters;                // a pattern: * is any run of characters
   double lr_scale = 1;                   // times the learning rate
   std::optional<double> weight_decay{};  // absent: the optimizer's
+};
+
+// An exponential moving average of the weights, which evaluations and exports use.
+struct EmaConfig {
+  double decay = 0;  // 0: none is kept; below 1
 };
 
 struct OptimizerConfig {
@@ -64,12 +76,17 @@ struct OptimizerConfig {
   std::array<double, 2> betas{0.9, 0.999};  // adamw, adam
   double eps = 1e-8;                        // adamw, adam
   std::vector<ParameterGroup> groups{};
+  EmaConfig ema{};
 };
+
+// Which of two values of an evaluation's figure is better. kAuto: higher for "...accuracy", lower for "...loss"; another figure
+// needs it said.
+enum class FigureMode { kAuto, kMin, kMax };
 
 // lr(step) = optimizer.lr * factor(step). Warm-up: factor rises linearly, (step + 1) / warmup_steps, before the schedule
 // begins.
 struct ScheduleConfig {
-  enum class Type { kConstant, kStep, kCosine, kLinear, kPolynomial, kOneCycle, kWarmupStableDecay };
+  enum class Type { kConstant, kStep, kCosine, kLinear, kPolynomial, kOneCycle, kWarmupStableDecay, kPlateau };
   Type type = Type::kConstant;  // "constant" | "step" | "cosine" | "linear" | "polynomial" | "one_cycle" | ...
   std::int64_t warmup_steps = 0;
   std::int64_t step_epochs = 1;  // step: multiply by gamma every this many epochs
@@ -80,6 +97,24 @@ struct ScheduleConfig {
   double div_factor = 25.0;
   double final_div_factor = 1e4;
   std::int64_t decay_steps = 0;  // warmup_stable_decay: the run's last so many; 0: a tenth of the run
+  // plateau: PyTorch's names and defaults from here on, but for `metric`, which PyTorch is given as a number.
+  std::string metric = "loss";  // any figure of the evaluation
+  FigureMode mode = FigureMode::kAuto;
+  double factor = 0.1;         // below 1
+  std::int64_t patience = 10;  // evaluations without an improvement that are let pass
+  double threshold = 1e-4;
+  enum class ThresholdMode { kRel, kAbs };
+  ThresholdMode threshold_mode = ThresholdMode::kRel;
+  std::int64_t cooldown = 0;
+  double min_lr = 0;
+  double eps = 1e-8;
+};
+
+struct EarlyStoppingConfig {
+  std::int64_t patience = 0;    // evaluations without an improvement that end the run; 0: it goes to its last step
+  std::string metric = "loss";  // any figure of the evaluation
+  FigureMode mode = FigureMode::kAuto;
+  double min_delta = 0;  // an improvement is more than that
 };
 
 struct CheckpointConfig {
@@ -126,6 +161,7 @@ struct TrainConfig {
   std::int64_t eval_every_steps = 0;    // beside the epochs; 0: not by steps
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  EarlyStoppingConfig early_stopping;
   double label_smoothing = 0.0;  // 0 <= s < 1
   double clip_grad_norm = 0.0;   // 0: off; else largest total 2-norm of the gradients
   double clip_grad_value = 0.0;  // 0: off; else largest absolute value in a gradient, before the norm is looked at

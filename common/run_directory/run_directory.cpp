@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -250,6 +251,18 @@ std::vector<fs::path> checkpoint_folders(const RunLayout& layout) {
   return found;
 }
 
+// Early stopping ended the run before its last step, and the config would wait longer now. The names of the values are the
+// trainer's (trainer/state/evaluation_rules.cpp).
+bool would_wait_longer(const Json& manifest, const EarlyStoppingConfig& rule) {
+  const Json step = manifest.value("step", Json()), total = manifest.value("total_steps", Json());
+  if (!step.is_number_integer() || !total.is_number_integer() || step >= total) return false;
+  const Json values = manifest.value("values", Json::object());
+  if (rule.patience == 0 || !values.is_object()) return true;
+  const auto bad = values.find("early_stopping." + rule.metric + ".bad_evaluations");
+  if (bad == values.end() || !bad->is_string()) return true;
+  return std::strtod(bad->get_ref<const std::string&>().c_str(), nullptr) < static_cast<double>(rule.patience);
+}
+
 // Not verified: the trainer checks checkpoints before it uses them.
 void read_latest(RunState& state, const TrainConfig& config) {
   Json manifest;
@@ -270,7 +283,8 @@ void read_latest(RunState& state, const TrainConfig& config) {
   if (said_finished == manifest.end() || !said_finished->is_boolean() || !epochs || !max_steps) return;
   // It was finished under the limits of that time; with larger limits it continues.
   const bool enlarged = config.epochs > *epochs || limit_of(config.max_steps) > limit_of(*max_steps);
-  state.finished = state.latest_step && said_finished->get<bool>() && !enlarged;
+  state.finished =
+      state.latest_step && said_finished->get<bool>() && !enlarged && !would_wait_longer(manifest, config.early_stopping);
 }
 
 // The destructor closes the lock, unless opening has succeeded.

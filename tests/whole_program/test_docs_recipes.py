@@ -54,6 +54,15 @@ def test_quickstart(ddprun_bin, tmp_path):
     assert shapes((tmp_path / "clothes.prom").read_text()) == shapes(expected), written.stderr
 
 
+def test_a_gpt(ddprun_bin, tmp_path):
+    (tmp_path / "ddprun").symlink_to(ROOT)
+    subprocess.run(["sh", "-ec", blocks("gpt.md", "sh")[0]], cwd=tmp_path, check=True)
+    (tmp_path / "train.json").write_text(blocks("gpt.md", "json")[0], encoding="utf-8")
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "train.json"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert shapes(done.stdout) == shapes(blocks("gpt.md", "text")[0])
+
+
 def test_two_machines(make_hosts, tmp_path):
     """The commands of the page, on two hosts between which a firewall lets the range pass only."""
     hosts = make_hosts(2)

@@ -9,6 +9,7 @@ import jobs
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from test_readers import xxh3_128
 
 EARLIER = pathlib.Path(__file__).parent / "earlier" / "0486c00"
 
@@ -27,12 +28,15 @@ def config(tmp_path) -> pathlib.Path:
 
 
 def test_it_is_resumed_to_the_weights_of_a_run_that_was_never_interrupted(ddprun_bin, run, earlier, config, tmp_path):
-    """Within rounding: the 20 steps were computed on another kind of CPU than this may be."""
+    """To the bit where this machine computes the first 20 steps as that one did, which another kind of CPU may not."""
     done = run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", earlier, config, "max_steps=40"])
     assert done.returncode == 0 and "going on from step 20" in done.stdout, done.stdout + done.stderr
     assert [step for step, _ in jobs.losses(earlier)] == list(range(1, 41))
-    done = run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "whole", config, "max_steps=40"])
+    done = run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "whole", config, "max_steps=40", "checkpoint.keep=9"])
     assert done.returncode == 0, done.stderr
+    step_20 = [(folder / "checkpoints/step-000000020/model.safetensors").read_bytes() for folder in (EARLIER / "run", tmp_path / "whole")]
+    if step_20[0] == step_20[1]:
+        assert jobs.weights_digest(earlier) == jobs.weights_digest(tmp_path / "whole")
     for file in ("model.safetensors", "optimizer.safetensors"):
         resumed, whole = (load_file(folder / "checkpoints/latest" / file) for folder in (earlier, tmp_path / "whole"))
         assert resumed.keys() == whole.keys() and len(whole) > 3
@@ -44,6 +48,23 @@ def test_it_is_resumed_to_the_weights_of_a_run_that_was_never_interrupted(ddprun
     assert len(digests) == 1, "it names the folder of copies on nodes' own disks"
     rounds = jobs.report(earlier)["rounds"]
     assert [r["invocation"] for r in rounds] == [0, 0, 1] and rounds[0]["first_cause"]["signal_name"] == "SIGKILL"
+
+
+def test_its_format_and_the_present_one_are_resumed_to_the_same_bits(ddprun_bin, run, earlier, config, tmp_path):
+    checksum = xxh3_128()
+    shutil.copytree(earlier, tmp_path / "present", symlinks=True)
+    file = tmp_path / "present/checkpoints/latest/manifest.json"
+    manifest = json.loads(file.read_text(encoding="utf-8"))
+    assert manifest.pop("version") == 1 and manifest.pop("xxh3_128")
+    for name, facts in manifest["files"].items():
+        facts["role"] = name.removesuffix(".safetensors")
+    manifest |= {"version": 2, "values": {}}
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    file.write_text(json.dumps(manifest | {"xxh3_128": checksum(text.encode())}), encoding="utf-8")
+    for folder in (earlier, tmp_path / "present"):
+        done = run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder, config, "max_steps=40"])
+        assert done.returncode == 0 and "going on from step 20" in done.stdout, done.stdout + done.stderr
+    assert jobs.weights_digest(earlier) == jobs.weights_digest(tmp_path / "present")
 
 
 def test_what_is_done_stays_done(ddprun_bin, run, earlier, config):

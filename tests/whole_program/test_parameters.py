@@ -63,7 +63,7 @@ def test_others_are_refused_on_resume(ddprun_bin, ddptrain_bin, train, tmp_path,
 
 @pytest.mark.parametrize("change,message", [
     ('model.freeze=["layer9.*"]', "model.freeze: no parameter matches 'layer9.*'. There are fc1.weight, fc1.bias, fc2.weight"),
-    ('optimizer.groups=[{"parameters": "fc2.weight"}]', "optimizer.groups: no parameter matches 'fc2.weight'. There are fc1.weight, fc1.bias, fc2.bias"),
+    ('optimizer.groups=[{"parameters": "fc2.weight"}]', "optimizer.groups: no trained parameter matches 'fc2.weight'. There are fc1.weight, fc1.bias, fc2.bias"),
 ])
 def test_a_pattern_that_matches_nothing_is_refused(ddprun_bin, ddptrain_bin, train, tmp_path, change, message):
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, change])

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.needs_torch_python
 REFERENCE = pathlib.Path(__file__).parent / "reference"
 SGD = {"type": "sgd", "lr": 0.005, "momentum": 0.9}
 MLP = {"type": "mlp", "hidden": [512, 512]}
+GPT = {"type": "gpt", "n_layer": 2, "n_head": 4, "n_embd": 64}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,11 @@ CASES = {
                                              {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "fc3.*", "lr_scale": 3}]}),
     # 333 = 5 * 64 + 13: in each epoch's last step one rank has 7 samples and the other 6
     "mlp-ragged-2": Case(MLP, 2, samples=333),
+    # Of 64 tokens a sample; 250 = 31 * 8 + 2: an epoch's last step is ragged.
+    "gpt-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=60),
+    "gpt-2": Case(GPT, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
+                  optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [
+                      {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
     "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
     "cnn-2": Case({"type": "cnn"}, 2, batch_size=32),
     # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
@@ -85,17 +91,32 @@ def write_initial_weights(file: pathlib.Path, model: dict, size: int) -> None:
     from reference.models import make_model
 
     torch.manual_seed(7)
-    safetensors.torch.save_file(make_model(model, size).state_dict(), file)
+    safetensors.torch.save_file(make_model(model, size, 256 if model["type"] == "gpt" else 10).state_dict(), file)
+
+
+def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
+    """The first bytes of these docs."""
+    folder.mkdir()
+    docs = b"".join(page.read_bytes() for page in sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md")))
+    (folder / "train.txt").write_bytes(docs[:samples * block + 1])
+    (folder / "val.txt").write_bytes(docs[-2 * block:])
+
+
+def data_of(folder: pathlib.Path, case: Case) -> dict:
+    if case.model["type"] == "gpt":
+        write_text(folder, case.samples, case.image)
+        return {"type": "tokens", "dir": str(folder), "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": case.image, "vocab_size": 256}
+    write_dataset(folder, case.samples, case.image)
+    return {"type": "idx", "dir": str(folder), "mean": 0.2860, "std": 0.3530}
 
 
 def write_job(folder: pathlib.Path, case: Case) -> pathlib.Path:
-    write_dataset(folder / "data", case.samples, case.image)
     write_initial_weights(folder / "init.safetensors", case.model, case.image)
     steps_per_epoch = -(-case.samples // case.batch_size)
     return jobs.write_config(folder / "train.json", {
         "name": "equivalence",
         "model": {**case.model, "init": str(folder / "init.safetensors")},
-        "data": {"type": "idx", "dir": str(folder / "data"), "mean": 0.2860, "std": 0.3530},
+        "data": data_of(folder / "data", case),
         "epochs": -(-case.steps // steps_per_epoch),
         "max_steps": case.steps,
         "batch_size": case.batch_size,

@@ -68,7 +68,8 @@ void verify_file(const fs::path& file, const FileFacts& expected) {
 // The manifest, after every length was found to hold. Throws UsageError naming the file.
 Manifest judge(const fs::path& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
-  for (const auto& [name, expected] : manifest.files) {
+  for (const auto& [name, listed] : manifest.files) {
+    const FileFacts& expected = listed.facts;
     const fs::path file = checkpoint / name;
     std::error_code error;
     const fs::file_status status = fs::status(file, error);
@@ -86,7 +87,7 @@ Manifest judge(const fs::path& checkpoint) {
 // The manifest, after every checksum was found to hold as well.
 Manifest verify(const fs::path& checkpoint) {
   Manifest manifest = judge(checkpoint);
-  for (const auto& [name, expected] : manifest.files) verify_file(checkpoint / name, expected);
+  for (const auto& [name, file] : manifest.files) verify_file(checkpoint / name, file.facts);
   return manifest;
 }
 
@@ -102,6 +103,31 @@ std::vector<NamedTensor> load_tensors(const fs::path& file, const FileFacts& exp
   }
   if (checksum.xxh3_128() != expected.xxh3_128) refuse_checksum(file, checksum.xxh3_128(), expected.xxh3_128);
   return std::move(content.tensors);
+}
+
+// All tensors of a role, whole.
+std::vector<NamedTensor> load_role(const fs::path& checkpoint, const Manifest& manifest, const std::string& role) {
+  WholeTensors tensors;
+  for (const auto& [name, file] : manifest.files) {
+    if (file.role != role) continue;
+    std::vector<NamedTensor> found = load_tensors(checkpoint / name, file.facts);
+    try {
+      tensors.add(std::move(found), file.pieces);
+    } catch (const UsageError& problem) {
+      throw UsageError((checkpoint / name).string() + " " + problem.what());
+    }
+  }
+  try {
+    return std::move(tensors).take();
+  } catch (const UsageError& problem) {
+    throw UsageError(checkpoint.string() + ": " + problem.what());
+  }
+}
+
+void verify_role(const fs::path& checkpoint, const Manifest& manifest, const std::string& role) {
+  for (const auto& [name, file] : manifest.files) {
+    if (file.role == role) verify_file(checkpoint / name, file.facts);
+  }
 }
 
 // `found_by`: judge or verify.
@@ -206,7 +232,7 @@ void retain(const fs::path& checkpoints_dir, const Retention& retention, std::in
 void require_space(const fs::path& checkpoints_dir, const CheckpointState& state) {
   constexpr std::uintmax_t kBeside = 16 << 10;  // headers, the manifest, folders
   std::uintmax_t needed = kBeside;
-  for (const auto* tensors : {&state.model, &state.optimizer}) {
+  for (const auto& [role, tensors] : tensors_by_role(state)) {
     for (const NamedTensor& entry : *tensors) needed += entry.tensor.nbytes();
   }
   std::error_code unknown;
@@ -252,17 +278,25 @@ void write_text(const fs::path& file, const std::string& text) {
   writer.finish();
 }
 
-// Writes the three files into a temporary folder and publishes it.
+// Writes the files into a temporary folder and publishes it.
 std::int64_t publish(const fs::path& checkpoints_dir, const fs::path& path, const CheckpointState& state,
                      const StageObserver& reached) {
   require_space(checkpoints_dir, state);
   TemporaryFolder folder(checkpoints_dir, path.filename().string());
   Manifest manifest;
   const auto progress = [&] { reached("writing"); };
-  manifest.files[kModelFile] = write_tensors(folder.path() / kModelFile, state.model, progress, [&] { reached("model-half"); });
-  reached("model-written");
-  manifest.files[kOptimizerFile] = write_tensors(folder.path() / kOptimizerFile, state.optimizer, progress, {});
-  reached("optimizer-written");
+  std::int64_t bytes = 0;
+  for (const auto& [role, tensors] : tensors_by_role(state)) {
+    const bool first = tensors == &state.model;
+    if (tensors->empty() && tensors == &state.average) continue;
+    const std::string name = file_of_role(role);
+    const auto at_half = [&] { reached("model-half"); };
+    const FileFacts facts =
+        write_tensors(folder.path() / name, *tensors, progress, first ? std::function<void()>(at_half) : nullptr);
+    bytes += facts.bytes;
+    manifest.files[name] = {.facts = facts, .role = role};
+    reached((std::string(role) + "-written").c_str());
+  }
   manifest.state = state;
   const std::string text = encode_manifest(manifest);
   write_text(folder.path() / kManifestFile, text);
@@ -270,7 +304,7 @@ std::int64_t publish(const fs::path& checkpoints_dir, const fs::path& path, cons
   folder.publish_as(path);
   fsync_directory(checkpoints_dir);
   reached("renamed");
-  return manifest.files[kModelFile].bytes + manifest.files[kOptimizerFile].bytes + static_cast<std::int64_t>(text.size());
+  return bytes + static_cast<std::int64_t>(text.size());
 }
 
 // The bytes of an already published checkpoint of this state, its manifest brought up to date; nothing when there is none, or
@@ -297,7 +331,7 @@ std::optional<std::int64_t> reuse_published(const Published& published, const Ch
     write_file_atomically(published.path / kManifestFile, encode_manifest(manifest));
   }
   std::int64_t bytes = static_cast<std::int64_t>(fs::file_size(published.path / kManifestFile));
-  for (const auto& [name, facts] : manifest.files) bytes += facts.bytes;
+  for (const auto& [name, file] : manifest.files) bytes += file.facts.bytes;
   return bytes;
 }
 
@@ -396,16 +430,21 @@ CheckpointState load_weights(const fs::path& link_or_path) {
   const fs::path& path = not_there ? link_or_path : real;
   const Manifest manifest = judge(path);
   CheckpointState state = manifest.state;
-  state.model = load_tensors(path / kModelFile, manifest.files.at(kModelFile));
-  verify_file(path / kOptimizerFile, manifest.files.at(kOptimizerFile));
+  state.model = load_role(path, manifest, kModelRole);
+  verify_role(path, manifest, kOptimizerRole);
+  std::map<std::string, at::Tensor> averages;
+  for (NamedTensor& average : load_role(path, manifest, kAverageRole))
+    averages.emplace(average.name, std::move(average.tensor));
+  for (NamedTensor& entry : state.model) {
+    if (const auto found = averages.find(entry.name); found != averages.end()) entry.tensor = found->second;
+  }
   return state;
 }
 
 CheckpointState load_checkpoint(const fs::path& path) {
   const Manifest manifest = judge(path);
   CheckpointState state = manifest.state;
-  state.model = load_tensors(path / kModelFile, manifest.files.at(kModelFile));
-  state.optimizer = load_tensors(path / kOptimizerFile, manifest.files.at(kOptimizerFile));
+  for (const auto& [role, tensors] : tensors_by_role(state)) *tensors = load_role(path, manifest, role);
   return state;
 }
 

@@ -1,21 +1,27 @@
-// Checkpoints: a folder each (checkpoints/step-000000400) with model.safetensors, optimizer.safetensors and manifest.json,
-// which is written last and has every file's length and checksum (XXH3-128). Published by rename of a temporary folder on the
-// same file system after fsync of files and folders; `latest` is a relative symbolic link that is replaced by rename. A killed
-// writer leaves only a temporary folder, which the next writer removes. judge_checkpoint() and verify_checkpoint() find what is
-// bad, and set_aside() renames it to step-000000400.bad.
+// Checkpoints: a folder each (checkpoints/step-000000400) with model.safetensors, optimizer.safetensors, where there is more a
+// file for each further role, and manifest.json, which is written last and has every file's length and checksum (XXH3-128).
+// Published by rename of a temporary folder on the same file system after fsync of files and folders; `latest` is a relative
+// symbolic link that is replaced by rename. A killed writer leaves only a temporary folder, which the next writer removes.
+// judge_checkpoint() and verify_checkpoint() find what is bad, and set_aside() renames it to step-000000400.bad.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/checkpoint/retention.hpp"
 #include "trainer/optim/optimizer.hpp"
 
 namespace ddprun::trainer {
+
+// Small parts of a training state, by name: "plateau.lr". May be infinite.
+using StateValues = std::map<std::string, double>;
 
 // What a run needs to go on with the same numbers.
 struct CheckpointState {
@@ -42,7 +48,21 @@ struct CheckpointState {
       bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (decision 19); may be empty
   std::vector<NamedTensor> model;  // parameters and buffers; after loading wider elements come first, so go by name
   std::vector<NamedTensor> optimizer;
+  std::vector<NamedTensor> average;  // of the parameters that are trained (optimizer.ema); empty: none is kept
+  StateValues values;
 };
+
+inline constexpr const char* kModelRole = "model";
+inline constexpr const char* kOptimizerRole = "optimizer";
+inline constexpr const char* kAverageRole = "average";
+
+// The lists of a state's tensors with what they are, which names their files. What is saved, copied and looked at goes by it: a
+// new kind of state is another line here.
+template <typename State>  // CheckpointState or const CheckpointState
+auto tensors_by_role(State& state) {
+  return std::array{std::pair{kModelRole, &state.model}, std::pair{kOptimizerRole, &state.optimizer},
+                    std::pair{kAverageRole, &state.average}};
+}
 
 struct SaveResult {
   std::filesystem::path path;
@@ -51,9 +71,9 @@ struct SaveResult {
 };
 
 // Told of each stage of a save as it is reached: "begun", "model-half" (in the middle of that file), "model-written",
-// "optimizer-written", "manifest-written", "renamed", "latest-moved"; and "writing" after each piece of 64 MiB at most. What it
-// throws ends the save there: before "renamed" nothing is published. Tests let faults happen in it, and a writer that was
-// superseded learns of it there.
+// "optimizer-written", "average-written" where there is one, "manifest-written", "renamed", "latest-moved"; and "writing" after
+// each piece of 64 MiB at most. What it throws ends the save there: before "renamed" nothing is published. Tests let faults
+// happen in it, and a writer that was superseded learns of it there.
 using StageObserver = std::function<void(const char* stage)>;
 
 // Publishes state as checkpoints_dir/step-%09d and points `latest` to it, then removes what `retention` doesn't keep (never the
@@ -95,7 +115,8 @@ std::filesystem::path supersede(const std::filesystem::path& checkpoint);
 // and people remove it. Throws std::system_error.
 void mend_latest(const std::filesystem::path& checkpoint);
 
-// Reads a checkpoint's weights and buffers, and not its optimizer, verifying all of it. Throws UsageError.
+// Reads a checkpoint's weights and buffers, and not its optimizer, verifying all of it. Weights of which it has an average are
+// that, as evaluations have used it. Throws UsageError.
 CheckpointState load_weights(const std::filesystem::path& path);
 
 // Reads a checkpoint, each file once, and verifies it on the way. Throws UsageError naming file and problem.

@@ -128,7 +128,7 @@ HostCopy::~HostCopy() = default;
 
 std::size_t HostCopy::bytes_for(const CheckpointState& state) {
   std::size_t bytes = 0;
-  for (const auto* tensors : {&state.model, &state.optimizer}) {
+  for (const auto& [role, tensors] : tensors_by_role(state)) {
     for (const NamedTensor& entry : *tensors) bytes += rounded_up(entry.tensor.nbytes(), kAlignment);
   }
   return bytes;
@@ -156,7 +156,7 @@ CheckpointState HostCopy::take(const CheckpointState& live) {
 
   std::vector<Piece> pieces;
   std::size_t at = 0;
-  for (auto* tensors : {&copy.model, &copy.optimizer}) {
+  for (const auto& [role, tensors] : tensors_by_role(copy)) {
     for (NamedTensor& entry : *tensors) {
       const at::Tensor from = entry.tensor.detach();
       char* const to = block_->data() + at;
@@ -177,6 +177,10 @@ CheckpointState HostCopy::take(const CheckpointState& live) {
 bool all_finite(const std::vector<NamedTensor>& host_tensors) {
   return std::all_of(host_tensors.begin(), host_tensors.end(),
                      [](const NamedTensor& entry) { return is_finite(entry.tensor); });
+}
+
+bool all_finite(const CheckpointState& host_copy) {
+  return std::ranges::all_of(tensors_by_role(host_copy), [](const auto& of_role) { return all_finite(*of_role.second); });
 }
 
 }  // namespace ddprun::trainer

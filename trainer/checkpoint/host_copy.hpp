@@ -50,5 +50,7 @@ class HostCopy {
 // Whether every floating-point element of these tensors is a number and finite. Contiguous CPU tensors only; uses one thread
 // and nothing of ATen's, so it may run beside training.
 bool all_finite(const std::vector<NamedTensor>& host_tensors);
+// Of all its tensors.
+bool all_finite(const CheckpointState& host_copy);
 
 }  // namespace ddprun::trainer

@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/manifest.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -14,7 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kFirst = 1;
+constexpr int kByRole = 2;
 constexpr const char* kOwnChecksum = "xxh3_128";
 
 // As text, so that the checksum over the manifest doesn't depend on how a program prints numbers.
@@ -32,11 +34,29 @@ double number_of(const json& text) {
   return value;
 }
 
+// Exactly a model and an optimizer, whole, in the files that are named after them.
+bool has_files_of_first(const std::map<std::string, StateFile>& files) {
+  const auto is_of = [&](const char* role) {
+    const auto found = files.find(file_of_role(role));
+    return found != files.end() && found->second.role == role && found->second.pieces.empty();
+  };
+  return files.size() == 2 && is_of(kModelRole) && is_of(kOptimizerRole);
+}
+
+json to_json(const StateFile& file, int version) {
+  json value{{"bytes", file.facts.bytes}, {"xxh3_128", file.facts.xxh3_128}};
+  if (version == kFirst) return value;
+  value["role"] = file.role;
+  for (const auto& [name, piece] : file.pieces) value["pieces"][name] = {{"shape", piece.shape}, {"begin", piece.begin}};
+  return value;
+}
+
 json to_json(const Manifest& manifest) {
   const CheckpointState& state = manifest.state;
+  const int version = has_files_of_first(manifest.files) && state.values.empty() ? kFirst : kByRole;
   json files = json::object();
-  for (const auto& [name, facts] : manifest.files) files[name] = {{"bytes", facts.bytes}, {"xxh3_128", facts.xxh3_128}};
-  json value{{"version", kVersion},
+  for (const auto& [name, file] : manifest.files) files[name] = to_json(file, version);
+  json value{{"version", version},
              {"step", state.step},
              {"epoch", state.epoch},
              {"position", state.position},
@@ -57,6 +77,7 @@ json to_json(const Manifest& manifest) {
   if (!state.run.empty()) value["run"] = state.run;
   if (!state.device.empty()) value["device"] = state.device;
   if (!state.precision.empty()) value["precision"] = state.precision;
+  for (const auto& [name, number] : state.values) value["values"][name] = exact_text(number);
   if (state.evaluation) {
     json& figures = value["evaluation"] = json::object();
     for (const Figure& figure : *state.evaluation) figures[figure.name] = exact_text(figure.value);
@@ -68,7 +89,20 @@ std::string checksum_of(const json& without_checksum) {
   return xxh3_128_of(without_checksum.dump());
 }
 
-Manifest from_json(const json& value) {
+StateFile file_from_json(const std::string& name, const json& facts, int version) {
+  StateFile file{.facts = {.bytes = facts.at("bytes").get<std::int64_t>(), .xxh3_128 = facts.at("xxh3_128").get<std::string>()},
+                 .role = name.substr(0, name.find('.'))};
+  if (version == kFirst) return file;
+  facts.at("role").get_to(file.role);
+  const json pieces = facts.value("pieces", json::object());
+  for (const auto& [tensor, piece] : pieces.items()) {
+    file.pieces[tensor] = {.shape = piece.at("shape").get<std::vector<std::int64_t>>(),
+                           .begin = piece.at("begin").get<std::int64_t>()};
+  }
+  return file;
+}
+
+Manifest from_json(const json& value, int version) {
   Manifest manifest;
   CheckpointState& state = manifest.state;
   value.at("step").get_to(state.step);
@@ -94,14 +128,50 @@ Manifest from_json(const json& value) {
     state.evaluation.emplace();
     for (const auto& [name, figure] : evaluation->items()) state.evaluation->push_back({name, number_of(figure)});
   }
-  for (const auto& [name, facts] : value.at("files").items()) {
-    manifest.files[name] = {.bytes = facts.at("bytes").get<std::int64_t>(),
-                            .xxh3_128 = facts.at("xxh3_128").get<std::string>()};
-  }
+  for (const auto& [name, facts] : value.at("files").items()) manifest.files[name] = file_from_json(name, facts, version);
+  if (version == kFirst) return manifest;
+  const json values = value.value("values", json::object());
+  for (const auto& [name, number] : values.items()) state.values[name] = number_of(number);
   return manifest;
 }
 
+// False where so many elements can't be in that many bytes.
+bool fits(const std::vector<std::int64_t>& shape, std::int64_t bytes) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) return false;
+  }
+  return elements <= bytes;
+}
+
+// Of the second format. What this version does not know is not left out: the run would go on without it.
+void check_files(Manifest& manifest) {
+  std::map<std::string, bool> has;
+  for (const auto& [role, tensors] : tensors_by_role(manifest.state)) has[role] = false;
+  std::int64_t bytes = 0;
+  for (const auto& [name, file] : manifest.files) bytes += std::max<std::int64_t>(0, file.facts.bytes);
+  for (const auto& [name, file] : manifest.files) {
+    if (name.empty() || name.find('/') != std::string::npos) throw UsageError("lists '" + name + "', which is no file's name");
+    if (!has.contains(file.role)) {
+      throw UsageError("lists " + name + " with the role '" + file.role +
+                       "', which this program does not know: a later ddprun wrote it");
+    }
+    has[file.role] = true;
+    for (const auto& [tensor, piece] : file.pieces) {
+      if (fits(piece.shape, bytes) && piece.begin >= 0) continue;
+      throw UsageError("says of " + name + " that it has a piece of " + tensor + ", with a size or a place that can't be");
+    }
+  }
+  for (const char* role : {kModelRole, kOptimizerRole}) {
+    if (!has[role]) throw UsageError("lists no file with the role '" + std::string(role) + "'");
+  }
+}
+
 }  // namespace
+
+std::string file_of_role(const std::string& role) {
+  return role + ".safetensors";
+}
 
 std::string encode_manifest(const Manifest& manifest) {
   json value = to_json(manifest);
@@ -122,17 +192,19 @@ Manifest decode_manifest(const std::string& text) {
   try {
     json value = json::parse(text);
     // Another version first: its checksum may be made otherwise.
-    if (value.at("version") != kVersion) {
-      throw UsageError("has version " + value.at("version").dump() + ", this program reads version " +
-                       std::to_string(kVersion));
+    const json& version = value.at("version");
+    if (version != kFirst && version != kByRole) {
+      throw UsageError("has version " + version.dump() + ", this program reads versions 1 and 2: a later ddprun wrote it");
     }
     const std::string expected = value.at(kOwnChecksum).get<std::string>();
     value.erase(kOwnChecksum);
     const std::string found = checksum_of(value);
     if (found != expected) throw UsageError("does not match its own checksum (" + found + ", expected " + expected + ")");
-    Manifest manifest = from_json(value);
-    if (manifest.files.size() != 2 || !manifest.files.contains(kModelFile) || !manifest.files.contains(kOptimizerFile)) {
-      throw UsageError(std::string("must list exactly ") + kModelFile + " and " + kOptimizerFile);
+    const int format = version.get<int>();
+    Manifest manifest = from_json(value, format);
+    if (format == kByRole) check_files(manifest);
+    if (format == kFirst && !has_files_of_first(manifest.files)) {
+      throw UsageError("must list exactly " + file_of_role(kModelRole) + " and " + file_of_role(kOptimizerRole));
     }
     return manifest;
   } catch (const json::exception& error) {

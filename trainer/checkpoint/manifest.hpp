@@ -1,6 +1,9 @@
 // manifest.json of a checkpoint: what the run was at that step, and length and checksum of every other file. It is written
 // last, so a checkpoint without it is not one, and it has a checksum of itself (over the compact dump with sorted keys, without
 // that field), so a flipped bit in it is noticed too.
+//
+// There are two formats. The second one has what the first can't say: files by role, tensors in pieces, and small named values.
+// A state that needs none of these is written in the first, so that earlier versions go on from it.
 #pragma once
 
 #include <map>
@@ -8,17 +11,25 @@
 
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"
+#include "trainer/checkpoint/pieces.hpp"
 
 namespace ddprun::trainer {
 
 inline constexpr const char* kManifestFile = "manifest.json";
-inline constexpr const char* kModelFile = "model.safetensors";
-inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
+struct StateFile {
+  FileFacts facts;
+  std::string role;  // of its tensors (tensors_by_role()); several files may have one
+  TensorPieces pieces{};
+};
 
 struct Manifest {
   CheckpointState state;  // without tensors
-  std::map<std::string, FileFacts> files;
+  std::map<std::string, StateFile> files;
 };
+
+// The file of a role that is written whole.
+std::string file_of_role(const std::string& role);
 
 std::string encode_manifest(const Manifest& manifest);
 

@@ -25,15 +25,20 @@ Bytes bytes_of(const at::Tensor& tensor) {
   return {static_cast<const std::uint8_t*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-std::uint64_t hash_of(const Dataset& set) {
-  std::uint64_t hash = hashed(0, bytes_of(set.labels));
-  const Bytes images = bytes_of(set.images);
-  if (images.size() <= kPieces * kPieceBytes) return hashed(hash, images);
-  const std::size_t last = images.size() - kPieceBytes;
+std::uint64_t hashed_pieces(std::uint64_t before, Bytes bytes) {
+  if (bytes.size() <= kPieces * kPieceBytes) return hashed(before, bytes);
+  std::uint64_t hash = before;
+  const std::size_t last = bytes.size() - kPieceBytes;
   for (std::size_t piece = 0; piece < kPieces; ++piece) {
-    hash = hashed(hash, images.subspan(last / (kPieces - 1) * piece, kPieceBytes));
+    hash = hashed(hash, bytes.subspan(last / (kPieces - 1) * piece, kPieceBytes));
   }
-  return hashed(hash, images.last(kPieceBytes));
+  return hashed(hash, bytes.last(kPieceBytes));
+}
+
+std::string digits_of(std::uint64_t hash) {
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return digits.data();
 }
 
 }  // namespace
@@ -41,9 +46,11 @@ std::uint64_t hash_of(const Dataset& set) {
 std::string fingerprint_of(const Dataset& set) {
   std::string shape;
   for (const std::int64_t size : set.images.sizes()) shape += (shape.empty() ? "" : "x") + std::to_string(size);
-  std::array<char, 17> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash_of(set)));
-  return shape + " " + digits.data();
+  return shape + " " + digits_of(hashed_pieces(hashed(0, bytes_of(set.labels)), bytes_of(set.images)));
+}
+
+std::string fingerprint_of(std::string_view bytes) {
+  return digits_of(hashed_pieces(0, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}));
 }
 
 std::string fingerprint_of(const Sources& data) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "trainer/data/dataset.hpp"
 #include "trainer/data/source.hpp"
@@ -14,5 +15,7 @@ std::string fingerprint_of(const Sources& data);
 
 // One split's part of it, of pictures.
 std::string fingerprint_of(const Dataset& set);
+// Of bytes: "0123456789abcdef".
+std::string fingerprint_of(std::string_view bytes);
 
 }  // namespace ddprun::trainer

@@ -18,7 +18,10 @@ RunLength run_length(const TrainConfig& config, std::int64_t train_samples) {
 }
 
 bool evaluates_after(const RunLength& length, const TrainConfig& config, std::int64_t finished) {
-  if (finished >= length.total_steps) return true;
+  return finished >= length.total_steps || evaluates_by_schedule(length, config, finished);
+}
+
+bool evaluates_by_schedule(const RunLength& length, const TrainConfig& config, std::int64_t finished) {
   if (config.eval_every_steps > 0 && finished % config.eval_every_steps == 0) return true;
   if (config.eval_every_epochs == 0 || !length.ends_epoch(finished)) return false;
   return length.epoch_of(finished) % config.eval_every_epochs == 0;

@@ -30,6 +30,8 @@ RunLength run_length(const TrainConfig& config, std::int64_t train_samples);
 // Whether the test set is evaluated when this many steps are finished: at the epochs and the steps that the config asks for,
 // and at the end.
 bool evaluates_after(const RunLength& length, const TrainConfig& config, std::int64_t finished);
+// The same without the end: what a longer run would evaluate too.
+bool evaluates_by_schedule(const RunLength& length, const TrainConfig& config, std::int64_t finished);
 
 // Whether the ranks' states are compared when this many steps are finished, when that is asked for at all: every
 // ddp.compare_every_steps, wherever a checkpoint is due by its step, and at the end.

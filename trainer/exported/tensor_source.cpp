@@ -2,14 +2,9 @@
 #include "trainer/exported/tensor_source.hpp"
 
 #include <ATen/ops/empty.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <span>
 #include <string>
@@ -19,34 +14,10 @@
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/data/mapped_file.hpp"
 
 namespace ddprun::trainer {
 namespace {
-
-// A whole file, mapped read-only.
-class MappedFile {
- public:
-  explicit MappedFile(const std::filesystem::path& file) {
-    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status {};
-    if (fd >= 0 && ::fstat(fd, &status) == 0 && status.st_size > 0) {
-      size_ = static_cast<std::size_t>(status.st_size);
-      address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    }
-    const int error = errno;
-    if (fd >= 0) ::close(fd);
-    if (address_ == MAP_FAILED) throw UsageError(file.string() + ": cannot be mapped: " + std::strerror(error));
-  }
-  ~MappedFile() { ::munmap(address_, size_); }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  std::string_view bytes() const { return {static_cast<const char*>(address_), size_}; }
-
- private:
-  void* address_ = MAP_FAILED;
-  std::size_t size_ = 0;
-};
 
 // A tensor of the file: what it holds of each sample lies one after the other.
 struct Column {

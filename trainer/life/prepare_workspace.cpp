@@ -42,16 +42,20 @@ Checkpointing::Setting checkpoint_setting(const Process& process, const Membersh
   return setting;
 }
 
-// Does nothing on ranks that write none, and where this rank has begun to in an earlier group.
+// Does nothing on ranks that write none. Where this rank has begun to in an earlier group, it may have got the last step's
+// evaluation from another rank.
 void begin_checkpoints(Process& process, Membership& membership, const TrainingState& state, const Run& run) {
   RankRecords& records = membership.records();
   const bool writes_copy = process.environment().local_rank == 0 && !process.config().checkpoint.local_dir.empty();
-  if (records.checkpointing || (membership.peers().rank() != 0 && !writes_copy)) return;
-  records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, state.run, run.layout),
-                                                          process.faults(), *records.log, process.status());
-  records.checkpointing->begin();
-  records.checkpointing->prepare(checkpoint_of(state, process.config(), run.length, {}, membership.peers().world()));
-  if (state.evaluation) records.checkpointing->evaluated(state.evaluation->step, state.evaluation->result);
+  if (!records.checkpointing && (membership.peers().rank() == 0 || writes_copy)) {
+    records.checkpointing = std::make_unique<Checkpointing>(checkpoint_setting(process, membership, state.run, run.layout),
+                                                            process.faults(), *records.log, process.status());
+    records.checkpointing->begin();
+    records.checkpointing->prepare(checkpoint_of(state, process.config(), run.length, {}, membership.peers().world()));
+  }
+  if (records.checkpointing && state.evaluation) {
+    records.checkpointing->evaluated(state.evaluation->step, state.evaluation->result);
+  }
 }
 
 // Collective. After what the state has forgotten is cut, and what a lost rank left out is added.

@@ -31,7 +31,7 @@ void Process::begin() {
   config_ = load_config(options_.config, options_.overrides);
   use_determinism(config_.deterministic);
   task_ = subject_.make_task(config_);
-  require_best_figure(config_.checkpoint, task_->figures());
+  require_figures(config_, task_->figures());
   check_share();
 }
 

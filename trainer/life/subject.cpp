@@ -2,9 +2,11 @@
 #include "trainer/life/subject.hpp"
 
 #include "trainer/data/pictures.hpp"
+#include "trainer/data/tokens.hpp"
 #include "trainer/exported/exported_task.hpp"
 #include "trainer/exported/tensor_source.hpp"
 #include "trainer/task/classification.hpp"
+#include "trainer/task/language_model.hpp"
 
 namespace ddprun::trainer {
 
@@ -16,18 +18,43 @@ Subject pictures_into_classes() {
 }
 
 Subject chosen_by_config() {
-  const auto from_tensors = [](const TrainConfig& config) { return config.data.type == DataConfig::Type::kTensors; };
   return {.make_task =
               [](const TrainConfig& config) {
-                return config.model.type == ModelConfig::Type::kExported ? exported_task(config) : classification(config);
+                switch (config.model.type) {
+                  case ModelConfig::Type::kExported:
+                    return exported_task(config);
+                  case ModelConfig::Type::kGpt:
+                    return language_model(config);
+                  case ModelConfig::Type::kMlp:
+                  case ModelConfig::Type::kCnn:
+                  case ModelConfig::Type::kResnet18:
+                    break;
+                }
+                return classification(config);
               },
           .describe =
-              [from_tensors](const TrainConfig& config) {
-                return from_tensors(config) ? describe_tensors(config) : describe_pictures(config.data);
+              [](const TrainConfig& config) {
+                switch (config.data.type) {
+                  case DataConfig::Type::kTensors:
+                    return describe_tensors(config);
+                  case DataConfig::Type::kTokens:
+                    return describe_tokens(config.data);
+                  case DataConfig::Type::kIdx:
+                    break;
+                }
+                return describe_pictures(config.data);
               },
           .read =
-              [from_tensors](const TrainConfig& config, c10::Device device, const InflatedFiles& shared) {
-                return from_tensors(config) ? read_tensor_sources(config) : read_pictures(config.data, device, shared);
+              [](const TrainConfig& config, c10::Device device, const InflatedFiles& shared) {
+                switch (config.data.type) {
+                  case DataConfig::Type::kTensors:
+                    return read_tensor_sources(config);
+                  case DataConfig::Type::kTokens:
+                    return read_tokens(config.data);
+                  case DataConfig::Type::kIdx:
+                    break;
+                }
+                return read_pictures(config.data, device, shared);
               }};
 }
 

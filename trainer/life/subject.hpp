@@ -27,7 +27,7 @@ struct Subject {
 // classification() of read_pictures().
 Subject pictures_into_classes();
 
-// What model.type and data.type say: classification() or exported_task(), of pictures or of files of tensors.
+// What model.type and data.type say: classification(), language_model() or exported_task(), of pictures, tokens or tensors.
 Subject chosen_by_config();
 
 }  // namespace ddprun::trainer

@@ -15,8 +15,8 @@
 
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
-#include "trainer/checkpoint/interval.hpp"
 #include "trainer/failure/failure.hpp"
+#include "trainer/loop/interval.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -158,7 +158,7 @@ void Checkpointing::begin_save(const TrainingState& state, const TrainConfig& co
   if (known_finite && !all_finite(state)) diverged_before_save(state.step);
   current_.pause_s = seconds(Clock::now() - begin);
   task_.start([this, known_finite, saved = copy ? std::move(*copy) : std::move(live)] {
-    if (known_finite || (all_finite(saved.model) && all_finite(saved.optimizer))) {
+    if (known_finite || all_finite(saved)) {
       write(saved);
     } else if (!setting_.folder.empty()) {  // rank 0 says it for all
       diverged_before_save(saved.step);

@@ -163,6 +163,13 @@ void RunLog::checkpoint_interval(std::int64_t step, double seconds, double save_
   std::fflush(stdout);
 }
 
+void RunLog::stopped_early(std::int64_t step, const std::string& why) const {
+  if (rank_ != 0) return;
+  std::printf("ddptrain: training ends early, after step %lld of %lld: %s\n", static_cast<long long>(step),
+              static_cast<long long>(length_.total_steps), why.c_str());
+  std::fflush(stdout);
+}
+
 void RunLog::end(std::int64_t step, const std::string& how) {
   if (rank_ != 0) return;
   metrics_->write("end", {{"step", step}, {"epoch", epoch_of(step)}, {"samples", length_.samples_after(step)}, {"how", how}});

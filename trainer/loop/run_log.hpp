@@ -53,6 +53,7 @@ class RunLog {
   void checkpoint(std::int64_t step, const std::string& path, std::int64_t bytes, double pause_s, double save_s);
   // How often checkpoints are worth their time, as found by "every": "auto", and what it was computed from.
   void checkpoint_interval(std::int64_t step, double seconds, double save_s, double mtbf_s, std::int64_t failures);
+  void stopped_early(std::int64_t step, const std::string& why) const;
   void end(std::int64_t step, const std::string& how);
   // Something went wrong and training goes on.
   void warn(channel::ErrorKind kind, const std::string& message);

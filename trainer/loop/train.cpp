@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
 #include "trainer/models/precision.hpp"
-#include "trainer/optim/schedule.hpp"
+#include "trainer/state/evaluation_rules.hpp"
 #include "trainer/state/state_comparison.hpp"
 #include "trainer/task/task.hpp"
 
@@ -164,10 +165,9 @@ void train_step(TrainingState& state, Workspace& work) {
   const double gradient_norm = clip_gradients(work, logs);
   work.status.at(channel::Stage::kOptimizer);
   work.faults.at(FaultPhase::kOptimizer, state.step);
-  const double lr = config.optimizer.lr *
-                    learning_rate_factor(config.schedule, state.step, work.length.steps_per_epoch, work.length.total_steps);
+  const double lr = learning_rate(state.values, config, work.length, state.step);
   begin_update(state);
-  state.optimizer->step(lr);
+  update_weights(state, lr);
   end_step(state);
   if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
   const StepFigures shown{.step = state.step, .loss = figures.loss, .lr = lr, .gradient_norm = gradient_norm};
@@ -182,14 +182,24 @@ void train_step(TrainingState& state, Workspace& work) {
   }
 }
 
+// The average of the weights, where there is one.
+Evaluation evaluate_weights(const TrainingState& state, const Workspace& work) {
+  std::optional<WeightAverage::InPlaceOfWeights> average;
+  if (state.average) average.emplace(*state.average);
+  return evaluate(work.task, *state.model, *work.data.test, work.config, work.device, *work.upload, work.peers,
+                  [&work] { work.status.at(channel::Stage::kLoss); });
+}
+
 void evaluate_and_log(TrainingState& state, Workspace& work) {
   const auto begin = std::chrono::steady_clock::now();
   work.status.at(channel::Stage::kForward);
   work.status.enter(channel::Phase::kEvaluating);
   work.faults.at(FaultPhase::kEvaluating, state.step);
-  const Evaluation result = evaluate(work.task, *state.model, *work.data.test, work.config, work.device, *work.upload,
-                                     work.peers, [&work] { work.status.at(channel::Stage::kLoss); });
+  const Evaluation result = evaluate_weights(state, work);
   state.evaluation = StepEvaluation{state.step, result};
+  if (evaluates_by_schedule(work.length, work.config, state.step)) {
+    heed_evaluation(state.values, work.config, result.figures);
+  }
   work.log.evaluation(state.step, result);
   if (work.checkpointing) work.checkpointing->evaluated(state.step, result);
   work.log.stood_still(std::chrono::steady_clock::now() - begin);
@@ -228,7 +238,7 @@ void follow_step(TrainingState& state, Workspace& work) {
   if (compared) compare(state, work);
   const bool evaluated = state.evaluation && state.evaluation->step == state.step;
   if (evaluates_after(work.length, work.config, state.step) && !evaluated) evaluate_and_log(state, work);
-  const bool may_save = state.step < work.length.total_steps && (compared || !compares);
+  const bool may_save = !is_over(state, work.config, work.length) && (compared || !compares);
   if (work.checkpointing && may_save && work.checkpointing->due(state.step)) {
     save(state, work, Checkpointing::Need::kUseful);
   }
@@ -263,7 +273,7 @@ Outcome train(TrainingState& state, Workspace& work) {
     follow_step(state, work);
   }
 
-  while (state.step < work.length.total_steps) {
+  while (!is_over(state, work.config, work.length)) {
     work.peers.go_on();
     if (work.gate.may_start(state.step) == StopGate::Verdict::kStop) {
       if (state.step == state.started_from) return Outcome::kPreempted;  // what it stands on is what it was started from
@@ -275,6 +285,10 @@ Outcome train(TrainingState& state, Workspace& work) {
     flip_when_ordered(state, work);
     if (work.checkpointing) work.checkpointing->report_finished();
     follow_step(state, work);
+  }
+  if (state.step < work.length.total_steps) {
+    work.log.stopped_early(state.step, reason_to_stop_early(state.values, work.config));
+    if (work.config.ddp.compare_every_steps > 0) compare(state, work);
   }
   save_last(state, work);
   return Outcome::kDone;

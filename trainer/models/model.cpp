@@ -2,36 +2,14 @@
 // generator. Called once at start by the training program.
 #include "trainer/models/model.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
-
-#include <mutex>
 
 #include "common/base/error.hpp"
 #include "trainer/models/architectures.hpp"
+#include "trainer/models/seeded_generator.hpp"
 
 namespace ddprun::trainer {
 namespace {
-
-// Seeds the default CPU generator for as long as this lives, then puts back the state it had.
-class SeededDefaultGenerator {
- public:
-  explicit SeededDefaultGenerator(std::uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
-    const std::lock_guard lock(generator_.mutex());
-    before_ = generator_.get_state();
-    generator_.set_current_seed(seed);
-  }
-  ~SeededDefaultGenerator() {
-    const std::lock_guard lock(generator_.mutex());
-    generator_.set_state(before_);
-  }
-  SeededDefaultGenerator(const SeededDefaultGenerator&) = delete;
-  SeededDefaultGenerator& operator=(const SeededDefaultGenerator&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor before_;
-};
 
 void require_size(const char* model, ImageShape shape, std::int64_t least, const char* why) {
   if (shape.channels < 1 || shape.height < least || shape.width < least) {
@@ -51,8 +29,9 @@ std::shared_ptr<Model> made(const ModelConfig& config, ImageShape shape, std::in
     case ModelConfig::Type::kResnet18:
       require_size("resnet18", shape, 8, "it halves them three times");
       return make_resnet18(shape, classes, device);
-    case ModelConfig::Type::kExported:
-      break;  // trainer/exported makes it
+    case ModelConfig::Type::kGpt:       // make_gpt, in gpt.hpp
+    case ModelConfig::Type::kExported:  // trainer/exported makes it
+      break;
   }
   throw InternalError("make_model: unknown model type");
 }

@@ -40,7 +40,7 @@ std::string some_of(const std::vector<std::string>& names) {
 
 std::vector<std::optional<std::size_t>> first_matches(const std::string& key, const std::vector<std::string>& patterns,
                                                       const std::vector<std::string>& names,
-                                                      const std::map<std::string, std::string>& tied) {
+                                                      const std::map<std::string, std::string>& tied, const std::string& what) {
   std::vector<std::optional<std::size_t>> first(names.size());
   for (std::size_t p = 0; p < patterns.size(); ++p) {
     const auto matches_one_of = [&](const std::string& name) {
@@ -54,7 +54,7 @@ std::vector<std::optional<std::size_t>> first_matches(const std::string& key, co
       any = true;
       if (!first[i]) first[i] = p;
     }
-    if (!any) throw UsageError(key + ": no parameter matches '" + patterns[p] + "'. There are " + some_of(names));
+    if (!any) throw UsageError(key + ": no " + what + " matches '" + patterns[p] + "'. There are " + some_of(names));
   }
   return first;
 }

@@ -302,7 +302,7 @@ std::unique_ptr<Optimizer> grouped(const OptimizerConfig& config, const std::vec
   std::vector<std::string> patterns;
   for (const NamedTensor& parameter : parameters) names.push_back(parameter.name);
   for (const ParameterGroup& group : config.groups) patterns.push_back(group.parameters);
-  const auto group_of = first_matches("optimizer.groups", patterns, names, tied);
+  const auto group_of = first_matches("optimizer.groups", patterns, names, tied, "trained parameter");
 
   auto all = std::make_unique<Grouped>();
   const auto add = [&](std::optional<std::size_t> number, const OptimizerConfig& of_group, double lr_scale) {

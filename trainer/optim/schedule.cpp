@@ -1,6 +1,6 @@
 // The schedules' formulas. With W = warmup_steps, T = total_steps, s the step counted from 0 and f = final_factor:
 //   warm-up   s < W:  (s + 1) / W, whatever the schedule; afterwards:
-//   constant  1
+//   constant, plateau  1
 //   step      gamma ^ floor(epoch(s) / step_epochs), epochs counted from the run's begin, warm-up included
 //   cosine    f + (1 - f) (1 + cos(pi t)) / 2      (Loshchilov & Hutter 2017, eq. 5, without restarts)
 //   linear    1 + (f - 1) t
@@ -60,6 +60,7 @@ double learning_rate_factor(const ScheduleConfig& config, std::int64_t step, std
   const double t = progress(step, config.warmup_steps, total_steps - 1);
   switch (config.type) {
     case ScheduleConfig::Type::kConstant:
+    case ScheduleConfig::Type::kPlateau:  // evaluations say how much it is (trainer/state/evaluation_rules.hpp)
       return 1.0;
     case ScheduleConfig::Type::kStep: {
       const std::int64_t epoch = step / std::max<std::int64_t>(1, steps_per_epoch);

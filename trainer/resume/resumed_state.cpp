@@ -15,7 +15,7 @@ Resumed resume_state(TrainingState& state, StateOrigin& origin, const ResumeFrom
     CheckpointState read;
     if (!from.saved) read = load_checkpoint(*from.path);
     const CheckpointState& saved = from.saved ? *from.saved : read;
-    restore(state, saved, length, *from.path);
+    restore(state, saved, config, length, *from.path);
     origin = StateOrigin::kCheckpoint;
     own = {.path = from.path->string(), .differences = rounding_differences(saved, state, config, peers.world())};
   }

@@ -48,15 +48,13 @@ void keep_config(const RunLayout& layout, const TrainConfig& config) {
 }
 
 void agree_on_config(const TrainConfig& config, const Peers& peers) {
-  const std::string own = to_json_text(config);
-  const std::string theirs = peers.from_rank_0(own);
-  if (config_digest(config) == config_digest(parse_config(theirs, "rank 0's config", "/"))) return;
+  const TrainConfig theirs = parse_config(peers.from_rank_0(to_json_text(config)), "rank 0's config", "/");
   std::string differences;
-  for (const ConfigDifference& difference : compare_configs(parse_config(theirs, "rank 0's config", "/"), config)) {
-    if (!difference.may_change) {
-      differences += "\n  " + difference.pointer + ": " + difference.before + " on rank 0, " + difference.after + " here";
-    }
+  for (const ConfigDifference& difference : compare_configs(theirs, config)) {
+    if (!difference.of_whole_job) continue;
+    differences += "\n  " + difference.pointer + ": " + difference.before + " on rank 0, " + difference.after + " here";
   }
+  if (differences.empty() && config_digest(config) == config_digest(theirs)) return;
   throw UsageError("this rank was given another config than rank 0:" + differences);
 }
 

@@ -25,7 +25,8 @@ RunClaim claim_run_directory(const std::filesystem::path& root, const TrainConfi
 // std::system_error when it can't be written.
 void keep_config(const RunLayout& layout, const TrainConfig& config);
 
-// Collective. Throws UsageError when this rank was given another config than rank 0.
+// Collective. Throws UsageError when this rank was given another config than rank 0. Keys may differ that are each node's own,
+// such as data.dir, and those from which no exchange between ranks follows.
 void agree_on_config(const TrainConfig& config, const Peers& peers);
 
 // Collective, for ranks that all have the fingerprint of an exported model or all have none. Throws UsageError where it is

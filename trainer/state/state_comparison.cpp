@@ -2,6 +2,7 @@
 #include "trainer/state/state_comparison.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -19,8 +20,10 @@ std::vector<NamedTensor> compared_tensors(const TrainingState& state) {
   std::vector<NamedTensor> tensors;
   for (StateTensor& one : state_map(state)) {
     if (one.role == StateTensor::Role::kOptimizer) one.entry.name = "optimizer's " + one.entry.name;
+    if (one.role == StateTensor::Role::kAverage) one.entry.name = "average's " + one.entry.name;
     tensors.push_back(std::move(one.entry));
   }
+  for (const auto& [name, value] : state.values) tensors.push_back({name, at::scalar_tensor(value, at::kDouble)});
   return tensors;
 }
 

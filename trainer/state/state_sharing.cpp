@@ -37,6 +37,8 @@ std::string small_part(const TrainingState& state) {
   json text{{"step", state.step}, {"started_from", state.started_from}, {"bucket_order", state.bucket_order}};
   text["world"] = {state.world, state.world_since};
   text["run"] = text_of(state.run);
+  text["values"] = json::object();
+  for (const auto& [name, value] : state.values) text["values"][name] = bits(value);
   if (state.figures) {
     const StepFigures& figures = *state.figures;
     text["figures"] = {figures.step, bits(figures.loss), bits(figures.lr), bits(figures.gradient_norm)};
@@ -58,6 +60,8 @@ void take_small_part(TrainingState& state, const std::string& received) {
   state.world = text.at("world").at(0).get<int>();
   state.world_since = text.at("world").at(1).get<std::int64_t>();
   state.run = run_identity_of(text.at("run").get<std::string>());
+  state.values.clear();
+  for (const auto& [name, value] : text.at("values").items()) state.values[name] = from_bits(value);
   state.figures.reset();
   state.evaluation.reset();
   if (text.contains("figures")) {

@@ -21,6 +21,7 @@
 #include "trainer/optim/name_patterns.hpp"
 #include "trainer/optim/tensor_fit.hpp"
 #include "trainer/parallel/device.hpp"
+#include "trainer/state/evaluation_rules.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -39,7 +40,8 @@ void copy_weights(const TrainingState& state, const std::vector<NamedTensor>& sa
   for (StateTensor& one : state_map(state)) {
     using Role = StateTensor::Role;
     const bool may_be_absent = one.role == Role::kBuffer && !buffers_too;
-    if (one.role == Role::kOptimizer || (may_be_absent && !by_name.contains(one.entry.name))) continue;
+    const bool a_weight = one.role == Role::kParameter || one.role == Role::kBuffer;
+    if (!a_weight || (may_be_absent && !by_name.contains(one.entry.name))) continue;
     needed.push_back(std::move(one.entry));
   }
   if (const std::string problem = misfit(needed, counted); !problem.empty()) {
@@ -75,6 +77,18 @@ std::vector<NamedTensor> initial_weights(const std::filesystem::path& source) {
                                    : "Give a safetensors file, or a checkpoint's folder such as RUN_DIR/checkpoints/latest";
     throw UsageError(std::string(problem.what()) + ". " + advice);
   }
+}
+
+// The average begins again where none was saved.
+void copy_average(const TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source) {
+  if (!state.average || saved.empty()) return;
+  if (const std::string problem = misfit(state.average->tensors(), saved); !problem.empty()) {
+    throw UsageError("the average in " + source + " is not of the model of the config: " + problem);
+  }
+  const at::NoGradGuard no_gradients;
+  std::unordered_map<std::string_view, const at::Tensor*> by_name;
+  for (const NamedTensor& entry : saved) by_name.emplace(entry.name, &entry.tensor);
+  for (const NamedTensor& target : state.average->tensors()) target.tensor.copy_(*by_name.at(target.name));
 }
 
 void initialise(TrainingState& state, const std::filesystem::path& source) {
@@ -114,6 +128,7 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
   }
   for (const auto& item : state.model->named_buffers()) state.buffers.push_back({item.key(), item.value()});
   state.optimizer = make_optimizer(config, trained_parameters(state), state.tied);
+  if (config.ema.decay > 0) state.average.emplace(config.ema.decay, trained_parameters(state));
   return state;
 }
 
@@ -126,6 +141,7 @@ StateMap state_map(const TrainingState& state) {
   add(Role::kParameter, state.parameters);
   add(Role::kBuffer, state.buffers);
   add(Role::kOptimizer, state.optimizer->state());
+  if (state.average) add(Role::kAverage, state.average->tensors());
   return map;
 }
 
@@ -136,10 +152,12 @@ TrainingState new_training_state(const Task& task, const Description& samples, c
   TrainingState state = state_around(model, config.optimizer);
   if (CudaModule* const cuda = cuda_module(); cuda && device.is_cuda()) state.device = cuda->device_name(device.index());
   if (!config.model.init.empty()) initialise(state, config.model.init);
+  begin_values(state.values, config, /*saved=*/{});
   return state;
 }
 
-void restore(TrainingState& state, const CheckpointState& saved, const RunLength& length, const std::filesystem::path& source) {
+void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
+             const std::filesystem::path& source) {
   if (saved.epoch != length.epoch_of(saved.step) || saved.position != length.position_of(saved.step)) {
     throw UsageError(source.string() + " was written at sample " + std::to_string(saved.position) + " of epoch " +
                      std::to_string(saved.epoch) + " after " + std::to_string(saved.step) +
@@ -148,7 +166,9 @@ void restore(TrainingState& state, const CheckpointState& saved, const RunLength
                      " training samples that step is elsewhere; resume with the batch size and data of that run");
   }
   copy_weights(state, saved.model, source.string(), /*buffers_too=*/true);
+  copy_average(state, saved.average, source.string());
   state.optimizer->load_state(saved.optimizer);
+  begin_values(state.values, config, saved.values);
   state.step = saved.step;
   state.started_from = saved.step;
   state.bucket_order = saved.bucket_order;
@@ -170,6 +190,14 @@ void begin_step(TrainingState& state) {
 
 void begin_update(TrainingState& state) {
   state.stage = TrainingState::Stage::kUpdating;
+}
+
+void update_weights(TrainingState& state, double lr) {
+  state.optimizer->step(lr);
+  if (!state.average) return;
+  double& updates = state.values[kUpdatesOfAverage];
+  state.average->update(/*first=*/updates == 0);
+  ++updates;
 }
 
 void end_step(TrainingState& state) {
@@ -195,7 +223,7 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   saved.epoch = length.epoch_of(state.step);
   saved.position = length.position_of(state.step);
   saved.samples = length.samples_after(state.step);
-  saved.finished = state.step >= length.total_steps;
+  saved.finished = is_over(state, config, length);
   saved.total_steps = length.total_steps;
   saved.config_epochs = config.epochs;
   saved.config_max_steps = config.max_steps;
@@ -210,10 +238,20 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   saved.config_digest = config_digest(config);
   saved.run = state.run.id;
   saved.bucket_order = bucket_order;
-  for (StateTensor& tensor : state_map(state)) {
-    const bool of_optimizer = tensor.role == StateTensor::Role::kOptimizer;
-    (of_optimizer ? saved.optimizer : saved.model).push_back(std::move(tensor.entry));
-  }
+  saved.values = state.values;
+  const auto list_of = [&saved](StateTensor::Role role) -> std::vector<NamedTensor>& {
+    switch (role) {
+      case StateTensor::Role::kOptimizer:
+        return saved.optimizer;
+      case StateTensor::Role::kAverage:
+        return saved.average;
+      case StateTensor::Role::kParameter:
+      case StateTensor::Role::kBuffer:
+        break;
+    }
+    return saved.model;
+  };
+  for (StateTensor& tensor : state_map(state)) list_of(tensor.role).push_back(std::move(tensor.entry));
   return saved;
 }
 

@@ -18,6 +18,7 @@
 #include "trainer/data/run_length.hpp"
 #include "trainer/metrics/evaluation.hpp"
 #include "trainer/optim/optimizer.hpp"
+#include "trainer/optim/weight_average.hpp"
 #include "trainer/parallel/data_parallel.hpp"
 #include "trainer/state/run_identity.hpp"
 #include "trainer/task/task.hpp"
@@ -43,10 +44,12 @@ struct TrainingState {
   std::map<std::string, std::string> tied;  // the other names, and the first
   std::vector<NamedTensor> buffers;
   std::unique_ptr<Optimizer> optimizer;
-  std::int64_t step = 0;          // finished
-  BucketOrder bucket_order;       // of the gradients of the next step; empty before the first
-  std::int64_t started_from = 0;  // finished steps when the run began or resumed
-  int world = 0;                  // ranks that shared each batch, from the step on that follows the next number; 0: none yet
+  std::optional<WeightAverage> average;  // where optimizer.ema asks for one
+  StateValues values;                    // what the config asks to remember, and nothing else (evaluation_rules.hpp)
+  std::int64_t step = 0;                 // finished
+  BucketOrder bucket_order;              // of the gradients of the next step; empty before the first
+  std::int64_t started_from = 0;         // finished steps when the run began or resumed
+  int world = 0;  // ranks that shared each batch, from the step on that follows the next number; 0: none yet
   std::int64_t world_since = 0;
   RunIdentity run;
   std::optional<StepFigures> figures;
@@ -64,7 +67,7 @@ struct TrainingState {
 // A tensor of the state. All that is saved, loaded, shared, compared and looked at for NaN goes by this list, so that what is
 // added to a state is added here, and a checkpoint's file is chosen by the role.
 struct StateTensor {
-  enum class Role { kParameter, kBuffer, kOptimizer };
+  enum class Role { kParameter, kBuffer, kOptimizer, kAverage };
   Role role = Role::kParameter;
   NamedTensor entry;  // shares its memory; detached
 };
@@ -77,6 +80,8 @@ StateMap state_map(const TrainingState& state);
 // leaves the state as it was before, but for the buffers.
 void begin_step(TrainingState& state);
 void begin_update(TrainingState& state);
+// Between these two: the optimizer's step with this learning rate, and what follows the weights.
+void update_weights(TrainingState& state, double lr);
 void end_step(TrainingState& state);
 // Back to the state after state.step steps. False: nobody can tell what the weights are, since their update was cut off, or
 // what the buffers were.
@@ -91,9 +96,10 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
 // A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device);
 
-// Replaces the state by a checkpoint's. Throws UsageError, naming `source`, when it is of another model, optimizer or data
-// position.
-void restore(TrainingState& state, const CheckpointState& saved, const RunLength& length, const std::filesystem::path& source);
+// Replaces the state by a checkpoint's. What the config asks for and the checkpoint lacks begins with it: an average, a
+// plateau. Throws UsageError, naming `source`, when it is of another model, optimizer or data position.
+void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
+             const std::filesystem::path& source);
 
 // The state as a checkpoint. `bucket_order` is the one in use.
 CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,
@@ -103,6 +109,9 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
 // "3 workers instead of 2"; empty when nothing of that differs.
 std::string rounding_differences(const CheckpointState& saved, const TrainingState& state, const TrainConfig& config,
                                  int world);
+
+// How often the average was updated: a value of the state.
+inline constexpr const char* kUpdatesOfAverage = "average.updates";
 
 // True when no weight and no moment of the optimizer is NaN or infinite.
 bool all_finite(const TrainingState& state);

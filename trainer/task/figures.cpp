@@ -45,12 +45,17 @@ std::vector<double> Figures::sums_and_weights() const {
   return both;
 }
 
-void require_best_figure(const CheckpointConfig& config, const std::vector<std::string>& figures) {
-  if (config.keep_best == 0 || std::ranges::find(figures, config.best_by) != figures.end()) return;
+void require_figures(const TrainConfig& config, const std::vector<std::string>& figures) {
   std::string known;
   for (const std::string& each : figures) known += (known.empty() ? "" : ", ") + each;
-  throw UsageError("checkpoint.keep_best goes by the figure '" + config.best_by +
-                   "' (checkpoint.best_by), which this model is not evaluated by; its figures are " + known);
+  const auto require = [&](bool used, const std::string& what, const std::string& figure, const std::string& key) {
+    if (!used || std::ranges::find(figures, figure) != figures.end()) return;
+    throw UsageError(what + " goes by the figure '" + figure + "' (" + key +
+                     "), which this model is not evaluated by; its figures are " + known);
+  };
+  require(config.checkpoint.keep_best > 0, "checkpoint.keep_best", config.checkpoint.best_by, "checkpoint.best_by");
+  require(config.schedule.type == ScheduleConfig::Type::kPlateau, "the schedule", config.schedule.metric, "schedule.metric");
+  require(config.early_stopping.patience > 0, "early stopping", config.early_stopping.metric, "early_stopping.metric");
 }
 
 }  // namespace ddprun::trainer

@@ -33,7 +33,7 @@ class Figures {
   std::vector<double> weights_;
 };
 
-// Throws UsageError where checkpoints are to be kept by a figure that is not among a task's.
-void require_best_figure(const CheckpointConfig& config, const std::vector<std::string>& figures);
+// Throws UsageError where the config goes by a figure that is not among a task's.
+void require_figures(const TrainConfig& config, const std::vector<std::string>& figures);
 
 }  // namespace ddprun::trainer

@@ -237,8 +237,9 @@ TEST(ParseConfig, UnknownNames) {
   EXPECT_EQ(
       refusal_of_keys("\"optimizer\": {\"type\": \"adamv\"}"),
       "train.json:2:23: expected \"sgd\", \"adamw\" or \"adam\", found \"adamv\" (/optimizer/type). Did you mean 'adamw'?");
-  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"vit\"}"),
-            "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\" or \"exported\", found \"vit\" (/model/type)");
+  EXPECT_EQ(
+      refusal_of_keys("\"model\": {\"type\": \"perceptron\"}"),
+      "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\", \"exported\" or \"gpt\", found \"perceptron\" (/model/type)");
 }
 
 TEST(ParseConfig, KeysOfAnotherType) {
@@ -246,9 +247,9 @@ TEST(ParseConfig, KeysOfAnotherType) {
             "train.json:2:32: key 'momentum' is for optimizer type \"sgd\" only, found type \"adamw\" (/optimizer/momentum)");
   EXPECT_EQ(refusal_of_keys("\"model\": {\"hidden\": [5]}"),
             "train.json:2:11: key 'hidden' is for model type \"mlp\" only, found type \"cnn\" (the default) (/model/hidden)");
-  EXPECT_EQ(
-      refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
-      "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" only, found type \"resnet18\" (/model/dropout)");
+  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"resnet18\", \"dropout\": 0.1}"),
+            "train.json:2:31: key 'dropout' is for model type \"mlp\" or \"cnn\" or \"gpt\" only, found type \"resnet18\" "
+            "(/model/dropout)");
   EXPECT_EQ(refusal_of_keys("\"schedule\": {\"type\": \"step\", \"final_factor\": 0}"),
             "train.json:2:30: key 'final_factor' is for schedule type \"cosine\" or \"linear\" or \"polynomial\" or "
             "\"warmup_stable_decay\" only, found type \"step\" (/schedule/final_factor)");
@@ -369,8 +370,9 @@ TEST(Overrides, ErrorsNameTheOverride) {
 }
 
 TEST(Overrides, AFilePlaceThatWasReplacedIsNotBlamed) {
-  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
-            R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18" or "exported", found "x" (/model/type))");
+  EXPECT_EQ(
+      refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
+      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "exported" or "gpt", found "x" (/model/type))");
 }
 
 TEST(LoadConfig, PathsAreRelativeToTheFile) {
@@ -443,6 +445,7 @@ TEST(PrintConfig, RoundTripsExactly) {
            {"optimizer.type=sgd", "optimizer.momentum=0.9", "optimizer.nesterov=true", "optimizer.lr=5e-324"},
            {"schedule.type=cosine", "schedule.final_factor=0.3333333333333333", "seed=9007199254740992", "device=cuda"},
            {"schedule.type=step", "model.type=resnet18", "name=a", "clip_grad_norm=1e308"},
+           {"schedule.type=plateau", "schedule.metric=accuracy", "optimizer.ema.decay=0.9", "early_stopping.patience=2"},
            {"optimizer.type=adam", "schedule.type=one_cycle", "schedule.div_factor=3", "model.freeze=[\"a*\"]"},
            {"optimizer.groups=[{\"parameters\": \"a\", \"weight_decay\": 0.3}, {\"parameters\": \"b\", \"lr_scale\": 0}]"}}) {
     const TrainConfig config = parsed(R"({"data": {"dir": "d"}})", overrides);
@@ -476,6 +479,24 @@ TEST(CompareConfigs, AnotherTypeIsOneDifference) {
   EXPECT_EQ(differences[0].pointer, "/schedule/type");
 }
 
+// Workers meet where these say so: a node with another value would wait for the others, or they for it.
+TEST(CompareConfigs, SaysWhatTheNodesOfAJobMayDifferIn) {
+  const std::string text = R"({"data": {"dir": "d"}})";
+  const auto of_whole_job = [&](const std::string& change) {
+    const auto differences = compare_configs(parsed(text), parsed(text, {change}));
+    return differences.size() == 1 && differences[0].of_whole_job;
+  };
+  for (const char* change : {"epochs=9", "max_steps=5", "eval_every_epochs=2", "eval_every_steps=7", "log.every_steps=3",
+                             "checkpoint.every_steps=7", "checkpoint.keep_best=1", "ddp.compare_every_steps=9",
+                             "early_stopping.patience=3", "channels_last=true", "seed=1", "optimizer.ema.decay=0.9"}) {
+    EXPECT_TRUE(of_whole_job(change)) << change;
+  }
+  for (const char* change : {"data.dir=e", "checkpoint.local_dir=/scratch", "data.prefetch=9", "micro_batch_size=8",
+                             "eval_batch_size=7", "device=cuda", "checkpoint.keep=9"}) {
+    EXPECT_FALSE(of_whole_job(change)) << change;
+  }
+}
+
 TEST(ConfigDigest, ChangesWithWhatMayNotChangeOnly) {
   const std::string text = R"({"data": {"dir": "d"}})";
   const std::string digest = config_digest(parsed(text));
@@ -484,12 +505,13 @@ TEST(ConfigDigest, ChangesWithWhatMayNotChangeOnly) {
   for (const std::string free :
        {"epochs=9", "max_steps=5", "checkpoint.every_steps=7", "checkpoint.keep=9", "log.every_steps=3", "eval_batch_size=7",
         "eval_every_epochs=2", "data.prefetch=9", "data.ledger=true", "ddp.timeout_s=5", "micro_batch_size=8", "data.dir=e",
-        "device=cuda", "deterministic=true", "eval_every_steps=7", "checkpoint.best_by=loss"}) {
+        "device=cuda", "deterministic=true", "eval_every_steps=7", "checkpoint.best_by=loss", "early_stopping.patience=3"}) {
     EXPECT_EQ(config_digest(parsed(text, {free})), digest) << free;
   }
-  for (const std::string fixed : {"batch_size=64", "seed=1", "optimizer.lr=1", "optimizer.type=sgd", "model.type=mlp",
-                                  "data.classes=11", "ddp.bucket_mb=1", "label_smoothing=0.1", "clip_grad_value=1",
-                                  "model.freeze=[\"a\"]", "optimizer.groups=[{\"parameters\": \"a\"}]"}) {
+  for (const std::string fixed :
+       {"batch_size=64", "seed=1", "optimizer.lr=1", "optimizer.type=sgd", "model.type=mlp", "data.classes=11",
+        "ddp.bucket_mb=1", "label_smoothing=0.1", "clip_grad_value=1", "model.freeze=[\"a\"]",
+        "optimizer.groups=[{\"parameters\": \"a\"}]", "optimizer.ema.decay=0.9", "schedule.type=plateau"}) {
     EXPECT_NE(config_digest(parsed(text, {fixed})), digest) << fixed;
   }
 }

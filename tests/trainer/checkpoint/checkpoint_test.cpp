@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -11,6 +13,8 @@
 #include "tests/common/temporary_folder.hpp"
 #include "tests/trainer/checkpoint/sample_state.hpp"
 #include "trainer/checkpoint/hashed_file.hpp"
+#include "trainer/checkpoint/manifest.hpp"
+#include "trainer/checkpoint/safetensors.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -219,10 +223,10 @@ TEST(InspectCheckpoints, NamesFileAndProblem) {
                "manifest.json", "own checksum");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) {
                  std::string text = read_text(c / "manifest.json");
-                 text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+                 text.replace(text.find("\"version\": 1"), 12, "\"version\": 3");
                  write_text(c / "manifest.json", text);
                }),
-               "manifest.json", "version 2");
+               "manifest.json", "has version 3, this program reads versions 1 and 2: a later ddprun wrote it");
   EXPECT_PRED3(names, problem_after([](const fs::path& c) {
                  fs::rename(c, c.parent_path() / "step-000000007.x");
                  fs::create_directory(c);
@@ -256,12 +260,131 @@ TEST(SetAside, OverwritesNoEarlierOne) {
   }
 }
 
+CheckpointState state_with_more(std::int64_t step) {
+  CheckpointState state = sample_state(step);
+  state.average = {{"fc1.weight", at::full({4, 3}, -7.0F)}};
+  state.values = {{"plateau.best", std::numeric_limits<double>::infinity()}, {"plateau.lr", 0.1 + 0.2}};
+  return state;
+}
+
+TEST(SecondFormat, HasWhatTheFirstCannotSay) {
+  TemporaryFolder folder;
+  const CheckpointState state = state_with_more(400);
+  const SaveResult saved = save_checkpoint(folder.path(), state, newest(3));
+  EXPECT_EQ(names_in(saved.path),
+            (std::set<std::string>{"average.safetensors", "manifest.json", "model.safetensors", "optimizer.safetensors"}));
+  EXPECT_TRUE(same_state(load_checkpoint(saved.path), state));
+  const auto manifest = nlohmann::json::parse(read_text(saved.path / "manifest.json"));
+  EXPECT_EQ(manifest["version"], 2);
+  EXPECT_EQ(manifest["values"], (nlohmann::json{{"plateau.best", "inf"}, {"plateau.lr", "0.30000000000000004"}}));
+  EXPECT_EQ(manifest["files"]["average.safetensors"]["role"], "average");
+  std::int64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(saved.path)) bytes += static_cast<std::int64_t>(entry.file_size());
+  EXPECT_EQ(saved.bytes, bytes);
+
+  CheckpointState other = state;
+  other.values["plateau.lr"] = 0.3;
+  save_checkpoint(folder / "other", other, newest(3));
+  EXPECT_NE(inspect_checkpoints(folder.path()).front().content, inspect_checkpoints(folder / "other").front().content);
+}
+
+TEST(SecondFormat, WeightsAloneAreTheAverageWhereThereIsOne) {
+  TemporaryFolder folder;
+  const SaveResult saved = save_checkpoint(folder.path(), state_with_more(400), newest(3));
+  const CheckpointState weights = load_weights(saved.path);
+  ASSERT_EQ(weights.model.size(), 3U);
+  for (const NamedTensor& entry : weights.model) {
+    const bool has_average = entry.name == "fc1.weight";
+    const at::Tensor expected = has_average ? at::full({4, 3}, -7.0F) : entry.tensor;
+    EXPECT_TRUE(at::equal(entry.tensor, expected)) << entry.name;
+  }
+}
+
+// A checkpoint of sample_state(400), whose fc1.weight is divided over two files at element `first_ends`; the second one has it
+// from `second_begins` on.
+fs::path divided(const fs::path& folder, std::int64_t first_ends, std::int64_t second_begins,
+                 const std::function<void(Manifest&)>& change = {}) {
+  const CheckpointState state = sample_state(400);
+  const fs::path path = save_checkpoint(folder, state, newest(3)).path;
+  Manifest manifest = decode_manifest(read_text(path / "manifest.json"));
+  const at::Tensor whole = state.model[0].tensor.reshape(-1);
+  const auto put = [&](const std::string& name, const std::vector<NamedTensor>& tensors, std::int64_t begin) {
+    write_text(path / name, encode_safetensors(tensors, {}));
+    manifest.files[name] = {
+        .facts = facts_of_file(path / name), .role = kModelRole, .pieces = {{"fc1.weight", {{4, 3}, begin}}}};
+  };
+  put("model.safetensors", {{"fc1.weight", whole.narrow(0, 0, first_ends)}, state.model[1]}, 0);
+  put("model-1.safetensors", {{"fc1.weight", whole.narrow(0, second_begins, 12 - second_begins)}, state.model[2]},
+      second_begins);
+  if (change) change(manifest);
+  write_text(path / "manifest.json", encode_manifest(manifest));
+  return path;
+}
+
+std::string problem_of(const fs::path& checkpoint) {
+  try {
+    load_checkpoint(checkpoint);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SecondFormat, PiecesOfATensorAreReadFromAllFilesOfItsRole) {
+  for (const std::int64_t at : {0, 1, 5, 12}) {
+    TemporaryFolder folder;
+    EXPECT_TRUE(same_state(load_checkpoint(divided(folder.path(), at, at)), sample_state(400))) << at;
+    EXPECT_EQ(inspect_checkpoints(folder.path()).at(0).problem, "");
+  }
+}
+
+TEST(SecondFormat, PiecesThatAreNotTheWholeAreRefused) {
+  const auto problem = [](std::int64_t first_ends, std::int64_t second_begins,
+                          const std::function<void(Manifest&)>& change = {}) {
+    TemporaryFolder folder;
+    return problem_of(divided(folder.path(), first_ends, second_begins, change));
+  };
+  const auto ends = [](const std::string& text, const std::string& end) { return text.ends_with(end); };
+  EXPECT_PRED2(ends, problem(5, 7), "step-000000400: no file has element 5 of fc1.weight");
+  EXPECT_PRED2(ends, problem(5, 4), "has elements 0 to 4 of fc1.weight a second time");
+  EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"].begin = 6; }),
+               "has elements 6 to 12 of fc1.weight, which has 12");
+  EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc2.weight"] = {}; }),
+               "has no tensor fc2.weight, of which its manifest says that it is a piece");
+  EXPECT_PRED2(ends, problem(5, 5, [](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"].shape = {12}; }),
+               "in another file");
+  for (const TensorPiece& impossible :
+       {TensorPiece{{4, -3}, 0}, TensorPiece{{4, 3}, -1}, TensorPiece{{1LL << 40, 1LL << 40}, 0}, TensorPiece{{1 << 30}, 0}}) {
+    const std::string text =
+        problem(5, 5, [&](Manifest& m) { m.files["model-1.safetensors"].pieces["fc1.weight"] = impossible; });
+    EXPECT_NE(text.find("a piece of fc1.weight, with a size or a place that can't be"), std::string::npos) << text;
+  }
+}
+
+TEST(SecondFormat, WhatALaterVersionAddsIsRefusedByName) {
+  TemporaryFolder folder;
+  const std::string text = problem_of(divided(folder.path(), 5, 5, [](Manifest& m) {
+    m.files["scaler.safetensors"] = m.files["optimizer.safetensors"];
+    m.files["scaler.safetensors"].role = "scaler";
+  }));
+  EXPECT_NE(
+      text.find("lists scaler.safetensors with the role 'scaler', which this program does not know: a later ddprun wrote it"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(problem_of(divided(folder / "other", 5, 5, [](Manifest& m) { m.files["optimizer.safetensors"].role = "model"; }))
+                .find("lists no file with the role 'optimizer'"),
+            std::string::npos);
+  EXPECT_NE(problem_of(divided(folder / "path", 5, 5, [](Manifest& m) { m.files["../x"] = m.files["optimizer.safetensors"]; }))
+                .find("lists '../x', which is no file's name"),
+            std::string::npos);
+}
+
 // Whatever happens to a byte of a checkpoint: it is noticed, or it changed nothing of what is read.
 TEST(Checkpoint, IsNeverAcceptedWithOtherContent) {
   TemporaryFolder folder;
-  const CheckpointState state = sample_state(400);
+  const CheckpointState state = state_with_more(400);
   const SaveResult saved = save_checkpoint(folder.path(), state, newest(3));
-  const std::vector<std::string> files{"manifest.json", "model.safetensors", "optimizer.safetensors"};
+  const std::vector<std::string> files{"manifest.json", "model.safetensors", "optimizer.safetensors", "average.safetensors"};
   std::map<std::string, std::string> good;
   for (const std::string& file : files) good[file] = read_text(saved.path / file);
 

@@ -67,7 +67,7 @@ inline bool same_state(const CheckpointState& a, const CheckpointState& b) {
          a.intra_op_threads == b.intra_op_threads && a.cpu_class == b.cpu_class && a.torch_version == b.torch_version &&
          a.device == b.device && a.precision == b.precision && a.seed == b.seed && a.config_digest == b.config_digest &&
          a.run == b.run && a.evaluation == b.evaluation && a.bucket_order == b.bucket_order && same_tensors(a.model, b.model) &&
-         same_tensors(a.optimizer, b.optimizer);
+         same_tensors(a.optimizer, b.optimizer) && same_tensors(a.average, b.average) && a.values == b.values;
 }
 
 }  // namespace ddprun::trainer

@@ -201,7 +201,7 @@ TEST_F(ExportedModels, TheBestCheckpointsGoByAFigureThatTheModelHas) {
   config.checkpoint.keep_best = 1;
   const std::vector<std::string> figures = exported_task(config)->figures();
   try {
-    require_best_figure(config.checkpoint, figures);
+    require_figures(config, figures);
     FAIL();
   } catch (const UsageError& error) {
     EXPECT_STREQ(
@@ -210,7 +210,7 @@ TEST_F(ExportedModels, TheBestCheckpointsGoByAFigureThatTheModelHas) {
         "its figures are loss, largest");
   }
   config.checkpoint.best_by = "loss";
-  EXPECT_NO_THROW(require_best_figure(config.checkpoint, figures));
+  EXPECT_NO_THROW(require_figures(config, figures));
 }
 
 TEST_F(ExportedModels, AFolderThatIsNotThereIsNamed) {

@@ -12,6 +12,7 @@
 
 #include "tests/common/temporary_folder.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
+#include "trainer/life/prepare_workspace.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -36,6 +37,7 @@ class StateSourceTest : public testing::Test {
       write(std::string(split) + "-labels-idx1-ubyte", number(0x801) + number(kSamples) + std::string(kSamples, '\0'));
     }
     write("config.json", R"({"name": "test", "epochs": 2, "batch_size": 4, "model": {"type": "mlp", "hidden": [3]},
+                             "checkpoint": {"keep_best": 1},
                              "data": {"dir": ")" +
                              folder_.path().string() + R"("}})");
     options_.config = folder_ / "config.json";
@@ -126,6 +128,21 @@ TEST_F(StateSourceTest, aLossInTheUpdateLeavesNothing) {
   EXPECT_EQ(source_.origin(), StateOrigin::kNothing);
   EXPECT_FALSE(source_.held());
   EXPECT_EQ(source_.state().stage, Stage::kBetweenSteps);
+}
+
+// Another rank had the sum of an evaluation when the group was lost, and this one, which saves, has it from there.
+TEST_F(StateSourceTest, anEvaluationThatCameFromASurvivorIsSavedForTheBest) {
+  begin_group();
+  std::optional<Workspace> work;
+  prepare_workspace(work, process_, membership_, source_, run_);
+  Checkpointing* const checkpointing = work->checkpointing;
+  ASSERT_NE(checkpointing, nullptr);
+  source_.state().step = 2;
+  EXPECT_FALSE(checkpointing->due(2));
+  source_.state().evaluation = StepEvaluation{.step = 2, .result = {.figures = {{"accuracy", 0.5}}, .samples = 8}};
+  prepare_workspace(work, process_, membership_, source_, run_);
+  EXPECT_EQ(work->checkpointing, checkpointing) << "it outlives the group";
+  EXPECT_TRUE(checkpointing->due(2));
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ class TrainTest : public testing::Test {
     const auto task = classification(config_);
     result.state = new_training_state(*task, {.tensors = {{.sizes = {1, 8, 8}}}}, config_, c10::kCPU);
     const auto from = newest(layout.checkpoints());
-    if (from) restore(result.state, load_checkpoint(*from->path), length, *from->path);
+    if (from) restore(result.state, load_checkpoint(*from->path), config_, length, *from->path);
     log.open(layout, config_, length, result.state.step);
     const Sources data{.train = picture_source(set_, {0.5, 0.25}, config_.data.augment),
                        .test = picture_source(set_, {0.5, 0.25})};
@@ -120,6 +120,11 @@ void expect_same(const TrainingState& a, const TrainingState& b) {
   for (std::size_t i = 0; i < moments_a.size(); ++i) {
     EXPECT_TRUE(at::equal(moments_a[i].tensor, moments_b[i].tensor)) << moments_a[i].name;
   }
+  ASSERT_EQ(a.average.has_value(), b.average.has_value());
+  for (std::size_t i = 0; a.average && i < a.average->tensors().size(); ++i) {
+    EXPECT_TRUE(at::equal(a.average->tensors()[i].tensor, b.average->tensors()[i].tensor)) << a.average->tensors()[i].name;
+  }
+  EXPECT_EQ(a.values, b.values);
 }
 
 TEST_F(TrainTest, reachesTheLastStep) {
@@ -137,6 +142,87 @@ TEST_F(TrainTest, anInterruptedRunHasTheBitsOfOneThatWasNot) {
     const Result resumed = run(name);
     expect_same(resumed.state, calm.state);
   }
+}
+
+// Evaluations come at other steps than saves, and the learning rate falls at each but the first.
+TEST_F(TrainTest, anInterruptedRunGoesOnWithItsAverageAndItsPlateau) {
+  config_.optimizer.ema.decay = 0.9;
+  config_.eval_every_steps = 3;
+  config_.schedule = {.type = ScheduleConfig::Type::kPlateau,
+                      .factor = 0.5,
+                      .patience = 0,
+                      .threshold = 10,
+                      .threshold_mode = ScheduleConfig::ThresholdMode::kAbs};
+  const Result calm = run("calm");
+  EXPECT_EQ(calm.state.values.at("average.updates"), 10);
+  // After steps 3, 5, 6 and 9, and 10, at which an epoch ends.
+  EXPECT_EQ(calm.state.values.at("plateau.lr"), 1e-3 / 16);
+  for (const int step : {1, 5, 7, 9}) {
+    const std::string name = "struck-" + std::to_string(step);
+    EXPECT_THROW(run(name, Faults(parse_fault("oom phase=optimizer step=" + std::to_string(step)), 0, 0)), std::bad_alloc);
+    const Result resumed = run(name);
+    expect_same(resumed.state, calm.state);
+  }
+}
+
+TEST_F(TrainTest, anEvaluationIsOfTheAverage) {
+  config_.optimizer.ema.decay = 0.9;
+  const Result result = run("run");
+  const auto task = classification(config_);
+  const auto test = picture_source(set_, {0.5, 0.25});
+  Upload upload(*test, c10::kCPU);
+  const auto loss = [&] {
+    return value_of(
+        evaluate(*task, *result.state.model, *test, config_, c10::kCPU, upload, Peers(nullptr, 0, 1, c10::kCPU)).figures,
+        "loss");
+  };
+  const auto of_weights = loss();
+  const WeightAverage::InPlaceOfWeights average(*result.state.average);
+  EXPECT_EQ(value_of(result.state.evaluation->result.figures, "loss"), loss());
+  EXPECT_NE(loss(), of_weights);
+}
+
+// Nothing is an improvement on the first evaluation.
+TEST_F(TrainTest, aRunThatGetsNoBetterEndsEarlyAndIsFinished) {
+  config_.eval_every_steps = 2;
+  config_.early_stopping = {.patience = 2, .min_delta = 100};
+  const Result stopped = run("run");
+  EXPECT_EQ(stopped.outcome, Outcome::kDone);
+  EXPECT_EQ(stopped.state.step, 5) << "evaluated after steps 2, 4 and, since an epoch ends there, 5";
+  const CheckpointState saved = load_checkpoint(RunLayout{.root = folder_ / "run"}.checkpoint(5));
+  EXPECT_TRUE(saved.finished);
+  EXPECT_EQ(saved.total_steps, 10);
+
+  EXPECT_EQ(run("run").state.step, 5) << "also in a start that does not ask whether it is finished";
+  config_.early_stopping.patience = 3;
+  const Result longer = run("run");
+  EXPECT_EQ(longer.state.step, 6);
+  expect_same(longer.state, run("calm").state);
+  config_.early_stopping.patience = 0;
+  EXPECT_EQ(run("run").state.step, 10);
+}
+
+TEST_F(TrainTest, aFailureBeforeAnEarlyEndChangesNothingOfIt) {
+  config_.eval_every_steps = 2;
+  config_.early_stopping = {.patience = 2, .min_delta = 100};
+  const Result calm = run("calm");
+  EXPECT_THROW(run("struck", Faults(parse_fault("oom phase=optimizer step=4"), 0, 0)), std::bad_alloc);
+  expect_same(run("struck").state, calm.state);
+}
+
+// The evaluation that only the end asks for is not one that a longer run would have had.
+TEST_F(TrainTest, aRunThatIsMadeLongerHasTheRatesOfOneThatWasLongFromTheBeginning) {
+  config_.eval_every_epochs = 0;
+  config_.eval_every_steps = 4;
+  config_.schedule = {.type = ScheduleConfig::Type::kPlateau,
+                      .patience = 0,
+                      .threshold = 10,
+                      .threshold_mode = ScheduleConfig::ThresholdMode::kAbs};
+  const Result calm = run("calm");
+  config_.max_steps = 5;
+  run("longer");
+  config_.max_steps = 0;
+  expect_same(run("longer").state, calm.state);
 }
 
 TEST_F(TrainTest, aFailureInsideASaveLosesNothing) {
@@ -229,7 +315,7 @@ TEST_F(TrainTest, theLastSaveIsWrittenFromTheHostsCopy) {
   }
   const auto from = newest(folder_ / "other");
   ASSERT_TRUE(from.has_value());
-  restore(result.state, load_checkpoint(*from->path), length, *from->path);
+  restore(result.state, load_checkpoint(*from->path), config_, length, *from->path);
   expect_same(result.state, before.state);
 }
 

@@ -87,6 +87,43 @@ class ResNet18(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(x, (1, 1)).flatten(1))
 
 
+class Conv1d(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+class Gpt(nn.Module):
+    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel, its attention written out."""
+
+    def __init__(self, layers, heads, width, vocabulary, positions):
+        super().__init__()
+        self.heads = heads
+        self.transformer = nn.ModuleDict({"wte": nn.Embedding(vocabulary, width), "wpe": nn.Embedding(positions, width), "h": nn.ModuleList()})
+        for _ in range(layers):
+            self.transformer["h"].append(nn.ModuleDict({
+                "ln_1": nn.LayerNorm(width), "attn": nn.ModuleDict({"c_attn": Conv1d(width, 3 * width), "c_proj": Conv1d(width, width)}),
+                "ln_2": nn.LayerNorm(width), "mlp": nn.ModuleDict({"c_fc": Conv1d(width, 4 * width), "c_proj": Conv1d(4 * width, width)})}))
+        self.transformer["ln_f"] = nn.LayerNorm(width)
+
+    def forward(self, tokens):
+        n, positions = tokens.shape
+        x = self.transformer["wte"](tokens) + self.transformer["wpe"](torch.arange(positions))
+        width = x.shape[-1]
+        later = torch.ones(positions, positions, dtype=torch.bool).triu(1)
+        for block in self.transformer["h"]:
+            q, k, v = (part.view(n, positions, self.heads, -1).transpose(1, 2) for part in block["attn"]["c_attn"](block["ln_1"](x)).split(width, 2))
+            scores = (q @ k.transpose(2, 3) / (width // self.heads) ** 0.5).masked_fill(later, float("-inf"))
+            mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(n, positions, width)
+            x = x + block["attn"]["c_proj"](mixed)
+            x = x + block["mlp"]["c_proj"](F.gelu(block["mlp"]["c_fc"](block["ln_2"](x)), approximate="tanh"))
+        return self.transformer["ln_f"](x) @ self.transformer["wte"].weight.T
+
+
 def closed_form(shape, offset):
     n = torch.Size(shape).numel()
     return (torch.arange(n, dtype=torch.float64) + offset).sin().mul(0.05).float().reshape(shape)
@@ -111,5 +148,12 @@ for name, make, shape in [("mlp", Mlp, (1, 6, 5)), ("cnn", Cnn, (1, 9, 8)), ("re
         "eval": model.eval()(images).flatten().tolist(),
     }
     golden["models"].append(entry)
+gpt = {"n_layer": 2, "n_head": 2, "n_embd": 8, "vocabulary": 11, "positions": 6}
+model = Gpt(*gpt.values())
+with torch.no_grad():
+    for k, (parameter, p) in enumerate(model.named_parameters()):
+        p.copy_(20 * closed_form(p.shape, k) + (1 if ".ln_" in parameter and parameter.endswith(".weight") else 0))
+tokens = torch.arange(10).mul(7).remainder(11).reshape(2, 5)
+golden["gpt"] = {**gpt, "parameters": [[k, list(p.shape)] for k, p in model.named_parameters()], "logits": model.double()(tokens).flatten().tolist()}
 path = pathlib.Path(__file__).with_name("golden.json")
 path.write_text(json.dumps(golden, separators=(",", ":")).replace("},", "},\n") + "\n")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes golden.json beside itself: steps of torch.optim's fused SGD, AdamW and Adam, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
-and factors of its schedules.
+factors of its schedules, the moving average of swa_utils, and learning rates of ReduceLROnPlateau.
 
 Parameters and gradients are closed forms that the C++ tests repeat: see value(). Run it with a Python that has torch; the C++
 tests only read the file. The fused CPU kernels are vectorised, so the bits hold for CPUs with AVX2 or AVX-512.
@@ -44,7 +44,7 @@ def run(make, absent):
 
 
 golden = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "sgd": [], "adamw": [], "adam": [], "groups": [], "clip": [],
-          "clip_value": [], "schedules": []}
+          "clip_value": [], "schedules": [], "ema": [], "plateau": []}
 for config in [
     {"lr": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
     {"lr": 0.1, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
@@ -141,6 +141,39 @@ for max_norm in [1.0, 0.1, 3.3, 1000.0]:
         p.grad = filled(1, 0, t)
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
     golden["clip"].append({"max_norm": max_norm, "norm": float(norm).hex(), "gradients": hexes(p.grad for p in parameters)})
+
+for decay in [0.999, 0.9, 0.3]:
+    module = torch.nn.Module()
+    for t in range(len(SHAPES)):
+        module.register_parameter(f"p{t}", torch.nn.Parameter(filled(0, 0, t)))
+    averaged = torch.optim.swa_utils.AveragedModel(module, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, fused=True)
+    steps = []
+    for step in range(STEPS):
+        for t, p in enumerate(module.parameters()):
+            p.grad = filled(1, step, t)
+        optimizer.step()
+        averaged.update_parameters(module)
+        steps.append(hexes(averaged.module.parameters()))
+    golden["ema"].append({"decay": decay, "averages": steps})
+
+# A figure that falls, stays, rises and falls again, with a NaN in it.
+FIGURES = [1.0, 0.9, 0.9, 0.89995, 0.95, 0.91, 0.8, 0.8, 0.81, math.nan, 0.79, 0.79, 0.79, 0.7, 0.75, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7]
+for settings in [
+    {"patience": 1},
+    {"patience": 0, "factor": 0.3, "cooldown": 2},
+    {"mode": "max", "patience": 2, "threshold": 0.05, "threshold_mode": "abs"},
+    {"mode": "max", "patience": 1, "factor": 0.5, "threshold": 0.1},
+    {"patience": 1, "threshold_mode": "abs", "threshold": 0.01, "min_lr": 0.003, "cooldown": 1},
+    {"patience": 0, "factor": 0.9, "eps": 0.02},
+]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **settings)
+    rates = []
+    for figure in FIGURES:
+        scheduler.step(figure)
+        rates.append(optimizer.param_groups[0]["lr"])
+    golden["plateau"].append({"settings": settings, "figures": [None if math.isnan(f) else f for f in FIGURES], "lr": 0.3, "rates": [r.hex() for r in rates]})
 
 path = pathlib.Path(__file__).with_name("golden.json")
 path.write_text(json.dumps(golden, separators=(",", ":")).replace("},", "},\n") + "\n")

@@ -13,57 +13,18 @@
 
 #include "common/base/error.hpp"
 #include "tests/trainer/optim/golden.hpp"
+#include "tests/trainer/optim/golden_parameters.hpp"
 #include "trainer/optim/name_patterns.hpp"
 #include "trainer/optim/tensor_fit.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
-using Shape = std::vector<std::int64_t>;
-using Json = nlohmann::json;
-using Absent = std::set<std::pair<std::int64_t, std::int64_t>>;
-
-const std::vector<Shape> kShapes{{5, 3}, {7}, {33}};
-constexpr std::int64_t kSteps = 6;
-
-// As in make_golden.py.
-at::Tensor filled(std::int64_t kind, std::int64_t step, std::int64_t tensor) {
-  at::Tensor values = at::empty(kShapes[static_cast<std::size_t>(tensor)], at::kFloat);
-  for (std::int64_t i = 0; i < values.numel(); ++i) {
-    const std::int64_t mixed = (kind * 7919 + step * 104729 + tensor * 1299709 + i * 15485863) % 2047 - 1023;
-    values.mutable_data_ptr<float>()[i] = static_cast<float>(mixed) / 1024.0F;
-  }
-  return values;
-}
-
-std::vector<NamedTensor> fresh_parameters() {
-  std::vector<NamedTensor> parameters;
-  for (std::int64_t t = 0; t < 3; ++t) {
-    parameters.push_back({c10::str("p", t), filled(0, 0, t).requires_grad_()});
-  }
-  return parameters;
-}
-
-void set_gradients(const std::vector<NamedTensor>& parameters, std::int64_t step, const Absent& absent = {}) {
-  for (std::int64_t t = 0; t < 3; ++t) {
-    at::Tensor& gradient = parameters[static_cast<std::size_t>(t)].tensor.mutable_grad();
-    gradient = absent.contains({step, t}) ? at::Tensor() : filled(1, step, t);
-  }
-}
-
 void train(Optimizer& optimizer, const std::vector<NamedTensor>& parameters, double lr, std::int64_t first, std::int64_t last,
            const Absent& absent = {}) {
   for (std::int64_t step = first; step < last; ++step) {
     set_gradients(parameters, step, absent);
     optimizer.step(lr * (1 - static_cast<double>(step) / 16));
-  }
-}
-
-void expect_bits(const at::Tensor& tensor, const Json& hexes, const std::string& what) {
-  ASSERT_EQ(static_cast<std::size_t>(tensor.numel()), hexes.size()) << what;
-  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
-    const std::string text = hexes[static_cast<std::size_t>(i)];
-    EXPECT_EQ(tensor.const_data_ptr<float>()[i], std::strtof(text.c_str(), nullptr)) << what << " " << i;
   }
 }
 
@@ -161,13 +122,14 @@ std::string refusal_of_groups(const std::vector<ParameterGroup>& groups, std::ve
 
 TEST(Groups, OfParametersThatAreNotThereAreRefused) {
   EXPECT_EQ(refusal_of_groups({{.parameters = "q*"}}, fresh_parameters()),
-            "optimizer.groups: no parameter matches 'q*'. There are p0, p1, p2");
+            "optimizer.groups: no trained parameter matches 'q*'. There are p0, p1, p2");
   EXPECT_EQ(refusal_of_groups({{.parameters = "*"}, {.parameters = "p1"}}, fresh_parameters()),
             "optimizer.groups: all parameters that match 'p1' are in earlier groups");
   EXPECT_EQ(refusal_of_groups({{.parameters = "head"}}, fresh_parameters()), "") << "another name of p2";
   auto frozen = fresh_parameters();
   frozen[1].tensor.requires_grad_(false);
-  EXPECT_EQ(refusal_of_groups({{.parameters = "p1"}}, frozen), "optimizer.groups: no parameter matches 'p1'. There are p0, p2");
+  EXPECT_EQ(refusal_of_groups({{.parameters = "p1"}}, frozen),
+            "optimizer.groups: no trained parameter matches 'p1'. There are p0, p2");
 }
 
 TEST(Patterns, AStarIsAnyRunOfCharacters) {

@@ -118,7 +118,7 @@ std::string refusal_of_weights(TrainingState& state, std::vector<NamedTensor> mo
   CheckpointState saved = checkpoint_of(state, TrainConfig{}, run_length(TrainConfig{}, 1000), {}, 1);
   saved.model = std::move(model);
   try {
-    restore(state, saved, run_length(TrainConfig{}, 1000), "there");
+    restore(state, saved, TrainConfig{}, run_length(TrainConfig{}, 1000), "there");
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -174,7 +174,7 @@ TEST(TrainingState, ParametersAreFrozenByPatterns) {
             "model.freeze: no parameter matches 'layer1.*'. There are first, second, frozen, bias");
   EXPECT_EQ(refusal_of_freeze({"*"}), "model.freeze leaves no parameter to train");
   EXPECT_EQ(refusal_of_freeze({"bias"}, {{.parameters = "bias"}}),
-            "optimizer.groups: no parameter matches 'bias'. There are first");
+            "optimizer.groups: no trained parameter matches 'bias'. There are first");
   EXPECT_EQ(refusal_of_freeze({}, {{.parameters = "second"}}), "");
 }
 
@@ -210,7 +210,7 @@ TEST(TrainingState, ATiedParameterIsSavedOnceAndReadFromAFileThatHasItTwice) {
   CheckpointState saved = checkpoint_of(state, TrainConfig{}, length, {}, 1);
   ASSERT_EQ(saved.model.size(), 2U);
   saved.model = {{"first", at::full({2}, 7.0F)}, {"second", at::full({2}, 7.0F)}, {"frozen", at::full({2}, 8.0F)}};
-  restore(state, saved, length, "test");
+  restore(state, saved, TrainConfig{}, length, "test");
   EXPECT_TRUE(state.parameters[0].tensor.detach().equal(at::full({2}, 7.0F)));
   EXPECT_TRUE(state.parameters[1].tensor.equal(at::full({2}, 8.0F)));
 }

@@ -68,8 +68,58 @@ class Resnet18(nn.Module):
         return self.fc(nn.functional.adaptive_avg_pool2d(x, (1, 1)).flatten(1))
 
 
+class Conv1d(nn.Module):
+    """Hugging Face's: a linear layer with its weight the other way round."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs) * 0.02)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.reshape(-1, x.size(-1)), self.weight).view(*x.size()[:-1], -1)
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = nn.ModuleDict({"c_attn": Conv1d(width, 3 * width), "c_proj": Conv1d(width, width)})
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = nn.ModuleDict({"c_fc": Conv1d(width, 4 * width), "c_proj": Conv1d(4 * width, width)})
+
+    def forward(self, x):
+        n, positions, width = x.shape
+        q, k, v = (part.view(n, positions, self.heads, -1).transpose(1, 2) for part in self.attn["c_attn"](self.ln_1(x)).split(width, 2))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn["c_proj"](mixed.transpose(1, 2).reshape(n, positions, width))
+        return x + self.mlp["c_proj"](nn.functional.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    """GPT-2 with the names of Hugging Face's GPT2LMHeadModel, its tied head aside."""
+
+    def __init__(self, settings: dict, vocabulary: int, positions: int):
+        super().__init__()
+        width = settings["n_embd"]
+        blocks = nn.ModuleList(GptBlock(width, settings["n_head"]) for _ in range(settings["n_layer"]))
+        self.transformer = nn.ModuleDict({"wte": nn.Embedding(vocabulary, width), "wpe": nn.Embedding(positions, width), "h": blocks,
+                                          "ln_f": nn.LayerNorm(width)})
+        for embedding in (self.transformer["wte"], self.transformer["wpe"]):
+            nn.init.normal_(embedding.weight, std=0.02)
+
+    def forward(self, tokens):
+        x = self.transformer["wte"](tokens) + self.transformer["wpe"](torch.arange(tokens.size(1)))
+        for block in self.transformer["h"]:
+            x = block(x)
+        return nn.functional.linear(self.transformer["ln_f"](x), self.transformer["wte"].weight)
+
+
 def make_model(settings: dict, size: int, classes: int = 10) -> nn.Module:
-    """`settings` is the "model" part of a train.json; images have size x size pixels."""
+    """`settings` is the "model" part of a train.json; images have size x size pixels, a gpt's samples `size` tokens of `classes` kinds."""
+    if settings["type"] == "gpt":
+        return Gpt(settings, classes, size)
     if settings["type"] == "mlp":
         return Mlp(settings["hidden"], size, classes)
     return Cnn(size, classes) if settings["type"] == "cnn" else Resnet18(classes)

@@ -28,7 +28,17 @@ def read_idx(file: pathlib.Path) -> numpy.ndarray:
     return numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
+def read_tokens(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of a text: each byte is a token."""
+    tokens = numpy.frombuffer((pathlib.Path(data["dir"]) / data["train_tokens"]).read_bytes(), numpy.uint8).astype(numpy.int64)
+    block = data["block_size"]
+    samples = (len(tokens) - 1) // block
+    return tuple(torch.from_numpy(tokens[first:first + samples * block].reshape(samples, block)) for first in (0, 1))
+
+
 def read_dataset(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    if data["type"] == "tokens":
+        return read_tokens(data)
     folder = pathlib.Path(data["dir"])
     count = data.get("train_samples", 0) or None
     images = torch.from_numpy(read_idx(folder / "train-images-idx3-ubyte")[:count].copy()).unsqueeze(1)
@@ -78,7 +88,7 @@ def train_step(model, optimizer, images, labels, batch: torch.Tensor, settings: 
     rank, world = dist.get_rank(), dist.get_world_size()
     share = batch[rank::world]
     optimizer.zero_grad()
-    loss = cross_entropy(model(images[share]), labels[share])
+    loss = cross_entropy(model(images[share]).flatten(0, -2), labels[share].flatten())
     # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
     weight = len(share) * world / len(batch)
     (loss if weight == 1 else loss * weight).backward()
@@ -99,7 +109,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     images, labels = read_dataset(settings["data"])
-    network = make_model(settings["model"], images.shape[-1])
+    network = make_model(settings["model"], images.shape[-1], settings["data"].get("vocab_size", 10))
     network.load_state_dict(safetensors.torch.load_file(settings["model"]["init"]))
     freeze(settings["model"].get("freeze", []), network)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)

@@ -1,5 +1,5 @@
 // How often a checkpoint is worth its time.
-#include "trainer/checkpoint/interval.hpp"
+#include "trainer/loop/interval.hpp"
 
 #include <gtest/gtest.h>
 

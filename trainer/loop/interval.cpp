@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/interval.hpp"
+#include "trainer/loop/interval.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,170 @@
+// Implementation of rules.hpp.
+#include "common/config/rules.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "common/config/keys.hpp"
+
+namespace ddprun {
+namespace {
+
+class Rules {
+ public:
+  Rules(const TrainConfig& config, const std::set<std::string>& failed) : config_(config), failed_(failed) {}
+
+  void check_all() {
+    const TrainConfig& c = config_;
+    if (c.micro_batch_size > c.batch_size && all_good({"/micro_batch_size", "/batch_size"})) {
+      add("/micro_batch_size", /*of_key=*/false,
+          "expected at most batch_size, which is " + std::to_string(c.batch_size) + ", found " +
+              std::to_string(c.micro_batch_size) + " (/micro_batch_size)");
+    }
+    if (c.optimizer.nesterov && c.optimizer.momentum == 0 &&
+        all_good({"/optimizer/type", "/optimizer/momentum", "/optimizer/nesterov"}) &&
+        c.optimizer.type == OptimizerConfig::Type::kSgd) {
+      add("/optimizer/nesterov", /*of_key=*/false, "nesterov needs a momentum above 0, found 0 (/optimizer/nesterov)");
+    }
+    for (const char* interval : {"/checkpoint/every_steps", "/checkpoint/every_seconds"}) {
+      const bool set =
+          std::string_view(interval).ends_with("steps") ? c.checkpoint.every_steps != 0 : c.checkpoint.every_seconds != 0;
+      if (c.checkpoint.every != CheckpointConfig::Every::kAuto || !set || !all_good({"/checkpoint/every", interval})) continue;
+      add(interval, /*of_key=*/false,
+          "expected 0 or nothing beside \"every\": \"auto\", which chooses the time by itself (" + std::string(interval) + ")");
+    }
+    if (const std::string& local = c.checkpoint.local_dir; !local.empty() && local.front() != '/') {
+      add("/checkpoint/local_dir", /*of_key=*/false,
+          "expected an absolute path, since it names a folder on each node's own disk, found " + shown(local) +
+              " (/checkpoint/local_dir)");
+    }
+    if (c.data.mean.has_value() != c.data.std.has_value() && all_good({"/data/mean", "/data/std"})) {
+      const std::string found = c.data.mean ? "mean" : "std", missing = c.data.mean ? "std" : "mean";
+      add("/data/" + found, /*of_key=*/true,
+          "expected '" + missing + "' as well as '" + found + "', or neither (/data/" + found + ")");
+    }
+    check_best();
+    check_figures();
+    if (c.schedule.type == ScheduleConfig::Type::kOneCycle && c.schedule.warmup_steps != 0 &&
+        all_good({"/schedule/type", "/schedule/warmup_steps"})) {
+      add("/schedule/warmup_steps", /*of_key=*/false,
+          "expected 0 or nothing beside \"one_cycle\", which rises by itself: see pct_start (/schedule/warmup_steps)");
+    }
+    check_exported_models();
+  }
+
+  std::vector<BrokenRule> take() { return std::move(broken_); }
+
+ private:
+  void check_best() {
+    const CheckpointConfig& c = config_.checkpoint;
+    const bool known = c.best_by.ends_with("accuracy") || c.best_by.ends_with("loss");
+    if (known || c.best_is != CheckpointConfig::BestIs::kAuto || !all_good({"/checkpoint/best_by", "/checkpoint/best_is"}))
+      return;
+    add("/checkpoint/best_by", /*of_key=*/false,
+        "set checkpoint.best_is to \"highest\" or \"lowest\": only for names that end in accuracy or loss is it known which is "
+        "best, found " +
+            shown(c.best_by) + " (/checkpoint/best_by)");
+  }
+
+  void check_figures() {
+    const TrainConfig& c = config_;
+    const auto needs_mode = [&](const std::string& section, const std::string& metric, FigureMode mode) {
+      const std::string pointer = "/" + section + "/metric";
+      const bool known = metric.ends_with("accuracy") || metric.ends_with("loss");
+      if (known || mode != FigureMode::kAuto || !all_good({pointer.c_str(), ("/" + section + "/mode").c_str()})) return;
+      add(pointer, /*of_key=*/false,
+          "set " + section + ".mode to \"min\" or \"max\": only for names that end in accuracy or loss is it known which is " +
+              "better, found " + shown(metric) + " (" + pointer + ")");
+    };
+    const bool plateau = c.schedule.type == ScheduleConfig::Type::kPlateau;
+    const bool stops = c.early_stopping.patience > 0;
+    if (plateau) needs_mode("schedule", c.schedule.metric, c.schedule.mode);
+    if (stops) needs_mode("early_stopping", c.early_stopping.metric, c.early_stopping.mode);
+    if (c.eval_every_epochs != 0 || c.eval_every_steps != 0 || !all_good({"/eval_every_epochs", "/eval_every_steps"})) return;
+    for (const auto& [goes_by, pointer] : {std::pair{plateau, "/schedule/type"}, {stops, "/early_stopping/patience"}}) {
+      if (!goes_by || !all_good({pointer})) continue;
+      add(pointer, /*of_key=*/false,
+          std::string(
+              "expected evaluations during the run, which this goes by: set eval_every_epochs or eval_every_steps above "
+              "0 (") +
+              pointer + ")");
+    }
+  }
+
+  // The config can't repeat what an exported model fixes, and the built-in models take pictures only.
+  void check_exported_models() {
+    const TrainConfig& c = config_;
+    if (!all_good({"/model/type", "/data/type"})) return;
+    if (c.data.type != DataConfig::Type::kIdx && (c.data.augment.crop_padding != 0 || c.data.augment.flip) &&
+        all_good({"/data/augment/crop_padding", "/data/augment/flip"})) {
+      add("/data/augment", /*of_key=*/true,
+          "only pictures can be augmented, found " + shown(find_key("data.type")->get(c)) + " for data.type (/data/augment)");
+    }
+    if (c.model.type == ModelConfig::Type::kGpt || c.data.type == DataConfig::Type::kTokens) return check_gpt();
+    if (c.model.type != ModelConfig::Type::kExported) {
+      if (c.data.type == DataConfig::Type::kIdx) return;
+      add("/data/type", /*of_key=*/false,
+          "expected \"idx\" beside a model of type " + shown(find_key("model.type")->get(c)) +
+              ", which takes pictures; \"tensors\" are for \"exported\" models (/data/type)");
+      return;
+    }
+    if (c.model.path.empty() && all_good({"/model/path"})) {
+      add("/model", /*of_key=*/true, "key 'model.path' is missing: the folder that the exporter wrote (/model/path)");
+    }
+    const auto refuse = [&](bool set, const char* pointer, const std::string& why) {
+      if (set && all_good({pointer})) add(pointer, /*of_key=*/false, why + " (" + pointer + ")");
+    };
+    refuse(c.label_smoothing != 0, "/label_smoothing",
+           "expected 0 or nothing beside an exported model, whose loss is part of it: export it with label smoothing");
+    refuse(c.precision == TrainConfig::Precision::kBf16, "/precision",
+           "expected \"fp32\" or \"tf32\" beside an exported model, found \"bf16\"");
+    refuse(c.channels_last, "/channels_last", "expected false or nothing beside an exported model, whose layout is part of it");
+  }
+
+  void check_gpt() {
+    const TrainConfig& c = config_;
+    if (c.model.type != ModelConfig::Type::kGpt || c.data.type != DataConfig::Type::kTokens) {
+      return add("/data/type", /*of_key=*/false,
+                 "expected \"tokens\" beside a model of type \"gpt\" and beside no other, found " +
+                     shown(find_key("data.type")->get(c)) + " beside " + shown(find_key("model.type")->get(c)) +
+                     " (/data/type)");
+    }
+    if (c.model.n_embd % c.model.n_head == 0 || !all_good({"/model/n_embd", "/model/n_head"})) return;
+    add("/model/n_embd", /*of_key=*/false,
+        "expected a multiple of n_head, which is " + std::to_string(c.model.n_head) + ", found " +
+            std::to_string(c.model.n_embd) + " (/model/n_embd)");
+  }
+
+  bool all_good(std::initializer_list<const char*> pointers) const {
+    return std::none_of(pointers.begin(), pointers.end(), [&](const char* pointer) { return failed_.contains(pointer); });
+  }
+
+  void add(std::string pointer, bool of_key, std::string message) {
+    broken_.push_back({std::move(pointer), of_key, std::move(message)});
+  }
+
+  const TrainConfig& config_;
+  const std::set<std::string>& failed_;
+  std::vector<BrokenRule> broken_;
+};
+
+}  // namespace
+
+std::vector<BrokenRule> broken_rules(const TrainConfig& config, const std::set<std::string>& failed) {
+  Rules rules(config, failed);
+  rules.check_all();
+  return rules.take();
+}
+
+std::string shown(const nlohmann::json& value) {
+  constexpr std::size_t kShown = 60;
+  if (value.is_object()) return "an object";
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+  if (text.size() <= kShown) return text;
+  return value.is_string() ? "a string of " + std::to_string(value.get_ref<const std::string&>().size()) + " bytes"
+                           : "an array of " + std::to_string(value.size());
+}
+
+}  // namespace ddprun

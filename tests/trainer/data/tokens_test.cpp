@@ -1,0 +1,115 @@
+// Files of tokens: which are read, as what, and which are refused.
+#include "trainer/data/tokens.hpp"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using test::TemporaryFolder;
+using test::write_text;
+
+std::string as_bytes(const std::vector<std::uint16_t>& tokens) {
+  std::string bytes(tokens.size() * 2, '\0');
+  std::memcpy(bytes.data(), tokens.data(), bytes.size());
+  return bytes;
+}
+
+// Of llm.c.
+std::string header(std::int32_t magic, std::int32_t version, std::int32_t count) {
+  std::array<std::int32_t, 256> numbers{magic, version, count};
+  std::string bytes(sizeof numbers, '\0');
+  std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
+
+constexpr std::int32_t kLlmC = 20240520;
+
+std::string refusal(const TemporaryFolder& folder, const std::string& name, const std::string& content,
+                    std::int64_t limit = 0) {
+  write_text(folder / name, content);
+  try {
+    token_source(folder / name, /*block=*/4, /*vocabulary=*/1000, limit, "data.train_samples");
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    return text.substr(text.find(": ") + 2);
+  }
+  return "";
+}
+
+TEST(Tokens, ASampleIsARunOfTokensAndWhatFollowsEach) {
+  TemporaryFolder folder;
+  const std::vector<std::uint16_t> tokens{1, 2, 3, 4, 5, 6, 7, 8, 999, 10, 11};
+  write_text(folder / "bare.bin", as_bytes(tokens));
+  write_text(folder / "llm.bin", header(kLlmC, 1, 11) + as_bytes(tokens));
+  for (const char* name : {"bare.bin", "llm.bin"}) {
+    const auto source = token_source(folder / name, 4, 1000, 0, "");
+    EXPECT_EQ(source->size(), 2) << "the last two are too few";
+    EXPECT_EQ(source->weight(0), 4);
+    const std::vector<std::int64_t> both{1, 0};
+    const Batch batch = source->make(both, {});
+    EXPECT_EQ(batch.weight, 8);
+    EXPECT_TRUE(at::equal(batch.tensors.at(0), at::tensor({5, 6, 7, 8, 1, 2, 3, 4}, at::kLong).view({2, 4})));
+    EXPECT_TRUE(at::equal(batch.tensors.at(1), at::tensor({6, 7, 8, 999, 2, 3, 4, 5}, at::kLong).view({2, 4})));
+  }
+  EXPECT_EQ(token_source(folder / "bare.bin", 4, 1000, 0, "")->fingerprint(),
+            token_source(folder / "llm.bin", 4, 1000, 0, "")->fingerprint());
+  EXPECT_NE(token_source(folder / "bare.bin", 4, 1000, 1, "")->fingerprint(),
+            token_source(folder / "bare.bin", 4, 1000, 0, "")->fingerprint());
+}
+
+TEST(Tokens, OfATextAreItsBytes) {
+  TemporaryFolder folder;
+  write_text(folder / "text", "a\xff\n");
+  const std::vector<std::int64_t> first{0};
+  const Batch batch = token_source(folder / "text", 2, 256, 0, "")->make(first, {});
+  EXPECT_TRUE(at::equal(batch.tensors.at(0), at::tensor({97, 255}, at::kLong).view({1, 2})));
+  EXPECT_TRUE(at::equal(batch.tensors.at(1), at::tensor({255, 10}, at::kLong).view({1, 2})));
+}
+
+TEST(Tokens, FilesThatAreNoneAreRefused) {
+  TemporaryFolder folder;
+  EXPECT_EQ(refusal(folder, "a.bin", ""), "is empty");
+  EXPECT_EQ(refusal(folder, "a.bin", "abc"), "has 3 bytes, which are no tokens of 2; text has another name than *.bin");
+  EXPECT_EQ(refusal(folder, "a.bin", as_bytes({1, 2, 3, 4})), "has 4 tokens; one sample of data.block_size 4 needs 5");
+  EXPECT_EQ(refusal(folder, "a.txt", "abcd"), "has 4 tokens; one sample of data.block_size 4 needs 5");
+  EXPECT_EQ(refusal(folder, "a.txt", "abcde"), "");
+  EXPECT_EQ(refusal(folder, "a.bin", header(kLlmC, 7, 5) + as_bytes({1, 2, 3, 4, 5})),
+            "has version 7 of llm.c's header; version 1, with tokens of 16 bits, can be read");
+  for (const std::int32_t count : {4, 6, -1, 2'000'000'000}) {
+    EXPECT_EQ(refusal(folder, "a.bin", header(kLlmC, 1, count) + as_bytes({1, 2, 3, 4, 5})),
+              "its header says " + std::to_string(count) + " tokens of 2 bytes, and 10 bytes follow");
+  }
+  EXPECT_NE(refusal(folder, "a.txt", "abcdefghi", /*limit=*/3).find("holds only 2 samples of data.block_size 4. Lower it"),
+            std::string::npos);
+  EXPECT_THROW(token_source(folder / "none.bin", 4, 1000, 0, ""), UsageError);
+  EXPECT_THROW(token_source(folder.path(), 4, 1000, 0, ""), UsageError);
+}
+
+TEST(Tokens, OneThatIsNotInTheVocabularyIsNamedWithItsPlace) {
+  TemporaryFolder folder;
+  write_text(folder / "a.bin", as_bytes({1, 2, 3, 1000, 5, 6}));
+  const std::vector<std::int64_t> first{0};
+  try {
+    token_source(folder / "a.bin", 5, 1000, 0, "")->make(first, {});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("a.bin: token 3 is 1000; with data.vocab_size 1000 it has to be below that"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,104 @@
+"""A GPT on text and on token files: a lost worker and an interruption change no bit, the files of others are read alike, and what can't work is
+refused. Its losses beside Python's are in test_python_equivalence.py."""
+
+import pathlib
+import struct
+
+import jobs
+import pytest
+from safetensors.numpy import load_file
+
+BLOCK = 32
+TEXT = b"".join(page.read_bytes() for page in sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md")))
+TRAIN, TEST = TEXT[:161 * BLOCK], TEXT[-40 * BLOCK:]
+MODEL = {"type": "gpt", "n_layer": 2, "n_head": 2, "n_embd": 32, "dropout": 0.1}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("text")
+    for name, text in (("train", TRAIN), ("val", TEST)):
+        tokens = struct.pack(f"<{len(text)}H", *text)
+        header = struct.pack("<256i", 20240520, 1, len(text), *[0] * 253)
+        for file, content in ((f"{name}.txt", text), (f"{name}.bin", tokens), (f"{name}-llm.bin", header + tokens)):
+            (folder / file).write_bytes(content)
+    return folder
+
+
+def config(data: pathlib.Path, **changes) -> dict:
+    """160 samples, 10 steps an epoch."""
+    tokens = {"type": "tokens", "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": BLOCK, "vocab_size": 256}
+    return jobs.config(data, **{"model": MODEL, "batch_size": 16, "eval_every_steps": 7, "clip_grad_norm": 1.0, "data": tokens, **changes})
+
+
+def state_of(run_dir: pathlib.Path) -> tuple:
+    return jobs.weights_digest(run_dir), [(line["event"], line["step"], line["loss"]) for line in jobs.metrics(run_dir) if line["event"] in ("step", "eval")]
+
+
+def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bin, data, tmp_path):
+    groups = [{"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]
+    train = jobs.write_config(tmp_path / "train.json", config(data, optimizer={"type": "adamw", "lr": 0.003, "weight_decay": 0.1, "groups": groups}))
+    calm = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", train])
+    assert calm.returncode == 0, calm.stderr
+    losses = [loss for _, loss in jobs.losses(tmp_path / "calm")]
+    assert len(losses) == 20 and losses[-1] < losses[0] - 1, losses
+    assert [line["step"] for line in jobs.metrics(tmp_path / "calm", "eval")] == [7, 10, 14, 20]
+    for fault in ("kill rank=0 step=9", "kill rank=1 step=12 phase=backward", "kill rank=0 step=14 phase=evaluating", "kill rank=1 step=5 phase=optimizer"):
+        run = tmp_path / fault.replace(" ", "-")
+        killed = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run, train], DDPTRAIN_FAULT=fault)
+        assert killed.returncode == 0, killed.stderr
+        assert [r["decision"] for r in jobs.report(run)["rounds"]] == ["regroup", "end"]
+        assert state_of(run) == state_of(tmp_path / "calm"), fault
+        jobs.assert_each_sample_once(run, 2, samples=160)
+    resumed = tmp_path / "resumed"
+    assert jobs.run([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 1, "--recovery", "checkpoint", "--run-dir", resumed, train,
+                     "checkpoint.background=false"], DDPTRAIN_FAULT="kill rank=1 step=16").returncode == 0
+    assert jobs.metrics(resumed, "restart")[0]["step"] == 14
+    assert state_of(resumed) == state_of(tmp_path / "calm")
+    weights = load_file(tmp_path / "calm/checkpoints/latest/model.safetensors")
+    assert weights["transformer.h.1.attn.c_attn.weight"].shape == (32, 96) and "lm_head.weight" not in weights
+    assert weights["transformer.wpe.weight"].shape == (BLOCK, 32) and len(weights) == 2 + 2 * 12 + 2
+
+
+def test_text_and_the_files_of_nanogpt_and_llm_c_train_alike(ddprun_bin, ddptrain_bin, data, tmp_path):
+    train = jobs.write_config(tmp_path / "train.json", config(data, max_steps=3))
+    for kind, suffix in (("text", ".txt"), ("nanogpt", ".bin"), ("llm.c", "-llm.bin")):
+        done = jobs.run([ddprun_bin, "--run-dir", tmp_path / kind, train, f"data.train_tokens=train{suffix}", f"data.test_tokens=val{suffix}"])
+        assert done.returncode == 0, done.stderr
+        assert state_of(tmp_path / kind) == state_of(tmp_path / "text")
+
+
+def test_shares_count_by_tokens(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """13 samples a step over 2 and 3 workers, in micro-batches of 2: the losses of one worker, within rounding."""
+    train = jobs.write_config(tmp_path / "train.json", config(data, batch_size=13, model={**MODEL, "dropout": 0}, max_steps=14))
+    runs = {}
+    for workers, micro in ((1, 0), (2, 0), (3, 2)):
+        done = jobs.run([ddprun_bin, "--nproc-per-node", workers, "--run-dir", tmp_path / str(workers), train, f"micro_batch_size={micro}"])
+        assert done.returncode == 0, done.stderr
+        runs[workers] = [line["loss"] for line in jobs.metrics(tmp_path / str(workers)) if line["event"] in ("step", "eval")]
+    for workers in (2, 3):
+        assert runs[workers] == pytest.approx(runs[1], rel=2e-5)
+
+
+def test_it_begins_with_weights_and_exports_them(ddprun_bin, ddptrain_bin, data, tmp_path):
+    train = jobs.write_config(tmp_path / "train.json", config(data, max_steps=2))
+    assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
+    assert jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", tmp_path / "weights.safetensors"]).returncode == 0
+    again = jobs.run([ddprun_bin, "--run-dir", tmp_path / "again", train, f"model.init={tmp_path}/weights.safetensors", "optimizer.lr=1e-30", "optimizer.weight_decay=0"])
+    assert again.returncode == 0, again.stderr
+    assert jobs.metrics(tmp_path / "again", "eval")[-1]["loss"] == jobs.metrics(tmp_path / "run", "eval")[-1]["loss"]
+
+
+@pytest.mark.parametrize("changes,words", [
+    (("data.vocab_size=100",), "with data.vocab_size 100 it has to be below that"),
+    (("data.block_size=100000",), "one sample of data.block_size 100000 needs 100001"),
+    (("data.train_tokens=none.bin",), "none.bin: cannot be mapped: No such file or directory"),
+    (("model.n_head=3",), "expected a multiple of n_head, which is 3, found 32 (/model/n_embd)"),
+    (("model.n_layer=0",), "(/model/n_layer)"),
+    (("model.type=mlp",), 'expected "tokens" beside a model of type "gpt" and beside no other, found "tokens" beside "mlp" (/data/type)'),
+    (("data.augment.flip=true",), 'only pictures can be augmented, found "tokens" for data.type'),
+    (("checkpoint.keep_best=1",), "its figures are loss"),
+])
+def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, data, tmp_path, changes, words):
+    done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", jobs.write_config(tmp_path / "train.json", config(data)), *changes])
+    assert done.returncode == 2 and words in done.stderr, done.stderr

@@ -1,0 +1,55 @@
+// A whole file, mapped read-only.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "common/base/error.hpp"
+
+namespace ddprun::trainer {
+
+class MappedFile {
+ public:
+  // Throws UsageError naming the file when it can't be mapped, or is empty.
+  explicit MappedFile(const std::filesystem::path& file);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::string_view bytes() const { return {static_cast<const char*>(address_), size_}; }
+
+ private:
+  void* address_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+inline MappedFile::MappedFile(const std::filesystem::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  const bool found = fd >= 0 && ::fstat(fd, &status) == 0;
+  void* address = MAP_FAILED;
+  if (found && status.st_size > 0) {
+    size_ = static_cast<std::size_t>(status.st_size);
+    address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+  }
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (found && status.st_size == 0) throw UsageError(file.string() + ": is empty");
+  if (address == MAP_FAILED) throw UsageError(file.string() + ": cannot be mapped: " + std::strerror(error));
+  address_ = address;
+}
+
+inline MappedFile::~MappedFile() {
+  ::munmap(address_, size_);
+}
+
+}  // namespace ddprun::trainer

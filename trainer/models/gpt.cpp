@@ -1,0 +1,184 @@
+// Implementation of gpt.hpp. Forward is plain at:: calls on the parameters; the modules only own and name these.
+#include "trainer/models/gpt.hpp"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "trainer/models/drawn.hpp"
+#include "trainer/models/seeded_generator.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+constexpr double kSpread = 0.02;  // of a weight's first value
+
+// A probability of 0 draws nothing from the generator.
+at::Tensor dropped(at::Tensor input, double probability, bool training) {
+  return probability > 0 && training ? at::dropout(input, probability, training) : std::move(input);
+}
+
+struct Embedding : torch::nn::Module {
+  Embedding(std::int64_t count, std::int64_t width, c10::Device device)
+      : weight(register_parameter("weight", at::empty({count, width}, at::TensorOptions(device)))) {
+    fill_by_drawing(weight, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpread); });
+  }
+  at::Tensor weight;
+};
+
+struct LayerNorm : torch::nn::Module {
+  LayerNorm(std::int64_t width, c10::Device device)
+      : weight(register_parameter("weight", at::ones({width}, at::TensorOptions(device)))),
+        bias(register_parameter("bias", at::zeros({width}, at::TensorOptions(device)))) {}
+  at::Tensor of(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, kEpsilon); }
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+// A linear layer with its weight the other way round.
+struct Conv1D : torch::nn::Module {
+  Conv1D(std::int64_t inputs, std::int64_t outputs, double spread, c10::Device device)
+      : weight(register_parameter("weight", at::empty({inputs, outputs}, at::TensorOptions(device)))),
+        bias(register_parameter("bias", at::zeros({outputs}, at::TensorOptions(device)))) {
+    fill_by_drawing(weight, [spread](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, spread); });
+  }
+  at::Tensor of(const at::Tensor& x) const {
+    std::vector<std::int64_t> sizes = x.sizes().vec();
+    sizes.back() = weight.size(1);
+    return at::addmm(bias, x.reshape({-1, x.size(-1)}), weight).view(sizes);
+  }
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+struct Attention : torch::nn::Module {
+  Attention(const ModelConfig& config, double spread_of_last, c10::Device device)
+      : heads(config.n_head),
+        dropout(config.dropout),
+        c_attn(register_module("c_attn", std::make_shared<Conv1D>(config.n_embd, 3 * config.n_embd, kSpread, device))),
+        c_proj(register_module("c_proj", std::make_shared<Conv1D>(config.n_embd, config.n_embd, spread_of_last, device))) {}
+
+  at::Tensor of(const at::Tensor& x) const {
+    const std::int64_t n = x.size(0), positions = x.size(1), width = x.size(2);
+    const std::vector<at::Tensor> parts = c_attn->of(x).split(width, 2);
+    const auto by_head = [&](const at::Tensor& part) {
+      return part.view({n, positions, heads, width / heads}).transpose(1, 2);
+    };
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
+                                         /*attn_mask=*/{}, is_training() ? dropout : 0, /*is_causal=*/true);
+    return dropped(c_proj->of(mixed.transpose(1, 2).reshape({n, positions, width})), dropout, is_training());
+  }
+  std::int64_t heads;
+  double dropout;
+  std::shared_ptr<Conv1D> c_attn;
+  std::shared_ptr<Conv1D> c_proj;
+};
+
+struct Feedforward : torch::nn::Module {
+  Feedforward(const ModelConfig& config, double spread_of_last, c10::Device device)
+      : dropout(config.dropout),
+        c_fc(register_module("c_fc", std::make_shared<Conv1D>(config.n_embd, 4 * config.n_embd, kSpread, device))),
+        c_proj(register_module("c_proj", std::make_shared<Conv1D>(4 * config.n_embd, config.n_embd, spread_of_last, device))) {}
+
+  at::Tensor of(const at::Tensor& x) const {
+    return dropped(c_proj->of(at::gelu(c_fc->of(x), "tanh")), dropout, is_training());
+  }
+  double dropout;
+  std::shared_ptr<Conv1D> c_fc;
+  std::shared_ptr<Conv1D> c_proj;
+};
+
+struct Block : torch::nn::Module {
+  Block(const ModelConfig& config, double spread_of_last, c10::Device device)
+      : ln_1(register_module("ln_1", std::make_shared<LayerNorm>(config.n_embd, device))),
+        attn(register_module("attn", std::make_shared<Attention>(config, spread_of_last, device))),
+        ln_2(register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, device))),
+        mlp(register_module("mlp", std::make_shared<Feedforward>(config, spread_of_last, device))) {}
+
+  at::Tensor of(at::Tensor x) const {
+    x = x + attn->of(ln_1->of(x));
+    return x + mlp->of(ln_2->of(x));
+  }
+  std::shared_ptr<LayerNorm> ln_1;
+  std::shared_ptr<Attention> attn;
+  std::shared_ptr<LayerNorm> ln_2;
+  std::shared_ptr<Feedforward> mlp;
+};
+
+// What ends a residual branch begins smaller, so that their sum does not grow with the depth.
+double spread_of_last(const ModelConfig& config) {
+  return kSpread / std::sqrt(2.0 * static_cast<double>(config.n_layer));
+}
+
+struct Transformer : torch::nn::Module {
+  Transformer(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, c10::Device device)
+      : dropout(config.dropout),
+        wte(register_module("wte", std::make_shared<Embedding>(vocabulary, config.n_embd, device))),
+        wpe(register_module("wpe", std::make_shared<Embedding>(positions, config.n_embd, device))) {
+    const auto list = register_module("h", std::make_shared<torch::nn::Module>());
+    for (std::int64_t i = 0; i < config.n_layer; ++i) {
+      h.push_back(list->register_module(std::to_string(i), std::make_shared<Block>(config, spread_of_last(config), device)));
+    }
+    ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, device));
+  }
+
+  at::Tensor of(const at::Tensor& tokens) const {
+    const at::Tensor positions = at::arange(tokens.size(1), tokens.options());
+    at::Tensor x = at::embedding(wte->weight, tokens) + at::embedding(wpe->weight, positions);
+    x = dropped(std::move(x), dropout, is_training());
+    for (const auto& block : h) x = block->of(std::move(x));
+    return ln_f->of(x);
+  }
+  double dropout;
+  std::shared_ptr<Embedding> wte;
+  std::shared_ptr<Embedding> wpe;
+  std::vector<std::shared_ptr<Block>> h;
+  std::shared_ptr<LayerNorm> ln_f;
+};
+
+struct Head : torch::nn::Module {
+  explicit Head(const at::Tensor& tied) : weight(register_parameter("weight", tied)) {}
+  at::Tensor weight;
+};
+
+class Gpt2 : public Gpt {
+ public:
+  Gpt2(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, c10::Device device)
+      : transformer_(register_module("transformer", std::make_shared<Transformer>(config, vocabulary, positions, device))),
+        head_(register_module("lm_head", std::make_shared<Head>(transformer_->wte->weight))) {}
+
+  at::Tensor forward(const at::Tensor& tokens) override { return at::linear(transformer_->of(tokens), head_->weight); }
+
+ private:
+  std::shared_ptr<Transformer> transformer_;
+  std::shared_ptr<Head> head_;
+};
+
+}  // namespace
+
+std::shared_ptr<Gpt> make_gpt(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, std::uint64_t seed,
+                              c10::Device device) {
+  if (config.n_embd % config.n_head != 0) {
+    throw UsageError("model.n_embd " + std::to_string(config.n_embd) + " can't be divided by model.n_head " +
+                     std::to_string(config.n_head) + ", and each head needs the same width");
+  }
+  const SeededDefaultGenerator seeded(seed);
+  return std::make_shared<Gpt2>(config, vocabulary, positions, device);
+}
+
+}  // namespace ddprun::trainer

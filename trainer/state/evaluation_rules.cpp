@@ -1,0 +1,94 @@
+// Implementation of evaluation_rules.hpp: which names the values have, and the pure rules of trainer/optim/plateau.hpp around
+// them.
+#include "trainer/state/evaluation_rules.hpp"
+
+#include "trainer/optim/plateau.hpp"
+#include "trainer/optim/schedule.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr const char* kLr = "plateau.lr";
+constexpr const char* kBest = "plateau.best";
+constexpr const char* kBad = "plateau.bad_evaluations";
+constexpr const char* kCooldown = "plateau.cooldown";
+
+bool has_plateau(const TrainConfig& config) {
+  return config.schedule.type == ScheduleConfig::Type::kPlateau;
+}
+
+Plateau plateau_in(const StateValues& values) {
+  return {.lr = values.at(kLr),
+          .best = values.at(kBest),
+          .bad = static_cast<std::int64_t>(values.at(kBad)),
+          .cooldown = static_cast<std::int64_t>(values.at(kCooldown))};
+}
+
+void put(StateValues& values, const Plateau& plateau) {
+  values[kLr] = plateau.lr;
+  values[kBest] = plateau.best;
+  values[kBad] = static_cast<double>(plateau.bad);
+  values[kCooldown] = static_cast<double>(plateau.cooldown);
+}
+
+// By the figure, which may change: another one has another best. The launcher knows the second name
+// (common/run_directory/run_directory.cpp).
+std::string best_of(const EarlyStoppingConfig& config) {
+  return "early_stopping." + config.metric + ".best";
+}
+std::string bad_of(const EarlyStoppingConfig& config) {
+  return "early_stopping." + config.metric + ".bad_evaluations";
+}
+
+Waiting waiting_in(const StateValues& values, const EarlyStoppingConfig& config) {
+  return {.best = values.at(best_of(config)), .bad = static_cast<std::int64_t>(values.at(bad_of(config)))};
+}
+
+void put(StateValues& values, const EarlyStoppingConfig& config, const Waiting& waiting) {
+  values[best_of(config)] = waiting.best;
+  values[bad_of(config)] = static_cast<double>(waiting.bad);
+}
+
+}  // namespace
+
+void begin_values(StateValues& values, const TrainConfig& config, const StateValues& saved) {
+  values.clear();
+  if (has_plateau(config)) put(values, begin_plateau(config.schedule, config.optimizer.lr));
+  if (config.early_stopping.patience > 0) put(values, config.early_stopping, begin_waiting(config.early_stopping));
+  if (config.optimizer.ema.decay > 0) values[kUpdatesOfAverage] = 0;
+  for (auto& [name, value] : values) {
+    if (const auto found = saved.find(name); found != saved.end()) value = found->second;
+  }
+}
+
+void heed_evaluation(StateValues& values, const TrainConfig& config, const FigureList& figures) {
+  if (has_plateau(config)) {
+    if (const auto figure = value_of(figures, config.schedule.metric)) {
+      put(values, after_evaluation(config.schedule, plateau_in(values), *figure));
+    }
+  }
+  if (config.early_stopping.patience > 0) {
+    if (const auto figure = value_of(figures, config.early_stopping.metric)) {
+      put(values, config.early_stopping,
+          after_evaluation(config.early_stopping, waiting_in(values, config.early_stopping), *figure));
+    }
+  }
+}
+
+double learning_rate(const StateValues& values, const TrainConfig& config, const RunLength& length, std::int64_t finished) {
+  const double factor = learning_rate_factor(config.schedule, finished, length.steps_per_epoch, length.total_steps);
+  return (has_plateau(config) ? values.at(kLr) : config.optimizer.lr) * factor;
+}
+
+std::string reason_to_stop_early(const StateValues& values, const TrainConfig& config) {
+  const EarlyStoppingConfig& rule = config.early_stopping;
+  if (rule.patience == 0 || !has_waited_enough(rule, waiting_in(values, rule))) return "";
+  return rule.metric + " has not improved in " + std::to_string(waiting_in(values, rule).bad) +
+         (waiting_in(values, rule).bad == 1 ? " evaluation" : " evaluations");
+}
+
+bool is_over(const TrainingState& state, const TrainConfig& config, const RunLength& length) {
+  return state.step >= length.total_steps || !reason_to_stop_early(state.values, config).empty();
+}
+
+}  // namespace ddprun::trainer

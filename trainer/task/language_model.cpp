@@ -1,0 +1,51 @@
+// Implementation of language_model.hpp.
+#include "trainer/task/language_model.hpp"
+
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
+
+#include "common/base/error.hpp"
+#include "trainer/models/gpt.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+class LanguageModel : public Task {
+ public:
+  explicit LanguageModel(const TrainConfig& config) : config_(config) {}
+
+  std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const override {
+    return make_gpt(config_.model, config_.data.vocab_size, samples.tensors.at(0).sizes.at(0), config_.seed, device);
+  }
+
+  at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
+    return next_token_loss(module, batch, at::Reduction::Mean, config_.label_smoothing);
+  }
+
+  std::vector<std::string> figures() const override { return {"loss"}; }
+
+  // Without label smoothing.
+  void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
+    figures.add("loss", next_token_loss(module, batch, at::Reduction::None, 0).sum(at::kDouble), batch.weight);
+  }
+
+ private:
+  static at::Tensor next_token_loss(torch::nn::Module& module, const Batch& batch, at::Reduction::Reduction reduction,
+                                    double label_smoothing) {
+    auto* const model = dynamic_cast<Gpt*>(&module);
+    if (model == nullptr) throw InternalError("language_model: the module is none that it made");
+    const at::Tensor logits = model->forward(batch.tensors.at(0));
+    return at::cross_entropy_loss(logits.flatten(0, 1), batch.tensors.at(1).flatten(), /*weight=*/{}, reduction,
+                                  /*ignore_index=*/-100, label_smoothing);
+  }
+
+  TrainConfig config_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> language_model(const TrainConfig& config) {
+  return std::make_unique<LanguageModel>(config);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,15 @@
+// The next token of a text by a GPT: cross entropy, and as figure the loss. Batches are {tokens, next tokens} as
+// trainer/data/tokens.hpp has them, and count by tokens.
+#pragma once
+
+#include <memory>
+
+#include "common/config/train_config.hpp"
+#include "trainer/task/task.hpp"
+
+namespace ddprun::trainer {
+
+// Of the config it reads `model`, `data.vocab_size`, `seed` and `label_smoothing`.
+std::unique_ptr<Task> language_model(const TrainConfig& config);
+
+}  // namespace ddprun::trainer

@@ -199,3 +199,12 @@ def test_the_config_of_the_readme_is_valid(ddprun_bin, tmp_path):
 def test_subcommands_of_the_readme_exist(ddprun_bin, tmp_path):
     done = jobs.run([ddprun_bin, "report", tmp_path])
     assert done.returncode == 2 and "report.json" in done.stderr
+
+
+def test_the_tests_that_the_mends_name_are_there():
+    named = re.findall(r"`([\w/]+\.(?:py|cpp))`:\s+`([\w.]+)`", (DECISIONS.parent / "mends.md").read_text(encoding="utf-8"))
+    assert len(named) > 100
+    for file, name in named:
+        there = next(path for path in (ROOT / "tests" / "whole_program" / file, ROOT / "tests" / file) if path.exists())
+        definition = rf"def {name}\b" if file.endswith(".py") else r"TEST\w*\(" + name.replace(".", r",\s*") + r"\)"
+        assert re.search(definition, there.read_text(encoding="utf-8")), f"{file}: {name}"

@@ -113,8 +113,10 @@ class AgentInWorld final : public SimulatedLauncher {
     }
     if (has_channel()) say(rank, channel::Progress{.step = step()});
     if (has_channel() && chance(15)) {  // nobody knows whose state is right
-      say(rank, channel::WorkerError{
-                    .kind = channel::ErrorKind::kCorruptState, .message = "the states differ", .step = step(), .others_suspect = true});
+      say(rank, channel::WorkerError{.kind = channel::ErrorKind::kCorruptState,
+                                     .message = "the states differ",
+                                     .step = step(),
+                                     .others_suspect = true});
     }
     worker.fails = true;
     die(rank, chance(70) ? ExitStatus{.code = 7, .signal = 0} : ExitStatus{.code = 0, .signal = SIGKILL});
@@ -169,9 +171,7 @@ class AgentInWorld final : public SimulatedLauncher {
 
   Worker& one(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
   bool has_channel() const { return kind_.workers >= JobKind::Workers::kTrainer; }
-  std::int64_t up_to(std::int64_t most) {
-    return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most + 1));
-  }
+  std::int64_t up_to(std::int64_t most) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most + 1)); }
   bool chance(int percent) { return up_to(99) < percent; }
   std::int64_t step() const { return host_.true_time() / kStepTakes; }
   std::vector<int> alive_ranks() const {
@@ -290,14 +290,14 @@ class AgentInWorld final : public SimulatedLauncher {
   void carry(const agent_action::Tell& action) {
     for (const int rank : action.ranks) {
       if (!one(rank).lives) continue;
-      std::visit(Overloaded{[&](const channel::Stop& stop) {
-                              if (stop.mode == channel::Stop::Mode::kSave) answer_stop(rank);
-                            },
-                            [&](const channel::StopAt& stop) { save(rank, stop.step); },
-                            [&](const channel::Hold&) { hold(rank); },
-                            [&](const channel::Regroup& regroup) { rejoin(rank, regroup.generation); },
-                            Ignored<channel::IgnoreSignal, channel::AssignRank, channel::PositionRequest, channel::StoreReply>{}},
-                 action.message);
+      std::visit(
+          Overloaded{[&](const channel::Stop& stop) {
+                       if (stop.mode == channel::Stop::Mode::kSave) answer_stop(rank);
+                     },
+                     [&](const channel::StopAt& stop) { save(rank, stop.step); }, [&](const channel::Hold&) { hold(rank); },
+                     [&](const channel::Regroup& regroup) { rejoin(rank, regroup.generation); },
+                     Ignored<channel::IgnoreSignal, channel::AssignRank, channel::PositionRequest, channel::StoreReply>{}},
+          action.message);
     }
   }
   void carry(const agent_action::ReportFailure& action) {
@@ -311,13 +311,17 @@ class AgentInWorld final : public SimulatedLauncher {
     agent_action::ReportRoundOver over = action;
     host_.tell("says that the round is over here");
     const auto ended_well = [](const Worker& w) { return !w.last || w.last->ok(); };
-    if (flaw_ == Flaw::kCallsStoppedDone && over.how == How::kEnded && std::all_of(workers_.begin(), workers_.end(), ended_well)) over.how = How::kDone;
+    if (flaw_ == Flaw::kCallsStoppedDone && over.how == How::kEnded &&
+        std::all_of(workers_.begin(), workers_.end(), ended_well))
+      over.how = How::kDone;
     if (flaw_ == Flaw::kCallsEndedSaved && over.how == How::kEnded && saves_) over.how = How::kSaved;
     if (any_works()) host_.violate("a round is said to be over while a worker runs");
     const auto done = [](const Worker& w) { return w.is_done; };
     const auto saved = [](const Worker& w) { return w.is_done || w.has_saved; };
-    if (over.how == How::kDone && !std::all_of(workers_.begin(), workers_.end(), done)) host_.violate("a round is said to be done that is not");
-    if (over.how == How::kSaved && !std::any_of(workers_.begin(), workers_.end(), saved)) host_.violate("a round is said to be saved that is not");
+    if (over.how == How::kDone && !std::all_of(workers_.begin(), workers_.end(), done))
+      host_.violate("a round is said to be done that is not");
+    if (over.how == How::kSaved && !std::any_of(workers_.begin(), workers_.end(), saved))
+      host_.violate("a round is said to be saved that is not");
     host_.no_deadline();
     host_.hangs(false);
     tell_node(to_member(over, kMasterPort));
@@ -370,7 +374,8 @@ class AgentInWorld final : public SimulatedLauncher {
         one(rank).starts = false;
         host_.worker_has_failed();
         if (!any_works()) host_.work_ends();
-        feed(agent_event::SpawnFailed{.rank = rank, .error = EAGAIN, .message = "no process", .time_ns = instant().realtime_ns});
+        feed(
+            agent_event::SpawnFailed{.rank = rank, .error = EAGAIN, .message = "no process", .time_ns = instant().realtime_ns});
       });
     }
     if (kind_.workers == JobKind::Workers::kScripts) return;

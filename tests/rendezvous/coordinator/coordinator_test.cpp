@@ -126,6 +126,21 @@ TEST_F(Elected, WhoLeavesHasNoSeatInTheRoundThatItsLeaveAllows) {
   EXPECT_EQ(rounds_[kFailed], (RoundId{2, 2}));
 }
 
+TEST_F(Elected, ANodeOfAnotherProtocolIsToldSoAndNotTakenIn) {
+  on(coordinator_event::Opened{kOtherNode});
+  Hello hello;
+  hello.node = {3};
+  hello.protocol = kProtocolVersion + 1;
+  hello.state = state(2);
+  std::optional<Refused> refused;
+  for (const CoordinatorAction& action : coordinator_.on(coordinator_event::Heard{kOtherNode, hello}, {time_, 0})) {
+    const auto* send = std::get_if<coordinator_action::Send>(&action);
+    if (send != nullptr && std::holds_alternative<Refused>(send->message)) refused = std::get<Refused>(send->message);
+  }
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->reason, Refusal::kVersion);
+}
+
 // A node says again what the coordinator before had counted.
 TEST_F(Elected, AFailureThatTheBudgetIncludesIsNotCountedAgain) {
   for (const bool judged : {false, true}) {

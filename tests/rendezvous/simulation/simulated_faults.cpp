@@ -365,8 +365,7 @@ void World::signal(int index) {
                       leader->node->coordinator()->waits_for() == "the running round";
     const auto trains_with_it = [&](const Agent& agent) {
       return agent.node && agent.training && !agent.ending && agent.round == leader->node->coordinator()->round() &&
-             agent.frozen_until <= time_ && agent.node->member().following() &&
-             (!agent.launcher || agent.launcher->can_save());
+             agent.frozen_until <= time_ && agent.node->member().following() && (!agent.launcher || agent.launcher->can_save());
     };
     const bool all =
         calm && std::count_if(agents_.begin(), agents_.end(), trains_with_it) == rounds_[leader->round].first.nodes;

@@ -31,8 +31,7 @@ bool World::some_round_trains() const {
   };
   return std::any_of(agents_.begin(), agents_.end(), [&](const Agent& agent) {
     const auto round = rounds_.find(agent.round);
-    return trains(agent) && !agent.ending && round != rounds_.end() && round->second.full &&
-           !hangs(agent.round);
+    return trains(agent) && !agent.ending && round != rounds_.end() && round->second.full && !hangs(agent.round);
   });
 }
 

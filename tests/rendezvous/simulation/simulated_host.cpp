@@ -89,7 +89,9 @@ void World::retire_launcher(Agent& agent) {
 
 void World::call_later(int index, Nanos after, std::function<void()> what, Event::Kind kind) {
   const std::int64_t number = next_call_++;
-  calls_.emplace(number, Call{.kind = kind, .agent = index, .life = agents_[static_cast<std::size_t>(index)].life, .what = std::move(what)});
+  calls_.emplace(
+      number,
+      Call{.kind = kind, .agent = index, .life = agents_[static_cast<std::size_t>(index)].life, .what = std::move(what)});
   schedule(time_ + after, kind, index, number, agents_[static_cast<std::size_t>(index)].life);
 }
 

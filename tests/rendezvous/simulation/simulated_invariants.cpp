@@ -48,9 +48,8 @@ void World::note_release(int index, std::uint32_t life, const Release& release, 
       violate("round " + name(release.id) + " is restart " + std::to_string(release.budget.restart_count) + " of at most " +
               std::to_string(max_restarts_));
     }
-    const auto failures = std::count_if(rounds_.begin(), rounds_.end(), [](const auto& one) {
-      return one.second.worker_failed || one.second.may_have_failed;
-    });
+    const auto failures = std::count_if(rounds_.begin(), rounds_.end(),
+                                        [](const auto& one) { return one.second.worker_failed || one.second.may_have_failed; });
     if (release.budget.restart_count > failures) {
       violate("round " + name(release.id) + " counts " + std::to_string(release.budget.restart_count) + " restarts of " +
               std::to_string(failures) + " failures");

@@ -34,9 +34,9 @@ class LauncherHost {
   // They do so no more: they have ended, or wait.
   virtual void work_ends() = 0;
   virtual void is_stopping() = 0;
-  virtual void worker_has_failed() = 0;  // by itself: the round may end, and its coordinator hears of it
+  virtual void worker_has_failed() = 0;       // by itself: the round may end, and its coordinator hears of it
   virtual void worker_may_have_failed() = 0;  // it was being stopped as well
-  virtual void round_is_lost() = 0;      // for a reason that costs no restart
+  virtual void round_is_lost() = 0;           // for a reason that costs no restart
   virtual void saves_at(std::int64_t step) = 0;
   virtual void no_deadline() = 0;  // for the guardian
   virtual void leaves_for_good() = 0;

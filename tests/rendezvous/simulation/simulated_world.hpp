@@ -112,9 +112,9 @@ struct Agent {
   // With a launcher.
   std::unique_ptr<LauncherHost> host;
   std::unique_ptr<SimulatedLauncher> launcher;
-  bool has_deadline = false;        // its guardian watches until_local
-  bool node_is_over = false;        // its node has said Finish
-  bool hangs = false;               // its round does not come to work
+  bool has_deadline = false;  // its guardian watches until_local
+  bool node_is_over = false;  // its node has said Finish
+  bool hangs = false;         // its round does not come to work
   // its workers
   bool training = false;
   RoundId round{};
@@ -140,7 +140,7 @@ struct Round {
   bool failed = false;
   bool worker_failed = false;
   bool may_have_failed = false;  // one did when it was to stop
-  Nanos done_at = 0;  // about when workers finish, if they do
+  Nanos done_at = 0;             // about when workers finish, if they do
 };
 
 // Workers whose agent is dead, until its guardian has killed them.
@@ -408,8 +408,8 @@ class World {
     } else {
       if (const auto* release = std::get_if<Release>(&any)) {
         tell(who + "release " + name(release->id) + " as " + std::to_string(release->group_rank) + " of " +
-             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start") + ", restart " +
-             std::to_string(release->budget.restart_count));
+             std::to_string(release->nodes) + ", before " + describe(release->previous) + (release->start ? "" : ", no start") +
+             ", restart " + std::to_string(release->budget.restart_count));
       }
       if (const auto* request = std::get_if<VoteRequest>(&any))
         tell(who + "vote for me in term " + std::to_string(request->term));

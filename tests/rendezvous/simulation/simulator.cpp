@@ -548,7 +548,8 @@ void World::carry_out(int index, NodeAction& any) {
           if (agent.launcher) return agent.launcher->carry_out(action);
           schedule(time_ + between(300 * kMs, kSecond), Event::Kind::kWorkersEnd, index, 0, agent.life, agent.job);
           agent.ending = true;
-        } else if constexpr (std::is_same_v<Action, member_action::StopAt> || std::is_same_v<Action, member_action::DismissHeld>) {
+        } else if constexpr (std::is_same_v<Action, member_action::StopAt> ||
+                             std::is_same_v<Action, member_action::DismissHeld>) {
           if (agent.launcher) agent.launcher->carry_out(action);
         } else if constexpr (std::is_same_v<Action, member_action::Say>) {
           if (action.notice.kind == NodeNotice::Kind::kFollowing) agent.outvoted = false;

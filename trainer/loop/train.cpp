@@ -19,6 +19,8 @@
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
 #include "trainer/models/precision.hpp"
+#include "trainer/optim/optimizer.hpp"
+#include "trainer/optim/weight_average.hpp"
 #include "trainer/state/evaluation_rules.hpp"
 #include "trainer/state/state_comparison.hpp"
 #include "trainer/task/task.hpp"

@@ -46,7 +46,7 @@ def lines_of(text: str, start: str) -> list[str]:
 
 def test_progress_and_checkpoints_are_told(job, tmp_path):
     done = job("for n in range(1, 31):\n    ddprun.step(n, loss=1 / n, samples=8, total=30, epoch=0, epochs=1, accuracy=lambda: 0.5)\n"
-               "open('model.pt', 'wb').write(b'x' * 1000)\nddprun.saved('model.pt', seconds=0.25)\n", "-v", "--nproc-per-node", "2")
+               "if ddprun.rank == 0:\n    open('model.pt', 'wb').write(b'x' * 1000)\n    ddprun.saved('model.pt', seconds=0.25)\n", "-v", "--nproc-per-node", "2")
     assert done.returncode == 0, done.stderr
     first, *_, last = lines_of(done.stderr, "ddprun: epoch 1/1  step ")
     assert first == "ddprun: epoch 1/1  step 1/30  loss 1.0000  accuracy 0.5"

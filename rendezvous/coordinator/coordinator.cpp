@@ -208,6 +208,7 @@ void Coordinator::lose(const std::vector<NodeId>& nodes, const std::string& why)
 // True: the running round cannot continue without the node.
 bool Coordinator::note_lost(const NodeId& id, const std::string& news) {
   Peer& peer = peers_.at(id);
+  check(peer.link.has_value(), "a node is lost twice");
   const bool runs = peer.rank >= 0 && !peer.done && (phase_ == Phase::kRunning || phase_ == Phase::kSaving);
   if (!peer.departed && (runs || peers_.awaits(id) || peer.straggles)) handing_over_.lost_with_workers(peer);
   peers_.disconnect(peer);
@@ -259,7 +260,8 @@ void Coordinator::check_stragglers() {
   std::vector<NodeId> lost;
   for (const NodeId& id : stragglers_.take_lost(peers_, now_.steady)) {
     const Peer* const peer = peers_.find(id);
-    if (peer != nullptr && peer->link && id != settings_.self) lost.push_back(id);
+    const bool is_new = std::find(lost.begin(), lost.end(), id) == lost.end();  // it may be due for two rounds
+    if (peer != nullptr && peer->link && id != settings_.self && is_new) lost.push_back(id);
   }
   if (!lost.empty()) close_and_lose(lost, stragglers_.why());
 }

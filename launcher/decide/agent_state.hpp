@@ -1,6 +1,7 @@
 // What one node's agent does, as a pure state machine: events and the time come in, actions go out (agent_event.hpp,
 // agent_action.hpp). It touches no process, socket, file or clock. launcher/agent/agent_shell.hpp feeds it and carries the
-// actions out. Read this and agent_state.cpp to know what happens when.
+// actions out. Read this and agent_state.cpp to know what happens when. It also ends workers that do not end by themselves:
+// SIGTERM first, and SIGKILL after --shutdown-timeout (30 s), by stop_now() and kill_all().
 //
 // In a job on many machines the agent is a member: it does not decide when a round starts, whether a failed round is tried
 // again or when the job ends. It reports and obeys (rendezvous/member/member.hpp; launcher/network/job_link.hpp connects the

@@ -1,6 +1,7 @@
 // Elections (Raft, with PreVote): how a node without a coordinator becomes one. Its electors are the nodes that dialled it and
 // look for a coordinator too. When they are a majority of the newest round that any of them knows (quorum.hpp), and its turn
 // has come, it asks them for their votes; a majority of votes makes it the coordinator of a new term. Pure; node.hpp holds one.
+// Of a round of two nodes the arbiter decides instead (arbitration.hpp).
 //
 // A node asks only with a majority at hand, so terms do not grow in an isolated part of the network. The order of the
 // candidates (first the old coordinator or the lowest successor) only makes it likely that one asks at a time; the votes make

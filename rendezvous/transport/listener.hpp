@@ -1,5 +1,6 @@
 // Listening: accepts connections, shakes hands within the limits of admission.hpp, and hands out those whose peer has the job's
-// key. Transport::listen() (transport.hpp) makes one.
+// key. Whether a peer has it is decided by the TLS session (rendezvous/identity/openssl/session.cpp). Transport::listen()
+// (transport.hpp) makes one.
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,8 @@
 // file for each further role, and manifest.json, which is written last and has every file's length and checksum (XXH3-128).
 // Published by rename of a temporary folder on the same file system after fsync of files and folders; `latest` is a relative
 // symbolic link that is replaced by rename. A killed writer leaves only a temporary folder, which the next writer removes.
-// judge_checkpoint() and verify_checkpoint() find what is bad, and set_aside() renames it to step-000000400.bad.
+// judge_checkpoint() and verify_checkpoint() find what is bad, and set_aside() renames it to step-000000400.bad. A
+// resume decides on both (trainer/resume/resume.cpp).
 #pragma once
 
 #include <array>

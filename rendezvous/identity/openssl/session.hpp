@@ -1,5 +1,6 @@
-// One connection inside OpenSSL. Its BIO reads from the input of the current call and appends to the output of the current
-// call, so an idle connection holds no bytes.
+// One connection inside OpenSSL. It decides whether the peer has the job's token; failure() says why a stranger is refused. Its
+// BIO reads from the input of the current call and appends to the output of the current call, so an idle connection holds no
+// bytes.
 #pragma once
 
 #include <openssl/bio.h>

@@ -1,7 +1,8 @@
 // Reads what the workers of a round print, from the pipes or terminals that they were started with, and gives it to
 // WorkerOutput. One chunk of one pipe at a time, so that a chatty worker does not keep the others waiting. Where the console is
-// slow and has to get all of a worker's output, the worker waits for the console, as it would without us; where its file takes
-// nothing, it waits for that, and is named when that lasts. Part of the agent's shell; one thread.
+// slow and has to get all of a worker's output, the worker waits for the console, as it would without us. When a worker's log
+// file accepts no more, the worker waits for the file, and a message names both when that lasts. Part of the agent's shell; one
+// thread.
 #pragma once
 
 #include <sys/ioctl.h>

@@ -11,7 +11,8 @@
 
 namespace ddprun {
 
-// The arguments of such a subcommand. Throws UsageError with `usage` for others.
+// The arguments of a subcommand that works on a running job. Throws UsageError with `usage` for an argument that it does not
+// take.
 struct JobRequest {
   std::string job;                 // empty: the only one that runs here
   std::optional<int> rank;         // --rank N

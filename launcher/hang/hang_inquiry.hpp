@@ -1,6 +1,6 @@
-// The shell round HangState (launcher/decide/hang_state.hpp): owns the timer and the tool that reads stacks, looks at
-// processes, and carries out what HangState says when a round seems to hang. The agent (agent_shell.cpp) tells it what moves,
-// feeds what it finds to its state machine, and ends it with the round. Nothing is decided here.
+// The part of HangState (launcher/decide/hang_state.hpp) that touches the system: owns the timer and the tool that reads
+// stacks, looks at processes, and carries out what HangState says when a round seems to hang. The agent (agent_shell.cpp) tells
+// it what moves, feeds what it finds to its state machine, and ends it with the round. Nothing is decided here.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,7 @@
 // The call stack of another process's main thread, read by a tool of the machine: py-spy for Python, else eu-stack, else gdb.
 // The tool runs beside the agent's event loop and is given up after a few seconds; hang_inquiry.cpp asks for one rank after the
-// other. The process continues afterwards if it ran before. Only the event loop waits for a tool that is slow to die.
+// other. The process continues afterwards if it ran before. A tool that is slow to die is reaped later by the event loop, and
+// nobody waits for it.
 #pragma once
 
 #include <chrono>

@@ -360,7 +360,7 @@ class Planner {
     keep("role", plan_.role, settings_.find("role")->source);
   }
 
-  // --local-addr is more exact about the agents than --interface.
+  // For the agents' own address --local-addr wins over --interface, since it names one exact address.
   void choose_interface() {
     const Setting* setting = settings_.find("interface");
     if (setting == nullptr) return;

@@ -13,8 +13,8 @@ namespace ddprun {
 // Decides by the last part of argv[0].
 CalledAs name_called_by(std::string_view argv0);
 
-// The banner that torchrun prints when it sets OMP_NUM_THREADS=1 for workers. Empty when torchrun would not set it, or under
-// another name.
+// The banner that torchrun prints when it sets OMP_NUM_THREADS=1 for workers. Empty when torchrun would not set it, and when
+// this program was not started under the name torchrun.
 std::string threads_banner(const Plan& plan, const Environment& environment);
 
 // torchrun exits with 0, or with 1 whatever has failed; only a command line that cannot be parsed gives 2.

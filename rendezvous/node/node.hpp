@@ -96,7 +96,8 @@ struct ServeStore {  // the answer is a StoreAnswer over the link; kSelfLink: a 
   LinkId link = 0;
   StoreAsk ask{};
 };
-// Ask for this node's id: the vote is for ever. The answer is ArbiterAnswered, within a fifth of the lease.
+// Ask the arbiter for its vote in favour of this node. The arbiter votes once and never takes it back. The answer is
+// ArbiterAnswered, within a fifth of the lease.
 struct AskArbiter {
   Ballot ballot{};
   NodeId self{};

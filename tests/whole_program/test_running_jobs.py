@@ -128,8 +128,6 @@ def test_the_socket_is_the_users_alone(waiting, tmp_path):
 def test_another_user_is_not_answered(waiting, tmp_path):
     job = waiting()
     path = tmp_path / "runtime" / "ddprun" / f"{job.pid}.sock"
-    ours, theirs = socket.socketpair()
-    del ours, theirs
     for folder in [path.parent, *path.parents]:
         with contextlib.suppress(PermissionError):
             folder.chmod(folder.stat().st_mode | 0o111)

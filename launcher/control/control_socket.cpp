@@ -26,6 +26,7 @@ using boost::system::error_code;
 constexpr int kMostClients = 16;
 constexpr std::size_t kMostBytes = 4096;
 constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::milliseconds kSoonest{100};  // after the start of the job
 
 bool is_users_own(int socket) {
   ucred peer{};
@@ -44,9 +45,17 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
     std::string answer;
   };
 
-  Impl(boost::asio::io_context& context, Hooks chosen) : io(context), hooks(std::move(chosen)), acceptor(context) {}
+  Impl(boost::asio::io_context& context, fs::path place, Hooks chosen)
+      : io(context), folder(std::move(place)), hooks(std::move(chosen)), start(context, kSoonest), acceptor(context) {}
 
-  void listen(const fs::path& folder) {
+  void listen_soon() {
+    start.async_wait([self = weak_from_this()](const error_code& error) {
+      const auto impl = self.lock();
+      if (impl && !error) impl->listen();
+    });
+  }
+
+  void listen() {
     if (!own_control_folder(folder)) return;
     const fs::path name = control_socket_of(folder, ::getpid());
     error_code error;
@@ -112,16 +121,18 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
   }
 
   boost::asio::io_context& io;
+  fs::path folder;
   Hooks hooks;
+  boost::asio::steady_timer start;
   stream_protocol::acceptor acceptor;
   fs::path file;
   std::error_code ignored;
   int clients = 0;
 };
 
-ControlSocket::ControlSocket(boost::asio::io_context& io, const fs::path& folder, Hooks hooks)
-    : impl_(std::make_shared<Impl>(io, std::move(hooks))) {
-  impl_->listen(folder);
+ControlSocket::ControlSocket(boost::asio::io_context& io, fs::path folder, Hooks hooks)
+    : impl_(std::make_shared<Impl>(io, std::move(folder), std::move(hooks))) {
+  impl_->listen_soon();
 }
 
 ControlSocket::~ControlSocket() {

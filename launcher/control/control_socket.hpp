@@ -1,6 +1,7 @@
 // The agent's end of `ddprun ps`, `status`, `stop` and their like: a Unix socket in control_folder(). A client sends one line,
 // gets one line of JSON, and the connection ends. At most 16 clients at a time, each with 4 KiB and five seconds. Only the
-// user of the job and root are answered. Without the socket the job runs as well. Part of the agent's shell; one thread.
+// user of the job and root are answered. Without the socket the job runs as well. The socket is made a tenth of a second after
+// the start, so that a shorter job has no cost of it. Part of the agent's shell; one thread.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +23,7 @@ class ControlSocket {
     std::function<std::string()> status;  // JSON without '\n'
     std::function<void(bool now)> stop;
   };
-  ControlSocket(boost::asio::io_context& io, const std::filesystem::path& folder, Hooks hooks);
+  ControlSocket(boost::asio::io_context& io, std::filesystem::path folder, Hooks hooks);
   ~ControlSocket();  // removes the socket
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;

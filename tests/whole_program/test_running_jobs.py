@@ -33,7 +33,7 @@ sys.stdin.readline()
 class Job:
     def __init__(self, ddprun_bin, folder, *words, **variables):
         self.variables = {"XDG_RUNTIME_DIR": str(folder / "runtime"), "PYTHON_EXEC": sys.executable, **variables}
-        self.bin, self.folder = ddprun_bin, folder
+        self.bin, self.folder, self.runtime = ddprun_bin, folder, pathlib.Path(self.variables["XDG_RUNTIME_DIR"])
         self.process = subprocess.Popen([ddprun_bin, *[str(word) for word in words]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         env=clean_environment(**self.variables), text=True, cwd=folder)
         self.pid = self.process.pid
@@ -45,6 +45,10 @@ class Job:
             assert line, seen
             seen += line
         return seen
+
+    def until_it_listens(self):
+        """A job makes its socket a tenth of a second after its start."""
+        jobs.wait_for(lambda: (self.runtime / "ddprun" / f"{self.pid}.sock").exists(), "the job's socket")
 
     def ask(self, *words, code=0):
         done = subprocess.run([self.bin, *[str(word) for word in words]], capture_output=True, text=True, timeout=PATIENCE, cwd=self.folder, check=False,
@@ -88,9 +92,11 @@ def waiting(start, tmp_path):
     """A script of two workers that wait for a line of their standard input."""
     (tmp_path / "waits.py").write_text(WAITS)
 
-    def start_waiting(*options, name="waits.py"):
-        job = start("--nproc-per-node", 2, *options, name, READY=str(tmp_path / "ready"))
+    def start_waiting(*options, name="waits.py", listens=True, **variables):
+        job = start("--nproc-per-node", 2, *options, name, READY=str(tmp_path / "ready"), **variables)
         job.until(r"(?s)(rank \d waits.*){2}" if not options else "waits")
+        if listens:
+            job.until_it_listens()
         return job
 
     return start_waiting
@@ -120,8 +126,9 @@ def test_the_socket_is_the_users_alone(waiting, tmp_path):
     assert [entry.name for entry in folder.iterdir()] == [f"{job.pid}.sock"]
     assert job.end() == 0
     folder.chmod(0o755)  # others may have put something there: no job is told through it, and the job runs
-    other = waiting()
-    assert not list(folder.iterdir()) and other.end() == 0
+    other = waiting(listens=False)
+    later = waiting(XDG_RUNTIME_DIR=str(tmp_path))  # where it finds a place: the one before has tried by then
+    assert not list(folder.iterdir()) and other.end() == 0 and later.end() == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
@@ -202,6 +209,7 @@ def test_a_script_that_ignores_sigterm_is_stopped_now(start, tmp_path):
     (tmp_path / "deaf.sh").write_text("trap '' TERM INT\necho waits\nread line\n")
     job = start("--no-python", "sh", "deaf.sh")
     job.until("waits")
+    job.until_it_listens()
     assert job.ask("stop", "--now").startswith("sh has ended")
     assert job.end() != 0
 
@@ -211,6 +219,7 @@ def test_a_training_saves_when_it_is_stopped_and_tells_its_steps(start, tmp_path
     config = jobs.write_config(tmp_path / "job.json", jobs.config(dataset, epochs=2000))
     job = start("--nproc-per-node", 2, config)
     job.until(r"step \d")
+    job.until_it_listens()
     status = job.status()
     assert status["progress"]["step"] > 0 and status["progress"]["steps_total"] == 40000 and status["run_dir"].endswith("/runs/small")
     assert {worker["phase"] for worker in status["workers"]} <= {"running", "evaluating", "saving"}
@@ -230,6 +239,7 @@ def test_logs_are_followed_to_the_end_over_a_restart(start, tmp_path):
                                      '[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3\n')
     job = start("--max-restarts", 1, "--nproc-per-node", 2, "--tee", 3, "--log-dir", tmp_path / "logs", "--no-python", "sh", "job.sh")
     job.until(r"(?s)(begin.*){2}")
+    job.until_it_listens()
     with subprocess.Popen([job.bin, "logs", "-f"], stdout=subprocess.PIPE, text=True, env=clean_environment(**job.variables)) as follower:
         lines = [follower.stdout.readline() for _ in range(2)]
         assert sorted(lines) == ["[rank 0] begin 0 of 0\n", "[rank 1] begin 1 of 0\n"]

@@ -162,8 +162,7 @@ void AgentShell::on_signal(int signal) {
   if (signal == SIGWINCH) return workers_.terminal_resized();
   if (signal == SIGTSTP) return stop_with_workers(plan_, workers_, hang_, console_);
   // USR1 and USR2 are for scripts. ddptrain has no handlers for them, and would die.
-  if (train()) return;
-  workers_.signal_all(signal);
+  if (!train()) workers_.signal_all(signal);
 }
 
 void AgentShell::on_notice(const guardian::Notice& notice) {
@@ -277,14 +276,14 @@ StuckLook::Hooks AgentShell::stuck_hooks() {
 }
 
 SlowStop::Hooks AgentShell::slow_stop_hooks() {
-  SlowStop::Hooks hooks;
-  hooks.workers = [this] { return workers_.pids(); };
-  hooks.slow = [this](double seconds, std::vector<StopIsSlow::Awaited> awaited) {
-    for (StopIsSlow::Awaited& one : awaited) one.rank = global_rank(one.rank);
-    publish(StopIsSlow{seconds, state_.first_failure(), std::move(awaited), instant_now().realtime_ns});
-  };
-  hooks.cannot_be_killed = [this](const agent_event::WorkerStuck& stuck) { feed(stuck); };
-  return hooks;
+  return {.workers = [this] { return workers_.pids(); },
+          .slow =
+              [this](double seconds, std::vector<StopIsSlow::Awaited> awaited) {
+                for (StopIsSlow::Awaited& one : awaited) one.rank = global_rank(one.rank);
+                publish(StopIsSlow{seconds, state_.first_failure(), std::move(awaited), instant_now().realtime_ns});
+              },
+          .cannot_be_killed = [this](const agent_event::WorkerStuck& stuck) { feed(stuck); },
+          .interrupt = [this](int rank) { workers_.signal(rank, SIGINT); }};
 }
 
 OutputReader::Hooks AgentShell::reader_hooks() {
@@ -424,6 +423,7 @@ void AgentShell::carry_out(const agent_action::SendSignal& action) {
   for (const int rank : action.ranks) workers_.signal(rank, action.signal);
   if (!state_.at_work()) slow_stop_.stops();
   if (action.signal == SIGKILL) slow_stop_.killed(action.ranks);
+  if (action.signal == SIGINT && !train()) slow_stop_.interrupted();
 }
 
 void AgentShell::carry_out(const agent_action::Sweep& action) {

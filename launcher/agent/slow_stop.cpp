@@ -11,12 +11,14 @@
 namespace ddprun {
 
 SlowStop::SlowStop(boost::asio::io_context& io, Limits limits, Hooks hooks)
-    : slow_timer_(io), kill_timer_(io), limits_(limits), hooks_(std::move(hooks)) {}
+    : slow_timer_(io), kill_timer_(io), repeat_timer_(io), limits_(limits), hooks_(std::move(hooks)) {}
 
 void SlowStop::begin_round() {
   slow_timer_.cancel();
   kill_timer_.cancel();
+  repeat_timer_.cancel();
   stopping_ = false;
+  started_ = std::chrono::steady_clock::now();
   killed_.clear();
 }
 
@@ -31,6 +33,18 @@ void SlowStop::stops() {
       if (pids[rank] > 0) awaited.push_back({static_cast<int>(rank), pids[rank], process_summary(pids[rank])});
     }
     if (!awaited.empty()) hooks_.slow(std::chrono::duration<double>(limits_.slow).count(), std::move(awaited));
+  });
+}
+
+void SlowStop::interrupted() {
+  if (std::chrono::steady_clock::now() - started_ >= limits_.starting) return;
+  repeat_timer_.expires_after(limits_.repeat);
+  repeat_timer_.async_wait([this, asked = hooks_.workers()](const boost::system::error_code& error) {
+    const std::vector<pid_t> pids = hooks_.workers();
+    if (error || pids.size() != asked.size()) return;
+    for (std::size_t rank = 0; rank < pids.size(); ++rank) {
+      if (pids[rank] > 0 && pids[rank] == asked[rank]) hooks_.interrupt(static_cast<int>(rank));
+    }
   });
 }
 

@@ -1,6 +1,7 @@
 // Notices workers that do not end although they were told to. After a while it reports which are awaited and what the kernel
 // says of them; long after SIGKILL it reports a process that cannot be killed. Without it a worker in state D (a dead network
-// file system, a wedged driver) would keep a job waiting for ever in silence. Part of the agent's shell; one thread.
+// file system, a wedged driver) would keep a job waiting for ever in silence. It also repeats a SIGINT that came while a worker
+// was starting: Python swallows one that comes while it imports its own modules. Part of the agent's shell; one thread.
 #pragma once
 
 #include <chrono>
@@ -23,17 +24,22 @@ class SlowStop {
   struct Limits {
     std::chrono::milliseconds slow{10'000};        // from the first order to stop until the report
     std::chrono::milliseconds unkillable{60'000};  // from SIGKILL until a process counts as lost
+    std::chrono::milliseconds starting{2'000};     // from a round's start: SIGINT may be swallowed
+    std::chrono::milliseconds repeat{1'000};       // from such a SIGINT until the next one
   };
   struct Hooks {
     std::function<std::vector<pid_t>()> workers;                                  // by local rank; 0: it has ended
     std::function<void(double seconds, std::vector<StopIsSlow::Awaited>)> slow;   // at most once in a round
     std::function<void(const agent_event::WorkerStuck& stuck)> cannot_be_killed;  // at most once for each worker
+    std::function<void(int rank)> interrupt;                                      // sends SIGINT; at most once in a round
   };
   SlowStop(boost::asio::io_context& io, Limits limits, Hooks hooks);
 
   void begin_round();
   // The round's workers are being stopped. Only the first call in a round counts.
   void stops();
+  // SIGINT was sent to the workers, which do nothing else at it than Python does.
+  void interrupted();
   // SIGKILL was sent to these ranks.
   void killed(const std::vector<int>& ranks);
 
@@ -48,10 +54,12 @@ class SlowStop {
 
   boost::asio::steady_timer slow_timer_;
   boost::asio::steady_timer kill_timer_;
+  boost::asio::steady_timer repeat_timer_;
   Limits limits_;
   Hooks hooks_;
   bool stopping_ = false;
-  std::deque<Killed> killed_;  // the earliest is first
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();  // the round
+  std::deque<Killed> killed_;                                                         // the earliest is first
 };
 
 }  // namespace ddprun

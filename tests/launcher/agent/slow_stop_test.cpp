@@ -18,10 +18,15 @@ class SlowStopTest : public testing::Test {
     hooks.workers = [this] { return pids_; };
     hooks.slow = [this](double, std::vector<StopIsSlow::Awaited> awaited) { slow_.push_back(std::move(awaited)); };
     hooks.cannot_be_killed = [this](const agent_event::WorkerStuck& stuck) { stuck_.push_back(stuck); };
-    return {io_, {.slow = milliseconds(1), .unkillable = unkillable}, std::move(hooks)};
+    hooks.interrupt = [this](int rank) { interrupted_.push_back(rank); };
+    return {io_,
+            {.slow = milliseconds(1), .unkillable = unkillable, .starting = starting_, .repeat = milliseconds(1)},
+            std::move(hooks)};
   }
   boost::asio::io_context io_{1};
   std::vector<pid_t> pids_{0, ::getpid()};
+  std::chrono::hours starting_{1};
+  std::vector<int> interrupted_;
   std::vector<std::vector<StopIsSlow::Awaited>> slow_;
   std::vector<agent_event::WorkerStuck> stuck_;
 };
@@ -80,6 +85,28 @@ TEST_F(SlowStopTest, EachHasTimeFromItsOwnSigkillOn) {
   io_.run();
   ASSERT_EQ(stuck_.size(), 2u);
   EXPECT_EQ(stuck_[1].rank, 1);
+}
+
+TEST_F(SlowStopTest, ASigintWhileAWorkerStartsIsRepeatedForWhoIsStillThere) {
+  SlowStop stop = make();
+  stop.interrupted();
+  io_.run();
+  EXPECT_EQ(interrupted_, std::vector<int>{1}) << "once, and rank 0 has ended";
+
+  starting_ = std::chrono::hours(0);
+  SlowStop later = make();
+  later.interrupted();
+  io_.restart();
+  io_.run();
+  EXPECT_EQ(interrupted_.size(), 1u) << "a script that runs may be cleaning up";
+}
+
+TEST_F(SlowStopTest, ASigintIsNotRepeatedInTheNextRound) {
+  SlowStop stop = make();
+  stop.interrupted();
+  stop.begin_round();
+  io_.run();
+  EXPECT_TRUE(interrupted_.empty());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -124,6 +125,7 @@ def test_a_full_disk_stops_saving_and_not_training(ddprun_bin, data, tmp_path, b
         assert "is not mended by a restart" in full.stderr
         output = full.stdout + full.stderr
         assert "No space left on device" in output and "training goes on" in output and "make room" in output
+        assert re.findall(r"(?m)^\[rank 0\].* step (\d+) could not be saved", full.stderr) == ["14", "40"], full.stderr  # 21, 28 and 35 failed alike
         assert steps_there(disk / "run") == [7]
         assert [e["step"] for e in jobs.metrics(disk / "run", "step")][-1] == 40
         assert any("step 14 could not be saved" in e["message"] for e in jobs.metrics(disk / "run", "warning"))

@@ -4,6 +4,7 @@ directory that is removed, no IPv4, a clock that is set. Training goes on, or on
 import json
 import os
 import pathlib
+import re
 import resource
 import select
 import shutil
@@ -295,6 +296,16 @@ def test_a_clock_that_is_set_changes_nothing(ddprun_bin, data, tmp_path, clock, 
     report = jobs.report(tmp_path / "run")
     assert len(report["rounds"]) == 1 and report["failures"] == {}
     assert 0 < sum(seconds for name, seconds in report["time"].items() if name != "lost_s") < 600, report["time"]
+
+
+def test_how_long_a_job_took_is_told_by_no_clock_that_is_set(ddprun_bin, tmp_path, clock):
+    script = f"echo begun; until [ -e {tmp_path}/enough ]; do sleep 0.05; done; exit 3"
+    job = jobs.start([ddprun_bin, "--no-python", "sh", "-c", script], **clock.environment())
+    until(job, job.stdout, "begun")
+    clock.set(30)
+    (tmp_path / "enough").touch()
+    _, errors = job.communicate(timeout=60)
+    assert re.search(r"ended with exit code 3.*\((\d+ min )?\d+(\.\d+)? s[;)]", errors), errors
 
 
 def test_a_crash_loop_is_slowed_down_although_the_clock_is_set(ddprun_bin, tmp_path, clock, run_dir):

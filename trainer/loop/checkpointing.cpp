@@ -230,6 +230,7 @@ void Checkpointing::write_copy(const CheckpointState& state) {
   } catch (const std::system_error& error) {
     current_.copy_trouble = "this node has no copy of the checkpoint of step " + std::to_string(state.step) + ": " +
                             error.what() + "; training goes on";
+    current_.copy_error = error.code();
   }
 }
 
@@ -267,21 +268,26 @@ void Checkpointing::settle() const {
 }
 
 void Checkpointing::report(const std::exception_ptr& error, Need need) {
-  if (!current_.copy_trouble.empty()) log_.warn(channel::ErrorKind::kCheckpoint, current_.copy_trouble);
+  if (!current_.copy_error) copy_trouble_.saved(current_.step);
+  if (!current_.copy_trouble.empty() && (!current_.copy_error || copy_trouble_.failed(current_.step, current_.copy_error)))
+    log_.warn(channel::ErrorKind::kCheckpoint, current_.copy_trouble);
   if (!error) {
     if (setting_.folder.empty()) return;
+    if (const std::string said = trouble_.saved(current_.step); !said.empty()) log_.warn(channel::ErrorKind::kCheckpoint, said);
     log_.checkpoint(current_.step, current_.result.path.string(), current_.result.bytes, current_.pause_s, current_.write_s);
     if (!current_.result.note.empty()) log_.warn(channel::ErrorKind::kCheckpoint, current_.result.note);
     measure(current_.write_s);
     return;
   }
   const std::string text = "the checkpoint of step " + std::to_string(current_.step) + " could not be saved: ";
+  const auto warn = [&](std::error_code cause, const std::string& why) {
+    if (!trouble_.failed(current_.step, cause)) return;
+    log_.warn(channel::ErrorKind::kCheckpoint, text + why + "; training goes on, older checkpoints are untouched");
+  };
   // The writer's memory is the host's, and no batch is to blame: a smaller one would not help.
   if (const Failure failure = classify(error); failure.kind == channel::ErrorKind::kOutOfMemory) {
     if (need == Need::kRequired) throw InternalError(text + "no memory to write it (" + failure.message + ")");
-    log_.warn(channel::ErrorKind::kCheckpoint,
-              text + "no memory to write it (" + failure.message + "); training goes on, older checkpoints are untouched");
-    return;
+    return warn(std::make_error_code(std::errc::not_enough_memory), "no memory to write it (" + failure.message + ")");
   }
   try {
     std::rethrow_exception(error);
@@ -292,7 +298,7 @@ void Checkpointing::report(const std::exception_ptr& error, Need need) {
           ". It is the last of this run: make room or mend the folder, then start the run again; it goes on from "
           "the newest checkpoint");
     }
-    log_.warn(channel::ErrorKind::kCheckpoint, text + failed.what() + "; training goes on, older checkpoints are untouched");
+    warn(failed.code(), failed.what());
   }
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "common/config/train_config.hpp"
 #include "trainer/checkpoint/background_task.hpp"
@@ -19,6 +20,7 @@
 #include "trainer/failure/failure_history.hpp"
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/run_log.hpp"
+#include "trainer/loop/save_trouble.hpp"
 #include "trainer/state/training_state.hpp"
 #include "trainer/surroundings/fault_injection.hpp"
 #include "trainer/surroundings/status.hpp"
@@ -93,7 +95,8 @@ class Checkpointing {
     double pause_s = 0;
     double write_s = 0;
     SaveResult result{};
-    std::string copy_trouble{};  // why this node has no copy of it; empty when it has one or wants none
+    std::string copy_trouble{};    // why this node has no copy of it; empty when it has one or wants none
+    std::error_code copy_error{};  // the same; none when the copy is there and something else is to be said
   };
 
   bool due_by_time() const;
@@ -126,9 +129,11 @@ class Checkpointing {
   std::int64_t evaluated_step_ = -1;
   std::optional<FigureList> evaluation_;
   Save current_;
-  bool awaited_ = false;   // training waits for it
-  bool required_ = false;  // it is the run's last
-  BackgroundTask task_;    // last: its end waits for what uses the others
+  bool awaited_ = false;      // training waits for it
+  bool required_ = false;     // it is the run's last
+  SaveTrouble trouble_;       // with the run directory
+  SaveTrouble copy_trouble_;  // with this node's copies
+  BackgroundTask task_;       // last: its end waits for what uses the others
 };
 
 }  // namespace ddprun::trainer

@@ -1,6 +1,6 @@
 // Checks of what must hold by ddprun's own rules: "at least one", "only in this phase". They stay in release builds, whatever
 // NDEBUG says. One that does not hold is a bug of ours, so it throws an InternalError that names file and line, and never
-// aborts. In the agent the workers then save and stop, and the job ends with 89 (launcher/agent/own_failure.hpp). The guardian
+// aborts. In the agent the workers then stop, and the job ends with 89 (launcher/agent/own_failure.hpp). The guardian
 // says it on stderr and continues. A worker reports it and ends with 89. What users, workers or other nodes may do wrong is no
 // matter of checks; it has errors of its own.
 #pragma once

@@ -1,7 +1,9 @@
 // Why a round failed, in one word. launcher/decide/round_judgement.cpp finds the cause, and launcher/verdict/restart_policy.cpp
 // says whether a restart can help. Nodes send it to each other; the report and the restart policy's file name it. Add a new
 // cause at the end, since its number is on the wire between nodes, and move kLastCause, which the compiler does not check. It
-// does name each switch that lacks the cause: name_of() here, why_hopeless() and may_be_restarted() in restart_policy.cpp.
+// does name each switch that lacks the cause: name_of() here, why_hopeless() and may_be_restarted() in restart_policy.cpp. Once
+// kLastCause has moved, it also names the two formats that count by cause: messages and records of nodes. Tests ask for the
+// name in docs/schemas. If a worker says the cause itself, common/channel has a kind for it.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,7 @@ struct AgentFiles {
   LogLayout layout = LogLayout::kRounds;
 };
 
-// What observers may use of the agent. A report is kept in the guardian's memory, and then by that queue in the file.
+// What observers may use of the agent. A report's text goes to the guardian first (keep_report), then to the disk (files).
 struct AgentAccess {
   boost::asio::io_context& io;
   ConsoleWriter& console;

@@ -3,7 +3,7 @@
 // thread.
 //
 // Whatever is thrown here or in what is called from here ends the job, with the code of an Error or else 89, and the report
-// says it. Workers are asked to save and stop first, as at a signal. When that fails, too, they are ended at once.
+// says it (own_failure.hpp). On one machine workers save and stop first, as at a signal. If that fails, they are ended at once.
 #pragma once
 
 #include <array>

@@ -27,7 +27,8 @@ inline void stop_by(int signal) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// Whether `bg` has continued this process. Without a shell nobody would give the terminal back.
+// Whether a shell's `bg` has continued this process, so that the terminal belongs to somebody else. False without a shell: this
+// process would then wait for a terminal that nobody gives back.
 inline bool is_in_background_of_a_shell() {
   const pid_t in_front = ::tcgetpgrp(STDIN_FILENO);
   const pid_t parent = ::getppid();

@@ -1,5 +1,5 @@
-// At its end a job waits until its logs, its report and the node's record are written, even if a file system does not answer.
-// Then it names the file once for which it waits.
+// At its end a job waits until its logs, its report and the node's record are written, however long a file system takes. If
+// that takes two seconds, the console names the file that is waited for.
 #pragma once
 
 #include <chrono>

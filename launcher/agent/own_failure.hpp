@@ -1,7 +1,8 @@
 // What becomes of whatever is thrown in the agent: a failed check of ours, an error of the system or of a library, no memory.
-// The first one is fed to AgentState, so that the workers save and stop before the job ends with the error's code, or else 89.
-// A second one ends everything at once, since what the first one needs does not work; so does a limit of time. Part of the
-// agent's shell; one thread.
+// The first one is fed to AgentState, so that the workers stop before the job ends with the error's code, or else 89. On one
+// machine they save first; on many they need not, since the other nodes have the same state and continue. A second failure ends
+// everything at once, since what the first one needs does not work; so does a limit of time. Part of the agent's shell; one
+// thread.
 #pragma once
 
 #include <chrono>

@@ -72,7 +72,7 @@ class RoundWorkers {
   // Our terminal has another size now. Workers that write to terminals of their own learn it.
   void terminal_resized() const;
 
-  // By the guardian's number: nothing, or null, for a process that has no rank and is no standby.
+  // By the guardian's number. A waiting standby has a channel and no rank; an unknown process has neither.
   std::optional<int> rank_of(int number) const;
   bool was_standby(int number) const { return taken_over_.contains(number); }
   WorkerChannel* channel_of(int number) const;

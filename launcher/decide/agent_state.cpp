@@ -1156,7 +1156,8 @@ bool AgentState::all_can_save() const {
   return (settings_.workers_have_channel || !live_ranks().empty()) && std::all_of(workers_.begin(), workers_.end(), can);
 }
 
-// A script may exit with 0 after it has saved: it is known to have been at the agreed step.
+// Whether the worker has saved at the agreed step and ended: ddptrain exits with 85 then. A script may exit with 0, and counts
+// if it had reached that step before it ended.
 bool AgentState::has_saved(const WorkerRecord& worker) const {
   if (!worker.status || worker.status->signal != 0) return false;
   return worker.status->code == kPreempted || (worker.status->code == 0 && worker.saves_now && !this_round_.told_now);

@@ -121,7 +121,7 @@ Failure failure_of(const JudgedRound& round, int rank) {
   failure.cause = worker.status && worker.status->signal != 0 ? Cause::kSignal : Cause::kExitCode;
   if (worker.error) {
     failure.message = worker.error->message;
-    // A worker that was killed after a report died of the signal only if it had reported nothing fatal before.
+    // A fatal report is the cause, even if a signal killed the worker after it.
     failure.cause = cause_of(worker.error->kind);
     // The config was valid when the job began, so something has disappeared: the data folder, a mount.
     if (failure.cause == Cause::kUsage && round.job_has_trained && !worker.has_trained) failure.cause = Cause::kLateUsage;

@@ -49,7 +49,7 @@ struct RoundStarted {
   int restart_count;
   int world_size;  // all workers of the job
   std::int64_t time_ns;
-  int workers_here = 0;  // workers on this node; 0: all of them
+  int workers_here = 0;  // how many of them run on this node; 0: all do
   int group_rank = 0;
   int nodes = 1;
   bool regroup = false;  // only lost workers are started, the others keep running

@@ -22,7 +22,7 @@ std::int64_t oom_kills_in(const std::filesystem::path& folder, CgroupVersion ver
 // Keeps the counters of one moment; when a worker ends, it says by how much they have grown.
 class MemoryWatch {
  public:
-  // `proc`: /proc, or a folder like it in tests.
+  // `proc` is /proc, or a folder like it in tests.
   MemoryWatch(CgroupFolders folders, std::filesystem::path proc = "/proc");
   void begin();  // later counts belong to the workers that start now
   // `worker_cgroup` is empty when the worker has none of its own.

@@ -167,7 +167,7 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
 
   void await_end() {
     end.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
-      if (!error && !self->reap()) self->await_end();  // of a traced process, its tracer hears first
+      if (!error && !self->reap()) self->await_end();  // not yet: a debugger that traces the tool must wait for it first
     });
   }
 

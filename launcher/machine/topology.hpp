@@ -19,7 +19,7 @@ struct Topology {
     bool allowed = true;  // for this process, by affinity and cgroup
   };
   std::vector<Cpu> cpus;       // in ascending order
-  std::vector<int> gpu_nodes;  // of the requested devices, in their order
+  std::vector<int> gpu_nodes;  // one for each device that was asked for, in that order
 };
 
 // Throws UsageError when the module or hwloc is missing, or the topology can't be read.

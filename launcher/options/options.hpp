@@ -62,7 +62,7 @@ Arguments parse_arguments(std::span<const std::string> args, const Environment& 
 inline constexpr const char* kNothingToRun =
     "nothing to run: name a train.json, a script or a program after the options; ddprun --help shows examples";
 
-// The text of --help: the most important options, in 80 columns and 30 lines. Under the name torchrun: torchrun's options.
+// The text of --help shows the most important options, in 80 columns and 30 lines; under the name torchrun, torchrun's.
 std::string help_text(CalledAs called_as);
 
 // The text of --help-all: every option with its explanation, in 80 columns.

@@ -58,7 +58,7 @@ bool in_step(const Reading& read) {
   return step >= 0 && step < kMostSteps && read.number("SLURM_NODEID") >= 0;
 }
 
-// True when each node has one agent, and the agents can meet.
+// Whether each node has one agent. Where one has more: false if the user gave --nnodes, else it throws UsageError.
 bool has_an_agent_a_node(const Reading& read) {
   const std::string tasks = read.text("SLURM_STEP_TASKS_PER_NODE");
   if (tasks.empty()) return true;

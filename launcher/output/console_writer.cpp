@@ -175,7 +175,8 @@ class ConsoleWriter::Sink : public std::enable_shared_from_this<ConsoleWriter::S
 
   std::size_t pending() const { return buffer_.size() - written_; }
   std::size_t queued() const { return pending() + *on_the_way_; }
-  // On a stream that loses nothing, whoever brings workers' output waits. Nobody waits with our own lines.
+  // Whether so many bytes more may be queued. A stream that loses nothing always takes workers' lines, since their reader waits
+  // until the queue is short again. The agent's own lines never wait, so a full queue drops them.
   bool room_for(std::size_t bytes, Whose whose) const {
     if (queued() == 0 || (whose == Whose::kWorkers && lossless_)) return true;
     const std::size_t limit = whose == Whose::kWorkers ? kQueueBytes : (lossless_ ? 8 : 2) * kQueueBytes;

@@ -36,7 +36,7 @@ class LastException {
   State state_ = State::kOutside;
   bool in_group_ = false;
   std::vector<std::string> message_;
-  std::vector<std::string> held_;  // the members of a group
+  std::vector<std::string> held_;  // what a group's members said
   std::size_t bytes_ = 0;
 };
 

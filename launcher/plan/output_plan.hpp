@@ -51,7 +51,7 @@ struct OutputPlan {
   std::vector<std::string> stderr_filters{};
   // The prefix of teed lines. ${role_name} ${rank} ${local_rank} ${hostname} are filled in; other names stay.
   std::string prefix_template = "[${role_name}${local_rank}]:";
-  bool terminals = true;  // false: --no-pty. Raw output that is in no file goes through a terminal where we write to one
+  bool terminals = true;  // raw output that goes to no file gets a pty where our own stream is a terminal; false: --no-pty
   bool no_files = false;  // --log-dir /dev/null: no log folder, and TORCHELASTIC_ERROR_FILE is empty
 };
 

@@ -48,7 +48,7 @@ struct WorkerPlace {
 struct Plan {
   enum class Kind { kTrain, kPython, kModule, kProgram };
   Kind kind = Kind::kTrain;
-  std::string title;                  // the job's name for people: "fashion-mnist", "train.py"
+  std::string title;                  // what people call the job: "fashion-mnist", "train.py"
   std::vector<std::string> command;   // the argv of a worker; command[0] is the resolved executable. For kTrain: ddptrain
                                       // --run-dir DIR --resume HOW <run-dir>/config.json
   std::optional<TrainConfig> config;  // kTrain

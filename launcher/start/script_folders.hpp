@@ -17,10 +17,10 @@ struct ScriptFolders {
   std::string note;                 // for people, at the start; may be empty
 };
 
-// <log_dir>/<run id>_<random>, in a new $TMPDIR/torchelastic_<random> without --log-dir; logs/ of the run directory with
-// --run-dir only; nothing for --log-dir /dev/null. Takes the run directory's lock. Throws UsageError when a folder that the
-// user named can't be made; when no temporary one can be made, the run continues without files and the note says so. `owner`
-// owns the run directory; kOtherNode: this node only adds its logs.
+// Makes the folder for logs and returns its place: <log_dir>/<run id>_<random>, in a new $TMPDIR/torchelastic_<random> without
+// --log-dir; logs/ of the run directory with --run-dir alone; none for --log-dir /dev/null. kThisNode also takes the run
+// directory's lock, kOtherNode only adds its logs. Throws UsageError when a folder that the user named can't be made. When no
+// temporary one can be made, the run continues without files, and the note says so.
 enum class FolderOwner { kThisNode, kOtherNode };
 ScriptFolders make_script_folders(const Plan& plan, const Environment& environment, FolderOwner owner);
 

@@ -36,7 +36,7 @@ struct HangFinding {
   std::vector<std::string> evidence{};
 };
 
-// "the backward pass of step 18"
+// Says where a worker is: "the backward pass of step 18".
 std::string describe(const channel::Position& position);
 
 }  // namespace ddprun

@@ -68,7 +68,7 @@ OomVerdict judge_memory(const MemoryEvidence& e, const ExitStatus& status) {
   const std::string figures = numbers(e);
   const std::string tail = figures.empty() ? "" : "; " + figures;
 
-  // The worker's own counter decides, whatever it says. The job's counter decides only when the worker has none.
+  // Proof is the worker's own counter or the kernel's log. The job's counter is proof only when the worker has none.
   const bool by_job = e.worker_kills < 0 && e.job_kills > 0 && died_of_sigkill(status);
   if (e.worker_kills > 0 || e.in_kernel_log != 0 || by_job) {
     verdict.proof = OomVerdict::Proof::kProven;

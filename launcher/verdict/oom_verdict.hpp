@@ -14,7 +14,7 @@ namespace ddprun {
 struct OomVerdict {
   enum class Proof { kNone, kSuspected, kProven } proof = Proof::kNone;
   std::string message;   // one line for a proven or suspected OOM kill
-  std::string evidence;  // the figures, also when memory was not the cause; empty when they were not read
+  std::string evidence;  // the figures, also when memory was not the cause; empty if nothing died of SIGKILL or an OOM kill
 };
 
 OomVerdict judge_memory(const MemoryEvidence& evidence, const ExitStatus& status);

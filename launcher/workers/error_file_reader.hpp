@@ -12,8 +12,8 @@ namespace ddprun {
 // Reads at most 1 MiB of the file; nullopt when it is absent, larger or not such a file.
 std::optional<ErrorFile> read_error_file(const std::filesystem::path& file);
 
-// Copies the file to `to` for ddprun's caller, with "errorCode" in the object form, as torchrun does; `exit_code` is negative
-// for a signal. Returns false, and leaves `to` as it was, when something can't be read or written.
+// Copies the file to `to`, which ddprun's caller reads. Where "message" is an object, its "errorCode" becomes `exit_code`, as
+// under torchrun (negative: a signal; 0: unchanged). Returns false if `from` can't be read, or `to` can't be written whole.
 bool copy_error_file(const std::filesystem::path& from, const std::filesystem::path& to, int exit_code);
 
 }  // namespace ddprun

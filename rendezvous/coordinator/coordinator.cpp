@@ -92,7 +92,7 @@ void Coordinator::greet(LinkId link, const Hello& hello) {
     if (entry.to_replaced) outbox_.send(known, *std::move(entry.to_replaced));
     if (settings_.rules.later_process_replaces) {
       close_and_lose({hello.node}, "came back over another connection");
-      // The end may have waited only for this node, and so may a handover: then there is no job to welcome it to.
+      // This node's loss may have been all that the job's end or a handover waited for. If so, there is no job left to join.
       if (phase_ == Phase::kSteppedDown) return;
       if (phase_ == Phase::kOver) return turn_away(link);
     } else {

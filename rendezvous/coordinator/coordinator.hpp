@@ -189,7 +189,7 @@ class Coordinator {
   Gathering gathering_;
   std::optional<Saving> saving_;  // from kSaving on
   bool goes_on_after_saving_ = false;
-  std::optional<LastSave> last_save_;  // by workers that wait for a round that does not come
+  std::optional<LastSave> last_save_;  // set when no round follows: waiting nodes are asked to save, one after another
   Concluding concluding_;              // from kConcluding on
 
   // About the running round, and how it ended.

@@ -28,7 +28,8 @@ class Founding {
   void installed(const Peers& peers);
   // When a round may be released without any further event.
   std::optional<Time> next_deadline() const { return done_ ? std::nullopt : first_.alone_after; }
-  // How much later a term must be than one that was promised to another job's coordinator.
+  // By how much this node's first term must exceed a term that it promised to the coordinator of another job. It depends on the
+  // node's id, so that two nodes that do this at once choose different terms.
   std::uint64_t term_apart() const { return (std::uint64_t{1} << 16U) + (std::uint64_t{self_[2]} << 8U) + self_[3]; }
   // A message for the case that no other node came; empty when there is another reason.
   std::string why(const Peers& peers) const;

@@ -21,7 +21,8 @@ class Gathering {
 
   // `last` is the round before. The first round's call begins when min_nodes are there.
   void begin(const Config& last, milliseconds call, Time now);
-  // True: form the round now. `may_be_all`: this coordinator has inherited `last`, and no node is about to say that it is here.
+  // Whether to form the round now with the `ready` nodes. `may_be_all`: this coordinator took the round `last` over from
+  // another one, and knows of no further node that is about to report.
   bool enough(std::int64_t ready, const Config& last, bool may_be_all, Time now, Outbox& outbox);
   bool in_vain(Time now) const { return join_ends_ <= now; }
   Time next_deadline(Time now) const;

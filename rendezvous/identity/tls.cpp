@@ -1,4 +1,4 @@
-// Implementation of tls.hpp outside the module: finding and opening it.
+// Implementation of tls.hpp outside the module: it finds the module and opens it.
 #include "rendezvous/identity/tls.hpp"
 
 #include <dlfcn.h>

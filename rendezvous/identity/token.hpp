@@ -64,7 +64,7 @@ std::filesystem::path token_file_of_user();
 
 struct TokenSources {
   enum class Node { kFirst, kOther };   // kFirst makes <run-dir>/token, the others wait for it
-  std::filesystem::path token_file;     // the value of --token-file
+  std::filesystem::path token_file;     // what --token-file names
   std::optional<std::string> variable;  // the result of take_token_variable()
   std::filesystem::path run_dir;        // empty: the job has no run directory
   std::filesystem::path user_file;      // the result of token_file_of_user()

@@ -256,7 +256,7 @@ void Member::hear(LinkId link, const Release& message) {
   const bool starts = message.start && message.group_rank >= 0;
   if (starts && has_workers() && settings_.rules.wait_for_ready)
     return;  // its last workers are still here, so it was not ready
-  // The term may be later than that of its Welcome: founding.hpp.
+  // Later than that of the Welcome, if the coordinator raised its term for a node that came after us (Coordinator::greet).
   record_.state.promised_term = std::max(record_.state.promised_term, message.id.term);
   record_.state.current = config_of(message);
   record_.state.previous = message.previous;

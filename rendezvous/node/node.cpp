@@ -227,7 +227,7 @@ void Node::lose_leader_session() {
   inside_.emplace_back(ToMember{member_event::Closed{link}});
 }
 
-// ---- connections that come back: those that dialled ----
+// ---- members whose connections come back: their sessions outlive the connection that they dialled ----
 
 void Node::to_member(LinkId link, FromCoordinator message) {
   if (std::holds_alternative<Welcome>(message)) sessions_.begin(link);

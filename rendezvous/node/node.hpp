@@ -4,8 +4,8 @@
 // The shell (or the simulator) owns the sockets and one timer, for next_deadline(). Accepted links carry FromMember to this
 // node, dialled links FromCoordinator.
 //
-// This class owns the three state machines, the messages between them, the links that others dialled, and those by which its
-// coordinator announces itself where nodes may be that don't know it.
+// This class owns the three state machines, the messages between them, the links that others dialled, and the links by which a
+// leading node says where it is to nodes that may not know it.
 #pragma once
 
 #include <deque>

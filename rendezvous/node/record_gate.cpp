@@ -40,7 +40,7 @@ std::vector<NodeAction> RecordGate::pass(std::vector<NodeAction> actions) {
     if (is_record(action)) {
       continue;
     } else if (std::holds_alternative<node_action::Finish>(action) && !hands_over()) {
-      // This process will have no identity: only a vote outlasts that.
+      // This process ends, so what waits for a record goes out at once. A vote is dropped: it would count without a record.
       for (Held& held : std::exchange(held_, {})) {
         if (!is_vote(held.action)) now.push_back(std::move(held.action));
       }

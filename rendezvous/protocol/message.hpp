@@ -21,6 +21,7 @@
 namespace ddprun::rendezvous {
 
 inline constexpr std::uint16_t kProtocolVersion = 8;
+static_assert(kCauses == 19, "messages count by cause, so a new cause needs a new kProtocolVersion");
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
@@ -293,7 +294,7 @@ struct RoundOver {
 struct StopAndSave {
   RoundId round{};
   std::int32_t signal = 0;
-  bool goes_on = false;  // the round is over then, and the other nodes begin the next one
+  bool goes_on = false;  // after the save the round ends, and the nodes that stay begin the next one
   bool held = false;     // only the workers that wait for the next round save
 };
 

@@ -32,7 +32,7 @@ std::string holder_of_lock(int directory) {
   ::close(fd);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   const std::size_t end = text.find('\n');
-  return end == std::string::npos ? "" : text.substr(0, end);  // the holder is just writing the file: the next look reads it
+  return end == std::string::npos ? "" : text.substr(0, end);  // no '\n': nobody holds the lock, or the holder is still writing
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ using Json = nlohmann::json;
 
 constexpr int kMostAgents = 64;  // on one host, in one job
 constexpr int kFormat = 5;
+static_assert(kCauses == 19, "a record counts by cause, so a new cause needs a new kFormat");
 
 std::string boot_id() {
   std::string id;

@@ -1,9 +1,10 @@
 // Implementation of session.hpp.
 //
-// Note: a refusal says why. A refused peer should know whether its token, its run id or its version is wrong, or else nobody
-// can mend it. TLS has an alert for the first two (decrypt_error, unknown_psk_identity); a version is said with the alert
-// kVersionAlert + our version and a reflection with kReflectedAlert, of the numbers that no standard uses. Alerts at this point
-// are clear text: whoever can forge one can as well cut the connection, and gains nothing else.
+// Note: a refusal says why. A refused peer must learn whether its token, its run id or its version is wrong, or else nobody can
+// mend it. TLS has alerts for a wrong token (decrypt_error) and a wrong run id (unknown_psk_identity). For the others we use
+// numbers that no standard uses: kVersionAlert + our version says the version, and kReflectedAlert says that a peer has sent
+// our own words back. Alerts are clear text at this point. Whoever can forge one can also cut the connection, and gains no more
+// by it.
 #include "rendezvous/identity/openssl/session.hpp"
 
 #include <openssl/err.h>

@@ -12,6 +12,7 @@
 #include "launcher/control/control_folder.hpp"
 #include "launcher/control/control_socket.hpp"
 #include "launcher/control/job_status.hpp"
+#include "launcher/report/script_figures.hpp"
 
 namespace ddprun {
 
@@ -54,10 +55,12 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
                                                                 .refilled_by_progress = plan.refill_by_progress,
                                                                 .synced = !plan.run_dir.empty(),
                                                                 .kept = kept,
-                                                                .unwritten = [&](const std::string& why) {
-                                                                  if (console != nullptr)
-                                                                    say_unwritten(*console, files.report, why);
-                                                                }});
+                                                                .unwritten =
+                                                                    [&](const std::string& why) {
+                                                                      if (console != nullptr)
+                                                                        say_unwritten(*console, files.report, why);
+                                                                    },
+                                                                .of_script = plan.kind != Plan::Kind::kTrain});
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;
@@ -68,6 +71,10 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (report) {
       report->write_behind(agent.files, agent.keep_report);
       observers.push_back(std::move(report));
+    }
+    const auto say = [&writer = agent.console](const std::string& text) { writer.line(Stream::kStderr, "ddprun: " + text); };
+    if (plan.kind != Plan::Kind::kTrain && !plan.run_dir.empty()) {
+      observers.push_back(std::make_unique<ScriptFigures>(plan.run_dir, agent.files, say));
     }
     observers.push_back(std::make_unique<AnsweringStatus>(plan, files, agent));
     return observers;

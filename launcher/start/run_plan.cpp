@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/system/realtime.hpp"
+#include "launcher/beside/event_commands.hpp"
 #include "launcher/control/control_folder.hpp"
 #include "launcher/control/control_socket.hpp"
 #include "launcher/control/job_status.hpp"
@@ -64,6 +65,7 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;
+  EventCommands* commands = nullptr;
   const MakeObservers make_observers = [&](const AgentAccess& agent) {
     console = &agent.console;
     std::vector<std::unique_ptr<RunObserver>> observers;
@@ -76,10 +78,21 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     if (plan.kind != Plan::Kind::kTrain && !plan.run_dir.empty()) {
       observers.push_back(std::make_unique<ScriptFigures>(plan.run_dir, agent.files, say));
     }
+    if (!plan.on_failure.empty() || !plan.on_checkpoint.empty()) {
+      const EventCommands::Settings settings{.on_failure = plan.on_failure,
+                                             .on_checkpoint = plan.on_checkpoint,
+                                             .run_dir = plan.run_dir.string(),
+                                             .at_the_end = plan.shutdown_timeout};
+      commands =
+          static_cast<EventCommands*>(observers.emplace_back(std::make_unique<EventCommands>(agent.io, settings, say)).get());
+    }
     observers.push_back(std::make_unique<AnsweringStatus>(plan, files, agent));
     return observers;
   };
-  return run_agent(plan, files, make_observers, std::move(network), at_end);
+  return run_agent(plan, files, make_observers, std::move(network), [&](int exit_code) {
+    if (commands != nullptr) commands->finish();
+    if (at_end) at_end(exit_code);
+  });
 }
 
 }  // namespace ddprun

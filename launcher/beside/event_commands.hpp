@@ -25,9 +25,9 @@ namespace ddprun {
 class EventCommands : public RunObserver {
  public:
   struct Settings {
-    std::string on_failure;     // empty: none
-    std::string on_checkpoint;  // empty: none
-    std::string run_dir;        // may be empty
+    std::string on_failure{};     // empty: none
+    std::string on_checkpoint{};  // empty: none
+    std::string run_dir{};        // may be empty
     std::chrono::milliseconds at_the_end{30000};
     std::chrono::milliseconds of_a_command{std::chrono::minutes(10)};
   };

@@ -262,3 +262,15 @@ def test_outside_a_job_it_does_nothing():
     code = "import ddprun, sys; print(ddprun.snapshot({'x': 1}), ddprun.restore(), 'pickle' in sys.modules, 'ddprun._snapshot' in sys.modules)"
     done = jobs.run([sys.executable, "-c", code], **{**ENV, "DDPRUN_SNAPSHOTS": "/proc/1/fd/1"})
     assert (done.returncode, done.stdout, done.stderr) == (0, "False None False False\n", "")
+
+
+def test_ranks_of_two_nodes_agree(nodes, tmp_path):
+    """Over the coordinator's store. Each node's copy is its own; ranks of the second node are one step behind."""
+    (tmp_path / "train.py").write_text("import ddprun, os, sys\nkept = ddprun.restore()\nprint('kept', ddprun.rank, kept, flush=True)\n"
+                                       "if kept is None:\n    for n in range(1, 5 - ddprun.rank):\n        ddprun.snapshot({'n': n, 'rank': ddprun.rank}, step=n)\n" + AGAIN)
+    port = jobs.free_port()
+    for node in ("0", "1"):
+        nodes.start("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port, "--node-rank", node, "--max-restarts", "1", "train.py", **ENV)
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    kept = re.findall(r"^kept (\d) (.*)$", nodes.all_text(), re.M)
+    assert sorted(kept) == [("0", "None"), ("0", "{'n': 3, 'rank': 0}"), ("1", "None"), ("1", "{'n': 3, 'rank': 1}")], nodes.all_text()

@@ -157,6 +157,11 @@ class Reader {
     const auto found = json_.find(field);
     if (found != json_.end()) read(field, *found, value);
   }
+  template <class T>
+  void later(const char* field, std::optional<T>& value) {
+    value.reset();
+    (*this)(field, value);
+  }
   void keys(const char* field, std::vector<std::string>& keys) {
     const Json& lengths = need(field);
     if (!lengths.is_array()) wrong(field, "an array of lengths", lengths);

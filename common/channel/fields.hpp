@@ -119,6 +119,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("lr", m.lr);
     visit("samples_per_s", m.samples_per_s);
     visit.later("figures", m.figures);
+    visit.later("figures_step", m.figures_step);
   } else if constexpr (std::is_same_v<M, EvalResult>) {
     visit("step", m.step);
     visit("epoch", m.epoch);

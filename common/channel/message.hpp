@@ -21,7 +21,8 @@
 namespace ddprun::channel {
 
 inline constexpr int kProtocolMajor = 1;
-inline constexpr int kProtocolMinor = 1;  // 1: Hello.minor, Progress.figures, SavesOnStop, Stage::kSomewhere
+inline constexpr int kProtocolMinor =
+    2;  // 1: Hello.minor, Progress.figures, SavesOnStop, Stage::kSomewhere; 2: Progress.figures_step
 
 // ---- worker to agent ----
 
@@ -53,7 +54,8 @@ struct Progress {
   std::optional<double> loss{};  // the mean over the global batch of the newest logged step
   std::optional<double> lr{};
   std::optional<double> samples_per_s{};
-  FigureList figures{};  // other figures, under the program's own names; at most kMaxFigures of codec.hpp
+  FigureList figures{};                        // other figures, under the program's own names; at most kMaxFigures of codec.hpp
+  std::optional<std::int64_t> figures_step{};  // the step of loss, lr and figures, where that is an earlier one than `step`
 };
 
 struct EvalResult {

@@ -37,6 +37,7 @@ void RoundWorkers::start(WorkerSettings settings) {
   const WorkerPlace place = place_number < plan.places.size() ? plan.places[place_number] : WorkerPlace{};
   settings.error_file = parts_.output.error_file(rank).string();
   settings.only_device = place.only_device;
+  settings.snapshots = snapshots_.path();
   const SpawnRequest request{.arguments = train() ? plan.command : fill_arguments(plan.command, rank),
                              .environment = worker_environment(parts_.inherited_environment, settings),
                              .cpus = place.cpus,

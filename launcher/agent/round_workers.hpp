@@ -16,6 +16,7 @@
 #include "common/base/check.hpp"
 #include "common/channel/message.hpp"
 #include "launcher/agent/output_reader.hpp"
+#include "launcher/beside/snapshot_memory.hpp"
 #include "launcher/guardian/guardian_link.hpp"
 #include "launcher/output/worker_output.hpp"
 #include "launcher/plan/plan.hpp"
@@ -43,11 +44,15 @@ class RoundWorkers {
     std::function<void(const std::string& what)> input_was_read;  // earlier workers have read it, so new ones will miss that
   };
   RoundWorkers(const Parts& parts, Hooks hooks)
-      : parts_(parts), hooks_(std::move(hooks)), input_(parts.plan.input == WorkersInput::kOurs) {}
+      : parts_(parts),
+        hooks_(std::move(hooks)),
+        input_(parts.plan.input == WorkersInput::kOurs),
+        snapshots_(train() ? 0 : parts.plan.nproc_per_node) {}
 
   // That many empty places.
   void begin_round(std::size_t workers);
-  // Starts a worker in the place of settings.ranks.local_rank. Fills in error file and device. Throws InternalError.
+  // Starts a worker in the place of settings.ranks.local_rank. Fills in error file, device and memory for snapshots. Throws
+  // InternalError.
   void start(WorkerSettings settings);
   // Empties the place of a lost worker for its replacement.
   void clear_place(int rank, const OutputRound& round);
@@ -84,6 +89,7 @@ class RoundWorkers {
   Parts parts_;
   Hooks hooks_;
   WorkerInput input_;
+  SnapshotMemory snapshots_;
   std::vector<WorkerProcess> workers_;  // by local rank
   std::map<int, int> taken_over_;       // the rank of a worker, by the number that it had as a standby
 };

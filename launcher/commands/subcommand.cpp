@@ -147,7 +147,7 @@ int show_report(std::span<const std::string> args) {
   text << in.rdbuf();
   if (!page.empty()) {
     const std::filesystem::path curves = RunLayout{file.parent_path()}.metrics();
-    std::ifstream metrics;  // a script has none
+    std::ifstream metrics;  // a script without --run-dir has none
     std::error_code none;
     if (std::filesystem::is_regular_file(curves, none)) metrics.open(curves);
     try {

@@ -242,10 +242,20 @@ class Planner {
       plan_.chaos = chaos->value;
       keep("chaos", chaos->value, chaos->source);
     }
+    choose_command("on-failure", plan_.on_failure);
+    choose_command("on-checkpoint", plan_.on_checkpoint);
     const Setting* hang = settings_.find("hang-timeout");
     plan_.hang = hang_limits_of(hang, train() ? WorkerKind::kTrainer : WorkerKind::kScript);
     keep("hang_timeout", train() || !plan_.hang.watch ? describe(plan_.hang) : hang->value + " s without output",
          hang != nullptr ? hang->source : "default");
+  }
+
+  void choose_command(std::string_view option, std::string& command) {
+    const Setting* setting = settings_.find(option);
+    if (setting == nullptr) return;
+    if (setting->value.find_first_not_of(' ') == std::string::npos) refuse(option, *setting, "a command for the shell");
+    command = setting->value;
+    keep_option(option, *setting);
   }
 
   static int signal_of(std::string_view name, const Setting& setting) {

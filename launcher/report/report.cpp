@@ -221,7 +221,7 @@ struct Report::Impl {
   void add(const WorkerSpoke& event) {
     note_where_it_began();
     std::visit(Overloaded{[&](const channel::Progress& progress) {
-                            if (event.rank == 0) document["last_step"] = progress.step;
+                            if (event.rank == 0) note(progress);
                           },
                           [&](const channel::EvalResult& evaluation) { note(evaluation); },
                           [&](const channel::CheckpointPublished& published) { note(published); },
@@ -229,6 +229,15 @@ struct Report::Impl {
                                   channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
                                   channel::GroupFormed, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
                event.message);
+  }
+
+  void note(const channel::Progress& progress) {
+    document["last_step"] = progress.step;
+    if (!facts.of_script || (!progress.loss && progress.figures.empty())) return;
+    Json newest{{"step", progress.figures_step.value_or(progress.step)}};
+    for (const Figure& figure : progress.figures) newest[figure.name] = figure.value;
+    if (progress.loss) newest["loss"] = *progress.loss;
+    document["figures"] = std::move(newest);
   }
 
   void note(const channel::EvalResult& evaluation) {

@@ -32,6 +32,7 @@ struct ReportFacts {
   enum class Kept { kAlways, kUnlessAllGoesWell } kept = Kept::kAlways;
   // Called when the run's end could not be written into the file: when the report is destroyed, after its queue is done.
   std::function<void(const std::string& why)> unwritten{};
+  bool of_script = false;  // then its newest figures are kept
 };
 
 class Report : public RunObserver {

@@ -89,6 +89,9 @@ void add_point(std::vector<Point>& points, double x, const ReportJson& value) {
   if (value.is_number() && std::isfinite(value.get<double>())) points.push_back({x, value.get<double>()});
 }
 
+// The figures that every step of ddptrain has. A script may have others, which get a chart each.
+constexpr std::string_view kFiguresOfAStep[] = {"loss", "lr", "gradient_norm", "samples_per_s"};
+
 Curves curves_of(std::istream& metrics) {
   Curves curves;
   for (std::string line; std::getline(metrics, line);) {
@@ -99,6 +102,10 @@ Curves curves_of(std::istream& metrics) {
     if (kind == "step") {
       add_point(curves.loss, step, report_value(event, "loss"));
       add_point(curves.speed, step, report_value(event, "samples_per_s"));
+      for (const Figure& figure : evaluation_figures(event)) {
+        const bool shown_or_no_curve = std::ranges::find(kFiguresOfAStep, figure.name) != std::end(kFiguresOfAStep);
+        if (!shown_or_no_curve) add_point(curves.evaluated[figure.name], step, report_value(event, figure.name.c_str()));
+      }
     } else if (kind == "eval") {
       for (const Figure& figure : evaluation_figures(event)) {
         if (figure.name != "loss") add_point(curves.evaluated[figure.name], step, figure.value);

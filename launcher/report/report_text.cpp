@@ -189,6 +189,10 @@ std::string render_report(std::string_view text, const std::string& name) {
   out += "\n  ended        " + how_it_ended(report_value(report, "exit")) + "\n";
   if (report_value(report, "last_step").is_number())
     out += "  last step    " + format_count(report_integer_at(report, "last_step")) + "\n";
+  if (const Json& figures = report_value(report, "figures"); figures.is_object()) {
+    out += "  figures      " + figures_text(evaluation_figures(figures)) + " at step " +
+           format_count(report_integer_at(figures, "step")) + "\n";
+  }
   if (const Json& evaluation = report_value(report, "evaluation"); evaluation.is_object()) {
     out += "  evaluation   test " + figures_text(evaluation_figures(evaluation)) + " at step " +
            format_count(report_integer_at(evaluation, "step")) + "\n";

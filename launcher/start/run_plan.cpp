@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "common/system/realtime.hpp"
+#include "launcher/beside/event_commands.hpp"
 #include "launcher/control/control_folder.hpp"
 #include "launcher/control/control_socket.hpp"
 #include "launcher/control/job_status.hpp"
+#include "launcher/report/script_figures.hpp"
 
 namespace ddprun {
 
@@ -54,13 +56,16 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
                                                                 .refilled_by_progress = plan.refill_by_progress,
                                                                 .synced = !plan.run_dir.empty(),
                                                                 .kept = kept,
-                                                                .unwritten = [&](const std::string& why) {
-                                                                  if (console != nullptr)
-                                                                    say_unwritten(*console, files.report, why);
-                                                                }});
+                                                                .unwritten =
+                                                                    [&](const std::string& why) {
+                                                                      if (console != nullptr)
+                                                                        say_unwritten(*console, files.report, why);
+                                                                    },
+                                                                .of_script = plan.kind != Plan::Kind::kTrain});
     if (!report->warning().empty()) facts.opening.push_back("note: " + report->warning());
   }
   facts.report = files.report;
+  EventCommands* commands = nullptr;
   const MakeObservers make_observers = [&](const AgentAccess& agent) {
     console = &agent.console;
     std::vector<std::unique_ptr<RunObserver>> observers;
@@ -69,10 +74,25 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
       report->write_behind(agent.files, agent.keep_report);
       observers.push_back(std::move(report));
     }
+    const auto say = [&writer = agent.console](const std::string& text) { writer.line(Stream::kStderr, "ddprun: " + text); };
+    if (plan.kind != Plan::Kind::kTrain && !plan.run_dir.empty()) {
+      observers.push_back(std::make_unique<ScriptFigures>(plan.run_dir, agent.files, say));
+    }
+    if (!plan.on_failure.empty() || !plan.on_checkpoint.empty()) {
+      const EventCommands::Settings settings{.on_failure = plan.on_failure,
+                                             .on_checkpoint = plan.on_checkpoint,
+                                             .run_dir = plan.run_dir.string(),
+                                             .at_the_end = plan.shutdown_timeout};
+      commands =
+          static_cast<EventCommands*>(observers.emplace_back(std::make_unique<EventCommands>(agent.io, settings, say)).get());
+    }
     observers.push_back(std::make_unique<AnsweringStatus>(plan, files, agent));
     return observers;
   };
-  return run_agent(plan, files, make_observers, std::move(network), at_end);
+  return run_agent(plan, files, make_observers, std::move(network), [&](int exit_code) {
+    if (commands != nullptr) commands->finish();
+    if (at_end) at_end(exit_code);
+  });
 }
 
 }  // namespace ddprun

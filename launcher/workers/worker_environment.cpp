@@ -14,9 +14,9 @@ namespace ddprun {
 namespace {
 
 // Variables that a worker never inherits: secrets, which it might print, and those of another worker.
-constexpr std::array<std::string_view, 7> kNeverInherited{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
+constexpr std::array<std::string_view, 8> kNeverInherited{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
                                                           "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT",
-                                                          "DDPRUN_PORT_RANGE"};
+                                                          "DDPRUN_PORT_RANGE", "DDPRUN_SNAPSHOTS"};
 
 // Variables of a worker with a rank. A standby learns its rank over the channel.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
@@ -90,6 +90,8 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     ours.emplace_back("DDPRUN_RESTART_CAUSE", settings.facts.cause);
     ours.emplace_back("DDPRUN_OOM_COUNT", number(settings.facts.out_of_memory));
   }
+  if (settings.channel == ChannelUse::kOffered && !settings.snapshots.empty())
+    ours.emplace_back("DDPRUN_SNAPSHOTS", settings.snapshots);
   if (settings.channel != ChannelUse::kNone) ours.emplace_back("DDPRUN_CHANNEL", "fd:" + std::to_string(kWorkerChannelFd));
   if (train) {
     if (!settings.chaos.empty()) ours.emplace_back("DDPTRAIN_CHAOS", settings.chaos);
@@ -124,6 +126,10 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     variable.append(name).append(1, '=').append(value);
   }
   return environment;
+}
+
+bool is_never_inherited(std::string_view variable) {
+  return std::find(kNeverInherited.begin(), kNeverInherited.end(), variable_name_of(variable)) != kNeverInherited.end();
 }
 
 std::vector<std::string> environment_of_this_process() {

@@ -34,11 +34,15 @@ struct WorkerSettings {
   bool standby = false;                              // it has no rank yet, so no variable names one
   std::string interface {};                          // --interface, for libraries for which the environment has none
   RestartFacts facts{};                              // for a script: DDPRUN_RESTART_CAUSE and DDPRUN_OOM_COUNT
+  std::string snapshots{};                           // for a script: the path of the agent's memory for them; empty: none
   std::string timer_file{};                          // TORCHELASTIC_TIMER_FILE; empty: as inherited
 };
 
 // `inherited` has NAME=value in order. If a name comes twice, the first one counts, as for getenv.
 std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings);
+
+// Whether no process that we start may have this NAME=value: a secret, or what is one worker's own.
+bool is_never_inherited(std::string_view variable);
 
 // This process' environment as a vector.
 std::vector<std::string> environment_of_this_process();

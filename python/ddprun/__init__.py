@@ -14,6 +14,7 @@ call raises for want of an agent, and none waits for it but should_save() while 
 docs/python-scripts.md is the user's page, docs/worker-channel.md the protocol that is spoken here."""
 
 import atexit
+import contextlib
 import json
 import math
 import operator
@@ -26,16 +27,17 @@ import sys
 import threading
 import time
 
-__all__ = ["REQUEUE", "cause", "error", "in_job", "local_rank", "rank", "restart", "saved", "should_save", "step", "stopped",
-           "world_size"]
+__all__ = ["REQUEUE", "cause", "error", "in_job", "local_rank", "rank", "restart", "restore", "saved", "should_save", "snapshot", "step",
+           "stop_at_step", "stopped", "world_size"]
 
-PROTOCOL = (1, 1)  # of the worker channel: major, minor
+PROTOCOL = (1, 2)  # of the worker channel: major, minor
 REQUEUE = 85  # the exit code of a job that has saved and wants to be run again
 
 _PROGRESS_EVERY_S = 0.2  # more often nobody looks
 _PATIENCE_MS = 10_000  # with an agent that does not read
 _MOST_FIGURES = 100
 _MOST_TEXT = 16_384
+_TAKEN = ("event", "time_ns", "type", "step")  # keys of a line of metrics.jsonl
 _KINDS = {"oom": "out_of_memory", "out_of_memory": "out_of_memory", "data": "usage", "usage": "usage", "config": "usage",
           "diverged": "diverged", "checkpoint": "checkpoint", "lost_peer": "lost_peer", "exception": "exception"}
 
@@ -86,6 +88,9 @@ class _Channel:
         self._sent_at = -math.inf
         self._unsent = False
         self._figures = {}  # of steps that were not sent
+        self._figures_step = -1  # the newest that had some
+        self._answers = {}  # of the store, by the number of the question
+        self._questions = 0
         self._warned = set()
         self._calls = 0  # of should_save()
         self._stopping = False  # Stop{save} was answered
@@ -106,8 +111,10 @@ class _Channel:
             self._epochs = self._epochs if epochs is None else epochs
             self._begin(max(0, n - 1))
             self._last = n
-            if rank == 0:  # only its are shown
-                self._figures.update({name: value for name, value in {"loss": loss, **figures}.items() if value is not None})
+            told = {name: value for name, value in {"loss": loss, **figures}.items() if value is not None}
+            if rank == 0 and told:  # only its are shown
+                self._figures.update(told)
+                self._figures_step = n
             now = time.monotonic()
             ends = self._total > 0 and n == self._total
             if not first and not ends and now - self._sent_at < _PROGRESS_EVERY_S:
@@ -151,12 +158,16 @@ class _Channel:
             self._enter("saving", self._last)
             return True
 
+    def newest_step(self):
+        return self._last
+
     def flush(self):
         """At the end of the process: how far it came, which says whether the next try fails at the same step."""
         with self._state:
             if not self._unsent:
                 return
-            self._figures = {}  # Python is ending: nothing is computed any more
+            # Python is ending: nothing is computed any more.
+            self._figures = {name: value for name, value in self._figures.items() if isinstance(value, (int, float))}
         self._progress()
 
     # ---- what is said ----
@@ -184,6 +195,8 @@ class _Channel:
             figures, self._figures = self._figures, {}
             message = {"type": "progress", "step": self._last, "steps_total": self._total, "epoch": self._epoch,
                        "epochs": self._epochs, "samples": self._samples}
+            if figures and self._figures_step != self._last:
+                message["figures_step"] = self._figures_step
         numbers = self._numbers(figures)  # not under the lock: a loss on a GPU waits here for all that is queued there
         for name in ("loss", "lr", "samples_per_s"):
             if name in numbers:
@@ -197,6 +210,9 @@ class _Channel:
     def _numbers(self, figures):
         numbers = {}
         for name, value in figures.items():
+            if name in _TAKEN:
+                self._warn_once(name, "step(%s=...) is no name for a figure: lines of metrics.jsonl have it already" % name)
+                continue
             try:
                 numbers[name] = _plain(value() if callable(value) else value)
             except (TypeError, ValueError) as reason:
@@ -208,10 +224,24 @@ class _Channel:
             self._warned.add(what)
             print("ddprun: rank %d: %s" % (rank, text), file=sys.stderr, flush=True)
 
-    def _send(self, message, may_be_dropped=False):
+    def ask_store(self, operation, key, value=b""):
+        """The value of a key, waited for (get), or b"" (set): of the store that all ranks of this round share. None: the agent is gone."""
+        key = key.encode()
+        with self._state:
+            self._hello()
+            self._questions += 1
+            number = self._questions
+        self._send({"type": "store", "id": number, "op": operation, "keys": [len(key)], "value": len(value), "expected": 0, "amount": 0,
+                    "timeout_ms": -1}, more=key + value)
+        with self._state:
+            while number not in self._answers and not self._closed:
+                self._state.wait()
+            return self._answers.pop(number, None)
+
+    def _send(self, message, may_be_dropped=False, more=b""):
         """False: it was not sent. Never raises, and waits for an agent that does not read for a while only."""
         body = json.dumps(message).encode()
-        frame = struct.pack("<II", len(body) + 4, len(body)) + body
+        frame = struct.pack("<II", len(body) + 4 + len(more), len(body)) + body + more
         with self._writing:
             sent = 0
             try:
@@ -257,16 +287,16 @@ class _Channel:
                 length, json_length = struct.unpack_from("<II", buffer)
                 if len(buffer) < 4 + length:
                     break
-                body, buffer = buffer[8:8 + json_length], buffer[4 + length:]
+                body, more, buffer = buffer[8:8 + json_length], buffer[8 + json_length:4 + length], buffer[4 + length:]
                 try:
-                    self._hear(json.loads(body.decode()))
+                    self._hear(json.loads(body.decode()), more)
                 except (ValueError, KeyError, TypeError):
                     pass  # of a newer minor version
         with self._state:
             self._closed = True
             self._state.notify_all()
 
-    def _hear(self, message):
+    def _hear(self, message, more):
         kind = message["type"]
         with self._state:
             if kind == "where":
@@ -280,6 +310,8 @@ class _Channel:
                 self._stop_now = True
             elif kind == "stop_at":
                 self._stop_at = int(message["step"])
+            elif kind == "store_reply":
+                self._answers[message["id"]] = more if message["status"] == "ok" else None
             self._state.notify_all()
 
 
@@ -302,10 +334,13 @@ def _open():
 
 
 _channel = _open()
+_memory = os.environ.pop("DDPRUN_SNAPSHOTS", "") if _channel is not None else ""  # the agent's, for snapshots
+_snapshots = None
 
 
 def _in_forked_child():
-    global _channel
+    global _channel, _memory, _snapshots
+    _memory, _snapshots = "", None
     if _channel is not None:
         _channel.forget()
         _channel = None
@@ -376,3 +411,83 @@ def should_save():
 def stopped():
     """Ends this process as saved and to be run again: after should_save() was True. Unasked, it is a failure like any other."""
     sys.exit(REQUEUE)
+
+
+@contextlib.contextmanager
+def stop_at_step(save=None):
+    """`with ddprun.stop_at_step(save):` is round one step, on every rank. When the job is told to stop, all ranks leave after the same
+    step: save() is called, and the process ends as with stopped(). Until then it costs nothing."""
+    yield
+    if should_save():
+        if save is not None:
+            save()
+        stopped()
+
+
+def _say(text, with_rank=True):
+    print("ddprun: %s%s" % ("rank %d: " % rank if with_rank else "", text), file=sys.stderr, flush=True)
+
+
+def _opened_snapshots():
+    global _memory, _snapshots
+    if _snapshots is None and _memory:
+        from ddprun import _snapshot
+        where, _memory = _memory, ""
+        try:
+            _snapshots = _snapshot.Snapshots(where, rank, world_size, _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1), _say)
+        except (OSError, ValueError, IndexError) as reason:
+            _say("no snapshots: the agent's memory cannot be opened: %s; the job goes on without" % reason)
+    return _snapshots
+
+
+def snapshot(state, step=None, replicated=False):
+    """Copies `state` into memory that outlives this process; restore() gives it back after a restart. True: it is kept.
+
+    state: a dict of state_dicts, numbers and whatever can be pickled; tensors and arrays are copied by their bytes. The random state
+    of Python, numpy and torch is kept with it. Call it on every rank after the same steps; two generations are kept. step: the newest
+    that step() was told, if it is not given. replicated: the state is the same on all ranks, as with DDP, so that any rank's copy may
+    serve one that has lost its own."""
+    if step is not None:
+        step = _step_number(step)
+    snapshots = _opened_snapshots()
+    if snapshots is None:
+        return False
+    if step is None and _channel is not None and _channel.newest_step() >= 0:
+        step = _channel.newest_step()
+    return snapshots.take(state, step, bool(replicated))
+
+
+def restore(like=None):
+    """The state that snapshot() was given last, of a step that all ranks have; tensors are on the CPU. None: there is none, as in the
+    first round. Call it on every rank, after torch was seeded: the random state becomes that of the snapshot.
+
+    like: what the script would pass to snapshot() now. A snapshot in which a tensor of it has another shape is refused, with a line."""
+    snapshots = _opened_snapshots() if restart > 0 else None
+    return None if snapshots is None else snapshots.restore(like, _agree)
+
+
+_agreements = 0
+
+
+def _agree(offer):
+    """What all ranks restore: rank 0 hears what each has, and decides."""
+    global _agreements
+    from ddprun import _snapshot
+    if world_size == 1:
+        return _snapshot.decide([offer])
+    _agreements += 1
+    key = "ddprun/restore/%d/%d/" % (restart, _agreements)
+    nothing = {"step": None, "why": "the agent is gone"}
+    if rank > 0:
+        _channel.ask_store("set", key + str(rank), json.dumps(offer).encode())
+        decision = _channel.ask_store("get", key + "all")
+        return json.loads(decision.decode()) if decision else nothing
+    offers = [offer]
+    for other in range(1, world_size):
+        answer = _channel.ask_store("get", key + str(other))
+        if not answer:
+            return nothing
+        offers.append(json.loads(answer.decode()))
+    decision = _snapshot.decide(offers)
+    _channel.ask_store("set", key + "all", json.dumps(decision).encode())
+    return decision

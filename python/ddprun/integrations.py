@@ -1,15 +1,19 @@
 """The three lines of `import ddprun` as a callback of somebody else's training loop. Each library is imported when its callback is asked
 for, so this file can be read without any.
 
-    from ddprun.integrations import hugging_face
-    trainer = transformers.Trainer(..., callbacks=[hugging_face()])
+    from ddprun import integrations
+    trainer = transformers.Trainer(..., callbacks=[integrations.hugging_face()])
+    trainer = lightning.Trainer(..., callbacks=[integrations.lightning()])
+    accelerator = accelerate.Accelerator(log_with=integrations.accelerate())
 """
 
 import os
 
 import ddprun
 
-__all__ = ["hugging_face"]
+_OF_STEP = ("n", "samples", "total", "epoch", "epochs")  # step()'s own arguments, which are no figures
+
+__all__ = ["accelerate", "hugging_face", "lightning"]
 
 
 def hugging_face():
@@ -35,3 +39,53 @@ def hugging_face():
                 ddprun.saved(os.path.join(args.output_dir, "checkpoint-%d" % state.global_step), step=state.global_step)
 
     return Callback()
+
+
+def lightning(folder=None):
+    """For Lightning's Trainer: progress, and a checkpoint at one step on all ranks before a stop, `folder`/ddprun.ckpt (in default_root_dir
+    if it is not given). Let the script return when fit() has; fit(ckpt_path=...) takes up what was saved."""
+    from lightning.pytorch import Callback
+
+    class OfDdprun(Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
+            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            total = trainer.estimated_stepping_batches
+            ddprun.step(trainer.global_step, loss=loss, total=int(total) if total != float("inf") else None, epoch=trainer.current_epoch,
+                        epochs=max(0, trainer.max_epochs or 0))
+            if ddprun.should_save():
+                path = os.path.join(folder or trainer.default_root_dir, "ddprun.ckpt")
+                trainer.save_checkpoint(path)
+                if trainer.is_global_zero:
+                    ddprun.saved(path, step=trainer.global_step)
+                trainer.should_stop = True
+
+    return OfDdprun()
+
+
+def accelerate():
+    """For accelerate's Accelerator(log_with=...): what the script gives to accelerator.log(values, step=n) is told as step n. Saving and
+    stopping is the script's loop, so should_save() stays a line of its own."""
+    from accelerate.tracking import GeneralTracker
+
+    class OfDdprun(GeneralTracker):
+        name = "ddprun"
+        requires_logging_directory = False
+        main_process_only = False  # each rank tells its steps
+
+        def __init__(self):
+            super().__init__()
+
+        @property
+        def tracker(self):
+            return ddprun
+
+        def store_init_configuration(self, values):
+            pass
+
+        def log(self, values, step=None, **_):
+            figures = {name[len("train/"):] if name.startswith("train/") else name.replace("/", "_"): value
+                       for name, value in values.items() if not isinstance(value, (str, dict))}
+            if step is not None:
+                ddprun.step(step, **{name: value for name, value in figures.items() if name not in _OF_STEP})
+
+    return OfDdprun()

@@ -176,6 +176,26 @@ def test_all_ranks_save_at_one_step_and_the_job_asks_to_be_run_again(ddprun_bin,
     assert "ended with exit code 85: stopped by SIGTERM after saving: run it again to go on" in err
 
 
+def test_a_block_round_each_step_saves_and_stops(ddprun_bin, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import ddprun, os, sys, time\nn = 0\n"
+        "def save():\n    print('saved', ddprun.rank, n, flush=True)\n"
+        "while True:\n    with ddprun.stop_at_step(save):\n        n += 1\n        time.sleep(0.001 + 0.004 * ddprun.rank)\n"
+        "        ddprun.step(n)\n    if n == 1: print('at work', flush=True)\n")
+    process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--nproc-per-node", "2", tmp_path / "train.py"], **ENV)
+    for _ in range(2):
+        assert process.stdout.readline() == "at work\n"
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    saved = sorted(tuple(line.split()[1:]) for line in lines_of(out, "saved"))
+    assert process.returncode == 85 and [rank for rank, _ in saved] == ["0", "1"] and len({step for _, step in saved}) == 1, (out, err)
+
+
+def test_a_block_whose_step_fails_saves_nothing(job):
+    done = job("with ddprun.stop_at_step(lambda: print('saved', flush=True)):\n    raise ValueError('of the step')\n")
+    assert done.returncode == 1 and "ValueError: of the step" in done.stderr and not done.stdout
+
+
 def test_all_ranks_of_two_nodes_save_at_one_step(nodes, tmp_path):
     """The signal reaches one of the agents."""
     (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + SAVING.replace("END", "ddprun.stopped()"))
@@ -217,13 +237,16 @@ def test_a_script_that_does_not_ask_gets_the_signal(ddprun_bin, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.needs_torch_python
-@pytest.mark.skipif(not (importlib.util.find_spec("transformers") and importlib.util.find_spec("accelerate")),
-                    reason="needs transformers and accelerate (requirements/python-programs.txt)")
-def test_the_trainer_of_transformers_saves_and_stops(ddprun_bin, tmp_path):
-    """By the callback alone; the script returns after train()."""
-    program = ROOT / "tests/whole_program/reference/programs/stopped_trainer.py"
+@pytest.mark.parametrize(("library", "program", "saved"), [("transformers", "stopped_trainer.py", "checkpoint-{step}"),
+                                                           ("lightning", "stopped_lightning.py", "ddprun.ckpt"),
+                                                           ("accelerate", "stopped_accelerate.py", "model.pt")])
+def test_other_peoples_training_loops_save_and_stop(ddprun_bin, tmp_path, library, program, saved):
+    """By what ddprun.integrations has for them; the script returns after train() or fit()."""
+    if not (importlib.util.find_spec(library) and importlib.util.find_spec("accelerate")):
+        pytest.skip("needs transformers, lightning and accelerate (requirements/python-programs.txt)")
     path = os.pathsep.join([ENV["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = jobs.start([ddprun_bin, "--standalone", "--log-dir", tmp_path / "logs", "--nproc-per-node", "2", program, tmp_path / "out"],
+    process = jobs.start([ddprun_bin, "--standalone", "--run-dir", tmp_path / "run", "--nproc-per-node", "2",
+                          ROOT / "tests/whole_program/reference/programs" / program, tmp_path / "out"],
                          **{**ENV, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "huggingface")})
     for _ in range(2):
         while "at work" not in (line := process.stdout.readline()):
@@ -231,11 +254,12 @@ def test_the_trainer_of_transformers_saves_and_stops(ddprun_bin, tmp_path):
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 85, err
-    ends = {line.split()[2] for line in lines_of(out, "ended")}
-    (saved,) = (tmp_path / "out").iterdir()
-    assert len(ends) == 1 and saved.name == f"checkpoint-{ends.pop()}", out
-    assert re.search(r"^ddprun: step [\d,]+/200,000", err, re.M), err
-    assert report_in(tmp_path)["checkpoints"]["latest"]["path"] == str(saved)
+    (end,) = {line.split()[2] for line in lines_of(out, "ended")}
+    assert re.search(r"^ddprun: (epoch 1/\d+  )?step [\d,]+", err, re.M), err
+    report = json.loads((tmp_path / "run/report.json").read_text())
+    latest = report["checkpoints"]["latest"]
+    assert latest["path"] == str(tmp_path / "out" / saved.format(step=end)) and latest["step"] == int(end) and pathlib.Path(latest["path"]).exists()
+    assert report["figures"]["loss"] >= 0
 
 
 # ---- hangs ----
@@ -254,6 +278,7 @@ def test_the_rank_that_is_a_step_behind_is_to_blame(job):
 
 def test_outside_a_job_it_does_nothing():
     code = ("import ddprun, threading; ddprun.step(3, loss=float('nan')); ddprun.step(1); ddprun.saved('x'); ddprun.error('oom', 'y')\n"
+            "with ddprun.stop_at_step(): pass\n"
             "print(ddprun.should_save(), ddprun.in_job(), ddprun.rank, ddprun.world_size, ddprun.restart, ddprun.cause, threading.active_count())\n")
     done = jobs.run([sys.executable, "-c", code], **ENV)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False False 0 1 0 None 1\n", "")

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "common/config/train_config.hpp"
+#include "common/metrics/event_file.hpp"
+#include "common/metrics/metrics_log.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "trainer/data/run_length.hpp"
 #include "trainer/loop/evaluate.hpp"
-#include "trainer/metrics/event_file.hpp"
-#include "trainer/metrics/metrics_log.hpp"
 #include "trainer/state/training_state.hpp"
 #include "trainer/surroundings/status.hpp"
 

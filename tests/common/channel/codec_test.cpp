@@ -75,6 +75,8 @@ TEST(Codec, WorkerMessagesSurvive) {
   }
 
   EXPECT_EQ(through_worker_channel(Progress{.figures = {{"accuracy", 0.5}}}).figures, (FigureList{{"accuracy", 0.5}}));
+  EXPECT_EQ(through_worker_channel(Progress{.figures_step = 7}).figures_step, 7);
+  EXPECT_FALSE(through_worker_channel(Progress{}).figures_step);
   EXPECT_EQ(through_worker_channel(Position{.stage = Stage::kSomewhere}).stage, Stage::kSomewhere);
   const Position position = through_worker_channel(Position{Phase::kRunning, 17, Stage::kOptimizer});
   EXPECT_EQ(position.step, 17);

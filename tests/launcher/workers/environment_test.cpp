@@ -69,6 +69,19 @@ TEST(WorkerEnvironment, AStandbyClaimsNoRank) {
   EXPECT_EQ(environment.at("HOME"), "/h");
 }
 
+TEST(WorkerEnvironment, OnlyScriptsAreToldOfMemoryForSnapshots) {
+  WorkerSettings settings = settings_of_rank(0, 2);
+  settings.snapshots = "/proc/7/fd/9";
+  settings.channel = ChannelUse::kOffered;
+  const std::vector<std::string> inherited{"DDPRUN_SNAPSHOTS=/proc/1/fd/1"};
+  EXPECT_EQ(as_map(worker_environment(inherited, settings)).at("DDPRUN_SNAPSHOTS"), "/proc/7/fd/9");
+  settings.channel = ChannelUse::kGiven;
+  EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains("DDPRUN_SNAPSHOTS"));
+  settings.channel = ChannelUse::kOffered;
+  settings.snapshots.clear();
+  EXPECT_FALSE(as_map(worker_environment(inherited, settings)).contains("DDPRUN_SNAPSHOTS"));
+}
+
 TEST(WorkerEnvironment, StaleOnesAreOverwrittenOthersKept) {
   const std::vector<std::string> inherited{"RANK=9", "HOME=/h", "MASTER_ADDR=elsewhere", "EMPTY=", "PET_RANK=3"};
   const auto environment = as_map(worker_environment(inherited, settings_of_rank(0, 2)));

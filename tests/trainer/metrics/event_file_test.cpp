@@ -1,6 +1,6 @@
 // TensorBoard's event files: the bytes of records, and the files that are made. That the real tensorboard reads them is shown
 // in tests/whole_program/test_readers.py.
-#include "trainer/metrics/event_file.hpp"
+#include "common/metrics/event_file.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,9 +11,9 @@
 #include <protozero/pbf_reader.hpp>
 #include <set>
 
+#include "common/metrics/event_record.hpp"
 #include "tests/common/temporary_folder.hpp"
 #include "tests/trainer/checkpoint/failing_calls.hpp"
-#include "trainer/metrics/event_record.hpp"
 
 namespace ddprun::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // metrics.jsonl: lines that are written, kept and cut, and a disk that is full.
-#include "trainer/metrics/metrics_log.hpp"
+#include "common/metrics/metrics_log.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -10,7 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 class MetricsLog {
  public:
@@ -43,4 +43,4 @@ class MetricsLog {
   std::function<void(const std::string&)> on_trouble_;
 };
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "trainer/metrics/metrics_log.hpp"
+#include "common/metrics/metrics_log.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 
 #include "common/system/atomic_file.hpp"
 
-namespace ddprun::trainer {
+namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
@@ -168,4 +168,4 @@ void MetricsLog::trouble(const std::string& what) {
   if (!std::exchange(troubled_, true) && on_trouble_) on_trouble_(what);
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

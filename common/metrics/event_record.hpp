@@ -1,13 +1,14 @@
 // The bytes of TensorBoard's event files: Event messages in protobuf's encoding, each framed as a TFRecord. Pure; EventFile
 // writes them. Field numbers are those of tensorboard/compat/proto/{event,summary}.proto; only what scalars need is here.
-// protozero is a header-only encoder: libprotobuf would meet the other version of itself that libtorch_cpu.so exports.
+// Written by hand: libprotobuf would meet the other version of itself that libtorch_cpu.so exports, and three messages need no
+// library.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 // CRC-32C (Castagnoli), as TFRecord masks it: rotated right by 15 bits plus a constant.
 std::uint32_t masked_crc32c(std::string_view bytes);
@@ -21,4 +22,4 @@ std::string session_start_event(double wall_time,
                                 std::int64_t step);  // readers drop what they have of this step and later ones
 std::string scalar_event(double wall_time, std::int64_t step, const std::string& tag, float value);
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

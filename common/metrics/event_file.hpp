@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace ddprun::trainer {
+namespace ddprun {
 
 class EventFile {
  public:
@@ -35,4 +35,4 @@ class EventFile {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

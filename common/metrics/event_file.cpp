@@ -1,4 +1,4 @@
-#include "trainer/metrics/event_file.hpp"
+#include "common/metrics/event_file.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,10 +12,10 @@
 #include <system_error>
 #include <utility>
 
+#include "common/metrics/event_record.hpp"
 #include "common/system/host_name.hpp"
-#include "trainer/metrics/event_record.hpp"
 
-namespace ddprun::trainer {
+namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
@@ -113,4 +113,4 @@ void EventFile::scalars(std::int64_t step, const std::vector<Scalar>& figures) {
   impl_->write_out();
 }
 
-}  // namespace ddprun::trainer
+}  // namespace ddprun

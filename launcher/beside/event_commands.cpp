@@ -1,0 +1,182 @@
+// Implementation of event_commands.hpp.
+#include "launcher/beside/event_commands.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "common/failure/cause.hpp"
+#include "launcher/events/printed.hpp"
+#include "launcher/workers/worker_environment.hpp"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kMostText = 4096;  // of a message, in a variable
+
+// Its exit status, and what it says of itself.
+std::string message_of(const Failure& failure) {
+  std::string text = how_it_failed(failure);
+  if (text != failure.message && !failure.message.empty()) text += ": " + failure.message;
+  return text.substr(0, kMostText);
+}
+
+std::string seconds_text(milliseconds time) {
+  return printed("%.3g s", std::chrono::duration<double>(time).count());
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+void kill_with_group(pid_t pid) {
+  if (::kill(-pid, SIGKILL) != 0) ::kill(pid, SIGKILL);  // it has no group of its own yet
+}
+
+// In the child, between fork and exec. Only calls that a child of a process with threads may make.
+[[noreturn]] void become(char* const* arguments, char* const* environment) {
+  ::setsid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no command outlives a killed agent
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  ::execve(arguments[0], arguments, environment);
+  ::_exit(127);
+}
+
+}  // namespace
+
+EventCommands::EventCommands(boost::asio::io_context& io, Settings settings, std::function<void(const std::string&)> say)
+    : io_(io),
+      settings_(std::move(settings)),
+      say_(std::move(say)),
+      failure_{.option = "--on-failure", .command = settings_.on_failure, .limit = boost::asio::steady_timer(io)},
+      checkpoint_{.option = "--on-checkpoint", .command = settings_.on_checkpoint, .limit = boost::asio::steady_timer(io)} {}
+
+void EventCommands::finish() {
+  const auto until = steady_clock::now() + settings_.at_the_end;
+  finish_one(failure_, until);
+  finish_one(checkpoint_, until);
+}
+
+void EventCommands::on(const RunEvent& event) {
+  if (const auto* failed = std::get_if<RoundFailed>(&event)) see(*failed);
+  if (const auto* spoke = std::get_if<WorkerSpoke>(&event)) {
+    if (const auto* published = std::get_if<channel::CheckpointPublished>(&spoke->message)) see(*published, spoke->rank);
+  }
+  if (!std::holds_alternative<RunEnded>(event)) return;
+  for (const Kind* kind : {&failure_, &checkpoint_}) {
+    if (kind->pid == 0) continue;
+    say_("waiting for " + kind->option + " (process " + std::to_string(kind->pid) + "), at most " +
+         seconds_text(settings_.at_the_end));
+  }
+}
+
+void EventCommands::see(const RoundFailed& failed) {
+  const Failure& first = failed.first;
+  want(failure_, {{"DDPRUN_EVENT", "failure"},
+                  {"DDPRUN_EVENT_CAUSE", name_of(first.cause)},
+                  {"DDPRUN_EVENT_RANK", std::to_string(first.rank)},
+                  {"DDPRUN_EVENT_STEP", std::to_string(first.step)},
+                  {"DDPRUN_EVENT_PATH", first.log_path},
+                  {"DDPRUN_EVENT_HOST", first.host},
+                  {"DDPRUN_EVENT_MESSAGE", message_of(first)},
+                  {"DDPRUN_EVENT_DECISION", name_of(failed.decision)},
+                  {"DDPRUN_EVENT_RUN_DIR", settings_.run_dir}});
+}
+
+void EventCommands::see(const channel::CheckpointPublished& published, int rank) {
+  const std::string name = std::to_string(published.step) + " " + published.path;
+  if (name == std::exchange(newest_checkpoint_, name)) return;
+  want(checkpoint_, {{"DDPRUN_EVENT", "checkpoint"},
+                     {"DDPRUN_EVENT_RANK", std::to_string(rank)},
+                     {"DDPRUN_EVENT_STEP", std::to_string(published.step)},
+                     {"DDPRUN_EVENT_PATH", published.path},
+                     {"DDPRUN_EVENT_RUN_DIR", settings_.run_dir}});
+}
+
+void EventCommands::want(Kind& kind, Variables variables) {
+  if (kind.command.empty()) return;
+  if (kind.pid == 0) {
+    start(kind, variables);
+  } else {
+    kind.next = std::move(variables);
+  }
+}
+
+void EventCommands::start(Kind& kind, const Variables& variables) {
+  std::vector<std::string> environment;
+  for (std::string& variable : environment_of_this_process()) {
+    const bool ours = variable.starts_with("DDPRUN_EVENT");
+    if (!ours && !is_never_inherited(variable)) environment.push_back(std::move(variable));
+  }
+  for (const auto& [name, value] : variables) environment.push_back(name + "=" + value.substr(0, value.find('\0')));
+  std::vector<std::string> words{"/bin/sh", "-c", kind.command};
+  const std::vector<char*> arguments = pointers_to(words), environment_pointers = pointers_to(environment);
+  const pid_t pid = ::fork();
+  if (pid < 0) return say_(kind.option + " could not be started: " + std::strerror(errno));
+  if (pid == 0) become(arguments.data(), environment_pointers.data());
+  kind.pid = pid;
+  kind.end = std::make_unique<boost::asio::posix::stream_descriptor>(io_, static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  watch(kind);
+}
+
+void EventCommands::watch(Kind& kind) {
+  kind.end->async_wait(boost::asio::posix::stream_descriptor::wait_read, [this, &kind](const boost::system::error_code& error) {
+    if (!error) ended(kind);
+  });
+  kind.limit.expires_after(settings_.of_a_command);
+  kind.limit.async_wait([this, &kind](const boost::system::error_code& error) {
+    if (error || kind.pid == 0) return;
+    say_(kind.option + " has run for " + seconds_text(settings_.of_a_command) + ": it is killed");
+    kill_with_group(kind.pid);
+  });
+}
+
+void EventCommands::ended(Kind& kind) {
+  int status = 0;
+  while (::waitpid(kind.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  kind.pid = 0;
+  kind.end.reset();
+  kind.limit.cancel();
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+    say_(kind.option + " ended with exit code " + std::to_string(WEXITSTATUS(status)));
+  if (WIFSIGNALED(status)) say_(kind.option + " ended by signal " + std::to_string(WTERMSIG(status)));
+  if (const auto next = std::exchange(kind.next, std::nullopt)) start(kind, *next);
+}
+
+// Nothing runs in the agent's loop any more.
+void EventCommands::finish_one(Kind& kind, steady_clock::time_point until) {
+  while (kind.pid != 0) {
+    const auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - steady_clock::now()));
+    pollfd one{kind.end->native_handle(), POLLIN, 0};
+    const int count = ::poll(&one, 1, static_cast<int>(left.count()));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      kind.next.reset();
+      kill_with_group(kind.pid);
+    }
+    ended(kind);
+  }
+}
+
+}  // namespace ddprun

@@ -1,0 +1,68 @@
+// The commands of --on-failure and --on-checkpoint. An observer of the agent's events, made by launcher/start/run_plan.cpp: it
+// starts a shell for the command, and the job does not wait for it. Of each kind one command runs at a time, and one waits: the
+// newest event replaces the one that waited. A command that runs for too long is killed with its process group.
+//
+// A command's standard input is /dev/null, its output goes to stderr. Its environment is ours without secrets, with
+// DDPRUN_EVENT and the variables that docs/command-line.md lists.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "launcher/events/run_event.hpp"
+
+namespace ddprun {
+
+class EventCommands : public RunObserver {
+ public:
+  struct Settings {
+    std::string on_failure{};     // empty: none
+    std::string on_checkpoint{};  // empty: none
+    std::string run_dir{};        // may be empty
+    std::chrono::milliseconds at_the_end{30000};
+    std::chrono::milliseconds of_a_command{std::chrono::minutes(10)};
+  };
+  // `say` gets a line for people.
+  EventCommands(boost::asio::io_context& io, Settings settings, std::function<void(const std::string&)> say);
+  void on(const RunEvent& event) override;
+  // Waits for what is left, for a limited time. Call it when the job is over, before the guardian's end is awaited: after that
+  // the agent kills whatever still runs below it.
+  void finish();
+
+ private:
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  struct Kind {
+    std::string option;
+    std::string command;
+    int pid = 0;  // 0: none runs
+    std::unique_ptr<boost::asio::posix::stream_descriptor> end{};
+    boost::asio::steady_timer limit;
+    std::optional<Variables> next{};
+  };
+
+  void see(const RoundFailed& failed);
+  void see(const channel::CheckpointPublished& published, int rank);
+  void want(Kind& kind, Variables variables);
+  void start(Kind& kind, const Variables& variables);
+  void watch(Kind& kind);
+  void ended(Kind& kind);
+  void finish_one(Kind& kind, std::chrono::steady_clock::time_point until);
+
+  boost::asio::io_context& io_;
+  Settings settings_;
+  std::function<void(const std::string&)> say_;
+  Kind failure_;
+  Kind checkpoint_;
+  std::string newest_checkpoint_;  // several ranks may tell of one
+};
+
+}  // namespace ddprun

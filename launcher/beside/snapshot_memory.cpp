@@ -1,0 +1,27 @@
+// Implementation of snapshot_memory.hpp.
+#include "launcher/beside/snapshot_memory.hpp"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace ddprun {
+namespace {
+
+constexpr std::int64_t kApart = std::int64_t{1} << 40;  // bytes from one generation of a worker to the next
+constexpr std::int64_t kGenerations = 2;
+
+}  // namespace
+
+SnapshotMemory::SnapshotMemory(int workers) : file_(workers > 0 ? ::memfd_create("ddprun-snapshots", MFD_CLOEXEC) : -1) {
+  const std::int64_t size = kApart * kGenerations * workers;
+  rlimit most{};  // of a file, this one included: going past it is a signal
+  if (::getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < static_cast<rlim_t>(size))
+    return;
+  if (file_.get() < 0 || ::ftruncate(file_.get(), size) != 0) return;
+  path_ = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get());
+}
+
+}  // namespace ddprun

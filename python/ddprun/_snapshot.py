@@ -1,0 +1,473 @@
+"""ddprun.snapshot() and ddprun.restore(): state that outlives the process in memory that the agent holds.
+
+The agent keeps one memory file for all workers of its node, and names it in DDPRUN_SNAPSHOTS. Each worker has two generations in it, at
+fixed offsets far from each other; memory is used only where something was written. A worker copies its state into its older
+generation. A SIGKILL leaves the file as it is, and the next worker reads it. A generation is
+
+    header (one page)      which step and rank, how long the rest is, its checksum; its sequence number is 0 while the rest changes
+    buffers                the bytes of tensors and arrays, each at a multiple of 64
+    structure              a pickle of everything else, in which tensors and arrays are numbers
+
+So a copy that was cut off is not read: its sequence number is 0, or its checksum is wrong. Tensors are copied by their bytes; torch is
+the script's, and this file is read without it. docs/python-scripts.md is the user's page."""
+
+import io
+import mmap
+import os
+import pickle
+import random
+import struct
+import sys
+import zlib
+
+_MAGIC = b"ddprun\x00\x01"
+_HEADER = struct.Struct("<8sQqIIIIQQQI4x")  # magic, sequence, step, rank, world size, replicated, kind of sum, buffers, structure, sum, sum of this
+_PAGE = 4096
+_APART = 2 ** 40  # bytes from one generation to the next (snapshot_memory.cpp)
+_ALIGNED = 64
+_WORDS, _CRC = 1, 2  # the checksum of the buffers: the sum of their 64-bit words, or a CRC-32 where there is no torch
+
+
+def _torch():
+    return sys.modules.get("torch")
+
+
+def _aligned(size):
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+class _Shape:
+    """A tensor whose bytes are not looked at."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = tuple(shape), dtype
+
+
+class _Table:
+    """The tensors of one state: where the bytes of each go, and what it is."""
+
+    def __init__(self):
+        self.entries = []  # (offset, bytes, dtype, shape, order of dimensions, Parameter's requires_grad or None)
+        self.sources = []
+        self.bytes = 0
+        self._known = {}
+
+    def number_of(self, tensor, torch):
+        at = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
+        if tensor.numel() and at in self._known:
+            return self._known[at]  # tied weights stay tied
+        order = tuple(sorted(range(tensor.dim()), key=lambda d: -tensor.stride(d)))
+        data = tensor.detach()
+        if tensor.layout == torch.strided and not data.is_contiguous() and data.permute(order).is_contiguous():
+            data = data.permute(order)  # channels_last and the like keep their order in memory
+        else:
+            order = None
+        size = data.numel() * data.element_size()
+        grad = tensor.requires_grad if isinstance(tensor, torch.nn.Parameter) else None
+        self.entries.append((self.bytes, size, str(tensor.dtype)[len("torch."):], tuple(data.shape), order, grad))
+        self.sources.append(data)
+        self.bytes += _aligned(size)
+        self._known[at] = len(self.entries) - 1
+        return len(self.entries) - 1
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file, table):
+        super().__init__(file, protocol=5, buffer_callback=self._buffer)
+        self._table = table
+        self._torch = _torch()
+        self.buffers = []
+
+    def persistent_id(self, value):
+        torch = self._torch
+        if torch is None or not isinstance(value, torch.Tensor):
+            return None
+        plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided and not value.is_quantized
+        return self._table.number_of(value, torch) if plain else None
+
+    def _buffer(self, buffer):
+        try:
+            self.buffers.append(buffer.raw())
+        except BufferError:
+            return True  # not in one piece: within the pickle
+        return False
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, text, buffers, tensor):
+        super().__init__(io.BytesIO(text), buffers=buffers)
+        self._tensor = tensor
+
+    def persistent_load(self, number):
+        return self._tensor(number)
+
+
+class _Generation:
+    """One worker's copy of one step."""
+
+    def __init__(self, file, local_rank, number):
+        self._file = file
+        self._begin = (2 * local_rank + number) * _APART
+        self._map = None
+
+    def _mapped(self, size):
+        if self._map is None or len(self._map) < size:
+            self._map = mmap.mmap(self._file, size, offset=self._begin)
+        return self._map
+
+    def allocated(self):
+        return os.lseek(self._file, self._begin, os.SEEK_HOLE) - self._begin
+
+    def header(self):
+        """The header, or None where there is no snapshot."""
+        raw = bytes(self._mapped(_PAGE)[:_HEADER.size])
+        magic, sequence, step, rank, world, replicated, kind, buffers, structure, total, check = _HEADER.unpack(raw)
+        if magic != _MAGIC or sequence == 0 or check != zlib.crc32(raw[:-8]):
+            return None
+        return {"sequence": sequence, "step": step, "rank": rank, "world": world, "replicated": bool(replicated), "kind": kind,
+                "buffers": buffers, "structure": structure, "sum": total}
+
+    def clear(self):
+        self._mapped(_PAGE)[:_PAGE] = bytes(_PAGE)
+
+    def write(self, header, table, arrays, structure):
+        """Everything, the header last."""
+        begin = _PAGE + table.bytes
+        ends = begin + sum(_aligned(len(array)) for array in arrays)
+        size = ends + len(structure)
+        self.clear()
+        if self.allocated() < size:
+            os.posix_fallocate(self._file, self._begin, size)
+        memory = self._mapped(size)
+        torch = _torch()
+        if table.sources:
+            whole = torch.frombuffer(memory, dtype=torch.uint8, count=size)
+            for (offset, length, *_), source in zip(table.entries, table.sources):
+                if length:
+                    flat = source.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+                    whole[_PAGE + offset:_PAGE + offset + length].copy_(flat)
+        at = begin
+        for array in arrays:
+            memory[at:at + len(array)] = array
+            at += _aligned(len(array))
+        memory[ends:size] = structure
+        kind = _WORDS if table.sources else _CRC
+        header = (_MAGIC, *header, kind, ends - _PAGE, len(structure), self._sum(kind, ends - _PAGE, len(structure)))
+        raw = _HEADER.pack(*header, 0)
+        memory[:_HEADER.size] = raw[:-8] + struct.pack("<I4x", zlib.crc32(raw[:-8]))
+
+    def _sum(self, kind, buffers, structure):
+        memory = self._mapped(_PAGE + buffers + structure)
+        view = memoryview(memory)
+        text = zlib.crc32(view[_PAGE + buffers:_PAGE + buffers + structure])
+        if not buffers:
+            return text
+        if kind == _CRC:
+            return zlib.crc32(view[_PAGE:_PAGE + buffers], text)
+        torch = _torch()
+        words = torch.frombuffer(memory, dtype=torch.int64, offset=_PAGE, count=buffers // 8)
+        return (int(words.sum()) + text) % 2 ** 64
+
+    def is_whole(self, header):
+        if header["kind"] == _WORDS:
+            import torch  # noqa: F401: the state has tensors
+        return self._sum(header["kind"], header["buffers"], header["structure"]) == header["sum"]
+
+    def read(self, header, with_bytes=True):
+        """(state, random state). Without bytes, tensors are _Shapes."""
+        memory = self._mapped(_PAGE + header["buffers"] + header["structure"])
+        text = bytes(memoryview(memory)[_PAGE + header["buffers"]:_PAGE + header["buffers"] + header["structure"]])
+        entries, arrays, pickled = pickle.loads(text)
+        torch = _torch()
+        made = {}
+
+        def tensor(number):
+            if number not in made:
+                offset, length, dtype, shape, order, grad = entries[number]
+                dtype = getattr(torch, dtype)
+                one = torch.empty(shape, dtype=dtype)
+                if length:
+                    one.view(-1).view(torch.uint8).copy_(torch.frombuffer(memory, dtype=torch.uint8, offset=_PAGE + offset, count=length))
+                if order is not None:
+                    one = one.permute([order.index(d) for d in range(len(order))])
+                made[number] = one if grad is None else torch.nn.Parameter(one, requires_grad=grad)
+            return made[number]
+
+        def shape_only(number):
+            _, _, dtype, shape, order, _ = entries[number]
+            return _Shape(shape if order is None else [shape[order.index(d)] for d in range(len(order))], dtype)
+
+        buffers = [bytearray(memoryview(memory)[_PAGE + at:_PAGE + at + length]) for at, length in arrays]
+        return _Unpickler(pickled, buffers, tensor if with_bytes else shape_only).load()
+
+
+    def shapes(self, header):
+        """The state, with _Shapes in the place of tensors where its classes can be made of such."""
+        try:
+            return self.read(header, with_bytes=False)[0]
+        except Exception:  # a sparse tensor, say, which is made of tensors
+            return self.read(header)[0]
+
+
+def _random_state():
+    state = {"python": random.getstate()}
+    numpy, torch = sys.modules.get("numpy"), _torch()
+    if numpy is not None and "numpy.random" in sys.modules:
+        state["numpy"] = numpy.random.get_state()
+    if torch is not None:
+        state["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _set_random_state(state):
+    random.setstate(state["python"])
+    if "numpy" in state:
+        import numpy
+        numpy.random.set_state(state["numpy"])
+    if "torch" in state:
+        _torch().set_rng_state(state["torch"])
+    if "cuda" in state and _torch().cuda.is_available():
+        _torch().cuda.set_rng_state(state["cuda"])
+
+
+def _has_tensors(value):
+    if isinstance(value, dict):
+        return any(_has_tensors(one) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_tensors(one) for one in value)
+    return hasattr(value, "shape")
+
+
+def _difference(found, wanted, path=""):
+    """What of `wanted` the snapshot has in another shape: a text, or None. An optimizer that has made no step has no tensors yet."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        holds_tensors = any(hasattr(value, "shape") for value in wanted.values())
+        for key in wanted:
+            if key not in found and _has_tensors(wanted[key]):
+                return "it has no %s" % (path + str(key))
+        for key in found:
+            if key not in wanted and holds_tensors:
+                return "it has %s" % (path + str(key))
+        pairs = [(key, found[key], wanted[key]) for key in wanted if key in found]
+    elif isinstance(found, (list, tuple)) and isinstance(wanted, (list, tuple)):
+        pairs = list(zip(range(len(wanted)), found, wanted))
+    else:
+        was, now = getattr(found, "shape", None), getattr(wanted, "shape", None)
+        if was is None or now is None or tuple(was) == tuple(now):
+            return None
+        return "its %s is %s, and the script's %s" % (path.rstrip("."), "x".join(map(str, was)) or "a number", "x".join(map(str, now)) or "a number")
+    for key, one, other in pairs:
+        difference = _difference(one, other, "%s%s." % (path, key))
+        if difference:
+            return difference
+    return None
+
+
+def _limits():
+    """Pairs of a limit and what is used of it without what can be given back, of the cgroups of this process."""
+    def number(path):
+        try:
+            with open(path) as file:
+                return int(file.read())
+        except (OSError, ValueError):  # "max"
+            return None
+
+    def given_back(folder, name):
+        try:
+            with open(os.path.join(folder, "memory.stat")) as file:
+                return sum(int(line.split()[1]) for line in file if line.startswith(name + " "))
+        except (OSError, ValueError):
+            return 0
+
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = file.read().split("\n")
+    except OSError:
+        return
+    for line in lines:
+        _, kinds, path = (line.split(":", 2) + ["", ""])[:3]
+        if kinds == "":
+            root, limit, used, files = "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in kinds.split(","):
+            root, limit, used, files = "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        path = path.strip("/")
+        while True:
+            folder = os.path.join(root, path)
+            most, now = number(os.path.join(folder, limit)), number(os.path.join(folder, used))
+            if most is not None and now is not None:
+                yield most, now - given_back(folder, files)
+            if not path:
+                break
+            path = os.path.dirname(path)
+
+
+def room():
+    """Bytes of memory that are left to this process and its siblings together."""
+    left = sys.maxsize
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    left = int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return min([left] + [most - used for most, used in _limits()])
+
+
+class Snapshots:
+    """This worker's two generations, and those of the others on its node to read from."""
+
+    def __init__(self, where, rank, world_size, local_rank, local_world_size, say):
+        self._file = os.open(where, os.O_RDWR | os.O_CLOEXEC)
+        self._local_rank, self._workers = local_rank, max(1, local_world_size)
+        self._own = self._of(local_rank)
+        self._rank, self._world_size = rank, world_size
+        self._say = say
+        self._off = False
+        self._first = True
+        self._restored = None  # the step that restore() gave back
+
+    def _of(self, local_rank):
+        return [_Generation(self._file, local_rank, number) for number in (0, 1)]
+
+    # ---- snapshot() ----
+
+    def take(self, state, step, replicated):
+        if self._off:
+            return False
+        try:
+            return self._take(state, step, replicated)
+        except (OSError, MemoryError, pickle.PicklingError, AttributeError, TypeError, RuntimeError, RecursionError, ValueError) as reason:
+            self._off = True
+            self._say("snapshot() could not copy the state: %s: %s; the job goes on without snapshots" % (type(reason).__name__, reason))
+            return False
+
+    def _take(self, state, step, replicated):
+        table, file = _Table(), io.BytesIO()
+        pickler = _Pickler(file, table)
+        pickler.dump((state, _random_state()))
+        arrays, at = [], table.bytes
+        for array in pickler.buffers:
+            arrays.append((at, len(array)))
+            at += _aligned(len(array))
+        structure = pickle.dumps((table.entries, arrays, file.getvalue()), protocol=5)
+        size = _PAGE + at + len(structure)
+        if not self._fits(size):
+            return False
+        if self._first:
+            self._forget_what_is_not_ours()
+        headers = [one.header() for one in self._own]
+        # The older generation, or one that holds nothing.
+        oldest = min((0, 1), key=lambda g: headers[g]["sequence"] if headers[g] else 0)
+        newest = max((one["sequence"] for one in headers if one), default=0)
+        step = self._next_step(headers) if step is None else step
+        self._own[oldest].write((newest + 1, step, self._rank, self._world_size, int(replicated)), table, pickler.buffers, structure)
+        if self._first:
+            self._first = False
+            if self._rank == 0:
+                self._say("snapshots take 2 x %s of memory for each worker" % _in_words(size), with_rank=False)
+        return True
+
+    def _next_step(self, headers):
+        """Where the script tells no step: the number of the snapshot."""
+        return max((one["step"] for one in headers if one), default=0) + 1
+
+    def _fits(self, size):
+        """Whether both generations find room, of all workers of this node."""
+        needed = self._workers * sum(max(0, size - one.allocated()) for one in self._own)
+        if needed == 0:
+            return True
+        left = room()
+        if needed <= left:
+            return True
+        self._off = True
+        self._say("no snapshots: 2 x %s for each of %d workers do not fit into the %s of memory that are left; the job goes on without"
+                  % (_in_words(size), self._workers, _in_words(max(0, left))))
+        return False
+
+    def _forget_what_is_not_ours(self):
+        """What an earlier worker left behind the step that this one went on from, or all of it where it began anew."""
+        for one in self._own:
+            header = one.header()
+            if header and (self._restored is None or header["rank"] != self._rank or header["step"] > self._restored):
+                one.clear()
+
+    # ---- restore() ----
+
+    def restore(self, like, agree):
+        """agree(offer) -> decision: what all ranks have, told to rank 0, which decides."""
+        offer = self._offer(like)
+        decision = agree(offer)
+        if decision.get("step") is None:
+            if decision.get("why") and self._rank == 0:
+                self._say(decision["why"], with_rank=False)
+            return None
+        step = decision["step"]
+        own = [(one, header) for one, header in self._valid(self._own) if header["step"] == step and header["rank"] == self._rank]
+        chosen = own or [(one, header) for one, header in self._valid(self._own + self._others()) if header["step"] == step and header["replicated"]]
+        one, header = chosen[0]
+        state, random_state = one.read(header)
+        if own:
+            _set_random_state(random_state)
+            self._restored = step
+        else:
+            self._say("the state of step %d is another rank's copy; the random state is not restored" % step)
+        return state
+
+    def _others(self):
+        return [one for local in range(self._workers) if local != self._local_rank for one in self._of(local)]
+
+    def _valid(self, generations):
+        found = []
+        for one in generations:
+            header = one.header()
+            if header and one.is_whole(header):
+                found.append((one, header))
+        return found
+
+    def _offer(self, like):
+        """What this rank could go on from: own steps, and those that any worker of its node has."""
+        own, node, why = [], [], ""
+        for generations, steps in ((self._own, own), (self._own + self._others(), node)):
+            for one, header in self._valid(generations):
+                if steps is own and header["rank"] != self._rank or steps is node and not header["replicated"]:
+                    continue
+                if header["world"] != self._world_size and not header["replicated"]:
+                    why = why or "the snapshot of step %d is of %d ranks, and there are %d now: it is not restored" % (
+                        header["step"], header["world"], self._world_size)
+                    continue
+                try:
+                    difference = _difference(one.shapes(header), like)
+                except Exception as reason:  # whatever unpickling somebody else's classes may raise
+                    why = "the snapshot of step %d cannot be read: %s: %s; it is not restored" % (header["step"], type(reason).__name__, reason)
+                    continue
+                if difference:
+                    why = "the snapshot of step %d has another shape: %s; it is not restored" % (header["step"], difference)
+                    continue
+                steps.append(header["step"])
+        return {"own": sorted(own), "node": sorted(node), "why": why}
+
+
+def decide(offers):
+    """The step from which all ranks go on: the newest of which each has its own copy, else the newest that each finds on its node. Pure;
+    rank 0 calls it with all ranks' offers."""
+    for kind in ("own", "node"):
+        common = set(offers[0][kind]).intersection(*(offer[kind] for offer in offers[1:]))
+        if common:
+            return {"step": max(common)}
+    why = next((offer["why"] for offer in offers if offer["why"]), "")
+    without = [rank for rank, offer in enumerate(offers) if not offer["own"] and not offer["node"]]
+    if not why and len(without) < len(offers):
+        why = ("rank %d has no snapshot, so that none is restored" % without[0]) if without else "no two ranks have a snapshot of one step: none is restored"
+    return {"step": None, "why": why}
+
+
+def _in_words(size):
+    for unit, name in ((2 ** 30, "GiB"), (2 ** 20, "MiB"), (2 ** 10, "KiB")):
+        if size >= unit:
+            return "%.3g %s" % (size / unit, name)
+    return "%d B" % size

@@ -1,0 +1,119 @@
+"""What a script tells with ddprun.step() is in metrics.jsonl and TensorBoard's files of its run directory, each step once whatever fails, and in the
+report. The writer itself is ddptrain's own (tests/trainer/metrics); when lines are written is tests/launcher/report/script_figures_test.cpp."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+
+import jobs
+import jsonschema
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+SCHEMA = json.loads((ROOT / "docs/schemas/metrics.schema.json").read_text(encoding="utf-8"))
+
+# Each step is told: the agent hears of the first and the last of a process, and of those that come 0.2 s apart, so the clock jumps.
+CLOCK = """
+import itertools, time
+ticks = itertools.count()
+time.monotonic = lambda: float(next(ticks))
+"""
+
+
+@pytest.fixture
+def job(ddprun_bin, run, tmp_path):
+    def go(body: str, *options: str):
+        (tmp_path / "train.py").write_text("import ddprun, os, sys\n" + CLOCK + body)
+        return run([ddprun_bin, "--standalone", "--run-dir", "run", *options, "train.py"], **ENV)
+
+    return go
+
+
+def lines(tmp_path: pathlib.Path) -> list[dict]:
+    found = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    for line in found:
+        jsonschema.validate(line, SCHEMA)
+    return found
+
+
+def steps(tmp_path: pathlib.Path) -> list[int]:
+    return [line["step"] for line in lines(tmp_path) if line["event"] == "step"]
+
+
+def test_each_step_is_a_line_with_its_figures(job, ddprun_bin, run, tmp_path):
+    done = job("for n in range(1, 6):\n    ddprun.step(n, samples=4)\n    ddprun.step(n, loss=1 / n, lr=0.5, accuracy=n / 10, step=9)\n"
+               "ddprun.saved('model.pt', seconds=0.5)\n", "--nproc-per-node", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is no name for a figure") == 1
+    found = lines(tmp_path)
+    assert [(line["step"], line["loss"], line["lr"], line["accuracy"], line["samples"]) for line in found if line["event"] == "step"] == \
+        [(n, 1 / n, 0.5, n / 10, 8 * n) for n in range(1, 6)]
+    assert [(line["step"], line["path"]) for line in found if line["event"] == "checkpoint"] == [(5, f"{tmp_path}/model.pt")]
+    report = run([ddprun_bin, "report", "run"]).stdout
+    assert "  last step    5\n  figures      accuracy 50.00 %, loss 0.2000 at step 5\n" in report
+    page = tmp_path / "page.html"
+    assert run([ddprun_bin, "report", "run", "--html", page]).returncode == 0
+    assert "Loss" in page.read_text() and "Accuracy" in page.read_text()
+
+
+def test_a_figure_has_the_step_that_it_was_told_with(job, tmp_path):
+    """The clock stands still after the first step: the second one is told at the end, and its figure with it."""
+    done = job("time.monotonic = lambda: 0.0\nddprun.step(1, loss=1.0)\nddprun.step(2, loss=2.0)\nddprun.step(3)\n")
+    assert done.returncode == 0, done.stderr
+    assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 2.0)]
+
+
+def test_a_restart_leaves_each_step_once(job, tmp_path):
+    """It dies at step 7, and goes on after step 4, where its checkpoint was."""
+    done = job("for n in range(1 if ddprun.restart == 0 else 5, 11):\n    ddprun.step(n, loss=n + 100 * ddprun.restart)\n"
+               "    if n == 4: ddprun.saved(4)\n    if n == 7 and ddprun.restart == 0: os._exit(3)\n", "--max-restarts", "1")
+    assert done.returncode == 0, done.stderr
+    found = lines(tmp_path)
+    assert [(line["step"], line["loss"]) for line in found if line["event"] == "step"] == \
+        [(n, float(n)) for n in range(1, 5)] + [(n, 100.0 + n) for n in range(5, 11)]
+    assert [(line["event"], line["step"]) for line in found if line["event"] != "step"] == [("checkpoint", 4), ("restart", 4)]
+
+
+def test_another_start_goes_on_or_begins_a_new_file(job, tmp_path):
+    body = "for n in range(int(os.environ.get('FROM', '1')), int(os.environ.get('FROM', '1')) + 3):\n    ddprun.step(n, loss=n)\n"
+    assert job(body).returncode == 0
+    assert job(body.replace("'1'", "'4'")).returncode == 0
+    assert steps(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in lines(tmp_path) if line["event"] == "resume"] == [3]
+    assert job(body).returncode == 0  # from the beginning: the earlier run's figures are kept aside
+    assert steps(tmp_path) == [1, 2, 3]
+    assert len((tmp_path / "run/metrics-1.jsonl").read_text().splitlines()) == 7
+
+
+def test_steps_that_go_back_are_counted_anew(job, tmp_path):
+    done = job("for n in (1, 2, 3, 4, 2, 3):\n    ddprun.step(n, loss=n)\n")
+    assert done.returncode == 0 and "step() went back from 4 to 2" in done.stderr
+    assert steps(tmp_path) == [1, 2, 3]
+
+
+def test_a_run_directory_that_cannot_be_written_is_said_once(job, tmp_path):
+    (tmp_path / "run/metrics.jsonl").mkdir(parents=True)
+    done = job("for n in range(1, 6):\n    ddprun.step(n, loss=n)\n")
+    assert done.returncode == 0, done.stderr
+    assert len([line for line in done.stderr.splitlines() if "metrics.jsonl" in line]) == 1, done.stderr
+
+
+def test_nothing_is_written_without_steps_or_a_run_directory(ddprun_bin, run, job, tmp_path):
+    assert job("pass").returncode == 0
+    (tmp_path / "train.py").write_text("import ddprun\nddprun.step(1, loss=1)\n")
+    assert run([ddprun_bin, "--standalone", "train.py"], **ENV).returncode == 0
+    assert not list(tmp_path.rglob("metrics.jsonl")) and not list(tmp_path.rglob("*tfevents*"))
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("tensorboard"), reason="needs tensorboard (requirements/python-tests.txt)")
+def test_tensorboard_shows_each_step_once(job, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    done = job("for n in range(1 if ddprun.restart == 0 else 3, 7):\n    ddprun.step(n, loss=n, eval_loss=2 * n)\n"
+               "    if n == 4 and ddprun.restart == 0: os._exit(3)\n", "--max-restarts", "1")
+    assert done.returncode == 0, done.stderr
+    events = EventAccumulator(str(tmp_path / "run/tensorboard"))
+    events.Reload()
+    for tag, factor in (("train/loss", 1), ("eval/loss", 2)):
+        assert [(one.step, one.value) for one in events.Scalars(tag)] == [(n, factor * n) for n in range(1, 7)]

@@ -49,3 +49,14 @@ def test_another_libtorch_is_refused_with_both_versions(installed, tmp_path):
     assert done.returncode != 0
     text = " ".join(done.stderr.split())
     assert "expected LibTorch 2.1" in text and f"in {other}, found 2.9.1; -DLIBTORCH=DIR names it" in text, done.stderr
+
+
+def test_a_program_in_c_needs_no_libtorch(installed, tmp_path):
+    (installed / "lib/ddprun/torch").unlink()
+    (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.22)\nproject(loop LANGUAGES C)\nfind_package(ddprun COMPONENTS channel REQUIRED)\n"
+                                             f"add_executable(loop {pathlib.Path(__file__).with_name('channel_worker.c')})\ntarget_link_libraries(loop PRIVATE ddprun::channel)\n",
+                                             encoding="utf-8")
+    cmake("-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
+    cmake("--build", tmp_path / "build")
+    done = jobs.run([installed / "bin/ddprun", "--standalone", "--log-dir", tmp_path / "logs", "--no-python", tmp_path / "build/loop", "progress"])
+    assert done.returncode == 0 and "step 1,000/1,000" in done.stderr, done.stdout + done.stderr

@@ -84,7 +84,7 @@ def script(tmp_path) -> pathlib.Path:
      "join: expected HOST:PORT, as the coordinator's console shows it, but got 'host'; "
      "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]"),
     (["report"], "usage: ddprun report FOLDER [--json] [--html FILE]"),
-    (["validate"], "usage: ddprun validate TRAIN.json [key.path=value ...]"),
+    (["validate"], "usage: ddprun validate [--worker PROGRAM] TRAIN.json [key.path=value ...]"),
 ])
 def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, message, tmp_path):
     done = run([ddprun_bin, *args])

@@ -29,7 +29,7 @@ def test_a_project_of_ones_own_has_all_of_ddptrain(installed, points, tmp_path):
     cmake("-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
     cmake("--build", project / "build")
     for run, fault in (("calm", ""), ("killed", "kill rank=1 step=77")):
-        done = jobs.run([installed / "bin/ddprun", "--worker", "build/mytrain", "--nproc-per-node", 2, "--run-dir", tmp_path / run, "train.json"],
+        done = jobs.run([installed / "bin/ddprun", "--nproc-per-node", 2, "--run-dir", tmp_path / run, "train.json"],
                         cwd=project, DDPTRAIN_FAULT=fault)
         assert done.returncode == 0 and "done: test mean_error 0.0" in done.stdout, done.stdout + done.stderr
     assert len(jobs.report(tmp_path / "killed")["rounds"]) == 2

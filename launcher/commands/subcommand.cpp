@@ -34,6 +34,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   const std::string& name = args.front();
   const std::span<const std::string> rest = args.subspan(1);
   if (name == "validate") return validate_config(rest);
+  if (name == "init") return init_project(rest);
   if (name == "report") return show_report(rest);
   if (name == "doctor") return examine_machine(rest);
   if (name == "token") return show_token(rest);

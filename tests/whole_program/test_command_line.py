@@ -135,7 +135,7 @@ def test_help_fits_a_screen(ddprun_bin, run):
     assert run([ddprun_bin, "-h"]).stdout == done.stdout == run([ddprun_bin, "help"]).stdout
 
 
-@pytest.mark.parametrize("name", ["validate", "report", "join", "token", "doctor", "link-torchrun", "help", "version"])
+@pytest.mark.parametrize("name", ["validate", "init", "report", "join", "token", "doctor", "link-torchrun", "help", "version"])
 def test_each_subcommand_has_help(ddprun_bin, run, name):
     done = run([ddprun_bin, "help", name])
     assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith(f"usage: ddprun {name}"), done.stdout

@@ -38,6 +38,23 @@ def test_a_project_of_ones_own_has_all_of_ddptrain(installed, points, tmp_path):
     assert done.returncode == 0 and done.stdout.startswith("ddptrain "), done.stdout + done.stderr
 
 
+def test_a_new_project_builds_and_trains(installed, tmp_path):
+    done = jobs.run([installed / "bin/ddprun", "init", "cpp", "my-project"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("made my-project with CMakeLists.txt, README.md, task.cpp, train.json\n"), done.stdout
+    assert f"-DCMAKE_PREFIX_PATH={installed} " in done.stdout, done.stdout
+    project = tmp_path / "my-project"
+    assert sorted(file.name for file in project.iterdir()) == ["CMakeLists.txt", "README.md", "task.cpp", "train.json"]
+    cmake("-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
+    cmake("--build", project / "build")
+    done = jobs.run([installed / "bin/ddprun", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", project / "train.json", "task.points=800"], cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *_, last = jobs.metrics(tmp_path / "run", "eval")
+    assert last["loss"] < 0.02 < first["loss"], (first, last)
+    refused = jobs.run([installed / "bin/ddprun", "init", "cpp", project])
+    assert refused.returncode == 2 and refused.stderr == f"ddprun: init: {project} has files in it; name a new folder or an empty one\n"
+
+
 def test_another_libtorch_is_refused_with_both_versions(installed, tmp_path):
     other = tmp_path / "torch"
     headers = other / "include/torch/csrc/api/include/torch"

@@ -1,7 +1,7 @@
 // A worker program of your own: a Task (the model, its loss, what an evaluation measures), a Source (where samples come from),
 // TaskKeys (what its train.json may say beside ours), and one line, DDPRUN_WORKER, that makes the program. It has all that
 // ddptrain has: its command line and train.json, the agent, restarts, exact resume, live recovery, checkpoints and metrics.
-// sdk/example has a whole one.
+// sdk/example has a whole one; `ddprun init cpp FOLDER` writes another to begin with.
 //
 // Until version 1.0 these headers change with each version: build a worker with the ddprun that starts it. Both sides check.
 #pragma once

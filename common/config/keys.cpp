@@ -106,6 +106,9 @@ std::vector<Key> make_keys() {
           "Name of the run; its directory is runs/<name>. Letters, digits, '.', '_' and '-', beginning with a letter, digit or "
           "'_'.",
           MEMBER(name)),
+      key("", "worker", TextKind{.may_be_empty = true, .path = true},
+          "Program of yours that trains, relative to the config file; --worker wins. Empty: ddptrain.", MEMBER(worker),
+          kMayChange),
       key("", "epochs", IntegerKind{1, kMany}, "Passes over the training set.", MEMBER(epochs), kMayChangeForAll),
       key("", "max_steps", IntegerKind{0, kMany * 1000}, "Stop after this many optimizer steps. 0: no limit.",
           MEMBER(max_steps), kMayChangeForAll),

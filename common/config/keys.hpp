@@ -73,13 +73,21 @@ struct Key {
 // The keys in the order in which they are printed; keys of one section are together.
 const std::vector<Key>& config_keys();
 
+// These, and behind them in the section "task" those of a worker program of the user's own. The entries are for configs with
+// the same table, which has to outlive them.
+inline constexpr std::string_view kTaskSection = "task";
+std::vector<Key> keys_with(const TaskConfig& task);
+// A config in which every key has its default.
+TrainConfig defaults_with(const TaskConfig& task);
+
 struct Section {
   std::string name;  // dotted; empty: the top level
   std::string doc;
 };
 const std::vector<Section>& config_sections();
+std::vector<Section> sections_with(const TaskConfig& task);
 
-// The key with that dotted name, or nullptr.
+// The key of ours with that dotted name, or nullptr.
 const Key* find_key(std::string_view dotted);
 
 // Whether the key has a meaning in this config ("momentum" only has one for sgd).

@@ -32,41 +32,60 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-bool is_section(std::string_view dotted) {
-  const auto& sections = config_sections();
-  return std::any_of(sections.begin(), sections.end(), [&](const Section& s) { return s.name == dotted; });
-}
-
 std::string joined(const std::string& section, const std::string& name) {
   return section.empty() ? name : section + "." + name;
 }
 
-// The names that a section may contain.
-std::vector<std::string_view> keys_and_sections_in(const std::string& section) {
-  std::vector<std::string_view> out;
-  for (const Key& key : config_keys()) {
-    if (key.section == section) out.push_back(key.name);
-  }
-  for (const Section& child : config_sections()) {
-    const std::size_t dot = child.name.rfind('.');
-    const std::string parent = dot == std::string::npos ? "" : child.name.substr(0, dot);
-    if (!child.name.empty() && parent == section) out.push_back(std::string_view(child.name).substr(dot + 1));
-  }
-  return out;
-}
+// The keys and sections that a config may have: ours, and those of the worker program.
+class KnownNames {
+ public:
+  explicit KnownNames(const TaskConfig& task) : keys_(keys_with(task)), sections_(sections_with(task)) {}
 
-// For a key in the wrong place ("lr" at the top) it suggests the right place; otherwise the nearest name of the section.
-std::string suggestion(const std::string& section, const std::string& name) {
-  if (const std::size_t dot = name.find('.'); dot != std::string::npos && find_key(joined(section, name)) != nullptr) {
-    return " Write it as \"" + name.substr(0, dot) + "\": {\"" + name.substr(dot + 1) + "\": ...}.";
+  const std::vector<Key>& keys() const { return keys_; }
+
+  const Key* find(std::string_view dotted) const {
+    const auto found = std::find_if(keys_.begin(), keys_.end(), [&](const Key& key) { return key.dotted() == dotted; });
+    return found == keys_.end() ? nullptr : &*found;
   }
-  std::vector<std::string> elsewhere;
-  for (const Key& key : config_keys()) {
-    if (key.name == name) elsewhere.push_back(key.dotted());
+
+  bool is_section(std::string_view dotted) const {
+    return std::any_of(sections_.begin(), sections_.end(), [&](const Section& s) { return s.name == dotted; });
   }
-  if (elsewhere.size() == 1) return " Did you mean '" + elsewhere.front() + "'?";
-  return did_you_mean(name, keys_and_sections_in(section));
-}
+
+  // For a key in the wrong place ("lr" at the top) it suggests the right place; otherwise the nearest name of the section.
+  std::string suggestion(const std::string& section, const std::string& name) const {
+    if (const std::size_t dot = name.find('.'); dot != std::string::npos && find(joined(section, name)) != nullptr) {
+      return " Write it as \"" + name.substr(0, dot) + "\": {\"" + name.substr(dot + 1) + "\": ...}.";
+    }
+    if (section.empty() && name == kTaskSection) {
+      return R"( Only a program of your own has such keys: "worker" or --worker names it, and its --describe lists them.)";
+    }
+    std::vector<std::string> elsewhere;
+    for (const Key& key : keys_) {
+      if (key.name == name) elsewhere.push_back(key.dotted());
+    }
+    if (elsewhere.size() == 1) return " Did you mean '" + elsewhere.front() + "'?";
+    return did_you_mean(name, names_in(section));
+  }
+
+ private:
+  // The names that a section may contain.
+  std::vector<std::string_view> names_in(const std::string& section) const {
+    std::vector<std::string_view> out;
+    for (const Key& key : keys_) {
+      if (key.section == section) out.push_back(key.name);
+    }
+    for (const Section& child : sections_) {
+      const std::size_t dot = child.name.rfind('.');
+      const std::string parent = dot == std::string::npos ? "" : child.name.substr(0, dot);
+      if (!child.name.empty() && parent == section) out.push_back(std::string_view(child.name).substr(dot + 1));
+    }
+    return out;
+  }
+
+  std::vector<Key> keys_;
+  std::vector<Section> sections_;
+};
 
 class ConfigReader {
  public:
@@ -78,12 +97,13 @@ class ConfigReader {
   }
 
   TrainConfig read(const std::filesystem::path& base, const std::vector<std::string>& overrides,
-                   std::vector<std::string>* notes) {
+                   std::vector<std::string>* notes, const TaskKeysOf& task_keys) {
     if (!json_.complete) throw_problems();
     if (!json_.root.is_object()) {
       add("", Part::kValue, "expected an object in braces, found " + shown(json_.root));
       throw_problems();
     }
+    if (task_keys) adopt(task_keys(worker_named(base, overrides)));
     const Json before = overrides.empty() ? Json() : json_.root;
     for (std::size_t i = 0; i < overrides.size(); ++i) apply_override(overrides[i], i);
     drop_keys_of_replaced_types(before, notes);
@@ -91,10 +111,7 @@ class ConfigReader {
     check_presence();
     check_types();
     check_rules();
-    make_absolute(config_.data.dir, "/data/dir", base);
-    make_absolute(config_.model.init, "/model/init", base);
-    make_absolute(config_.model.path, "/model/path", base);
-    make_absolute(config_.checkpoint.local_dir, "/checkpoint/local_dir", base);
+    make_paths_absolute(base);
     throw_problems();
     if (!given("/optimizer/weight_decay")) {
       config_.optimizer.weight_decay = config_.optimizer.type == OptimizerConfig::Type::kAdamw ? 0.01 : 0.0;
@@ -128,6 +145,24 @@ class ConfigReader {
   }
 
   bool given(const std::string& pointer) const { return json_.root.contains(Json::json_pointer(pointer)); }
+
+  // ---- the worker program's keys ----
+
+  void adopt(TaskConfig task) {
+    config_.task = std::move(task);
+    known_ = KnownNames(config_.task);
+  }
+
+  // As the config will name it. Its own keys are needed to read the overrides, so this comes first; a value that is none is
+  // refused with the others.
+  std::string worker_named(const std::filesystem::path& base, const std::vector<std::string>& overrides) const {
+    constexpr std::string_view kOverride = "worker=";
+    Json value = json_.root.value("worker", Json());
+    for (const std::string& text : overrides) {
+      if (text.starts_with(kOverride)) value = override_value("worker", text.substr(kOverride.size()));
+    }
+    return is_text(value) ? absolute_path(value.get<std::string>(), base) : "";
+  }
 
   // ---- overrides ----
 
@@ -192,8 +227,8 @@ class ConfigReader {
     }
   }
 
-  static Json override_value(const std::string& path, const std::string& text) {
-    const Key* const key = find_key(path);
+  Json override_value(const std::string& path, const std::string& text) const {
+    const Key* const key = known_.find(path);
     const bool wants_text = key != nullptr && std::holds_alternative<TextKind>(key->kind);  // name=2024
     try {
       Json value = Json::parse(text);
@@ -211,10 +246,10 @@ class ConfigReader {
     for (const auto& [name, value] : object.items()) {
       const std::string dotted = joined(section, name);
       const std::string pointer = pointer_of(section, name);
-      const Key* const key = name.find('.') == std::string::npos ? find_key(dotted) : nullptr;
+      const Key* const key = name.find('.') == std::string::npos ? known_.find(dotted) : nullptr;
       if (key != nullptr) {
         read_value(*key, pointer, value);
-      } else if (!name.empty() && name.find('.') == std::string::npos && is_section(dotted)) {
+      } else if (!name.empty() && name.find('.') == std::string::npos && known_.is_section(dotted)) {
         if (value.is_object()) {
           read_section(dotted, value);
         } else {
@@ -224,7 +259,7 @@ class ConfigReader {
       } else if (pointer != "/$schema") {
         std::string message = "unknown key '";
         message.append(name).append("' (").append(pointer).append(").");
-        add(pointer, Part::kKey, message, [section, name = name] { return suggestion(section, name); });
+        add(pointer, Part::kKey, message, [this, section, name = name] { return known_.suggestion(section, name); });
       }
     }
   }
@@ -282,7 +317,7 @@ class ConfigReader {
   }
 
   void check_presence() {
-    for (const Key& key : config_keys()) {
+    for (const Key& key : known_.keys()) {
       if (!key.required || given(key.pointer())) continue;
       const std::string section = "/" + key.section;
       if (failed_.contains(section)) continue;
@@ -312,11 +347,24 @@ class ConfigReader {
     }
   }
 
-  void make_absolute(std::string& path, const std::string& pointer, const std::filesystem::path& base) {
-    if (path.empty()) return;
-    path = (base / path).lexically_normal().string();
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    if (!is_utf8(path)) add(pointer, Part::kValue, "the path is not UTF-8, which JSON can't hold (" + pointer + ")");
+  static std::string absolute_path(const std::string& path, const std::filesystem::path& base) {
+    std::string out = (base / path).lexically_normal().string();
+    while (out.size() > 1 && out.back() == '/') out.pop_back();
+    return out;
+  }
+
+  void make_paths_absolute(const std::filesystem::path& base) {
+    for (const Key& key : known_.keys()) {
+      const auto* const kind = std::get_if<TextKind>(&key.kind);
+      const std::string path = kind != nullptr && kind->path ? key.get(config_).get<std::string>() : "";
+      if (path.empty()) continue;
+      const std::string absolute = absolute_path(path, base);
+      if (!is_utf8(absolute)) {
+        add(key.pointer(), Part::kValue, "the path is not UTF-8, which JSON can't hold (" + key.pointer() + ")");
+      } else {
+        key.set(config_, absolute);
+      }
+    }
   }
 
   std::string_view text_;
@@ -325,19 +373,21 @@ class ConfigReader {
   std::set<std::string> failed_;           // pointers of wrong values, so that nothing is concluded from their defaults
   ConfigProblems problems_;
   TrainConfig config_;
+  KnownNames known_{config_.task};
 };
 
 }  // namespace
 
 TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
-                         const std::vector<std::string>& overrides, std::vector<std::string>* notes) {
-  return ConfigReader(text, name).read(std::filesystem::absolute(base), overrides, notes);
+                         const std::vector<std::string>& overrides, std::vector<std::string>* notes,
+                         const TaskKeysOf& task_keys) {
+  return ConfigReader(text, name).read(std::filesystem::absolute(base), overrides, notes, task_keys);
 }
 
 TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides,
-                        std::vector<std::string>* notes) {
+                        std::vector<std::string>* notes, const TaskKeysOf& task_keys) {
   const std::string text = read_config_text(file, "config");
-  return parse_config(text, file.string(), std::filesystem::absolute(file).parent_path(), overrides, notes);
+  return parse_config(text, file.string(), std::filesystem::absolute(file).parent_path(), overrides, notes, task_keys);
 }
 
 }  // namespace ddprun

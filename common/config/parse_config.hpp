@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,16 +13,21 @@
 
 namespace ddprun {
 
+// Says which keys of its own the worker program has. It is asked once, with the program that the config names: an absolute
+// path, or "" for none. No function: none has any.
+using TaskKeysOf = std::function<TaskConfig(const std::string& worker)>;
+
 // Reads and checks a config file. `overrides` are "key.path=value" in command-line order, the last wins; a value is JSON when
-// it parses as JSON, else a string ("optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]"). A relative data.dir or
-// model.init is relative to the file, and becomes absolute. An override of a section's type removes the file's keys that only
+// it parses as JSON, else a string ("optimizer.lr=0.01", "model.type=mlp", "model.hidden=[64,64]"). A relative path such as
+// data.dir is relative to the file, and becomes absolute. An override of a section's type removes the file's keys that only
 // the old type has ("schedule.type=constant"); `notes`, if given, gets a line about that. Throws UsageError.
 TrainConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides = {},
-                        std::vector<std::string>* notes = nullptr);
+                        std::vector<std::string>* notes = nullptr, const TaskKeysOf& task_keys = {});
 
 // The same for a text. Messages name the file as `name`; relative paths are relative to `base`.
 TrainConfig parse_config(std::string_view text, const std::string& name, const std::filesystem::path& base,
-                         const std::vector<std::string>& overrides = {}, std::vector<std::string>* notes = nullptr);
+                         const std::vector<std::string>& overrides = {}, std::vector<std::string>* notes = nullptr,
+                         const TaskKeysOf& task_keys = {});
 
 // Every key with its value, as pretty JSON that load_config reads back to the same TrainConfig.
 std::string to_json_text(const TrainConfig& config);

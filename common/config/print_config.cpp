@@ -12,7 +12,7 @@ namespace ddprun {
 
 std::string to_json_text(const TrainConfig& config) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
-  for (const Key& key : config_keys()) {
+  for (const Key& key : keys_with(config.task)) {
     // A key without a meaning for this type would be refused when the text is read back.
     if (applies(key, config)) root[nlohmann::ordered_json::json_pointer(key.pointer())] = key.get(config);
   }
@@ -21,9 +21,9 @@ std::string to_json_text(const TrainConfig& config) {
 
 std::string config_digest(const TrainConfig& config) {
   std::string text;
-  for (const Key& key : config_keys()) {
-    const bool counts =
-        !key.may_change && applies(key, config) && !(key.added_later && key.get(config) == key.get(TrainConfig{}));
+  const TrainConfig defaults = defaults_with(config.task);
+  for (const Key& key : keys_with(config.task)) {
+    const bool counts = !key.may_change && applies(key, config) && !(key.added_later && key.get(config) == key.get(defaults));
     if (counts) text += key.pointer() + "=" + key.get(config).dump() + "\n";
   }
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
@@ -35,7 +35,7 @@ std::string config_digest(const TrainConfig& config) {
 
 std::vector<ConfigDifference> compare_configs(const TrainConfig& before, const TrainConfig& after) {
   std::vector<ConfigDifference> out;
-  for (const Key& key : config_keys()) {
+  for (const Key& key : keys_with(after.task)) {
     // Where the types differ, keys that only one type has add nothing.
     if (!applies(key, before) || !applies(key, after)) continue;
     const nlohmann::json old_value = key.get(before), new_value = key.get(after);

@@ -85,12 +85,12 @@ bool has_one_default(const Key& key) {
   return !key.required && key.default_text.empty();
 }
 
-OrderedJson key_schema(const Key& key) {
+OrderedJson key_schema(const Key& key, const TrainConfig& defaults) {
   OrderedJson out;
   out["description"] = key.doc + (key.of_types.empty() ? "" : " Only for type " + types_text(key) + ".") +
                        (key.default_text.empty() ? "" : " Default: " + key.default_text + ".");
   out.update(kind_schema(key.kind));
-  if (has_one_default(key)) out["default"] = key.get(TrainConfig{});
+  if (has_one_default(key)) out["default"] = key.get(defaults);
   if (key.may_change) out["x-may-change"] = true;
   return out;
 }
@@ -110,20 +110,28 @@ std::string leaf_of(const std::string& section) {
   return section.substr(section.rfind('.') + 1);
 }
 
-OrderedJson section_schema(const Section& section) {
+// Of somebody's own program: what it has is in the schema that it prints itself.
+OrderedJson unknown_task_schema() {
+  return {{"description", "The keys of a worker program of your own; its --schema prints a schema that has them."},
+          {"type", "object"}};
+}
+
+OrderedJson section_schema(const Section& section, const TaskConfig& task) {
   OrderedJson out{{"description", section.doc}, {"type", "object"}, {"additionalProperties", false}};
   OrderedJson required = OrderedJson::array(), conditions = OrderedJson::object();
   OrderedJson& properties = out["properties"] = OrderedJson::object();
   if (section.name.empty()) properties["$schema"] = {{"type", "string"}, {"description", "For editors; ignored."}};
-  for (const Key& key : config_keys()) {
+  const TrainConfig defaults = defaults_with(task);
+  for (const Key& key : keys_with(task)) {
     if (key.section != section.name) continue;
-    properties[key.name] = key_schema(key);
+    properties[key.name] = key_schema(key, defaults);
     if (key.required) required.push_back(key.name);
     if (!key.of_types.empty()) conditions[key.name] = type_condition(key);
   }
-  for (const Section& child : config_sections()) {
+  if (section.name.empty() && task.empty()) properties[std::string(kTaskSection)] = unknown_task_schema();
+  for (const Section& child : sections_with(task)) {
     if (child.name.empty() || parent_of(child.name) != section.name) continue;
-    properties[leaf_of(child.name)] = section_schema(child);
+    properties[leaf_of(child.name)] = section_schema(child, task);
     if (properties[leaf_of(child.name)].contains("required")) required.push_back(leaf_of(child.name));
   }
   if (!required.empty()) out["required"] = std::move(required);
@@ -144,10 +152,20 @@ std::string key_row(const Key& key) {
 
 }  // namespace
 
-std::string config_schema_json() {
+std::string config_schema_json(const TaskConfig& task) {
   OrderedJson out{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "train.json of ddprun"}};
-  out.update(section_schema(config_sections().front()));
+  out.update(section_schema(config_sections().front(), task));
   return out.dump(2) + "\n";
+}
+
+std::string task_keys_help(const TaskConfig& task) {
+  std::string out;
+  for (const Key& key : keys_with(task)) {
+    if (key.section != kTaskSection) continue;
+    const std::string otherwise = key.required ? "required" : "default " + key.get(defaults_with(task)).dump();
+    out += "  task." + key.name + ": " + expectation(key.kind) + "; " + otherwise + "\n      " + key.doc + "\n";
+  }
+  return out;
 }
 
 std::string config_reference_markdown() {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "common/config/task_keys.hpp"
+
 namespace ddprun {
 
 struct ModelConfig {
@@ -150,6 +152,7 @@ struct LogConfig {
 
 struct TrainConfig {
   std::string name = "run";  // default run directory is runs/<name>; letters, digits, '.', '_', '-'
+  std::string worker;        // a program of the user's own that trains; empty: ddptrain, or what --worker names
   ModelConfig model;
   DataConfig data;
   std::int64_t epochs = 1;              // 1 or more
@@ -175,6 +178,7 @@ struct TrainConfig {
   CheckpointConfig checkpoint;
   DdpConfig ddp;
   LogConfig log;
+  TaskConfig task;  // the keys of the user's own program
 };
 
 }  // namespace ddprun

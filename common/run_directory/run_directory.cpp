@@ -51,6 +51,7 @@ fs::path tidy(const fs::path& root) {
 // files of workers on a node that has never led the job.
 bool may_precede_config(const std::string& name) {
   return name == "lock" || name == "token" || name == "logs" || name == "report.json" || name == "run.json" ||
+         name == "worker.json" || name.starts_with(".worker.json.tmp-") ||
          name == "lost+found" ||  // a volume's own folder, if the run has one to itself
          name.starts_with(".run.json.tmp-") || name.starts_with(".config.json.tmp-") || name.starts_with(".report.json.tmp-") ||
          name.starts_with(".token.tmp-") || name.starts_with("..token.tmp-");  // another node is just making it
@@ -174,9 +175,10 @@ void refuse_local_copies_inside(const fs::path& root, const TrainConfig& config)
 
 // ---- does the config fit? ----
 
-TrainConfig read_old_config(const RunLayout& layout) {
+// `task`: the keys of the worker program that is to continue.
+TrainConfig read_old_config(const RunLayout& layout, const TaskConfig& task) {
   try {
-    return load_config(layout.config());
+    return load_config(layout.config(), {}, nullptr, [&](const std::string&) { return task.defaults(); });
   } catch (const UsageError& error) {
     throw UsageError("run directory " + layout.root.string() +
                      " has a config.json that can't be read: use --fresh to keep it under another name and begin anew, or " +
@@ -320,7 +322,7 @@ void look_at_what_is_there(RunState& state, const std::vector<std::string>& name
   refuse_file_for_checkpoints(state.layout);
   state.resumed = has(names, "config.json");
   if (!state.resumed || nothing_was_trained(state.layout, names)) return;
-  state.notes = compare_with(read_old_config(state.layout), config, state.layout);
+  state.notes = compare_with(read_old_config(state.layout, config.task), config, state.layout);
   read_latest(state, config);
 }
 

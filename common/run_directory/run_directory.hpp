@@ -21,6 +21,7 @@ struct RunLayout {
   std::filesystem::path ledger() const { return root / "ledger"; }
   std::filesystem::path report() const { return root / "report.json"; }
   std::filesystem::path run() const { return root / "run.json"; }
+  std::filesystem::path worker() const { return root / "worker.json"; }  // of a program of the user's own
   std::filesystem::path lock() const { return root / "lock"; }
   std::filesystem::path checkpoint(std::int64_t step) const;  // checkpoints/step-000000400
 };

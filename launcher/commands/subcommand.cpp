@@ -20,8 +20,10 @@
 #include "common/system/atomic_file.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/version_text.hpp"
+#include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/subcommand_names.hpp"
+#include "launcher/own_worker/own_worker.hpp"
 #include "launcher/report/report.hpp"
 #include "launcher/report/report_html.hpp"
 
@@ -32,6 +34,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   const std::string& name = args.front();
   const std::span<const std::string> rest = args.subspan(1);
   if (name == "validate") return validate_config(rest);
+  if (name == "init") return init_project(rest);
   if (name == "report") return show_report(rest);
   if (name == "doctor") return examine_machine(rest);
   if (name == "token") return show_token(rest);
@@ -82,14 +85,31 @@ int show_version(std::span<const std::string> args) {
 }
 
 int validate_config(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun validate TRAIN.json [key.path=value ...]";
+  constexpr const char* kUsage = "usage: ddprun validate [--worker PROGRAM] TRAIN.json [key.path=value ...]";
   if (args.size() == 1 && (args[0] == "--help" || args[0] == "-h")) {
-    print(std::string(kUsage) + "\nChecks a config and prints it with every default filled in.\n");
+    print(
+        std::string(kUsage) +
+        "\nChecks a config and prints it with every default filled in. --worker, or the config's \"worker\", names a program\n"
+        "of yours, which is asked what keys of its own it has.\n");
     return 0;
+  }
+  std::optional<NamedWorker> worker;
+  constexpr std::string_view kWorker = "--worker";
+  if (!args.empty() && args[0].starts_with("--worker=")) {
+    worker = {args[0].substr(kWorker.size() + 1), "flag --worker"};
+    args = args.subspan(1);
+  } else if (args.size() > 1 && args[0] == kWorker) {
+    worker = {args[1], "flag --worker"};
+    args = args.subspan(2);
+  } else if (const auto variable = process_environment()("DDPRUN_WORKER")) {
+    worker = {*variable, "environment DDPRUN_WORKER"};
   }
   if (args.empty() || args[0].starts_with("-")) throw UsageError(kUsage);
   std::vector<std::string> notes;
-  const TrainConfig config = load_config(args[0], {args.begin() + 1, args.end()}, &notes);
+  const TrainConfig config = load_config(args[0], {args.begin() + 1, args.end()}, &notes, [&](const std::string& by_config) {
+    const auto own = find_own_worker(worker, by_config, this_machine(), std::filesystem::current_path());
+    return own ? TaskConfig(own->description.keys) : TaskConfig();
+  });
   for (const std::string& note : notes) std::fprintf(stderr, "ddprun: warning: %s\n", note.c_str());
   print(to_json_text(config) + "\n");
   return 0;

@@ -1,5 +1,5 @@
-// The subcommands: help, version, validate, report, doctor, token, link-torchrun; of running jobs ps, status, top, stop, logs,
-// stacks, attach. main() calls run_subcommand(). A name is a subcommand only as the first argument (decision 29). Each
+// The subcommands: help, version, validate, init, report, doctor, token, link-torchrun; of running jobs ps, status, top, stop,
+// logs, stacks, attach. main() calls run_subcommand(). A name is a subcommand only as the first argument (decision 29). Each
 // subcommand prints to stdout and returns an exit code; it throws UsageError for wrong arguments.
 #pragma once
 
@@ -15,6 +15,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args);
 int show_help(std::span<const std::string> args);  // [SUBCOMMAND]
 int show_version(std::span<const std::string> args);
 int validate_config(std::span<const std::string> args);   // TRAIN.json [key.path=value ...]: prints the resolved config
+int init_project(std::span<const std::string> args);      // cpp FOLDER
 int show_report(std::span<const std::string> args);       // RUN_DIR [--json]
 int examine_machine(std::span<const std::string> args);   // doctor: what a job on this machine will find
 int list_jobs(std::span<const std::string> args);         // ps [--json]

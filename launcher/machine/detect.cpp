@@ -73,7 +73,8 @@ Machine this_machine() {
           read_topology,
           [] { return static_cast<int>(visible_gpus(gpus_by_device_nodes(), variable("CUDA_VISIBLE_DEVICES")).size()); },
           own_standard_input,
-          address_of_interface};
+          address_of_interface,
+          [](const std::vector<std::string>& command) { return output_of(command); }};
 }
 
 }  // namespace ddprun

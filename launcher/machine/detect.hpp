@@ -11,6 +11,7 @@
 
 #include "launcher/machine/detect_gpus.hpp"
 #include "launcher/machine/interfaces.hpp"
+#include "launcher/machine/program_output.hpp"
 #include "launcher/machine/standard_input.hpp"
 #include "launcher/machine/topology.hpp"
 
@@ -31,6 +32,10 @@ struct Machine {
   std::function<int()> gpu_nodes = [] { return 0; };  // as `gpus`, but from device files only, without NVML
   std::function<StandardInput()> standard_input = [] { return StandardInput(); };
   std::function<std::string(const std::string& name)> address_of = address_of_interface;  // throws UsageError
+  // What a program prints. It is started only where that can't be known otherwise.
+  std::function<ProgramOutput(const std::vector<std::string>& command)> printed_by = [](const auto& command) {
+    return output_of(command);
+  };
 };
 
 Machine this_machine();

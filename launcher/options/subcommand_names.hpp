@@ -15,8 +15,9 @@ struct SubcommandSpec {
 };
 
 inline constexpr std::array kSubcommandTable{
-    SubcommandSpec{"validate", "TRAIN.json [key.path=value ...]", "check a config and print it with every default filled in",
-                   ""},
+    SubcommandSpec{"validate", "[--worker PROGRAM] TRAIN.json [key.path=value ...]",
+                   "check a config and print it with every default filled in", "--worker"},
+    SubcommandSpec{"init", "cpp FOLDER", "begin a project for a worker program of your own", ""},
     SubcommandSpec{"report", "FOLDER [--json | --html FILE]", "tell what happened in a run", "--json --html"},
     SubcommandSpec{"join", "HOST:PORT [options of this node]", "take part in a job that another node coordinates",
                    "--token-file --local-addr --interface --nproc-per-node --run-dir --role --json --quiet --verbose"},

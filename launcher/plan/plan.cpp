@@ -79,7 +79,7 @@ class Planner {
     choose_placement();
     choose_standbys(plan_, settings_);
     choose_console();
-    choose_worker(plan_, settings_, machine_, cwd_);
+    choose_worker(plan_, settings_, machine_);
     note_options_without_effect();
     return std::move(plan_);
   }
@@ -114,8 +114,11 @@ class Planner {
                          ": options go before it, key.path=value after it");
       }
     }
-    plan_.config =
-        load_config(absolute_in(cwd_, positional_.front()), {positional_.begin() + 1, positional_.end()}, &plan_.warnings);
+    plan_.config = load_config(absolute_in(cwd_, positional_.front()), {positional_.begin() + 1, positional_.end()},
+                               &plan_.warnings, [this](const std::string& by_config) {
+                                 choose_own_worker(plan_, settings_, by_config, machine_, cwd_);
+                                 return plan_.worker ? TaskConfig(plan_.worker->description.keys) : TaskConfig();
+                               });
     plan_.title = plan_.config->name;
     keep("config", positional_.front(), positional_.size() > 1 ? "first argument, with overrides" : "first argument");
   }

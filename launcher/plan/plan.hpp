@@ -13,6 +13,7 @@
 #include "common/config/train_config.hpp"
 #include "launcher/machine/numa_binding.hpp"
 #include "launcher/machine/ports.hpp"
+#include "launcher/own_worker/own_worker.hpp"
 #include "launcher/plan/output_plan.hpp"
 #include "launcher/plan/rendezvous_plan.hpp"
 #include "launcher/verdict/hang_watch.hpp"
@@ -52,6 +53,7 @@ struct Plan {
   std::vector<std::string> command;   // the argv of a worker; command[0] is the resolved executable. For kTrain: ddptrain
                                       // --run-dir DIR --resume HOW <run-dir>/config.json
   std::optional<TrainConfig> config;  // kTrain
+  std::optional<OwnWorker> worker;    // kTrain: what trains in place of ddptrain
   std::filesystem::path run_dir;      // absolute; kTrain always has one, others only with --run-dir
   // For a script: the absolute path of the folder that --log-dir names, in which the run makes <run
   // id>_<random>/attempt_<n>/<local rank>/. Empty: a new folder in $TMPDIR, torchelastic_<random>, which is made when something
@@ -108,7 +110,8 @@ RestartLimits restart_limits(const Plan& plan);
 struct Arguments;
 struct Machine;
 
-// Resolves everything: reads the config and looks at files, but starts and writes nothing. `environment` is asked for
+// Resolves everything: reads the config and looks at files, but starts and writes nothing. Only a worker program of the user's
+// own is started, with --describe, since the config has keys of its own. `environment` is asked for
 // PYTHON_EXEC and VIRTUAL_ENV; relative paths are relative to `cwd`. Throws UsageError.
 Plan make_plan(const Arguments& arguments, const Machine& machine,
                const std::function<std::optional<std::string>(std::string_view)>& environment,

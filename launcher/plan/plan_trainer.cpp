@@ -1,8 +1,6 @@
 // Implementation of plan_trainer.hpp, in the order in which plan.cpp calls it.
 #include "launcher/plan/plan_trainer.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -27,19 +25,6 @@ fs::path ddptrain_of(const Machine& machine) {
   if (trainer) return *trainer;
   throw UsageError(
       "the worker program ddptrain was found neither beside ddprun nor on PATH. It needs LibTorch: build it with ./dev build");
-}
-
-// The value is a path, relative to the current folder, or a name on PATH.
-fs::path named_worker(const Setting& setting, const Machine& machine, const fs::path& cwd) {
-  if (setting.value.find('/') == std::string::npos) {
-    if (const auto found = machine.on_path(setting.value)) return *found;
-    refuse("worker", setting, "a program's path, or a name that is on PATH; a file in this folder is ./" + setting.value);
-  }
-  const fs::path file = (cwd / setting.value).lexically_normal();
-  std::error_code ignored;
-  if (!fs::is_regular_file(file, ignored)) refuse("worker", setting, "the path of a program that is there");
-  if (::access(file.c_str(), X_OK) != 0) refuse("worker", setting, "a program that may be executed; chmod +x makes it so");
-  return file;
 }
 
 std::vector<std::string> trainer_command(const Plan& plan, const fs::path& program) {
@@ -132,16 +117,29 @@ void choose_standbys(Plan& plan, const Settings& settings) {
     plan.notes.emplace_back("--standby has no effect when the workers use GPUs: after a loss all of them start anew");
 }
 
-void choose_worker(Plan& plan, const Settings& settings, const Machine& machine, const fs::path& cwd) {
-  const Setting* const setting = settings.find("worker");
-  const bool named = setting != nullptr && settings.given("worker");
+void choose_own_worker(Plan& plan, const Settings& settings, const std::string& by_config, const Machine& machine,
+                       const fs::path& cwd) {
+  std::optional<NamedWorker> by_option;
+  if (settings.given("worker")) {
+    const Setting& setting = *settings.find("worker");
+    by_option = NamedWorker{setting.value, setting.source};
+  }
+  plan.worker = find_own_worker(by_option, by_config, machine, cwd);
+  if (!plan.worker) return;
+  const WorkerDescription& about = plan.worker->description;
+  keep_source(plan, "worker", plan.worker->program.string(), plan.worker->source);
+  keep_source(plan, "worker_is", about.name + (about.version.empty() ? "" : " " + about.version),
+              "its --describe: " + std::to_string(about.keys.size()) + (about.keys.size() == 1 ? " key" : " keys") +
+                  " of its own, LibTorch " + about.libtorch);
+}
+
+void choose_worker(Plan& plan, const Settings& settings, const Machine& machine) {
   if (plan.kind != Plan::Kind::kTrain) {
-    if (named) refuse("worker", *setting, "a train.json to go with it: a script is its own worker");
+    if (settings.given("worker"))
+      refuse("worker", *settings.find("worker"), "a train.json to go with it: a script is its own worker");
     return;
   }
-  const fs::path program = named ? named_worker(*setting, machine, cwd) : ddptrain_of(machine);
-  if (named) keep_source(plan, "worker", program.string(), setting->source);
-  plan.command = trainer_command(plan, program);
+  plan.command = trainer_command(plan, plan.worker ? plan.worker->program : ddptrain_of(machine));
 }
 
 }  // namespace ddprun

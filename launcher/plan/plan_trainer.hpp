@@ -31,9 +31,13 @@ void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl);
 // a script's, so call it for every plan. Reads workers, rendezvous, restarts, recovery, device and placement.
 void choose_standbys(Plan& plan, const Settings& settings);
 
-// Writes the argv of a worker to plan.command: of the program that --worker names, which must have ddptrain's command line and
-// this build's worker channel; else of ddptrain beside ddprun or on PATH. It refuses --worker for a script, so call it for
-// every plan. Reads plan.run_dir, plan.resume and plan.fresh.
-void choose_worker(Plan& plan, const Settings& settings, const Machine& machine, const std::filesystem::path& cwd);
+// Writes the program that --worker or the config names to plan.worker, and records its source. The config's own keys follow
+// from it, so this comes before the config is read; `by_config` is an absolute path, or "".
+void choose_own_worker(Plan& plan, const Settings& settings, const std::string& by_config, const Machine& machine,
+                       const std::filesystem::path& cwd);
+
+// Writes the argv of a worker to plan.command: of plan.worker, else of ddptrain beside ddprun or on PATH. It refuses --worker
+// for a script, so call it for every plan. Reads plan.run_dir, plan.resume and plan.fresh.
+void choose_worker(Plan& plan, const Settings& settings, const Machine& machine);
 
 }  // namespace ddprun

@@ -12,6 +12,7 @@
 #include "common/base/error.hpp"
 #include "common/run_directory/run_directory.hpp"
 #include "common/system/print.hpp"
+#include "launcher/own_worker/worker_record.hpp"
 #include "launcher/report/report_summary.hpp"
 #include "launcher/start/directory_role.hpp"
 #include "launcher/start/private_config.hpp"
@@ -54,6 +55,9 @@ std::vector<std::string> opening_lines(const Plan& plan, const RunState& state, 
     const std::size_t end = notes.find('\n');
     if (end != 0) lines.push_back("note: " + std::string(notes.substr(0, end)));
     notes.remove_prefix(end == std::string_view::npos ? notes.size() : end + 1);
+  }
+  if (const std::string other = keep_worker_record(state.layout.worker(), plan.worker); !other.empty()) {
+    lines.push_back("note: " + other);
   }
   return lines;
 }

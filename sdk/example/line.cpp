@@ -1,5 +1,5 @@
 // A worker program of your own: linear regression on CSV files, with everything that ddptrain has. data.dir holds train.csv and
-// test.csv: two numbers and what follows from them, a line a sample.
+// test.csv: two numbers and what follows from them, a line a sample. train.json says which loss, in a key of this program's.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace {
@@ -52,29 +53,43 @@ struct Line : torch::nn::Module {
 
 class Regression : public Task {
  public:
+  explicit Regression(bool absolute) : absolute_(absolute) {}
   std::shared_ptr<torch::nn::Module> make_module(const Description&, c10::Device) const override {
     return std::make_shared<Line>();
   }
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
-    return dynamic_cast<Line&>(module).error(batch).square().mean();
+    return of(dynamic_cast<Line&>(module).error(batch)).mean();
   }
   std::vector<std::string> figures() const override { return {"loss", "mean_error"}; }
   void measure(torch::nn::Module& module, const Batch& batch, Figures& figures) const override {
     const at::Tensor error = dynamic_cast<Line&>(module).error(batch);
-    figures.add("loss", error.square().sum(), batch.weight);
+    figures.add("loss", of(error).sum(), batch.weight);
     figures.add("mean_error", error.abs().sum(), batch.weight);
   }
+
+ private:
+  at::Tensor of(const at::Tensor& error) const { return absolute_ ? error.abs() : error.square(); }
+
+  bool absolute_;
 };
 
 Subject line() {
   static const Description kSamples{.tensors = {{.sizes = {kInputs}}, {.sizes = {}}}};
-  return {.make_task = [](const ddprun::TrainConfig&) { return std::make_unique<Regression>(); },
+  return {.make_task =
+              [](const ddprun::TrainConfig& config) {
+                return std::make_unique<Regression>(config.task.text("loss") == "absolute");
+              },
           .describe = [](const ddprun::TrainConfig&) { return kSamples; },
           .read =
               [](const ddprun::TrainConfig& config, c10::Device, const InflatedFiles&) {
                 const std::filesystem::path folder = config.data.dir;
                 return Sources{std::make_shared<Csv>(folder / "train.csv"), std::make_shared<Csv>(folder / "test.csv")};
-              }};
+              },
+          .keys = {{.name = "loss",
+                    .value = "square",
+                    .help = "What is taken of an error and averaged.",
+                    .choices = {"square", "absolute"}}},
+          .version = "1.0"};
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ def script(tmp_path) -> pathlib.Path:
      "join: expected HOST:PORT, as the coordinator's console shows it, but got 'host'; "
      "usage: ddprun join HOST:PORT [--token-file FILE] [options of this node]"),
     (["report"], "usage: ddprun report FOLDER [--json] [--html FILE]"),
-    (["validate"], "usage: ddprun validate TRAIN.json [key.path=value ...]"),
+    (["validate"], "usage: ddprun validate [--worker PROGRAM] TRAIN.json [key.path=value ...]"),
 ])
 def test_a_mistake_is_one_line_and_exit_code_2(ddprun_bin, run, script, args, message, tmp_path):
     done = run([ddprun_bin, *args])
@@ -135,7 +135,7 @@ def test_help_fits_a_screen(ddprun_bin, run):
     assert run([ddprun_bin, "-h"]).stdout == done.stdout == run([ddprun_bin, "help"]).stdout
 
 
-@pytest.mark.parametrize("name", ["validate", "report", "join", "token", "doctor", "link-torchrun", "help", "version"])
+@pytest.mark.parametrize("name", ["validate", "init", "report", "join", "token", "doctor", "link-torchrun", "help", "version"])
 def test_each_subcommand_has_help(ddprun_bin, run, name):
     done = run([ddprun_bin, "help", name])
     assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith(f"usage: ddprun {name}"), done.stdout

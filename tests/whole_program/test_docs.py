@@ -169,7 +169,7 @@ def test_commands_are_accepted(page, ddprun_bin, folder_of_the_reader):
     for command in commands(page):
         words = command.words
         make_files(folder_of_the_reader, words)
-        if words[0] in ("validate", "report", "doctor", "join", "token", "link-torchrun", "help", "version"):
+        if words[0] in ("validate", "init", "report", "doctor", "join", "token", "link-torchrun", "help", "version"):
             text = "--help-all" if words[0] == "join" else [words[0], "--help"]
             known = jobs.run([ddprun_bin, *([text] if isinstance(text, str) else text)]).stdout
             problem = [word for word in words if word.startswith("-") and word not in known]

@@ -1,9 +1,36 @@
 """A worker program with a task and data of its own, under ddprun: it learns, its figures are named, a kill costs nothing."""
 
+import json
+import pathlib
 import random
+import shutil
 
 import jobs
+import jsonschema
 import pytest
+
+SCHEMA = json.loads((pathlib.Path(__file__).resolve().parents[2] / "docs/schemas/describe.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def line_worker(ddprun_bin):
+    return ddprun_bin.parent.parent / "tests" / "own_worker" / "line_worker"
+
+
+def describe(worker) -> dict:
+    done = jobs.run([worker, "--describe"])
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def script(path: pathlib.Path, body: str) -> pathlib.Path:
+    path.write_text("#!/bin/sh\n" + body, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def small(points, **more) -> dict:
+    return {"name": "line", "data": {"dir": str(points)}, "max_steps": 4, "batch_size": 16, "optimizer": {"type": "sgd", "lr": 0.1}, **more}
 
 
 @pytest.fixture
@@ -17,8 +44,8 @@ def points(tmp_path):
     return folder
 
 
-def test_a_line_through_points_of_a_csv_file(ddprun_bin, tmp_path, points):
-    worker = ddprun_bin.parent.parent / "tests" / "own_worker" / "line_worker"
+def test_a_line_through_points_of_a_csv_file(ddprun_bin, line_worker, tmp_path, points):
+    worker = line_worker
     config = {"name": "line", "data": {"dir": str(points)}, "epochs": 20, "batch_size": 16, "micro_batch_size": 3,
               "optimizer": {"type": "sgd", "lr": 0.1, "momentum": 0.9}, "checkpoint": {"every_steps": 50}, "log": {"every_steps": 1}}
     train = jobs.write_config(tmp_path / "train.json", config)
@@ -35,16 +62,88 @@ def test_a_line_through_points_of_a_csv_file(ddprun_bin, tmp_path, points):
     assert jobs.report(tmp_path / "killed")["evaluation"]["mean_error"] == last["mean_error"]
 
 
-def test_a_program_that_is_no_worker_has_trained_nothing(ddprun_bin, tmp_path, points):
+def test_a_program_that_is_no_worker_has_trained_nothing(ddprun_bin, line_worker, tmp_path, points):
     train = jobs.write_config(tmp_path / "train.json", {"name": "line", "data": {"dir": str(points)}})
+    worker = script(tmp_path / "worker", f'[ "$1" != --describe ] || exec {line_worker} --describe\n')
     for workers in (1, 2):
-        done = jobs.run([ddprun_bin, "--worker", "/bin/true", "--nproc-per-node", workers, "--run-dir", tmp_path / f"run{workers}", train])
+        done = jobs.run([ddprun_bin, "--worker", worker, "--nproc-per-node", workers, "--run-dir", tmp_path / f"run{workers}", train])
         assert done.returncode == 2, done.stdout + done.stderr
         assert "it ended with 0 and had said nothing on the worker channel" in done.stderr and "done" not in done.stdout, done.stdout + done.stderr
 
 
-def test_the_best_by_a_figure_of_ones_own(ddprun_bin, tmp_path, points):
-    worker = ddprun_bin.parent.parent / "tests" / "own_worker" / "line_worker"
+@pytest.mark.parametrize(("body", "why"), [
+    ("exit 0", "expected a JSON object, found nothing"),
+    ("echo training", "expected a JSON object, found 'training\\u000a'"),
+    ("echo first >&2; echo cannot open libtorch.so >&2; exit 127", "it ended with exit code 127 and said: cannot open libtorch.so"),
+    ("kill -SEGV $$", "it died of SIGSEGV"),
+    ("echo '{\"format\": 7}'", 'expected "format": 1, found 7'),
+    ("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", "it printed more than 1 MiB"),
+])
+def test_a_program_that_cannot_describe_itself_is_a_line(ddprun_bin, tmp_path, points, body, why):
+    train = jobs.write_config(tmp_path / "train.json", small(points, worker="worker"))
+    worker = script(tmp_path / "worker", body)
+    for command in (["--run-dir", tmp_path / "run", train], ["validate", train], ["--dry-run", train]):
+        done = jobs.run([ddprun_bin, *command])
+        assert done.returncode == 2 and done.stdout == "", done.stdout + done.stderr
+        assert done.stderr == (f"ddprun: worker '{worker}' (\"worker\" of the config) can't describe itself: of {worker} --describe, {why}. "
+                               "A worker program is built with ddprun's library: docs/own-worker.md\n")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_program_describes_itself(line_worker, ddptrain_bin):
+    about = describe(line_worker)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(about, SCHEMA)
+    assert about["name"] == "line_worker" and about["version"] == "1.0" and about["libtorch"].startswith("2.")
+    assert about["keys"] == [{"name": "loss", "type": "string", "help": "What is taken of an error and averaged.", "default": "square",
+                              "choices": ["square", "absolute"]}]
+    of_ours = describe(ddptrain_bin)
+    jsonschema.validate(of_ours, SCHEMA)
+    assert of_ours["name"] == "ddptrain" and of_ours["keys"] == []
+    assert 'task.loss: "square" or "absolute"; default "square"' in jobs.run([line_worker, "--help"]).stdout
+    schema = json.loads(jobs.run([line_worker, "--schema"]).stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate({"data": {"dir": "d"}, "worker": "x", "task": {"loss": "absolute"}}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"data": {"dir": "d"}, "task": {"los": "absolute"}}, schema)
+
+
+def test_the_config_names_the_program_and_its_keys(ddprun_bin, line_worker, tmp_path, points):
+    shutil.copy(line_worker, tmp_path / "mine")
+    (tmp_path / "deep").mkdir()
+    train = jobs.write_config(tmp_path / "deep/train.json", small(points, worker="../mine", task={"loss": "absolute"}))
+    shown = json.loads(jobs.run([ddprun_bin, "validate", train]).stdout)
+    assert shown["worker"] == str(tmp_path / "mine") and shown["task"] == {"loss": "absolute"}
+    shown = json.loads(jobs.run([ddprun_bin, "validate", "--worker", line_worker, train, "worker=nothing", "task.loss=square"]).stdout)
+    assert shown["task"] == {"loss": "square"}
+    plan = json.loads(jobs.run([ddprun_bin, "--dry-run", "--json", train]).stdout)
+    assert plan["values"]["worker"] == {"value": str(tmp_path / "mine"), "source": '"worker" of the config'}
+    assert plan["command"][0] == str(tmp_path / "mine")
+    for command in ([train, "task.los=square"], ["validate", train, "task.los=square"], ["--dry-run", train, "task.los=square"]):
+        done = jobs.run([ddprun_bin, *command])
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert done.stderr == "ddprun: override 'task.los=square': unknown key 'los' (/task/los). Did you mean 'loss'?\n"
+
+    def start(*words):
+        return jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", "--nproc-per-node", 2, train, *words])
+
+    done = start()
+    assert done.returncode == 0 and "another one" not in done.stdout, done.stdout + done.stderr
+    losses = [line["loss"] for line in jobs.metrics(tmp_path / "run", "eval")]
+    assert losses == [line["mean_error"] for line in jobs.metrics(tmp_path / "run", "eval")], "the loss is the absolute error"
+    record = json.loads((tmp_path / "run/worker.json").read_text(encoding="utf-8"))
+    assert record["program"] == str(tmp_path / "mine") and record["version"] == "1.0" and len(record["xxh3_128"]) == 32
+    done = start("max_steps=6", "task.loss=square")
+    assert done.returncode == 2 and '/task/loss: "absolute" there, "square" now' in done.stderr, done.stderr
+    with (tmp_path / "mine").open("ab") as program:
+        program.write(b"another build")
+    done = start("max_steps=6")
+    assert done.returncode == 0 and "the worker program is another one than at the last start: mine 1.0 (" in done.stdout, done.stdout + done.stderr
+    assert json.loads((tmp_path / "run/worker.json").read_text(encoding="utf-8"))["xxh3_128"] != record["xxh3_128"]
+
+
+def test_the_best_by_a_figure_of_ones_own(ddprun_bin, line_worker, tmp_path, points):
+    worker = line_worker
     config = {"name": "line", "data": {"dir": str(points)}, "epochs": 3, "batch_size": 16, "eval_every_steps": 5,
               "optimizer": {"type": "sgd", "lr": 0.1}, "checkpoint": {"keep": 1, "keep_best": 2, "best_by": "mean_error", "best_is": "lowest"}}
     train = jobs.write_config(tmp_path / "train.json", config)

@@ -29,13 +29,30 @@ def test_a_project_of_ones_own_has_all_of_ddptrain(installed, points, tmp_path):
     cmake("-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
     cmake("--build", project / "build")
     for run, fault in (("calm", ""), ("killed", "kill rank=1 step=77")):
-        done = jobs.run([installed / "bin/ddprun", "--worker", "build/mytrain", "--nproc-per-node", 2, "--run-dir", tmp_path / run, "train.json"],
+        done = jobs.run([installed / "bin/ddprun", "--nproc-per-node", 2, "--run-dir", tmp_path / run, "train.json"],
                         cwd=project, DDPTRAIN_FAULT=fault)
         assert done.returncode == 0 and "done: test mean_error 0.0" in done.stdout, done.stdout + done.stderr
     assert len(jobs.report(tmp_path / "killed")["rounds"]) == 2
     assert jobs.weights_digest(tmp_path / "killed") == jobs.weights_digest(tmp_path / "calm")
     done = subprocess.run([project / "build/mytrain", "--version"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 and done.stdout.startswith("ddptrain "), done.stdout + done.stderr
+
+
+def test_a_new_project_builds_and_trains(installed, tmp_path):
+    done = jobs.run([installed / "bin/ddprun", "init", "cpp", "my-project"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("made my-project with CMakeLists.txt, README.md, task.cpp, train.json\n"), done.stdout
+    assert f"-DCMAKE_PREFIX_PATH={installed} " in done.stdout, done.stdout
+    project = tmp_path / "my-project"
+    assert sorted(file.name for file in project.iterdir()) == ["CMakeLists.txt", "README.md", "task.cpp", "train.json"]
+    cmake("-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
+    cmake("--build", project / "build")
+    done = jobs.run([installed / "bin/ddprun", "--nproc-per-node", 2, "--run-dir", tmp_path / "run", project / "train.json", "task.points=800"], cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *_, last = jobs.metrics(tmp_path / "run", "eval")
+    assert last["loss"] < 0.02 < first["loss"], (first, last)
+    refused = jobs.run([installed / "bin/ddprun", "init", "cpp", project])
+    assert refused.returncode == 2 and refused.stderr == f"ddprun: init: {project} has files in it; name a new folder or an empty one\n"
 
 
 def test_another_libtorch_is_refused_with_both_versions(installed, tmp_path):
@@ -49,3 +66,14 @@ def test_another_libtorch_is_refused_with_both_versions(installed, tmp_path):
     assert done.returncode != 0
     text = " ".join(done.stderr.split())
     assert "expected LibTorch 2.1" in text and f"in {other}, found 2.9.1; -DLIBTORCH=DIR names it" in text, done.stderr
+
+
+def test_a_program_in_c_needs_no_libtorch(installed, tmp_path):
+    (installed / "lib/ddprun/torch").unlink()
+    (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.22)\nproject(loop LANGUAGES C)\nfind_package(ddprun COMPONENTS channel REQUIRED)\n"
+                                             f"add_executable(loop {pathlib.Path(__file__).with_name('channel_worker.c')})\ntarget_link_libraries(loop PRIVATE ddprun::channel)\n",
+                                             encoding="utf-8")
+    cmake("-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
+    cmake("--build", tmp_path / "build")
+    done = jobs.run([installed / "bin/ddprun", "--standalone", "--log-dir", tmp_path / "logs", "--no-python", tmp_path / "build/loop", "progress"])
+    assert done.returncode == 0 and "step 1,000/1,000" in done.stderr, done.stdout + done.stderr

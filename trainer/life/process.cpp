@@ -28,7 +28,8 @@ void Process::begin() {
     listen_to_agent();
   }
   signals_ = std::make_unique<SignalWatch>([this](int signal) { stopping_->on_signal(signal); });
-  config_ = load_config(options_.config, options_.overrides);
+  config_ = load_config(options_.config, options_.overrides, nullptr,
+                        [this](const std::string&) { return TaskConfig(subject_.keys); });
   use_determinism(config_.deterministic);
   task_ = subject_.make_task(config_);
   require_figures(config_, task_->figures());

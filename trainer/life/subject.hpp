@@ -7,6 +7,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "common/config/train_config.hpp"
 #include "trainer/data/inflated_files.hpp"
@@ -22,6 +24,10 @@ struct Subject {
   std::function<Description(const TrainConfig&)> describe;
   // On a thread of its own, for that device. Who needs no memory that the workers of a machine share ignores the last one.
   std::function<Sources(const TrainConfig&, c10::Device, const InflatedFiles&)> read;
+  // Keys of the config's section "task"; make_task, describe and read find their values in config.task.
+  std::vector<TaskKey> keys{};
+  std::string name{};     // of the program, for people; empty: its file's
+  std::string version{};  // of the program, as its author counts
 };
 
 // classification() of read_pictures().

@@ -3,6 +3,8 @@
 
 #include <torch/version.h>
 
+#include "common/channel/message.hpp"
+
 namespace ddprun::trainer {
 
 // `ddprun --version` finds the mark in this program's file (launcher/commands/version_text.cpp), so it has to be there in one
@@ -11,6 +13,16 @@ namespace ddprun::trainer {
 
 std::string version_with_torch() {
   return std::string(kVersion) + " (LibTorch " + TORCH_VERSION + ")";
+}
+
+WorkerDescription description_of(const Subject& subject, const std::filesystem::path& program) {
+  return {.name = subject.name.empty() ? program.filename().string() : subject.name,
+          .version = subject.version,
+          .ddprun = kVersion,
+          .libtorch = TORCH_VERSION,
+          .channel_major = channel::kProtocolMajor,
+          .channel_minor = channel::kProtocolMinor,
+          .keys = TaskConfig(subject.keys).keys()};
 }
 
 }  // namespace ddprun::trainer

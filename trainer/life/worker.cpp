@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/config/schema.hpp"
 #include "trainer/failure/memory_fit.hpp"
 #include "trainer/life/export_weights.hpp"
 #include "trainer/life/membership.hpp"
@@ -171,6 +172,11 @@ int Worker::fail(const std::exception_ptr& error) {
   return exit_code;
 }
 
+std::string help_on_keys(const Subject& subject) {
+  const std::string keys = task_keys_help(TaskConfig(subject.keys));
+  return keys.empty() ? "" : "\nKeys of this program in train.json:\n" + keys;
+}
+
 }  // namespace
 
 int run_worker(const Options& options, const Subject& subject) {
@@ -196,7 +202,13 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
         std::puts(("ddptrain " + version_with_torch()).c_str());
         return 0;
       case Options::Action::kSayHelp:
-        std::fputs(options.help.c_str(), stdout);
+        std::fputs((options.help + help_on_keys(subject)).c_str(), stdout);
+        return 0;
+      case Options::Action::kDescribe:
+        std::fputs(description_json(description_of(subject, argv[0])).c_str(), stdout);
+        return 0;
+      case Options::Action::kSaySchema:
+        std::fputs(config_schema_json(TaskConfig(subject.keys)).c_str(), stdout);
         return 0;
       case Options::Action::kExportWeights:
         std::puts(export_weights(options.export_from, options.export_to).c_str());

@@ -48,7 +48,8 @@ void keep_config(const RunLayout& layout, const TrainConfig& config) {
 }
 
 void agree_on_config(const TrainConfig& config, const Peers& peers) {
-  const TrainConfig theirs = parse_config(peers.from_rank_0(to_json_text(config)), "rank 0's config", "/");
+  const TrainConfig theirs = parse_config(peers.from_rank_0(to_json_text(config)), "rank 0's config", "/", {}, nullptr,
+                                          [&](const std::string&) { return config.task.defaults(); });
   std::string differences;
   for (const ConfigDifference& difference : compare_configs(theirs, config)) {
     if (!difference.of_whole_job) continue;

@@ -12,9 +12,9 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array<std::string_view, 9> kFlags{"--run-dir",        "--resume",         "--data-changed",
-                                                 "--standby",        "--worker-per-gpu", "--live-nccl",
-                                                 "--export-weights", "--version",        "--help"};
+constexpr std::array<std::string_view, 11> kFlags{
+    "--run-dir",  "--resume", "--data-changed", "--standby", "--worker-per-gpu", "--live-nccl", "--export-weights",
+    "--describe", "--schema", "--version",      "--help"};
 
 // CLI11 only says that it doesn't know a flag; the nearest one is ours to name.
 void refuse_unknown_flag(const std::vector<std::string>& arguments) {
@@ -64,6 +64,10 @@ Options parse_options(const std::vector<std::string>& arguments) {
          "nothing")
       ->type_name("CHECKPOINT FILE")
       ->expected(2);
+  bool describe = false;
+  app.add_flag("--describe", describe, "what this program is and which keys of its own it has, as JSON; ddprun asks so");
+  bool schema = false;
+  app.add_flag("--schema", schema, "JSON Schema of this program's train.json, for editors");
   app.add_flag("--version", version, "version of ddptrain and of its LibTorch");
 
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // what CLI11 wants
@@ -79,6 +83,10 @@ Options parse_options(const std::vector<std::string>& arguments) {
   }
   if (version) {
     options.action = Options::Action::kSayVersion;
+    return options;
+  }
+  if (describe || schema) {
+    options.action = describe ? Options::Action::kDescribe : Options::Action::kSaySchema;
     return options;
   }
   if (!exported.empty()) {

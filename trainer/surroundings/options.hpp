@@ -18,7 +18,7 @@ struct Options {
   bool standby = false;               // wait for a rank over the worker channel
   bool worker_per_gpu = false;        // this worker was started for a GPU: it does not compute on the CPU instead
   bool live_nccl = false;             // a group of NCCL's can be broken, so each step waits for its GPU
-  enum class Action { kTrain, kExportWeights, kSayVersion, kSayHelp };
+  enum class Action { kTrain, kExportWeights, kDescribe, kSaySchema, kSayVersion, kSayHelp };
   Action action = Action::kTrain;
   std::filesystem::path export_from;  // kExportWeights: a checkpoint's folder, or a run directory
   std::filesystem::path export_to;

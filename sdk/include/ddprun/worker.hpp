@@ -1,12 +1,14 @@
 // A worker program of your own: a Task (the model, its loss, what an evaluation measures), a Source (where samples come from),
-// and one line, DDPRUN_WORKER, that makes the program. It has all that ddptrain has: its command line and train.json, the
-// agent, restarts, exact resume, live recovery, checkpoints and metrics. sdk/example has a whole one.
+// TaskKeys (what its train.json may say beside ours), and one line, DDPRUN_WORKER, that makes the program. It has all that
+// ddptrain has: its command line and train.json, the agent, restarts, exact resume, live recovery, checkpoints and metrics.
+// sdk/example has a whole one; `ddprun init cpp FOLDER` writes another to begin with.
 //
 // Until version 1.0 these headers change with each version: build a worker with the ddprun that starts it. Both sides check.
 #pragma once
 
 // IWYU pragma: begin_exports
 #include "common/base/error.hpp"
+#include "common/config/task_keys.hpp"
 #include "common/config/train_config.hpp"
 #include "trainer/data/source.hpp"
 #include "trainer/life/subject.hpp"

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "common/base/error.hpp"
+#include "common/own_worker/description.hpp"
 #include "launcher/commands/dry_run.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
@@ -42,6 +43,10 @@ class PlanTest : public testing::Test {
                 [this](std::string_view name) -> std::optional<fs::path> {
                   return trainer_ && name == "ddptrain" ? std::optional<fs::path>("/opt/ddptrain") : std::nullopt;
                 }};
+    machine_.printed_by = [this](const std::vector<std::string>& command) {
+      asked_.push_back(command);
+      return ProgramOutput{.text = description_, .complaints = {}};
+    };
     machine_.gpu_nodes = [this] { return gpus_; };
     machine_.topology = [](const std::vector<std::string>&) { return Topology{{{}, {.id = 1, .core = 1}}, {}}; };
   }
@@ -85,6 +90,13 @@ class PlanTest : public testing::Test {
   bool trainer_ = true;
   std::map<std::string, std::string> on_path_{{"python3", "/usr/bin/python3"}, {"sh", "/bin/sh"}};
   std::map<std::string, std::string> environment_;
+  std::string description_ = description_json({.name = "tool",
+                                               .version = "3",
+                                               .ddprun = "0.1.0",
+                                               .libtorch = "2.11.0",
+                                               .channel_major = 1,
+                                               .keys = {{.name = "width", .value = 8, .help = "Width."}}});
+  std::vector<std::vector<std::string>> asked_;
   Machine machine_;
 };
 
@@ -149,6 +161,36 @@ TEST_F(PlanTest, AWorkerOfOnesOwnTakesDdptrainsPlace) {
         << error_of({"--worker", worker, "train.json"});
   }
   EXPECT_NE(error_of({"--worker", "./tool.sh", "train.py"}).find("a script is its own worker"), std::string::npos);
+}
+
+TEST_F(PlanTest, TheConfigMayNameTheWorkerAndHasItsKeys) {
+  fs::create_directories(folder_ / "deep");
+  write("deep/train.json", R"({"worker": "../tool.sh", "data": {"dir": "d"}, "task": {"width": 16}})");
+  const std::string tool = (folder_ / "tool.sh").string();
+  const Plan p = plan({"deep/train.json"});
+  EXPECT_EQ(p.command.front(), tool) << "relative to the config";
+  EXPECT_EQ(source_of(p, "worker"), tool + " from \"worker\" of the config");
+  EXPECT_EQ(source_of(p, "worker_is"), "tool 3 from its --describe: 1 key of its own, LibTorch 2.11.0");
+  EXPECT_EQ(p.config->task.integer("width"), 16);
+  EXPECT_EQ(asked_, (std::vector<Words>{{tool, "--describe"}})) << "once";
+  write("other.sh", "#!/bin/sh\n", 0755);
+  EXPECT_EQ(plan({"--worker", "./other.sh", "deep/train.json", "task.width=4"}).command.front(),
+            (folder_ / "other.sh").string());
+  EXPECT_EQ(plan({"deep/train.json", "task.width=4", "worker=../other.sh"}).config->task.integer("width"), 4);
+  EXPECT_EQ(asked_.back().front(), (folder_ / "other.sh").string());
+  EXPECT_NE(error_of({"deep/train.json", "task.widht=4"}).find("unknown key 'widht' (/task/widht). Did you mean 'width'?"),
+            std::string::npos);
+  EXPECT_NE(error_of({"train.json", "task.width=4"}).find("unknown key 'task' (/task). Only a program of your own"),
+            std::string::npos);
+  description_ = "usage: tool FILE";
+  EXPECT_EQ(error_of({"--worker", "./tool.sh", "train.json"}),
+            "worker './tool.sh' (flag --worker) can't describe itself: of " + tool +
+                " --describe, expected a JSON object, found 'usage: tool FILE'. A worker program is built with ddprun's "
+                "library: docs/own-worker.md");
+  description_ = R"({"format": 1, "name": "t", "version": "", "ddprun": "9", "libtorch": "3", "channel_major": 2,
+                     "channel_minor": 0, "keys": []})";
+  EXPECT_NE(error_of({"--worker", "./tool.sh", "train.json"}).find("speaks version 1 of the worker channel, found 2"),
+            std::string::npos);
 }
 
 TEST_F(PlanTest, MissingProgramsAreOneLine) {

@@ -1,0 +1,142 @@
+// Implementation of program_output.hpp.
+#include "launcher/machine/program_output.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+extern char** environ;
+
+namespace ddprun {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::size_t kMostComplaints = 4096;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor() { close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  void take(int fd) {
+    close();
+    fd_ = fd;
+  }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+struct Pipe {
+  Descriptor read;
+  Descriptor write;
+  bool open() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return false;
+    read.take(ends[0]);
+    write.take(ends[1]);
+    ::fcntl(read.get(), F_SETFL, O_NONBLOCK);
+    return true;
+  }
+};
+
+// Returns the errno.
+int spawn(const std::vector<std::string>& command, int output, int complaints, pid_t& pid) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&files, complaints, STDERR_FILENO);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const int error = ::posix_spawn(&pid, arguments[0], &files, &attributes, arguments.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&files);
+  return error;
+}
+
+// Appends what is there up to `most` bytes in all; what comes beyond is read and dropped. Closes at the end of the file.
+// Returns whether all of it was kept.
+bool read_available(Descriptor& from, std::string& text, std::size_t most) {
+  std::array<char, 16384> chunk{};
+  while (from.get() >= 0) {
+    const ssize_t count = ::read(from.get(), chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return true;
+    if (count <= 0) {
+      from.close();
+      return true;
+    }
+    const std::size_t kept = std::min(static_cast<std::size_t>(count), most - text.size());
+    text.append(chunk.data(), kept);
+    if (kept < static_cast<std::size_t>(count)) return false;
+  }
+  return true;
+}
+
+int milliseconds_until(steady_clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+  return static_cast<int>(std::clamp<decltype(left)>(left, 0, 1 << 30));
+}
+
+// Reads until the program has ended or broken a limit. It has not been reaped then.
+ProgramOutput::End read_until_end(int pidfd, Descriptor& output, Descriptor& complaints, const OutputLimits& limits,
+                                  ProgramOutput& out) {
+  const auto deadline = steady_clock::now() + limits.time;
+  while (true) {
+    std::array<pollfd, 3> watched{
+        {{pidfd, POLLIN, 0}, {output.get(), POLLIN, 0}, {complaints.get(), POLLIN, 0}}};  // poll passes over those below 0
+    const int ready = ::poll(watched.data(), watched.size(), milliseconds_until(deadline));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0 || steady_clock::now() >= deadline) return ProgramOutput::End::kTooLate;
+    const bool ended = watched[0].revents != 0;  // looked at before the pipes: what was written before the end is in them
+    if (!read_available(output, out.text, limits.bytes)) return ProgramOutput::End::kTooMuch;
+    read_available(complaints, out.complaints, kMostComplaints);
+    const bool closed = output.get() < 0 && complaints.get() < 0;
+    if (ended || (pidfd < 0 && closed)) return ProgramOutput::End::kExited;  // a kernel without pidfds: the pipes tell
+  }
+}
+
+}  // namespace
+
+ProgramOutput output_of(const std::vector<std::string>& command, const OutputLimits& limits) {
+  ProgramOutput out;
+  Pipe output, complaints;
+  pid_t pid = -1;
+  int error = output.open() && complaints.open() ? 0 : errno;
+  if (error == 0) error = spawn(command, output.write.get(), complaints.write.get(), pid);
+  if (error != 0) return {.end = ProgramOutput::End::kNotStarted, .number = error, .text = {}, .complaints = {}};
+  output.write.close();
+  complaints.write.close();
+  const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  out.end = read_until_end(pidfd.get(), output.read, complaints.read, limits, out);
+  ::kill(-pid, SIGKILL);  // also what it has left behind
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (out.end != ProgramOutput::End::kExited) return out;
+  if (WIFSIGNALED(status)) out.end = ProgramOutput::End::kSignalled;
+  out.number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+  return out;
+}
+
+}  // namespace ddprun

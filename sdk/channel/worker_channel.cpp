@@ -1,0 +1,334 @@
+// libddprun_channel: the worker's end of the channel behind ddprun_worker.h, for programs that are not ddptrain. It says and
+// answers what python/ddprun does. A thread of its own reads, since the agent's question may come while the program waits for
+// other ranks in a collective.
+#include "ddprun_worker.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "common/channel/codec.hpp"
+#include "common/channel/message.hpp"
+
+namespace {
+
+using namespace ddprun;  // NOLINT: this file is the library
+using std::chrono::steady_clock;
+
+static_assert(DDPRUN_CHANNEL_MAJOR == channel::kProtocolMajor && DDPRUN_CHANNEL_MINOR == channel::kProtocolMinor);
+static_assert(DDPRUN_DONE == static_cast<int>(channel::Phase::kDone));
+static_assert(DDPRUN_CHECKPOINT == static_cast<int>(channel::ErrorKind::kCheckpoint));
+
+constexpr std::chrono::milliseconds kProgressEvery{200};  // more often nobody looks
+constexpr int kPatienceMs = 10'000;                       // with an agent that does not read
+constexpr std::size_t kLongestFigureName = 100;
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+int number_in_environment(const char* name) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+// The descriptor that the agent has left for this process, and for no other that it may start.
+std::optional<int> descriptor_of_the_channel() {
+  const char* const variable = std::getenv("DDPRUN_CHANNEL");
+  const std::string where = variable == nullptr ? "" : variable;
+  ::unsetenv("DDPRUN_CHANNEL");
+  constexpr std::string_view kMark = "fd:";
+  int fd = -1;
+  if (!where.starts_with(kMark)) return std::nullopt;
+  const auto [end, error] = std::from_chars(where.data() + kMark.size(), where.data() + where.size(), fd);
+  if (error != std::errc() || end != where.data() + where.size()) return std::nullopt;
+  int family = 0, type = 0;
+  socklen_t size = sizeof family;
+  // Another file may happen to have that number.
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX) return std::nullopt;
+  if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return std::nullopt;
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
+}  // namespace
+
+// Two mutexes: `state_` for what is known, `writing_` for whole frames. Who holds state_ may take writing_, never the other
+// way.
+struct ddprun_worker {
+ public:
+  ddprun_worker(int fd, std::string program) : fd_(fd), rank_(number_in_environment("RANK")) {
+    channel::Hello hello;
+    hello.version = std::move(program);
+    hello.pid = ::getpid();
+    say(hello);
+    // The program's signals are for its own threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    reader_ = std::thread([this] { listen(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  ~ddprun_worker() {
+    {
+      const std::lock_guard lock(state_);
+      if (unsent_) send_progress();
+    }
+    ::shutdown(fd_, SHUT_RDWR);
+    reader_.join();
+    ::close(fd_);
+  }
+
+  ddprun_worker(const ddprun_worker&) = delete;
+  ddprun_worker& operator=(const ddprun_worker&) = delete;
+
+  bool in_its_process() const { return ::getpid() == pid_; }
+
+  void enter(channel::Phase phase, std::int64_t step, std::int64_t epoch) {
+    const std::lock_guard lock(state_);
+    change_phase(phase, step, epoch);
+  }
+
+  void figure(std::string name, double value) {
+    const std::lock_guard lock(state_);
+    if (rank_ == 0 && (figures_.contains(name) || figures_.size() < channel::kMaxFigures)) figures_[std::move(name)] = value;
+  }
+
+  void progress(const channel::Progress& now) {
+    const std::lock_guard lock(state_);
+    const bool first = !progress_.has_value();
+    change_phase(channel::Phase::kRunning, std::max<std::int64_t>(0, now.step - 1), now.epoch);
+    progress_ = now;
+    unsent_ = true;
+    const auto time = steady_clock::now();
+    const bool ends = now.steps_total > 0 && now.step == now.steps_total;
+    if (first || ends || time - sent_at_ >= kProgressEvery) {
+      sent_at_ = time;
+      send_progress();
+    }
+  }
+
+  void saved(const channel::CheckpointPublished& checkpoint) {
+    const std::lock_guard lock(state_);
+    if (!phase_) change_phase(channel::Phase::kRunning, checkpoint.step, 0);
+    say(checkpoint);
+  }
+
+  void error(channel::ErrorKind kind, std::string message) {
+    const std::lock_guard lock(state_);
+    channel::WorkerError told;
+    told.kind = kind;
+    told.message = std::move(message);
+    told.step = progress_ ? progress_->step : -1;
+    told.time_ns = now_ns();
+    say(told);
+  }
+
+  bool should_stop() {
+    std::unique_lock lock(state_);
+    if (asked_++ == 0) {
+      if (!phase_) change_phase(channel::Phase::kRunning, progress_ ? progress_->step : 0, 0);
+      say(channel::SavesOnStop{});
+    }
+    changed_.wait(lock, [&] { return !stopping_ || stop_at_ || stop_now_ || closed_; });
+    if (!stopping_ || !stop_at_ || asked_ < *stop_at_) return false;
+    change_phase(channel::Phase::kSaving, progress_ ? progress_->step : 0, progress_ ? progress_->epoch : 0);
+    return true;
+  }
+
+ private:
+  void change_phase(channel::Phase phase, std::int64_t step, std::int64_t epoch) {
+    if (phase_ == phase) return;
+    phase_ = phase;
+    say(channel::PhaseChange{.phase = phase, .step = step, .epoch = epoch});
+  }
+
+  void send_progress() {
+    channel::Progress message = *progress_;
+    for (const auto& [name, value] : figures_) {
+      if (name == "loss") {
+        message.loss = value;
+      } else if (name == "lr") {
+        message.lr = value;
+      } else if (name == "samples_per_s") {
+        message.samples_per_s = value;
+      } else {
+        message.figures.push_back({name, value});
+      }
+    }
+    if (!say(message, Urgency::kMayBeDropped)) return;  // figures wait for the next one
+    figures_.clear();
+    unsent_ = false;
+  }
+
+  enum class Urgency { kIsSent, kMayBeDropped };
+
+  // False: it was not sent.
+  bool say(const channel::FromWorker& message, Urgency urgency = Urgency::kIsSent) {
+    const std::string frame = channel::encode(message);
+    const std::lock_guard lock(writing_);
+    std::size_t sent = 0;
+    while (!mute_ && sent < frame.size()) {
+      const ssize_t count = ::send(fd_, frame.data() + sent, frame.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (count >= 0) {
+        sent += static_cast<std::size_t>(count);
+      } else if (errno == EAGAIN) {
+        if (urgency == Urgency::kMayBeDropped && sent == 0) return false;
+        pollfd room{fd_, POLLOUT, 0};
+        if (::poll(&room, 1, kPatienceMs) == 0) mute_ = true;
+      } else if (errno != EINTR) {
+        mute_ = true;
+      }
+    }
+    return sent == frame.size();
+  }
+
+  // ---- the thread that reads ----
+
+  void listen() {
+    try {
+      channel::Decoder decoder;
+      std::array<std::byte, 16384> buffer{};
+      while (true) {
+        const ssize_t count = ::recv(fd_, buffer.data(), buffer.size(), 0);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) break;
+        decoder.feed(std::span(buffer.data(), static_cast<std::size_t>(count)));
+        while (const auto message = decoder.next_from_agent()) hear(*message);
+      }
+    } catch (const std::exception&) {
+      // No protocol of ours: nothing more is understood, and the program goes on.
+    }
+    const std::lock_guard lock(state_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+
+  void hear(const channel::FromAgent& message) {
+    const std::lock_guard lock(state_);
+    if (std::holds_alternative<channel::PositionRequest>(message)) {
+      say(channel::Position{.phase = phase_.value_or(channel::Phase::kRunning),
+                            .step = progress_ ? std::max<std::int64_t>(0, progress_->step) : 0,
+                            .stage = channel::Stage::kSomewhere});
+    } else if (const auto* stop = std::get_if<channel::Stop>(&message)) {
+      if (stop->mode == channel::Stop::Mode::kSave) {
+        // The step that is under way counts as started: other ranks may wait in it for this one. The next call of
+        // should_stop() waits for the answer.
+        stopping_ = true;
+        say(channel::StopReady{.started = asked_ + 1});
+      } else {
+        stop_now_ = true;
+      }
+    } else if (const auto* at = std::get_if<channel::StopAt>(&message)) {
+      stop_at_ = at->step;
+    }
+    changed_.notify_all();
+  }
+
+  const int fd_;
+  const int rank_;
+  const pid_t pid_ = ::getpid();
+  std::mutex writing_;
+  bool mute_ = false;  // the agent is gone, or a frame was cut: nothing is sent any more
+  std::mutex state_;
+  std::condition_variable changed_;
+  std::optional<channel::Phase> phase_;
+  std::optional<channel::Progress> progress_;  // the newest
+  std::map<std::string, double> figures_;      // of steps that were not sent
+  bool unsent_ = false;
+  steady_clock::time_point sent_at_;
+  std::int64_t asked_ = 0;  // calls of should_stop()
+  bool stopping_ = false;   // Stop{save} was answered
+  std::optional<std::int64_t> stop_at_;
+  bool stop_now_ = false;
+  bool closed_ = false;  // nothing more will be heard
+  std::thread reader_;
+};
+
+namespace {
+
+// No exception crosses into the program: for want of memory something is left unsaid.
+template <class Function>
+int quietly(ddprun_worker* worker, const Function& function) noexcept {
+  try {
+    if (worker != nullptr && worker->in_its_process()) function();
+  } catch (...) {
+  }
+  return 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+ddprun_worker* ddprun_hello(const char* program) {
+  try {
+    const auto fd = descriptor_of_the_channel();
+    return fd ? new ddprun_worker(*fd, program == nullptr ? "" : program) : nullptr;
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+int ddprun_enter(ddprun_worker* worker, int phase, int64_t step, int64_t epoch) {
+  if (phase < DDPRUN_STARTING || phase > DDPRUN_DONE) return -1;
+  return quietly(worker, [&] { worker->enter(static_cast<channel::Phase>(phase), step, epoch); });
+}
+
+int ddprun_figure(ddprun_worker* worker, const char* name, double value) {
+  if (name == nullptr || *name == '\0') return -1;
+  return quietly(worker, [&] { worker->figure(std::string(name).substr(0, kLongestFigureName), value); });
+}
+
+int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, int64_t epoch, int64_t epochs, int64_t samples) {
+  if (step < 0 || steps_total < 0 || epoch < 0 || epochs < 0 || samples < 0) return -1;
+  return quietly(worker, [&] {
+    worker->progress({.step = step, .steps_total = steps_total, .epoch = epoch, .epochs = epochs, .samples = samples});
+  });
+}
+
+int ddprun_saved(ddprun_worker* worker, const char* path, int64_t step, double seconds, int64_t bytes) {
+  if (step < 0 || !(seconds >= 0) || bytes < 0) return -1;
+  return quietly(worker, [&] {
+    worker->saved({.step = step, .path = path == nullptr ? "" : path, .pause_s = seconds, .save_s = seconds, .bytes = bytes});
+  });
+}
+
+int ddprun_error(ddprun_worker* worker, int kind, const char* message) {
+  if (kind < DDPRUN_EXCEPTION || kind > DDPRUN_CHECKPOINT) return -1;
+  return quietly(worker, [&] { worker->error(static_cast<channel::ErrorKind>(kind), message == nullptr ? "" : message); });
+}
+
+int ddprun_should_stop(ddprun_worker* worker) {
+  bool stop = false;
+  quietly(worker, [&] { stop = worker->should_stop(); });
+  return stop ? 1 : 0;
+}
+
+void ddprun_goodbye(ddprun_worker* worker) {
+  quietly(worker, [&] { delete worker; });
+}
+
+}  // extern "C"

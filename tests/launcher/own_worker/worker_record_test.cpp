@@ -1,0 +1,64 @@
+// worker.json: which program of the user's own trains in a run directory, and what is said when it is another one.
+#include "launcher/own_worker/worker_record.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+
+namespace ddprun {
+namespace {
+
+using test::read_text;
+using test::write_text;
+
+class WorkerRecord : public testing::Test {
+ protected:
+  OwnWorker worker(const std::string& content, const std::string& version = "1") {
+    write_text(program_, content);
+    return {.program = program_,
+            .source = "flag --worker",
+            .description = {.name = "mine", .version = version, .ddprun = "0.1.0", .libtorch = "2.11.0"}};
+  }
+
+  test::TemporaryFolder folder_;
+  std::filesystem::path program_ = folder_.path() / "mine";
+  std::filesystem::path file_ = folder_.path() / "worker.json";
+};
+
+TEST_F(WorkerRecord, SaysWhatTrains) {
+  EXPECT_EQ(keep_worker_record(file_, worker("abc")), "");
+  const auto record = nlohmann::json::parse(read_text(file_));
+  EXPECT_EQ(record.at("program"), program_.string());
+  EXPECT_EQ(record.at("xxh3_128"), "06b05ab6733a618578af5f94892f3950");
+  EXPECT_EQ(record.at("version"), "1");
+  EXPECT_EQ(keep_worker_record(file_, worker("abc")), "");
+}
+
+TEST_F(WorkerRecord, AnotherBuildIsSaidOnce) {
+  keep_worker_record(file_, worker("abc"));
+  const OwnWorker other = worker("abd", "2");
+  EXPECT_EQ(keep_worker_record(file_, other), "the worker program is another one than at the last start: mine 1 (" +
+                                                  program_.string() +
+                                                  ", xxh3_128 06b05ab6733a618578af5f94892f3950) then, mine 2 (" +
+                                                  program_.string() + ", xxh3_128 " + digest_of_program(program_) + ") now");
+  EXPECT_EQ(keep_worker_record(file_, other), "");
+}
+
+TEST_F(WorkerRecord, DdptrainAfterItIsSaid) {
+  EXPECT_EQ(keep_worker_record(file_, std::nullopt), "");
+  EXPECT_FALSE(std::filesystem::exists(file_));
+  keep_worker_record(file_, worker("abc"));
+  EXPECT_NE(keep_worker_record(file_, std::nullopt).find("so far this run was trained by mine 1"), std::string::npos);
+}
+
+TEST_F(WorkerRecord, ADamagedOneIsWrittenAnew) {
+  write_text(file_, "{");
+  EXPECT_EQ(keep_worker_record(file_, worker("abc")), "");
+  EXPECT_EQ(nlohmann::json::parse(read_text(file_)).at("name"), "mine");
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,63 @@
+/* A worker in plain C on the C ABI of the worker channel; test_c_channel.py says what is asked of it. channel_worker.py is the
+ * same through ctypes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ddprun_worker.h"
+
+static void say(const char* text, int rank, int64_t step) {
+  printf("%s %d %" PRId64 "\n", text, rank, step);
+  fflush(stdout);
+}
+
+int main(int argc, char** argv) {
+  const char* const mode = argc > 1 ? argv[1] : "";
+  const char* const rank_text = getenv("RANK");
+  const int rank = rank_text == NULL ? 0 : atoi(rank_text);
+  ddprun_worker* const job = ddprun_hello("channel_worker 1.0");
+  if (strcmp(mode, "nobody") == 0) {
+    const int said = ddprun_progress(job, 1, 0, 0, 0, 0) + ddprun_error(job, DDPRUN_USAGE, "x") + ddprun_should_stop(job);
+    ddprun_goodbye(job);
+    printf("%s %d %d\n", job == NULL ? "nobody" : "somebody", said, ddprun_progress(job, -1, 0, 0, 0, 0));
+    return 0;
+  }
+  if (strcmp(mode, "progress") == 0) {
+    for (int64_t step = 1; step <= 1000; ++step) {
+      ddprun_figure(job, "loss", 1.0 / (double)step);
+      ddprun_figure(job, "accuracy", 0.5);
+      ddprun_progress(job, step, 1000, 0, 1, step * 8);
+    }
+    ddprun_saved(job, "/a/model", 1000, 0.25, 77);
+    ddprun_goodbye(job);
+    return 0;
+  }
+  if (strcmp(mode, "error") == 0) {
+    ddprun_progress(job, 7, 0, 0, 0, 0);
+    ddprun_error(job, DDPRUN_USAGE, "shard 3 is missing");
+    return 1;
+  }
+  if (strcmp(mode, "behind") == 0) {
+    ddprun_progress(job, 4 - rank, 0, 0, 0, 0);
+    for (;;) {
+      pause();
+    }
+  }
+  for (int64_t step = 1; step < 1000000; ++step) {
+    const struct timespec work = {0, 1000000 + 4000000 * rank};
+    nanosleep(&work, NULL);
+    ddprun_progress(job, step, 1000000, 0, 0, 0);
+    const int stop = ddprun_should_stop(job);
+    if (step == 1) say("at_work", rank, step);
+    if (stop) {
+      ddprun_saved(job, NULL, step, 0, 0);
+      say("saved", rank, step);
+      ddprun_goodbye(job);
+      return DDPRUN_REQUEUE;
+    }
+  }
+  return 1;
+}

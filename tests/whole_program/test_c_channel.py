@@ -1,0 +1,116 @@
+"""The C ABI of the worker channel, from plain C and from Python's ctypes: progress, blame for a hang by step, errors that decide about a
+restart, and all ranks that save and stop at one step."""
+
+import json
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import jobs
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+@pytest.fixture(scope="module")
+def library(ddprun_bin):
+    return ddprun_bin.parent.parent / "lib/ddprun/libddprun_channel.so"
+
+
+@pytest.fixture(scope="module")
+def c_worker(library, tmp_path_factory):
+    if not shutil.which("cc"):
+        pytest.skip("needs a C compiler")
+    program = tmp_path_factory.mktemp("c") / "channel_worker"
+    done = subprocess.run(["cc", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}/sdk/include", HERE / "channel_worker.c",
+                           "-o", program, library, f"-Wl,-rpath,{library.parent}"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture(params=["c", "ctypes"])
+def command(request, library):
+    """command(mode, *options): what starts two workers of that kind, as a job."""
+    def words(ddprun_bin, folder, mode, *options):
+        worker = ["--no-python", request.getfixturevalue("c_worker")] if request.param == "c" else [HERE / "channel_worker.py"]
+        return [ddprun_bin, "--standalone", "--log-dir", folder / "logs", "--nproc-per-node", 2, *options, *worker, mode]
+
+    return words
+
+
+@pytest.fixture
+def env(library):
+    return {"CHANNEL_LIBRARY": str(library), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def report_in(folder: pathlib.Path) -> dict:
+    (report,) = (folder / "logs").glob("*/report.json")
+    return json.loads(report.read_text(encoding="utf-8"))
+
+
+def test_progress_and_checkpoints_are_told(ddprun_bin, command, env, tmp_path):
+    done = jobs.run(command(ddprun_bin, tmp_path, "progress", "--json"), **env)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (hello, _) = [event for event in events if event["event"] == "hello"]
+    assert hello["version"] == "channel_worker 1.0", hello
+    first, *between, last = [event for event in events if event["event"] == "progress" and event["rank"] == 0]
+    assert (first["step"], first["loss"], first["figures"]) == (1, 1.0, {"accuracy": 0.5})
+    assert (last["step"], last["steps_total"], last["samples"], last["loss"]) == (1000, 1000, 8000, 0.001)
+    assert len(between) < 100, "a few a second"
+    of_rank_1 = [event for event in events if event["event"] == "progress" and event["rank"] == 1]
+    assert of_rank_1 and not any(event.get("loss") or event.get("figures") for event in of_rank_1), "only rank 0's are sent"
+    report = report_in(tmp_path)
+    assert report["last_step"] == 1000
+    assert report["checkpoints"]["latest"] == {"step": 1000, "path": "/a/model", "bytes": 77, "save_s": 0.25}
+
+
+def test_a_usage_error_is_not_restarted(ddprun_bin, command, env, tmp_path):
+    done = jobs.run(command(ddprun_bin, tmp_path, "error", "--max-restarts", 3), **env)
+    assert done.returncode == 1 and "usage errors are not restarted" in done.stderr, done.stderr
+    cause = report_in(tmp_path)["rounds"][0]["first_cause"]
+    assert (cause["cause"], cause["step"], cause["message"]) == ("usage", 7, "shard 3 is missing")
+
+
+def test_the_rank_that_is_a_step_behind_is_to_blame(ddprun_bin, command, env, tmp_path):
+    done = jobs.run(command(ddprun_bin, tmp_path, "behind", "--hang-timeout", 1), **env)
+    assert done.returncode == 82, done.stderr
+    assert re.search(r"rank 1 \(pid \d+\) hangs: no progress for .*; it is in step 4; rank 0 waits in step 5", done.stderr), done.stderr
+
+
+def test_all_ranks_stop_at_one_step_and_the_job_asks_to_be_run_again(ddprun_bin, command, env, tmp_path):
+    process = jobs.start(command(ddprun_bin, tmp_path, "save", "--shutdown-timeout", 60), **env)
+    for _ in range(2):
+        while "at_work" not in (line := process.stdout.readline()):
+            assert line, process.stderr.read()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 85, err
+    saved = sorted(tuple(line.split()[1:]) for line in out.splitlines() if line.startswith("saved"))
+    assert [rank for rank, _ in saved] == ["0", "1"] and len({step for _, step in saved}) == 1, out
+
+
+def test_outside_a_job_it_does_nothing(command, library, request, env):
+    worker = command("ddprun", pathlib.Path("/"), "nobody")
+    words = worker[worker.index("--no-python") + 1:] if "--no-python" in worker else [sys.executable, *worker[-2:]]
+    for channel in ({}, {"DDPRUN_CHANNEL": "fd:1"}, {"DDPRUN_CHANNEL": "fd:x"}):
+        done = jobs.run(words, **env, **channel)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
+    with socket.socket(socket.AF_INET) as other:  # a descriptor of that number that is somebody else's
+        done = subprocess.run([str(word) for word in words], env=jobs.clean_environment(**env, DDPRUN_CHANNEL=f"fd:{other.fileno()}"), pass_fds=[other.fileno()],
+                              capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "nobody 0 -1\n", "")
+
+
+def test_the_library_shows_its_abi_and_nothing_else(library):
+    if not shutil.which("nm"):
+        pytest.skip("needs nm")
+    names = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", library], capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = {line.split()[0] for line in names.splitlines()}
+    declared = set(re.findall(r"^[a-z][\w *]*?\*?(ddprun_\w+)\(", (ROOT / "sdk/include/ddprun_worker.h").read_text(encoding="utf-8"), re.M))
+    assert len(declared) == 8 and shown == declared

@@ -138,6 +138,15 @@ constexpr std::array kTable{
 
     OptionSpec{
         "chaos", 0, Kind::kValue, Group::kSeldom, "FAULTS", "", "rehearse: \"kill rank=1 step=100; hang rank=0 step=200\"", {}},
+    OptionSpec{"agent-store",
+               0,
+               Kind::kValue,
+               Group::kSeldom,
+               "on|off",
+               "on",
+               "a script's store at MASTER_PORT outlives rank 0; off: rank 0 hosts it",
+               {},
+               Type::kWord},
     OptionSpec{"local-ranks-filter", 0, Kind::kValue, Group::kSeldom, "RANKS", "", "show output of these local ranks only", {}},
     OptionSpec{"no-pty", 0, Kind::kFlag, Group::kSeldom, "", "", "workers get no terminal where ddprun writes to one", {}},
     OptionSpec{"duplicate-stdout-filters",

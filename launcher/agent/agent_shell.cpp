@@ -168,6 +168,7 @@ void AgentShell::on_signal(int signal) {
 void AgentShell::on_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
   files_.go_behind();  // workers run from here on
+  if (notice.kind == Kind::kStoreSays) return console_.line(Stream::kStderr, line_of_store(notice));
   if (notice.kind == Kind::kSwept) {
     swept_ = true;
     return round_may_be_over();
@@ -176,8 +177,7 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
   if (!rank) return on_standby_notice(notice);
   if (notice.kind == Kind::kStarted) {
     workers_.at(*rank).pid = notice.pid;
-    const bool was_standby = workers_.was_standby(notice.worker);
-    publish(WorkerStarted{global_rank(*rank), *rank, notice.pid, notice.time_ns, was_standby});
+    publish(WorkerStarted{global_rank(*rank), *rank, notice.pid, notice.time_ns, workers_.was_standby(notice.worker)});
   } else {
     on_worker_end(*rank, notice);
   }
@@ -346,13 +346,14 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
   restart_count_ = action.restart_count;
   facts_ = job_ ? facts_of(job_->release().budget.history) : action.facts;
   if (run_directory_) run_directory_->look();
-  master_.take(plan_, job_.get());
+  master_.take(plan_, job_.get(), guardian_);
   store_.clear();
   const auto ranks = ranks_of_node(plan_, release());
   output_.begin_round({action.round, action.restart_count, ranks});
   workers_.begin_round(ranks.size());
   if (file_timers_) file_timers_->forget_all();
   for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
+  master_.serve_store(guardian_);
   stuck_.begin_round();
   slow_stop_.begin_round();
   early_end_.begin_round(static_cast<int>(ranks.size()));
@@ -362,7 +363,7 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
 void AgentShell::carry_out(const agent_action::ContinueRound& action) {
   restart_count_ = action.restart_count;
   if (run_directory_) run_directory_->look();
-  master_.take(plan_, job_.get());
+  master_.take(plan_, job_.get(), guardian_);
   output_.name_anew(ranks_of_node(plan_, release()));
   watch_for_hangs();
 }

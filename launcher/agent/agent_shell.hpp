@@ -105,7 +105,11 @@ class AgentShell {
   void carry_out(const agent_action::Finish& action);
   // For a member only.
   void carry_out(const agent_action::ReportFailure& action) { job().carry_out(action); }
-  void carry_out(const agent_action::ReportRoundOver& action) { job().carry_out(action); }
+  void carry_out(const agent_action::ReportRoundOver& action) {
+    // Workers of other nodes may still need the store of this one when its own workers are done.
+    if (action.how != agent_action::ReportRoundOver::How::kDone) master_.end_store(guardian_);
+    job().carry_out(action);
+  }
   void carry_out(const agent_action::ReportSignal& action) { job().carry_out(action); }
   void carry_out(const agent_action::ReportSteps& action) { job().carry_out(action); }
 

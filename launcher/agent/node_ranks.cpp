@@ -25,6 +25,7 @@ WorkerSettings planned_settings(const Plan& plan, const RankAssignment& ranks) {
   WorkerSettings settings;
   settings.ranks = ranks;
   settings.max_restarts = plan.max_restarts;
+  settings.agent_store = plan.agent_store;
   settings.run_id = plan.run_id;
   settings.channel = plan.kind == Plan::Kind::kTrain ? ChannelUse::kGiven : ChannelUse::kOffered;
   settings.signals_to_handle = plan.signals_to_handle;

@@ -34,6 +34,7 @@
 #include "launcher/guardian/guardian_sweep.hpp"
 #include "launcher/guardian/memory_watch.hpp"
 #include "launcher/guardian/spawn.hpp"
+#include "launcher/guardian/store_starter.hpp"
 #include "launcher/guardian/sweep_state.hpp"
 #include "launcher/guardian/worker_cgroups.hpp"
 #include "launcher/guardian/worker_table.hpp"
@@ -117,6 +118,7 @@ class Guardian {
   WorkerTable workers_;
   std::map<int, SpawnError> spawn_errors_;  // of workers that are not reaped yet
   SweepState sweep_;
+  StoreStarter store_{agent_};
   bool writing_ = false;  // a notice waits for room in the socket
   bool farewell_ = false;
   LastWord last_word_;
@@ -179,6 +181,7 @@ void Guardian::run() {
 
 void Guardian::on_ready(const epoll_event& event) {
   const int fd = event.data.fd;
+  if (store_.on_ready(event)) return;
   if (fd == agent_.descriptor()) {
     if ((event.events & EPOLLOUT) != 0) flush();
     if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) receive_requests();
@@ -218,6 +221,12 @@ void Guardian::handle(const ReceivedRequest& received) {
       return;
     case Request::Kind::kReport:
       keep_report(received);
+      return;
+    case Request::Kind::kStore:
+      store_.take_socket(received, epoll_);
+      return;
+    case Request::Kind::kEndStore:
+      store_.end();
       return;
   }
 }
@@ -319,12 +328,12 @@ void Guardian::carry_out(const SweepState::Orders& orders) {
         cgroups_.kill();
         break;
       case SweepState::Do::kEndStrangers:
-        for (const pid_t pid : children_of_this_process()) {
+        for (const pid_t pid : store_.without(children_of_this_process())) {
           if (!workers_.was_group_of_worker(group_of(pid))) ::kill(pid, SIGTERM);
         }
         break;
       case SweepState::Do::kKillChildren:
-        for (const pid_t pid : children_of_this_process()) ::kill(pid, SIGKILL);
+        for (const pid_t pid : store_.without(children_of_this_process())) ::kill(pid, SIGKILL);
         break;
       case SweepState::Do::kTellSwept:
         agent_.tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
@@ -341,6 +350,7 @@ void Guardian::begin_next_round() {
 }
 
 bool Guardian::has_children() const {
+  if (store_.is_running()) return !store_.without(children_of_this_process()).empty();
   siginfo_t info{};
   return !(::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD);
 }
@@ -395,6 +405,7 @@ void Guardian::reap_orphans() {
       reap_worker(*number);
     } else {
       ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+      store_.reaped(info);
     }
   }
   carry_out(sweep_.child_ended(has_children()));

@@ -107,6 +107,19 @@ void GuardianLink::sweep(bool patient) {
   send({.kind = guardian::Request::Kind::kSweep, .patient = patient ? 1 : 0}, nullptr, 0);
 }
 
+void GuardianLink::serve_store(const std::vector<int>& listeners, bool only_this_machine) {
+  for (std::size_t i = 0; i < listeners.size(); ++i) {
+    send({.kind = guardian::Request::Kind::kStore,
+          .only_this_machine = only_this_machine ? 1 : 0,
+          .more_follow = i + 1 < listeners.size() ? 1 : 0},
+         &listeners[i], 1);
+  }
+}
+
+void GuardianLink::end_store() {
+  send({.kind = guardian::Request::Kind::kEndStore}, nullptr, 0);
+}
+
 // Without memory for it, the guardian completes the file on disk.
 void GuardianLink::keep_report(std::string_view text) {
   const int memfd = ::memfd_create("ddprun-report", MFD_CLOEXEC);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -44,6 +45,11 @@ class GuardianLink {
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   void signal(int worker, int signal);
   void sweep(bool patient);
+  // The scripts of this round find their store at these sockets, which listen already. The caller keeps the descriptors, and
+  // closes them.
+  void serve_store(const std::vector<int>& listeners, bool only_this_machine);
+  // A sweep leaves the store alone, since workers of other nodes may need it still. It ends by this, or with the guardian.
+  void end_store();
   // The present text of the report: the guardian writes it if this process is killed before it could.
   void keep_report(std::string_view text);
   // Whether the guardian has no child and is starting none. Then there is nothing to sweep.

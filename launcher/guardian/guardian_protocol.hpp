@@ -1,8 +1,9 @@
 // The messages between agent and guardian: fixed-size records over a SOCK_SEQPACKET socket pair, one record a packet. Both ends
 // are the same program image (fork without exec), so plain structs are safe. A spawn request carries descriptors: memfd,
-// stdout, stderr and, if the worker has one, the channel; a report carries a memfd.
+// stdout, stderr and, if the worker has one, the channel; a report carries a memfd, a store one listening socket.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "launcher/events/memory_evidence.hpp"
@@ -19,18 +20,22 @@ struct Request {
     kEntrust,   // `last_word` replaces the earlier one; there is no answer
     kSweep,     // kill every descendant (patient: let them end by themselves); answered by kSwept when there is none
     kReport,    // the present report in a memfd: if the agent dies before it could, the guardian writes it; no answer
+    kStore,     // one more socket at which this round's scripts find their store; answered by kStoreSays, if at all
+    kEndStore,  // kill the store and close its sockets; no answer
   };
   Kind kind = Kind::kSignal;
   std::int32_t worker = 0;
   std::int32_t signal = 0;
   std::int32_t patient = 0;
-  std::int32_t shares_input = 0;  // kSpawn: SpawnRequest::shares_input
-  std::int64_t deadline_ns = 0;   // CLOCK_BOOTTIME, which includes the time that a machine sleeps; 0: none
+  std::int32_t shares_input = 0;       // kSpawn: SpawnRequest::shares_input
+  std::int32_t only_this_machine = 0;  // kStore: clients of other machines are cut off
+  std::int32_t more_follow = 0;        // kStore: of the same round
+  std::int64_t deadline_ns = 0;        // CLOCK_BOOTTIME, which includes the time that a machine sleeps; 0: none
   LastWord last_word{};
 };
 
 struct Notice {
-  enum class Kind : std::int32_t { kStarted, kNotStarted, kExited, kSwept };
+  enum class Kind : std::int32_t { kStarted, kNotStarted, kExited, kSwept, kStoreSays };
   Kind kind = Kind::kSwept;
   std::int32_t worker = 0;
   std::int32_t pid = 0;
@@ -41,9 +46,10 @@ struct Notice {
   std::int32_t stage = 0;  // SpawnError::Stage
   // kExited: no other process is left below the guardian either, so a sweep has nothing to do.
   std::int32_t nothing_is_left = 0;
-  std::int32_t overdue = 0;  // kExited: killed by the guardian, at the deadline that kDeadline had set
-  std::int64_t time_ns = 0;  // CLOCK_REALTIME
-  MemoryEvidence memory{};   // of a worker that failed and was not killed by the agent
+  std::int32_t overdue = 0;      // kExited: killed by the guardian, at the deadline that kDeadline had set
+  std::int64_t time_ns = 0;      // CLOCK_REALTIME
+  std::array<char, 240> text{};  // kStoreSays: a line for people, with a zero at its end
+  MemoryEvidence memory{};       // of a worker that failed and was not killed by the agent
 };
 
 inline constexpr int kMaxDescriptors = 4;

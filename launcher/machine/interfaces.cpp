@@ -27,7 +27,27 @@ std::string number_of(const sockaddr& address) {
   return ::getnameinfo(&address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0 ? text.data() : "";
 }
 
+bool is_internet(const sockaddr* address) {
+  return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
+}
+
 }  // namespace
+
+std::vector<std::string> addresses_beside(const std::string& address) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, ::freeifaddrs);
+  std::string interface;
+  for (const ifaddrs* one = list.get(); one != nullptr; one = one->ifa_next) {
+    if (is_internet(one->ifa_addr) && number_of(*one->ifa_addr) == address) interface = one->ifa_name;
+  }
+  std::vector<std::string> addresses;
+  for (const ifaddrs* one = list.get(); one != nullptr; one = one->ifa_next) {
+    if (!is_internet(one->ifa_addr) || is_link_local(*one->ifa_addr) || one->ifa_name != interface) continue;
+    addresses.push_back(number_of(*one->ifa_addr));
+  }
+  return addresses;
+}
 
 std::string address_of_interface(const std::string& name) {
   ifaddrs* first = nullptr;

@@ -79,6 +79,17 @@ std::string how_to_take_another() {
   return "; --master-port takes another one, and --master-port 0 or --standalone a free one";
 }
 
+[[noreturn]] void refuse_held(int port) {
+  throw UsageError("master port " + std::to_string(port) + " is held by another ddprun on this machine" +
+                   how_to_take_another());
+}
+
+void refuse_if_a_ddprun_holds(int port) {
+  const int name_fd = name_of_port(port);
+  if (name_fd < 0) refuse_held(port);
+  ::close(name_fd);
+}
+
 constexpr int kTries = 64;  // how many ports of the kernel's choice are tried
 
 }  // namespace
@@ -114,6 +125,7 @@ HeldPort HeldPort::exactly(int port) {
   const int fd = bound_socket(port);
   if (fd < 0) {
     if (errno == EADDRINUSE) {
+      refuse_if_a_ddprun_holds(port);  // whose store listens there
       throw UsageError("master port " + std::to_string(port) + " is in use by another program" + how_to_take_another());
     }
     throw UsageError("master port " + std::to_string(port) + " cannot be used: " + std::generic_category().message(errno) +
@@ -122,8 +134,7 @@ HeldPort HeldPort::exactly(int port) {
   const int name_fd = name_of_port(port);
   if (name_fd < 0) {
     ::close(fd);
-    throw UsageError("master port " + std::to_string(port) + " is held by another ddprun on this machine" +
-                     how_to_take_another());
+    refuse_held(port);
   }
   return {fd, name_fd, port};
 }

@@ -74,6 +74,7 @@ class Planner {
     choose_folders();
     choose_output();
     choose_network();
+    choose_store(plan_, settings_, environment_);
     if (train()) require_resume_path(plan_, settings_);
     if (train()) choose_recovery(plan_, settings_, has_a_gpu_each());
     choose_placement();

@@ -79,6 +79,7 @@ struct Plan {
   std::string master_addr = "127.0.0.1";
   int master_port = 0;  // 0: a free one, and another in each round
   PortNeed master_port_need = PortNeed::kExactly;
+  bool agent_store = true;  // a script's store at MASTER_PORT is a process of ddprun's; false: rank 0 hosts it, or kTrain
   int max_restarts = 0;
   bool refill_by_progress = false;  // decision 1
   RestartRules restart_rules;       // from the file of --restart-policy

@@ -116,4 +116,20 @@ Network resolve_network(const Settings& settings, bool train, const std::string&
   return network;
 }
 
+void choose_store(Plan& plan, const Settings& settings, const Environment& environment) {
+  constexpr const char* kNotShared = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+  const Setting& setting = *settings.find("agent-store");
+  const bool given = settings.given("agent-store");
+  if (plan.kind == Plan::Kind::kTrain) {
+    plan.agent_store = false;
+    if (given) plan.notes.emplace_back("--agent-store has no effect with a train.json: its store goes through the agents");
+    return;
+  }
+  const bool not_shared = !given && environment(kNotShared) == "1";
+  plan.agent_store = !not_shared && setting.value == "on";
+  if (plan.agent_store && !given) return;
+  plan.sources.push_back({"agent_store", plan.agent_store ? "on" : "off: rank 0 hosts the store",
+                          not_shared ? "environment " + std::string(kNotShared) : setting.source});
+}
+
 }  // namespace ddprun

@@ -25,4 +25,8 @@ struct Network {
 // Throws UsageError.
 Network resolve_network(const Settings& settings, bool train, const std::string& title);
 
+// Who hosts the store of scripts at MASTER_PORT: reads --agent-store, and PyTorch's variable that says the same, into
+// plan.agent_store, and records the source. A train.json has no such store.
+void choose_store(Plan& plan, const Settings& settings, const Environment& environment);
+
 }  // namespace ddprun

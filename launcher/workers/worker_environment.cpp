@@ -64,7 +64,7 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
       {"TORCHELASTIC_RESTART_COUNT", number(settings.restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", number(settings.max_restarts)},
       {"TORCHELASTIC_RUN_ID", settings.run_id},
-      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_USE_AGENT_STORE", settings.agent_store ? "True" : "False"},
       {"TORCHELASTIC_ERROR_FILE", settings.error_file},
   };
   for (const WorkerPlace::Variable& device : settings.only_device) ours.emplace_back(device.name, device.value);

@@ -22,6 +22,7 @@ struct WorkerSettings {
   int master_port = 0;
   int restart_count = 0;
   int max_restarts = 0;
+  bool agent_store = false;         // TORCHELASTIC_USE_AGENT_STORE: at MASTER_PORT is a store already, and rank 0 hosts none
   std::optional<int> generation{};  // of the first group, for workers with a channel on many machines
   std::string run_id;
   std::string error_file{};  // empty without logs, as in torchrun

@@ -30,8 +30,6 @@ ANEW = "c10d.*|standalone.*|.*: standalone, module|rdzv-conf in quotes"  # cases
 EMPTY = ".*an empty folder"
 
 DIFFERENCES = [
-    Difference(r"workers/.*/environment/TORCHELASTIC_USE_AGENT_STORE", "True", "False",
-               "rank 0 hosts the store at MASTER_PORT: an agent that is no process of PyTorch's has none to share"),
     Difference(r"workers/.*/environment/MASTER_ADDR", ".*", "127.0.0.1", "on one machine no name has to be resolved", ANEW),
     Difference(r"workers/.*/environment/MASTER_PORT", r"\d+", r"\d+", "a free port, another in each run", ANEW),
     Difference("exit", "1", "2", "a command line that cannot be obeyed is a usage error, whichever part of it"),

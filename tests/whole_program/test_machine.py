@@ -262,10 +262,8 @@ def environments(run, launcher, tmp_path, *options, workers=2, **environment) ->
             for rank in range(workers)]
 
 
-# What differs and why: files and ports have names of their own, rank 0 hosts the store (no agent does), the shell counts and notes, and a
-# script may speak to its agent.
-OWN_VALUES = {"DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "_", "SHLVL", "OUT",
-              "PWD", "OLDPWD"}
+# What differs and why: files and ports have names of their own, the shell counts and notes, and a script may speak to its agent.
+OWN_VALUES = {"DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "_", "SHLVL", "OUT", "PWD", "OLDPWD"}
 
 
 @pytest.mark.needs_torch_python

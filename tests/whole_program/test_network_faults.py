@@ -238,18 +238,12 @@ def test_ipv6_only(make_hosts, script, tmp_path):
     assert {(tmp_path / "out" / f"master-{r}").read_text() for r in range(2)} == {"fd77::10\n"}
 
 
-MEET = """import os, socket
-where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-if os.environ["RANK"] == "0":
-    with socket.create_server(("", where[1])) as server:
-        server.accept()
-else:
-    while True:
-        try:
-            socket.create_connection(where, 5)
-            break
-        except ConnectionRefusedError:
-            pass
+MEET = f"""import os, sys
+sys.path.insert(0, {str(pathlib.Path(__file__).resolve().parent)!r})
+import tcp_store
+store = tcp_store.Store()
+store.set("of " + os.environ["RANK"], "here")
+store.wait("of 0", "of 1")
 """
 
 

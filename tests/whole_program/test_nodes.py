@@ -54,7 +54,7 @@ s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(('::', int(os.environ['MASTER_PORT'])))
 s.listen()
 "''')
-    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port()]
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--agent-store", "off"]
     nodes.start(*common, "--node-rank", "0", job)
     nodes.start(*common, "--node-rank", "1", job)
     assert nodes.wait() == [0, 0], nodes.all_text()

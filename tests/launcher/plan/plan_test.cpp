@@ -354,6 +354,20 @@ TEST_F(PlanTest, WhereNodesMeet) {
   EXPECT_EQ(plan({"--nnodes", "2", "train.py"}).rendezvous.host, "");  // this machine, or the one that is dialled by default
 }
 
+TEST_F(PlanTest, WhoHostsTheStoreOfScripts) {
+  EXPECT_TRUE(plan({"train.py"}).agent_store);
+  EXPECT_FALSE(plan({"train.json"}).agent_store);
+  EXPECT_FALSE(plan({"--agent-store", "off", "train.py"}).agent_store);
+  EXPECT_EQ(plan({"--agent-store", "off", "train.json"}).notes,
+            Words{"--agent-store has no effect with a train.json: its store goes through the agents"});
+  environment_["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1";
+  EXPECT_EQ(source_of(plan({"train.py"}), "agent_store"),
+            "off: rank 0 hosts the store from environment TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+  EXPECT_TRUE(plan({"--agent-store", "on", "train.py"}).agent_store);
+  environment_["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "true";  // PyTorch knows 1 alone
+  EXPECT_TRUE(plan({"train.py"}).agent_store);
+}
+
 TEST_F(PlanTest, RunDirectoryIsAbsolute) {
   EXPECT_EQ(plan({"--run-dir", "a/../b/", "train.json"}).run_dir, folder_ / "b");
   EXPECT_EQ(plan({"--run-dir", "/x/y", "train.py"}).run_dir, "/x/y");

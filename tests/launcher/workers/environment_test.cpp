@@ -27,6 +27,7 @@ WorkerSettings settings_of_rank(int rank, int world_size) {
   settings.master_port = 1234;
   settings.restart_count = 1;
   settings.max_restarts = 3;
+  settings.agent_store = true;
   settings.run_id = "none";
   settings.error_file = "/logs/error.json";
   return settings;
@@ -48,7 +49,7 @@ TEST(WorkerEnvironment, IsTorchruns) {
                                                     {"TORCHELASTIC_RESTART_COUNT", "1"},
                                                     {"TORCHELASTIC_MAX_RESTARTS", "3"},
                                                     {"TORCHELASTIC_RUN_ID", "none"},
-                                                    {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                    {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                                                     {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
                                                     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                                                     {"OMP_NUM_THREADS", "1"}};

@@ -1,0 +1,345 @@
+// Implementation of script_store.hpp.
+#include "launcher/script_store/script_store.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+namespace ddprun::script_store {
+namespace {
+
+// The protocol's one-byte answers.
+constexpr char kStopWaiting = 0;
+constexpr char kWaitCanceled = 1;
+constexpr char kReady = 0;
+constexpr char kNotReady = 1;
+
+template <class Number>
+std::string raw(Number number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
+void add_text(std::string& bytes, std::string_view text) {
+  bytes.append(raw<std::uint64_t>(text.size())).append(text);
+}
+
+std::string one_byte(char byte) {
+  return {byte};
+}
+
+// As std::stoll reads it: spaces and a sign may come first, and what follows the digits does not count.
+std::optional<std::int64_t> number_in(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size()));
+  if (text.starts_with('+')) text.remove_prefix(1);
+  std::int64_t number = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  return result.ec == std::errc{} ? std::optional(number) : std::nullopt;
+}
+
+// A key as people may read it.
+std::string shown(std::string_view key) {
+  constexpr std::size_t kMost = 60;
+  return "'" + std::string(key.substr(0, kMost)) + (key.size() > kMost ? "..." : "") + "'";
+}
+
+}  // namespace
+
+void ScriptStore::connected(int client) {
+  clients_.insert_or_assign(client, Client{});
+}
+
+void ScriptStore::gone(int client) {
+  const auto found = clients_.find(client);
+  if (found == clients_.end()) return;
+  stop_waiting(client);
+  unfinished_bytes_ -= found->second.input.size();
+  clients_.erase(found);
+}
+
+std::vector<Action> ScriptStore::received(int number, std::string_view bytes) {
+  const auto found = clients_.find(number);
+  if (found == clients_.end()) return {};
+  Client& client = found->second;
+  client.input.append(bytes);
+  unfinished_bytes_ += bytes.size();
+  replied_bytes_ = 0;
+  std::size_t done = 0;
+  try {
+    while (client.input.size() - done >= client.needed) {
+      const ReadQuery read = read_query(std::string_view(client.input).substr(done), limits_);
+      if (!read.refusal.empty()) throw Refused{read.refusal};
+      client.needed = read.query ? 1 : read.bytes;
+      if (!read.query) break;
+      handle(number, *read.query);
+      done += read.bytes;
+    }
+    client.input.erase(0, done);
+    unfinished_bytes_ -= done;
+    if (unfinished_bytes_ > limits_.unfinished_bytes) throw Refused{"too much was sent by all clients that is no whole query"};
+  } catch (const Refused& refused) {
+    gone(number);
+    actions_.push_back(Disconnect{number, refused.why});
+  }
+  return std::exchange(actions_, {});
+}
+
+// TCPStore answers neither a set nor an append nor a push.
+void ScriptStore::handle(int number, const Query& query) {
+  if (Client& client = clients_.at(number); !client.is_validated) {
+    if (query.kind != QueryKind::kValidate || query.number != kMagic) throw Refused{"it is no client of TCPStore"};
+    client.is_validated = true;
+    return;
+  }
+  const std::string key(query.keys.empty() ? std::string_view() : query.keys[0]);
+  switch (query.kind) {
+    case QueryKind::kValidate:
+      return;
+    case QueryKind::kPing:
+      return reply(number, raw(static_cast<std::uint32_t>(query.number)));
+    case QueryKind::kSet:
+    case QueryKind::kSetMany:
+      for (std::size_t i = 0; i < query.keys.size(); ++i) put(query.keys[i], query.values[i]);
+      return;
+    case QueryKind::kAppend:
+      return append(key, query.values[0]);
+    case QueryKind::kCompareSet: {
+      std::string bytes;
+      add_text(bytes, compare_and_set(query));
+      return reply(number, std::move(bytes));
+    }
+    case QueryKind::kGet:
+    case QueryKind::kGetMany:
+      return reply(number, values_of(query.keys));
+    case QueryKind::kAdd:
+      return reply(number, raw(add(key, query.number)));
+    case QueryKind::kDelete: {
+      const bool existed = values_.contains(key);
+      if (existed) erase_value(key);
+      return reply(number, raw<std::int64_t>(existed ? 1 : 0));
+    }
+    case QueryKind::kCountKeys:
+      return reply(number, raw(static_cast<std::int64_t>(values_.size())));
+    case QueryKind::kListKeys:
+      return reply(number, list_of_keys());
+    case QueryKind::kCheck:
+      return reply(number, one_byte(all_exist(query.keys) ? kReady : kNotReady));
+    case QueryKind::kWait:
+      return wait_for(number, query.keys);
+    case QueryKind::kCancelWait:
+      stop_waiting(number);
+      return reply(number, one_byte(kWaitCanceled));
+    case QueryKind::kBarrier:
+      return join_barrier(number, query);
+    case QueryKind::kPush:
+      return push(key, query.values[0]);
+    case QueryKind::kPop:
+      return pop(number, key);
+    case QueryKind::kQueueLength:
+      return reply(number, raw(length_of_queue(key)));
+  }
+}
+
+// A client of PyTorch's reads an answer before it asks again.
+void ScriptStore::reply(int client, std::string bytes) {
+  replied_bytes_ += bytes.size();
+  if (replied_bytes_ > 2 * limits_.reply_bytes) throw Refused{"it asks for more and more without reading the answers"};
+  actions_.push_back(Send{client, std::move(bytes)});
+}
+
+// ---- keys and values ----
+
+void ScriptStore::charge(std::size_t more_keys, std::size_t more_bytes) {
+  if (keys_ + more_keys > limits_.keys || bytes_ + more_bytes > limits_.total_bytes) {
+    throw Refused{"the store is full: " + std::to_string(keys_) + " keys, " + std::to_string(bytes_) + " bytes"};
+  }
+  keys_ += more_keys;
+  bytes_ += more_bytes;
+}
+
+void ScriptStore::put(std::string_view name, std::string_view value) {
+  const std::string key(name);
+  set_value(key, value);
+  wake_all(key);
+}
+
+void ScriptStore::set_value(const std::string& key, std::string_view value) {
+  if (const auto found = values_.find(key); found != values_.end()) {
+    const std::size_t before = found->second.size();
+    charge(0, value.size() > before ? value.size() - before : 0);
+    if (value.size() < before) bytes_ -= before - value.size();
+    found->second = value;
+  } else {
+    charge(1, key.size() + value.size());
+    values_.emplace(key, value);
+  }
+}
+
+void ScriptStore::append(std::string_view key, std::string_view value) {
+  const std::string_view before = value_of(key);
+  if (before.size() + value.size() > limits_.value_bytes) {
+    throw Refused{"the value of " + shown(key) + " would have more than " + std::to_string(limits_.value_bytes) + " bytes"};
+  }
+  put(key, std::string(before).append(value));
+}
+
+void ScriptStore::erase_value(const std::string& key) {
+  const auto found = values_.find(key);
+  bytes_ -= found->first.size() + found->second.size();
+  --keys_;
+  values_.erase(found);
+}
+
+std::int64_t ScriptStore::add(std::string_view key, std::int64_t amount) {
+  std::int64_t sum = 0;
+  if (values_.contains(std::string(key))) {
+    const auto before = number_in(value_of(key));
+    if (!before) throw Refused{"it adds to " + shown(key) + ", whose value is no number"};
+    sum = *before;
+  }
+  if (__builtin_add_overflow(sum, amount, &sum)) throw Refused{"the sum of " + shown(key) + " does not fit in 64 bits"};
+  put(key, std::to_string(sum));
+  return sum;
+}
+
+// A key that is missing is as good as an empty value; if something else is expected, that is the answer.
+std::string ScriptStore::compare_and_set(const Query& query) {
+  const std::string key(query.keys[0]);
+  const std::string expected(query.values[0]);
+  if (!values_.contains(key) && !expected.empty()) return expected;
+  if (value_of(key) == expected) put(key, query.values[1]);
+  return std::string(value_of(key));
+}
+
+std::string_view ScriptStore::value_of(std::string_view key) const {
+  const auto found = values_.find(std::string(key));
+  return found == values_.end() ? std::string_view() : std::string_view(found->second);
+}
+
+std::string ScriptStore::values_of(const std::vector<std::string_view>& keys) const {
+  std::string bytes;
+  for (const std::string_view key : keys) {
+    add_text(bytes, value_of(key));
+    if (bytes.size() > limits_.reply_bytes) {
+      throw Refused{"it asks for values of more than " + std::to_string(limits_.reply_bytes) + " bytes at once"};
+    }
+  }
+  return bytes;
+}
+
+std::string ScriptStore::list_of_keys() const {
+  std::string bytes = raw(static_cast<std::int64_t>(values_.size()));
+  for (const auto& [key, value] : values_) {
+    add_text(bytes, key);
+    if (bytes.size() > limits_.reply_bytes) {
+      throw Refused{"the list of all keys has more than " + std::to_string(limits_.reply_bytes) + " bytes"};
+    }
+  }
+  return bytes;
+}
+
+bool ScriptStore::exists(const std::string& key) const {
+  return values_.contains(key) || queues_.contains(key);
+}
+
+bool ScriptStore::all_exist(const std::vector<std::string_view>& keys) const {
+  return std::all_of(keys.begin(), keys.end(), [&](std::string_view key) { return exists(std::string(key)); });
+}
+
+// ---- queues ----
+
+void ScriptStore::push(std::string_view name, std::string_view value) {
+  const std::string key(name);
+  charge(1, key.size() + value.size());
+  queues_[key].emplace_back(value);
+  wake_one(key);
+}
+
+// The answer is how many there were, and the first of them.
+void ScriptStore::pop(int client, const std::string& key) {
+  std::string bytes = raw(length_of_queue(key));
+  if (const auto found = queues_.find(key); found != queues_.end()) {
+    std::deque<std::string>& queue = found->second;
+    add_text(bytes, queue.front());
+    bytes_ -= key.size() + queue.front().size();
+    --keys_;
+    queue.pop_front();
+    if (queue.empty()) queues_.erase(found);
+  }
+  reply(client, std::move(bytes));
+}
+
+std::int64_t ScriptStore::length_of_queue(const std::string& key) const {
+  const auto found = queues_.find(key);
+  return found == queues_.end() ? 0 : static_cast<std::int64_t>(found->second.size());
+}
+
+// ---- waiting ----
+
+void ScriptStore::wait_for(int client, const std::vector<std::string_view>& keys) {
+  stop_waiting(client);
+  std::unordered_set<std::string>& awaits = clients_.at(client).awaits;
+  for (const std::string_view key : keys) {
+    const std::string wanted(key);
+    if (exists(wanted) || !awaits.insert(wanted).second) continue;
+    waiting_[wanted].push_back(client);
+    awaited_bytes_ += wanted.size();
+  }
+  if (awaited_bytes_ > limits_.awaited_bytes) throw Refused{"too many keys are waited for by all clients"};
+  if (awaits.empty()) reply(client, one_byte(kStopWaiting));
+}
+
+// The value of the key counts who has come. The last one wakes the others.
+void ScriptStore::join_barrier(int client, const Query& query) {
+  stop_waiting(client);
+  const std::string key(query.keys[0]);
+  const auto before = values_.contains(key) ? number_in(value_of(key)) : 0;
+  std::int64_t count = 0;
+  if (!before || __builtin_add_overflow(*before, 1, &count)) {
+    throw Refused{"it waits at the barrier " + shown(key) + ", whose value is no number"};
+  }
+  set_value(key, std::to_string(count));
+  if (count >= query.number) {
+    wake_all(key);
+    return reply(client, one_byte(kStopWaiting));
+  }
+  waiting_[key].push_back(client);
+  clients_.at(client).awaits.insert(key);
+  awaited_bytes_ += key.size();
+}
+
+void ScriptStore::stop_waiting(int client) {
+  for (const std::string& key : std::exchange(clients_.at(client).awaits, {})) {
+    awaited_bytes_ -= key.size();
+    const auto found = waiting_.find(key);
+    std::erase(found->second, client);
+    if (found->second.empty()) waiting_.erase(found);
+  }
+}
+
+void ScriptStore::wake_all(const std::string& key) {
+  const auto found = waiting_.find(key);
+  if (found == waiting_.end()) return;
+  const std::deque<int> clients = std::move(found->second);
+  waiting_.erase(found);
+  for (const int client : clients) came(client, key);
+}
+
+void ScriptStore::wake_one(const std::string& key) {
+  const auto found = waiting_.find(key);
+  if (found == waiting_.end()) return;
+  const int client = found->second.front();
+  found->second.pop_front();
+  if (found->second.empty()) waiting_.erase(found);
+  came(client, key);
+}
+
+// A client that waits for several keys is answered when the last of them has come.
+void ScriptStore::came(int client, const std::string& key) {
+  std::unordered_set<std::string>& awaits = clients_.at(client).awaits;
+  awaited_bytes_ -= key.size();
+  awaits.erase(key);
+  if (awaits.empty()) reply(client, one_byte(kStopWaiting));
+}
+
+}  // namespace ddprun::script_store

@@ -1,0 +1,289 @@
+// Implementation of store_process.hpp: one epoll loop over the listening sockets and the clients.
+//
+// Note: a descriptor's number is a client's number. A closed one may be given to the next client, so that a batch of events
+// takes new clients last: no event of the batch can be for a client of before.
+#include "launcher/store_process/store_process.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "launcher/script_store/script_store.hpp"
+#include "launcher/store_process/peer_user.hpp"
+
+namespace ddprun::script_store {
+namespace {
+
+constexpr std::size_t kMostClients = 65536;
+constexpr int kMostNotes = 20;
+constexpr std::size_t kChunk = 64 << 10;
+
+// An address as people write it. IPv4 that came through an IPv6 socket is shown as IPv4.
+struct Peer {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  int port = 0;
+  in6_addr address{};  // of IPv4: mapped
+};
+
+Peer peer_of(const sockaddr_storage& from) {
+  Peer peer;
+  if (from.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
+    peer.port = ntohs(v4.sin_port);
+    peer.address.s6_addr[10] = peer.address.s6_addr[11] = 0xff;
+    std::memcpy(&peer.address.s6_addr[12], &v4.sin_addr, sizeof v4.sin_addr);
+  } else {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
+    peer.port = ntohs(v6.sin6_port);
+    peer.address = v6.sin6_addr;
+  }
+  const bool v4 = IN6_IS_ADDR_V4MAPPED(&peer.address);
+  ::inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? &peer.address.s6_addr[12] : peer.address.s6_addr, peer.text.data(),
+              static_cast<socklen_t>(peer.text.size()));
+  return peer;
+}
+
+bool is_loopback(const in6_addr& address) {
+  return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+}
+
+// Who connects to an address of its own machine comes from that address, or from loopback.
+bool is_of_this_machine(const Peer& peer, const Peer& here) {
+  return is_loopback(peer.address) || std::memcmp(&here.address, &peer.address, sizeof peer.address) == 0;
+}
+
+// Why this connection is not served; empty: it is. On this machine only our user and root are let in.
+std::string refusal_of(int socket, const sockaddr_storage& from, bool only_this_machine) {
+  sockaddr_storage here{};
+  socklen_t size = sizeof here;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&here), &size) != 0) return "it is gone";
+  if (!is_of_this_machine(peer_of(from), peer_of(here))) {
+    return only_this_machine ? "it is on another machine, and this job on one" : "";
+  }
+  const PeerUser peer = user_of_peer(from, here);
+  if (peer.is == PeerUser::Is::kGone) return "it is gone";
+  if (peer.is == PeerUser::Is::kUnknown || peer.user == ::geteuid() || peer.user == 0) return "";
+  return "it is of user " + std::to_string(peer.user) + ", and this job of user " + std::to_string(::geteuid()) +
+         " (--agent-store off lets all in)";
+}
+
+class StoreServer {
+ public:
+  explicit StoreServer(const StoreSockets& sockets);
+  void run();
+
+ private:
+  struct Client {
+    std::string outbox;  // what the socket did not take
+    std::string name;
+  };
+
+  void watch(int fd, std::uint32_t events, int operation) const;
+  void accept_from(int listener);
+  void read_from(int fd);
+  void carry_out(const std::vector<Action>& actions);
+  void send(int fd, std::string_view bytes);
+  void flush(int fd);
+  void close_client(int fd);
+  void pause();
+  void note(const std::string& text);
+
+  StoreSockets sockets_;
+  ScriptStore store_;
+  std::unordered_map<int, Client> clients_;
+  std::size_t most_clients_ = kMostClients;
+  std::vector<char> chunk_ = std::vector<char>(kChunk);
+  int epoll_ = -1;
+  int notes_ = 0;
+  bool paused_ = false;  // no descriptor is free: nobody is let in until a client leaves
+};
+
+StoreServer::StoreServer(const StoreSockets& sockets) : sockets_(sockets), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    constexpr rlim_t kOwn = 32;
+    most_clients_ = std::min<std::size_t>(kMostClients, limit.rlim_cur > kOwn ? limit.rlim_cur - kOwn : 1);
+  }
+  for (const int fd : sockets_.listeners) watch(fd, EPOLLIN, EPOLL_CTL_ADD);
+}
+
+void StoreServer::watch(int fd, std::uint32_t events, int operation) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  ::epoll_ctl(epoll_, operation, fd, &event);
+}
+
+void StoreServer::run() {
+  std::array<epoll_event, 256> events{};
+  for (;;) {
+    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
+    if (count < 0 && errno != EINTR) return;
+    const auto ready = std::span(events).first(static_cast<std::size_t>(std::max(count, 0)));
+    for (const epoll_event& event : ready) {
+      const int fd = event.data.fd;
+      if ((event.events & EPOLLOUT) != 0) flush(fd);
+      if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_from(fd);
+    }
+    for (const epoll_event& event : ready) {
+      if (std::ranges::find(sockets_.listeners, event.data.fd) != sockets_.listeners.end()) accept_from(event.data.fd);
+    }
+  }
+}
+
+void StoreServer::accept_from(int listener) {
+  for (;;) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof from;
+    const int fd = ::accept4(listener, reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause();
+      return;
+    }
+    const Peer peer = peer_of(from);
+    Client client{.outbox = {}, .name = std::string(peer.text.data()) + " port " + std::to_string(peer.port)};
+    std::string refusal = refusal_of(fd, from, sockets_.only_this_machine);
+    if (clients_.size() >= most_clients_) refusal = "there are " + std::to_string(most_clients_) + " clients already";
+    if (!refusal.empty()) {
+      note("closed a connection from " + client.name + ": " + refusal);
+      ::close(fd);
+      continue;
+    }
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    clients_.emplace(fd, std::move(client));
+    store_.connected(fd);
+    watch(fd, EPOLLIN, EPOLL_CTL_ADD);
+  }
+}
+
+void StoreServer::pause() {
+  if (std::exchange(paused_, true)) return;
+  note("lets no more clients in until one leaves: " + std::string(std::strerror(errno)));
+  for (const int fd : sockets_.listeners) watch(fd, 0, EPOLL_CTL_MOD);
+}
+
+// A client that does not read its answers is not read either.
+void StoreServer::read_from(int fd) {
+  const auto client = clients_.find(fd);
+  if (client == clients_.end()) return;
+  const ssize_t n = ::recv(fd, chunk_.data(), chunk_.size(), 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) {
+    store_.gone(fd);
+    return close_client(fd);
+  }
+  carry_out(store_.received(fd, {chunk_.data(), static_cast<std::size_t>(n)}));
+}
+
+void StoreServer::carry_out(const std::vector<Action>& actions) {
+  for (const Action& action : actions) {
+    if (const auto* answer = std::get_if<Send>(&action)) {
+      send(answer->client, answer->bytes);
+    } else if (const auto& cut = std::get<Disconnect>(action); clients_.contains(cut.client)) {
+      note("cut off a client at " + clients_.at(cut.client).name + ": " + cut.why);
+      close_client(cut.client);
+    }
+  }
+}
+
+void StoreServer::send(int fd, std::string_view bytes) {
+  const auto client = clients_.find(fd);
+  if (client == clients_.end()) return;
+  const bool waits = !client->second.outbox.empty();
+  client->second.outbox.append(bytes);
+  if (!waits) flush(fd);
+}
+
+void StoreServer::flush(int fd) {
+  const auto client = clients_.find(fd);
+  if (client == clients_.end()) return;
+  std::string& outbox = client->second.outbox;
+  std::size_t sent = 0;
+  while (sent < outbox.size()) {
+    const ssize_t n = ::send(fd, outbox.data() + sent, outbox.size() - sent, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != EAGAIN) {
+      store_.gone(fd);
+      return close_client(fd);
+    }
+    if (n < 0) break;
+    sent += static_cast<std::size_t>(n);
+  }
+  outbox.erase(0, sent);
+  watch(fd, outbox.empty() ? EPOLLIN : EPOLLOUT, EPOLL_CTL_MOD);
+}
+
+void StoreServer::close_client(int fd) {
+  ::close(fd);
+  clients_.erase(fd);
+  if (!std::exchange(paused_, false)) return;
+  for (const int listener : sockets_.listeners) watch(listener, EPOLLIN, EPOLL_CTL_MOD);
+}
+
+void StoreServer::note(const std::string& text) {
+  if (notes_ == kMostNotes) return;
+  const bool last = ++notes_ == kMostNotes;
+  const std::string line = text.substr(0, kChunk) + (last ? "; it says no more" : "") + "\n";
+  [[maybe_unused]] const ssize_t n = ::write(sockets_.notes, line.data(), line.size());
+}
+
+void close_range_of(unsigned first, unsigned last) {
+  if (first > last || ::syscall(SYS_close_range, first, last, 0) == 0) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  for (unsigned fd = first; fd <= std::min<rlim_t>(last, std::min<rlim_t>(limit.rlim_cur, 65536)); ++fd) {
+    ::close(static_cast<int>(fd));
+  }
+}
+
+// Closes all but these and the standard ones, which lead nowhere from now on: nobody must wait for this process to close the
+// console.
+void keep_only(std::vector<int> kept) {
+  std::ranges::sort(kept);
+  unsigned next = STDERR_FILENO + 1;
+  for (const int fd : kept) {
+    if (fd > 0 && static_cast<unsigned>(fd) > next) close_range_of(next, static_cast<unsigned>(fd) - 1);
+    next = static_cast<unsigned>(fd) + 1;
+  }
+  close_range_of(next, ~0U);
+  const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO && nowhere >= 0; ++fd) ::dup2(nowhere, fd);
+}
+
+}  // namespace
+
+void serve_scripts(const StoreSockets& sockets, int parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(0);
+  ::prctl(PR_SET_NAME, "ddprun-store");
+  std::vector<int> kept = sockets.listeners;
+  kept.push_back(sockets.notes);
+  keep_only(std::move(kept));
+  try {
+    StoreServer(sockets).run();
+  } catch (const std::exception& error) {
+    const std::string line = "ends: " + std::string(error.what()) + "\n";
+    [[maybe_unused]] const ssize_t n = ::write(sockets.notes, line.data(), line.size());
+  }
+  ::_exit(1);
+}
+
+}  // namespace ddprun::script_store

@@ -1,0 +1,324 @@
+// What each query does, as PyTorch's own TCPStore does it, and what a client may not do.
+#include "launcher/script_store/script_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/launcher/script_store/store_client.hpp"
+
+namespace ddprun::script_store {
+namespace {
+
+using testing::Test;
+
+class ScriptStoreTest : public Test {
+ protected:
+  void SetUp() override {
+    for (const int client : {1, 2, 3}) clients_.connect(client);
+  }
+  std::string ask(std::string_view bytes) { return clients_.ask(1, bytes); }
+
+  Clients clients_;
+};
+
+TEST_F(ScriptStoreTest, APingComesBack) {
+  EXPECT_EQ(ask(query(QueryKind::kPing, raw_bytes<std::uint32_t>(0xABCDEF))), raw_bytes<std::uint32_t>(0xABCDEF));
+}
+
+TEST_F(ScriptStoreTest, AValueIsThereForOthersAndSettingHasNoAnswer) {
+  EXPECT_EQ(ask(set("a", std::string("x\0y", 3))), "");
+  EXPECT_EQ(clients_.ask(2, get("a")), text(std::string("x\0y", 3)));
+  EXPECT_EQ(clients_.ask(2, get("b")), text(""));
+  ask(set("a", ""));
+  EXPECT_EQ(clients_.ask(2, get("a")), text(""));
+}
+
+TEST_F(ScriptStoreTest, AddingCountsInDecimal) {
+  EXPECT_EQ(ask(add("n", 5)), raw_bytes<std::int64_t>(5));
+  EXPECT_EQ(clients_.ask(2, add("n", -7)), raw_bytes<std::int64_t>(-2));
+  EXPECT_EQ(ask(get("n")), text("-2"));
+  ask(set("n", " +40 apples"));
+  EXPECT_EQ(ask(add("n", 2)), raw_bytes<std::int64_t>(42));
+}
+
+TEST_F(ScriptStoreTest, CompareAndSetAnswersWhatIsThereAfterwards) {
+  const auto compare_set = [&](const char* expected, const char* wanted) {
+    return ask(query(QueryKind::kCompareSet, text("k") + text(expected) + text(wanted)));
+  };
+  EXPECT_EQ(compare_set("old", "new"), text("old"));  // a key that is missing
+  EXPECT_EQ(ask(get("k")), text(""));
+  EXPECT_EQ(compare_set("", "first"), text("first"));
+  EXPECT_EQ(compare_set("other", "second"), text("first"));
+  EXPECT_EQ(compare_set("first", "second"), text("second"));
+}
+
+TEST_F(ScriptStoreTest, KeysAreCountedListedCheckedAndDeleted) {
+  ask(set("a", "1") + set("b", "2"));
+  EXPECT_EQ(ask(query(QueryKind::kCountKeys)), raw_bytes<std::int64_t>(2));
+  EXPECT_EQ(ask(query(QueryKind::kCheck, list({"a", "b"}))), std::string(1, '\0'));
+  EXPECT_EQ(ask(query(QueryKind::kCheck, list({"a", "c"}))), std::string(1, '\1'));
+  EXPECT_EQ(ask(query(QueryKind::kDelete, text("a"))), raw_bytes<std::int64_t>(1));
+  EXPECT_EQ(ask(query(QueryKind::kDelete, text("a"))), raw_bytes<std::int64_t>(0));
+  EXPECT_EQ(ask(query(QueryKind::kListKeys)), raw_bytes<std::int64_t>(1) + text("b"));
+}
+
+TEST_F(ScriptStoreTest, ManyKeysAtOnceAndAppending) {
+  EXPECT_EQ(ask(query(QueryKind::kSetMany, raw_bytes<std::uint64_t>(2) + text("a") + text("1") + text("b") + text("2"))), "");
+  EXPECT_EQ(ask(query(QueryKind::kAppend, text("b") + text("3"))), "");
+  EXPECT_EQ(ask(query(QueryKind::kAppend, text("c") + text("4"))), "");
+  EXPECT_EQ(ask(query(QueryKind::kGetMany, list({"a", "b", "c", "d"}))), text("1") + text("23") + text("4") + text(""));
+}
+
+TEST_F(ScriptStoreTest, AWaitEndsWhenTheLastOfItsKeysHasCome) {
+  ask(set("a", "1"));
+  EXPECT_EQ(ask(wait({"a"})), kStop);
+  EXPECT_EQ(ask(wait({"a", "b", "c", "b"})), "");
+  clients_.say(2, set("b", "1"));
+  EXPECT_EQ(clients_.got(1), "");
+  clients_.say(2, add("c", 1));
+  EXPECT_EQ(clients_.got(1), kStop);
+}
+
+TEST_F(ScriptStoreTest, AWaitThatIsCanceledGetsNoOtherAnswer) {
+  EXPECT_EQ(ask(wait({"a"})), "");
+  EXPECT_EQ(ask(query(QueryKind::kCancelWait)), kCanceled);
+  clients_.say(2, set("a", "1"));
+  EXPECT_EQ(clients_.got(1), "");
+}
+
+TEST_F(ScriptStoreTest, AClientThatLeavesIsNotAnswered) {
+  clients_.say(1, wait({"a"}));
+  clients_.leave(1);
+  clients_.connect(1);
+  clients_.say(2, set("a", "1"));
+  EXPECT_EQ(clients_.got(1), "");
+}
+
+TEST_F(ScriptStoreTest, AQueueGivesEachValueToOne) {
+  const std::string pop = query(QueryKind::kPop, text("q"));
+  const std::string length = query(QueryKind::kQueueLength, text("q"));
+  EXPECT_EQ(ask(pop), raw_bytes<std::int64_t>(0));
+  EXPECT_EQ(ask(length), raw_bytes<std::int64_t>(0));
+  clients_.say(2, wait({"q"}));
+  clients_.say(3, wait({"q"}));
+  EXPECT_EQ(ask(push("q", "one")), "");
+  EXPECT_EQ(clients_.got(2), kStop);
+  EXPECT_EQ(clients_.got(3), "");
+  ask(push("q", "two"));
+  EXPECT_EQ(clients_.got(3), kStop);
+  EXPECT_EQ(ask(length), raw_bytes<std::int64_t>(2));
+  EXPECT_EQ(ask(wait({"q"})), kStop);
+  EXPECT_EQ(clients_.ask(2, pop), raw_bytes<std::int64_t>(2) + text("one"));
+  EXPECT_EQ(clients_.ask(3, pop), raw_bytes<std::int64_t>(1) + text("two"));
+  EXPECT_EQ(ask(query(QueryKind::kCountKeys)), raw_bytes<std::int64_t>(0));
+}
+
+TEST_F(ScriptStoreTest, ABarrierOpensForAllWithTheLast) {
+  const std::string barrier = query(QueryKind::kBarrier, text("b") + raw_bytes<std::int64_t>(3));
+  EXPECT_EQ(clients_.ask(1, barrier), "");
+  EXPECT_EQ(clients_.ask(2, barrier), "");
+  EXPECT_EQ(clients_.ask(3, barrier), kStop);
+  EXPECT_EQ(clients_.got(1), kStop);
+  EXPECT_EQ(clients_.got(2), kStop);
+}
+
+TEST_F(ScriptStoreTest, AQueryMayComeByteByByteOrManyAtOnce) {
+  for (const char byte : set("key", "value")) clients_.say(1, {&byte, 1});
+  EXPECT_EQ(ask(get("key") + get("key") + get("key").substr(0, 3)), text("value") + text("value"));
+  EXPECT_EQ(ask(get("key").substr(3)), text("value"));
+}
+
+// ---- who is cut off ----
+
+TEST_F(ScriptStoreTest, AStrangerIsCutOff) {
+  for (const std::string& first :
+       {query(QueryKind::kValidate, raw_bytes(kMagic + 1)), get("a"), std::string("GET / HTTP/1.1\r\n")}) {
+    ScriptStore store;
+    store.connected(1);
+    const std::vector<Action> actions = store.received(1, first);
+    ASSERT_EQ(actions.size(), 1u);
+    EXPECT_TRUE(std::holds_alternative<Disconnect>(actions[0])) << first;
+  }
+}
+
+TEST_F(ScriptStoreTest, AnUnknownQueryCutsOffItsClientAlone) {
+  ask(set("a", "1"));
+  EXPECT_EQ(ask(get("a") + "\x63" + get("a")), text("1"));
+  EXPECT_EQ(clients_.cut_off(1), "query 99 is not known");
+  EXPECT_EQ(ask(get("a")), "");
+  EXPECT_EQ(clients_.ask(2, get("a")), text("1"));
+  EXPECT_EQ(clients_.all_cut_off().size(), 1u);
+}
+
+TEST_F(ScriptStoreTest, AddingToTextCutsOff) {
+  ask(set("a", "apples"));
+  EXPECT_EQ(ask(add("a", 1)), "");
+  EXPECT_EQ(clients_.cut_off(1), "it adds to 'a', whose value is no number");
+  clients_.say(2, set("b", "9223372036854775807"));
+  EXPECT_EQ(clients_.ask(2, add("b", 1)), "");
+  EXPECT_EQ(clients_.cut_off(2), "the sum of 'b' does not fit in 64 bits");
+}
+
+class Limited : public Test {
+ protected:
+  static Limits limits() {
+    return {.key_bytes = 10,
+            .value_bytes = 100,
+            .keys_of_a_query = 5,
+            .query_bytes = 400,
+            .reply_bytes = 200,
+            .keys = 4,
+            .total_bytes = 200,
+            .unfinished_bytes = 300,
+            .awaited_bytes = 20};
+  }
+  std::string why(const std::vector<std::string>& said) {
+    Clients clients(limits());
+    clients.connect(1);
+    for (const std::string& one : said) clients.say(1, one);
+    return clients.cut_off(1);
+  }
+};
+
+TEST_F(Limited, OfSizes) {
+  EXPECT_EQ(why({set("0123456789", std::string(100, 'v'))}), "");
+  EXPECT_EQ(why({set("0123456789a", "v")}), "a key of 11 bytes, and at most 10 are allowed");
+  EXPECT_EQ(why({set("a", std::string(101, 'v'))}), "a value of 101 bytes, and at most 100 are allowed");
+  EXPECT_EQ(why({wait({"1", "2", "3", "4", "5", "6"})}), "6 keys, and at most 5 are allowed");
+  EXPECT_EQ(why({query(QueryKind::kAppend, text("a") + text(std::string(60, 'v'))),
+                 query(QueryKind::kAppend, text("a") + text(std::string(60, 'v')))}),
+            "the value of 'a' would have more than 100 bytes");
+}
+
+TEST_F(Limited, ALengthIsRefusedBeforeItsBytesCome) {
+  EXPECT_EQ(why({query(QueryKind::kGet, raw_bytes<std::uint64_t>(~0ULL))}),
+            "a key of 18446744073709551615 bytes, and at most 10 are allowed");
+  std::string pairs = raw_bytes<std::uint64_t>(5);
+  for (int i = 0; i < 5; ++i) pairs += text("k") + text(std::string(90, 'v'));
+  EXPECT_EQ(why({query(QueryKind::kSetMany, pairs)}), "a query of 437 bytes, and at most 400 are allowed");
+}
+
+TEST_F(Limited, OfTheStore) {
+  EXPECT_EQ(why({set("a", std::string(90, 'v')) + set("b", std::string(90, 'v'))}), "");
+  EXPECT_EQ(why({set("a", std::string(90, 'v')), set("a", std::string(100, 'v')), set("b", std::string(98, 'v'))}), "");
+  EXPECT_EQ(why({set("a", std::string(99, 'v')) + set("b", std::string(100, 'v'))}), "the store is full: 1 keys, 100 bytes");
+  EXPECT_EQ(why({push("a", "") + push("a", "") + set("b", "") + set("c", ""), push("a", "")}),
+            "the store is full: 4 keys, 4 bytes");
+  const std::string remove = query(QueryKind::kDelete, text("a"));
+  EXPECT_EQ(why({set("a", std::string(100, 'v')), remove, set("b", std::string(100, 'v')), set("c", std::string(90, 'v'))}),
+            "");
+}
+
+TEST_F(Limited, OfAnswers) {
+  const std::string three = query(QueryKind::kGetMany, list({"a", "a", "a"}));
+  EXPECT_EQ(why({set("a", std::string(90, 'v')), three}), "it asks for values of more than 200 bytes at once");
+  std::string many;
+  for (int i = 0; i < 5; ++i) many += get("a");
+  EXPECT_EQ(why({set("a", std::string(90, 'v')), many}), "it asks for more and more without reading the answers");
+}
+
+TEST_F(Limited, OfWhatAllClientsHoldTogether) {
+  Clients clients(limits());
+  for (const int client : {1, 2, 3, 4, 5}) clients.connect(client);
+  for (const int client : {1, 2, 3}) {
+    clients.say(client, query(QueryKind::kSet, text("a") + raw_bytes<std::uint64_t>(100) + std::string(70, 'v')));
+  }
+  clients.say(4, query(QueryKind::kSet, text("a") + raw_bytes<std::uint64_t>(100) + std::string(70, 'v')));
+  EXPECT_EQ(clients.cut_off(4), "too much was sent by all clients that is no whole query");
+  clients.say(1, std::string(30, 'v'));
+  EXPECT_EQ(clients.ask(1, get("a")), text(std::string(100, 'v')));
+
+  clients.say(1, wait({"0123456789"}));
+  clients.say(5, wait({"0123456789", "x"}));
+  EXPECT_EQ(clients.cut_off(5), "too many keys are waited for by all clients");
+  clients.say(3, std::string(30, 'v') + set("0123456789", "1"));
+  EXPECT_EQ(clients.got(1), kStop);
+}
+
+// ---- anything at all ----
+
+// Queries of three clients, most of them whole. The same bytes in one piece or in many must mean the same.
+TEST(ScriptStoreFuzz, PiecesDoNotMatter) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const auto below = [&](unsigned limit) { return static_cast<unsigned>(random() % limit); };
+    const auto key = [&] { return std::string(1 + below(2), static_cast<char>('a' + below(3))); };
+    const auto some_bytes = [&] {
+      const bool number = below(3) != 0;
+      return number ? std::to_string(static_cast<int>(below(2000)) - 1000)
+                    : std::string(below(40), static_cast<char>(below(256)));
+    };
+    const auto whole = [&] {
+      const auto kind = static_cast<QueryKind>(below(19));
+      switch (kind) {
+        case QueryKind::kValidate:
+          return validate();
+        case QueryKind::kPing:
+          return query(kind, raw_bytes<std::uint32_t>(below(9)));
+        case QueryKind::kSet:
+        case QueryKind::kAppend:
+        case QueryKind::kPush:
+          return query(kind, text(key()) + text(some_bytes()));
+        case QueryKind::kCompareSet:
+          return query(kind, text(key()) + text(some_bytes()) + text(some_bytes()));
+        case QueryKind::kAdd:
+        case QueryKind::kBarrier:
+          return query(kind, text(key()) + raw_bytes<std::int64_t>(below(5)));
+        case QueryKind::kCheck:
+        case QueryKind::kWait:
+        case QueryKind::kGetMany:
+          return query(kind, list({key(), key(), key()}));
+        case QueryKind::kSetMany:
+          return query(kind, raw_bytes<std::uint64_t>(1) + text(key()) + text(some_bytes()));
+        case QueryKind::kGet:
+        case QueryKind::kDelete:
+        case QueryKind::kPop:
+        case QueryKind::kQueueLength:
+          return query(kind, text(key()));
+        case QueryKind::kCountKeys:
+        case QueryKind::kCancelWait:
+        case QueryKind::kListKeys:
+          return query(kind);
+      }
+      return std::string();
+    };
+    const Limits limits{.key_bytes = 20,
+                        .value_bytes = 200,
+                        .keys_of_a_query = 8,
+                        .query_bytes = 400,
+                        .keys = 40,
+                        .total_bytes = 2000,
+                        .awaited_bytes = 60};
+    Clients in_one(limits);
+    Clients in_pieces(limits);
+    for (const int client : {1, 2, 3}) {
+      in_one.connect(client);
+      in_pieces.connect(client);
+    }
+    for (int step = 0; step < 300; ++step) {
+      const int client = 1 + static_cast<int>(below(3));
+      std::string said = whole();
+      if (below(25) == 0 && !said.empty()) said[below(static_cast<unsigned>(said.size()))] = static_cast<char>(below(256));
+      if (below(100) == 0) said.resize(below(static_cast<unsigned>(said.size()) + 1));
+      in_one.say(client, said);
+      for (std::size_t at = 0; at < said.size();) {
+        const std::size_t size = 1 + below(12);
+        in_pieces.say(client, std::string_view(said).substr(at, size));
+        at += size;
+      }
+      ASSERT_EQ(in_one.all_got(), in_pieces.all_got()) << "step " << step;
+      ASSERT_EQ(in_one.all_cut_off(), in_pieces.all_cut_off()) << "step " << step;
+      if (below(40) == 0 || !in_one.cut_off(client).empty()) {
+        in_one.leave(client);
+        in_pieces.leave(client);
+        in_one.connect(client);
+        in_pieces.connect(client);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::script_store

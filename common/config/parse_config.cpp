@@ -93,12 +93,16 @@ class ConfigReader {
     check_rules();
     make_absolute(config_.data.dir, "/data/dir", base);
     make_absolute(config_.model.init, "/model/init", base);
+    make_absolute(config_.data.tokenizer, "/data/tokenizer", base);
     make_absolute(config_.model.path, "/model/path", base);
     make_absolute(config_.checkpoint.local_dir, "/checkpoint/local_dir", base);
     throw_problems();
     if (!given("/optimizer/weight_decay")) {
       config_.optimizer.weight_decay = config_.optimizer.type == OptimizerConfig::Type::kAdamw ? 0.01 : 0.0;
     }
+    if (config_.data.type == DataConfig::Type::kCifar100) config_.data.classes = 100;
+    if (config_.optimizer.type == OptimizerConfig::Type::kLion && !given("/optimizer/betas"))
+      config_.optimizer.betas = {0.9, 0.99};
     return config_;
   }
 

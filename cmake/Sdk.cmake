@@ -40,7 +40,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/example DESTINATION ${CMAKE_INSTALL_
 # What that header includes, and nothing else.
 foreach(header common/base/error.hpp common/base/exit_code.hpp common/config/task_keys.hpp common/config/train_config.hpp trainer/data/inflated_files.hpp
                trainer/data/source.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
-               trainer/task/figures.hpp trainer/task/task.hpp)
+               trainer/surroundings/saved_options.hpp trainer/task/figures.hpp trainer/task/task.hpp)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/ddprun/${folder})
 endforeach()

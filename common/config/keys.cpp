@@ -100,6 +100,10 @@ Traits only(std::vector<std::string_view> types) {
   return Traits{.of_types = std::move(types)};
 }
 
+Traits later_only(std::vector<std::string_view> types) {
+  return Traits{.added_later = true, .of_types = std::move(types)};
+}
+
 std::vector<Key> make_keys() {
   std::vector<Key> keys{
       key("", "name", TextKind{.name_only = true},
@@ -146,18 +150,33 @@ std::vector<Key> make_keys() {
           "ends the run with its name.",
           MEMBER(deterministic), kMayChange),
 
-      key("model", "type", NameKind{{"mlp", "cnn", "resnet18", "exported", "gpt"}},
-          "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18: ResNet-18 for small images. exported: "
-          "a "
-          "PyTorch model of yours, written by python/ddprun/export.py. gpt: GPT-2.",
+      key("model", "type",
+          NameKind{{"mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt", "llama"}},
+          "mlp: fully connected layers. cnn: two convolutions and two layers. resnet18, 34, 50: torchvision's networks, for "
+          "small images. resnet20, 56: those of their paper for CIFAR. exported: a PyTorch model of yours, written by "
+          "python/ddprun/export.py. gpt: GPT-2. llama: Llama.",
           MEMBER(model.type)),
       key("model", "hidden", IntegerListKind{}, "Widths of the hidden layers.", MEMBER(model.hidden), only({"mlp"})),
       key("model", "dropout", NumberKind{.max = 1, .below_max = true},
           "Probability of dropout: before the last layer, in a gpt in all of GPT-2's places.", MEMBER(model.dropout),
           only({"mlp", "cnn", "gpt"})),
-      key("model", "n_layer", IntegerKind{1, 10'000}, "Blocks.", MEMBER(model.n_layer), only({"gpt"})),
-      key("model", "n_head", IntegerKind{1, 100'000}, "Heads of attention of a block.", MEMBER(model.n_head), only({"gpt"})),
-      key("model", "n_embd", IntegerKind{1, 1'000'000}, "Width; n_head divides it.", MEMBER(model.n_embd), only({"gpt"})),
+      key("model", "n_layer", IntegerKind{1, 10'000}, "Blocks.", MEMBER(model.n_layer), only({"gpt", "llama"})),
+      key("model", "n_head", IntegerKind{1, 100'000}, "Heads of attention of a block.", MEMBER(model.n_head),
+          only({"gpt", "llama"})),
+      key("model", "n_embd", IntegerKind{1, 1'000'000}, "Width; n_head divides it.", MEMBER(model.n_embd),
+          only({"gpt", "llama"})),
+      key("model", "n_kv_head", IntegerKind{0, 100'000},
+          "Heads of keys and values; each is shared by as many heads of queries. 0: as many as n_head.",
+          MEMBER(model.n_kv_head), later_only({"llama"})),
+      key("model", "n_inner", IntegerKind{0, 10'000'000},
+          "Width between the two halves of a block's second part. 0: 8/3 of n_embd, rounded up to a multiple of 256.",
+          MEMBER(model.n_inner), later_only({"llama"})),
+      key("model", "rope_theta", NumberKind{.above_min = true}, "Base of the rotary positions' wavelengths.",
+          MEMBER(model.rope_theta), later_only({"llama"})),
+      key("model", "rms_norm_eps", NumberKind{}, "Added to the mean square that RMSNorm divides by the root of.",
+          MEMBER(model.rms_norm_eps), later_only({"llama"})),
+      key("model", "tie_word_embeddings", BoolKind{}, "The last layer's weight is the embedding's.",
+          MEMBER(model.tie_word_embeddings), later_only({"llama"})),
       key("model", "init", TextKind{.may_be_empty = true, .path = true},
           "safetensors file of initial weights, relative to the config file. Empty: drawn from the seed.", MEMBER(model.init)),
       key("model", "path", TextKind{.may_be_empty = true, .path = true},
@@ -169,8 +188,9 @@ std::vector<Key> make_keys() {
           "Patterns of parameters' names, such as \"layer1.*\": those are saved and not trained. * is any run of characters.",
           MEMBER(model.freeze), kAddedLater),
 
-      key("data", "type", NameKind{{"idx", "tensors", "tokens"}},
-          "idx: files of the MNIST family, plain or .gz. tensors: safetensors files with the tensors that an exported model "
+      key("data", "type", NameKind{{"idx", "cifar10", "cifar100", "tensors", "tokens"}},
+          "idx: files of the MNIST family, plain or .gz. cifar10, cifar100: their binary version. tensors: safetensors files "
+          "with the tensors that an exported model "
           "takes. tokens: text or token files, for a gpt.",
           MEMBER(data.type)),
       key("data", "dir", TextKind{.path = true}, "Folder of the data files, relative to the config file.", MEMBER(data.dir),
@@ -184,9 +204,16 @@ std::vector<Key> make_keys() {
           MEMBER(data.train), only({"tensors"})),
       key("data", "test", TextKind{}, "safetensors file of test samples.", MEMBER(data.test), only({"tensors"})),
       key("data", "train_tokens", TextKind{},
-          "File to train on. *.bin: tokens of 16 bits as nanoGPT or llm.c write them. Other: text, each byte is a token.",
+          "File to train on. *.bin: tokens as nanoGPT or llm.c write them. Other: text, each byte is a token unless there is a "
+          "tokenizer.",
           MEMBER(data.train_tokens), only({"tokens"})),
       key("data", "test_tokens", TextKind{}, "File to evaluate on.", MEMBER(data.test_tokens), only({"tokens"})),
+      key("data", "tokenizer", TextKind{.may_be_empty = true, .path = true},
+          "Byte-level BPE for text, relative to the config file: a tokenizer.json, or a folder with it or with vocab.json and "
+          "merges.txt. Empty: each byte is a token.",
+          MEMBER(data.tokenizer), Traits{.may_change = true, .of_types = {"tokens"}}),
+      key("data", "token_type", NameKind{{"uint16", "uint32"}}, "Of a *.bin file without llm.c's header, which says it itself.",
+          MEMBER(data.token_type), later_only({"tokens"})),
       key("data", "block_size", IntegerKind{1, 10'000'000}, "Tokens of a sample.", MEMBER(data.block_size), only({"tokens"})),
       key("data", "vocab_size", IntegerKind{1, 100'000'000}, "Number of different tokens, which count from 0. Text: 256.",
           MEMBER(data.vocab_size), only({"tokens"})),
@@ -194,9 +221,9 @@ std::vector<Key> make_keys() {
           only({"idx"})),
       key("data", "mean", NumberKind{.min = -std::numeric_limits<double>::infinity(), .nullable = true},
           "Mean that is taken from pixels scaled to 0..1. Given together with std.", MEMBER(data.mean),
-          Traits{.of_types = {"idx"}, .default_text = "of the training images"}),
+          Traits{.of_types = {"idx", "cifar10", "cifar100"}, .default_text = "of the training images"}),
       key("data", "std", NumberKind{.min = kSmallestStd, .nullable = true}, "Standard deviation that pixels are divided by.",
-          MEMBER(data.std), Traits{.of_types = {"idx"}, .default_text = "of the training images"}),
+          MEMBER(data.std), Traits{.of_types = {"idx", "cifar10", "cifar100"}, .default_text = "of the training images"}),
       key("data", "train_samples", IntegerKind{0, kMany}, "Use only the first so many training samples. 0: all.",
           MEMBER(data.train_samples)),
       key("data", "test_samples", IntegerKind{0, kMany}, "Use only the first so many test samples. 0: all.",
@@ -211,16 +238,21 @@ std::vector<Key> make_keys() {
           MEMBER(data.augment.crop_padding)),
       key("data.augment", "flip", BoolKind{}, "Mirror left and right with probability 1/2.", MEMBER(data.augment.flip)),
 
-      key("optimizer", "type", NameKind{{"sgd", "adamw", "adam"}}, "With PyTorch's formulas.", MEMBER(optimizer.type)),
+      key("optimizer", "type", NameKind{{"sgd", "adamw", "adam", "lion"}}, "With PyTorch's formulas; lion with its paper's.",
+          MEMBER(optimizer.type)),
       key("optimizer", "lr", NumberKind{.above_min = true}, "Learning rate, before the schedule's factor.",
           MEMBER(optimizer.lr)),
       key("optimizer", "momentum", NumberKind{}, "Momentum factor.", MEMBER(optimizer.momentum), only({"sgd"})),
       key("optimizer", "nesterov", BoolKind{}, "Nesterov momentum; needs momentum above 0.", MEMBER(optimizer.nesterov),
           only({"sgd"})),
-      key("optimizer", "weight_decay", NumberKind{}, "sgd, adam: L2 penalty added to the gradient. adamw: decoupled decay.",
-          MEMBER(optimizer.weight_decay), Traits{.default_text = "0.01 for adamw, 0 for the others"}),
-      key("optimizer", "betas", NumberPairKind{}, "Decay of the running means of gradient and squared gradient.",
-          MEMBER(optimizer.betas), only({"adamw", "adam"})),
+      key("optimizer", "weight_decay", NumberKind{},
+          "sgd, adam: L2 penalty added to the gradient. adamw, lion: decoupled decay.", MEMBER(optimizer.weight_decay),
+          Traits{.default_text = "0.01 for adamw, 0 for the others"}),
+      key("optimizer", "betas", NumberPairKind{},
+          "Decay of the running means of gradient and squared gradient; lion: share of the mean in the update, decay of the "
+          "mean.",
+          MEMBER(optimizer.betas),
+          Traits{.of_types = {"adamw", "adam", "lion"}, .default_text = "[0.9,0.999], [0.9,0.99] for lion"}),
       key("optimizer", "eps", NumberKind{}, "Added to the denominator.", MEMBER(optimizer.eps), only({"adamw", "adam"})),
       key("optimizer", "groups", ParameterGroupsKind{},
           "Parameters with a learning rate or a weight decay of their own; the first whose pattern matches a name has it.",

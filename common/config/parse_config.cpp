@@ -116,6 +116,9 @@ class ConfigReader {
     if (!given("/optimizer/weight_decay")) {
       config_.optimizer.weight_decay = config_.optimizer.type == OptimizerConfig::Type::kAdamw ? 0.01 : 0.0;
     }
+    if (config_.data.type == DataConfig::Type::kCifar100) config_.data.classes = 100;
+    if (config_.optimizer.type == OptimizerConfig::Type::kLion && !given("/optimizer/betas"))
+      config_.optimizer.betas = {0.9, 0.99};
     return config_;
   }
 

@@ -97,16 +97,18 @@ class Rules {
   void check_exported_models() {
     const TrainConfig& c = config_;
     if (!all_good({"/model/type", "/data/type"})) return;
-    if (c.data.type != DataConfig::Type::kIdx && (c.data.augment.crop_padding != 0 || c.data.augment.flip) &&
+    const bool pictures = c.data.type == DataConfig::Type::kIdx || c.data.type == DataConfig::Type::kCifar10 ||
+                          c.data.type == DataConfig::Type::kCifar100;
+    if (!pictures && (c.data.augment.crop_padding != 0 || c.data.augment.flip) &&
         all_good({"/data/augment/crop_padding", "/data/augment/flip"})) {
       add("/data/augment", /*of_key=*/true,
           "only pictures can be augmented, found " + shown(find_key("data.type")->get(c)) + " for data.type (/data/augment)");
     }
-    if (c.model.type == ModelConfig::Type::kGpt || c.data.type == DataConfig::Type::kTokens) return check_gpt();
+    if (is_language_model(c) || c.data.type == DataConfig::Type::kTokens) return check_language_model();
     if (c.model.type != ModelConfig::Type::kExported) {
-      if (c.data.type == DataConfig::Type::kIdx) return;
+      if (pictures) return;
       add("/data/type", /*of_key=*/false,
-          "expected \"idx\" beside a model of type " + shown(find_key("model.type")->get(c)) +
+          "expected \"idx\", \"cifar10\" or \"cifar100\" beside a model of type " + shown(find_key("model.type")->get(c)) +
               ", which takes pictures; \"tensors\" are for \"exported\" models (/data/type)");
       return;
     }
@@ -123,18 +125,31 @@ class Rules {
     refuse(c.channels_last, "/channels_last", "expected false or nothing beside an exported model, whose layout is part of it");
   }
 
-  void check_gpt() {
+  static bool is_language_model(const TrainConfig& c) {
+    return c.model.type == ModelConfig::Type::kGpt || c.model.type == ModelConfig::Type::kLlama;
+  }
+
+  void check_language_model() {
     const TrainConfig& c = config_;
-    if (c.model.type != ModelConfig::Type::kGpt || c.data.type != DataConfig::Type::kTokens) {
+    if (!is_language_model(c) || c.data.type != DataConfig::Type::kTokens) {
       return add("/data/type", /*of_key=*/false,
-                 "expected \"tokens\" beside a model of type \"gpt\" and beside no other, found " +
+                 "expected \"tokens\" beside a model of type \"gpt\" or \"llama\" and beside no other, found " +
                      shown(find_key("data.type")->get(c)) + " beside " + shown(find_key("model.type")->get(c)) +
                      " (/data/type)");
     }
-    if (c.model.n_embd % c.model.n_head == 0 || !all_good({"/model/n_embd", "/model/n_head"})) return;
-    add("/model/n_embd", /*of_key=*/false,
-        "expected a multiple of n_head, which is " + std::to_string(c.model.n_head) + ", found " +
-            std::to_string(c.model.n_embd) + " (/model/n_embd)");
+    if (!all_good({"/model/n_embd", "/model/n_head", "/model/n_kv_head"})) return;
+    // Rotary positions turn pairs of numbers.
+    const bool llama = c.model.type == ModelConfig::Type::kLlama;
+    if (const std::int64_t step = c.model.n_head * (llama ? 2 : 1); c.model.n_embd % step != 0) {
+      add("/model/n_embd", /*of_key=*/false,
+          "expected a multiple of " + std::string(llama ? "2 n_head" : "n_head") + ", which is " + std::to_string(step) +
+              ", found " + std::to_string(c.model.n_embd) + " (/model/n_embd)");
+    }
+    if (llama && c.model.n_kv_head > 0 && c.model.n_head % c.model.n_kv_head != 0) {
+      add("/model/n_kv_head", /*of_key=*/false,
+          "expected a divisor of n_head, which is " + std::to_string(c.model.n_head) + ", found " +
+              std::to_string(c.model.n_kv_head) + " (/model/n_kv_head)");
+    }
   }
 
   bool all_good(std::initializer_list<const char*> pointers) const {

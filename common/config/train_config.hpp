@@ -14,13 +14,18 @@
 namespace ddprun {
 
 struct ModelConfig {
-  enum class Type { kMlp, kCnn, kResnet18, kExported, kGpt };
-  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | "exported" | "gpt"
+  enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama };
+  Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | ... | "exported" | "gpt" | "llama"
   std::vector<std::int64_t> hidden{512, 512};  // mlp only: widths of the hidden layers, each 1 or more
   double dropout = 0.0;                        // mlp, cnn, gpt: probability, 0 <= p < 1
-  std::int64_t n_layer = 12;                   // gpt, as the next two: GPT-2's names and its smallest size
+  std::int64_t n_layer = 12;                   // gpt and llama, as the next two: GPT-2's names and its smallest size
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
+  std::int64_t n_kv_head = 0;  // llama, as the next four: heads of keys and values; 0: n_head
+  std::int64_t n_inner = 0;    // width between; 0: 8/3 of n_embd, rounded up to a multiple of 256
+  double rope_theta = 10000;   // Hugging Face's names and defaults from here on
+  double rms_norm_eps = 1e-6;
+  bool tie_word_embeddings = false;   // the head is the embedding
   std::string init;                   // safetensors file of initial weights, from which all ranks start; empty: from seed
   std::string path{};                 // exported only, and required there: a folder that python/ddprun/export.py wrote
   std::vector<std::string> freeze{};  // patterns of names: such parameters are not trained
@@ -32,8 +37,8 @@ struct AugmentConfig {
 };
 
 struct DataConfig {
-  enum class Type { kIdx, kTensors, kTokens };
-  Type type = Type::kIdx;  // "idx": the MNIST family's IDX files, .gz or plain | "tensors" | "tokens"
+  enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens };
+  Type type = Type::kIdx;  // "idx": the MNIST family's IDX files, .gz or plain | "cifar10" | "cifar100" | "tensors" | "tokens"
   std::string dir;         // required; relative paths are relative to the train.json
   std::string train_images = "train-images-idx3-ubyte";  // with or without .gz on disk: plain is preferred when both exist
   std::string train_labels = "train-labels-idx1-ubyte";
@@ -43,15 +48,19 @@ struct DataConfig {
   std::string test = "test.safetensors";    // tensors only, as `train`
   std::string train_tokens = "train.bin";   // tokens only, as the next three
   std::string test_tokens = "val.bin";
-  std::int64_t block_size = 1024;   // tokens of a sample
-  std::int64_t vocab_size = 50257;  // a token that is not below is an error naming its place
-  std::int64_t classes = 10;        // number of labels; a label outside 0..classes-1 is an error naming the sample
-  std::optional<double> mean;       // of pixels scaled to 0..1; absent: exact mean of the training images
-  std::optional<double> std;        // as `mean`: both or neither
-  std::int64_t train_samples = 0;   // use only the first N training samples; 0: all
-  std::int64_t test_samples = 0;    // likewise for the test set
-  std::int64_t prefetch = 4;        // batches prepared ahead by the loader thread, 1..1024
-  bool ledger = false;              // write ledger/rank-XXXXX.jsonl: which samples were used in which step
+  std::string tokenizer;  // of text: tokenizer.json, or a folder with it or with vocab.json and merges.txt; empty: bytes
+  enum class TokenType { kUint16, kUint32 };
+  TokenType token_type = TokenType::kUint16;  // of a *.bin without a header
+  std::int64_t block_size = 1024;             // tokens of a sample
+  std::int64_t vocab_size = 50257;            // a token that is not below is an error naming its place
+  std::int64_t classes =
+      10;  // number of labels, cifar's by its type; a label outside 0..classes-1 is an error naming the sample
+  std::optional<double> mean;      // of pixels scaled to 0..1; absent: exact mean of the training images
+  std::optional<double> std;       // as `mean`: both or neither
+  std::int64_t train_samples = 0;  // use only the first N training samples; 0: all
+  std::int64_t test_samples = 0;   // likewise for the test set
+  std::int64_t prefetch = 4;       // batches prepared ahead by the loader thread, 1..1024
+  bool ledger = false;             // write ledger/rank-XXXXX.jsonl: which samples were used in which step
   AugmentConfig augment;
 };
 
@@ -68,14 +77,14 @@ struct EmaConfig {
 };
 
 struct OptimizerConfig {
-  enum class Type { kSgd, kAdamw, kAdam };
-  Type type = Type::kAdamw;  // "sgd" | "adamw" | "adam"
+  enum class Type { kSgd, kAdamw, kAdam, kLion };
+  Type type = Type::kAdamw;  // "sgd" | "adamw" | "adam" | "lion"
   double lr = 1e-3;          // > 0
   double momentum = 0.0;     // sgd
   bool nesterov = false;     // sgd; needs momentum > 0
   double weight_decay =
-      0.0;  // sgd, adam: L2 added to the gradient; adamw: decoupled. When absent 0.01 for adamw, 0 for the others
-  std::array<double, 2> betas{0.9, 0.999};  // adamw, adam
+      0.0;  // sgd, adam: L2 added to the gradient; adamw, lion: decoupled. When absent 0.01 for adamw, 0 for the others
+  std::array<double, 2> betas{0.9, 0.999};  // adamw, adam, lion; when absent {0.9, 0.99} for lion
   double eps = 1e-8;                        // adamw, adam
   std::vector<ParameterGroup> groups{};
   EmaConfig ema{};

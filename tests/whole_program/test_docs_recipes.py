@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -54,13 +55,17 @@ def test_quickstart(ddprun_bin, tmp_path):
     assert shapes((tmp_path / "clothes.prom").read_text()) == shapes(expected), written.stderr
 
 
-def test_a_gpt(ddprun_bin, tmp_path):
+def test_a_gpt(ddprun_bin, ddptrain_bin, tmp_path):
     (tmp_path / "ddprun").symlink_to(ROOT)
     subprocess.run(["sh", "-ec", blocks("gpt.md", "sh")[0]], cwd=tmp_path, check=True)
     (tmp_path / "train.json").write_text(blocks("gpt.md", "json")[0], encoding="utf-8")
     done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "train.json"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert shapes(done.stdout) == shapes(blocks("gpt.md", "text")[0])
+    [command] = [block for block in blocks("gpt.md", "sh") if block.startswith("ddptrain generate")]
+    words = shlex.split(command)
+    text = jobs.run([ddptrain_bin, *words[1:]], cwd=tmp_path)
+    assert text.returncode == 0 and text.stdout.startswith(words[words.index("--prompt") + 1]), text.stderr
 
 
 def test_two_machines(make_hosts, tmp_path):

@@ -12,6 +12,7 @@ BLOCK = 32
 TEXT = b"".join(page.read_bytes() for page in sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md")))
 TRAIN, TEST = TEXT[:161 * BLOCK], TEXT[-40 * BLOCK:]
 MODEL = {"type": "gpt", "n_layer": 2, "n_head": 2, "n_embd": 32, "dropout": 0.1}
+LLAMA = {"type": "llama", "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 32, "n_inner": 64}
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,21 @@ def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bi
     assert weights["transformer.wpe.weight"].shape == (BLOCK, 32) and len(weights) == 2 + 2 * 12 + 2
 
 
+def test_a_lost_worker_of_a_llama_changes_no_bit_and_fewer_or_more_continue(ddprun_bin, ddptrain_bin, data, tmp_path):
+    """From 2 workers to 1 to 3: each sample once in each epoch."""
+    train = jobs.write_config(tmp_path / "train.json", config(data, model=LLAMA, optimizer={"type": "lion", "lr": 0.001, "weight_decay": 0.1}))
+    for run, fault in (("calm", ""), ("killed", "kill rank=1 step=12 phase=backward")):
+        done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / run, train], DDPTRAIN_FAULT=fault)
+        assert done.returncode == 0, done.stderr
+    assert [r["decision"] for r in jobs.report(tmp_path / "killed")["rounds"]] == ["regroup", "end"]
+    assert state_of(tmp_path / "killed") == state_of(tmp_path / "calm")
+    for workers, steps in ((2, 6), (1, 13), (3, 20)):
+        done = jobs.run([ddprun_bin, "--nproc-per-node", workers, "--run-dir", tmp_path / "changing", train, f"max_steps={steps}"])
+        assert done.returncode == 0, done.stderr
+    jobs.assert_each_sample_once(tmp_path / "changing", 2, samples=160)
+    assert jobs.metrics(tmp_path / "changing", "eval")[-1]["loss"] == pytest.approx(jobs.metrics(tmp_path / "calm", "eval")[-1]["loss"], rel=1e-2)
+
+
 def test_text_and_the_files_of_nanogpt_and_llm_c_train_alike(ddprun_bin, ddptrain_bin, data, tmp_path):
     train = jobs.write_config(tmp_path / "train.json", config(data, max_steps=3))
     for kind, suffix in (("text", ".txt"), ("nanogpt", ".bin"), ("llm.c", "-llm.bin")):
@@ -95,7 +111,8 @@ def test_it_begins_with_weights_and_exports_them(ddprun_bin, ddptrain_bin, data,
     (("data.train_tokens=none.bin",), "none.bin: cannot be mapped: No such file or directory"),
     (("model.n_head=3",), "expected a multiple of n_head, which is 3, found 32 (/model/n_embd)"),
     (("model.n_layer=0",), "(/model/n_layer)"),
-    (("model.type=mlp",), 'expected "tokens" beside a model of type "gpt" and beside no other, found "tokens" beside "mlp" (/data/type)'),
+    (("model.type=llama", "model.dropout=0"), "key 'dropout' is for model type "),
+    (("model.type=mlp",), 'expected "tokens" beside a model of type "gpt" or "llama" and beside no other, found "tokens" beside "mlp" (/data/type)'),
     (("data.augment.flip=true",), 'only pictures can be augmented, found "tokens" for data.type'),
     (("checkpoint.keep_best=1",), "its figures are loss"),
 ])

@@ -20,6 +20,7 @@ REFERENCE = pathlib.Path(__file__).parent / "reference"
 SGD = {"type": "sgd", "lr": 0.005, "momentum": 0.9}
 MLP = {"type": "mlp", "hidden": [512, 512]}
 GPT = {"type": "gpt", "n_layer": 2, "n_head": 4, "n_embd": 64}
+LLAMA = {"type": "llama", "n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 64, "n_inner": 160}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Case:
     optimizer: dict = dataclasses.field(default_factory=lambda: SGD)
     samples: int = 640
     image: int = 28  # width and height of the images: the middle of Fashion-MNIST's
+    data: str = "idx"  # or cifar10
     steps: int = 200
     clip: dict = dataclasses.field(default_factory=dict)
     relative: float = 0.0  # 0: the same bits
@@ -51,13 +53,21 @@ CASES = {
     "gpt-2": Case(GPT, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                   optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [
                       {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
+    "llama-1": Case(LLAMA, 1, samples=250, batch_size=8, image=64, steps=60),
+    "llama-2": Case({**LLAMA, "rope_theta": 500.0, "rms_norm_eps": 1e-5}, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
+                    optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [{"parameters": "*norm.weight", "weight_decay": 0}]}),
     "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
     "cnn-2": Case({"type": "cnn"}, 2, batch_size=32),
     # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
     "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12, steps=50),
     "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
+    "resnet20-cifar-2": Case({"type": "resnet20"}, 2, data="cifar10", samples=80, batch_size=8, image=32, steps=20),
+    "mlp-lion-2": Case(MLP, 2, optimizer={"type": "lion", "lr": 0.0001, "weight_decay": 0.1}, steps=100),
 }
 LONG_CASES = {
+    "resnet34-1": Case({"type": "resnet34"}, 1, batch_size=8, image=12, steps=50),
+    "resnet50-2": Case({"type": "resnet50"}, 2, batch_size=8, image=12, steps=30),
+    "resnet56-cifar-1": Case({"type": "resnet56"}, 1, data="cifar10", samples=80, batch_size=8, image=32, steps=30),
     "resnet18-200-steps-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12),
     "resnet18-200-steps-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12),
     "resnet18-full-size-1": Case({"type": "resnet18"}, 1, batch_size=8),
@@ -85,13 +95,24 @@ def write_dataset(folder: pathlib.Path, samples: int, size: int) -> None:
         (folder / f"{split}-labels-idx1-ubyte").write_bytes(idx(0x801, count) + labels)
 
 
-def write_initial_weights(file: pathlib.Path, model: dict, size: int) -> None:
+def write_cifar(folder: pathlib.Path, samples: int) -> None:
+    """Five files of training pictures and one of 10 for tests; a picture is as bright as its label says."""
+    numpy = pytest.importorskip("numpy")
+    folder.mkdir()
+    draw = numpy.random.default_rng(1)
+    for name, count in [*((f"data_batch_{i + 1}.bin", samples // 5) for i in range(5)), ("test_batch.bin", 10)]:
+        labels = draw.integers(0, 10, (count, 1), numpy.uint8)
+        pictures = draw.integers(0, 25, (count, 3, 32, 32), numpy.uint8) + (labels * 25)[:, :, None, None]
+        (folder / name).write_bytes(numpy.concatenate([labels, pictures.reshape(count, 3072)], 1).tobytes())
+
+
+def write_initial_weights(file: pathlib.Path, model: dict, size: int, channels: int) -> None:
     import safetensors.torch
     import torch
     from reference.models import make_model
 
     torch.manual_seed(7)
-    safetensors.torch.save_file(make_model(model, size, 256 if model["type"] == "gpt" else 10).state_dict(), file)
+    safetensors.torch.save_file(make_model(model, size, 256 if model["type"] in ("gpt", "llama") else 10, channels).state_dict(), file)
 
 
 def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
@@ -103,15 +124,18 @@ def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
 
 
 def data_of(folder: pathlib.Path, case: Case) -> dict:
-    if case.model["type"] == "gpt":
+    if case.model["type"] in ("gpt", "llama"):
         write_text(folder, case.samples, case.image)
         return {"type": "tokens", "dir": str(folder), "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": case.image, "vocab_size": 256}
-    write_dataset(folder, case.samples, case.image)
-    return {"type": "idx", "dir": str(folder), "mean": 0.2860, "std": 0.3530}
+    if case.data == "cifar10":
+        write_cifar(folder, case.samples)
+    else:
+        write_dataset(folder, case.samples, case.image)
+    return {"type": case.data, "dir": str(folder), "mean": 0.2860, "std": 0.3530}
 
 
 def write_job(folder: pathlib.Path, case: Case) -> pathlib.Path:
-    write_initial_weights(folder / "init.safetensors", case.model, case.image)
+    write_initial_weights(folder / "init.safetensors", case.model, case.image, 3 if case.data == "cifar10" else 1)
     steps_per_epoch = -(-case.samples // case.batch_size)
     return jobs.write_config(folder / "train.json", {
         "name": "equivalence",

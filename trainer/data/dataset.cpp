@@ -1,5 +1,5 @@
-// Puts the two IDX files of a split together and computes the normalisation. Called once, at the start of a process; every
-// disagreement between files and config ends here with a UsageError.
+// Puts the two IDX files of a split together, or takes CIFAR's, and computes the normalisation. Called once, at the start of a
+// process; every disagreement between files and config ends here with a UsageError.
 #include "trainer/data/dataset.hpp"
 
 #include <c10/util/StringUtil.h>
@@ -11,6 +11,7 @@
 #include <span>
 
 #include "common/base/error.hpp"
+#include "trainer/data/cifar.hpp"
 #include "trainer/data/idx_file.hpp"
 
 namespace ddprun::trainer {
@@ -80,7 +81,19 @@ Dataset load_idx(const DataConfig& config, Split split, const InflatedFiles& sha
   return dataset;
 }
 
+Dataset load_pictures(const DataConfig& config, Split split, const InflatedFiles& shared) {
+  if (config.type == DataConfig::Type::kIdx) return load_idx(config, split, shared);
+  const bool train = split == Split::kTrain;
+  Dataset dataset = read_cifar(config.dir, config.type == DataConfig::Type::kCifar10 ? Cifar::k10 : Cifar::k100, split);
+  const std::int64_t found = dataset.size();
+  const std::int64_t samples = cut(train ? config.train_samples : config.test_samples, found,
+                                   train ? "data.train_samples" : "data.test_samples", config.dir);
+  if (samples == found) return dataset;
+  return {.images = dataset.images.narrow(0, 0, samples).clone(), .labels = dataset.labels.narrow(0, 0, samples).clone()};
+}
+
 ImageSize image_size_of(const DataConfig& config) {
+  if (config.type != DataConfig::Type::kIdx) return kCifarImage;
   const auto dimensions = read_idx_dimensions(config.dir, config.train_images, IdxKind::kImages);
   return {.channels = 1, .height = dimensions[1], .width = dimensions[2]};
 }
@@ -103,9 +116,9 @@ Normalization normalization_of(const DataConfig& config, const Dataset& train) {
 }
 
 DataSets load_data_sets(const DataConfig& config, const InflatedFiles& shared) {
-  auto test = std::async(std::launch::async, [&] { return load_idx(config, Split::kTest, shared); });
+  auto test = std::async(std::launch::async, [&] { return load_pictures(config, Split::kTest, shared); });
   DataSets data;
-  data.train = load_idx(config, Split::kTrain, shared);
+  data.train = load_pictures(config, Split::kTrain, shared);
   data.normalization = normalization_of(config, data.train);
   data.test = test.get();
   return data;

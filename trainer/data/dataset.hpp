@@ -1,4 +1,4 @@
-// A data set in memory: images as they are on disk (uint8) and their labels. load_idx reads the IDX files of the MNIST family.
+// A data set in memory: images as they are on disk (uint8) and their labels: the IDX files of the MNIST family, or CIFAR's.
 // Immutable after loading; safe to read from several threads.
 #pragma once
 
@@ -27,6 +27,9 @@ struct Normalization {
 
 enum class Split { kTrain, kTest };
 
+// Whatever data.type says. Throws as load_idx and read_cifar (cifar.hpp) do.
+Dataset load_pictures(const DataConfig& config, Split split, const InflatedFiles& shared = {});
+
 // Reads the split's files from data.dir: `name` or `name.gz`, plain preferred. `data.train_samples` / `test_samples` cut it.
 // Throws UsageError: file missing (names both tried paths), not IDX or of another type (names magic found and expected),
 // truncated or too long (bytes expected and found), images and labels of different counts, label out of range (names the
@@ -39,7 +42,8 @@ struct ImageSize {
   std::int64_t width = 0;
 };
 
-// Of the training images, from their file's header alone: a model can be made while load_idx still decodes. Throws UsageError.
+// Of the training images, from their file's header alone: a model can be made while load_pictures still decodes. Throws
+// UsageError.
 ImageSize image_size_of(const DataConfig& config);
 
 // The config's values, or the exact mean and standard deviation of all pixels (by integer sums: the same on every machine).
@@ -52,7 +56,7 @@ struct DataSets {
   Normalization normalization;
 };
 
-// Reads both splits at the same time. Throws as load_idx and normalization_of do.
+// Reads both splits at the same time. Throws as load_pictures and normalization_of do.
 DataSets load_data_sets(const DataConfig& config, const InflatedFiles& shared = {});
 
 }  // namespace ddprun::trainer

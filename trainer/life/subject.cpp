@@ -2,11 +2,11 @@
 #include "trainer/life/subject.hpp"
 
 #include "trainer/data/pictures.hpp"
-#include "trainer/data/tokens.hpp"
 #include "trainer/exported/exported_task.hpp"
 #include "trainer/exported/tensor_source.hpp"
 #include "trainer/task/classification.hpp"
 #include "trainer/task/language_model.hpp"
+#include "trainer/tokens/token_file.hpp"
 
 namespace ddprun::trainer {
 
@@ -24,10 +24,15 @@ Subject chosen_by_config() {
                   case ModelConfig::Type::kExported:
                     return exported_task(config);
                   case ModelConfig::Type::kGpt:
+                  case ModelConfig::Type::kLlama:
                     return language_model(config);
                   case ModelConfig::Type::kMlp:
                   case ModelConfig::Type::kCnn:
                   case ModelConfig::Type::kResnet18:
+                  case ModelConfig::Type::kResnet34:
+                  case ModelConfig::Type::kResnet50:
+                  case ModelConfig::Type::kResnet20:
+                  case ModelConfig::Type::kResnet56:
                     break;
                 }
                 return classification(config);
@@ -40,6 +45,8 @@ Subject chosen_by_config() {
                   case DataConfig::Type::kTokens:
                     return describe_tokens(config.data);
                   case DataConfig::Type::kIdx:
+                  case DataConfig::Type::kCifar10:
+                  case DataConfig::Type::kCifar100:
                     break;
                 }
                 return describe_pictures(config.data);
@@ -52,6 +59,8 @@ Subject chosen_by_config() {
                   case DataConfig::Type::kTokens:
                     return read_tokens(config.data);
                   case DataConfig::Type::kIdx:
+                  case DataConfig::Type::kCifar10:
+                  case DataConfig::Type::kCifar100:
                     break;
                 }
                 return read_pictures(config.data, device, shared);

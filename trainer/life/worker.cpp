@@ -15,7 +15,7 @@
 #include "common/base/error.hpp"
 #include "common/config/schema.hpp"
 #include "trainer/failure/memory_fit.hpp"
-#include "trainer/life/export_weights.hpp"
+#include "trainer/life/evaluate_saved.hpp"
 #include "trainer/life/membership.hpp"
 #include "trainer/life/prepare_workspace.hpp"
 #include "trainer/life/process.hpp"
@@ -27,6 +27,9 @@
 #include "trainer/loop/train.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/resume/run_claim.hpp"
+#include "trainer/saved/export_weights.hpp"
+#include "trainer/saved/text_generation.hpp"
+#include "trainer/saved/tokenize.hpp"
 #include "trainer/surroundings/options.hpp"
 #include "trainer/surroundings/signals.hpp"
 
@@ -212,6 +215,15 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
         return 0;
       case Options::Action::kExportWeights:
         std::puts(export_weights(options.export_from, options.export_to).c_str());
+        return 0;
+      case Options::Action::kGenerate:
+        generate_text(options.generate);
+        leave_now(static_cast<int>(ExitCode::kDone));
+      case Options::Action::kEvaluate:
+        std::puts(evaluate_saved(options.evaluate, subject).c_str());
+        leave_now(static_cast<int>(ExitCode::kDone));
+      case Options::Action::kTokenize:
+        std::puts(tokenize(options.tokenize).c_str());
         return 0;
       case Options::Action::kTrain:
         break;

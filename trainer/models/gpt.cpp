@@ -17,28 +17,19 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/error.hpp"
 #include "trainer/models/drawn.hpp"
+#include "trainer/models/language_parts.hpp"
 #include "trainer/models/seeded_generator.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
-constexpr double kSpread = 0.02;  // of a weight's first value
 
 // A probability of 0 draws nothing from the generator.
 at::Tensor dropped(at::Tensor input, double probability, bool training) {
   return probability > 0 && training ? at::dropout(input, probability, training) : std::move(input);
 }
-
-struct Embedding : torch::nn::Module {
-  Embedding(std::int64_t count, std::int64_t width, c10::Device device)
-      : weight(register_parameter("weight", at::empty({count, width}, at::TensorOptions(device)))) {
-    fill_by_drawing(weight, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpread); });
-  }
-  at::Tensor weight;
-};
 
 struct LayerNorm : torch::nn::Module {
   LayerNorm(std::int64_t width, c10::Device device)
@@ -151,34 +142,33 @@ struct Transformer : torch::nn::Module {
   std::shared_ptr<LayerNorm> ln_f;
 };
 
-struct Head : torch::nn::Module {
-  explicit Head(const at::Tensor& tied) : weight(register_parameter("weight", tied)) {}
-  at::Tensor weight;
-};
-
 class Gpt2 : public Gpt {
  public:
   Gpt2(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, c10::Device device)
       : transformer_(register_module("transformer", std::make_shared<Transformer>(config, vocabulary, positions, device))),
-        head_(register_module("lm_head", std::make_shared<Head>(transformer_->wte->weight))) {}
+        head_(register_module("lm_head", std::make_shared<TiedHead>(transformer_->wte->weight))) {}
 
-  at::Tensor forward(const at::Tensor& tokens) override { return at::linear(transformer_->of(tokens), head_->weight); }
+  at::Tensor hidden(const at::Tensor& tokens) override { return transformer_->of(tokens); }
+  at::Tensor logits(const at::Tensor& hidden) override { return at::linear(hidden, head_->weight); }
 
  private:
   std::shared_ptr<Transformer> transformer_;
-  std::shared_ptr<Head> head_;
+  std::shared_ptr<TiedHead> head_;
 };
 
 }  // namespace
 
 std::shared_ptr<Gpt> make_gpt(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions, std::uint64_t seed,
                               c10::Device device) {
-  if (config.n_embd % config.n_head != 0) {
-    throw UsageError("model.n_embd " + std::to_string(config.n_embd) + " can't be divided by model.n_head " +
-                     std::to_string(config.n_head) + ", and each head needs the same width");
-  }
+  require_equal_heads(config);
   const SeededDefaultGenerator seeded(seed);
   return std::make_shared<Gpt2>(config, vocabulary, positions, device);
+}
+
+std::shared_ptr<Gpt> make_language_model(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions,
+                                         std::uint64_t seed, c10::Device device) {
+  return config.type == ModelConfig::Type::kLlama ? make_llama(config, vocabulary, seed, device)
+                                                  : make_gpt(config, vocabulary, positions, seed, device);
 }
 
 }  // namespace ddprun::trainer

@@ -27,9 +27,16 @@ std::shared_ptr<Model> made(const ModelConfig& config, ImageShape shape, std::in
       require_size("cnn", shape, 4, "it halves them twice");
       return make_cnn(config, shape, classes, device);
     case ModelConfig::Type::kResnet18:
-      require_size("resnet18", shape, 8, "it halves them three times");
-      return make_resnet18(shape, classes, device);
-    case ModelConfig::Type::kGpt:       // make_gpt, in gpt.hpp
+    case ModelConfig::Type::kResnet34:
+    case ModelConfig::Type::kResnet50:
+      require_size("resnet18\", \"resnet34\" or \"resnet50", shape, 8, "it halves them three times");
+      return make_resnet(config.type, shape, classes, device);
+    case ModelConfig::Type::kResnet20:
+    case ModelConfig::Type::kResnet56:
+      require_size("resnet20\" or \"resnet56", shape, 4, "it halves them twice");
+      return make_resnet(config.type, shape, classes, device);
+    case ModelConfig::Type::kGpt:  // make_language_model, in gpt.hpp
+    case ModelConfig::Type::kLlama:
     case ModelConfig::Type::kExported:  // trainer/exported makes it
       break;
   }

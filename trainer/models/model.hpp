@@ -2,9 +2,12 @@
 // files are exchanged without renaming:
 //   mlp       fc1.weight, fc1.bias, ..., one per hidden layer, and the last one (flatten, Linear, ReLU, ..., dropout, Linear)
 //   cnn       conv1 (1->32, 3x3, pad 1), ReLU, max-pool 2, conv2 (32->64, 3x3, pad 1), ReLU, max-pool 2, fc1 (->128), ReLU,
-//   dropout, fc2 resnet18  torchvision's names (conv1, bn1, layer1.0.conv1, ..., layer2.0.downsample.0, fc) with the
-//   small-image stem
-//             (3x3 convolution, stride 1, no max-pool)
+//             dropout, fc2
+//   resnet18, resnet34, resnet50
+//             torchvision's names (conv1, bn1, layer1.0.conv1, ..., layer2.0.downsample.0, fc) with the small-image stem (3x3
+//             convolution, stride 1, no max-pool)
+//   resnet20, resnet56
+//             the same with three stages of 16, 32 and 64 channels and shortcuts without parameters
 #pragma once
 
 #include <c10/core/Device.h>

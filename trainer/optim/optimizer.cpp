@@ -1,10 +1,12 @@
-// SGD, AdamW and Adam on the fused kernels. The training loop calls step() once a batch; the checkpoint calls state() and
-// load_state(). The lists that the kernels take are kept between steps: a step costs one kernel call and the look-up of the
-// gradients.
+// SGD, AdamW and Adam on the fused kernels, Lion on the foreach ones. The training loop calls step() once a batch; the
+// checkpoint calls state() and load_state(). The lists that the kernels take are kept between steps: a step costs one kernel
+// call and the look-up of the gradients.
 #include "trainer/optim/optimizer.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sign.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
@@ -255,6 +257,47 @@ class Adam : public OneGroup {
   Tensors gradients_;
 };
 
+// Lion (Chen et al. 2023, algorithm 2), in the operations and the order of its published PyTorch code: the update is the sign
+// of a mean that leans on the gradient more than the mean that is kept.
+class Lion : public OneGroup {
+ public:
+  Lion(const OptimizerConfig& config, std::vector<NamedTensor> parameters)
+      : config_(config), parameters_(std::move(parameters)), exp_avgs_(zeros_like_each(parameters_.tensors)) {}
+
+  void step(double lr) override {
+    const c10::NoGradGuard no_grad;
+    Tensors parameters, gradients, means;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const at::Tensor& gradient = parameters_.tensors[i].mutable_grad();
+      if (!gradient.defined()) continue;
+      parameters.push_back(parameters_.tensors[i]);
+      gradients.push_back(gradient);
+      means.push_back(exp_avgs_[i]);
+    }
+    if (parameters.empty()) return;
+    at::_foreach_mul_(parameters, 1 - lr * config_.weight_decay);
+    const Tensors updates = at::_foreach_mul(means, config_.betas[0]);
+    at::_foreach_add_(updates, at::_foreach_mul(gradients, 1 - config_.betas[0]));
+    at::_foreach_sign_(updates);
+    at::_foreach_add_(parameters, updates, -lr);
+    at::_foreach_mul_(means, config_.betas[1]);
+    at::_foreach_add_(means, gradients, 1 - config_.betas[1]);
+  }
+
+  std::vector<NamedTensor> state() const override {
+    std::vector<NamedTensor> state;
+    for (std::size_t i = 0; i < exp_avgs_.size(); ++i) state.push_back({parameters_.names[i] + ".exp_avg", exp_avgs_[i]});
+    return state;
+  }
+
+  void loaded() override {}
+
+ private:
+  OptimizerConfig config_;
+  Parameters parameters_;
+  Tensors exp_avgs_;
+};
+
 std::unique_ptr<OneGroup> one_group(const OptimizerConfig& config, std::vector<NamedTensor> parameters) {
   switch (config.type) {
     case OptimizerConfig::Type::kSgd:
@@ -262,6 +305,8 @@ std::unique_ptr<OneGroup> one_group(const OptimizerConfig& config, std::vector<N
     case OptimizerConfig::Type::kAdamw:
     case OptimizerConfig::Type::kAdam:
       return std::make_unique<Adam>(config, std::move(parameters));
+    case OptimizerConfig::Type::kLion:
+      return std::make_unique<Lion>(config, std::move(parameters));
   }
   throw InternalError("make_optimizer: unknown optimizer type");
 }

@@ -1,5 +1,6 @@
 // Optimizers by LibTorch's fused kernels, one call for all parameters. Formulas are PyTorch's (torch.optim.SGD, AdamW and
-// Adam with fused=True), so results equal Python's bit for bit where the kernels do.
+// Adam with fused=True), so results equal Python's bit for bit where the kernels do; Lion has no kernel and takes several
+// calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -132,6 +132,11 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
   return state;
 }
 
+void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source) {
+  const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});  // which keeps nothing of its own
+  copy_weights(state, initial_weights(source), source, /*buffers_too=*/false);
+}
+
 StateMap state_map(const TrainingState& state) {
   using Role = StateTensor::Role;
   StateMap map;

@@ -93,6 +93,10 @@ std::vector<NamedTensor> trained_parameters(const TrainingState& state);
 // The state around that model: parameters, buffers, and an optimizer for what is trained.
 TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
+// The weights and buffers of a safetensors file or of a checkpoint's folder, which are its average where it has one, into a
+// model that learns no more. Throws UsageError when they don't fit.
+void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source);
+
 // A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device);
 

@@ -2,12 +2,13 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "common/base/error.hpp"
-#include "common/base/suggest.hpp"
+#include "trainer/surroundings/unknown_flag.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -16,23 +17,26 @@ constexpr std::array<std::string_view, 11> kFlags{
     "--run-dir",  "--resume", "--data-changed", "--standby", "--worker-per-gpu", "--live-nccl", "--export-weights",
     "--describe", "--schema", "--version",      "--help"};
 
-// CLI11 only says that it doesn't know a flag; the nearest one is ours to name.
-void refuse_unknown_flag(const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments) {
-    if (!argument.starts_with("--")) {
-      if (argument.starts_with("-") && argument != "-h") throw UsageError("unknown flag " + argument + "; see ddptrain --help");
-      continue;
-    }
-    const std::string flag = argument.substr(0, argument.find('='));
-    if (std::find(kFlags.begin(), kFlags.end(), flag) == kFlags.end()) {
-      throw UsageError("unknown flag " + flag + "." + did_you_mean(flag, kFlags) + " See ddptrain --help");
-    }
-  }
+// Where the first argument names a command, what it is told.
+std::optional<Options> options_of_command(const std::vector<std::string>& arguments) {
+  Options options;
+  const auto follow = [&](Options::Action action, auto parse, auto& to) {
+    auto parsed = parse({arguments.begin() + 1, arguments.end()}, options.help);
+    options.action = parsed ? action : Options::Action::kSayHelp;
+    if (parsed) to = std::move(*parsed);
+    return options;
+  };
+  const std::string command = arguments.empty() ? "" : arguments.front();
+  if (command == "generate") return follow(Options::Action::kGenerate, parse_generate_options, options.generate);
+  if (command == "eval") return follow(Options::Action::kEvaluate, parse_eval_options, options.evaluate);
+  if (command == "tokenize") return follow(Options::Action::kTokenize, parse_tokenize_options, options.tokenize);
+  return std::nullopt;
 }
 
 }  // namespace
 
 Options parse_options(const std::vector<std::string>& arguments) {
+  if (auto command = options_of_command(arguments)) return *command;
   Options options;
   std::string config;
   std::string run_dir;
@@ -42,6 +46,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
   CLI::App app(
       "Trains what a train.json describes, as one worker of a job. RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
       "MASTER_ADDR and MASTER_PORT, as ddprun and torchrun set them, say which one; without them it is a job of one.");
+  app.footer(
+      "Commands, each with a --help of its own:\n"
+      "  ddptrain generate   lets a language model that is saved continue a text\n"
+      "  ddptrain eval       measures a model that is saved on its test set\n"
+      "  ddptrain tokenize   makes a token file of a text");
   app.name("ddptrain");
   app.add_option("config", config, "the train.json")->type_name("train.json");
   app.add_option("overrides", options.overrides, "key.path=value: replaces a value of the config")->type_name("key=value");
@@ -78,7 +87,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.help = app.help();
     return options;
   } catch (const CLI::ParseError& error) {
-    refuse_unknown_flag(arguments);
+    refuse_unknown_flag(arguments, kFlags, "ddptrain --help");
     throw UsageError(std::string(error.what()) + "; see ddptrain --help");
   }
   if (version) {

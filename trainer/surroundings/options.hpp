@@ -1,9 +1,12 @@
-// The command line of ddptrain. Who the worker is comes from the environment, what it trains from the config.
+// The command line of ddptrain. Who the worker is comes from the environment, what it trains from the config. As first argument
+// "generate", "eval" and "tokenize" are commands (saved_options.hpp) and no configs.
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "trainer/surroundings/saved_options.hpp"
 
 namespace ddprun::trainer {
 
@@ -18,11 +21,14 @@ struct Options {
   bool standby = false;               // wait for a rank over the worker channel
   bool worker_per_gpu = false;        // this worker was started for a GPU: it does not compute on the CPU instead
   bool live_nccl = false;             // a group of NCCL's can be broken, so each step waits for its GPU
-  enum class Action { kTrain, kExportWeights, kDescribe, kSaySchema, kSayVersion, kSayHelp };
+  enum class Action { kTrain, kExportWeights, kGenerate, kEvaluate, kTokenize, kDescribe, kSaySchema, kSayVersion, kSayHelp };
   Action action = Action::kTrain;
   std::filesystem::path export_from;  // kExportWeights: a checkpoint's folder, or a run directory
   std::filesystem::path export_to;
-  std::string help;  // kSayHelp
+  GenerateOptions generate;    // kGenerate
+  SavedModelOptions evaluate;  // kEvaluate
+  TokenizeOptions tokenize;    // kTokenize
+  std::string help;            // kSayHelp
 };
 
 // Throws UsageError.

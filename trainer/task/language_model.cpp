@@ -15,7 +15,7 @@ class LanguageModel : public Task {
   explicit LanguageModel(const TrainConfig& config) : config_(config) {}
 
   std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const override {
-    return make_gpt(config_.model, config_.data.vocab_size, samples.tensors.at(0).sizes.at(0), config_.seed, device);
+    return make_language_model(config_.model, config_.data.vocab_size, samples.tensors.at(0).sizes.at(0), config_.seed, device);
   }
 
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {
@@ -43,6 +43,10 @@ class LanguageModel : public Task {
 };
 
 }  // namespace
+
+bool is_language_model(ModelConfig::Type type) {
+  return type == ModelConfig::Type::kGpt || type == ModelConfig::Type::kLlama;
+}
 
 std::unique_ptr<Task> language_model(const TrainConfig& config) {
   return std::make_unique<LanguageModel>(config);

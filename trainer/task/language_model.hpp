@@ -1,5 +1,5 @@
 // The next token of a text by a GPT: cross entropy, and as figure the loss. Batches are {tokens, next tokens} as
-// trainer/data/tokens.hpp has them, and count by tokens.
+// trainer/tokens/token_file.hpp has them, and count by tokens.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,9 @@
 #include "trainer/task/task.hpp"
 
 namespace ddprun::trainer {
+
+// Whether a model of that type is one.
+bool is_language_model(ModelConfig::Type type);
 
 // Of the config it reads `model`, `data.vocab_size`, `seed` and `label_smoothing`.
 std::unique_ptr<Task> language_model(const TrainConfig& config);

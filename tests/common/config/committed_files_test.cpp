@@ -86,7 +86,7 @@ TEST(Schema, KeysOfOneTypeDependOnTheType) {
   EXPECT_EQ(schema.at("properties").at("optimizer").at("dependentSchemas").at("momentum"),
             nlohmann::json::parse(R"({"properties": {"type": {"enum": ["sgd"]}}, "required": ["type"]})"));
   EXPECT_EQ(schema.at("properties").at("optimizer").at("dependentSchemas").at("betas"),
-            nlohmann::json::parse(R"({"properties": {"type": {"enum": ["adamw", "adam"]}}})"))
+            nlohmann::json::parse(R"({"properties": {"type": {"enum": ["adamw", "adam", "lion"]}}})"))
       << "adamw is the default";
 }
 

@@ -234,12 +234,12 @@ TEST(ParseConfig, NamesThatWouldLeaveTheRunsFolderAreRefused) {
 }
 
 TEST(ParseConfig, UnknownNames) {
-  EXPECT_EQ(
-      refusal_of_keys("\"optimizer\": {\"type\": \"adamv\"}"),
-      "train.json:2:23: expected \"sgd\", \"adamw\" or \"adam\", found \"adamv\" (/optimizer/type). Did you mean 'adamw'?");
-  EXPECT_EQ(
-      refusal_of_keys("\"model\": {\"type\": \"perceptron\"}"),
-      "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\", \"exported\" or \"gpt\", found \"perceptron\" (/model/type)");
+  EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"adamv\"}"),
+            "train.json:2:23: expected \"sgd\", \"adamw\", \"adam\" or \"lion\", found \"adamv\" (/optimizer/type). Did you "
+            "mean 'adamw'?");
+  EXPECT_EQ(refusal_of_keys("\"model\": {\"type\": \"perceptron\"}"),
+            "train.json:2:19: expected \"mlp\", \"cnn\", \"resnet18\", \"resnet34\", \"resnet50\", \"resnet20\", \"resnet56\", "
+            "\"exported\", \"gpt\" or \"llama\", found \"perceptron\" (/model/type)");
 }
 
 TEST(ParseConfig, KeysOfAnotherType) {
@@ -257,7 +257,8 @@ TEST(ParseConfig, KeysOfAnotherType) {
 
 TEST(ParseConfig, AWrongTypeNameDoesNotBlameTheKeysBesideIt) {
   EXPECT_EQ(refusal_of_keys("\"optimizer\": {\"type\": \"sdg\", \"momentum\": 0.9}"),
-            "train.json:2:23: expected \"sgd\", \"adamw\" or \"adam\", found \"sdg\" (/optimizer/type). Did you mean 'sgd'?");
+            "train.json:2:23: expected \"sgd\", \"adamw\", \"adam\" or \"lion\", found \"sdg\" (/optimizer/type). Did you mean "
+            "'sgd'?");
 }
 
 TEST(ParseConfig, RulesBetweenKeys) {
@@ -372,7 +373,7 @@ TEST(Overrides, ErrorsNameTheOverride) {
 TEST(Overrides, AFilePlaceThatWasReplacedIsNotBlamed) {
   EXPECT_EQ(
       refusal_of_keys("\"model\": {\"type\": \"cnn\"}", {R"(model={"type": "x"})"}),
-      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "exported" or "gpt", found "x" (/model/type))");
+      R"(override 'model={"type": "x"}': expected "mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56", "exported", "gpt" or "llama", found "x" (/model/type))");
 }
 
 TEST(LoadConfig, PathsAreRelativeToTheFile) {
@@ -429,7 +430,8 @@ TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
   EXPECT_EQ(refusal_of_keys(exported + R"("channels_last": true)"),
             "train.json:2:66: expected false or nothing beside an exported model, whose layout is part of it (/channels_last)");
   EXPECT_EQ(refused_config(R"({"data": {"type": "tensors", "dir": "d"}})"),
-            "train.json:1:19: expected \"idx\" beside a model of type \"cnn\", which takes pictures; \"tensors\" are for "
+            "train.json:1:19: expected \"idx\", \"cifar10\" or \"cifar100\" beside a model of type \"cnn\", which takes "
+            "pictures; \"tensors\" are for "
             "\"exported\" models (/data/type)");
   const std::string tensors = R"({"model": {"type": "exported", "path": "m"}, "data": {"type": "tensors", "dir": "d", )";
   EXPECT_EQ(refused_config(tensors + R"("classes": 3}})"),

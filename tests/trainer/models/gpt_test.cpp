@@ -1,4 +1,5 @@
-// The GPT against the same network in Python with its attention written out (golden.json), its names, and what it begins with.
+// The language models against the same networks in Python with their attention written out (golden.json), their names, and what
+// they begin with.
 #include "trainer/models/gpt.hpp"
 
 #include <ATen/Parallel.h>
@@ -45,8 +46,8 @@ at::Tensor tokens() {
   return at::arange(10).mul(7).remainder(11).reshape({2, 5});
 }
 
-void expect_logits(const at::Tensor& logits, double relative) {
-  const nlohmann::json& expected = golden()["gpt"]["logits"];
+void expect_logits(const at::Tensor& logits, double relative, const char* model = "gpt") {
+  const nlohmann::json& expected = golden()[model]["logits"];
   ASSERT_EQ(logits.sizes(), (std::vector<std::int64_t>{2, 5, kVocabulary}));
   double largest = 0;
   for (const nlohmann::json& logit : expected) largest = std::max(largest, std::abs(logit.get<double>()));
@@ -120,6 +121,83 @@ TEST(Gpt, HeadsOfUnequalWidthAreRefused) {
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(), "model.n_embd 8 can't be divided by model.n_head 3, and each head needs the same width");
   }
+}
+
+ModelConfig small_llama() {
+  return {
+      .type = ModelConfig::Type::kLlama, .n_layer = 2, .n_head = 4, .n_embd = 16, .n_kv_head = 2, .n_inner = 24, .init = {}};
+}
+
+TEST(Llama, HasPythonsLogits) {
+  const c10::NoGradGuard no_grad;
+  at::set_num_threads(1);
+  const auto model = make_llama(small_llama(), kVocabulary, 1);
+  double k = 0;
+  for (const auto& parameter : model->named_parameters()) {
+    const bool is_scale = parameter.key().find("norm") != std::string::npos;
+    const at::Tensor values = (at::arange(parameter->numel(), at::kDouble) + k++).sin().mul(0.05).to(at::kFloat);
+    parameter->copy_((values.reshape(parameter->sizes()) * 10) + (is_scale ? 1 : 0));
+  }
+  expect_logits(model->forward(tokens()), 1e-5, "llama");
+  model->to(at::kDouble);
+  expect_logits(model->forward(tokens()), 1e-12, "llama");
+}
+
+TEST(Llama, HasHuggingFacesNamesAndShapes) {
+  const auto parameters = make_llama(small_llama(), kVocabulary, 1)->named_parameters();
+  const nlohmann::json& expected = golden()["llama"]["parameters"];
+  ASSERT_EQ(parameters.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(parameters[i].key(), expected[i][0]);
+    EXPECT_EQ(parameters[i]->sizes().vec(), expected[i][1].get<std::vector<std::int64_t>>()) << parameters[i].key();
+  }
+}
+
+TEST(Llama, AHeadThatIsTiedIsTheEmbedding) {
+  ModelConfig config = small_llama();
+  config.tie_word_embeddings = true;
+  const auto parameters = make_llama(config, kVocabulary, 1)->named_parameters();
+  EXPECT_TRUE(parameters["lm_head.weight"].is_same(parameters["model.embed_tokens.weight"]));
+}
+
+TEST(Llama, WidthsThatAreNotGivenAreLlamas) {
+  ModelConfig config = small_llama();
+  config.n_embd = 4096;
+  config.n_head = 32;
+  config.n_layer = 1;
+  config.n_kv_head = config.n_inner = 0;
+  const auto parameters = make_llama(config, 2, 1)->named_parameters();
+  EXPECT_EQ(parameters["model.layers.0.mlp.up_proj.weight"].size(0), 11008);  // of its 7B model
+  EXPECT_EQ(parameters["model.layers.0.self_attn.k_proj.weight"].size(0), 4096);
+}
+
+TEST(Llama, BeginsWithTheSameBitsForASeed) {
+  const ModelConfig config{.type = ModelConfig::Type::kLlama, .n_layer = 2, .n_head = 2, .n_embd = 64, .init = {}};
+  const auto one = make_llama(config, 100, 7)->named_parameters(), other = make_llama(config, 100, 7)->named_parameters();
+  for (const auto& parameter : one) {
+    EXPECT_TRUE(at::equal(parameter.value(), other[parameter.key()])) << parameter.key();
+    const bool is_scale = parameter.key().find("norm") != std::string::npos;
+    EXPECT_NEAR(parameter->detach().std().item<double>(), is_scale ? 0 : 0.02, 0.001) << parameter.key();
+  }
+  EXPECT_FALSE(at::equal(one["lm_head.weight"], make_llama(config, 100, 8)->named_parameters()["lm_head.weight"]));
+}
+
+TEST(Llama, HeadsThatCanNotBeAreRefused) {
+  const auto refused = [](std::int64_t width, std::int64_t heads, std::int64_t shared) -> std::string {
+    ModelConfig config = small_llama();
+    config.n_embd = width;
+    config.n_head = heads;
+    config.n_kv_head = shared;
+    try {
+      make_llama(config, kVocabulary, 1);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused(16, 3, 1), "model.n_embd 16 can't be divided by model.n_head 3, and each head needs the same width");
+  EXPECT_EQ(refused(12, 4, 1), "model.n_embd 12 divided by model.n_head 4 is odd, and rotary positions turn pairs of numbers");
+  EXPECT_EQ(refused(16, 4, 3), "model.n_head 4 can't be divided by model.n_kv_head 3");
 }
 
 }  // namespace

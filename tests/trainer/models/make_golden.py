@@ -46,45 +46,79 @@ class Cnn(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """torchvision's, its shortcut made before the block as its _make_layer does."""
+    """torchvision's, its shortcut made before the block as its _make_layer does. Without a convolution: the shortcut of He et al. for CIFAR."""
 
-    def __init__(self, inputs, outputs, stride):
+    def __init__(self, inputs, width, stride, convolution):
         super().__init__()
         downsample = None
-        if stride != 1 or inputs != outputs:
-            downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
+        if convolution and (stride != 1 or inputs != width):
+            downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
         self.downsample = downsample
+        self.stride, self.added = stride, width - inputs
 
     def forward(self, x):
         y = F.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
+        if self.downsample is None and self.added:
+            x = F.pad(x[:, :, ::self.stride, ::self.stride], (0, 0, 0, 0, self.added // 2, self.added // 2))
         return F.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
-class ResNet18(nn.Module):
-    def __init__(self, channels, height, width, classes):
+class Bottleneck(nn.Module):
+    """torchvision's, likewise."""
+
+    def __init__(self, inputs, width, stride):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        inputs = 64
-        for i, outputs in enumerate((64, 128, 256, 512)):
-            blocks = nn.Sequential(BasicBlock(inputs, outputs, 1 if i == 0 else 2), BasicBlock(outputs, outputs, 1))
-            setattr(self, f"layer{i + 1}", blocks)
-            inputs = outputs
-        self.fc = nn.Linear(512, classes)
+        downsample = None
+        if stride != 1 or inputs != 4 * width:
+            downsample = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.downsample = downsample
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = F.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet(nn.Module):
+    def __init__(self, channels, height, width, classes, first=64, blocks=(2, 2, 2, 2), bottlenecks=False, convolution=True):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, first, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(first)
+        inputs, self.layers = first, []
+        for i, count in enumerate(blocks):
+            outputs, layer = first << i, []
+            for j in range(count):
+                stride = 2 if i > 0 and j == 0 else 1
+                layer.append(Bottleneck(inputs, outputs, stride) if bottlenecks else BasicBlock(inputs, outputs, stride, convolution))
+                inputs = 4 * outputs if bottlenecks else outputs
+            setattr(self, f"layer{i + 1}", nn.Sequential(*layer))
+            self.layers.append(f"layer{i + 1}")
+        self.fc = nn.Linear(inputs, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x):
         x = F.relu(self.bn1(self.conv1(x)))
-        for i in range(1, 5):
-            x = getattr(self, f"layer{i}")(x)
+        for layer in self.layers:
+            x = getattr(self, layer)(x)
         return self.fc(F.adaptive_avg_pool2d(x, (1, 1)).flatten(1))
+
+
+def resnet(**settings):
+    return lambda *shape: ResNet(*shape, **settings)
 
 
 class Conv1d(nn.Module):
@@ -124,13 +158,69 @@ class Gpt(nn.Module):
         return self.transformer["ln_f"](x) @ self.transformer["wte"].weight.T
 
 
+class RmsNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return self.weight * x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt()
+
+
+class Llama(nn.Module):
+    """With the names of Hugging Face's LlamaForCausalLM; each query's head with a copy of its keys and values, pairs turned as complex numbers."""
+
+    def __init__(self, layers, heads, shared_heads, width, inner, vocabulary):
+        super().__init__()
+        self.heads, self.shared_heads, self.width = heads, shared_heads, width // heads
+        shared = shared_heads * self.width
+        layer = lambda inputs, outputs: nn.Linear(inputs, outputs, bias=False)
+        self.model = nn.ModuleDict({"embed_tokens": nn.Embedding(vocabulary, width), "layers": nn.ModuleList()})
+        for _ in range(layers):
+            self.model["layers"].append(nn.ModuleDict({
+                "self_attn": nn.ModuleDict({"q_proj": layer(width, width), "k_proj": layer(width, shared), "v_proj": layer(width, shared), "o_proj": layer(width, width)}),
+                "mlp": nn.ModuleDict({"gate_proj": layer(width, inner), "up_proj": layer(width, inner), "down_proj": layer(inner, width)}),
+                "input_layernorm": RmsNorm(width), "post_attention_layernorm": RmsNorm(width)}))
+        self.model["norm"] = RmsNorm(width)
+        self.lm_head = layer(width, vocabulary)
+
+    def turned(self, x):
+        half = self.width // 2
+        angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * 10000 ** (-torch.arange(half, dtype=torch.float64) / half)
+        pairs = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+        return torch.cat((pairs.real, pairs.imag), -1)
+
+    def forward(self, tokens):
+        n, positions = tokens.shape
+        x = self.model["embed_tokens"](tokens)
+        later = torch.ones(positions, positions, dtype=torch.bool).triu(1)
+        for block in self.model["layers"]:
+            y, attention = block["input_layernorm"](x), block["self_attn"]
+            q = self.turned(attention["q_proj"](y).view(n, positions, self.heads, self.width))
+            k = self.turned(attention["k_proj"](y).view(n, positions, self.shared_heads, self.width))
+            v = attention["v_proj"](y).view(n, positions, self.shared_heads, self.width)
+            heads = []
+            for head in range(self.heads):
+                its = head // (self.heads // self.shared_heads)
+                scores = (q[:, :, head] @ k[:, :, its].transpose(1, 2) / self.width ** 0.5).masked_fill(later, float("-inf"))
+                heads.append(scores.softmax(-1) @ v[:, :, its])
+            x = x + attention["o_proj"](torch.cat(heads, -1))
+            y, mlp = block["post_attention_layernorm"](x), block["mlp"]
+            gate = mlp["gate_proj"](y)
+            x = x + mlp["down_proj"](gate * gate.sigmoid() * mlp["up_proj"](y))
+        return self.lm_head(self.model["norm"](x))
+
+
 def closed_form(shape, offset):
     n = torch.Size(shape).numel()
     return (torch.arange(n, dtype=torch.float64) + offset).sin().mul(0.05).float().reshape(shape)
 
 
 golden = {"torch": torch.__version__, "models": []}
-for name, make, shape in [("mlp", Mlp, (1, 6, 5)), ("cnn", Cnn, (1, 9, 8)), ("resnet18", ResNet18, (3, 8, 8))]:
+for name, make, shape in [("mlp", Mlp, (1, 6, 5)), ("cnn", Cnn, (1, 9, 8)), ("resnet18", resnet(), (3, 8, 8)),
+                          ("resnet34", resnet(blocks=(3, 4, 6, 3)), (3, 8, 8)), ("resnet50", resnet(blocks=(3, 4, 6, 3), bottlenecks=True), (3, 8, 8)),
+                          ("resnet20", resnet(first=16, blocks=(3, 3, 3), convolution=False), (3, 8, 8)),
+                          ("resnet56", resnet(first=16, blocks=(9, 9, 9), convolution=False), (3, 8, 8))]:
     torch.manual_seed(42)
     model = make(*shape, 10)
     seeded = {k: [float(v).hex() for v in p.detach().flatten()[[0, -1]]] for k, p in model.named_parameters()}
@@ -155,5 +245,11 @@ with torch.no_grad():
         p.copy_(20 * closed_form(p.shape, k) + (1 if ".ln_" in parameter and parameter.endswith(".weight") else 0))
 tokens = torch.arange(10).mul(7).remainder(11).reshape(2, 5)
 golden["gpt"] = {**gpt, "parameters": [[k, list(p.shape)] for k, p in model.named_parameters()], "logits": model.double()(tokens).flatten().tolist()}
+llama = {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "n_embd": 16, "n_inner": 24, "vocabulary": 11}
+model = Llama(*llama.values())
+with torch.no_grad():
+    for k, (parameter, p) in enumerate(model.named_parameters()):
+        p.copy_(10 * closed_form(p.shape, k) + (1 if "norm" in parameter else 0))
+golden["llama"] = {**llama, "parameters": [[k, list(p.shape)] for k, p in model.named_parameters()], "logits": model.double()(tokens).flatten().tolist()}
 path = pathlib.Path(__file__).with_name("golden.json")
 path.write_text(json.dumps(golden, separators=(",", ":")).replace("},", "},\n") + "\n")

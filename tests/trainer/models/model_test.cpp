@@ -26,7 +26,10 @@ using Json = nlohmann::json;
 
 ModelConfig config_of(const std::string& name) {
   static const std::map<std::string, ModelConfig::Type> kTypes{
-      {"mlp", ModelConfig::Type::kMlp}, {"cnn", ModelConfig::Type::kCnn}, {"resnet18", ModelConfig::Type::kResnet18}};
+      {"mlp", ModelConfig::Type::kMlp},           {"cnn", ModelConfig::Type::kCnn},
+      {"resnet18", ModelConfig::Type::kResnet18}, {"resnet34", ModelConfig::Type::kResnet34},
+      {"resnet50", ModelConfig::Type::kResnet50}, {"resnet20", ModelConfig::Type::kResnet20},
+      {"resnet56", ModelConfig::Type::kResnet56}};
   return {.type = kTypes.at(name), .hidden = {20, 12}, .init = {}};
 }
 
@@ -75,7 +78,8 @@ class ModelTest : public testing::TestWithParam<std::string> {
   Json golden_;
   ImageShape shape_;
 };
-INSTANTIATE_TEST_SUITE_P(All, ModelTest, testing::Values("mlp", "cnn", "resnet18"),
+INSTANTIATE_TEST_SUITE_P(All, ModelTest,
+                         testing::Values("mlp", "cnn", "resnet18", "resnet34", "resnet50", "resnet20", "resnet56"),
                          [](const auto& test) { return test.param; });
 
 TEST_P(ModelTest, HasPythonsNamesAndShapesInPythonsOrder) {
@@ -206,6 +210,9 @@ TEST(MakeModel, RefusesImagesThatAreTooSmall) {
   EXPECT_THROW(make(ModelConfig::Type::kCnn, 3), UsageError);
   EXPECT_NO_THROW(make(ModelConfig::Type::kCnn, 4));
   EXPECT_THROW(make(ModelConfig::Type::kResnet18, 7), UsageError);
+  EXPECT_THROW(make(ModelConfig::Type::kResnet50, 7), UsageError);
+  EXPECT_THROW(make(ModelConfig::Type::kResnet20, 3), UsageError);
+  EXPECT_NO_THROW(make(ModelConfig::Type::kResnet20, 4));
   EXPECT_NO_THROW(make(ModelConfig::Type::kMlp, 1));
 }
 

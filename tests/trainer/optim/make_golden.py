@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes golden.json beside itself: steps of torch.optim's fused SGD, AdamW and Adam, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
+"""Writes golden.json beside itself: steps of torch.optim's fused SGD, AdamW and Adam, of Lion written out, clip_grad_norm_ and clip_grad_value_, as hexadecimal floats,
 factors of its schedules, the moving average of swa_utils, and learning rates of ReduceLROnPlateau.
 
 Parameters and gradients are closed forms that the C++ tests repeat: see value(). Run it with a Python that has torch; the C++
@@ -43,7 +43,7 @@ def run(make, absent):
     return hexes(parameters), optimizer.state_dict()["state"]
 
 
-golden = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "sgd": [], "adamw": [], "adam": [], "groups": [], "clip": [],
+golden = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "sgd": [], "adamw": [], "adam": [], "lion": [], "groups": [], "clip": [],
           "clip_value": [], "schedules": [], "ema": [], "plateau": []}
 for config in [
     {"lr": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
@@ -79,6 +79,35 @@ for name, make, config, absent in [
         "exp_avgs": hexes(state[t]["exp_avg"] for t in range(len(SHAPES))),
         "exp_avg_sqs": hexes(state[t]["exp_avg_sq"] for t in range(len(SHAPES))),
     })
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2, a tensor at a time."""
+
+    def __init__(self, parameters, lr, betas, weight_decay):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            early, late = group["betas"]
+            for p in group["params"]:
+                mean = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                if p.grad is None:
+                    continue
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.add_((mean * early + p.grad * (1 - early)).sign(), alpha=-group["lr"])
+                mean.mul_(late).add_(p.grad, alpha=1 - late)
+
+
+for config, absent in [({"lr": 0.001, "betas": (0.9, 0.99), "weight_decay": 0.0}, []),
+                       ({"lr": 0.01, "betas": (0.8, 0.95), "weight_decay": 0.1}, [[0, 1], [3, 2]])]:
+    def make_lion(parameters):
+        optimizer = Lion(parameters, **config)
+        optimizer.param_groups[0]["initial"] = config["lr"]
+        return optimizer
+
+    parameters, state = run(make_lion, {tuple(a) for a in absent})
+    golden["lion"].append({**config, "absent": absent, "parameters": parameters, "exp_avgs": hexes(state[t]["exp_avg"] for t in range(len(SHAPES)))})
 
 # p1 is in a group of its own, p0 and p2 have the optimizer's settings.
 for name, make, config in [

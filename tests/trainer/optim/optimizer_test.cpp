@@ -93,6 +93,23 @@ TEST(Adam, EqualsPythonsBitForBit) {
   expect_pythons_adam(OptimizerConfig::Type::kAdam, golden()["adam"]);
 }
 
+TEST(Lion, EqualsAPlainOneInPythonBitForBit) {
+  for (const Json& entry : golden()["lion"]) {
+    const OptimizerConfig config{.type = OptimizerConfig::Type::kLion,
+                                 .lr = entry["lr"],
+                                 .weight_decay = entry["weight_decay"],
+                                 .betas = entry["betas"].get<std::array<double, 2>>()};
+    const auto parameters = fresh_parameters();
+    const auto optimizer = make_optimizer(config, parameters);
+    train(*optimizer, parameters, config.lr, 0, kSteps, entry["absent"].get<Absent>());
+    for (std::size_t t = 0; t < 3; ++t) {
+      const std::string& name = parameters[t].name;
+      expect_bits(parameters[t].tensor, entry["parameters"][t], name);
+      expect_bits(state_of(*optimizer, name + ".exp_avg"), entry["exp_avgs"][t], name + ".exp_avg");
+    }
+  }
+}
+
 // p1 in a group of its own.
 TEST(Groups, EqualPythonsBitForBit) {
   for (const Json& entry : golden()["groups"]) {
@@ -209,6 +226,7 @@ INSTANTIATE_TEST_SUITE_P(All, StateTest,
                                              .type = OptimizerConfig::Type::kSgd, .lr = 0.1, .momentum = 0.9, .nesterov = true},
                                          OptimizerConfig{.type = OptimizerConfig::Type::kAdamw, .weight_decay = 0.01},
                                          OptimizerConfig{.type = OptimizerConfig::Type::kAdam, .weight_decay = 0.01},
+                                         OptimizerConfig{.type = OptimizerConfig::Type::kLion, .weight_decay = 0.01},
                                          OptimizerConfig{.type = OptimizerConfig::Type::kSgd,
                                                          .lr = 0.1,
                                                          .momentum = 0.9,

@@ -34,37 +34,67 @@ class Cnn(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int):
+    def __init__(self, inputs: int, outputs: int, stride: int, convolution: bool):
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
+        self.stride, self.added = stride, outputs - inputs
         self.downsample = None
-        if stride != 1 or inputs != outputs:
+        if convolution and (stride != 1 or inputs != outputs):
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x):
         y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        if self.downsample is None and self.added:
+            x = nn.functional.pad(x[:, :, ::self.stride, ::self.stride], (0, 0, 0, 0, self.added // 2, self.added // 2))
         return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
-class Resnet18(nn.Module):
+class Bottleneck(nn.Module):
+    def __init__(self, inputs: int, width: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.downsample = None
+        if stride != 1 or inputs != 4 * width:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+    def forward(self, x):
+        y = torch.relu(self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x))))))
+        return torch.relu(self.bn3(self.conv3(y)) + (x if self.downsample is None else self.downsample(x)))
+
+
+RESNETS = {"resnet18": (64, (2, 2, 2, 2)), "resnet34": (64, (3, 4, 6, 3)), "resnet50": (64, (3, 4, 6, 3)), "resnet20": (16, (3, 3, 3)), "resnet56": (16, (9, 9, 9))}
+
+
+class Resnet(nn.Module):
     """He et al. 2016, with a stem for small images: 3x3 convolution of stride 1, no max-pool."""
 
-    def __init__(self, classes: int):
+    def __init__(self, name: str, channels: int, classes: int):
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 64, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
-        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
-        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
-        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
-        self.fc = nn.Linear(512, classes)
+        first, blocks = RESNETS[name]
+        self.conv1 = nn.Conv2d(channels, first, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(first)
+        inputs, self.stages = first, len(blocks)
+        for stage, count in enumerate(blocks):
+            width, layer = first << stage, []
+            for i in range(count):
+                stride = 2 if stage > 0 and i == 0 else 1
+                layer.append(Bottleneck(inputs, width, stride) if name == "resnet50" else Block(inputs, width, stride, convolution=first == 64))
+                inputs = 4 * width if name == "resnet50" else width
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*layer))
+        self.fc = nn.Linear(inputs, classes)
 
     def forward(self, images):
         x = torch.relu(self.bn1(self.conv1(images)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        for stage in range(self.stages):
+            x = getattr(self, f"layer{stage + 1}")(x)
         return self.fc(nn.functional.adaptive_avg_pool2d(x, (1, 1)).flatten(1))
 
 
@@ -116,10 +146,66 @@ class Gpt(nn.Module):
         return nn.functional.linear(self.transformer["ln_f"](x), self.transformer["wte"].weight)
 
 
-def make_model(settings: dict, size: int, classes: int = 10) -> nn.Module:
-    """`settings` is the "model" part of a train.json; images have size x size pixels, a gpt's samples `size` tokens of `classes` kinds."""
+def rotated(x, cos, sin):
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class LlamaLayer(nn.Module):
+    def __init__(self, width: int, heads: int, shared_heads: int, inner: int, epsilon: float):
+        super().__init__()
+        self.heads, self.shared_heads, self.head_width = heads, shared_heads, width // heads
+        shared = shared_heads * self.head_width
+        self.self_attn = nn.ModuleDict({name: nn.Linear(inputs, outputs, bias=False) for name, inputs, outputs in (
+            ("q_proj", width, width), ("k_proj", width, shared), ("v_proj", width, shared), ("o_proj", width, width))})
+        self.mlp = nn.ModuleDict({name: nn.Linear(inputs, outputs, bias=False) for name, inputs, outputs in (
+            ("gate_proj", width, inner), ("up_proj", width, inner), ("down_proj", inner, width))})
+        self.input_layernorm = nn.RMSNorm(width, eps=epsilon)
+        self.post_attention_layernorm = nn.RMSNorm(width, eps=epsilon)
+
+    def forward(self, x, cos, sin):
+        n, positions, width = x.shape
+        y = self.input_layernorm(x)
+        q, k, v = (self.self_attn[name](y).view(n, positions, heads, self.head_width).transpose(1, 2) for name, heads in (
+            ("q_proj", self.heads), ("k_proj", self.shared_heads), ("v_proj", self.shared_heads)))
+        mixed = nn.functional.scaled_dot_product_attention(rotated(q, cos, sin), rotated(k, cos, sin), v, is_causal=True,
+                                                           enable_gqa=self.heads != self.shared_heads)
+        x = x + self.self_attn["o_proj"](mixed.transpose(1, 2).reshape(n, positions, width))
+        y = self.post_attention_layernorm(x)
+        return x + self.mlp["down_proj"](nn.functional.silu(self.mlp["gate_proj"](y)) * self.mlp["up_proj"](y))
+
+
+class Llama(nn.Module):
+    """With the names of Hugging Face's LlamaForCausalLM."""
+
+    def __init__(self, settings: dict, vocabulary: int):
+        super().__init__()
+        width, heads = settings["n_embd"], settings["n_head"]
+        self.head_width, self.theta = width // heads, settings.get("rope_theta", 10000)
+        epsilon = settings.get("rms_norm_eps", 1e-6)
+        layers = nn.ModuleList(LlamaLayer(width, heads, settings.get("n_kv_head") or heads, settings["n_inner"], epsilon) for _ in range(settings["n_layer"]))
+        self.model = nn.ModuleDict({"embed_tokens": nn.Embedding(vocabulary, width), "layers": layers, "norm": nn.RMSNorm(width, eps=epsilon)})
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+        for layer in self.modules():
+            if isinstance(layer, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(layer.weight, std=0.02)
+
+    def forward(self, tokens):
+        x = self.model["embed_tokens"](tokens)
+        exponents = torch.arange(0, self.head_width, 2, dtype=x.dtype) / self.head_width
+        angles = torch.arange(tokens.size(1), dtype=x.dtype)[:, None] * (1 / self.theta ** exponents)[None]
+        both = torch.cat((angles, angles), dim=-1)
+        for layer in self.model["layers"]:
+            x = layer(x, both.cos(), both.sin())
+        return self.lm_head(self.model["norm"](x))
+
+
+def make_model(settings: dict, size: int, classes: int = 10, channels: int = 1) -> nn.Module:
+    """`settings` is the "model" part of a train.json; images have size x size pixels, a language model's samples `size` tokens of `classes` kinds."""
     if settings["type"] == "gpt":
         return Gpt(settings, classes, size)
+    if settings["type"] == "llama":
+        return Llama(settings, classes)
     if settings["type"] == "mlp":
         return Mlp(settings["hidden"], size, classes)
-    return Cnn(size, classes) if settings["type"] == "cnn" else Resnet18(classes)
+    return Cnn(size, classes) if settings["type"] == "cnn" else Resnet(settings["type"], channels, classes)

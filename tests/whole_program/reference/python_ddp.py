@@ -36,10 +36,18 @@ def read_tokens(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.from_numpy(tokens[first:first + samples * block].reshape(samples, block)) for first in (0, 1))
 
 
+def read_cifar(folder: pathlib.Path) -> tuple[torch.Tensor, torch.Tensor]:
+    records = numpy.concatenate([numpy.fromfile(folder / f"data_batch_{i + 1}.bin", numpy.uint8).reshape(-1, 3073) for i in range(5)])
+    return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(records[:, 0].astype(numpy.int64))
+
+
 def read_dataset(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
     if data["type"] == "tokens":
         return read_tokens(data)
     folder = pathlib.Path(data["dir"])
+    if data["type"] == "cifar10":
+        pixels, labels = read_cifar(folder)
+        return pixels.float().div_(255).sub_(data["mean"]).div_(data["std"]), labels
     count = data.get("train_samples", 0) or None
     images = torch.from_numpy(read_idx(folder / "train-images-idx3-ubyte")[:count].copy()).unsqueeze(1)
     labels = torch.from_numpy(read_idx(folder / "train-labels-idx1-ubyte")[:count].astype(numpy.int64))
@@ -67,11 +75,29 @@ def groups_of(settings: dict, network) -> list[dict]:
     return [group for group in groups if group["params"]]
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2."""
+
+    def __init__(self, parameters, lr, weight_decay):
+        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                mean = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.add_((mean * 0.9 + p.grad * (1 - 0.9)).sign(), alpha=-group["lr"])
+                mean.mul_(0.99).add_(p.grad, alpha=1 - 0.99)
+
+
 def make_optimizer(settings: dict, network):
     parameters = groups_of(settings, network)
     if settings["type"] == "sgd":
         return torch.optim.SGD(parameters, lr=settings["lr"], momentum=settings.get("momentum", 0),
                                weight_decay=settings.get("weight_decay", 0), nesterov=settings.get("nesterov", False), fused=True)
+    if settings["type"] == "lion":
+        return Lion(parameters, settings["lr"], settings.get("weight_decay", 0))
     if settings["type"] == "adam":
         return torch.optim.Adam(parameters, lr=settings["lr"], weight_decay=settings.get("weight_decay", 0), fused=True)
     return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings.get("weight_decay", 0.01), fused=True)
@@ -109,7 +135,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     images, labels = read_dataset(settings["data"])
-    network = make_model(settings["model"], images.shape[-1], settings["data"].get("vocab_size", 10))
+    network = make_model(settings["model"], images.shape[-1], settings["data"].get("vocab_size", 10), images.shape[1])
     network.load_state_dict(safetensors.torch.load_file(settings["model"]["init"]))
     freeze(settings["model"].get("freeze", []), network)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)

@@ -1,28 +1,17 @@
-#include "trainer/life/export_weights.hpp"
+#include "trainer/saved/export_weights.hpp"
 
 #include <system_error>
 
 #include "common/base/error.hpp"
-#include "common/run_directory/run_directory.hpp"
 #include "common/system/atomic_file.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/saved/saved_model.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path newest_valid(const fs::path& run_dir) {
-  const fs::path checkpoints = RunLayout{run_dir}.checkpoints();
-  std::string problems;
-  for (Candidate& candidate : list_checkpoints(checkpoints)) {
-    verify_checkpoint(candidate);
-    if (candidate.problem.empty()) return candidate.path;
-    problems += "\n  " + candidate.problem;
-  }
-  throw UsageError(checkpoints.string() + " has no valid checkpoint" + (problems.empty() ? "" : ":" + problems));
-}
 
 }  // namespace
 
@@ -32,7 +21,7 @@ std::string export_weights(const fs::path& from, const fs::path& to) {
     throw UsageError("--export-weights: " + from.string() + " is not a folder; expected a checkpoint's, such as " +
                      "RUN_DIR/checkpoints/latest, or a run directory");
   }
-  const fs::path checkpoint = fs::is_directory(from / "checkpoints", none) ? newest_valid(from) : from;
+  const fs::path checkpoint = is_run_directory(from) ? newest_valid_checkpoint(from) : from;
   const CheckpointState state = load_weights(checkpoint);
   const std::string bytes = encode_safetensors(
       state.model, {{"format", "pt"}, {"ddprun.step", std::to_string(state.step)}, {"ddprun.config", state.config_digest}});

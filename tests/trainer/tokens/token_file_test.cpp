@@ -1,5 +1,5 @@
 // Files of tokens: which are read, as what, and which are refused.
-#include "trainer/data/tokens.hpp"
+#include "trainer/tokens/token_file.hpp"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
@@ -8,7 +8,9 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/error.hpp"
@@ -69,6 +71,63 @@ TEST(Tokens, ASampleIsARunOfTokensAndWhatFollowsEach) {
             token_source(folder / "bare.bin", 4, 1000, 0, "")->fingerprint());
 }
 
+std::string as_wide_bytes(const std::vector<std::uint32_t>& tokens) {
+  std::string bytes(tokens.size() * 4, '\0');
+  std::memcpy(bytes.data(), tokens.data(), bytes.size());
+  return bytes;
+}
+
+TEST(Tokens, MayHave32Bits) {
+  TemporaryFolder folder;
+  const std::vector<std::uint32_t> tokens{1, 70'000, 3, 128'000, 5};
+  write_text(folder / "bare.bin", as_wide_bytes(tokens));
+  write_text(folder / "llm.bin", header(20240801, 7, 5) + as_wide_bytes(tokens));
+  write_text(folder / "ours.bin", encode_token_file(tokens, 128'256));
+  const std::vector<std::int64_t> first{0};
+  for (const char* name : {"bare.bin", "llm.bin", "ours.bin"}) {
+    const TokenReading reading{.width = name == std::string("bare.bin") ? 4U : 2U};
+    const Batch batch = token_source(folder / name, 4, 128'256, 0, "", reading)->make(first, {});
+    EXPECT_TRUE(at::equal(batch.tensors.at(0), at::tensor({1, 70'000, 3, 128'000}, at::kLong).view({1, 4}))) << name;
+  }
+  EXPECT_EQ(refusal(folder, "a.bin", header(20240801, 1, 5) + as_wide_bytes(tokens)),
+            "has version 1 of a header of llm.c; version 7, with tokens of 32 bits, can be read");
+}
+
+TEST(Tokens, AreWrittenWith16BitsWhereThatIsEnough) {
+  const std::vector<std::uint32_t> tokens{1, 2, 65'535};
+  EXPECT_EQ(encode_token_file(tokens, 65'536), header(kLlmC, 1, 3) + as_bytes({1, 2, 65'535}));
+  EXPECT_EQ(encode_token_file(tokens, 65'537), header(20240801, 7, 3) + as_wide_bytes(tokens));
+}
+
+// A vocabulary with a token for each pair of equal letters.
+class Doubles : public Vocabulary {
+ public:
+  std::int64_t size() const override { return 512; }
+  std::vector<std::uint32_t> encode(std::string_view text) const override {
+    std::vector<std::uint32_t> tokens;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const bool twice = i + 1 < text.size() && text[i] == text[i + 1];
+      tokens.push_back((twice ? 256U : 0U) + static_cast<unsigned char>(text[i]));
+      if (twice) ++i;
+    }
+    return tokens;
+  }
+  std::string bytes_of(std::int64_t) const override { return ""; }
+};
+
+TEST(Tokens, OfATextAreThoseOfAVocabulary) {
+  TemporaryFolder folder;
+  write_text(folder / "text", "aabccdd");
+  const std::vector<std::int64_t> first{0};
+  const Batch batch =
+      token_source(folder / "text", 3, 512, 0, "", {.vocabulary = std::make_shared<Doubles>()})->make(first, {});
+  EXPECT_TRUE(at::equal(batch.tensors.at(0), at::tensor({353, 98, 355}, at::kLong).view({1, 3})));
+  EXPECT_TRUE(at::equal(batch.tensors.at(1), at::tensor({98, 355, 356}, at::kLong).view({1, 3})));
+  write_text(folder / "a.bin", as_bytes({1, 2, 3, 4, 5}));
+  EXPECT_EQ(token_source(folder / "a.bin", 4, 512, 0, "", {.vocabulary = std::make_shared<Doubles>()})->size(), 1)
+      << "tokens are not encoded again";
+}
+
 TEST(Tokens, OfATextAreItsBytes) {
   TemporaryFolder folder;
   write_text(folder / "text", "a\xff\n");
@@ -86,7 +145,7 @@ TEST(Tokens, FilesThatAreNoneAreRefused) {
   EXPECT_EQ(refusal(folder, "a.txt", "abcd"), "has 4 tokens; one sample of data.block_size 4 needs 5");
   EXPECT_EQ(refusal(folder, "a.txt", "abcde"), "");
   EXPECT_EQ(refusal(folder, "a.bin", header(kLlmC, 7, 5) + as_bytes({1, 2, 3, 4, 5})),
-            "has version 7 of llm.c's header; version 1, with tokens of 16 bits, can be read");
+            "has version 7 of a header of llm.c; version 1, with tokens of 16 bits, can be read");
   for (const std::int32_t count : {4, 6, -1, 2'000'000'000}) {
     EXPECT_EQ(refusal(folder, "a.bin", header(kLlmC, 1, count) + as_bytes({1, 2, 3, 4, 5})),
               "its header says " + std::to_string(count) + " tokens of 2 bytes, and 10 bytes follow");

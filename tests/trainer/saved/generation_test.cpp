@@ -1,0 +1,93 @@
+// How a token is chosen, and what a model sees of a text that is longer than its positions.
+#include "trainer/saved/generation.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "common/base/error.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+at::Tensor logits_of(const std::vector<float>& values) {
+  return at::tensor(values).unsqueeze(0);
+}
+
+std::vector<std::int64_t> chosen(const at::Tensor& logits, const Sampling& sampling, int count) {
+  at::Generator generator = at::detail::createCPUGenerator(sampling.seed);
+  std::vector<std::int64_t> tokens;
+  while (count-- > 0) tokens.push_back(choose_token(logits, sampling, generator));
+  return tokens;
+}
+
+TEST(ChooseToken, AtTemperature0IsTheLikeliestAndTheFirstOfEquals) {
+  EXPECT_EQ(chosen(logits_of({1, 3, 2, 3}), {.temperature = 0}, 2), (std::vector<std::int64_t>{1, 1}));
+}
+
+TEST(ChooseToken, DrawsTheSameForASeedAndFromAllTokens) {
+  const at::Tensor logits = logits_of({0, 1, 2, 1});
+  const auto once = chosen(logits, {.seed = 5}, 200);
+  EXPECT_EQ(chosen(logits, {.seed = 5}, 200), once);
+  EXPECT_NE(chosen(logits, {.seed = 6}, 200), once);
+  EXPECT_EQ(std::set(once.begin(), once.end()), (std::set<std::int64_t>{0, 1, 2, 3}));
+}
+
+TEST(ChooseToken, AmongTheKLikeliestAndThoseThatEqualTheLastOfThem) {
+  const auto among = [](std::int64_t k) {
+    const auto tokens = chosen(logits_of({0, 1, 2, 1}), {.top_k = k}, 200);
+    return std::set(tokens.begin(), tokens.end());
+  };
+  EXPECT_EQ(among(1), std::set<std::int64_t>{2});
+  EXPECT_EQ(among(2), (std::set<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ(among(100), (std::set<std::int64_t>{0, 1, 2, 3}));
+}
+
+// The smaller the temperature, the likelier the likeliest: with logits 0 and 1, e^(1/T) times as likely as the other.
+TEST(ChooseToken, GoesByTheTemperature) {
+  for (const double temperature : {0.5, 1.0, 4.0}) {
+    const auto tokens = chosen(logits_of({0, 1}), {.temperature = temperature, .seed = 1}, 4000);
+    const auto ones = static_cast<double>(std::ranges::count(tokens, 1));
+    const double expected = 1 / (1 + std::exp(-1 / temperature));
+    EXPECT_NEAR(ones / 4000, expected, 0.03) << temperature;  // 3.8 standard deviations at most
+  }
+}
+
+// The token that it saw first, and how many it saw.
+class Looking : public Gpt {
+ public:
+  at::Tensor hidden(const at::Tensor& tokens) override {
+    seen = tokens.flatten();
+    return at::one_hot(tokens, 16).to(at::kFloat);
+  }
+  at::Tensor logits(const at::Tensor& hidden) override { return hidden * scale; }
+  at::Tensor seen;
+  double scale = 1;
+};
+
+TEST(Generation, SeesTheEndOfATextThatIsLongerThanItsPositions) {
+  Looking model;
+  Generation generation(model, /*positions=*/3, c10::kCPU, TrainConfig::Precision::kFp32, {.temperature = 0});
+  EXPECT_EQ(generation.next({7}), 7);
+  EXPECT_EQ(model.seen.numel(), 1);
+  EXPECT_EQ(generation.next({1, 2, 3, 4, 5}), 5);
+  EXPECT_TRUE(model.seen.equal(at::tensor({3, 4, 5}, at::kLong)));
+}
+
+TEST(Generation, WeightsThatAreNoNumbersWriteNothing) {
+  Looking model;
+  model.scale = std::numeric_limits<double>::quiet_NaN();
+  Generation generation(model, 3, c10::kCPU, TrainConfig::Precision::kFp32, {});
+  EXPECT_THROW(generation.next({7}), DivergedError);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,160 @@
+// Byte-level BPE against Hugging Face's tokenizers (golden.json), and the files of vocabularies that are refused.
+#include "trainer/tokens/bpe.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+#include "trainer/tokens/utf8.hpp"
+#include "trainer/tokens/vocabulary_file.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using test::TemporaryFolder;
+using test::write_text;
+using GoldenJson = nlohmann::json;
+
+const GoldenJson& golden_tokens() {
+  static const GoldenJson content = [] {
+    std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "golden.json");
+    return GoldenJson::parse(file);
+  }();
+  return content;
+}
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+std::string decoded(const Vocabulary& vocabulary, const std::vector<std::uint32_t>& tokens) {
+  std::string bytes;
+  for (const std::uint32_t token : tokens) bytes += vocabulary.bytes_of(token);
+  return bytes;
+}
+
+void write_two_files(const TemporaryFolder& folder) {
+  write_text(folder / "vocab.json", golden_tokens()["vocabulary"].dump());
+  write_text(folder / "merges.txt", golden_tokens()["merges"].get<std::string>());
+}
+
+TEST(Bpe, GivesTheTokensOfHuggingFaceFromTwoFiles) {
+  TemporaryFolder folder;
+  write_two_files(folder);
+  const auto vocabulary = read_vocabulary(folder.path());
+  EXPECT_EQ(vocabulary->size(), 420);
+  for (const GoldenJson& entry : golden_tokens()["texts"]) {
+    const std::string text = from_hex(entry["text"]);
+    const auto tokens = vocabulary->encode(text);
+    EXPECT_EQ(GoldenJson(tokens), entry["plain"]) << entry["text"];
+    EXPECT_EQ(decoded(*vocabulary, tokens), as_utf8(text)) << "all that is UTF-8 comes back";
+  }
+}
+
+TEST(Bpe, GivesTheTokensOfHuggingFaceFromATokenizerJson) {
+  TemporaryFolder folder;
+  write_text(folder / "tokenizer.json", golden_tokens()["tokenizer"].dump());
+  for (const auto& path : {folder.path(), folder / "tokenizer.json"}) {
+    const auto vocabulary = read_vocabulary(path);
+    EXPECT_EQ(vocabulary->size(), 422);
+    EXPECT_EQ(vocabulary->bytes_of(420), "<|endoftext|>");
+    for (const GoldenJson& entry : golden_tokens()["texts"]) {
+      EXPECT_EQ(GoldenJson(vocabulary->encode(from_hex(entry["text"]))), entry["with_space"]) << entry["text"];
+    }
+  }
+}
+
+TEST(Bpe, ATokenThatIsNoneStandsForNoBytes) {
+  TemporaryFolder folder;
+  write_two_files(folder);
+  const auto vocabulary = read_vocabulary(folder.path());
+  for (const std::int64_t token : {-1, 420, 1'000'000}) EXPECT_EQ(vocabulary->bytes_of(token), kReplacementBytes);
+}
+
+TEST(Bpe, AWordThatIsATokenMayBeTakenWhole) {
+  Bpe bpe;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) bpe.tokens.push_back({std::string(1, static_cast<char>(byte)), byte});
+  bpe.tokens.push_back({"abc", 256});
+  EXPECT_EQ(make_bpe(bpe)->encode("abc"), (std::vector<std::uint32_t>{'a', 'b', 'c'}));
+  bpe.whole_words = true;
+  EXPECT_EQ(make_bpe(bpe)->encode("abc"), std::vector<std::uint32_t>{256});
+}
+
+// What the text of a tokenizer.json is refused for, after a change.
+std::string refusal_of_tokenizer(const std::function<void(GoldenJson&)>& change) {
+  TemporaryFolder folder;
+  GoldenJson json = golden_tokens()["tokenizer"];
+  change(json);
+  write_text(folder / "tokenizer.json", json.dump());
+  try {
+    read_vocabulary(folder.path());
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    return text.substr(text.find("tokenizer.json") + 16);
+  }
+  return "";
+}
+
+TEST(VocabularyFile, WhatWouldGiveOtherTokensIsRefused) {
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson&) {}), "");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["type"] = "Unigram"; }),
+            "expected \"BPE\" at model.type, found \"Unigram\"");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
+              json["normalizer"] = {{"type", "NFC"}};
+            }),
+            "has {\"type\":\"NFC\"} at /normalizer; only byte-level BPE with GPT-2's pattern of words can be read");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["dropout"] = 0.1; }),
+            "has 0.1 at /model/dropout; only byte-level BPE with GPT-2's pattern of words can be read");
+  EXPECT_EQ(
+      refusal_of_tokenizer([](GoldenJson& json) {
+        json["pre_tokenizer"] = {{"type", "Whitespace"}};
+      }),
+      "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found {\"type\":\"Whitespace\"}; only byte-level BPE with GPT-2's "
+      "pattern of words can be read");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["added_tokens"][0]["lstrip"] = true; }),
+            "added token '<|endoftext|>' has \"lstrip\": true, which can't be read");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"].erase("a"); }),
+            "has no token for byte 97; expected a byte-level vocabulary, with all 256");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) {
+              json["model"]["merges"].push_back({"q", "q"});
+            }),
+            "a merge makes or takes 'qq', which is no token of the vocabulary");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["merges"].push_back({"q"}); }),
+            "expected two tokens as a merge, found [\"q\"]");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json["model"]["vocab"]["a"] = -1; }),
+            "the number of token 'a' is -1; expected one from 0 to below 100000000");
+  EXPECT_EQ(refusal_of_tokenizer([](GoldenJson& json) { json = 3; }), "expected an object");
+}
+
+TEST(VocabularyFile, FilesThatAreNoneAreRefused) {
+  TemporaryFolder folder;
+  const auto refusal = [&folder]() -> std::string {
+    try {
+      read_vocabulary(folder.path());
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(), folder.path().string() +
+                           ": has no vocab.json; expected a folder with tokenizer.json, or with vocab.json and merges.txt");
+  write_two_files(folder);
+  write_text(folder / "merges.txt", "#version: 0.2\na b c\n");
+  EXPECT_EQ(refusal(),
+            (folder / "vocab.json").string() + ": expected two tokens with a space between them as a merge, found 'a b c'");
+  write_text(folder / "vocab.json", "{\"a\": ");
+  EXPECT_EQ(refusal(), (folder / "vocab.json").string() + ": is no JSON: byte 7");
+  EXPECT_THROW(read_vocabulary(folder / "none.json"), UsageError);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

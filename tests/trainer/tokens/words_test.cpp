@@ -1,0 +1,56 @@
+// GPT-2's pattern of words, and what becomes of bytes that are no UTF-8.
+#include "trainer/tokens/words.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "trainer/tokens/utf8.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    words.emplace_back(text.substr(0, first_word(text)));
+    text.remove_prefix(words.back().size());
+  }
+  return words;
+}
+
+using Words = std::vector<std::string>;
+
+TEST(FirstWord, HasTheSpaceBeforeIt) {
+  EXPECT_EQ(words_of("Hello world"), (Words{"Hello", " world"}));
+  EXPECT_EQ(words_of("a  b   c"), (Words{"a", " ", " b", "  ", " c"}));
+  EXPECT_EQ(words_of("a\n\nb"), (Words{"a", "\n", "\n", "b"}));
+  EXPECT_EQ(words_of("a \n"), (Words{"a", " \n"}));
+  EXPECT_EQ(words_of(" "), Words{" "});
+}
+
+TEST(FirstWord, IsOfOneKind) {
+  EXPECT_EQ(words_of("abc123, 45!?"), (Words{"abc", "123", ",", " 45", "!?"}));
+  EXPECT_EQ(words_of("\xc3\xa9t\xc3\xa9 \xe2\x85\xa7"), (Words{"\xc3\xa9t\xc3\xa9", " \xe2\x85\xa7"}));  // a Roman numeral
+}
+
+TEST(FirstWord, EndingsWithAnApostropheAreWords) {
+  EXPECT_EQ(words_of("it's they'll I've DON'T"), (Words{"it", "'s", " they", "'ll", " I", "'ve", " DON", "'", "T"}));
+  EXPECT_EQ(words_of("''s"), (Words{"''", "s"}));
+}
+
+// Of the Unicode standard, table 3-8, and of Python's b"...".decode(errors="replace").
+TEST(Utf8, WhatIsNoCharacterIsReplacedByItsLongestBeginnings) {
+  const std::string no = "\xef\xbf\xbd";
+  EXPECT_EQ(as_utf8("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
+            "a" + no + no + no + "b" + no + "c" + no + no + "d");
+  EXPECT_EQ(as_utf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), no + no + no + no + no + no + no + no + "A");
+  EXPECT_EQ(as_utf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), no + no + no + no + no + no + no + no + "A");
+  EXPECT_EQ(as_utf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"), no + no + no + no + no + "A" + no + no + "B");
+  EXPECT_EQ(as_utf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), no + no + no + no + "A");
+  EXPECT_EQ(as_utf8("\xf0\x9f\x99\x82 \xe2\x82"), "\xf0\x9f\x99\x82 " + no);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,198 @@
+// Llama, made as gpt.hpp says. Forward is plain at:: calls on the parameters, in the order of Hugging Face's LlamaForCausalLM,
+// so that a float32 model has its logits.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "trainer/models/drawn.hpp"
+#include "trainer/models/gpt.hpp"
+#include "trainer/models/language_parts.hpp"
+#include "trainer/models/seeded_generator.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+struct RmsNorm : torch::nn::Module {
+  RmsNorm(const ModelConfig& config, c10::Device device)
+      : epsilon(config.rms_norm_eps),
+        weight(register_parameter("weight", at::ones({config.n_embd}, at::TensorOptions(device)))) {}
+  at::Tensor of(const at::Tensor& x) const { return at::rms_norm(x, {x.size(-1)}, weight, epsilon); }
+  double epsilon;
+  at::Tensor weight;
+};
+
+// A linear layer without a bias.
+struct Projection : torch::nn::Module {
+  Projection(std::int64_t inputs, std::int64_t outputs, c10::Device device)
+      : weight(register_parameter("weight", at::empty({outputs, inputs}, at::TensorOptions(device)))) {
+    fill_by_drawing(weight, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpread); });
+  }
+  at::Tensor of(const at::Tensor& x) const { return at::linear(x, weight); }
+  at::Tensor weight;
+};
+
+std::shared_ptr<Projection> projection(std::int64_t inputs, std::int64_t outputs, c10::Device device) {
+  return std::make_shared<Projection>(inputs, outputs, device);
+}
+
+// Rotary positions (Su et al. 2021): number i of a head's first half and of its second half are turned by an angle of
+// position / theta^(2i / width). [positions, width of a head], computed in the weights' type, as Hugging Face does in float32.
+struct Rotation {
+  at::Tensor cos;
+  at::Tensor sin;
+
+  Rotation(std::int64_t positions, std::int64_t width, double theta, const at::TensorOptions& options) {
+    const at::Tensor exponents = at::arange(0, width, 2, options) / width;
+    const at::Tensor frequencies = at::pow(theta, exponents).reciprocal();
+    const at::Tensor angles = at::arange(positions, options).unsqueeze(1) * frequencies.unsqueeze(0);
+    const at::Tensor both = at::cat({angles, angles}, -1);
+    cos = both.cos();
+    sin = both.sin();
+  }
+
+  at::Tensor of(const at::Tensor& x) const {
+    const std::vector<at::Tensor> halves = x.chunk(2, -1);
+    return x * cos + at::cat({-halves[1], halves[0]}, -1) * sin;
+  }
+};
+
+struct GroupedAttention : torch::nn::Module {
+  GroupedAttention(const ModelConfig& config, c10::Device device)
+      : heads(config.n_head),
+        shared_heads(config.n_kv_head > 0 ? config.n_kv_head : config.n_head),
+        width(config.n_embd / config.n_head),
+        q_proj(register_module("q_proj", projection(config.n_embd, config.n_embd, device))),
+        k_proj(register_module("k_proj", projection(config.n_embd, shared_heads * width, device))),
+        v_proj(register_module("v_proj", projection(config.n_embd, shared_heads * width, device))),
+        o_proj(register_module("o_proj", projection(config.n_embd, config.n_embd, device))) {}
+
+  at::Tensor of(const at::Tensor& x, const Rotation& rotation) const {
+    const std::int64_t n = x.size(0), positions = x.size(1);
+    const auto by_head = [&](const Projection& layer, std::int64_t count) {
+      return layer.of(x).view({n, positions, count, width}).transpose(1, 2);
+    };
+    const at::Tensor queries = rotation.of(by_head(*q_proj, heads));
+    const at::Tensor keys = rotation.of(by_head(*k_proj, shared_heads));
+    const at::Tensor values = by_head(*v_proj, shared_heads);
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0, /*is_causal=*/true,
+                                         /*scale=*/std::nullopt, /*enable_gqa=*/shared_heads != heads);
+    return o_proj->of(mixed.transpose(1, 2).reshape({n, positions, heads * width}));
+  }
+  std::int64_t heads;
+  std::int64_t shared_heads;
+  std::int64_t width;
+  std::shared_ptr<Projection> q_proj;
+  std::shared_ptr<Projection> k_proj;
+  std::shared_ptr<Projection> v_proj;
+  std::shared_ptr<Projection> o_proj;
+};
+
+std::int64_t inner_width(const ModelConfig& config) {
+  constexpr std::int64_t kMultiple = 256;
+  return config.n_inner > 0 ? config.n_inner : (config.n_embd * 8 / 3 + kMultiple - 1) / kMultiple * kMultiple;
+}
+
+// SwiGLU (Shazeer 2020).
+struct GatedFeedforward : torch::nn::Module {
+  GatedFeedforward(const ModelConfig& config, c10::Device device)
+      : gate_proj(register_module("gate_proj", projection(config.n_embd, inner_width(config), device))),
+        up_proj(register_module("up_proj", projection(config.n_embd, inner_width(config), device))),
+        down_proj(register_module("down_proj", projection(inner_width(config), config.n_embd, device))) {}
+
+  at::Tensor of(const at::Tensor& x) const { return down_proj->of(at::silu(gate_proj->of(x)) * up_proj->of(x)); }
+  std::shared_ptr<Projection> gate_proj;
+  std::shared_ptr<Projection> up_proj;
+  std::shared_ptr<Projection> down_proj;
+};
+
+struct DecoderLayer : torch::nn::Module {
+  DecoderLayer(const ModelConfig& config, c10::Device device)
+      : self_attn(register_module("self_attn", std::make_shared<GroupedAttention>(config, device))),
+        mlp(register_module("mlp", std::make_shared<GatedFeedforward>(config, device))),
+        input_layernorm(register_module("input_layernorm", std::make_shared<RmsNorm>(config, device))),
+        post_attention_layernorm(register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, device))) {}
+
+  at::Tensor of(at::Tensor x, const Rotation& rotation) const {
+    x = x + self_attn->of(input_layernorm->of(x), rotation);
+    return x + mlp->of(post_attention_layernorm->of(x));
+  }
+  std::shared_ptr<GroupedAttention> self_attn;
+  std::shared_ptr<GatedFeedforward> mlp;
+  std::shared_ptr<RmsNorm> input_layernorm;
+  std::shared_ptr<RmsNorm> post_attention_layernorm;
+};
+
+struct Decoder : torch::nn::Module {
+  Decoder(const ModelConfig& config, std::int64_t vocabulary, c10::Device device)
+      : head_width(config.n_embd / config.n_head),
+        theta(config.rope_theta),
+        embed_tokens(register_module("embed_tokens", std::make_shared<Embedding>(vocabulary, config.n_embd, device))) {
+    const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
+    for (std::int64_t i = 0; i < config.n_layer; ++i) {
+      layers.push_back(list->register_module(std::to_string(i), std::make_shared<DecoderLayer>(config, device)));
+    }
+    norm = register_module("norm", std::make_shared<RmsNorm>(config, device));
+  }
+
+  at::Tensor of(const at::Tensor& tokens) const {
+    at::Tensor x = at::embedding(embed_tokens->weight, tokens);
+    const Rotation rotation(tokens.size(1), head_width, theta, x.options().requires_grad(false));
+    for (const auto& layer : layers) x = layer->of(std::move(x), rotation);
+    return norm->of(x);
+  }
+  std::int64_t head_width;
+  double theta;
+  std::shared_ptr<Embedding> embed_tokens;
+  std::vector<std::shared_ptr<DecoderLayer>> layers;
+  std::shared_ptr<RmsNorm> norm;
+};
+
+class Llama : public Gpt {
+ public:
+  Llama(const ModelConfig& config, std::int64_t vocabulary, c10::Device device)
+      : model_(register_module("model", std::make_shared<Decoder>(config, vocabulary, device))) {
+    if (config.tie_word_embeddings) {
+      head_ = register_module("lm_head", std::make_shared<TiedHead>(model_->embed_tokens->weight))->weight;
+    } else {
+      head_ = register_module("lm_head", projection(config.n_embd, vocabulary, device))->weight;
+    }
+  }
+
+  at::Tensor hidden(const at::Tensor& tokens) override { return model_->of(tokens); }
+  at::Tensor logits(const at::Tensor& hidden) override { return at::linear(hidden, head_); }
+
+ private:
+  std::shared_ptr<Decoder> model_;
+  at::Tensor head_;
+};
+
+}  // namespace
+
+std::shared_ptr<Gpt> make_llama(const ModelConfig& config, std::int64_t vocabulary, std::uint64_t seed, c10::Device device) {
+  require_equal_heads(config);
+  if (config.n_embd / config.n_head % 2 != 0) {
+    throw UsageError("model.n_embd " + std::to_string(config.n_embd) + " divided by model.n_head " +
+                     std::to_string(config.n_head) + " is odd, and rotary positions turn pairs of numbers");
+  }
+  if (config.n_kv_head > 0 && config.n_head % config.n_kv_head != 0) {
+    throw UsageError("model.n_head " + std::to_string(config.n_head) + " can't be divided by model.n_kv_head " +
+                     std::to_string(config.n_kv_head));
+  }
+  const SeededDefaultGenerator seeded(seed);
+  return std::make_shared<Llama>(config, vocabulary, device);
+}
+
+}  // namespace ddprun::trainer

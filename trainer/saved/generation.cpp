@@ -1,0 +1,53 @@
+// Implementation of generation.hpp. Each token costs one forward pass over all positions that it sees.
+#include "trainer/saved/generation.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/multinomial.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/topk.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "common/base/error.hpp"
+#include "trainer/models/precision.hpp"
+
+namespace ddprun::trainer {
+
+std::int64_t choose_token(const at::Tensor& logits, const Sampling& sampling, at::Generator& generator) {
+  if (sampling.temperature == 0) return logits.argmax(-1).item<std::int64_t>();
+  at::Tensor scaled = logits / sampling.temperature;
+  if (sampling.top_k > 0 && sampling.top_k < scaled.size(-1)) {
+    const at::Tensor least = std::get<0>(at::topk(scaled, sampling.top_k)).narrow(-1, sampling.top_k - 1, 1);
+    scaled = scaled.masked_fill(scaled < least, -std::numeric_limits<double>::infinity());
+  }
+  return at::multinomial(at::softmax(scaled, -1), 1, /*replacement=*/false, generator).item<std::int64_t>();
+}
+
+Generation::Generation(Gpt& model, std::int64_t positions, c10::Device device, TrainConfig::Precision precision,
+                       Sampling sampling)
+    : model_(model),
+      positions_(positions),
+      device_(device),
+      precision_(precision),
+      sampling_(sampling),
+      generator_(at::detail::createCPUGenerator(sampling.seed)) {}
+
+std::int64_t Generation::next(const std::vector<std::int64_t>& tokens) {
+  const at::NoGradGuard no_gradients;
+  const auto count = std::min(static_cast<std::int64_t>(tokens.size()), positions_);
+  const at::Tensor seen = at::empty({1, count}, at::kLong);
+  std::copy_n(tokens.end() - count, count, seen.mutable_data_ptr<std::int64_t>());
+  const Autocast precision(precision_, device_.type());
+  const at::Tensor last = model_.hidden(seen.to(device_)).narrow(1, count - 1, 1);
+  const at::Tensor logits = model_.logits(last).squeeze(1).to(at::kFloat).cpu();
+  if (!at::isfinite(logits).all().item<bool>()) {
+    throw DivergedError("the model's logits are NaN or infinite: these weights write no text");
+  }
+  return choose_token(logits, sampling_, generator_);
+}
+
+}  // namespace ddprun::trainer

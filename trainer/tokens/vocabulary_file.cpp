@@ -1,0 +1,198 @@
+// Implementation of vocabulary_file.hpp.
+#include "trainer/tokens/vocabulary_file.hpp"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "common/base/printable.hpp"
+#include "trainer/data/mapped_file.hpp"
+#include "trainer/tokens/bpe.hpp"
+#include "trainer/tokens/utf8.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using JsonValue = nlohmann::json;
+
+constexpr std::uint32_t kMostTokens = 100'000'000;
+
+// The bytes that stand in these files as other characters, GPT-2's bytes_to_unicode(): what is printed badly follows 255.
+std::map<char32_t, char> bytes_by_character() {
+  std::map<char32_t, char> bytes;
+  char32_t next = 256;
+  for (char32_t byte = 0; byte < 256; ++byte) {
+    const bool as_it_is = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+    bytes[as_it_is ? byte : next++] = static_cast<char>(byte);
+  }
+  return bytes;
+}
+
+// What a token stands for; one with other characters stands for itself.
+std::string bytes_of_spelling(std::string_view spelling) {
+  static const std::map<char32_t, char> kBytes = bytes_by_character();
+  std::string bytes;
+  for (std::string_view rest = spelling; !rest.empty();) {
+    const Character character = first_character(rest);
+    const auto found = kBytes.find(character.code);
+    if (found == kBytes.end()) return std::string(spelling);
+    bytes += found->second;
+    rest.remove_prefix(character.bytes);
+  }
+  return bytes;
+}
+
+JsonValue read_json(const fs::path& file) {
+  const MappedFile mapped(file);
+  try {
+    return JsonValue::parse(mapped.bytes());
+  } catch (const JsonValue::parse_error& error) {
+    throw UsageError("is no JSON: byte " + std::to_string(error.byte));
+  }
+}
+
+void require(bool holds, const std::string& problem) {
+  if (!holds) throw UsageError(problem);
+}
+
+std::uint32_t id_in(const JsonValue& id, const std::string& token) {
+  require(id.is_number_unsigned() && id.get<std::uint64_t>() < kMostTokens,
+          "the number of token '" + printable(token) + "' is " + id.dump() + "; expected one from 0 to below " +
+              std::to_string(kMostTokens));
+  return id.get<std::uint32_t>();
+}
+
+std::vector<Bpe::Token> tokens_listed(const JsonValue& vocabulary) {
+  require(vocabulary.is_object(), "expected an object of tokens and their numbers");
+  std::vector<Bpe::Token> tokens;
+  for (const auto& [spelling, id] : vocabulary.items()) tokens.push_back({bytes_of_spelling(spelling), id_in(id, spelling)});
+  return tokens;
+}
+
+// "left right"
+std::pair<std::string, std::string> merge_in(std::string_view text) {
+  const std::size_t space = text.find(' ');
+  const bool two = space != std::string_view::npos && space > 0 && space + 1 < text.size() &&
+                   text.find(' ', space + 1) == std::string_view::npos;
+  require(two, "expected two tokens with a space between them as a merge, found '" + printable(text) + "'");
+  return {bytes_of_spelling(text.substr(0, space)), bytes_of_spelling(text.substr(space + 1))};
+}
+
+std::vector<std::pair<std::string, std::string>> merges_in_text(const fs::path& file) {
+  const MappedFile mapped(file);
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (std::string_view rest = mapped.bytes(); !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty() && !line.starts_with("#version")) merges.push_back(merge_in(line));
+  }
+  return merges;
+}
+
+std::vector<std::pair<std::string, std::string>> merges_in(const JsonValue& list) {
+  require(list.is_array(), "expected an array at model.merges");
+  std::vector<std::pair<std::string, std::string>> merges;
+  for (const JsonValue& merge : list) {
+    if (merge.is_string()) {
+      merges.push_back(merge_in(merge.get_ref<const std::string&>()));
+      continue;
+    }
+    require(merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string(),
+            "expected two tokens as a merge, found " + printable(merge.dump()));
+    merges.emplace_back(bytes_of_spelling(merge[0].get_ref<const std::string&>()),
+                        bytes_of_spelling(merge[1].get_ref<const std::string&>()));
+  }
+  return merges;
+}
+
+// The value behind these keys; null where there is none.
+JsonValue value_at(const JsonValue& json, const std::string& pointer) {
+  const JsonValue::json_pointer place(pointer);
+  return json.contains(place) ? json.at(place) : JsonValue();
+}
+
+bool is_unset(const JsonValue& value) {
+  return value.is_null() || value == false || value == "" || value == 0.0;
+}
+
+std::vector<Bpe::Token> added_in(const JsonValue& json) {
+  std::vector<Bpe::Token> added;
+  const JsonValue list = value_at(json, "/added_tokens");
+  require(list.is_null() || list.is_array(), "expected an array at added_tokens");
+  for (const JsonValue& token : list) {
+    const JsonValue content = value_at(token, "/content");
+    require(content.is_string() && content != "", "expected a text at added_tokens[].content, found " + content.dump());
+    const std::string text = content.get<std::string>();
+    for (const char* trait : {"lstrip", "rstrip", "single_word"}) {
+      require(is_unset(value_at(token, std::string("/") + trait)),
+              "added token '" + printable(text) + "' has \"" + trait + "\": true, which can't be read");
+    }
+    added.push_back({text, id_in(value_at(token, "/id"), text)});
+  }
+  return added;
+}
+
+// Everything that would change what tokens a text has is either followed or refused.
+Bpe bpe_in(const JsonValue& json) {
+  require(json.is_object(), "expected an object");
+  const auto require_unset = [&json](const std::string& pointer) {
+    require(is_unset(value_at(json, pointer)), "has " + printable(value_at(json, pointer).dump()) + " at " + pointer +
+                                                   "; only byte-level BPE with GPT-2's pattern of words can be read");
+  };
+  require(value_at(json, "/model/type") == "BPE" ||
+              (value_at(json, "/model/type").is_null() && value_at(json, "/model/merges").is_array()),
+          "expected \"BPE\" at model.type, found " + value_at(json, "/model/type").dump());
+  require_unset("/normalizer");
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
+    require_unset(std::string("/model/") + key);
+  }
+  const JsonValue words = value_at(json, "/pre_tokenizer");
+  require(value_at(words, "/type") == "ByteLevel" && value_at(words, "/use_regex") != false,
+          "expected {\"type\": \"ByteLevel\"} at pre_tokenizer, found " + printable(words.dump()).substr(0, 200) +
+              "; only byte-level BPE with GPT-2's pattern of words can be read");
+  return {.tokens = tokens_listed(value_at(json, "/model/vocab")),
+          .merges = merges_in(value_at(json, "/model/merges")),
+          .added = added_in(json),
+          .prefix_space = value_at(words, "/add_prefix_space") == true,
+          .whole_words = value_at(json, "/model/ignore_merges") == true};
+}
+
+std::shared_ptr<const Vocabulary> made_of(const fs::path& file, const auto& read) {
+  try {
+    return make_bpe(read());
+  } catch (const UsageError& problem) {
+    const std::string text = problem.what();
+    throw UsageError(text.starts_with(file.string()) ? text : file.string() + ": " + text);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Vocabulary> read_vocabulary(const fs::path& path) {
+  std::error_code none;
+  const bool folder = fs::is_directory(path, none);
+  const fs::path file = folder ? path / "tokenizer.json" : path;
+  if (!folder || fs::exists(file, none)) return made_of(file, [&] { return bpe_in(read_json(file)); });
+  const fs::path vocabulary = path / "vocab.json", merges = path / "merges.txt";
+  for (const fs::path& needed : {vocabulary, merges}) {
+    if (fs::exists(needed, none)) continue;
+    throw UsageError(path.string() + ": has no " + needed.filename().string() +
+                     "; expected a folder with tokenizer.json, or with vocab.json and merges.txt");
+  }
+  return made_of(vocabulary, [&] {
+    Bpe bpe{.tokens = tokens_listed(read_json(vocabulary)), .merges = {}, .added = {}};
+    bpe.merges = merges_in_text(merges);
+    return bpe;
+  });
+}
+
+}  // namespace ddprun::trainer

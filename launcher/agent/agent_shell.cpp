@@ -409,8 +409,7 @@ void AgentShell::watch_for_hangs() {
 // The settings that all workers of the node share, apart from their ranks.
 WorkerSettings AgentShell::worker_settings(const RankAssignment& ranks, int restart_count) const {
   WorkerSettings settings = planned_settings(plan_, ranks);
-  settings.master_addr = master_.address();
-  settings.master_port = master_.port();
+  master_.tell(settings);
   settings.restart_count = restart_count;
   settings.facts = facts_;
   if (file_timers_) settings.timer_file = file_timers_->path();

@@ -7,12 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "common/base/error.hpp"
 #include "common/base/printable.hpp"
 #include "launcher/guardian/guardian_link.hpp"
 #include "launcher/machine/ports.hpp"
 #include "launcher/machine/store_sockets.hpp"
 #include "launcher/network/job_link.hpp"
 #include "launcher/plan/plan.hpp"
+#include "launcher/workers/worker_environment.hpp"
 
 namespace ddprun {
 
@@ -55,24 +57,35 @@ class MasterEndpoint {
     if (std::exchange(guardian_has_store_, false)) guardian.end_store();
   }
   void let_go() { held_.reset(); }
-  const std::string& address() const { return address_; }
-  int port() const { return port_; }
+  // What workers are told of it.
+  void tell(WorkerSettings& settings) const {
+    settings.master_addr = address_;
+    settings.master_port = port_;
+    settings.agent_store = !rank_0_hosts_;
+  }
 
  private:
   // Another node may have it, or rank 0 hosts it.
   void open_store(const Plan& plan, const JobLink* job) {
+    rank_0_hosts_ = !plan.agent_store;
     if (!plan.agent_store || !held_) return;
     store_is_for_one_machine_ = job == nullptr;
-    store_ = open_store_sockets({.master_addr = address_,
-                                 .port = port_,
-                                 .many_machines = job != nullptr,
-                                 .own_address = job != nullptr ? job->own_address() : ""});
+    try {
+      store_ = open_store_sockets({.master_addr = address_,
+                                   .port = port_,
+                                   .many_machines = job != nullptr,
+                                   .own_address = job != nullptr ? job->own_address() : ""});
+    } catch (const UsageError&) {
+      if (job == nullptr) throw;
+      rank_0_hosts_ = true;  // an agent of this machine listens there: then all is as without such a store
+    }
   }
 
   std::optional<HeldPort> held_;
   std::string address_;
   int port_ = 0;
-  ListeningSockets store_;  // between open_store() and serve_store()
+  bool rank_0_hosts_ = true;  // the store of scripts
+  ListeningSockets store_;    // between open_store() and serve_store()
   bool store_is_for_one_machine_ = true;
   bool guardian_has_store_ = false;
 };

@@ -80,6 +80,7 @@ class Guardian {
   const LastWord& last_word() const { return last_word_; }
   int newest_report() const { return report_; }
   WorkerCgroups& cgroups() { return cgroups_; }
+  void end_store() { store_.end(); }
 
  private:
   using Worker = WorkerTable::Worker;
@@ -444,6 +445,7 @@ void guardian_main(const GuardianSettings& settings) {
   // Ending the workers may take long, if one cannot be killed. Meanwhile nobody must wait for this process to close the
   // console.
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::close(fd);
+  if (guardian) guardian->end_store();  // first, since an agent that starts again at once listens at that port
   if (guardian) guardian->cgroups().kill();
   kill_children_until_none_is_left();
   if (guardian) guardian->cgroups().remove();

@@ -66,8 +66,9 @@ CASES = {
 }
 LONG_CASES = {
     "resnet34-1": Case({"type": "resnet34"}, 1, batch_size=8, image=12, steps=50),
-    "resnet50-2": Case({"type": "resnet50"}, 2, batch_size=8, image=12, steps=30),
-    "resnet56-cifar-1": Case({"type": "resnet56"}, 1, data="cifar10", samples=80, batch_size=8, image=32, steps=30),
+    "resnet50-2": Case({"type": "resnet50"}, 2, samples=8, batch_size=8, image=12, steps=20, optimizer={"type": "sgd", "lr": 0.001}),
+    "resnet56-cifar-1": Case({"type": "resnet56"}, 1, data="cifar10", samples=80, batch_size=8, image=32, steps=30,
+                             optimizer={"type": "adamw", "lr": 0.001}),
     "resnet18-200-steps-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12),
     "resnet18-200-steps-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12),
     "resnet18-full-size-1": Case({"type": "resnet18"}, 1, batch_size=8),

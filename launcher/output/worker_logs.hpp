@@ -41,6 +41,9 @@ class WorkerLogs {
   // Waits up to kForItsStart until all of that is done.
   void settle() { files_.is_done_within(kForItsStart); }
 
+  // Whether all of that is done by whoever asks for it (FileQueue::Begins).
+  bool is_at_once() const { return files_.is_at_once(); }
+
   void write(std::size_t source, std::string_view data);
   // Copies those of the complete lines that a filter wants into the stream's filtered file.
   void copy(std::size_t source, Stream stream, std::string_view lines, const std::string& prefix);

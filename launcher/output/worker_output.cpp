@@ -119,10 +119,11 @@ struct WorkerOutput::Impl {
                                       std::strerror(error) + ". The job goes on.");
   }
 
-  // Opens the logs of all workers of a round together, since they start together.
+  // Opens the logs of all workers of a round together, since they start together. Where nobody else does the work, each waits
+  // for the start of its worker: the guardian starts the one before meanwhile.
   void open_logs() {
     logs.make_round(round);
-    for (int worker = 0; worker < settings.workers; ++worker) open_logs_of(worker);
+    for (int worker = 0; worker < settings.workers && !logs.is_at_once(); ++worker) open_logs_of(worker);
     if (!settings.script || settings.kept == KeptFiles::kNone) return;
     const auto open_copy = [&](Stream stream, const char* name, const std::vector<std::string>& filters) {
       if (!filters.empty()) logs.open_copy(stream, round / name, filters);

@@ -351,12 +351,8 @@ class Planner {
     Network network = resolve_network(settings_, train(), plan_.title);
     plan_.rendezvous = std::move(network.rendezvous);
     plan_.warnings.insert(plan_.warnings.end(), network.warnings.begin(), network.warnings.end());
-    for (const std::string_view option : {"nnodes", "node-rank"}) {
+    for (const std::string_view option : {"nnodes", "node-rank", "rdzv-conf", "arbiter", "port-range"})
       if (settings_.given(option)) keep_option(option, *settings_.find(option));
-    }
-    if (settings_.given("rdzv-conf")) keep_option("rdzv-conf", *settings_.find("rdzv-conf"));
-    if (plan_.rendezvous.arbiter_port != 0) keep_option("arbiter", *settings_.find("arbiter"));
-    if (plan_.rendezvous.port_range.given()) keep_option("port-range", *settings_.find("port-range"));
     choose_interface();
     plan_.master_addr = network.master_addr;
     plan_.master_port = network.master_port;

@@ -62,7 +62,7 @@ def test_a_worker_is_lost_in_each_phase(ddprun_bin, data, tmp_path, undisturbed,
 
 def test_a_worker_program_that_is_named_otherwise_has_all_that_ddptrain_has(ddprun_bin, data, tmp_path, undisturbed):
     program = tmp_path / "mytrain"
-    program.write_text(f'#!/bin/sh\necho started >> "$0.starts"\nexec "{ddprun_bin.parent / "ddptrain"}" "$@"\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\n[ "$1" = --describe ] || echo started >> "$0.starts"\nexec "{ddprun_bin.parent / "ddptrain"}" "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     env = {"DDPTRAIN_FAULT": "kill rank=1 step=9", "DDPRUN_WORKER": str(program)}
     with Job(ddprun_bin, tmp_path / "job", data, 2, env=env, epochs=4) as job:

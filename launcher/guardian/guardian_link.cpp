@@ -116,8 +116,22 @@ void GuardianLink::serve_store(const std::vector<int>& listeners, bool only_this
   }
 }
 
+// The guardian closes what it received when it has done what was asked, and then this end hangs up.
 void GuardianLink::end_store() {
-  send({.kind = guardian::Request::Kind::kEndStore}, nullptr, 0);
+  constexpr int kPatienceMs = 1000;  // less than a lease
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) return send({.kind = guardian::Request::Kind::kEndStore}, nullptr, 0);
+  try {
+    send({.kind = guardian::Request::Kind::kEndStore}, &ends[1], 1);
+  } catch (...) {
+    for (const int end : ends) ::close(end);
+    throw;
+  }
+  ::close(ends[1]);
+  pollfd done{ends[0], POLLIN, 0};
+  while (::poll(&done, 1, kPatienceMs) < 0 && errno == EINTR) {
+  }
+  ::close(ends[0]);
 }
 
 // Without memory for it, the guardian completes the file on disk.

@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "common/base/error.hpp"
@@ -121,8 +123,15 @@ HeldPort HeldPort::any(const PortRange& range) {
   throw InternalError("no free TCP port for MASTER_PORT: " + std::generic_category().message(errno) + advice);
 }
 
-HeldPort HeldPort::exactly(int port) {
-  const int fd = bound_socket(port);
+// Nothing tells of a port that becomes free, so it is looked for.
+HeldPort HeldPort::exactly(int port, std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  int fd = bound_socket(port);
+  while (fd < 0 && errno == EADDRINUSE && std::chrono::steady_clock::now() < end) {
+    refuse_if_a_ddprun_holds(port);  // a killed agent's name is free
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    fd = bound_socket(port);
+  }
   if (fd < 0) {
     if (errno == EADDRINUSE) {
       refuse_if_a_ddprun_holds(port);  // whose store listens there
@@ -141,7 +150,7 @@ HeldPort HeldPort::exactly(int port) {
 
 HeldPort HeldPort::of(int port, PortNeed need, const PortRange& range) {
   if (port == 0) return any(range);
-  if (need == PortNeed::kExactly) return exactly(port);
+  if (need == PortNeed::kExactly) return exactly(port, kUntilAKilledAgentsStoreIsGone);
   try {
     return exactly(port);
   } catch (const UsageError&) {

@@ -6,6 +6,8 @@
 // Unix socket named after the port; like ports, these names belong to the network namespace and end with their holder.
 #pragma once
 
+#include <chrono>
+
 namespace ddprun {
 
 // kExactly: the user named the port, so no other one will do. kIfFree: it is a default, and a free port replaces it when it is
@@ -21,13 +23,17 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
+// A supervisor starts a killed agent again at once, while its guardian is still closing the store of scripts.
+inline constexpr std::chrono::milliseconds kUntilAKilledAgentsStoreIsGone{300};
+
 class HeldPort {
  public:
   // A port that the kernel chooses, or one of that range. Throws InternalError when the kernel has none, UsageError when the
   // range is full.
   static HeldPort any(const PortRange& range = {});
-  // Exactly that port. Throws UsageError when another program listens on it or another ddprun holds it.
-  static HeldPort exactly(int port);
+  // Exactly that port. Throws UsageError when another program listens on it or another ddprun holds it. `patience`: how long it
+  // may be somebody else's first.
+  static HeldPort exactly(int port, std::chrono::milliseconds patience = {});
   // The port that a plan asks for; 0 means any.
   static HeldPort of(int port, PortNeed need, const PortRange& range = {});
 

@@ -70,7 +70,8 @@ int listening_everywhere(int port) {
 std::vector<std::string> addresses_of_store(const StorePlace& place, const std::vector<std::string>& beside) {
   const std::string& master = place.master_addr;
   const bool is_name = !is_number(master) && master != "localhost";
-  const bool unknown = place.many_machines ? place.own_address.empty() : is_name;
+  // Nodes that meet this one on different networks may resolve a name differently.
+  const bool unknown = is_name || (place.many_machines && place.own_address.empty());
   if (unknown) return {};
   std::vector<std::string> addresses{"127.0.0.1", "::1"};
   const auto add = [&](const std::string& address) {
@@ -78,7 +79,6 @@ std::vector<std::string> addresses_of_store(const StorePlace& place, const std::
   };
   if (is_number(master)) add(master);
   if (!place.many_machines) return addresses;
-  if (is_name) add("127.0.1.1");  // what Debian's /etc/hosts says of a machine's own name
   add(place.own_address);
   for (const std::string& address : beside) add(address);
   return addresses;

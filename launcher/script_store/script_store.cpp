@@ -75,6 +75,8 @@ std::vector<Action> ScriptStore::received(int number, std::string_view bytes) {
       done += read.bytes;
     }
     client.input.erase(0, done);
+    constexpr std::size_t kKept = 64 << 10;  // a large value was in it
+    if (client.input.empty() && client.input.capacity() > kKept) client.input.shrink_to_fit();
     unfinished_bytes_ -= done;
     if (unfinished_bytes_ > limits_.unfinished_bytes) throw Refused{"too much was sent by all clients that is no whole query"};
   } catch (const Refused& refused) {
@@ -87,7 +89,8 @@ std::vector<Action> ScriptStore::received(int number, std::string_view bytes) {
 // TCPStore answers neither a set nor an append nor a push.
 void ScriptStore::handle(int number, const Query& query) {
   if (Client& client = clients_.at(number); !client.is_validated) {
-    if (query.kind != QueryKind::kValidate || query.number != kMagic) throw Refused{"it is no client of TCPStore"};
+    if (query.kind != QueryKind::kValidate || query.number != kMagic)
+      throw Refused{"it is no client of TCPStore (PyTorch before 2.1, or no PyTorch: --agent-store off)"};
     client.is_validated = true;
     return;
   }
@@ -312,6 +315,7 @@ void ScriptStore::stop_waiting(int client) {
   for (const std::string& key : std::exchange(clients_.at(client).awaits, {})) {
     awaited_bytes_ -= key.size();
     const auto found = waiting_.find(key);
+    if (found == waiting_.end()) continue;
     std::erase(found->second, client);
     if (found->second.empty()) waiting_.erase(found);
   }
@@ -334,12 +338,13 @@ void ScriptStore::wake_one(const std::string& key) {
   came(client, key);
 }
 
-// A client that waits for several keys is answered when the last of them has come.
+// A client that waits for several keys is answered when the last of them has come. Never throws: its byte is not charged to
+// whoever wakes it.
 void ScriptStore::came(int client, const std::string& key) {
   std::unordered_set<std::string>& awaits = clients_.at(client).awaits;
   awaited_bytes_ -= key.size();
   awaits.erase(key);
-  if (awaits.empty()) reply(client, one_byte(kStopWaiting));
+  if (awaits.empty()) actions_.push_back(Send{client, one_byte(kStopWaiting)});
 }
 
 }  // namespace ddprun::script_store

@@ -26,7 +26,8 @@ void refuse_to_mix(const Plan& plan) {
 }
 
 void refuse_a_taken_port(const Plan& plan) {
-  if (plan.master_port != 0 && plan.master_port_need == PortNeed::kExactly) HeldPort::exactly(plan.master_port);
+  if (plan.master_port != 0 && plan.master_port_need == PortNeed::kExactly)
+    HeldPort::exactly(plan.master_port, kUntilAKilledAgentsStoreIsGone);
 }
 
 void refuse_what_cannot_run(const Plan& plan) {

@@ -45,6 +45,8 @@ PeerUser user_of_peer(const sockaddr_storage& there, const sockaddr_storage& her
   question.request.id.idiag_cookie[0] = question.request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   name_end(there, question.request.id.idiag_sport, question.request.id.idiag_src);
   name_end(here, question.request.id.idiag_dport, question.request.id.idiag_dst);
+  // A link-local address means one only together with its interface.
+  if (there.ss_family == AF_INET6) question.request.id.idiag_if = reinterpret_cast<const sockaddr_in6&>(there).sin6_scope_id;
 
   const int socket = ::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
   if (socket < 0) return {};

@@ -69,16 +69,27 @@ bool is_of_this_machine(const Peer& peer, const Peer& here) {
   return is_loopback(peer.address) || std::memcmp(&here.address, &peer.address, sizeof peer.address) == 0;
 }
 
-// Why this connection is not served; empty: it is. On this machine only our user and root are let in.
-std::string refusal_of(int socket, const sockaddr_storage& from, bool only_this_machine) {
+// Whether the kernel says who has a socket: it is asked for one of our own, which listens.
+bool kernel_tells_users(int listener) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  if (::getsockname(listener, reinterpret_cast<sockaddr*>(&own), &size) != 0) return false;
+  sockaddr_storage nobody{};
+  nobody.ss_family = own.ss_family;
+  return user_of_peer(own, nobody).is == PeerUser::Is::kUser;
+}
+
+// Why this connection is not served; empty: it is. On this machine only our user and root are let in. Where the kernel tells
+// users, one that it does not know any more has sent its bytes and cut the connection: whose they were cannot be known.
+std::string refusal_of(int socket, const sockaddr_storage& from, bool only_this_machine, bool kernel_tells) {
   sockaddr_storage here{};
   socklen_t size = sizeof here;
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&here), &size) != 0) return "it is gone";
-  if (!is_of_this_machine(peer_of(from), peer_of(here))) {
-    return only_this_machine ? "it is on another machine, and this job on one" : "";
-  }
+  // From another address of this machine as well: then the kernel knows the peer.
+  const bool local = is_loopback(peer_of(here).address) || is_of_this_machine(peer_of(from), peer_of(here));
   const PeerUser peer = user_of_peer(from, here);
-  if (peer.is == PeerUser::Is::kGone) return "it is gone";
+  if (!local && peer.is != PeerUser::Is::kUser) return only_this_machine ? "it is on another machine, and this job on one" : "";
+  if (peer.is == PeerUser::Is::kGone || (peer.is == PeerUser::Is::kUnknown && kernel_tells)) return "it is gone";
   if (peer.is == PeerUser::Is::kUnknown || peer.user == ::geteuid() || peer.user == 0) return "";
   return "it is of user " + std::to_string(peer.user) + ", and this job of user " + std::to_string(::geteuid()) +
          " (--agent-store off lets all in)";
@@ -111,6 +122,7 @@ class StoreServer {
   std::size_t most_clients_ = kMostClients;
   std::vector<char> chunk_ = std::vector<char>(kChunk);
   int epoll_ = -1;
+  bool kernel_tells_ = false;
   int notes_ = 0;
   bool paused_ = false;  // no descriptor is free: nobody is let in until a client leaves
 };
@@ -122,6 +134,7 @@ StoreServer::StoreServer(const StoreSockets& sockets) : sockets_(sockets), epoll
     most_clients_ = std::min<std::size_t>(kMostClients, limit.rlim_cur > kOwn ? limit.rlim_cur - kOwn : 1);
   }
   for (const int fd : sockets_.listeners) watch(fd, EPOLLIN, EPOLL_CTL_ADD);
+  kernel_tells_ = !sockets_.listeners.empty() && kernel_tells_users(sockets_.listeners.front());
 }
 
 void StoreServer::watch(int fd, std::uint32_t events, int operation) const {
@@ -159,7 +172,7 @@ void StoreServer::accept_from(int listener) {
     }
     const Peer peer = peer_of(from);
     Client client{.outbox = {}, .name = std::string(peer.text.data()) + " port " + std::to_string(peer.port)};
-    std::string refusal = refusal_of(fd, from, sockets_.only_this_machine);
+    std::string refusal = refusal_of(fd, from, sockets_.only_this_machine, kernel_tells_);
     if (clients_.size() >= most_clients_) refusal = "there are " + std::to_string(most_clients_) + " clients already";
     if (!refusal.empty()) {
       note("closed a connection from " + client.name + ": " + refusal);
@@ -228,6 +241,7 @@ void StoreServer::flush(int fd) {
     sent += static_cast<std::size_t>(n);
   }
   outbox.erase(0, sent);
+  if (outbox.empty() && outbox.capacity() > kChunk) outbox.shrink_to_fit();
   watch(fd, outbox.empty() ? EPOLLIN : EPOLLOUT, EPOLL_CTL_MOD);
 }
 

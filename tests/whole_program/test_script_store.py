@@ -146,6 +146,30 @@ print(store.ping())
     assert "it is of user 65534, and this job of user 0 (--agent-store off lets all in)\n" in done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_another_user_who_is_gone_at_once_leaves_no_key(job):
+    """The kernel knows nobody any more whose connection was reset, but it still has the bytes."""
+    done = job("""
+import struct
+hello = struct.pack("=BI", tcp_store.VALIDATE, 0x3C85F7CE)
+store = tcp_store.Store()
+[pid] = tcp_store.stores()
+os.kill(pid, signal.SIGSTOP)  # so that it finds them all when they are gone
+if os.fork() == 0:
+    os.setuid(65534)
+    for number in range(300):
+        peer = socket.create_connection(tcp_store.where())
+        peer.sendall(hello + bytes([tcp_store.SET]) + tcp_store.text(f"key {number}") + tcp_store.text("mine"))
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+    os._exit(0)
+os.wait()
+os.kill(pid, signal.SIGCONT)
+print(tcp_store.Store().num_keys())  # a client that comes after them
+""", *named_port(), "--nproc-per-node", "1")
+    assert done.stdout == "0\n", done.stderr
+
+
 def test_another_name_of_this_machine_is_a_way_in(job):
     """A name may mean any address of this machine: all of them listen then, for clients of this machine."""
     done = job("""
@@ -205,6 +229,26 @@ else:
     nodes.start(*common, "--node-rank", "0", job)
     assert nodes.wait() == [0, 0], nodes.all_text()
     assert (tmp_path / "out" / "told").read_text() == "late"
+
+
+def test_a_restart_after_rank_0_was_done_has_the_same_port_again(nodes, script, tmp_path):
+    """Its node has nothing to sweep then, but the store of the round before still listens there."""
+    job = script(f"""exec env PYTHONPATH={HERE} {sys.executable} -c '
+import os, sys, tcp_store
+store = tcp_store.Store()
+rank, round_ = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+store.set(f"of {{rank}}", "1")
+store.wait("of 0", "of 1")
+if rank == 0:
+    store.set("pid", str(os.getpid()))
+else:
+    tcp_store.ended(int(store.get("pid")))
+    sys.exit(3 if round_ < 2 else 0)
+'""")
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(jobs.free_port()), "--max-restarts", "2"]
+    for rank in (0, 1):
+        nodes.start(*common, "--node-rank", str(rank), job)
+    assert nodes.wait() == [0, 0], nodes.all_text()
 
 
 # ---- torch's clients ----

@@ -28,7 +28,7 @@ TEST(AddressesOfStore, OnManyMachinesWhereTheNodesMeetThisOne) {
   const StorePlace place{.master_addr = "10.0.0.1", .many_machines = true, .own_address = "10.0.0.1"};
   EXPECT_EQ(addresses_of_store(place, {"10.0.0.1", "fd00::1"}), (Addresses{"127.0.0.1", "::1", "10.0.0.1", "fd00::1"}));
   const StorePlace named{.master_addr = "host0", .many_machines = true, .own_address = "10.0.0.1"};
-  EXPECT_EQ(addresses_of_store(named, {}), (Addresses{"127.0.0.1", "::1", "127.0.1.1", "10.0.0.1"}));
+  EXPECT_EQ(addresses_of_store(named, {}), Addresses()) << "nodes may resolve it differently";
   EXPECT_EQ(addresses_of_store({.master_addr = "host0", .many_machines = true}, {}), Addresses());
 }
 

@@ -34,6 +34,17 @@ TEST_F(ScriptStoreTest, AValueIsThereForOthersAndSettingHasNoAnswer) {
   EXPECT_EQ(clients_.ask(2, get("a")), text(""));
 }
 
+TEST(ScriptStore, WhoWakesOthersWithTheLastOfItsAnswersWakesAll) {
+  Clients clients(Limits{.reply_bytes = 64});
+  for (const int client : {1, 2, 3}) clients.connect(client);
+  for (const int waits : {1, 2}) clients.say(waits, wait({"k"}));
+  const std::string value(64 - sizeof(std::uint64_t), 'x');
+  clients.say(3, set("v", value) + get("v") + get("v") + set("k", "1"));  // twice 64 bytes: no byte is left
+  for (const int woken : {1, 2}) EXPECT_EQ(clients.got(woken), kStop);
+  EXPECT_EQ(clients.cut_off(3), "");
+  for (const int client : {1, 2, 3}) clients.leave(client);
+}
+
 TEST_F(ScriptStoreTest, AddingCountsInDecimal) {
   EXPECT_EQ(ask(add("n", 5)), raw_bytes<std::int64_t>(5));
   EXPECT_EQ(clients_.ask(2, add("n", -7)), raw_bytes<std::int64_t>(-2));

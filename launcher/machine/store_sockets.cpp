@@ -19,6 +19,10 @@ namespace ddprun {
 namespace {
 
 [[noreturn]] void refuse(int port, int error) {
+  if (error == EMFILE || error == ENFILE) {
+    throw InternalError("no descriptor for the workers' store: " + std::generic_category().message(error) +
+                        "; raise the limit of descriptors (ulimit -Hn)");
+  }
   throw UsageError("the workers' store cannot listen at master port " + std::to_string(port) + ": " +
                    std::generic_category().message(error) + "; --agent-store off leaves the store to rank 0");
 }

@@ -347,9 +347,8 @@ TEST_F(TrainTest, aDiskThatTakesNothingStopsSavingAndNotTraining) {
       EXPECT_NE(std::string(error.what()).find("checkpoint of step 10"), std::string::npos) << error.what();
     }
     const std::string text = metrics(name);
-    for (const char* step : {"checkpoint of step 3", "checkpoint of step 6", "checkpoint of step 9"}) {
-      EXPECT_NE(text.find(step), std::string::npos) << text;
-    }
+    EXPECT_NE(text.find("checkpoint of step 3"), std::string::npos) << text;
+    EXPECT_EQ(text.find("checkpoint of step 6"), std::string::npos) << "it failed alike: " << text;
     EXPECT_NE(text.find("\"step\":10,\"loss\""), std::string::npos) << "training went on to the end";
   }
 }
@@ -386,7 +385,7 @@ TEST_F(TrainTest, aWriterThatFindsNoMemoryLosesItsCheckpointAndNothingElse) {
     EXPECT_EQ(failure.kind, channel::ErrorKind::kException) << "it would halve the micro-batch";
     EXPECT_NE(failure.message.find("step 10 could not be saved: no memory to write it"), std::string::npos) << failure.message;
   }
-  EXPECT_NE(metrics("run").find("step 8 could not be saved: no memory to write it"), std::string::npos);
+  EXPECT_NE(metrics("run").find("step 4 could not be saved: no memory to write it"), std::string::npos);
   EXPECT_NE(metrics("run").find("\"step\":10,\"loss\""), std::string::npos) << "training went on";
 }
 

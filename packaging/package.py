@@ -26,8 +26,8 @@ import trainer
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GLIBC = "2.28"
 DEBIAN_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
-PACKAGES = ("libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev", "libssl-dev", "libxxhash-dev", "libhwloc-dev", "libhwloc15")
-LINKED = ("libssl-dev", "libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev", "libxxhash-dev")
+PACKAGES = ("libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev", "libssl-dev", "libxxhash-dev", "libprotozero-dev", "libhwloc-dev", "libhwloc15")
+LINKED = ("libssl-dev", "libboost1.81-dev", "nlohmann-json3-dev", "libcli11-dev", "libxxhash-dev", "libprotozero-dev")
 # What the programs may ask of the machine that runs them: glibc's own libraries, and for the module of --numa-binding hwloc.
 ALLOWED_LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-[a-z0-9-]+)\.so\.\d+")
 LIBRARIES_OF_MODULES = {"libddprun_topology.so": {"libhwloc.so.15"}}

@@ -1,3 +1,4 @@
+// Implementation of event_file.hpp.
 #include "common/metrics/event_file.hpp"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // The bytes of TensorBoard's event files: Event messages in protobuf's encoding, each framed as a TFRecord. Pure; EventFile
 // writes them. Field numbers are those of tensorboard/compat/proto/{event,summary}.proto; only what scalars need is here.
-// Written by hand: libprotobuf would meet the other version of itself that libtorch_cpu.so exports, and three messages need no
-// library.
+// Encoded by protozero, which has headers only: libprotobuf would meet the other version of itself that libtorch_cpu.so
+// exports.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Implementation of metrics_log.hpp.
 #include "common/metrics/metrics_log.hpp"
 
 #include <fcntl.h>

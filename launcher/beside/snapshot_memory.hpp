@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "launcher/workers/worker_pipes.hpp"
+#include "common/system/descriptor.hpp"
 
 namespace ddprun {
 

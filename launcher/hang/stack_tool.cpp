@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,9 +17,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "common/system/start_program.hpp"
 #include "launcher/workers/stuck_workers.hpp"
-
-extern char** environ;
 
 namespace ddprun {
 namespace {
@@ -45,30 +43,6 @@ std::string program_on_path(const char* program) {
 
 bool is_frame(const std::string& line) {
   return line.starts_with("#") || line.starts_with("Thread") || line.starts_with("TID") || line.starts_with("    ");
-}
-
-// The tool gets a process group of its own, so that all of its processes can be killed, and the signals that this program
-// blocks are unblocked for it.
-pid_t start_tool(const std::vector<std::string>& command, int output) {
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&files, output, STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, arguments[0], &files, &attributes, arguments.data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&files);
-  return error == 0 ? pid : -1;
 }
 
 }  // namespace
@@ -111,7 +85,7 @@ struct StackRun::Impl : std::enable_shared_from_this<StackRun::Impl> {
     if (::pipe2(ends, O_CLOEXEC) != 0) return finish_later("cannot be started");
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     pipe.assign(ends[0]);
-    pid = start_tool(stack_command(tool, process), ends[1]);
+    if (start_program(stack_command(tool, process), ends[1], ends[1], pid) != 0) pid = -1;
     ::close(ends[1]);
     if (pid < 0) return finish_later("cannot be started");
     timer.expires_after(at_most);

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +12,8 @@
 #include <array>
 #include <cerrno>
 
-extern char** environ;
+#include "common/system/descriptor.hpp"
+#include "common/system/start_program.hpp"
 
 namespace ddprun {
 namespace {
@@ -22,57 +22,18 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kMostComplaints = 4096;
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  void take(int fd) {
-    close();
-    fd_ = fd;
-  }
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
 struct Pipe {
   Descriptor read;
   Descriptor write;
   bool open() {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-    read.take(ends[0]);
-    write.take(ends[1]);
+    read = Descriptor(ends[0]);
+    write = Descriptor(ends[1]);
     ::fcntl(read.get(), F_SETFL, O_NONBLOCK);
     return true;
   }
 };
-
-// Returns the errno.
-int spawn(const std::vector<std::string>& command, int output, int complaints, pid_t& pid) {
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&files, complaints, STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  const int error = ::posix_spawn(&pid, arguments[0], &files, &attributes, arguments.data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&files);
-  return error;
-}
 
 // Appends what is there up to `most` bytes in all; what comes beyond is read and dropped. Closes at the end of the file.
 // Returns whether all of it was kept.
@@ -83,7 +44,7 @@ bool read_available(Descriptor& from, std::string& text, std::size_t most) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return true;
     if (count <= 0) {
-      from.close();
+      from = Descriptor();
       return true;
     }
     const std::size_t kept = std::min(static_cast<std::size_t>(count), most - text.size());
@@ -123,10 +84,10 @@ ProgramOutput output_of(const std::vector<std::string>& command, const OutputLim
   Pipe output, complaints;
   pid_t pid = -1;
   int error = output.open() && complaints.open() ? 0 : errno;
-  if (error == 0) error = spawn(command, output.write.get(), complaints.write.get(), pid);
+  if (error == 0) error = start_program(command, output.write.get(), complaints.write.get(), pid);
   if (error != 0) return {.end = ProgramOutput::End::kNotStarted, .number = error, .text = {}, .complaints = {}};
-  output.write.close();
-  complaints.write.close();
+  output.write = Descriptor();
+  complaints.write = Descriptor();
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   out.end = read_until_end(pidfd.get(), output.read, complaints.read, limits, out);
   ::kill(-pid, SIGKILL);  // also what it has left behind

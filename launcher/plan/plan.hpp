@@ -111,9 +111,9 @@ RestartLimits restart_limits(const Plan& plan);
 struct Arguments;
 struct Machine;
 
-// Resolves everything: reads the config and looks at files, but starts and writes nothing. Only a worker program of the user's
-// own is started, with --describe, since the config has keys of its own. `environment` is asked for
-// PYTHON_EXEC and VIRTUAL_ENV; relative paths are relative to `cwd`. Throws UsageError.
+// Resolves everything: reads the config and looks at files, but writes nothing. It starts nothing but a worker program of the
+// user's own, with --describe, since that has keys of its own in the config. `environment` is asked for PYTHON_EXEC and
+// VIRTUAL_ENV; relative paths are relative to `cwd`. Throws UsageError.
 Plan make_plan(const Arguments& arguments, const Machine& machine,
                const std::function<std::optional<std::string>(std::string_view)>& environment,
                const std::filesystem::path& cwd);

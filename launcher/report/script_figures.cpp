@@ -84,7 +84,7 @@ class ScriptFigures::Files {
                                {"save_s", published.save_s}});
   }
 
-  // What is told on the agent's thread once this piece of work is done.
+  // Since the last call.
   std::vector<std::string> take_troubles() { return std::exchange(troubles_, {}); }
 
  private:
@@ -155,11 +155,16 @@ void ScriptFigures::write_line() {
 
 void ScriptFigures::add(std::function<void(Files&)> work) {
   ++*waiting_;
-  queue_.add([files = files_, work = std::move(work)] { work(*files); },
-             [files = files_, waiting = waiting_, say = say_] {
-               --*waiting;
-               for (const std::string& trouble : files->take_troubles()) say(trouble + "; the job goes on");
-             });
+  const auto troubles = std::make_shared<std::vector<std::string>>();  // of this piece: the files are the queue's alone
+  queue_.add(
+      [files = files_, work = std::move(work), troubles] {
+        work(*files);
+        *troubles = files->take_troubles();
+      },
+      [troubles, waiting = waiting_, say = say_] {
+        --*waiting;
+        for (const std::string& trouble : *troubles) say(trouble + "; the job goes on");
+      });
 }
 
 }  // namespace ddprun

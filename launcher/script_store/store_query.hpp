@@ -1,4 +1,4 @@
-// The queries of TCPStore's wire protocol, as clients of PyTorch 2.3 to 2.15 send them: one byte of kind, then fields in the
+// The queries of TCPStore's wire protocol, as clients of PyTorch 2.4 to 2.15 send them: one byte of kind, then fields in the
 // machine's own byte order. A key or a value is a length (8 bytes) and its bytes; a list is a count (8 bytes) and its parts.
 // script_store.hpp answers them. Nothing here keeps state.
 #pragma once

@@ -3,33 +3,13 @@
 #pragma once
 
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <string>
-#include <utility>
 
 #include "common/base/error.hpp"
+#include "common/system/descriptor.hpp"
 
 namespace ddprun {
-
-// Closes its descriptor, unless that was given away.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 struct Ends {
   Descriptor ours;

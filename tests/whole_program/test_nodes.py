@@ -385,8 +385,7 @@ def test_a_first_node_whose_memory_is_lost_leads_no_second_job(nodes, script, tm
     """As a container that starts again: nothing is remembered there, and the others train."""
     job = script(f'{LINE}; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     common = ["--nnodes", "1:3", "--master-addr", "127.0.0.1", "--master-port", free_port(),
-              "--rdzv-conf", "heartbeat_timeout=2,last_call_timeout=0.1",
-              "--agent-store", "off"]  # else the killed agent's guardian has the port for a moment more
+              "--rdzv-conf", "heartbeat_timeout=2,last_call_timeout=0.1"]
     state = [{"XDG_STATE_HOME": str(tmp_path / f"state-{rank}")} for rank in range(3)]
     for rank in range(3):
         nodes.start(*common, "--node-rank", rank, job, **state[rank])

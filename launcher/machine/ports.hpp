@@ -24,7 +24,7 @@ struct PortRange {
 };
 
 // A supervisor starts a killed agent again at once, while its guardian is still closing the store of scripts.
-inline constexpr std::chrono::milliseconds kUntilAKilledAgentsStoreIsGone{300};
+inline constexpr std::chrono::milliseconds kUntilAKilledAgentsStoreIsGone{1000};
 
 class HeldPort {
  public:

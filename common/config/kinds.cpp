@@ -33,7 +33,8 @@ bool is_integer_in(const Json& value, std::int64_t min, std::int64_t max) {
   if (!value.is_number_float()) return false;
   // 1e3 is an integer too, as JSON Schema has it.
   const double number = value.get<double>();
-  return number == std::floor(number) && number >= static_cast<double>(min) && number <= static_cast<double>(max);
+  if (!(number >= static_cast<double>(min) && number <= static_cast<double>(max))) return false;
+  return std::abs(number) >= 0x1p63 || static_cast<double>(static_cast<std::int64_t>(number)) == number;
 }
 
 bool is_name(const std::string& text) {

@@ -29,8 +29,11 @@ bool is_key_name(const std::string& name) {
 }
 
 IntegerKind integers_of(const TaskKey& key) {
-  return {.min = static_cast<std::int64_t>(std::ceil(std::max(key.min, -kLargestInteger))),
-          .max = static_cast<std::int64_t>(std::floor(std::min(key.max, kLargestInteger)))};
+  const double min = std::max(key.min, -kLargestInteger), max = std::min(key.max, kLargestInteger);
+  IntegerKind kind{.min = static_cast<std::int64_t>(min), .max = static_cast<std::int64_t>(max)};  // cut toward zero
+  if (static_cast<double>(kind.min) < min) ++kind.min;
+  if (static_cast<double>(kind.max) > max) --kind.max;
+  return kind;
 }
 
 Kind kind_of_key(const TaskKey& key) {

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include <nlohmann/json.hpp>
+
+#include "common/base/nearest.hpp"
 
 namespace ddprun {
 namespace {
@@ -38,9 +39,9 @@ void take_timestamp(const Json& value, ErrorFile& file) {
     if (std::from_chars(text.data(), text.data() + text.size(), seconds).ec != std::errc{}) return;
   }
   if (!(seconds >= 0) || seconds >= static_cast<double>(kLastSecond)) return;
-  const double whole = std::floor(seconds);
-  file.whole_seconds = whole == seconds;
-  file.timestamp_ns = static_cast<std::int64_t>(whole) * kSecond + std::llround((seconds - whole) * 1e9);
+  const auto whole = static_cast<std::int64_t>(seconds);
+  file.whole_seconds = static_cast<double>(whole) == seconds;
+  file.timestamp_ns = whole * kSecond + nearest((seconds - static_cast<double>(whole)) * 1e9);
 }
 
 }  // namespace

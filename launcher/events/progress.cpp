@@ -2,8 +2,8 @@
 #include "launcher/events/progress.hpp"
 
 #include <algorithm>
-#include <cmath>
 
+#include "common/base/nearest.hpp"
 #include "launcher/events/printed.hpp"
 
 namespace ddprun {
@@ -22,7 +22,7 @@ double seconds_from(std::int64_t begin_ns, std::int64_t end_ns) {
 std::string format_duration(double seconds) {
   if (!(seconds > 0)) return "0.0 s";
   if (seconds < 9.95) return printed("%.1f s", seconds);
-  const long long s = std::llround(std::min(seconds, 1e12));
+  const long long s = nearest(std::min(seconds, 1e12));
   if (s < 60) return printed("%lld s", s);
   if (s < 3600) return printed("%lld min %02lld s", s / 60, s % 60);
   if (s < 86400) return printed("%lld h %02lld min", s / 3600, s % 3600 / 60);
@@ -85,7 +85,7 @@ std::string progress_line(const ProgressShown& shown) {
   if (progress.loss) text += printed("  loss %.4f", *progress.loss);
   if (shown.loss_step) text += " at step " + format_count(*shown.loss_step);
   for (const Figure& figure : progress.figures) text += "  " + figure.name + printed(" %.4g", figure.value);
-  if (progress.samples_per_s) text += "  " + format_count(std::llround(*progress.samples_per_s)) + " samples/s";
+  if (progress.samples_per_s) text += "  " + format_count(nearest(*progress.samples_per_s)) + " samples/s";
   if (shown.seconds_left) text += "  " + format_duration(*shown.seconds_left) + " left";
   return text;
 }

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "common/base/error.hpp"
 #include "common/base/fault.hpp"
+#include "common/base/nearest.hpp"
 #include "common/base/signal_name.hpp"
 #include "common/config/parse_config.hpp"
 #include "launcher/machine/detect.hpp"
@@ -226,7 +226,7 @@ class Planner {
 
   void choose_stopping() {
     const double seconds = settings_.number("shutdown-timeout", 0, 1e6);
-    plan_.shutdown_timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
+    plan_.shutdown_timeout = std::chrono::milliseconds(nearest(seconds * 1000));
     keep("shutdown_timeout", settings_.text("shutdown-timeout") + " s", settings_.find("shutdown-timeout")->source);
 
     const Setting& setting = *settings_.find("signals-to-handle");

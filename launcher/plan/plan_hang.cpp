@@ -2,10 +2,10 @@
 #include "launcher/plan/plan_hang.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <string_view>
 
+#include "common/base/nearest.hpp"
 #include "launcher/options/parse_number.hpp"
 
 namespace ddprun {
@@ -42,7 +42,7 @@ class HangTimeoutReader {
     const auto seconds = parse_decimal(equals == std::string_view::npos ? word : word.substr(equals + 1));
     if (!seconds || !(*seconds > 0) || *seconds > kLongestLimit) refuse();
     if (workers_ == WorkerKind::kTrainer && *seconds < kShortestOfTrainer) refuse();
-    const auto time = std::chrono::milliseconds(std::max(1LL, std::llround(*seconds * 1000)));
+    const auto time = std::chrono::milliseconds(std::max(1LL, nearest(*seconds * 1000)));
     if (equals == std::string_view::npos) {
       for (std::size_t i = 0; i < kActivities; ++i)
         if (i != static_cast<std::size_t>(Activity::kStart)) limits_.given[i] = time;

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cmath>
 
 #include "common/base/error.hpp"
+#include "common/base/nearest.hpp"
 #include "common/base/suggest.hpp"
 #include "launcher/options/host_and_port.hpp"
 #include "launcher/options/parse_number.hpp"
@@ -148,7 +148,7 @@ void read_endpoint(const Setting& setting, RendezvousPlan& plan) {
 std::chrono::milliseconds duration_of(const Setting& conf, const std::string& key, const std::string& value) {
   const auto seconds = parse_decimal(value);
   if (!seconds || *seconds <= 0 || *seconds > kLongestSeconds) refuse_key(conf, key, value, "a number of seconds above 0");
-  return std::chrono::milliseconds(std::max(1LL, std::llround(*seconds * 1000)));
+  return std::chrono::milliseconds(std::max(1LL, nearest(*seconds * 1000)));
 }
 
 bool truth_of(const Setting& conf, const std::string& key, const std::string& value) {

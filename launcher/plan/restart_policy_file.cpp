@@ -2,11 +2,11 @@
 #include "launcher/plan/restart_policy_file.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "common/base/nearest.hpp"
 #include "common/base/suggest.hpp"
 #include "common/config/json_positions.hpp"
 #include "common/config/read_config_text.hpp"
@@ -80,7 +80,7 @@ class PolicyReader {
         if (!value.is_number()) return false;
         const double seconds = value.get<double>();
         if (!(seconds >= 0) || seconds > kLongestPauseSeconds) return false;
-        target = std::chrono::milliseconds(std::llround(seconds * 1000));
+        target = std::chrono::milliseconds(nearest(seconds * 1000));
         return true;
       };
     };

@@ -1,10 +1,10 @@
 // A report.json as text for people: `ddprun report FOLDER`. A value that is missing or has another type is left out and is no
 // error, since another version may have written the report.
 #include <algorithm>
-#include <cmath>
 
 #include "common/base/check.hpp"
 #include "common/base/error.hpp"
+#include "common/base/nearest.hpp"
 #include "common/system/local_time.hpp"
 #include "launcher/events/progress.hpp"
 #include "launcher/events/run_event.hpp"
@@ -81,7 +81,7 @@ std::string time_line(const std::vector<RoundSpan>& rounds) {
   if (end <= begin) return {};
   const auto column = [&](std::int64_t ns) {
     const double share = static_cast<double>(ns - begin) / static_cast<double>(end - begin);
-    return static_cast<std::size_t>(std::clamp<std::int64_t>(std::llround(share * kWide), 0, kWide - 1));
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(nearest(share * kWide), 0, kWide - 1));
   };
   std::string line(kWide, ' ');
   for (const RoundSpan& round : rounds)

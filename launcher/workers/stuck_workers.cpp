@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <fstream>
 #include <string>
+
+#include "common/base/nearest.hpp"
 
 namespace ddprun {
 
@@ -23,7 +24,7 @@ std::chrono::milliseconds stuck_timeout_of(const std::optional<std::string_view>
   double seconds = 0;
   const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
   if (error != std::errc() || stop != text->data() + text->size() || !(seconds > 0) || seconds > 1e9) return {};
-  return std::chrono::milliseconds(std::max(1LL, std::llround(seconds * 1000)));
+  return std::chrono::milliseconds(std::max(1LL, nearest(seconds * 1000)));
 }
 
 bool StuckWatch::see(int rank, char state, Time now) {

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <random>
 #include <variant>
@@ -17,6 +16,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+
+#include "common/base/nearest.hpp"
 
 namespace ddprun {
 namespace {
@@ -89,8 +90,7 @@ class Connector {
       if (resume >= deadline_) co_return result;
       const auto timer = std::make_shared<Awaited<int>>(shared_->io);
       if (co_await wait_for(timer, resume) == WaitEnd::kCancelled) co_return cancelled();
-      pause =
-          std::min(kLongestPause, std::chrono::milliseconds(std::llround(kPauseGrowth * static_cast<double>(pause.count()))));
+      pause = std::min(kLongestPause, std::chrono::milliseconds(nearest(kPauseGrowth * static_cast<double>(pause.count()))));
     }
   }
 
@@ -118,7 +118,7 @@ class Connector {
   // A random pause, so that a thousand agents that wait for one coordinator do not all connect at the same moment.
   std::chrono::microseconds jittered(std::chrono::milliseconds pause) {
     std::uniform_real_distribution<double> factor(0.8, 1.2);
-    return std::chrono::microseconds(std::llround(factor(random_) * 1000.0 * static_cast<double>(pause.count())));
+    return std::chrono::microseconds(nearest(factor(random_) * 1000.0 * static_cast<double>(pause.count())));
   }
 
   ConnectFailure failed(Kind kind, const std::string& what) const {

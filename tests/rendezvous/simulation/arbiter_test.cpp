@@ -51,12 +51,17 @@ TEST(ArbiterSimulation, OfTwoNodesOneGoesOn) {
     std::cout << story_with_arbiter(with_arbiter(std::strtoull(one, nullptr, 10)));
     return;
   }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr std::uint64_t kOrdinarySeeds = 60;  // one thread of pure code: release runs the rest
+#else
+  constexpr std::uint64_t kOrdinarySeeds = 1500;
+#endif
   const bool is_long = std::getenv("DDPRUN_LONG_SIMULATION") != nullptr || std::getenv("DDPRUN_LONG_TESTS") != nullptr;
   constexpr std::size_t kMostFailures = 10;
   std::int64_t votes = 0;
   std::vector<std::uint64_t> failed;
   const char* const wanted = std::getenv("DDPRUN_SIMULATION_SEEDS");
-  const std::uint64_t seeds = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : is_long ? 60000 : 1500;
+  const std::uint64_t seeds = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : is_long ? 60000 : kOrdinarySeeds;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const Result result = simulate(with_arbiter(seed));
     votes += result.by_arbiter;

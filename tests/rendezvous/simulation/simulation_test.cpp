@@ -144,7 +144,7 @@ TEST(Simulation, WhileNothingDisturbsItTheJobTrains) {
 
 TEST(Simulation, TheSecondOfTwoGoesOnByTheFarewellOfTheFirst) {
   std::int64_t by_farewell = 0;
-  for (std::uint64_t seed = 0; seed < 1000; ++seed) by_farewell += simulate({.seed = seed}).by_farewell;
+  for (std::uint64_t seed = 0; seed < 1000 && by_farewell <= 3; ++seed) by_farewell += simulate({.seed = seed}).by_farewell;
   EXPECT_GT(by_farewell, 3);
 }
 

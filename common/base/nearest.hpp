@@ -1,0 +1,19 @@
+// The nearest integer of a number, without the C library's mathematics: ddprun does not load that library, which took 0.08 ms
+// of each start.
+#pragma once
+
+#include <algorithm>
+
+namespace ddprun {
+
+// Halves are rounded away from zero, as by std::llround. What is not within ±2^62 becomes the nearer of these two, NaN the
+// lower.
+constexpr long long nearest(double value) {
+  constexpr double kLargest = 0x1p62;
+  value = value > -kLargest ? std::min(value, kLargest) : -kLargest;
+  const auto whole = static_cast<long long>(value);
+  const double rest = value - static_cast<double>(whole);
+  return rest >= 0.5 ? whole + 1 : rest <= -0.5 ? whole - 1 : whole;
+}
+
+}  // namespace ddprun

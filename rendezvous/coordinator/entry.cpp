@@ -37,6 +37,9 @@ std::optional<Refused> refusal_of(const Hello& hello, const EntryView& view) {
                            " workers; expected a rank from 0 to " + std::to_string(settings.max_nodes - 1) + " and 1 to " +
                            std::to_string(kMaxWorkersPerNode) + " workers"};
   }
+  if (hello.listens.host.empty() && hello.node != settings.self) {
+    return Refused{.reason = Refusal::kBadHello, .text = "it does not say at which address it is"};
+  }
   if (hello.arbiter != settings.arbiter && !hello.coordinates) {
     return Refused{
         .reason = Refusal::kBadHello,

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "common/base/check.hpp"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -86,6 +88,7 @@ Release common_release(const PlacedNodes& placed, const Config& round, const Bud
   release.successors = spread(able, settings.rules.successors_named);
   if (const Peer* first = placed.by_rank.front(); first != nullptr) {
     release.master.host = settings.master_addr.empty() ? first->hello.listens.host : settings.master_addr;
+    check(!release.master.host.empty(), "a round would begin without the address of its group rank 0");
     release.master.port = settings.master_port != 0 ? settings.master_port : first->master_port;
   }
   return release;

@@ -27,6 +27,9 @@ struct MemberSettings {
   std::int32_t local_world_size = 1;
   std::string hostname{};
   Address listens{};  // empty host: the address of the socket that leads to the coordinator
+  // An address of this machine, for the coordinator of this node's own process, to which no socket leads. The newest one that
+  // a connection has shown; until then one that the shell guesses.
+  std::string own_host{};
   std::uint16_t master_port = 0;
   std::int32_t next_number = 0;
   std::uint16_t farewell_port = 0;

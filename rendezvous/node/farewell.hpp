@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "rendezvous/member/record.hpp"
 #include "rendezvous/protocol/link.hpp"
@@ -19,17 +20,26 @@ inline constexpr bool is_connection(LinkId link) {
   return link != kOfTheDead && link != kOfTheArbiter;
 }
 
-// The Hello that the dead coordinator would send. `survivor` is the record of the other node of the round, in which the dead
-// one had group rank 0.
-inline Hello hello_of_the_dead(const Record& survivor) {
+// A coordinator that died in a round of two, in which it had group rank 0. Its identity died with it, so its vote in that round
+// stays with the other node, also when that one has led the round under a term of its own and has stepped down again.
+struct DeadCoordinator {
+  NodeId node{};
+  RoundId origin{};  // Config::origin() of the round
+};
+
+// The Hello that the dead coordinator would send. `survivor` is the record of the other node. Nothing: neither round of that
+// record is the one in which it died.
+inline std::optional<Hello> hello_of_the_dead(const DeadCoordinator& who, const Record& survivor) {
+  const auto died_in = [&who](const Config& round) { return round.exists() && round.origin() == who.origin; };
+  if (!died_in(survivor.state.current) && !died_in(survivor.state.previous)) return std::nullopt;
   Hello dead;
-  dead.node = survivor.coordinator.node;
+  dead.node = who.node;
   dead.incarnation = UINT64_MAX;
   dead.state.promised_term = survivor.state.promised_term;
   dead.state.current = survivor.state.current;
-  dead.state.current.rank = 0;
+  dead.state.current.rank = died_in(survivor.state.current) ? 0 : -1;
   dead.state.previous = survivor.state.previous;  // it may have died before enough nodes had installed the current round
-  dead.state.previous.rank = -1;
+  dead.state.previous.rank = died_in(survivor.state.previous) ? 0 : -1;
   return dead;
 }
 

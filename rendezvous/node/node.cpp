@@ -12,7 +12,6 @@
 
 #include "common/base/exit_code.hpp"
 #include "rendezvous/coordinator/entry.hpp"
-#include "rendezvous/node/farewell.hpp"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -91,6 +90,10 @@ void Node::handle(const node_event::Begin&) {
 }
 
 void Node::handle(const node_event::LinkOpened& event) {
+  if (!event.own_host.empty()) {
+    settings_.member.own_host = event.own_host;
+    member_.known_as(event.own_host);
+  }
   if ((event.link & kAnnounce) != 0) {
     if (!announcements_.contains(event.link)) return;
     Hello hello = member_.hello(event.local_host);
@@ -164,8 +167,8 @@ void Node::handle(const node_event::Tick&) {
 void Node::handle(const node_event::Farewell& event) {
   const Config& round = member_.state().current;
   if (coordinator_ || round.id != event.round || round.nodes != 2 || round.rank != 1) return;
-  if (coordinator_died_in_ == round.id) return;
-  coordinator_died_in_ = round.id;
+  if (dead_ && dead_->origin == round.origin()) return;
+  dead_ = DeadCoordinator{member_.record().coordinator.node, round.origin()};
   act(member_action::Say{NodeNotice{.kind = NodeNotice::Kind::kLooking,
                                     .text = "the other node's guardian says that the agent there is dead, and its workers are "
                                             "gone: this one may go on without"}});
@@ -349,8 +352,6 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
             carry_out(std::move(kept));
           } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
             act(std::move(concrete));
-          } else if constexpr (std::is_same_v<Action, coordinator_action::LetGo>) {
-            member_.let_go();
           } else {
             static_assert(std::is_same_v<Action, coordinator_action::Finished>);
             step_down("the job is over");
@@ -446,13 +447,19 @@ void Node::consider_candidacy() {
 // Of two nodes the one without group rank 0 is no majority. When the other node is dead for good, nobody but this node has its
 // vote. The same holds for a coordinator that has left and handed over to this node.
 void Node::count_the_dead() {
-  const PersistentState& state = member_.state();
   if (const HandOver* left = member_.handed_over(); left != nullptr && makes_sense(left->state)) {
     if (!succession_.electors().contains(kOfTheDead)) succession_.add(kOfTheDead, hello_of_who_left(*left));
     return;
   }
-  if (!coordinator_died_in_ || *coordinator_died_in_ != state.current.id || succession_.electors().contains(kOfTheDead)) return;
-  succession_.add(kOfTheDead, hello_of_the_dead(member_.record()));
+  const auto dead = dead_ ? hello_of_the_dead(*dead_, member_.record()) : std::nullopt;
+  const auto counted = succession_.electors().find(kOfTheDead);
+  const bool is_counted = counted != succession_.electors().end();
+  const auto same_rounds = [](const PersistentState& a, const PersistentState& b) {
+    return a.current == b.current && a.previous == b.previous;
+  };
+  if (is_counted && dead && same_rounds(counted->second.hello.state, dead->state)) return;  // its vote stays
+  if (is_counted) succession_.remove(kOfTheDead);
+  if (dead) succession_.add(kOfTheDead, *dead);
 }
 
 // In the rounds that this node has won, it has the arbiter's vote.

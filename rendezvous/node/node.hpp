@@ -17,6 +17,7 @@
 #include "rendezvous/coordinator/coordinator.hpp"
 #include "rendezvous/member/member.hpp"
 #include "rendezvous/node/arbitration.hpp"
+#include "rendezvous/node/farewell.hpp"
 #include "rendezvous/node/leader_session.hpp"
 #include "rendezvous/node/member_sessions.hpp"
 #include "rendezvous/node/memory.hpp"
@@ -38,6 +39,7 @@ struct Begin {};
 struct LinkOpened {  // dialled by this node, or accepted
   LinkId link = 0;
   std::string local_host{};  // of the socket, if this node dialled
+  std::string own_host{};    // as MemberSettings::own_host, by all connections until now; empty: as before
 };
 struct LinkClosed {  // or could not be opened
   LinkId link = 0;
@@ -225,7 +227,7 @@ class Node {
   std::set<LinkId> announcements_;  // dialled by this node's coordinator
   LinkId next_announcement_link_ = 1;
   Time next_announcement_{};
-  std::optional<RoundId> coordinator_died_in_;  // a round of two; this node is the other one
+  std::optional<DeadCoordinator> dead_;  // this node is the other one of its round
   std::optional<Time> stepped_down_;
   bool unfit_ = false;  // it must not lead with the workers that it had when it stepped down: they don't end
   std::optional<node_action::Finish> finish_;  // carried out when the coordinator, if it is here, has told all nodes

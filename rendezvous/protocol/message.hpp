@@ -20,7 +20,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 8;
+inline constexpr std::uint16_t kProtocolVersion = 9;
 static_assert(kCauses == 19, "messages count by cause, so a new cause needs a new kProtocolVersion");
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
@@ -316,6 +316,12 @@ struct HandOver {
   PersistentState state{};  // that of the node that leaves; its vote is for `to` alone
 };
 
+// A node that was asked to stop may leave when its workers are gone: the others continue without it, or there is nothing that
+// it could save. Until this comes it waits, since signals may be on the way to the other nodes.
+struct MayLeave {
+  RoundId round{};
+};
+
 // For people: whom the job waits for. Few users read the coordinator's own console.
 struct Waiting {
   std::string text{};
@@ -358,6 +364,6 @@ struct Resumed {
 };
 
 using FromCoordinator = std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong,
-                                     VoteRequest, StoreAnswer, Resumed, Received, Conclude, HandOver, Waiting>;
+                                     VoteRequest, StoreAnswer, Resumed, Received, Conclude, HandOver, Waiting, MayLeave>;
 
 }  // namespace ddprun::rendezvous

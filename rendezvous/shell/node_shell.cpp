@@ -154,11 +154,12 @@ void NodeShell::listen() {
                                 connection->finish();
                               });
   member.listens = {.host = settings_.local_address, .port = (one_port ? meet_listener_ : listener_)->local().port()};
+  member.own_host = address_of_route();
+  if (member.own_host.empty()) member.own_host = "127.0.0.1";
   if (settings_.node.leads_first) {
     member.wanted_group_rank = 0;
     if (member.listens.host.empty()) member.listens.host = settings_.meet_host;
-    if (member.listens.host.empty()) member.listens.host = address_of_route();
-    if (member.listens.host.empty()) member.listens.host = "127.0.0.1";
+    if (member.listens.host.empty()) member.listens.host = member.own_host;
   } else {
     member.endpoints = {{settings_.meet_host.empty() ? "127.0.0.1" : settings_.meet_host, settings_.meet_port}};
     // A given master address is that of the first coordinator only.
@@ -357,11 +358,11 @@ void NodeShell::opened(LinkId link, const Connection& connection) {
     // began to dial.
     if (directory_ && (link & (kAnnounce | kResume)) == 0)
       feed(node_event::SawRunDirectory{directory_->probe(FileQueue::kMoment)});
-    return feed(node_event::LinkOpened{link, own_address_});
+    return feed(node_event::LinkOpened{link, own_address_, own_address_});
   }
   const auto local = unmapped(connection.local()).address();
   if (own_address_.empty() || !local.is_loopback()) own_address_ = local.to_string();
-  feed(node_event::LinkOpened{link, {}});
+  feed(node_event::LinkOpened{link, {}, own_address_});
 }
 
 void NodeShell::heard(LinkId link, std::string_view frame) {

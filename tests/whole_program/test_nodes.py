@@ -404,7 +404,7 @@ def test_a_first_node_whose_memory_is_lost_leads_no_second_job(nodes, script, tm
 
 def test_the_second_of_two_goes_on_when_the_first_ones_guardian_says_farewell(nodes, script, tmp_path):
     """Its agent is killed, its machine is not; and when it comes back, it leads no job of its own."""
-    job = script(f'echo x >> $OUT/world-$WORLD_SIZE; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
+    job = script(f'echo "x$MASTER_ADDR" >> $OUT/world-$WORLD_SIZE; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
     common = ["--nnodes", "1:2", "--master-addr", "127.0.0.1", "--master-port", free_port(), "--rdzv-conf", "last_call_timeout=0.3"]
     worlds = [tmp_path / "out" / f"world-{size}" for size in (1, 2)]
 
@@ -427,6 +427,35 @@ def test_the_second_of_two_goes_on_when_the_first_ones_guardian_says_farewell(no
     (tmp_path / "enough").touch()
     assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()
     assert "1 node, 1 worker" not in nodes.text(2), nodes.text(2)
+    assert {line for world in worlds for line in world.read_text().split()} == {"x127.0.0.1"}  # wherever rank 0 was
+
+
+@pytest.mark.parametrize("home", ["shared", "each its own", "shared, as the run directory"])
+def test_the_first_of_two_that_is_killed_and_started_again_rejoins(nodes, script, tmp_path, home):
+    """Its guardian's farewell has taken its record away; and both nodes are needed."""
+    job = script(f'echo "x$MASTER_ADDR" >> $OUT/started; while [ ! -e {tmp_path}/enough ]; do sleep 0.1; done')
+    started = tmp_path / "out" / "started"
+    common = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", free_port()]
+    if home == "shared, as the run directory":
+        common += ["--run-dir", tmp_path / "run"]
+
+    def start(rank: int):
+        states = {"XDG_STATE_HOME": keep_records(tmp_path / f"state-{rank}")} if home == "each its own" else {}
+        nodes.start(*common, "--node-rank", rank, job, **states)
+
+    def begun(count: int):
+        nodes.until(lambda: started.exists() and len(started.read_text().split()) == count, f"{count} workers")
+
+    start(0)
+    start(1)
+    begun(2)
+    nodes.agents[0].kill()
+    nodes.agents[0].wait()
+    start(0)
+    begun(4)
+    (tmp_path / "enough").touch()
+    assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()
+    assert set(started.read_text().split()) == {"x127.0.0.1"}
 
 
 def test_a_replacement_with_the_rank_of_a_silent_node_waits_for_its_lease(nodes, script, tmp_path):

@@ -43,6 +43,7 @@ class ATakenRank : public testing::Test {
     hello.attempt = link + 1;
     hello.wanted_group_rank = rank;
     hello.hostname = "host" + std::to_string(node);
+    hello.listens = {"10.0.0." + std::to_string(node), 7};
     on(coordinator_event::Heard{link, hello});
   }
   // Until the refused one may ask again; these say meanwhile that they are here.

@@ -74,9 +74,10 @@ class UncommittedRound : public testing::Test {
 
 TEST_F(UncommittedRound, IsNotCommittedByAFarewell) {
   record_.state.current = round_of_two(Arbiter::kNone);
-  EXPECT_FALSE(may_stand_with(kOfTheDead, hello_of_the_dead(record_)));
+  const DeadCoordinator dead{{1}, record_.state.current.origin()};
+  EXPECT_FALSE(may_stand_with(kOfTheDead, hello_of_the_dead(dead, record_).value()));
   record_.state.previous = {};
-  EXPECT_TRUE(may_stand_with(kOfTheDead, hello_of_the_dead(record_)));
+  EXPECT_TRUE(may_stand_with(kOfTheDead, hello_of_the_dead(dead, record_).value()));
 }
 
 TEST_F(UncommittedRound, IsNotCommittedByAnArbiter) {
@@ -117,6 +118,7 @@ TEST(ARoundsArbiter, IsTheSameForAllNodes) {
   coordinator.on(coordinator_event::Opened{7}, {kAnyTime, 0});
   Hello hello;
   hello.node = {2};
+  hello.listens = {"10.0.0.2", 7};
   std::string said;
   for (const CoordinatorAction& action : coordinator.on(coordinator_event::Heard{7, hello}, {kAnyTime, 0})) {
     const auto* send = std::get_if<coordinator_action::Send>(&action);

@@ -275,6 +275,17 @@ void World::check_stopped(int index, const node_action::Finish& finish) {
   if (!saved && finish.why.empty()) violate(name(index) + " ends after a signal and does not say why");
 }
 
+// Whoever has the vote of the other one of two, which is dead, is a majority by itself, however often it is elected.
+void World::check_minority(int index, const node_action::Finish& finish) {
+  const Agent& agent = agents_[static_cast<std::size_t>(index)];
+  const PersistentState& state = agent.node->member().state();
+  if (finish.exit_code != static_cast<int>(ExitCode::kMinority) || !agent.has_both_votes_in) return;
+  if (state.current.origin() != *agent.has_both_votes_in || state.previous.exists() ||
+      agent.disturbed_until + 2 * kLease > time_)
+    return;
+  violate(name(index) + " ends as a minority, though it has the vote of the node that is dead");
+}
+
 // The job has one end.
 void World::check_end(int index, const node_action::Finish& finish) {
   if (!job_over_ || finish.exit_code == result_.exit_code || may_not_know_of_the_end(index)) return;

@@ -70,12 +70,13 @@ struct Agent {
   std::uint64_t incarnation = 1;
   std::unique_ptr<Node> node;
   bool heard_farewell = false;
-  std::optional<NodeId> known_as;         // in this life
-  bool gave_up = false;                   // that: the connections of who it was may still stand
-  coordinator_action::Entrust entrusted;  // to its guardian
-  Memory disk;                            // what the next process here finds
-  bool remembers = true;                  // it can be written
-  Nanos asks_since = kNever;              // in a new container, whether the job runs
+  std::optional<RoundId> has_both_votes_in{};  // a round of two, by the farewell of the other one
+  std::optional<NodeId> known_as;              // in this life
+  bool gave_up = false;                        // that: the connections of who it was may still stand
+  coordinator_action::Entrust entrusted;       // to its guardian
+  Memory disk;                                 // what the next process here finds
+  bool remembers = true;                       // it can be written
+  Nanos asks_since = kNever;                   // in a new container, whether the job runs
   // Where disks are slow.
   RecordGate gate;
   std::deque<member_action::Remember> writing;
@@ -167,6 +168,7 @@ struct Event {
     kLeave,
     kCutOff,
     kKilled,
+    kLostAmidSignals,
     kDiskFull,
     kDiskFree,
     kFarewell,
@@ -357,6 +359,7 @@ class World {
   void signal(int index);
   void leave(int index, bool saves);
   void cut_off(Nanos length);
+  void lose_one_amid_signals(int leader);
   void get_stuck(int index);
   void get_loose(int index);
   void sleep(int index, Nanos length);
@@ -377,6 +380,7 @@ class World {
   bool begun_by_spares(const RoundId& id) const;
   void check_start_after_end(int index, const RoundId& id);
   void check_stopped(int index, const node_action::Finish& finish);
+  void check_minority(int index, const node_action::Finish& finish);
   void check_end(int index, const node_action::Finish& finish);
   bool may_not_know_of_the_end(int index) const;
   void disturb(Agent& agent, Nanos until) { agent.disturbed_until = std::max(agent.disturbed_until, until); }

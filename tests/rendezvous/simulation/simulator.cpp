@@ -253,6 +253,9 @@ void World::handle(const Event& event) {
       if (const int victim = coordinator_now(); agents_[static_cast<std::size_t>(victim)].node && !recovering_ && !job_over_)
         kill(victim, /*silent=*/false);
       return;
+    case Event::Kind::kLostAmidSignals:
+      if (event.life == agents_[static_cast<std::size_t>(event.a)].life && !job_over_) kill(event.a, /*silent=*/false);
+      return;
     case Event::Kind::kDiskStalls:
       return stall_disk(event.a);
     case Event::Kind::kWritten:
@@ -352,6 +355,7 @@ void World::start(int index) {
   agent.timer_at = kNever;
   agent.coordinates = false;
   agent.term_seen = 0;
+  agent.has_both_votes_in.reset();
   tell(name(index) + " starts");
   disturb(agent, time_);
   if (!agent.disk.self) agent.id_since = agent.life;
@@ -570,6 +574,7 @@ void World::end_agent(int index, const node_action::Finish& action, bool by_itse
   if (agent.training) violate(name(index) + " ended before its workers");
   if (!by_itself && ends_the_job(agent, action)) check_end(index, action);
   if (signals_came_) check_stopped(index, action);
+  check_minority(index, action);
   if (!by_itself && !agent.launcher) note_job_over(index, action);
   agent.left = agent.asked_to_stop || action.exit_code == kBrokenDevice;
   agent.entrusted = {};

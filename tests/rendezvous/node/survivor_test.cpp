@@ -1,0 +1,106 @@
+// The second of two nodes, after the guardian of the first has said that its agent is dead: what it leads, at which address,
+// and that it keeps the vote of the dead one when it has to be elected again.
+#include <gtest/gtest.h>
+
+#include "rendezvous/node/node.hpp"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr LinkId kNewcomer = 10;
+
+class ASurvivor : public testing::Test {
+ protected:
+  // It has trained with the first node, which is dead now.
+  void start(std::int32_t min_nodes) {
+    NodeSettings settings;
+    settings.member.id = {2};
+    settings.member.listens = {"", 7};
+    settings.member.own_host = "10.9.9.9";
+    settings.member.master_port = 8;
+    settings.member.endpoints = {{"10.0.0.1", 29400}};
+    settings.coordinator.min_nodes = min_nodes;
+    settings.coordinator.max_nodes = 2;
+    node_.emplace(settings, Memory{}, now());
+    on(node_event::Begin{});
+    ASSERT_TRUE(dialled_);
+    const LinkId first = *dialled_;
+    on(node_event::LinkOpened{.link = first, .local_host = "10.0.0.2", .own_host = "10.0.0.2"});
+    on(node_event::FromListener{first, Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000}});
+    Release release{.id = {1, 0}, .born = 1, .group_rank = 1, .nodes = 2, .world_size = 2, .master = {"10.0.0.1", 9}};
+    release.coordinator = {.group_rank = 0, .node = {1}, .address = {"10.0.0.1", 29401}};
+    on(node_event::FromListener{first, release});
+    on(node_event::LinkClosed{.link = first});
+    on(node_event::Farewell{{1, 0}});
+    pass(seconds(1));
+  }
+  // A node that has promised a later term, and knows of no round.
+  void newcomer_says_hello(std::uint64_t promised) {
+    Hello hello;
+    hello.node = {3};
+    hello.listens = {"10.0.0.1", 77};
+    hello.attempt = ++hellos_;
+    hello.state.promised_term = promised;
+    on(node_event::LinkOpened{.link = kNewcomer + hellos_, .local_host = {}});
+    on(node_event::FromDialler{.link = kNewcomer + hellos_, .message = hello});
+  }
+  Now now() const { return {Time(nanoseconds(at_)), 0}; }
+  void pass(nanoseconds time) {
+    const nanoseconds end = at_ + time;
+    while (true) {
+      const auto next = node_->next_deadline();
+      if (!next || next->time_since_epoch() > end) break;
+      at_ = std::max(at_, nanoseconds(next->time_since_epoch()));
+      on(node_event::Tick{});
+      at_ += milliseconds(1);
+    }
+    at_ = end;
+    on(node_event::Tick{});
+  }
+  void on(const NodeEvent& event) {
+    for (const NodeAction& action : node_->on(event, now())) {
+      const auto* dial = std::get_if<member_action::Dial>(&action);
+      if (dial != nullptr && !dialled_) dialled_ = dial->link;
+      if (const auto* starts = std::get_if<member_action::StartWorkers>(&action)) started_ = starts->release;
+      if (const auto* end = std::get_if<node_action::Finish>(&action)) finish_ = *end;
+    }
+  }
+  bool leads() const { return node_->coordinator() != nullptr; }
+
+  nanoseconds at_ = seconds(1000);
+  std::optional<Node> node_;
+  std::optional<LinkId> dialled_;
+  std::uint64_t hellos_ = 0;
+  std::optional<Release> started_;
+  std::optional<node_action::Finish> finish_;
+};
+
+// No socket leads to the coordinator of its own process, and workers were told an empty MASTER_ADDR.
+TEST_F(ASurvivor, LeadsAtTheAddressByWhichOthersKnowIt) {
+  start(/*min_nodes=*/1);
+  ASSERT_TRUE(leads());
+  pass(seconds(10));
+  ASSERT_TRUE(started_);
+  EXPECT_EQ(started_->nodes, 1);
+  EXPECT_EQ(started_->master, (Address{"10.0.0.2", 8}));
+  EXPECT_EQ(started_->coordinator.address, (Address{"10.0.0.2", 7}));
+}
+
+// The first node's agent is started again. It has forgotten everything but that there was a job, so its terms are late ones.
+TEST_F(ASurvivor, IsElectedAgainForWhoeverHasPromisedALaterTerm) {
+  start(/*min_nodes=*/2);
+  ASSERT_TRUE(leads());
+  newcomer_says_hello(std::uint64_t{1} << 40U);
+  pass(milliseconds(100));
+  newcomer_says_hello(std::uint64_t{1} << 40U);
+  pass(seconds(10));
+  ASSERT_TRUE(leads());
+  EXPECT_GT(node_->coordinator()->term(), std::uint64_t{1} << 40U);
+  pass(seconds(60));
+  EXPECT_FALSE(finish_) << finish_->why;
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -14,6 +14,7 @@
 #include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/control/control_socket.hpp"
+#include "launcher/control/openmetrics.hpp"
 #include "launcher/report/report.hpp"
 
 namespace ddprun {
@@ -72,22 +73,28 @@ int list_jobs(std::span<const std::string> args) {
 }
 
 int show_status(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun status [JOB] [--json] [--here]";
-  constexpr std::array<std::string_view, 3> kAllowed{"JOB", "--json", "--here"};
+  constexpr const char* kUsage = "usage: ddprun status [JOB] [--json | --openmetrics] [--here]";
+  constexpr std::array<std::string_view, 4> kAllowed{"JOB", "--json", "--openmetrics", "--here"};
   const JobRequest request = parse_job_request(args, kAllowed, kUsage);
   if (request.help) {
     print(std::string(kUsage) +
           "\nTells how far a running job is, and what its workers do, on all of its nodes."
-          "\n--here: on this one only." +
+          "\n--here: on this one only. --openmetrics: as text for Prometheus." +
           kWhich);
     return 0;
   }
   const RunningJob job = chosen_job(request.job);
   if (!asks_all_nodes(job, request)) {
-    print(request.has("--json") ? job.status.dump() + "\n" : status_text(job, {job.status}));
+    print(request.has("--openmetrics") ? openmetrics_of(job.status, {job.status})
+          : request.has("--json")      ? job.status.dump() + "\n"
+                                       : status_text(job, {job.status}));
     return 0;
   }
   const NodesAnswers nodes = ask_nodes(job, kStatusOfNodes);
+  if (request.has("--openmetrics")) {
+    print(openmetrics_of(job.status, nodes.answers.empty() ? std::vector<json>{job.status} : nodes.answers));
+    return 0;
+  }
   if (!request.has("--json")) {
     print(status_of_all(job, nodes));
     return 0;

@@ -28,9 +28,7 @@ void NodeAsked::hear(const NodeQuestion& question) {
   }
   if (what == "stop" || what == "stop now") {
     const bool now = what == "stop now";
-    const bool stops = now || hooks_.leads();
-    answer(question, {{"stops", stops}});
-    if (!stops) return;
+    answer(question, {{"stops", true}});
     // Not within the call of the state machine that brought the question.
     return boost::asio::post(io_, [this, now, alive = std::weak_ptr(alive_)] {
       if (!alive.expired()) hooks_.stop(now);

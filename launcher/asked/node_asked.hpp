@@ -1,9 +1,9 @@
 // What this node answers to a question that somebody put to all nodes of the job (rendezvous::NodeQuestion): its status, the
 // call stacks of its workers, or that it stops. launcher/start makes one for a job on many machines; one thread.
 //
-// A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"stop"}, which the coordinating node obeys,
-// for it ends the job on all; {"ask":"stop now"}, which every node obeys. An answer is a JSON object of at most as many bytes
-// as the question allows. A node that is busy, or does not know the question, says so in "error".
+// A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"stop"} or {"ask":"stop now"}. Every node
+// obeys the last two: a node that stops alone would only leave, also the coordinating one. An answer is a JSON object of at
+// most as many bytes as the question allows. A node that is busy, or does not know the question, says so in "error".
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,6 @@ class NodeAsked {
   struct Hooks {
     std::function<std::string(std::size_t most_bytes)> status;
     std::function<std::vector<std::pair<int, std::int64_t>>()> workers;  // that run: rank and pid
-    std::function<bool()> leads;
     std::function<void(bool now)> stop;
     std::function<void(rendezvous::NodeAnswer)> answer;
   };

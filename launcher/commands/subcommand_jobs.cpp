@@ -39,7 +39,7 @@ std::string how_it_ended(const std::string& report) {
 
 const json kStatusOfNodes{{"ask", "status"}};
 
-// The coordinating node ends the job on all nodes in order; at once, each node does it.
+// Each node stops, so that none takes it for the leave of one node and continues.
 void stop_all_nodes(const RunningJob& job, bool now) {
   const NodesAnswers nodes = ask_nodes(job, {{"ask", now ? "stop now" : "stop"}});
   if (!nodes.heard) return;  // it is about to end

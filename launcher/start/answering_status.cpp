@@ -72,7 +72,6 @@ ControlSocket::Hooks AnsweringStatus::socket_hooks() {
 NodeAsked::Hooks AnsweringStatus::node_hooks() {
   return {.status = [this](std::size_t most_bytes) { return status(most_bytes); },
           .workers = [this] { return status_.running_workers(); },
-          .leads = [this] { return job_() != nullptr && job_()->leads(); },
           .stop = [this](bool now) { stop(now); },
           .answer =
               [this](rendezvous::NodeAnswer answer) {

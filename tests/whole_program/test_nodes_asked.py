@@ -84,15 +84,15 @@ def test_all_workers_are_told_from_either_node(two):
     assert pid == two.nodes.agents[0].pid
 
 
-def test_top_and_stop_from_the_node_that_does_not_coordinate(two):
-    with subprocess.Popen([two.nodes.ddprun, "top"], stdout=subprocess.PIPE, text=True,
-                          env={**two.nodes.environment, "XDG_RUNTIME_DIR": two.runtime(1)}) as top:
+def test_top_and_stop_from_the_node_that_does_not_coordinate(nodes, script, tmp_path):
+    two = start_two(nodes, script(WAITS), tmp_path, "1:2")  # one node alone would be enough for the job
+    with subprocess.Popen([nodes.ddprun, "top"], stdout=subprocess.PIPE, text=True,
+                          env={**nodes.environment, "XDG_RUNTIME_DIR": two.runtime(1)}) as top:
         assert "running for" in top.stdout.readline()
         assert "has ended" in two.ask(1, "stop")
         assert "the job has ended" in top.stdout.read()
-    codes = two.nodes.wait()
-    assert codes[0] == 143 and codes[1] == 143, two.nodes.all_text()
-    assert two.nodes.all_text().count("saves") == 3  # in order, and on both nodes
+    assert nodes.wait() == [143, 143], nodes.all_text()
+    assert nodes.all_text().count("saves") == 3  # in order, and on both nodes; no round comes after it
 
 
 def test_a_node_alone_is_stopped_with_here(nodes, script, tmp_path):

@@ -19,6 +19,7 @@
 namespace ddprun {
 
 class ConsoleWriter;
+class JobLink;
 
 struct AgentFiles {
   int lock_fd = -1;                // the run directory's lock, which the guardian holds as well
@@ -34,6 +35,7 @@ struct AgentAccess {
   FileQueue& files;
   std::function<void(std::string_view text)> keep_report;
   std::function<void(int signal)> act_as_at_signal;
+  std::function<JobLink*()> job;  // on many machines, once it is made; else nullptr
 };
 
 // Makes the observers (console, report) once the console exists; they are called on the agent's thread.

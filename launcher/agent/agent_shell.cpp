@@ -57,8 +57,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
           io_, std::move(guardian), [this](const guardian::Notice& notice) { failure_.guarded([&] { on_notice(notice); }); },
           [this] { on_guardian_death(); }) {
   output_.set_unread([this](int rank, Stream stream) { return reader_.has_unread(rank, stream); });
-  observers_ = make_observers({io_, console_, files_, [this](std::string_view report) { guardian_.keep_report(report); },
-                               [this](int signal) { failure_.guarded([&] { on_signal(signal); }); }});
+  observers_ = make_observers(access());
   if (auto path = FileTimerServer::path_in(process_environment())) {
     file_timers_.emplace(io_, *std::move(path), [this](const TimerRequest& request) {
       if (const auto expired = whose_timer(request, workers_.pids())) feed(*expired);

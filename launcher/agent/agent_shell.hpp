@@ -63,6 +63,14 @@ class AgentShell {
   void say_farewell() { guardian_.say_farewell(); }
 
  private:
+  AgentAccess access() {
+    return {io_,
+            console_,
+            files_,
+            [this](std::string_view report) { guardian_.keep_report(report); },
+            [this](int signal) { failure_.guarded([this, signal] { on_signal(signal); }); },
+            [this] { return job_.get(); }};
+  }
   OwnFailure::Hooks failure_hooks();
   void end_by(const agent_event::AgentFailed& failure);
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
@@ -52,17 +51,38 @@ double seconds_of(const json& status, const char* key) {
   return status.contains(key) && status[key].is_number() ? status[key].get<double>() : 0;
 }
 
-// The memory that the process has in RAM, from /proc/PID/status; empty when it is gone.
-std::string memory_of(std::int64_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("VmRSS:")) continue;
-    const double mib = std::strtod(line.c_str() + 6, nullptr) / 1024;
-    char text[32];
-    std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
-    return text;
-  }
-  return {};
+// The memory that a worker has in RAM; empty when it is not known.
+std::string memory_of(const json& worker) {
+  const double mib = static_cast<double>(number_of(worker, "memory_bytes")) / (1 << 20);
+  if (mib <= 0) return {};
+  char text[32];
+  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
+  return text;
+}
+
+// The first of those that tells it; null when none does.
+const json& first_with(const std::vector<json>& nodes, const char* key) {
+  static const json kNone;
+  const auto tells = [key](const json& node) {
+    return node.contains(key) && !node[key].is_null() &&
+           (!node[key].is_string() || !node[key].get_ref<const std::string&>().empty());
+  };
+  const auto found = std::find_if(nodes.begin(), nodes.end(), tells);
+  return found == nodes.end() ? kNone : (*found)[key];
+}
+
+std::vector<std::string> row_of(const json& worker) {
+  const bool ended = text_of(worker, "state") == "ended";
+  const std::string phase = text_of(worker, "phase");
+  const bool spoke = worker.contains("silent_s") && worker["silent_s"].is_number();
+  return {std::to_string(number_of(worker, "rank")),
+          std::to_string(number_of(worker, "pid")),
+          ended            ? text_of(worker, "how_it_ended")
+          : !phase.empty() ? phase
+                           : text_of(worker, "state"),
+          worker.contains("step") && worker["step"].is_number() ? format_count(number_of(worker, "step")) : "",
+          spoke && !ended ? format_duration(seconds_of(worker, "silent_s")) : "",
+          memory_of(worker)};
 }
 
 bool is_meant(const RunningJob& job, const std::string& word) {
@@ -144,36 +164,37 @@ std::string table_of(const std::vector<RunningJob>& jobs) {
   return table(rows);
 }
 
-std::string status_text(const RunningJob& job) {
+std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
   const json& status = job.status;
+  const bool several = nodes.size() > 1 || status.value("several_nodes", false);
   std::string text = text_of(status, "title") + " (process " + std::to_string(job.agent) + "): " + text_of(status, "state") +
                      " for " + format_duration(seconds_of(status, "seconds")) + ", " +
                      std::to_string(number_of(status, "restart_count")) + " of " +
                      std::to_string(number_of(status, "max_restarts")) + " restarts used";
-  if (number_of(status, "nodes") > 1) {
+  if (several) {
     text += ", node " + std::to_string(number_of(status, "node_rank")) + " of " + std::to_string(number_of(status, "nodes")) +
             " with " + std::to_string(number_of(status, "world_size")) + " workers in all";
   }
   text += "\n";
   if (const std::string run_dir = text_of(status, "run_dir"); !run_dir.empty()) text += "run directory " + run_dir + "\n";
-  if (status.contains("progress") && status["progress"].is_object()) text += text_of(status["progress"], "line") + "\n";
-  if (const std::string failure = text_of(status, "last_failure"); !failure.empty()) text += "last failure: " + failure + "\n";
-  if (!status.contains("workers") || !status["workers"].is_array() || status["workers"].empty()) return text;
-  std::vector<std::vector<std::string>> rows{{"RANK", "PID", "STATE", "STEP", "SILENT", "MEMORY"}};
-  for (const json& worker : status["workers"]) {
-    if (!worker.is_object()) continue;
-    const bool ended = text_of(worker, "state") == "ended";
-    const std::string phase = text_of(worker, "phase");
-    const bool spoke = worker.contains("silent_s") && worker["silent_s"].is_number();
-    rows.push_back({std::to_string(number_of(worker, "rank")), std::to_string(number_of(worker, "pid")),
-                    ended            ? text_of(worker, "how_it_ended")
-                    : !phase.empty() ? phase
-                                     : text_of(worker, "state"),
-                    worker.contains("step") && worker["step"].is_number() ? format_count(number_of(worker, "step")) : "",
-                    spoke && !ended ? format_duration(seconds_of(worker, "silent_s")) : "",
-                    ended ? "" : memory_of(number_of(worker, "pid"))});
+  if (const json& progress = first_with(nodes, "progress"); progress.is_object()) text += text_of(progress, "line") + "\n";
+  if (const json& failure = first_with(nodes, "last_failure"); failure.is_string()) {
+    text += "last failure: " + printable(failure.get<std::string>()) + "\n";
   }
-  return text + table(rows);
+  std::vector<std::vector<std::string>> rows{{"RANK", "PID", "STATE", "STEP", "SILENT", "MEMORY"}};
+  if (several) rows.front().insert(rows.front().begin(), "NODE");
+  for (const json& node : nodes) {
+    if (several && number_of(node, "workers_left_out") > 0) {
+      rows.push_back(
+          {text_of(node, "host"), std::to_string(number_of(node, "workers_left_out")) + " workers", "", "", "", "", ""});
+    }
+    for (const json& worker : node.value("workers", json::array())) {
+      if (!worker.is_object()) continue;
+      rows.push_back(row_of(worker));
+      if (several) rows.back().insert(rows.back().begin(), text_of(node, "host"));
+    }
+  }
+  return rows.size() == 1 ? text : text + table(rows);
 }
 
 void wait_for_end_of(pid_t process) {

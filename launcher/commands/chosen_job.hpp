@@ -30,8 +30,8 @@ RunningJob chosen_job(const std::string& word);
 // One line a job: pid, title, state, workers, time, run directory.
 std::string table_of(const std::vector<RunningJob>& jobs);
 
-// The job's figures and its workers, for people.
-std::string status_text(const RunningJob& job);
+// The job's figures and its workers, for people. `nodes`: the status of each node that has told it, at least one.
+std::string status_text(const RunningJob& job, const std::vector<nlohmann::json>& nodes);
 
 // Returns when the process is gone, or at once when it is gone already.
 void wait_for_end_of(pid_t process);

@@ -1,31 +1,22 @@
-// Implementation of subcommand.hpp: the choice of a subcommand, and `help`, `version`, `validate` and `report`. The others have
+// Implementation of subcommand.hpp: the choice of a subcommand, and `help`, `version` and `validate`. The others have
 // files of their own.
 #include "launcher/commands/subcommand.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
-#include "common/run_directory/run_directory.hpp"
-#include "common/system/atomic_file.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/version_text.hpp"
 #include "launcher/machine/detect.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/options/subcommand_names.hpp"
 #include "launcher/own_worker/own_worker.hpp"
-#include "launcher/report/report.hpp"
-#include "launcher/report/report_html.hpp"
 
 namespace ddprun {
 
@@ -36,6 +27,7 @@ std::optional<int> run_subcommand(std::span<const std::string> args) {
   if (name == "validate") return validate_config(rest);
   if (name == "init") return init_project(rest);
   if (name == "report") return show_report(rest);
+  if (name == "plot") return plot_runs(rest);
   if (name == "doctor") return examine_machine(rest);
   if (name == "token") return show_token(rest);
   if (name == "ps") return list_jobs(rest);
@@ -112,73 +104,6 @@ int validate_config(std::span<const std::string> args) {
   });
   for (const std::string& note : notes) std::fprintf(stderr, "ddprun: warning: %s\n", note.c_str());
   print(to_json_text(config) + "\n");
-  return 0;
-}
-
-// The folder's own report, or that of the newest run below a --log-dir.
-std::filesystem::path report_in(const std::filesystem::path& folder) {
-  namespace fs = std::filesystem;
-  fs::path best = RunLayout{folder}.report();
-  std::error_code error;
-  if (fs::exists(best, error)) return best;
-  std::optional<fs::file_time_type> newest;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const fs::path report = RunLayout{entry.path()}.report();
-    const auto written = fs::last_write_time(report, error);
-    if (error || (newest && written <= *newest)) continue;
-    newest = written;
-    best = report;
-  }
-  return best;
-}
-
-int show_report(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun report FOLDER [--json] [--html FILE]";
-  std::string folder, page;
-  bool json = false;
-  for (std::size_t i = 0; i < args.size(); ++i) {
-    const std::string& word = args[i];
-    if (word == "--help" || word == "-h") {
-      print(std::string(kUsage) +
-            "\nTells what happened in a run: rounds, failures with their evidence, and how it ended. FOLDER is "
-            "its run directory,\nthe folder of its logs, or what --log-dir named: then of the newest run there.\n"
-            "--html writes it, with the curves of metrics.jsonl, as one page that needs nothing else.\n");
-      return 0;
-    }
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--html" && page.empty()) {
-      if (i + 1 == args.size()) throw UsageError(std::string("--html needs the name of a file to write; ") + kUsage);
-      page = args[++i];
-    } else if (word.starts_with("-") || !folder.empty()) {
-      throw UsageError("'" + word + "' is one too many; " + kUsage);
-    } else {
-      folder = word;
-    }
-  }
-  if (folder.empty()) throw UsageError(kUsage);
-  std::filesystem::path file = folder;
-  if (std::filesystem::is_directory(file)) file = report_in(file);
-  std::ifstream in(file, std::ios::binary);
-  if (!in)
-    throw UsageError("cannot read " + file.string() + ": " + std::strerror(errno) +
-                     ". Name the run directory or the log folder of a job that was started");
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!page.empty()) {
-    const std::filesystem::path curves = RunLayout{file.parent_path()}.metrics();
-    std::ifstream metrics;  // a script without --run-dir has none
-    std::error_code none;
-    if (std::filesystem::is_regular_file(curves, none)) metrics.open(curves);
-    try {
-      write_file_atomically(page, report_page(text.str(), metrics, file.string()));
-    } catch (const std::system_error& error) {
-      throw UsageError("cannot write " + page + ": " + error.what());
-    }
-    return 0;
-  }
-  const std::string rendered = render_report(text.str(), file.string());  // this also checks the report
-  print(json ? text.str() : rendered);
   return 0;
 }
 

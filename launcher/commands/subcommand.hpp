@@ -16,7 +16,8 @@ int show_help(std::span<const std::string> args);  // [SUBCOMMAND]
 int show_version(std::span<const std::string> args);
 int validate_config(std::span<const std::string> args);   // TRAIN.json [key.path=value ...]: prints the resolved config
 int init_project(std::span<const std::string> args);      // cpp FOLDER
-int show_report(std::span<const std::string> args);       // RUN_DIR [--json]
+int show_report(std::span<const std::string> args);       // [FOLDER] [--json | --html FILE] [--open]
+int plot_runs(std::span<const std::string> args);         // RUN... [--figure NAME] [--output FILE]
 int examine_machine(std::span<const std::string> args);   // doctor: what a job on this machine will find
 int list_jobs(std::span<const std::string> args);         // ps [--json]
 int show_status(std::span<const std::string> args);       // [JOB] [--json]

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <sstream>
@@ -10,8 +11,10 @@
 #include "common/base/error.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/chosen_job.hpp"
+#include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/control/control_socket.hpp"
+#include "launcher/control/openmetrics.hpp"
 #include "launcher/report/report.hpp"
 
 namespace ddprun {
@@ -32,6 +35,20 @@ std::string how_it_ended(const std::string& report) {
   if (!exit.contains("code") || !exit["code"].is_number_integer()) return {};
   const std::string why = exit.contains("why") && exit["why"].is_string() ? exit["why"].get<std::string>() : "";
   return "exit code " + std::to_string(exit["code"].get<int>()) + (why.empty() ? "" : ": " + why);
+}
+
+const json kStatusOfNodes{{"ask", "status"}};
+
+// Each node stops, so that none takes it for the leave of one node and continues.
+void stop_all_nodes(const RunningJob& job, bool now) {
+  const NodesAnswers nodes = ask_nodes(job, {{"ask", now ? "stop now" : "stop"}});
+  if (!nodes.heard) return;  // it is about to end
+  const bool stops =
+      std::any_of(nodes.answers.begin(), nodes.answers.end(), [](const json& node) { return node.value("stops", false); });
+  if (stops) return;
+  throw UsageError(nodes.of == 0 ? "the job has no coordinator at the moment that could end it on all nodes: try again in some "
+                                   "seconds, or stop this node alone with --here"
+                                 : "the coordinating node does not answer: try again, or stop this node alone with --here");
 }
 
 }  // namespace
@@ -56,31 +73,54 @@ int list_jobs(std::span<const std::string> args) {
 }
 
 int show_status(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun status [JOB] [--json]";
-  constexpr std::array<std::string_view, 2> kAllowed{"JOB", "--json"};
+  constexpr const char* kUsage = "usage: ddprun status [JOB] [--json | --openmetrics] [--here]";
+  constexpr std::array<std::string_view, 4> kAllowed{"JOB", "--json", "--openmetrics", "--here"};
   const JobRequest request = parse_job_request(args, kAllowed, kUsage);
   if (request.help) {
-    print(std::string(kUsage) + "\nTells how far a running job is, and what its workers on this machine do." + kWhich);
+    print(std::string(kUsage) +
+          "\nTells how far a running job is, and what its workers do, on all of its nodes."
+          "\n--here: on this one only. --openmetrics: as text for Prometheus." +
+          kWhich);
     return 0;
   }
   const RunningJob job = chosen_job(request.job);
-  print(request.has("--json") ? job.status.dump() + "\n" : status_text(job));
+  if (!asks_all_nodes(job, request)) {
+    print(request.has("--openmetrics") ? openmetrics_of(job.status, {job.status})
+          : request.has("--json")      ? job.status.dump() + "\n"
+                                       : status_text(job, {job.status}));
+    return 0;
+  }
+  const NodesAnswers nodes = ask_nodes(job, kStatusOfNodes);
+  if (request.has("--openmetrics")) {
+    print(openmetrics_of(job.status, nodes.answers.empty() ? std::vector<json>{job.status} : nodes.answers));
+    return 0;
+  }
+  if (!request.has("--json")) {
+    print(status_of_all(job, nodes));
+    return 0;
+  }
+  json status = job.status;
+  status["job"] = {{"answered", nodes.answers.size()}, {"of", nodes.of}, {"nodes", nodes.answers}};
+  print(status.dump() + "\n");
   return 0;
 }
 
 int watch_job(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun top [JOB]";
-  constexpr std::array<std::string_view, 1> kAllowed{"JOB"};
+  constexpr const char* kUsage = "usage: ddprun top [JOB] [--here]";
+  constexpr std::array<std::string_view, 2> kAllowed{"JOB", "--here"};
   const JobRequest request = parse_job_request(args, kAllowed, kUsage);
   if (request.help) {
-    print(std::string(kUsage) + "\nShows the status anew each second until the job ends or Ctrl-C comes." + kWhich);
+    print(std::string(kUsage) +
+          "\nShows the status anew each second until the job ends or Ctrl-C comes. --here: of this node only." + kWhich);
     return 0;
   }
   RunningJob job = chosen_job(request.job);
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   const int process = static_cast<int>(::syscall(SYS_pidfd_open, job.agent, 0));
   for (;;) {
-    print((terminal ? "\x1b[H\x1b[2J" : "") + status_text(job));
+    const std::string text =
+        asks_all_nodes(job, request) ? status_of_all(job, ask_nodes(job, kStatusOfNodes)) : status_text(job, {job.status});
+    print((terminal ? "\x1b[H\x1b[2J" : "") + text);
     pollfd ended{process, POLLIN, 0};
     if (process < 0 || ::poll(&ended, 1, kRefreshMs) != 0) break;
     const auto answer = ask_job(job.socket, kAskStatus);
@@ -95,18 +135,21 @@ int watch_job(std::span<const std::string> args) {
 }
 
 int stop_job(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun stop [JOB] [--now]";
-  constexpr std::array<std::string_view, 2> kAllowed{"JOB", "--now"};
+  constexpr const char* kUsage = "usage: ddprun stop [JOB] [--now] [--here]";
+  constexpr std::array<std::string_view, 3> kAllowed{"JOB", "--now", "--here"};
   const JobRequest request = parse_job_request(args, kAllowed, kUsage);
   if (request.help) {
     print(std::string(kUsage) +
           "\nStops a running job in order, as SIGTERM does, and waits for its end: workers that can save do. --now kills the"
-          "\nworkers. Of a job on several machines the node on this machine is stopped, as by SIGTERM here." +
+          "\nworkers. A job on several machines ends on all of them; --here stops its node on this machine only, as SIGTERM"
+          "\nhere does." +
           kWhich);
     return 0;
   }
   const RunningJob job = chosen_job(request.job);
-  if (!ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop)) {
+  if (asks_all_nodes(job, request)) {
+    stop_all_nodes(job, request.has("--now"));
+  } else if (!ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop)) {
     throw UsageError("the job of process " + std::to_string(job.agent) + " does not answer; kill -TERM " +
                      std::to_string(job.agent) + " reaches it as soon as it runs again");
   }

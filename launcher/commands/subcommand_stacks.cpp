@@ -10,8 +10,10 @@
 #include <boost/asio/io_context.hpp>
 
 #include "common/base/error.hpp"
+#include "common/base/printable.hpp"
 #include "common/system/print.hpp"
 #include "launcher/commands/chosen_job.hpp"
+#include "launcher/commands/job_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/hang/stack_tool.hpp"
 
@@ -21,6 +23,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kPatienceWithNodes{30};
 
 struct RunningWorker {
   int rank = 0;
@@ -65,19 +68,45 @@ std::vector<std::string> stack_of(const StackTool& tool, long pid) {
   return frames;
 }
 
+// Each node reads the stacks of its own workers.
+int print_stacks_of_nodes(const RunningJob& job, std::optional<int> rank) {
+  const json question = rank ? json{{"ask", "stacks"}, {"rank", *rank}} : json{{"ask", "stacks"}};
+  const NodesAnswers nodes = ask_nodes(job, question, kPatienceWithNodes);
+  int shown = 0;
+  for (const json& node : nodes.answers) {
+    const std::string host = printable(node.value("host", "?"));
+    if (node.contains("error")) print(host + ": " + printable(node.value("error", "")) + "\n");
+    for (const json& stack : node.value("stacks", json::array())) {
+      print("rank " + std::to_string(stack.value("rank", -1)) + " on " + host + ", process " +
+            std::to_string(stack.value("pid", 0L)) + ", by " + printable(stack.value("tool", "")) + ":\n");
+      for (const std::string& frame : stack.value("frames", std::vector<std::string>())) print("  " + printable(frame) + "\n");
+      ++shown;
+    }
+    if (const int more = node.value("left_out", 0); more > 0) {
+      print(host + ": " + std::to_string(more) + " more workers, which are too much for one answer: name one with --rank\n");
+    }
+  }
+  print(about_silence(nodes));
+  if (shown == 0 && rank && nodes.silent() == 0 && nodes.of > 0) {
+    throw UsageError("no worker with rank " + std::to_string(*rank) + " of that job runs at the moment");
+  }
+  return 0;
+}
+
 }  // namespace
 
 int show_stacks(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun stacks [JOB] [--rank N]";
-  constexpr std::array<std::string_view, 2> kAllowed{"JOB", "--rank"};
+  constexpr const char* kUsage = "usage: ddprun stacks [JOB] [--rank N] [--here]";
+  constexpr std::array<std::string_view, 3> kAllowed{"JOB", "--rank", "--here"};
   const JobRequest request = parse_job_request(args, kAllowed, kUsage);
   if (request.help) {
     print(std::string(kUsage) +
-          "\nPrints the call stack of each worker on this machine, by py-spy, eu-stack or gdb, whichever is there."
-          "\nJOB as for `ddprun status`.\n");
+          "\nPrints the call stack of each worker, by py-spy, eu-stack or gdb, whichever is there. --here: of the workers on"
+          "\nthis machine only. JOB as for `ddprun status`.\n");
     return 0;
   }
   const RunningJob job = chosen_job(request.job);
+  if (asks_all_nodes(job, request)) return print_stacks_of_nodes(job, request.rank);
   const std::vector<RunningWorker> workers = running_workers(job, request.rank);
   const StackTool tool = tool_for(job);
   for (const RunningWorker& worker : workers) {

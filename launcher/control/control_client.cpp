@@ -19,19 +19,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr timeval kAnswerWithin{.tv_sec = 2, .tv_usec = 0};
+constexpr std::chrono::seconds kAnswerWithin{2};
 constexpr std::size_t kLongestAnswer = 16 << 20;
 
 class Connection {
  public:
-  explicit Connection(const fs::path& socket) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  Connection(const fs::path& socket, std::chrono::seconds within) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     const std::string& name = socket.native();
     if (fd_ < 0 || name.size() >= sizeof address.sun_path) return;
     std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &kAnswerWithin, sizeof kAnswerWithin);
-    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &kAnswerWithin, sizeof kAnswerWithin);
+    const timeval most{.tv_sec = within.count(), .tv_usec = 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
     error_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
   }
   ~Connection() {
@@ -66,7 +67,7 @@ std::vector<RunningJob> running_jobs() {
   for (const auto& entry : fs::directory_iterator(control_folder(), error)) {
     const std::optional<pid_t> agent = agent_of_socket(entry.path());
     if (!agent) continue;
-    const Connection connection(entry.path());
+    const Connection connection(entry.path(), kAnswerWithin);
     if (connection.error() == ECONNREFUSED) {
       fs::remove(entry.path(), error);
       continue;
@@ -80,8 +81,8 @@ std::vector<RunningJob> running_jobs() {
   return jobs;
 }
 
-std::optional<std::string> ask_job(const fs::path& socket, const std::string& request) {
-  return Connection(socket).ask(request);
+std::optional<std::string> ask_job(const fs::path& socket, const std::string& request, std::chrono::seconds within) {
+  return Connection(socket, within).ask(request);
 }
 
 }  // namespace ddprun

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -22,7 +23,8 @@ struct RunningJob {
 // In the order of their pids. Removes the sockets of agents that were killed.
 std::vector<RunningJob> running_jobs();
 
-// Sends the request and returns the answer, without its '\n'; nothing when none comes within two seconds.
-std::optional<std::string> ask_job(const std::filesystem::path& socket, const std::string& request);
+// Sends the request and returns the answer, without its '\n'; nothing when none comes within that time.
+std::optional<std::string> ask_job(const std::filesystem::path& socket, const std::string& request,
+                                   std::chrono::seconds within = std::chrono::seconds(2));
 
 }  // namespace ddprun

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -26,6 +27,7 @@ using boost::system::error_code;
 constexpr int kMostClients = 16;
 constexpr std::size_t kMostBytes = 4096;
 constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kPatienceWithNodes{40};
 constexpr std::chrono::milliseconds kSoonest{100};  // after the start of the job
 
 bool is_users_own(int socket) {
@@ -91,11 +93,7 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
       delete gone;
       if (const auto impl = self.lock()) --impl->clients;
     });
-    client->patience.expires_after(kPatience);
-    client->patience.async_wait([weak = std::weak_ptr(client)](const error_code& error) {
-      error_code closed;
-      if (const auto slow = weak.lock(); slow && !error) slow->socket.close(closed);
-    });
+    watch(client, kPatience);
     boost::asio::async_read_until(client->socket, boost::asio::dynamic_buffer(client->request, kMostBytes), '\n',
                                   [self = weak_from_this(), client](const error_code& error, std::size_t length) {
                                     const auto impl = self.lock();
@@ -103,15 +101,29 @@ struct ControlSocket::Impl : std::enable_shared_from_this<ControlSocket::Impl> {
                                   });
   }
 
+  // Closes the connection when the client takes longer.
+  static void watch(const std::shared_ptr<Client>& client, std::chrono::seconds patience) {
+    client->patience.expires_after(patience);
+    client->patience.async_wait([weak = std::weak_ptr(client)](const error_code& error) {
+      error_code closed;
+      if (const auto slow = weak.lock(); slow && !error) slow->socket.close(closed);
+    });
+  }
+
   void answer(const std::shared_ptr<Client>& client, const std::string& request) {
-    if (request == kAskStatus) {
-      client->answer = hooks.status();
-    } else if (request == kAskStop || request == kAskStopNow) {
-      client->answer = R"({"stops":true})";
-    } else {
-      client->answer = R"({"error":"unknown request"})";
+    if (request.starts_with(kAskNodes) && hooks.nodes) {
+      watch(client, kPatienceWithNodes);
+      return hooks.nodes(request.substr(std::strlen(kAskNodes)), [self = weak_from_this(), client](std::string text) {
+        if (const auto impl = self.lock()) impl->send(client, {}, std::move(text));
+      });
     }
-    client->answer += '\n';
+    if (request == kAskStatus) return send(client, request, hooks.status());
+    const bool stops = request == kAskStop || request == kAskStopNow;
+    send(client, request, stops ? R"({"stops":true})" : R"({"error":"unknown request"})");
+  }
+
+  void send(const std::shared_ptr<Client>& client, const std::string& request, std::string text) {
+    client->answer = std::move(text) + "\n";
     boost::asio::async_write(client->socket, boost::asio::buffer(client->answer),
                              [self = weak_from_this(), client, request](const error_code&, std::size_t) {
                                const auto impl = self.lock();

@@ -15,6 +15,7 @@ namespace ddprun {
 
 inline constexpr const char* kAskStatus = "status";
 inline constexpr const char* kAskStop = "stop";         // save and stop, as at SIGTERM
+inline constexpr const char* kAskNodes = "nodes ";      // before a question to all nodes of the job (launcher/asked)
 inline constexpr const char* kAskStopNow = "stop now";  // end the workers at once
 
 class ControlSocket {
@@ -22,6 +23,8 @@ class ControlSocket {
   struct Hooks {
     std::function<std::string()> status;  // JSON without '\n'
     std::function<void(bool now)> stop;
+    // Puts the question to all nodes of the job; `then` gets their answers as JSON without '\n', within half a minute.
+    std::function<void(const std::string& question, std::function<void(std::string)> then)> nodes;
   };
   ControlSocket(boost::asio::io_context& io, std::filesystem::path folder, Hooks hooks);
   ~ControlSocket();  // removes the socket

@@ -134,9 +134,19 @@ void JobStatus::see(const StopRequested& event) {
   if (event.effect != StopRequested::Effect::kNothingNew) state_ = "stopping";
 }
 
-std::string JobStatus::json(std::int64_t now_ns) const {
+std::vector<std::pair<int, std::int64_t>> JobStatus::running_workers() const {
+  std::vector<std::pair<int, std::int64_t>> running;
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker.ended) running.emplace_back(rank, worker.pid);
+  }
+  return running;
+}
+
+std::string JobStatus::json(const StatusMoment& moment) const {
+  const std::int64_t now_ns = moment.now_ns;
   Json document{{"version", kStatusVersion},
                 {"pid", facts_.agent},
+                {"host", facts_.host},
                 {"title", plan_.title},
                 {"kind", name_of_kind(plan_.kind)},
                 {"state", state_},
@@ -150,6 +160,8 @@ std::string JobStatus::json(std::int64_t now_ns) const {
                 {"world_size", round_.world_size},
                 {"nodes", round_.nodes},
                 {"node_rank", round_.group_rank},
+                {"several_nodes", plan_.rendezvous.many()},
+                {"leads", moment.leads},
                 {"last_failure", last_failure_}};
   document["progress"] = nullptr;
   if (progress_) {
@@ -171,9 +183,16 @@ std::string JobStatus::json(std::int64_t now_ns) const {
     one["phase"] = worker.phase ? Json(name_of_phase(*worker.phase)) : Json(nullptr);
     one["step"] = worker.step >= 0 ? Json(worker.step) : Json(nullptr);
     one["silent_s"] = worker.heard_ns > 0 ? Json(seconds_between(worker.heard_ns, now_ns)) : Json(nullptr);
+    const std::int64_t memory = worker.ended || !moment.memory_of ? 0 : moment.memory_of(worker.pid);
+    one["memory_bytes"] = memory > 0 ? Json(memory) : Json(nullptr);
     document["workers"].push_back(std::move(one));
   }
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+  document["workers_left_out"] = 0;
+  const auto text = [&] { return document.dump(-1, ' ', false, Json::error_handler_t::replace); };
+  if (std::string whole = text(); whole.size() <= moment.most_bytes) return whole;
+  document["workers_left_out"] = workers_.size();
+  document["workers"] = Json::array();
+  return text();
 }
 
 }  // namespace ddprun

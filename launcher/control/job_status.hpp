@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/events/progress.hpp"
@@ -17,7 +19,7 @@
 
 namespace ddprun {
 
-inline constexpr int kStatusVersion = 1;
+inline constexpr int kStatusVersion = 2;
 
 // The signals as at which `ddprun stop` lets the agent act: SIGTERM, else the first that it handles; `now`: a second Ctrl-C,
 // at which it kills the workers. Empty when the job handles none (--signals-to-handle): then it cannot be stopped in order.
@@ -27,6 +29,15 @@ struct JobFacts {
   pid_t agent = 0;
   std::filesystem::path logs;    // below it are the workers' log files, if any is written; empty: none
   std::filesystem::path report;  // may be empty
+  std::string host{};
+};
+
+// What is known only when somebody asks.
+struct StatusMoment {
+  std::int64_t now_ns = 0;                                    // of CLOCK_REALTIME
+  bool leads = false;                                         // this node coordinates the job; also a job on one machine
+  std::function<std::int64_t(std::int64_t pid)> memory_of{};  // bytes in RAM; 0: not known
+  std::size_t most_bytes = std::string::npos;                 // workers are left out of an answer that would be longer
 };
 
 class JobStatus : public RunObserver {
@@ -34,8 +45,10 @@ class JobStatus : public RunObserver {
   JobStatus(const Plan& plan, JobFacts facts) : plan_(plan), facts_(std::move(facts)) {}
   void on(const RunEvent& event) override;
 
-  // One JSON object on one line, without '\n'. `now_ns` is of CLOCK_REALTIME.
-  std::string json(std::int64_t now_ns) const;
+  // One JSON object on one line, without '\n'.
+  std::string json(const StatusMoment& moment) const;
+  // Those that have not ended: rank and pid.
+  std::vector<std::pair<int, std::int64_t>> running_workers() const;
 
  private:
   struct Worker {

@@ -33,7 +33,7 @@ bool concerns_workers(const rendezvous::ShellEvent& event) {
   using rendezvous::CannotJoin, rendezvous::NobodyThere, rendezvous::EntrustFarewell;
   return std::visit<bool>(
       Overloaded{IgnoredAs<std::false_type, member_action::ExtendGrant, member_action::Say, member_action::AnswerStore,
-                           rendezvous::node_action::ServeStore>{},
+                           member_action::BeAsked, member_action::HearAnswer, rendezvous::node_action::ServeStore>{},
                  IgnoredAs<std::true_type, CannotJoin, NobodyThere, EntrustFarewell, member_action::StartWorkers,
                            member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave,
                            member_action::StopAt, rendezvous::node_action::Finish>{}},

@@ -44,6 +44,16 @@ class JobLink {
   void carry_out(const agent_action::ReportSignal& action);
   void carry_out(const agent_action::ReportSteps& action);
   void ask_store(int local_rank, const channel::StoreRequest& request);
+  // ---- questions of people (launcher/asked) ----
+  bool leads() const { return shell_.leads(); }
+  void ask_nodes(rendezvous::JobQuestion question) { shell_.local(rendezvous::member_event::AskJob{std::move(question)}); }
+  void answer(rendezvous::NodeAnswer answer) { shell_.local(rendezvous::member_event::AnswerQuestion{std::move(answer)}); }
+  void listen(std::function<void(const rendezvous::NodeQuestion&)> asked,
+              std::function<void(const rendezvous::JobAnswer&)> answered) {
+    asked_ = std::move(asked);
+    answered_question_ = std::move(answered);
+  }
+
   void note_checkpoint(std::int64_t step) { newest_checkpoint_ = std::max(newest_checkpoint_, step); }
 
   // ---- of the round that was released ----
@@ -68,6 +78,12 @@ class JobLink {
   void handle(rendezvous::member_action::StopAndSave&& event);
   void handle(rendezvous::member_action::StopAt&& event);
   void handle(rendezvous::member_action::AnswerStore&& event);
+  void handle(rendezvous::member_action::BeAsked&& event) {
+    if (asked_) asked_(event.question);
+  }
+  void handle(rendezvous::member_action::HearAnswer&& event) {
+    if (answered_question_) answered_question_(event.answer);
+  }
   void handle(rendezvous::member_action::Say&& event);
   void handle(rendezvous::node_action::ServeStore&& event);
   void handle(rendezvous::node_action::Finish&& event);
@@ -95,6 +111,8 @@ class JobLink {
   rendezvous::Time granted_until_{};
   std::int64_t newest_checkpoint_ = -1;
   std::int64_t resumed_from_ = -1;
+  std::function<void(const rendezvous::NodeQuestion&)> asked_;
+  std::function<void(const rendezvous::JobAnswer&)> answered_question_;
   rendezvous::NodeShell shell_;
 };
 

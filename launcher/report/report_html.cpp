@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <vector>
@@ -14,11 +13,16 @@
 #include "common/system/local_time.hpp"
 #include "launcher/events/progress.hpp"
 #include "launcher/report/report_figures.hpp"
+#include "launcher/report/svg.hpp"
 
 namespace ddprun {
 namespace {
 
-constexpr std::size_t kMostPoints = 1000;  // on one curve
+using svg::decimal;
+using svg::escaped;
+using svg::Point;
+using svg::thinned;
+
 constexpr double kChartWide = 640, kChartHigh = 160;
 
 constexpr const char* kStyle = R"(
@@ -33,46 +37,11 @@ pre { overflow-x: auto; font-size: .8rem; padding: .5rem; border: 1px solid var(
 .end { font-size: 1.1rem; } .bad { color: var(--bad); } .good { color: var(--good); } .small { font-size: .85rem; opacity: .8; }
 )";
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        // HTML allows no control characters.
-        out += (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? ' ' : c;
-    }
-  }
-  return out;
-}
-
-std::string decimal(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
-
 double seconds_between(std::int64_t begin, std::int64_t end) {
   return static_cast<double>(end - begin) / 1e9;
 }
 
 // ---- curves ----
-
-struct Point {
-  double x;
-  double y;
-};
 
 std::string capitalised(std::string text) {
   if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
@@ -117,20 +86,6 @@ Curves curves_of(std::istream& metrics) {
   return curves;
 }
 
-// Averages neighbouring points, so that the page of a long run stays small.
-std::vector<Point> thinned(const std::vector<Point>& points) {
-  const std::size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
-  if (group <= 1) return points;
-  std::vector<Point> out;
-  for (std::size_t i = 0; i < points.size(); i += group) {
-    const std::size_t end = std::min(points.size(), i + group);
-    double sum = 0;
-    for (std::size_t k = i; k < end; ++k) sum += points[k].y;
-    out.push_back({points[end - 1].x, sum / static_cast<double>(end - i)});
-  }
-  return out;
-}
-
 std::string chart(const std::string& title, const std::vector<Point>& all, const std::vector<double>& restarts) {
   if (all.size() < 2) return {};
   const std::vector<Point> points = thinned(all);
@@ -139,21 +94,21 @@ std::string chart(const std::string& title, const std::vector<Point>& all, const
   const double bottom = low->y, top = high->y > low->y ? high->y : low->y + 1;
   const auto x = [&](double value) { return decimal((value - first) / (last - first) * kChartWide); };
   const auto y = [&](double value) { return decimal(kChartHigh - (value - bottom) / (top - bottom) * kChartHigh); };
-  std::string svg = "<h2>" + escaped(title) + "</h2>\n<svg viewBox=\"-4 -14 " + decimal(kChartWide + 8) + " " +
-                    decimal(kChartHigh + 32) + "\" role=\"img\" aria-label=\"" + escaped(title) + "\">\n";
-  svg += "<path d=\"M0 0V" + decimal(kChartHigh) + "H" + decimal(kChartWide) + "\" fill=\"none\" stroke=\"var(--line)\"/>\n";
+  std::string drawn = "<h2>" + escaped(title) + "</h2>\n<svg viewBox=\"-4 -14 " + decimal(kChartWide + 8) + " " +
+                      decimal(kChartHigh + 32) + "\" role=\"img\" aria-label=\"" + escaped(title) + "\">\n";
+  drawn += "<path d=\"M0 0V" + decimal(kChartHigh) + "H" + decimal(kChartWide) + "\" fill=\"none\" stroke=\"var(--line)\"/>\n";
   for (const double step : restarts) {
     if (step < first || step > last) continue;
-    svg += "<path class=\"restart\" d=\"M" + x(step) + " 0V" + decimal(kChartHigh) +
-           "\" stroke=\"var(--bad)\" stroke-dasharray=\"3 3\"><title>went on at step " + decimal(step) + "</title></path>\n";
+    drawn += "<path class=\"restart\" d=\"M" + x(step) + " 0V" + decimal(kChartHigh) +
+             "\" stroke=\"var(--bad)\" stroke-dasharray=\"3 3\"><title>went on at step " + decimal(step) + "</title></path>\n";
   }
-  svg += "<polyline fill=\"none\" stroke=\"var(--ink)\" stroke-width=\"1.5\" points=\"";
-  for (const Point& point : points) svg += x(point.x) + "," + y(point.y) + " ";
-  svg += "\"/>\n<text x=\"4\" y=\"-3\">" + decimal(top) + "</text><text x=\"4\" y=\"" + decimal(kChartHigh - 4) + "\">" +
-         decimal(bottom) + "</text><text x=\"0\" y=\"" + decimal(kChartHigh + 14) + "\">step " + decimal(first) +
-         "</text><text x=\"" + decimal(kChartWide) + "\" y=\"" + decimal(kChartHigh + 14) + "\" text-anchor=\"end\">step " +
-         decimal(last) + "</text>\n</svg>\n";
-  return svg;
+  drawn += "<polyline fill=\"none\" stroke=\"var(--ink)\" stroke-width=\"1.5\" points=\"";
+  for (const Point& point : points) drawn += x(point.x) + "," + y(point.y) + " ";
+  drawn += "\"/>\n<text x=\"4\" y=\"-3\">" + decimal(top) + "</text><text x=\"4\" y=\"" + decimal(kChartHigh - 4) + "\">" +
+           decimal(bottom) + "</text><text x=\"0\" y=\"" + decimal(kChartHigh + 14) + "\">step " + decimal(first) +
+           "</text><text x=\"" + decimal(kChartWide) + "\" y=\"" + decimal(kChartHigh + 14) + "\" text-anchor=\"end\">step " +
+           decimal(last) + "</text>\n</svg>\n";
+  return drawn;
 }
 
 // ---- rounds ----

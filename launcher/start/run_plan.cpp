@@ -2,18 +2,13 @@
 // its io_context.
 #include "launcher/start/run_plan.hpp"
 
-#include <unistd.h>
-
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "common/system/realtime.hpp"
 #include "launcher/beside/event_commands.hpp"
-#include "launcher/control/control_folder.hpp"
-#include "launcher/control/control_socket.hpp"
-#include "launcher/control/job_status.hpp"
 #include "launcher/report/script_figures.hpp"
+#include "launcher/start/answering_status.hpp"
 
 namespace ddprun {
 
@@ -23,24 +18,6 @@ void say_unwritten(ConsoleWriter& console, const std::filesystem::path& report, 
   console.line(Stream::kStderr, "ddprun: how this run ended could not be written to " + report.string() + ": " + why +
                                     "; what that file says is of before");
 }
-
-// The job's status, which answers on the control socket. It lives as long as the agent's io_context.
-class AnsweringStatus : public RunObserver {
- public:
-  AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent)
-      : status_(plan, {.agent = ::getpid(), .logs = files.log_root, .report = files.report}),
-        socket_(agent.io, control_folder(),
-                {.status = [this] { return status_.json(realtime_ns()); },
-                 .stop =
-                     [stop = agent.act_as_at_signal, handled = plan.signals_to_handle](bool now) {
-                       for (const int signal : signals_that_stop(handled, now)) stop(signal);
-                     }}) {}
-  void on(const RunEvent& event) override { status_.on(event); }
-
- private:
-  JobStatus status_;
-  ControlSocket socket_;
-};
 
 }  // namespace
 

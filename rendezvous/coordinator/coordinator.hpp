@@ -31,6 +31,7 @@
 #include "rendezvous/coordinator/last_save.hpp"
 #include "rendezvous/coordinator/leadership.hpp"
 #include "rendezvous/coordinator/leaving.hpp"
+#include "rendezvous/coordinator/questions.hpp"
 #include "rendezvous/coordinator/saving.hpp"
 #include "rendezvous/coordinator/stragglers.hpp"
 #include "rendezvous/presence/losses.hpp"
@@ -112,6 +113,8 @@ class Coordinator {
   void hear(Peer& peer, const Ping& message);
   void hear(Peer&, const Vote&) {}  // a vote of the election that it has already won
   void hear(Peer& peer, const StoreAsk& message);
+  void hear(Peer& peer, const JobQuestion& message) { ask_all_nodes(peer, message, peers_, outbox_); }
+  void hear(Peer& peer, const NodeAnswer& message) { pass_on(peer, message, peers_, outbox_); }
   void hear(Peer&, const Resume&) {}  // both belong to the session (rendezvous/node)
   void hear(Peer&, const Received&) {}
 

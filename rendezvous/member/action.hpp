@@ -64,6 +64,14 @@ struct AnswerStore {
   std::int32_t rank = 0;
   channel::StoreReply reply{};
 };
+// Somebody asks all nodes of the job. The answer is AnswerQuestion.
+struct BeAsked {
+  NodeQuestion question{};
+};
+// A node's answer to AskJob.
+struct HearAnswer {
+  JobAnswer answer{};
+};
 struct Say {
   NodeNotice notice{};
 };
@@ -78,10 +86,11 @@ struct JobOver {  // the workers are gone
   End end = End::kOver;
 };
 }  // namespace member_action
-using MemberAction = std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
-                                  member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
-                                  member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt,
-                                  member_action::AnswerStore, member_action::Say, member_action::JobOver>;
+using MemberAction =
+    std::variant<member_action::Dial, member_action::Send, member_action::Close, member_action::Remember,
+                 member_action::StartWorkers, member_action::ExtendGrant, member_action::StopWorkers,
+                 member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt, member_action::AnswerStore,
+                 member_action::BeAsked, member_action::HearAnswer, member_action::Say, member_action::JobOver>;
 using MemberActions = std::vector<MemberAction>;
 
 // How the job ends for a node that has looked in vain for a coordinator for `looked`. `was_welcome`: a coordinator had accepted

@@ -80,13 +80,21 @@ struct AskStore {
   std::int32_t rank = 0;
   channel::StoreRequest request{};
 };
+// Somebody asks about the whole job; without a coordinator nobody hears it. The answers are HearAnswer.
+struct AskJob {
+  JobQuestion question{};
+};
+// The answer to BeAsked. Its text has at most NodeQuestion::most_bytes.
+struct AnswerQuestion {
+  NodeAnswer answer{};
+};
 // A record of this node is on disk; sent where messages wait for that (record_gate.hpp).
 struct RecordWritten {};
 }  // namespace member_event
-using MemberEvent =
-    std::variant<member_event::Opened, member_event::Closed, member_event::Heard, member_event::Tick,
-                 member_event::WorkersFailed, member_event::WorkersEnded, member_event::WorkersDone,
-                 member_event::StopRequested, member_event::StepsStarted, member_event::AskStore, member_event::RecordWritten>;
+using MemberEvent = std::variant<member_event::Opened, member_event::Closed, member_event::Heard, member_event::Tick,
+                                 member_event::WorkersFailed, member_event::WorkersEnded, member_event::WorkersDone,
+                                 member_event::StopRequested, member_event::StepsStarted, member_event::AskStore,
+                                 member_event::AskJob, member_event::AnswerQuestion, member_event::RecordWritten>;
 
 class Member {
  public:
@@ -164,6 +172,8 @@ class Member {
   void handle(const member_event::StopRequested& event);
   void handle(const member_event::StepsStarted& event);
   void handle(const member_event::AskStore& event);
+  void handle(const member_event::AskJob& event) { tell_leader(event.question); }
+  void handle(const member_event::AnswerQuestion& event) { tell_leader(event.answer); }
   void handle(const member_event::RecordWritten&);
 
   void hear(LinkId link, const Welcome& message);
@@ -182,6 +192,12 @@ class Member {
   void hear(LinkId link, const Pong& message);
   void hear(LinkId link, const VoteRequest& message);
   void hear(LinkId link, const StoreAnswer& message);
+  void hear(LinkId link, const NodeQuestion& message) {
+    if (leads(link)) act(member_action::BeAsked{message});
+  }
+  void hear(LinkId link, const JobAnswer& message) {
+    if (leads(link)) act(member_action::HearAnswer{message});
+  }
   void hear(LinkId, const Resumed&) {}  // both belong to the session (rendezvous/node)
   void hear(LinkId, const Received&) {}
 

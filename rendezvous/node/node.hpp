@@ -115,7 +115,7 @@ using NodeAction =
                  node_action::AskArbiter, node_action::Forget, node_action::Finish, coordinator_action::Entrust,
                  member_action::Dial, member_action::Remember, member_action::StartWorkers, member_action::ExtendGrant,
                  member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt,
-                 member_action::AnswerStore, member_action::Say>;
+                 member_action::AnswerStore, member_action::BeAsked, member_action::HearAnswer, member_action::Say>;
 
 class Node {
  public:

@@ -57,6 +57,8 @@ std::size_t weight_of(const Variant& message) {
           return kOfAny + concrete.request.value.size() + concrete.request.expected.size();
         } else if constexpr (std::is_same_v<M, StoreAnswer>) {
           return kOfAny + concrete.reply.value.size();
+        } else if constexpr (std::is_same_v<M, NodeAnswer> || std::is_same_v<M, JobAnswer>) {
+          return kOfAny + concrete.text.size();
         } else {
           return kOfAny;
         }

@@ -25,6 +25,8 @@ static_assert(kCauses == 19, "messages count by cause, so a new cause needs a ne
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
 inline constexpr std::int32_t kMaxNodes = 1 << 20;
+inline constexpr std::size_t kMaxQuestionBytes = 4u << 10;  // what a person asks the job's nodes, and what one node answers
+inline constexpr std::size_t kMaxAnswerBytes = 64u << 10;
 
 using NodeId = std::array<std::uint8_t, 16>;  // random; an agent keeps it when it reconnects or restarts
 using FarewellKey = std::array<std::uint8_t, 32>;
@@ -215,8 +217,23 @@ struct Received {
   std::uint64_t count = 0;
 };
 
+// Somebody asks this node about the whole job. The coordinator puts the question to every node; each answers by itself, and the
+// coordinator passes the answers on. It keeps nothing of this: who asks counts the answers, and waits no longer than it likes.
+struct JobQuestion {
+  std::uint64_t number = 0;      // chosen by who asks
+  std::uint32_t most_bytes = 0;  // of a node's answer
+  std::string text{};
+};
+
+// Answer to NodeQuestion.
+struct NodeAnswer {
+  NodeId asker{};
+  std::uint64_t number = 0;
+  std::string text{};
+};
+
 using FromMember = std::variant<Hello, Ready, FailureReport, Done, StopAsk, StopReady, Stopped, Leave, Ping, Vote, StoreAsk,
-                                Resume, Received, Concluded>;
+                                Resume, Received, Concluded, JobQuestion, NodeAnswer>;
 
 // ---- from the one who listens ----
 
@@ -363,7 +380,24 @@ struct Resumed {
   std::uint64_t received = 0;
 };
 
-using FromCoordinator = std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong,
-                                     VoteRequest, StoreAnswer, Resumed, Received, Conclude, HandOver, Waiting, MayLeave>;
+// A JobQuestion, as every node gets it.
+struct NodeQuestion {
+  NodeId asker{};
+  std::uint64_t number = 0;
+  std::uint32_t most_bytes = 0;
+  std::string text{};
+};
+
+// One node's answer to a JobQuestion of this node.
+struct JobAnswer {
+  std::uint64_t number = 0;
+  std::int32_t nodes = 0;  // how many nodes are here now, with this one
+  NodeId node{};           // who answers
+  std::string text{};
+};
+
+using FromCoordinator =
+    std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong, VoteRequest, StoreAnswer,
+                 Resumed, Received, Conclude, HandOver, Waiting, NodeQuestion, JobAnswer, MayLeave>;
 
 }  // namespace ddprun::rendezvous

@@ -80,7 +80,8 @@ struct EntrustFarewell {
 using ShellEvent =
     std::variant<CannotJoin, NobodyThere, EntrustFarewell, member_action::StartWorkers, member_action::ExtendGrant,
                  member_action::StopWorkers, member_action::DismissHeld, member_action::StopAndSave, member_action::StopAt,
-                 member_action::AnswerStore, member_action::Say, node_action::ServeStore, node_action::Finish>;
+                 member_action::AnswerStore, member_action::BeAsked, member_action::HearAnswer, member_action::Say,
+                 node_action::ServeStore, node_action::Finish>;
 
 class NodeShell {
  public:

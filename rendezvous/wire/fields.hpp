@@ -140,6 +140,24 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("echo", m.echo);
   } else if constexpr (std::is_same_v<M, Concluded>) {
     visit("origin", m.origin);
+  } else if constexpr (std::is_same_v<M, JobQuestion>) {
+    visit("number", m.number);
+    visit("most_bytes", m.most_bytes);
+    visit.bytes("text", m.text, kMaxQuestionBytes);
+  } else if constexpr (std::is_same_v<M, NodeAnswer>) {
+    visit("asker", m.asker);
+    visit("number", m.number);
+    visit.bytes("text", m.text, kMaxAnswerBytes);
+  } else if constexpr (std::is_same_v<M, NodeQuestion>) {
+    visit("asker", m.asker);
+    visit("number", m.number);
+    visit("most_bytes", m.most_bytes);
+    visit.bytes("text", m.text, kMaxQuestionBytes);
+  } else if constexpr (std::is_same_v<M, JobAnswer>) {
+    visit("number", m.number);
+    visit("nodes", m.nodes);
+    visit("node", m.node);
+    visit.bytes("text", m.text, kMaxAnswerBytes);
   } else if constexpr (std::is_same_v<M, StoreAsk>) {
     visit("round", m.round);
     visit("rank", m.rank);

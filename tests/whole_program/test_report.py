@@ -1,9 +1,12 @@
 """What `ddprun report` makes of a real run that failed and went on: words, and a page."""
 
 import html.parser
+import json
+import os
 import pathlib
 import shutil
 import subprocess
+import xml.etree.ElementTree
 
 import jobs
 import pytest
@@ -98,3 +101,40 @@ def test_a_page_that_cannot_be_written_is_one_line(ddprun_bin, run_dir, tmp_path
     done = jobs.run([ddprun_bin, "report", run_dir, "--html", tmp_path / "no" / "report.html"])
     assert done.returncode == 2
     assert done.stderr.startswith("ddprun: cannot write ")
+
+
+def test_the_newest_run_is_the_one_that_is_meant(ddprun_bin, tmp_path):
+    def report(*words):
+        return subprocess.run([ddprun_bin, "report", *words], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+                              env=jobs.clean_environment(TMPDIR=str(tmp_path / "none"), XDG_RUNTIME_DIR=str(tmp_path)))
+
+    for name, code in (("runs/first", 0), ("second", 3)):
+        subprocess.run([ddprun_bin, "--run-dir", tmp_path / name, "--no-python", "sh", "-c", f"exit {code}"], check=False, timeout=60,
+                       capture_output=True, env=jobs.clean_environment(XDG_RUNTIME_DIR=str(tmp_path)))
+    assert "exit code 3" in report().stdout
+    shutil.rmtree(tmp_path / "second")
+    assert "exit code 0" in report().stdout
+    os.utime(tmp_path / "runs/first/report.json")
+    page = tmp_path / "runs/first/report.html"
+    without = report("--open")
+    assert without.stdout == f"the page is {page}\n" and page.read_text().startswith("<!")
+    (tmp_path / "xdg-open").write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    (tmp_path / "xdg-open").chmod(0o755)
+    shown = subprocess.run([ddprun_bin, "report", "runs/first", "--html", "here.html", "--open"], capture_output=True, text=True, timeout=60,
+                           check=True, cwd=tmp_path, env={**jobs.clean_environment(DISPLAY=":7"), "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert shown.stdout == f"opened {tmp_path}/here.html\n" and (tmp_path / "opened").read_text() == f"{tmp_path}/here.html\n"
+
+
+def test_curves_of_two_runs_in_one_plot(ddprun_bin, run_dir, tmp_path):
+    other = tmp_path / "a <b>"
+    other.mkdir()
+    (other / "metrics.jsonl").write_text('{"event":"step","step":10,"loss":5}\n{"event":"step","step":20,"loss":null}\n{"event":"ste')
+    done = jobs.run([ddprun_bin, "plot", run_dir, other, "--output", tmp_path / "both.svg"])
+    assert done.returncode == 0 and done.stdout == f"the plot is {tmp_path}/both.svg\n", done.stderr
+    root = xml.etree.ElementTree.fromstring((tmp_path / "both.svg").read_text())
+    curves = [line.get("points").split() for line in root.iter("{http://www.w3.org/2000/svg}polyline")]
+    steps = sum(json.loads(line)["event"] == "step" for line in (run_dir / "metrics.jsonl").read_text().splitlines())
+    assert [len(points) for points in curves] == [steps, 1] and curves[1][0].endswith(",0")  # 5 is the largest
+    assert any(text.text == f"{other}: 5 at step 10" for text in root.iter("{http://www.w3.org/2000/svg}text"))
+    nothing = jobs.run([ddprun_bin, "plot", run_dir, "--figure", "beauty"])
+    assert nothing.returncode == 2 and "no run has a figure 'beauty'" in nothing.stderr

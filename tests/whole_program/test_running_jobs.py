@@ -59,7 +59,7 @@ class Job:
     def status(self, *which):
         status = json.loads(self.ask("status", *which, "--json"))
         jsonschema.validate(status, SCHEMA)
-        assert status.keys() == SCHEMA["properties"].keys()
+        assert status.keys() == SCHEMA["properties"].keys() - {"job"}
         return status
 
     def end(self):
@@ -117,6 +117,20 @@ def test_a_job_is_listed_and_told(waiting, tmp_path):
     assert job.ask("ps") == "no job of yours runs on this machine\n"
     assert "no job of yours runs on this machine" in job.ask("status", code=2)
     assert not list((tmp_path / "runtime" / "ddprun").iterdir())
+
+
+def test_a_status_for_prometheus(waiting):
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    job = waiting()
+    text = job.ask("status", "--openmetrics")
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    assert text.endswith("# EOF\n") and families["ddprun_restarts"].type == "counter"
+    (workers,) = families["ddprun_workers"].samples
+    assert workers.value == 2 and workers.labels == {"job": "waits.py", "run_dir": ""}
+    assert {sample.labels["rank"]: sample.value for sample in families["ddprun_worker_running"].samples} == {"0": 1, "1": 1}
+    assert all(sample.value > 1e6 for sample in families["ddprun_worker_memory_bytes"].samples)
+    assert "ddprun_step" not in families and "ddprun_worker_step" not in families  # not known: no line
+    assert job.end() == 0
 
 
 def test_the_socket_is_the_users_alone(waiting, tmp_path):
@@ -290,7 +304,7 @@ def test_attach_starts_the_debugger_on_that_worker(waiting, tmp_path):
 
 
 @pytest.mark.parametrize("words, said", [
-    (["status", "a", "b"], "'b' is one too many; usage: ddprun status [JOB] [--json]"),
+    (["status", "a", "b"], "'b' is one too many; usage: ddprun status [JOB] [--json | --openmetrics] [--here]"),
     (["ps", "x"], "'x' is one too many; usage: ddprun ps [--json]"),
     (["logs", "--rank", "first"], "--rank needs a number from 0 on, found 'first'"),
     (["stop", "--later"], "'--later' is one too many"),

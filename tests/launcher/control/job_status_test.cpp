@@ -18,7 +18,7 @@ constexpr std::int64_t kNsOfASecond = 1'000'000'000;
 class JobStatusTest : public testing::Test {
  protected:
   JobStatusTest() { plan_.title = "digits"; }
-  json now(std::int64_t seconds = 100) const { return json::parse(status_.json(seconds * kNsOfASecond)); }
+  json now(std::int64_t seconds = 100) const { return json::parse(status_.json({.now_ns = seconds * kNsOfASecond})); }
   void begin(int round, bool regroup = false, int group_rank = 0) {
     status_.on(RoundStarted{.round = round,
                             .restart_count = round,
@@ -83,6 +83,17 @@ TEST_F(JobStatusTest, SurvivorsKeepTheirProcessesUnderTheirNewRanks) {
   EXPECT_EQ(now()["workers"][1]["pid"], 75);
   status_.on(WorkerEnded{1, 73, {.signal = SIGKILL}, false, kNsOfASecond});  // the one before
   EXPECT_EQ(now()["workers"][1]["state"], "running");
+}
+
+TEST_F(JobStatusTest, WorkersThatAreTooManyForAnAnswerAreCounted) {
+  status_.on(RoundStarted{.round = 0, .restart_count = 0, .world_size = 100, .time_ns = 1});
+  for (int rank = 0; rank < 100; ++rank) status_.on(WorkerStarted{rank, rank, 1000 + rank, 1, false});
+  const std::string whole = status_.json({.now_ns = 1});
+  EXPECT_EQ(json::parse(whole)["workers"].size(), 100u);
+  const std::string cut = status_.json({.now_ns = 1, .most_bytes = whole.size() - 1});
+  EXPECT_LT(cut.size(), 2000u);
+  EXPECT_EQ(json::parse(cut)["workers_left_out"], 100);
+  EXPECT_EQ(json::parse(cut)["workers"].size(), 0u);
 }
 
 TEST_F(JobStatusTest, AStopIsTold) {

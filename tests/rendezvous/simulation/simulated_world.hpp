@@ -254,6 +254,9 @@ class World {
   void perform(int index, std::vector<NodeAction> actions, const Before& before);
   Before before_event(const Agent& agent) const;
   void carry_out(int index, NodeAction& action);
+  void ask(int index);
+  void answer(int index, const NodeQuestion& question);
+  void check_answer(int index, const JobAnswer& answer);
   void set_timer(int index);
   bool remember(Agent& agent, const member_action::Remember& action);
 
@@ -441,6 +444,8 @@ class World {
   std::vector<Nanos> blocked_;
   std::map<std::pair<int, int>, Slow> slow_;  // from, to
   Result result_;
+  std::uint64_t next_question_ = 1;
+  std::set<std::pair<std::uint64_t, NodeId>> answers_;  // that were heard: the question's number, and who answered
 
   std::int32_t min_nodes_ = 1;
   std::int32_t max_nodes_ = 1;

@@ -535,7 +535,12 @@ void World::carry_out(int index, NodeAction& any) {
         } else if constexpr (std::is_same_v<Action, node_action::Forget>) {
           agent.writing.clear();
           agent.disk = {};
+        } else if constexpr (std::is_same_v<Action, member_action::BeAsked>) {
+          answer(index, action.question);
+        } else if constexpr (std::is_same_v<Action, member_action::HearAnswer>) {
+          check_answer(index, action.answer);
         } else if constexpr (std::is_same_v<Action, member_action::StartWorkers>) {
+          if (scenario_.asks) ask(index);
           set_deadline(index, stamp_of(action.until));
           if (agent.launcher) {
             if (agent.node->coordinator() != nullptr) note_release(index, agent.life, action.release, index);
@@ -565,6 +570,34 @@ void World::carry_out(int index, NodeAction& any) {
         }
       },
       any);
+}
+
+// Each node answers with what it was asked. No answer comes twice, also when connections are reset and messages are sent again.
+void World::ask(int index) {
+  const std::uint64_t number = next_question_++;
+  call_later(
+      index, kMs,
+      [this, index, number] {
+        deliver(index, node_event::Local{member_event::AskJob{{number, 100, "question " + std::to_string(number)}}});
+      },
+      Event::Kind::kAgentCall);
+}
+
+void World::answer(int index, const NodeQuestion& question) {
+  call_later(
+      index, kMs,
+      [this, index, question] {
+        deliver(index, node_event::Local{member_event::AnswerQuestion{{question.asker, question.number, question.text}}});
+      },
+      Event::Kind::kAgentCall);
+}
+
+void World::check_answer(int index, const JobAnswer& answer) {
+  ++result_.answers;
+  if (answer.text != "question " + std::to_string(answer.number)) violate(name(index) + " hears an answer to another question");
+  if (answer.nodes < 1 || answer.nodes > static_cast<std::int32_t>(agents_.size()))
+    violate(name(index) + " counts nodes wrong");
+  if (!answers_.emplace(answer.number, answer.node).second) violate(name(index) + " hears an answer twice");
 }
 
 // `by_itself`: its node has not said so.

@@ -29,6 +29,7 @@ struct Scenario {
   bool loses_coordinator = false;
   bool arbiter = false;      // one is there, and every node may go on alone; by seed it is a run directory
   bool clocks_stop = false;  // those of a host that sleeps: what CLOCK_MONOTONIC does
+  bool asks = false;         // a node that begins to work asks all nodes something
   bool tell = false;         // collect the story
   MakesLauncher launcher{};  // if each node has one: its judge is `judge`
   std::function<Verdict(const FailureReport&, const Budget&, int max_restarts)> judge{};
@@ -46,6 +47,7 @@ struct Result {
   std::int64_t by_farewell = 0;  // of those
   std::int64_t handed_over = 0;  // words of coordinators that left
   std::int64_t by_arbiter = 0;   // votes of the arbiter that reached a node
+  std::int64_t answers = 0;      // to questions that went to all nodes
   int exit_code = -1;            // of the job
   std::size_t largest_message = 0;
   std::size_t messages = 0;

@@ -136,10 +136,10 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   reply.status = channel::StoreReply::Status::kError;
   reply.value = std::string(70000, 'x');
   reply.message = "no";
-  for (const FromMember& message :
-       std::vector<FromMember>{some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopAsk{15}, StopReady{{1, 2}, 77},
-                               Stopped{{1, 2}, true}, Leave{"maintenance"}, Ping{1, 2, 3, {4, 5}, 6}, Vote{6, 7, 8},
-                               StoreAsk{{1, 2}, 3, request}, Resume{{1}, 2, 3, 4}, Received{5}}) {
+  for (const FromMember& message : std::vector<FromMember>{
+           some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopAsk{15}, StopReady{{1, 2}, 77}, Stopped{{1, 2}, true},
+           Leave{"maintenance"}, Ping{1, 2, 3, {4, 5}, 6}, Vote{6, 7, 8}, StoreAsk{{1, 2}, 3, request}, Resume{{1}, 2, 3, 4},
+           Received{5}, JobQuestion{7, 4096, "status"}, NodeAnswer{{3}, 7, "{}"}}) {
     expect_stable(message);
   }
   for (const FromCoordinator& message : std::vector<FromCoordinator>{
@@ -149,7 +149,8 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
            StopAt{{1, 2}, 400}, JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5},
            StoreAnswer{{1, 2}, 3, reply}, Resumed{8}, Received{9}, Conclude{{{1, 2}, 82, "spent"}},
            HandOver{{4}, {.group_rank = 1, .node = {2}, .address = {"h", 3}}, some_hello().state},
-           Waiting{"for the workers of host2"}, MayLeave{{3, 4}}}) {
+           Waiting{"for the workers of host2"}, NodeQuestion{{3}, 7, 4096, "status"}, JobAnswer{7, 3, {4}, "{}"},
+           MayLeave{{3, 4}}}) {
     expect_stable(message);
   }
 }

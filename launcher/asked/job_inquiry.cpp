@@ -1,0 +1,66 @@
+// Implementation of job_inquiry.hpp.
+#include "launcher/asked/job_inquiry.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t kMostOpen = 8;
+constexpr std::uint32_t kMostOfAll = 8u << 20;
+constexpr std::uint32_t kLeastOfEach = 1024;
+
+}  // namespace
+
+std::uint32_t most_bytes_of_each(int nodes) {
+  const std::uint32_t share = kMostOfAll / static_cast<std::uint32_t>(std::max(nodes, 1));
+  return std::clamp(share, kLeastOfEach, static_cast<std::uint32_t>(rendezvous::kMaxAnswerBytes));
+}
+
+bool GatheredAnswers::add(const rendezvous::JobAnswer& answer) {
+  of_ = std::max(of_, answer.nodes);
+  if (!texts_.contains(answer.node) && nlohmann::json::parse(answer.text, nullptr, false).is_object()) {
+    texts_.emplace(answer.node, answer.text);
+  }
+  return static_cast<int>(texts_.size()) >= of_;
+}
+
+std::string GatheredAnswers::json() const {
+  std::string answers;
+  for (const auto& [node, text] : texts_) answers += (answers.empty() ? "" : ",") + text;
+  return "{\"answered\":" + std::to_string(texts_.size()) + ",\"of\":" + std::to_string(of_) + ",\"answers\":[" + answers +
+         "]}";
+}
+
+JobInquiry::JobInquiry(boost::asio::io_context& io, std::uint64_t first_number, Put put)
+    : io_(io), next_number_(first_number), put_(std::move(put)) {}
+
+void JobInquiry::ask(const std::string& question, int nodes, std::chrono::milliseconds within, Then then) {
+  if (open_.size() >= kMostOpen) return then(R"({"error":"too many questions at a time; ask again"})");
+  const std::uint64_t number = next_number_++;
+  Open& open =
+      open_.try_emplace(number, GatheredAnswers{}, boost::asio::steady_timer(io_, within), std::move(then)).first->second;
+  open.timer.async_wait([this, number](const boost::system::error_code& error) {
+    if (!error) finish(number);
+  });
+  put_({.number = number, .most_bytes = most_bytes_of_each(nodes), .text = question});
+}
+
+void JobInquiry::hear(const rendezvous::JobAnswer& answer) {
+  const auto found = open_.find(answer.number);
+  if (found != open_.end() && found->second.gathered.add(answer)) finish(answer.number);
+}
+
+void JobInquiry::finish(std::uint64_t number) {
+  const auto found = open_.find(number);
+  if (found == open_.end()) return;
+  const Then then = std::move(found->second.then);
+  const std::string json = found->second.gathered.json();
+  open_.erase(found);
+  then(json);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,100 @@
+// Implementation of node_asked.hpp.
+#include "launcher/asked/node_asked.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace ddprun {
+namespace {
+
+using nlohmann::json;
+using rendezvous::NodeQuestion;
+
+constexpr std::chrono::seconds kOneStack{5};
+constexpr std::chrono::seconds kAllStacks{15};
+
+}  // namespace
+
+NodeAsked::NodeAsked(boost::asio::io_context& io, FileQueue& files, std::string host, bool python, Hooks hooks)
+    : io_(io), files_(files), host_(std::move(host)), python_(python), hooks_(std::move(hooks)) {}
+
+void NodeAsked::hear(const NodeQuestion& question) {
+  const json asked = json::parse(question.text, nullptr, false);
+  const std::string what = asked.is_object() && asked.contains("ask") && asked["ask"].is_string() ? asked["ask"] : "";
+  if (what == "status") {
+    std::string text = hooks_.status(question.most_bytes);
+    if (text.size() > question.most_bytes) return answer(question, {{"error", "its status is too long for the answer"}});
+    return hooks_.answer({.asker = question.asker, .number = question.number, .text = std::move(text)});
+  }
+  if (what == "stop" || what == "stop now") {
+    const bool now = what == "stop now";
+    answer(question, {{"stops", true}});
+    // Not within the call of the state machine that brought the question.
+    return boost::asio::post(io_, [this, now, alive = std::weak_ptr(alive_)] {
+      if (!alive.expired()) hooks_.stop(now);
+    });
+  }
+  if (what == "stacks") {
+    const bool one = asked.contains("rank") && asked["rank"].is_number_integer();
+    return begin_stacks(question, one ? std::optional(asked["rank"].get<int>()) : std::nullopt);
+  }
+  answer(question, {{"error", "unknown request"}});
+}
+
+void NodeAsked::answer(const NodeQuestion& question, json text) {
+  text["host"] = host_;
+  hooks_.answer(
+      {.asker = question.asker, .number = question.number, .text = text.dump(-1, ' ', false, json::error_handler_t::replace)});
+}
+
+void NodeAsked::begin_stacks(const NodeQuestion& question, std::optional<int> rank) {
+  if (stacks_) return answer(question, {{"error", "it reads stacks for somebody else at the moment"}});
+  std::vector<std::pair<int, std::int64_t>> workers = hooks_.workers();
+  if (rank) std::erase_if(workers, [&](const auto& worker) { return worker.first != *rank; });
+  std::ranges::reverse(workers);
+  stacks_.emplace();
+  stacks_->question = question;
+  stacks_->waiting = std::move(workers);
+  stacks_->until = std::chrono::steady_clock::now() + kAllStacks;
+  const auto tool = std::make_shared<StackTool>();
+  files_.add([tool, python = python_] { *tool = find_stack_tool(python); },
+             [this, tool, alive = std::weak_ptr(alive_)] {
+               if (alive.expired()) return;
+               stacks_->tool = *tool;
+               if (!tool->name.empty() || stacks_->waiting.empty()) return next_stack();
+               const NodeQuestion asked = std::exchange(stacks_, std::nullopt)->question;
+               answer(asked, {{"error", "neither py-spy nor eu-stack nor gdb is on its PATH"}});
+             });
+}
+
+void NodeAsked::next_stack() {
+  stacks_->run.reset();
+  if (stacks_->waiting.empty()) {
+    const Stacks done = std::exchange(stacks_, std::nullopt).value();
+    return answer(done.question, {{"stacks", done.found}, {"left_out", done.left_out}});
+  }
+  const auto [rank, pid] = stacks_->waiting.back();
+  stacks_->waiting.pop_back();
+  stacks_->run =
+      std::make_unique<StackRun>(io_, stacks_->tool, pid, kOneStack, [this, rank, pid](std::vector<std::string> frames) {
+        constexpr std::size_t kOfTheRest = 256;
+        const json one{{"rank", rank}, {"pid", pid}, {"tool", stacks_->tool.name}, {"frames", std::move(frames)}};
+        const std::size_t size = one.dump(-1, ' ', false, json::error_handler_t::replace).size() + 1;
+        if (stacks_->bytes + size + kOfTheRest > stacks_->question.most_bytes) {
+          ++stacks_->left_out;
+        } else {
+          stacks_->found.push_back(one);
+          stacks_->bytes += size;
+        }
+        if (std::chrono::steady_clock::now() > stacks_->until) {
+          stacks_->left_out += static_cast<int>(stacks_->waiting.size());
+          stacks_->waiting.clear();
+        }
+        // The run that calls this ends first.
+        boost::asio::post(io_, [this, alive = std::weak_ptr(alive_)] {
+          if (!alive.expired()) next_stack();
+        });
+      });
+}
+
+}  // namespace ddprun

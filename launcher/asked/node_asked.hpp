@@ -1,0 +1,65 @@
+// What this node answers to a question that somebody put to all nodes of the job (rendezvous::NodeQuestion): its status, the
+// call stacks of its workers, or that it stops. launcher/start makes one for a job on many machines; one thread.
+//
+// A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"stop"} or {"ask":"stop now"}. Every node
+// obeys the last two: a node that stops alone would only leave, also the coordinating one. An answer is a JSON object of at
+// most as many bytes as the question allows. A node that is busy, or does not know the question, says so in "error".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <nlohmann/json.hpp>
+
+#include "common/system/file_queue.hpp"
+#include "launcher/hang/stack_tool.hpp"
+#include "rendezvous/protocol/message.hpp"
+
+namespace ddprun {
+
+class NodeAsked {
+ public:
+  struct Hooks {
+    std::function<std::string(std::size_t most_bytes)> status;
+    std::function<std::vector<std::pair<int, std::int64_t>>()> workers;  // that run: rank and pid
+    std::function<void(bool now)> stop;
+    std::function<void(rendezvous::NodeAnswer)> answer;
+  };
+  NodeAsked(boost::asio::io_context& io, FileQueue& files, std::string host, bool python, Hooks hooks);
+
+  void hear(const rendezvous::NodeQuestion& question);
+
+ private:
+  // The stacks of one worker after the other, for one question at a time.
+  struct Stacks {
+    rendezvous::NodeQuestion question;
+    StackTool tool;
+    std::vector<std::pair<int, std::int64_t>> waiting;  // the next one last
+    nlohmann::json found = nlohmann::json::array();
+    std::size_t bytes = 0;
+    int left_out = 0;
+    std::chrono::steady_clock::time_point until{};
+    std::unique_ptr<StackRun> run;
+  };
+
+  void answer(const rendezvous::NodeQuestion& question, nlohmann::json text);
+  void begin_stacks(const rendezvous::NodeQuestion& question, std::optional<int> rank);
+  void next_stack();
+
+  boost::asio::io_context& io_;
+  FileQueue& files_;
+  std::string host_;
+  bool python_;
+  Hooks hooks_;
+  std::optional<Stacks> stacks_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // callbacks in queues may outlive this object
+};
+
+}  // namespace ddprun

@@ -1,0 +1,109 @@
+// Implementation of openmetrics.hpp. Every line of a family follows its # TYPE, as the format asks for.
+#include "launcher/control/openmetrics.hpp"
+
+#include <functional>
+
+namespace ddprun {
+namespace {
+
+using nlohmann::json;
+
+std::string label_value(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return out;
+}
+
+// A family with one line for each value that is known.
+class Family {
+ public:
+  Family(std::string name, const char* type, const char* help) : name_(std::move(name)) {
+    head_ = "# TYPE " + name_ + " " + type + "\n# HELP " + name_ + " " + help + "\n";
+    if (std::string(type) == "counter") name_ += "_total";
+  }
+  void add(const std::string& labels, const json& value) {
+    if (value.is_number() || value.is_boolean())
+      lines_ += name_ + "{" + labels + "} " + (value.is_boolean() ? (value.get<bool>() ? "1" : "0") : value.dump()) + "\n";
+  }
+  std::string text() const { return lines_.empty() ? "" : head_ + lines_; }
+
+ private:
+  std::string name_, head_, lines_;
+};
+
+const json& member(const json& object, const char* key) {
+  static const json kNothing;
+  return object.is_object() && object.contains(key) ? object[key] : kNothing;
+}
+
+std::string string_of(const json& object, const char* key) {
+  const json& value = member(object, key);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+struct OfJob {
+  const char *name, *type, *key, *help;
+};
+constexpr OfJob kOfJob[] = {
+    {"ddprun_job_seconds", "gauge", "seconds", "Since the job started."},
+    {"ddprun_restarts", "counter", "restart_count", "Restarts of the job until now."},
+    {"ddprun_max_restarts", "gauge", "max_restarts", "The budget of restarts."},
+    {"ddprun_workers", "gauge", "world_size", "Workers of the whole job."},
+    {"ddprun_nodes", "gauge", "nodes", "Machines that take part."},
+};
+constexpr OfJob kOfProgress[] = {
+    {"ddprun_step", "gauge", "step", "Finished steps."},
+    {"ddprun_steps_total_planned", "gauge", "steps_total", "Steps of the whole run; 0: unknown."},
+    {"ddprun_loss", "gauge", "loss", "Of the newest logged step."},
+    {"ddprun_samples_per_second", "gauge", "samples_per_s", "Of the whole job."},
+    {"ddprun_seconds_left", "gauge", "seconds_left", "An estimate from this round."},
+};
+constexpr OfJob kOfWorkers[] = {
+    {"ddprun_worker_step", "gauge", "step", "The newest step that a worker has told."},
+    {"ddprun_worker_silent_seconds", "gauge", "silent_s", "Since the worker last said something."},
+    {"ddprun_worker_memory_bytes", "gauge", "memory_bytes", "Memory of the worker's process in RAM."},
+};
+
+}  // namespace
+
+std::string openmetrics_of(const json& job, const std::vector<json>& nodes) {
+  const std::string labels =
+      "job=\"" + label_value(string_of(job, "title")) + "\",run_dir=\"" + label_value(string_of(job, "run_dir")) + "\"";
+  std::string text;
+  const auto families = [&](const auto& table, const std::function<void(Family&, const char* key)>& fill) {
+    for (const OfJob& one : table) {
+      Family family(one.name, one.type, one.help);
+      fill(family, one.key);
+      text += family.text();
+    }
+  };
+  Family state("ddprun_job_state", "gauge", "1 for the state that the job is in.");
+  state.add(labels + ",state=\"" + label_value(string_of(job, "state")) + "\"", 1);
+  text += state.text();
+  families(kOfJob, [&](Family& family, const char* key) { family.add(labels, member(job, key)); });
+  families(kOfProgress, [&](Family& family, const char* key) {
+    for (const json& node : nodes) family.add(labels, member(member(node, "progress"), key));
+  });
+  const auto of_workers = [&](const std::function<void(const std::string&, const json&)>& fill) {
+    for (const json& node : nodes) {
+      for (const json& worker : member(node, "workers")) {
+        if (!member(worker, "rank").is_number()) continue;
+        fill(labels + ",node=\"" + label_value(string_of(node, "host")) + "\",rank=\"" + worker["rank"].dump() + "\"", worker);
+      }
+    }
+  };
+  Family running("ddprun_worker_running", "gauge", "0 for a worker that has ended.");
+  of_workers([&](const std::string& of_worker, const json& worker) {
+    running.add(of_worker, string_of(worker, "state") == "running");
+  });
+  text += running.text();
+  families(kOfWorkers, [&](Family& family, const char* key) {
+    of_workers([&](const std::string& of_worker, const json& worker) { family.add(of_worker, member(worker, key)); });
+  });
+  return text + "# EOF\n";
+}
+
+}  // namespace ddprun

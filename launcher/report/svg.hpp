@@ -1,0 +1,64 @@
+// What drawings of a run share: text and numbers in SVG, and curves with a bounded number of points. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::svg {
+
+struct Point {
+  double x;
+  double y;
+};
+
+inline std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        // HTML allows no control characters.
+        out += (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+// With six digits.
+inline std::string decimal(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+// Averages neighbouring points, so that the drawing of a long run stays small.
+inline std::vector<Point> thinned(const std::vector<Point>& points) {
+  constexpr std::size_t kMostPoints = 1000;
+  const std::size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
+  if (group <= 1) return points;
+  std::vector<Point> out;
+  for (std::size_t i = 0; i < points.size(); i += group) {
+    const std::size_t end = std::min(points.size(), i + group);
+    double sum = 0;
+    for (std::size_t k = i; k < end; ++k) sum += points[k].y;
+    out.push_back({points[end - 1].x, sum / static_cast<double>(end - i)});
+  }
+  return out;
+}
+
+}  // namespace ddprun::svg

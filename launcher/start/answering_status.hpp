@@ -1,0 +1,42 @@
+// What an agent answers when somebody asks: the job's status and the control socket of this machine, and on many machines the
+// questions that go to all nodes. An observer of the agent's events; it lives as long as the agent's io_context.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "launcher/agent/agent.hpp"
+#include "launcher/asked/job_inquiry.hpp"
+#include "launcher/asked/node_asked.hpp"
+#include "launcher/control/control_socket.hpp"
+#include "launcher/control/job_status.hpp"
+#include "launcher/plan/plan.hpp"
+
+namespace ddprun {
+
+class AnsweringStatus : public RunObserver {
+ public:
+  AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent);
+  void on(const RunEvent& event) override;
+
+ private:
+  ControlSocket::Hooks socket_hooks();
+  NodeAsked::Hooks node_hooks();
+  std::string status(std::size_t most_bytes = std::string::npos) const;
+  void stop(bool now) const;
+
+  const Plan& plan_;
+  std::function<JobLink*()> job_;
+  std::function<void(int signal)> act_as_at_signal_;
+  JobStatus status_;
+  int nodes_ = 1;  // of the round
+  // Of a job on many machines.
+  std::optional<JobInquiry> inquiry_;
+  std::optional<NodeAsked> asked_;
+  bool listens_ = false;
+  ControlSocket socket_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,27 @@
+// What a coordinator does when somebody on a node asks about the whole job (JobQuestion): it puts the question to every node
+// that is here, its own included, and passes each answer on to the node that asked. It remembers nothing, so nobody can make it
+// keep anything. Pure; coordinator.hpp calls it.
+#pragma once
+
+#include "rendezvous/coordinator/action.hpp"
+#include "rendezvous/presence/peers.hpp"
+#include "rendezvous/protocol/message.hpp"
+
+namespace ddprun::rendezvous {
+
+inline void ask_all_nodes(const Peer& asker, const JobQuestion& question, const Peers& peers, Outbox& outbox) {
+  for (const NodeId& id : peers.by_age()) {
+    const Peer& peer = peers.at(id);
+    if (!peer.here()) continue;
+    outbox.send(peer, NodeQuestion{asker.hello.node, question.number, question.most_bytes, question.text});
+  }
+}
+
+// A node that has left meanwhile gets no answer.
+inline void pass_on(const Peer& from, const NodeAnswer& answer, const Peers& peers, Outbox& outbox) {
+  const Peer* const asker = peers.find(answer.asker);
+  if (asker == nullptr || !asker->here()) return;
+  outbox.send(*asker, JobAnswer{answer.number, static_cast<std::int32_t>(peers.connected()), from.hello.node, answer.text});
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,166 @@
+"""A job on several nodes is seen and stopped from any of its nodes: ddprun status, top, stacks and stop ask all of them."""
+
+import json
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import jsonschema
+import pytest
+from node_agents import PATIENCE, held_up
+
+SCHEMA = json.loads((pathlib.Path(__file__).resolve().parent.parent.parent / "docs/schemas/status.schema.json").read_text(encoding="utf-8"))
+WAITS = 'touch $OUT/here-$RANK; trap "echo rank $RANK saves; exit 0" TERM; while :; do sleep 0.1; done'
+
+
+class Asked:
+    """Nodes of one job, each with a place of its own for its socket, so that a subcommand there finds its own agent only."""
+
+    def __init__(self, nodes, tmp_path):
+        self.nodes, self.folder = nodes, tmp_path
+        (tmp_path / "out").mkdir(exist_ok=True)
+
+    def runtime(self, node):
+        (self.folder / f"run-{node}").mkdir(exist_ok=True)
+        return str(self.folder / f"run-{node}")
+
+    def until_they_run(self, workers):
+        self.nodes.until(lambda: all((self.folder / "out" / f"here-{rank}").exists() for rank in range(workers)), "the workers")
+        self.nodes.until(lambda: all(list(self.folder.glob(f"run-{node}/ddprun/*.sock")) for node in range(len(self.nodes.agents))), "sockets")
+
+    def ask(self, node, *words, code=0):
+        done = subprocess.run([self.nodes.ddprun, *[str(word) for word in words]], capture_output=True, text=True, timeout=PATIENCE, check=False,
+                              env={**self.nodes.environment, "XDG_RUNTIME_DIR": self.runtime(node)})
+        assert done.returncode == code, done.stdout + done.stderr + self.nodes.all_text()
+        return done.stdout if code == 0 else done.stderr
+
+
+def start_two(nodes, job, tmp_path, nnodes="2", conf="heartbeat_timeout=4"):
+    """Two agents on this machine with one and two workers."""
+    asked = Asked(nodes, tmp_path)
+    port = nodes_port()
+    for node in range(2):
+        nodes.start("--nnodes", nnodes, "--node-rank", node, "--nproc-per-node", node + 1, "--master-addr", "127.0.0.1", "--master-port", port,
+                    "--rdzv-conf", conf, job, XDG_RUNTIME_DIR=asked.runtime(node), XDG_STATE_HOME=str(tmp_path / f"state-{node}"))
+    asked.until_they_run(3)
+    return asked
+
+
+@pytest.fixture
+def two(nodes, script, tmp_path):
+    return start_two(nodes, script(WAITS), tmp_path)
+
+
+def nodes_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def statuses(asked, node):
+    status = json.loads(asked.ask(node, "status", "--json"))
+    jsonschema.validate(status, SCHEMA)
+    for one in status["job"]["nodes"]:
+        jsonschema.validate(one, SCHEMA)
+    return status
+
+
+def test_all_workers_are_told_from_either_node(two):
+    for node in (0, 1):
+        status = statuses(two, node)
+        assert status["node_rank"] == node and status["leads"] == (node == 0)
+        assert status["job"]["answered"] == status["job"]["of"] == 2
+        assert [[worker["rank"] for worker in one["workers"]] for one in status["job"]["nodes"]] == [[0], [1, 2]]
+        text = two.ask(node, "status")
+        assert f"node {node} of 2 with 3 workers in all" in text
+        assert len(re.findall(r"(?m)^\S+ +[012] +\d+ +running .*MiB$", text)) == 3, text
+    here = two.ask(1, "status", "--here")
+    assert len(re.findall(r"(?m)^\S+ +\d +\d+ +running", here)) == 2, here
+    (pid,) = [one["pid"] for one in statuses(two, 1)["job"]["nodes"] if one["node_rank"] == 0]
+    assert pid == two.nodes.agents[0].pid
+
+
+def test_top_and_stop_from_the_node_that_does_not_coordinate(nodes, script, tmp_path):
+    two = start_two(nodes, script(WAITS), tmp_path, "1:2")  # one node alone would be enough for the job
+    with subprocess.Popen([nodes.ddprun, "top"], stdout=subprocess.PIPE, text=True,
+                          env={**nodes.environment, "XDG_RUNTIME_DIR": two.runtime(1)}) as top:
+        assert "running for" in top.stdout.readline()
+        assert "has ended" in two.ask(1, "stop")
+        assert "the job has ended" in top.stdout.read()
+    assert nodes.wait() == [143, 143], nodes.all_text()
+    assert nodes.all_text().count("saves") == 3  # in order, and on both nodes; no round comes after it
+
+
+def test_a_node_alone_is_stopped_with_here(nodes, script, tmp_path):
+    two = start_two(nodes, script(WAITS), tmp_path, "1:2", "heartbeat_timeout=4,last_call_timeout=0.2")
+    assert "has ended" in two.ask(1, "stop", "--here")
+    assert nodes.agents[1].wait(PATIENCE) == 143 and "rank 1 saves" in nodes.text(1)
+    nodes.until_said(0, "1 nodes?, 1 workers?")  # the next round, without it
+    assert "has ended" in two.ask(0, "stop")
+    assert nodes.agents[0].wait(PATIENCE) == 143
+
+
+def test_stop_now_ends_both(nodes, script, tmp_path):
+    asked = start_two(nodes, script('trap "" TERM INT; touch $OUT/here-$RANK; while :; do sleep 0.1; done'), tmp_path)
+    began = time.monotonic()
+    assert "has ended" in asked.ask(1, "stop", "--now")
+    assert all(code != 0 for code in nodes.wait())
+    assert time.monotonic() - began < 20  # the shutdown timeout of 30 s is not waited for
+
+
+def test_a_node_that_is_stopped_is_named_as_silent(two):
+    with held_up(two.nodes.agents[1].pid):
+        assert "1 of 2 nodes have not answered in time" in two.ask(0, "status")
+        status = statuses(two, 0)
+        assert (status["job"]["answered"], status["job"]["of"]) == (1, 2)
+    for agent in two.nodes.agents:
+        agent.send_signal(signal.SIGTERM)
+    two.nodes.wait()
+
+
+@pytest.mark.skipif(not any(shutil.which(tool) for tool in ("py-spy", "eu-stack", "gdb")), reason="needs py-spy, eu-stack or gdb")
+def test_stacks_of_all_nodes(two):
+    text = two.ask(1, "stacks")
+    assert len(re.findall(r"(?m)^rank [012] on \S+, process \d+, by [\w-]+:\n  \S", text)) == 3, text
+    text = two.ask(1, "stacks", "--rank", 0)
+    assert "rank 0 on" in text and "rank 1" not in text
+    assert "no worker with rank 7 of that job runs" in two.ask(0, "stacks", "--rank", 7, code=2)
+
+
+def test_whoever_has_no_token_is_no_node_of_the_job_and_hears_nothing(two, script, tmp_path):
+    other = tmp_path / "other-token"
+    other.write_text("0123456789abcdef" * 2 + "fedcba98765432100f1e2d3c4b5a6978\n")
+    other.chmod(0o600)
+    words = pathlib.Path(f"/proc/{two.nodes.agents[0].pid}/cmdline").read_bytes().split(b"\0")
+    port = words[words.index(b"--master-port") + 1].decode()
+    stranger = two.nodes.start("--nnodes", "2", "--node-rank", 1, "--master-addr", "127.0.0.1", "--master-port", port, script(WAITS), token=other,
+                               XDG_RUNTIME_DIR=two.runtime(9), XDG_STATE_HOME=str(tmp_path / "state-9"))
+    two.nodes.until(lambda: list(tmp_path.glob("run-9/ddprun/*.sock")) or stranger.poll() is not None, "the stranger's socket or end")
+    if stranger.poll() is None:
+        done = subprocess.run([two.nodes.ddprun, "status"], capture_output=True, text=True, timeout=PATIENCE, check=False,
+                              env={**two.nodes.environment, "XDG_RUNTIME_DIR": two.runtime(9)})
+        assert not re.search(r"(?m)^\S+ +[012] +\d+ +running", done.stdout), done.stdout
+        stranger.kill()
+    stranger.wait(PATIENCE)
+    assert statuses(two, 0)["job"]["of"] == 2
+
+
+def test_three_hosts_are_seen_and_stopped_from_one_that_does_not_coordinate(hosts, script, tmp_path):
+    asked = Asked(hosts, tmp_path)
+    job = script(WAITS)
+    for host in range(3):
+        environment = hosts.environment
+        hosts.environment = {**environment, "XDG_RUNTIME_DIR": asked.runtime(host)}
+        hosts.start_on(host, "--nnodes", "3", "--master-addr", hosts.address(0), "--node-rank", host, job)
+        hosts.environment = environment
+    asked.until_they_run(3)
+    status = statuses(asked, 2)
+    assert [one["host"] for one in status["job"]["nodes"]] == ["host0", "host1", "host2"]
+    assert [one["leads"] for one in status["job"]["nodes"]] == [True, False, False]
+    assert re.search(r"(?m)^host0 +0 +\d+ +running .*\nhost1 +1 +\d+ +running .*\nhost2 +2 +", asked.ask(1, "status"))
+    assert "has ended" in asked.ask(2, "stop")
+    assert hosts.wait() == [143, 143, 143], hosts.all_text()

@@ -20,7 +20,7 @@ GIVE_UP_S = 300
 SCRIPT = """\
 import os, time
 import torch
-print("first line", os.environ["RANK"], os.getpid(), flush=True)
+os.write(1, f"first line {os.environ['RANK']} {os.getpid()}\\n".encode())  # at once: torchrun glues the pieces of several ranks together
 time.sleep(3600)
 """
 

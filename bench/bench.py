@@ -20,12 +20,13 @@ import measure
 import recovery_bench
 import rendezvous_bench
 import soak_bench
+import spares_bench
 import training_bench
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"launch": launch_bench.run, "training": training_bench.run, "checkpoint": checkpoint_bench.run,
           "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run,
-          "before": before_bench.run}
+          "spares": spares_bench.run, "before": before_bench.run}
 BY_NAME_ONLY = {"soak", "before"}  # takes hours; needs another build
 
 
@@ -47,7 +48,7 @@ def describe_machine() -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", metavar="what",
-                        help="launch, training, checkpoint, recovery, rendezvous, soak, before; all but soak and before when none is named")
+                        help="launch, training, checkpoint, recovery, rendezvous, spares, soak, before; all but soak and before when none is named")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and steps: to see that it works, not to quote")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each pair of programs (5; with --quick 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="of the training, launch and checkpoint benchmarks: the tables and rows with this in their name; of the soak: agent, faults or the name of a job")

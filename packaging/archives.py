@@ -36,7 +36,7 @@ Description: {summary}
 
 
 # What Python or the user has made beside the tarball's files.
-ALSO_REMOVED = {"ddprun": """rm -rf share/ddprun/python/ddprun/__pycache__
+ALSO_REMOVED = {"ddprun": """rm -rf share/ddprun/python/ddprun/__pycache__ share/ddprun/python/ddprun/_spare/__pycache__
 [ "$(readlink bin/torchrun)" != ddprun ] || bin/ddprun link-torchrun --remove""",
                 "ddprun-trainer": "[ ! -L lib/ddprun/torch ] || rm lib/ddprun/torch"}
 PRERM = """#!/bin/sh

@@ -36,7 +36,7 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
       console_(io_, STDOUT_FILENO, STDERR_FILENO),
       output_(io_, files_, console_, output_settings(plan, files)),
       reader_(io_, console_, output_, reader_hooks()),
-      timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_)},
+      timers_{steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_), steady_timer(io_)},
       pipe_timer_(io_),
       store_(io_,
              [this](int number, const channel::StoreReply& reply) {
@@ -46,7 +46,8 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
       inherited_environment_(environment_of_this_process()),
       standbys_(
           io_, files_, files.log_root, plan.nproc_per_node,
-          [this](int number, const channel::FromWorker& message) { failure_.guarded([&] { on_message(number, message); }); }),
+          [this](int number, const channel::FromWorker& message) { failure_.guarded([&] { on_message(number, message); }); },
+          [this](int number, const std::string& why) { on_plain_start(number, why); }),
       workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
       stuck_(io_, stuck_timeout_of(process_environment()("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
       slow_stop_(io_, {}, slow_stop_hooks()),
@@ -236,7 +237,7 @@ void AgentShell::on_message(int number, const channel::FromWorker& message) {
 void AgentShell::on_standby_message(int number, const channel::FromWorker& message) {
   switch (standbys_.heard(number, message)) {
     case StandbyProcesses::Heard::kIsReady:
-      publish(StandbyWaits{standbys_.pid(number), instant_now().realtime_ns});
+      publish(standbys_.waits(number, instant_now().realtime_ns));
       return feed(agent_event::StandbyReady{number});
     case StandbyProcesses::Heard::kIsDeaf:
       return guardian_.signal(number, SIGKILL);
@@ -286,7 +287,7 @@ SlowStop::Hooks AgentShell::slow_stop_hooks() {
 }
 
 OutputReader::Hooks AgentShell::reader_hooks() {
-  return {.printed = [this](int rank) { hang_.printed(rank); },
+  return {.printed = [this](int rank) { on_output(rank); },
           .ended = [this] { round_may_be_over(); },
           .goes_on = [this] { hang_.goes_on(); }};
 }
@@ -349,9 +350,11 @@ void AgentShell::carry_out(const agent_action::StartRound& action) {
   store_.clear();
   const auto ranks = ranks_of_node(plan_, release());
   output_.begin_round({action.round, action.restart_count, ranks});
-  workers_.begin_round(ranks.size());
+  workers_.begin_round(ranks.size(), action.spares);
   if (file_timers_) file_timers_->forget_all();
+  script_spoke_ = train() || plan_.standbys == 0;
   for (const RankAssignment& rank : ranks) workers_.start(worker_settings(rank, action.restart_count));
+  if (!action.spares.empty()) boost::asio::post(io_, [this] { publish_taken(); });
   master_.serve_store(guardian_);
   stuck_.begin_round();
   slow_stop_.begin_round();
@@ -396,13 +399,6 @@ void AgentShell::carry_out(const agent_action::StartStandby& action) {
   } catch (const std::exception& error) {
     feed(agent_event::StandbyGone{.number = action.number, .message = error.what(), .time_ns = instant_now().realtime_ns});
   }
-}
-
-// All workers begin again, also those that kept their state: they join a group again.
-void AgentShell::watch_for_hangs() {
-  hang_.begin_round({.workers = static_cast<int>(workers_.size()),
-                     .rank_offset = global_rank(0),
-                     .many_nodes = job_ && job_->release().nodes > 1});
 }
 
 // The settings that all workers of the node share, apart from their ranks.

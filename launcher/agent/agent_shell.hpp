@@ -87,11 +87,29 @@ class AgentShell {
   void on_worker_message(int rank, const channel::FromWorker& message);
   OutputReader::Hooks reader_hooks();
   RoundWorkers::Hooks worker_hooks();
+  void on_output(int rank) {
+    hang_.printed(rank);
+    if (!std::exchange(script_spoke_, true)) feed(agent_event::ScriptSpeaks{});
+  }
+  void on_plain_start(int number, const std::string& why) {
+    const std::string rank = std::to_string(global_rank(workers_.rank_of(number).value_or(0)));
+    console_.line(Stream::kStderr, "ddprun: rank " + rank + " starts without its spare interpreter: " + why);
+  }
+  // Processes that were spare interpreters. Called when everyone has heard that the round has begun.
+  void publish_taken() {
+    for (const auto& [rank, pid] : workers_.taken_over())
+      publish(WorkerStarted{global_rank(rank), rank, pid, instant_now().realtime_ns, true});
+  }
   StuckLook::Hooks stuck_hooks();
   SlowStop::Hooks slow_stop_hooks();
   EarlyEnd::Hooks early_end_hooks();
   HangInquiry::Hooks hang_hooks();
-  void watch_for_hangs();
+  // All workers begin again, also those that kept their state: they join a group again.
+  void watch_for_hangs() {
+    hang_.begin_round({.workers = static_cast<int>(workers_.size()),
+                       .rank_offset = global_rank(0),
+                       .many_nodes = job_ && job_->release().nodes > 1});
+  }
   void round_may_be_over();
   void end_round();
 
@@ -141,7 +159,7 @@ class AgentShell {
   WorkerOutput output_;
   OutputReader reader_;
   std::vector<std::unique_ptr<RunObserver>> observers_;
-  std::array<boost::asio::steady_timer, 5> timers_;
+  std::array<boost::asio::steady_timer, 6> timers_;
   boost::asio::steady_timer pipe_timer_;
   StoreServer store_;
   AgentState state_;
@@ -152,6 +170,7 @@ class AgentShell {
   std::deque<AgentEvent> pending_;  // events that arrived while actions were carried out
   bool feeding_ = false;
   bool swept_ = false;         // the guardian has swept this round
+  bool script_spoke_ = false;  // in this round
   bool told_to_stop_ = false;  // a signal came: nobody waits for slow readers any more
   int restart_count_ = 0;
   RestartFacts facts_;  // about the running round

@@ -78,10 +78,11 @@ void add_what_it_left(agent_event::WorkerExited& ended, const LeftBehind& left) 
   ended.error_file = find_error_file(left.files, left.output.error_file(ended.rank));
 }
 
-agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::string last_words, const std::string& program,
-                                          FileQueue& files) {
+agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, StandbyProcesses::Went went,
+                                          const std::string& program, FileQueue& files) {
   agent_event::StandbyGone gone{.number = notice.worker, .pid = notice.pid, .time_ns = notice.time_ns};
-  gone.message = std::move(last_words);
+  gone.message = std::move(went.why);
+  gone.for_good = went.for_good;
   if (notice.error != 0) {
     gone.message = why_not_started(notice, program, files);
     return gone;

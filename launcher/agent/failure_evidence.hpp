@@ -15,6 +15,7 @@
 #include "launcher/guardian/guardian_protocol.hpp"
 #include "launcher/output/worker_output.hpp"
 #include "launcher/plan/plan.hpp"
+#include "launcher/workers/standby_processes.hpp"
 
 namespace ddprun {
 
@@ -39,9 +40,9 @@ struct LeftBehind {
   const Plan& plan;
 };
 void add_what_it_left(agent_event::WorkerExited& ended, const LeftBehind& left);
-// The same for a standby that ended while it waited. `last_words` is what it had reported, or its last line of output.
-agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, std::string last_words, const std::string& program,
-                                          FileQueue& files);
+// The same for a standby that ended while it waited.
+agent_event::StandbyGone how_standby_went(const guardian::Notice& notice, StandbyProcesses::Went went,
+                                          const std::string& program, FileQueue& files);
 
 // Why the program could not be executed, or no process could be made, from the guardian's notice.
 std::string why_not_started(const guardian::Notice& notice, const std::string& program, FileQueue& files);

@@ -15,12 +15,14 @@ namespace ddprun {
 
 using boost::asio::posix::stream_descriptor;
 
-void RoundWorkers::begin_round(std::size_t workers) {
+void RoundWorkers::begin_round(std::size_t workers, std::vector<int> spares) {
   if (const auto gone = workers_.empty() ? std::nullopt : input_.what_is_gone()) hooks_.input_was_read(*gone);
   workers_.clear();
   workers_.resize(workers);
   parts_.reader.begin_round(workers);
   taken_over_.clear();
+  spares_.clear();
+  for (std::size_t rank = 0; rank < spares.size(); ++rank) spares_[static_cast<int>(rank)] = spares[rank];
 }
 
 void RoundWorkers::start(WorkerSettings settings) {
@@ -43,10 +45,17 @@ void RoundWorkers::start(WorkerSettings settings) {
                              .cpus = place.cpus,
                              .shares_input = plan.input == WorkersInput::kOurs};
   try {
-    parts_.guardian.spawn(rank, request,
-                          {.standard_output = standard_output.workers.get(),
-                           .standard_error = standard_error.workers.get(),
-                           .channel = channel.workers.get()});
+    const SpawnDescriptors descriptors{.standard_output = standard_output.workers.get(),
+                                       .standard_error = standard_error.workers.get(),
+                                       .channel = channel.workers.get()};
+    const auto spare = spares_.extract(rank);
+    if (spare) worker.pid = parts_.standbys.hand_over(spare.mapped(), parts_.guardian, request, descriptors);
+    if (worker.pid > 0) {
+      worker.number = spare.mapped();
+      taken_over_[worker.number] = rank;
+    } else {
+      parts_.guardian.spawn(rank, request, descriptors);
+    }
   } catch (const std::system_error& error) {
     throw refused_by_system("cannot start a worker", error.code().value());
   }
@@ -97,6 +106,13 @@ void RoundWorkers::start_standby(int number, WorkerSettings settings) {
   settings.standby = true;
   SpawnRequest request{.arguments = parts_.plan.command,
                        .environment = worker_environment(parts_.inherited_environment, settings)};
+  if (!train()) {
+    request.spare = true;
+    request.shares_input = parts_.plan.input == WorkersInput::kOurs;
+    request.arguments = fill_arguments(parts_.plan.command, 0);
+    make_spare(request.environment, parts_.plan.spare_hook, parts_.plan.preload);
+    return parts_.standbys.start_spare(number, parts_.guardian, request);
+  }
   request.arguments.insert(request.arguments.begin() + 1, "--standby");
   parts_.standbys.start(number, parts_.guardian, request);
 }
@@ -106,7 +122,7 @@ void RoundWorkers::close() {
     parts_.reader.end(rank);
     if (const auto& channel = at(rank).channel) channel->close();
   }
-  parts_.standbys.close();
+  if (train()) parts_.standbys.close();
 }
 
 std::vector<pid_t> RoundWorkers::pids() const {
@@ -156,6 +172,14 @@ std::optional<int> RoundWorkers::rank_of(int number) const {
   if (number < parts_.plan.nproc_per_node) return number;
   const auto found = taken_over_.find(number);
   return found == taken_over_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::map<int, pid_t> RoundWorkers::taken_over() const {
+  std::map<int, pid_t> processes;
+  for (const auto& [number, rank] : taken_over_) {
+    if (const pid_t pid = of_rank(workers_, rank).pid; pid > 0) processes[rank] = pid;
+  }
+  return processes;
 }
 
 WorkerChannel* RoundWorkers::channel_of(int number) const {

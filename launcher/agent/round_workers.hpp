@@ -49,18 +49,18 @@ class RoundWorkers {
         input_(parts.plan.input == WorkersInput::kOurs),
         snapshots_(train() ? 0 : parts.plan.nproc_per_node) {}
 
-  // That many empty places.
-  void begin_round(std::size_t workers);
-  // Starts a worker in the place of settings.ranks.local_rank. Fills in error file, device and memory for snapshots. Throws
-  // InternalError.
+  // That many empty places. The spare interpreters with these numbers become the workers of the first of them.
+  void begin_round(std::size_t workers, std::vector<int> spares);
+  // Starts a worker in the place of settings.ranks.local_rank, in its spare where it has one that is there. Fills in error
+  // file, device and memory for snapshots. Throws InternalError.
   void start(WorkerSettings settings);
   // Empties the place of a lost worker for its replacement.
   void clear_place(int rank, const OutputRound& round);
   // The standby with that number becomes the worker of an empty place.
   void take_over(int rank, int standby);
-  // Starts a process that waits for a rank. Throws InternalError or std::system_error.
+  // Starts a process that waits for a rank, or a spare interpreter. Throws InternalError or std::system_error.
   void start_standby(int number, WorkerSettings settings);
-  // Closes pipes and channels of workers and standbys.
+  // Closes pipes and channels of workers and ddptrain's standbys. Spare interpreters outlive a round.
   void close();
 
   std::size_t size() const { return workers_.size(); }
@@ -79,6 +79,8 @@ class RoundWorkers {
 
   // By the guardian's number. A waiting standby has a channel and no rank; an unknown process has neither.
   std::optional<int> rank_of(int number) const;
+  // The process of each rank that was a standby or a spare and runs, by rank.
+  std::map<int, pid_t> taken_over() const;
   bool was_standby(int number) const { return taken_over_.contains(number); }
   WorkerChannel* channel_of(int number) const;
 
@@ -91,6 +93,7 @@ class RoundWorkers {
   WorkerInput input_;
   SnapshotMemory snapshots_;
   std::vector<WorkerProcess> workers_;  // by local rank
+  std::map<int, int> spares_;           // numbers of the spares that this round's workers start in, by rank
   std::map<int, int> taken_over_;       // the rank of a worker, by the number that it had as a standby
 };
 

@@ -18,8 +18,9 @@ namespace ddprun {
 namespace agent_action {
 struct StartRound {
   int round = 0;
-  int restart_count = 0;    // of this invocation
-  RestartFacts facts = {};  // why the job was restarted; a member gets them with its release
+  int restart_count = 0;         // of this invocation
+  RestartFacts facts = {};       // why the job was restarted; a member gets them with its release
+  std::vector<int> spares = {};  // of a script: these spare interpreters become the workers of the first local ranks
 };
 // The next round of a member whose workers have waited for it. StartWorker follows for each worker that is missing.
 struct ContinueRound {

@@ -22,6 +22,7 @@ enum class AgentTimer {
   kPause,    // the pause before the next round is over
   kRegroup,  // regrouping has taken too long: stop, and start all workers again
   kReplace,  // the pause before the replacements of lost workers start is over
+  kSpares,   // spare interpreters of a script may be started now
 };
 
 namespace agent_event {
@@ -79,7 +80,10 @@ struct StandbyGone {
   std::optional<ExitStatus> status{};
   std::string message{};
   std::int64_t time_ns = 0;
+  bool for_good = false;  // none can be had: what they shall load is not there, for example
 };
+// A script has printed its first output in this round, so it has most likely loaded its libraries.
+struct ScriptSpeaks {};
 struct TimerFired {
   AgentTimer timer{};
 };
@@ -136,8 +140,8 @@ struct JobEnded {
 using AgentEvent =
     std::variant<agent_event::Begin, agent_event::WorkerExited, agent_event::SpawnFailed, agent_event::WorkerSaid,
                  agent_event::SignalArrived, agent_event::TimerExpired, agent_event::HangFound, agent_event::WorkerStuck,
-                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::TimerFired, agent_event::AgentFailed,
-                 agent_event::RoundSwept, agent_event::RoundReleased, agent_event::StopOrdered, agent_event::HeldDismissed,
-                 agent_event::SaveOrdered, agent_event::StepAgreed, agent_event::JobEnded>;
+                 agent_event::StandbyReady, agent_event::StandbyGone, agent_event::ScriptSpeaks, agent_event::TimerFired,
+                 agent_event::AgentFailed, agent_event::RoundSwept, agent_event::RoundReleased, agent_event::StopOrdered,
+                 agent_event::HeldDismissed, agent_event::SaveOrdered, agent_event::StepAgreed, agent_event::JobEnded>;
 
 }  // namespace ddprun

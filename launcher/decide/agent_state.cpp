@@ -39,12 +39,17 @@ milliseconds kept_for_stopping(milliseconds total) {
 
 constexpr milliseconds kGraceAfterRegroup{5000};  // for workers that did not regroup: most of them hang
 
+constexpr milliseconds kSparesAfter{
+    10000};  // from a round's start: a script that prints nothing has loaded its libraries by then
+
 constexpr milliseconds kGraceForHeld{5000};  // held workers have nothing to do but to finish a checkpoint
 
 }  // namespace
 
 AgentState::AgentState(AgentSettings settings)
-    : settings_(settings), standbys_(settings.regroup_limit.count() > 0 ? settings.standbys : 0, settings.world_size) {
+    : settings_(settings),
+      standbys_(settings.regroup_limit.count() > 0 || keeps_spares() ? settings.standbys : 0, settings.world_size,
+                keeps_spares() ? Standbys::Load::kOneByOne : Standbys::Load::kTogether) {
   round_ = settings_.first_round - 1;
   job_world_size_ = settings_.world_size;
 }
@@ -319,6 +324,9 @@ void AgentState::handle(const agent_event::TimerFired& event) {
     case AgentTimer::kReplace:
       start_successors();
       return;
+    case AgentTimer::kSpares:
+      this_round_.script_speaks = true;
+      return start_missing_spares();
   }
 }
 
@@ -389,9 +397,10 @@ void AgentState::start_round() {
   workers_.assign(static_cast<std::size_t>(settings_.world_size), WorkerRecord{});
   for (WorkerRecord& worker : workers_) worker.live = true;
   together_.clear();
-  standbys_.clear();
-  act(agent_action::StartRound{round_, budget_.restart_count,
-                               facts_of(budget_.history)});  // first, since observers need not be waited for
+  if (!keeps_spares()) standbys_.clear();
+  act(agent_action::StartRound{round_, budget_.restart_count, facts_of(budget_.history),
+                               take_spares()});  // first, since observers need not be waited for
+  if (keeps_spares() && standbys_.wanted()) act(agent_action::SetTimer{AgentTimer::kSpares, kSparesAfter});
   announce_round(false);
 }
 
@@ -853,7 +862,7 @@ void AgentState::give_up_regroup(const std::string& why) {
 // Called after each message of a worker. Messages of several workers arrive in any order: the first step may be reported before
 // all have reported the new group.
 void AgentState::start_missing_standbys() {
-  if (!standbys_.wanted() || !regroupable_ || !this_round_.began_at || regroup_) return;
+  if (keeps_spares() || !standbys_.wanted() || !regroupable_ || !this_round_.began_at || regroup_) return;
   if (phase_ != Phase::kRunning || stop_signal_ != 0) return;
   const bool training =
       std::any_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& w) { return w.step > *this_round_.began_at; });
@@ -863,13 +872,14 @@ void AgentState::start_missing_standbys() {
 
 // The round ends, so no worker will be replaced in it.
 void AgentState::dismiss_standbys() {
-  if (!standbys_.any()) return;
+  if (keeps_spares() || !standbys_.any()) return;
   standbys_.clear();
   act(agent_action::DismissStandbys{});
 }
 
 void AgentState::handle(const agent_event::StandbyReady& event) {
   standbys_.ready(event.number, now_.steady);
+  start_missing_spares();
 }
 
 void AgentState::handle(const agent_event::StandbyGone& event) {
@@ -878,8 +888,37 @@ void AgentState::handle(const agent_event::StandbyGone& event) {
   emit(StandbyEnded{.pid = event.pid,
                     .status = event.status,
                     .message = event.message,
-                    .next_in_s = std::chrono::duration<double>(*pause).count(),
+                    .next_in_s = event.for_good ? -1 : std::chrono::duration<double>(*pause).count(),
                     .time_ns = event.time_ns});
+  if (event.for_good) return standbys_.give_up();
+  if (keeps_spares()) act(agent_action::SetTimer{AgentTimer::kSpares, *pause});
+}
+
+// ---- spare interpreters ----
+//
+// A script's workers all start again after a failure, so each spare that is ready saves one of them the time to load its
+// libraries. Spares belong to no round: they wait through its end, and are refilled when the next round's script has begun.
+
+std::vector<int> AgentState::take_spares() {
+  std::vector<int> numbers;
+  if (!keeps_spares()) return numbers;
+  for (WorkerRecord& worker : workers_) {
+    worker.standby = standbys_.take_ready();
+    if (!worker.standby) break;
+    numbers.push_back(*worker.standby);
+  }
+  return numbers;
+}
+
+void AgentState::handle(const agent_event::ScriptSpeaks&) {
+  this_round_.script_speaks = true;
+  start_missing_spares();
+}
+
+void AgentState::start_missing_spares() {
+  if (!keeps_spares() || !standbys_.wanted() || !this_round_.script_speaks) return;
+  if (phase_ != Phase::kRunning || stop_signal_ != 0) return;
+  for (const int number : standbys_.start_missing(now_.steady)) act(agent_action::StartStandby{number});
 }
 
 // A standby that ended before it got its rank was no worker yet: another process takes that rank.

@@ -51,7 +51,9 @@ struct AgentSettings {
   // A lost worker is replaced while the others keep their state; zero: never, a failure ends the round. The replacement must
   // not take longer than this, or than twice the round's own start. Only for workers with a channel.
   std::chrono::milliseconds regroup_limit{0};
-  int standbys = 0;  // workers that wait to replace a lost one, if regroup_limit allows that
+  // Workers that wait to replace a lost one, if regroup_limit allows that; of a script, interpreters that wait to become
+  // workers of the next round.
+  int standbys = 0;
 };
 
 struct Instant {
@@ -88,6 +90,7 @@ class AgentState {
   void handle(const agent_event::WorkerStuck& event);
   void handle(const agent_event::StandbyReady& event);
   void handle(const agent_event::StandbyGone& event);
+  void handle(const agent_event::ScriptSpeaks&);
   void handle(const agent_event::TimerFired& event);
   void handle(const agent_event::AgentFailed& event);
   void handle(const agent_event::RoundSwept&);
@@ -130,6 +133,9 @@ class AgentState {
   void refuse_release();
   bool end_of_held();
   void start_missing_standbys();
+  bool keeps_spares() const { return !settings_.workers_have_channel; }
+  std::vector<int> take_spares();
+  void start_missing_spares();
   void dismiss_standbys();
   bool was_still_standby(int rank) const;
   void begin_round();
@@ -192,7 +198,8 @@ class AgentState {
     std::optional<std::int64_t> began_at{};  // the step at which all were together
     std::optional<Failure> reported{};       // to the coordinator
     bool cut_off = false;
-    bool fell_back = false;  // a regroup failed: the next round is the restart for that loss
+    bool script_speaks = false;  // or has run for long enough: spares may be started
+    bool fell_back = false;      // a regroup failed: the next round is the restart for that loss
     // Saving, since somebody asked for it.
     bool save_asked = false;
     bool saves_without_lost = false;

@@ -1,6 +1,7 @@
 // The books of the standby workers of ddprun --standby: processes that have loaded everything and wait, so that a lost worker
 // is replaced without a start. Which ones there are, which numbers they go by, who takes over next, and how long nobody is
-// started after one that ended by itself. Pure; AgentState (agent_state.cpp) asks it.
+// started after one that ended by itself. Pure; AgentState (agent_state.cpp) asks it. The spare interpreters of scripts are
+// kept in the same books: they load one after the other, are taken when they are ready only, and outlive the rounds.
 //
 //     started -> ready -> taken: it is a rank's worker, and its number is in use until that one ends
 //             -> gone: it ended while it waited, and the next one is started after a pause
@@ -23,8 +24,10 @@ class Standbys {
   static constexpr std::chrono::milliseconds kFirstPause{1000};
   static constexpr std::chrono::milliseconds kLongestPause{60000};
 
+  enum class Load { kTogether, kOneByOne };
+
   // Numbers begin with `first`; lower numbers are those of ranks.
-  Standbys(int wanted, int first) : wanted_(wanted), first_(first) {}
+  Standbys(int wanted, int first, Load load = Load::kTogether) : wanted_(wanted), first_(first), load_(load) {}
 
   bool wanted() const { return wanted_ > 0; }
   bool any() const { return !waiting_.empty(); }
@@ -32,7 +35,7 @@ class Standbys {
   // The numbers of the standbys that must be started, since they are missing. None while a pause lasts.
   std::vector<int> start_missing(Clock::time_point now) {
     std::vector<int> started;
-    while (static_cast<int>(waiting_.size()) < wanted_ && now >= not_before_) {
+    while (static_cast<int>(waiting_.size()) < wanted_ && now >= not_before_ && !(load_ == Load::kOneByOne && any_loads())) {
       const int number = free_number();
       waiting_[number] = {.started = ++starts_};
       started.push_back(number);
@@ -57,6 +60,12 @@ class Standbys {
     check(taken_.insert(number).second, "two standbys go by one number");
     return number;
   }
+  // Takes one that is ready, for a worker that would not wait for one that loads.
+  std::optional<int> take_ready() {
+    const bool any_ready =
+        std::any_of(waiting_.begin(), waiting_.end(), [](const auto& one) { return one.second.ready_since.has_value(); });
+    return any_ready ? take() : std::nullopt;
+  }
   // The worker that the standby had become has ended.
   void release(int number) { taken_.erase(number); }
 
@@ -76,6 +85,9 @@ class Standbys {
     return pause;
   }
 
+  // What they need cannot be had: none is started any more. Those that wait stay.
+  void give_up() { wanted_ = 0; }
+
   // All processes of the round are ended, whatever they are; a pause continues.
   void clear() {
     waiting_.clear();
@@ -88,6 +100,10 @@ class Standbys {
     std::optional<Clock::time_point> ready_since{};
   };
 
+  bool any_loads() const {
+    return std::any_of(waiting_.begin(), waiting_.end(), [](const auto& one) { return !one.second.ready_since; });
+  }
+
   int free_number() const {
     int number = first_;
     while (waiting_.contains(number) || taken_.contains(number)) ++number;
@@ -96,6 +112,7 @@ class Standbys {
 
   int wanted_;
   int first_;
+  Load load_;
   int starts_ = 0;
   int failures_ = 0;  // in a row
   Clock::time_point not_before_ = Clock::time_point::min();

@@ -192,13 +192,16 @@ std::string event_json_line(const RunEvent& event) {
             return line_of(Json{{"event", "regroup_failed"}, {"time_ns", e.time_ns}, {"round", e.round}, {"why", e.why}});
           },
           [](const StandbyWaits& e) {
-            return line_of(Json{{"event", "standby_waits"}, {"time_ns", e.time_ns}, {"pid", e.pid}});
+            Json object{{"event", "standby_waits"}, {"time_ns", e.time_ns}, {"pid", e.pid}};
+            if (e.loaded_s > 0) object["loaded_s"] = e.loaded_s;
+            if (e.memory_bytes > 0) object["memory_bytes"] = e.memory_bytes;
+            return line_of(object);
           },
           [](const StandbyEnded& e) {
             Json object{{"event", "standby_ended"}, {"time_ns", e.time_ns}, {"pid", e.pid}};
             if (e.status) add_status(object, *e.status);
             if (!e.message.empty()) object["message"] = e.message;
-            object["next_in_s"] = e.next_in_s;
+            if (e.next_in_s >= 0) object["next_in_s"] = e.next_in_s;
             return line_of(object);
           },
           [](const StopRequested& e) {

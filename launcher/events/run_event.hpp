@@ -113,17 +113,19 @@ struct RegroupFailed {
   std::string why;
   std::int64_t time_ns;
 };
-// A standby worker has loaded everything and waits for a rank.
+// A standby worker, or a script's spare interpreter, has loaded everything and waits for a rank.
 struct StandbyWaits {
   std::int64_t pid;
   std::int64_t time_ns;
+  double loaded_s = 0;            // of a spare interpreter: how long it took
+  std::int64_t memory_bytes = 0;  // likewise: that no other process shares
 };
 // A standby ended while it waited, without being asked to. The job continues, and another standby is started.
 struct StandbyEnded {
   std::int64_t pid;  // 0: it could not be started
   std::optional<ExitStatus> status;
   std::string message;  // what it reported, or its last line of output; may be empty
-  double next_in_s;
+  double next_in_s;     // until the next one is started; negative: none is, since it would do no better
   std::int64_t time_ns;
 };
 // The agent got a signal.

@@ -52,15 +52,6 @@ std::int64_t monotonic_us() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000;
 }
 
-// dup2 places the workers' descriptors at 0..3 in the child, so the guardian's own must have other numbers.
-int move_up(int fd) {
-  if (fd < 0 || fd > kWorkerChannelFd) return fd;
-  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kWorkerChannelFd + 1);
-  if (moved < 0) return fd;
-  ::close(fd);
-  return moved;
-}
-
 // A failed check is a bug of ours and no reason to leave workers without a guardian: it is reported, and the guardian
 // continues.
 template <class Part>
@@ -91,8 +82,10 @@ class Guardian {
   void receive_requests();
   void handle(const ReceivedRequest& received);
   void spawn(const ReceivedRequest& received);
+  void employ(int number);
   void signal(const Request& request);
   void keep_report(const ReceivedRequest& received);
+  void place_later();
   void place_workers();
   MemoryEvidence memory_of(int number, const Worker& worker, const siginfo_t& info, const rusage& usage) const;
   void set_deadline(std::int64_t deadline_ns);
@@ -103,6 +96,7 @@ class Guardian {
   void reap_orphans();
   void read_spawn_errors();
   void flush();
+  std::vector<pid_t> children_of_round() const;
   bool has_children() const;
 
   AgentSocket agent_;
@@ -203,32 +197,27 @@ void Guardian::handle(const ReceivedRequest& received) {
   const Request& request = received.request;
   switch (request.kind) {
     case Request::Kind::kSpawn:
-      spawn(received);
-      return;
+      return spawn(received);
+    case Request::Kind::kEmploy:
+      return employ(request.worker);
     case Request::Kind::kSignal:
-      signal(request);
-      return;
+      return signal(request);
     case Request::Kind::kFarewell:
       farewell_ = true;
       return;
     case Request::Kind::kDeadline:
-      set_deadline(request.deadline_ns);
-      return;
+      return set_deadline(request.deadline_ns);
     case Request::Kind::kEntrust:
       last_word_ = request.last_word;
       return;
     case Request::Kind::kSweep:
-      carry_out(sweep_.ordered(request.patient != 0, has_children()));
-      return;
+      return carry_out(sweep_.ordered(request.patient != 0, has_children()));
     case Request::Kind::kReport:
-      keep_report(received);
-      return;
+      return keep_report(received);
     case Request::Kind::kStore:
-      store_.take_socket(received, epoll_);
-      return;
+      return store_.take_socket(received, epoll_);
     case Request::Kind::kEndStore:
-      store_.end();
-      return;
+      return store_.end();
   }
 }
 
@@ -252,12 +241,9 @@ void Guardian::spawn(const ReceivedRequest& received) {
                               error_pipe_[1], open_files_);
     notice.time_ns = realtime_ns();
     agent_.tell(notice);
-    const Worker& worker = workers_.add(number, notice.pid, started_us);
+    const Worker& worker = workers_.add(number, notice.pid, started_us, received.request.spare != 0);
     if (worker.pidfd >= 0) watch(worker.pidfd, EPOLLIN);
-    if (!placing_is_set_ && placing_ >= 0) {
-      const itimerspec after{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kPlacingAfterNs}};
-      placing_is_set_ = ::timerfd_settime(placing_, 0, &after, nullptr) == 0;
-    }
+    if (!worker.spare) place_later();
   } catch (const std::system_error& error) {
     notice.kind = Notice::Kind::kNotStarted;
     notice.error = error.code().value();
@@ -266,12 +252,24 @@ void Guardian::spawn(const ReceivedRequest& received) {
   }
 }
 
+// A spare was there before this round began.
+void Guardian::employ(int number) {
+  if (sweep_.take_end_of_round()) begin_next_round();
+  if (workers_.employ(number)) place_later();
+}
+
+void Guardian::place_later() {
+  if (placing_is_set_ || placing_ < 0) return;
+  const itimerspec after{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kPlacingAfterNs}};
+  placing_is_set_ = ::timerfd_settime(placing_, 0, &after, nullptr) == 0;
+}
+
 void Guardian::place_workers() {
   std::uint64_t ignored = 0;
   if (::read(placing_, &ignored, sizeof ignored) <= 0) return;
   placing_is_set_ = false;
   for (const auto& [number, worker] : workers_.all()) {
-    if (cgroups_.folder_of(number).empty() && !cgroups_.place(number, worker.pid)) return;
+    if (!worker.spare && cgroups_.folder_of(number).empty() && !cgroups_.place(number, worker.pid)) return;
   }
 }
 
@@ -317,7 +315,7 @@ void Guardian::set_deadline(std::int64_t deadline_ns) {
 void Guardian::end_of_grant() {
   std::uint64_t ignored = 0;
   if (::read(deadline_, &ignored, sizeof ignored) <= 0) return;
-  for (auto& [number, worker] : workers_.all()) worker.overdue = true;
+  for (auto& [number, worker] : workers_.all()) worker.overdue = !worker.spare;
   carry_out(sweep_.grant_ended());
 }
 
@@ -329,12 +327,12 @@ void Guardian::carry_out(const SweepState::Orders& orders) {
         cgroups_.kill();
         break;
       case SweepState::Do::kEndStrangers:
-        for (const pid_t pid : store_.without(children_of_this_process())) {
+        for (const pid_t pid : children_of_round()) {
           if (!workers_.was_group_of_worker(group_of(pid))) ::kill(pid, SIGTERM);
         }
         break;
       case SweepState::Do::kKillChildren:
-        for (const pid_t pid : store_.without(children_of_this_process())) ::kill(pid, SIGKILL);
+        for (const pid_t pid : children_of_round()) ::kill(pid, SIGKILL);
         break;
       case SweepState::Do::kTellSwept:
         agent_.tell({.kind = Notice::Kind::kSwept, .time_ns = realtime_ns()});
@@ -350,8 +348,13 @@ void Guardian::begin_next_round() {
   memory_.begin();
 }
 
+// Neither the store nor the spares: they outlive a round.
+std::vector<pid_t> Guardian::children_of_round() const {
+  return workers_.without_spares(store_.without(children_of_this_process()));
+}
+
 bool Guardian::has_children() const {
-  if (store_.is_running()) return !store_.without(children_of_this_process()).empty();
+  if (store_.is_running() || workers_.has_spares()) return !children_of_round().empty();
   siginfo_t info{};
   return !(::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD);
 }
@@ -379,8 +382,9 @@ void Guardian::reap_worker(int number) {
     spawn_errors_.erase(error);
   }
   if (worker->pidfd >= 0) stop_watching(worker->pidfd);
+  const bool spare = worker->spare;
   workers_.remove(number);
-  if (workers_.empty() && sweep_.last_worker_ended(has_children())) notice.nothing_is_left = 1;
+  if (!spare && workers_.none_at_work() && sweep_.last_worker_ended(has_children())) notice.nothing_is_left = 1;
   agent_.tell(notice);
 }
 

@@ -89,14 +89,22 @@ void GuardianLink::spawn(int worker, const SpawnRequest& request, const SpawnDes
   const std::array<int, guardian::kMaxDescriptors> fds{memfd, descriptors.standard_output, descriptors.standard_error,
                                                        descriptors.channel};
   try {
-    send({.kind = guardian::Request::Kind::kSpawn, .worker = worker, .shares_input = request.shares_input ? 1 : 0}, fds.data(),
-         descriptors.channel < 0 ? 3 : 4);
+    send({.kind = guardian::Request::Kind::kSpawn,
+          .worker = worker,
+          .shares_input = request.shares_input ? 1 : 0,
+          .spare = request.spare ? 1 : 0},
+         fds.data(), descriptors.channel < 0 ? 3 : 4);
   } catch (...) {
     ::close(memfd);
     throw;
   }
   ::close(memfd);
   ++unanswered_spawns_;
+}
+
+void GuardianLink::employ(int spare) {
+  send({.kind = guardian::Request::Kind::kEmploy, .worker = spare}, nullptr, 0);
+  nothing_is_left_ = false;
 }
 
 void GuardianLink::signal(int worker, int signal) {

@@ -43,6 +43,8 @@ class GuardianLink {
 
   // Throws std::system_error. The caller keeps the descriptors.
   void spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors);
+  // A spare becomes a worker of the round that begins, under the same number.
+  void employ(int spare);
   void signal(int worker, int signal);
   void sweep(bool patient);
   // The scripts of this round find their store at these sockets, which listen already. The caller keeps the descriptors, and

@@ -14,6 +14,7 @@ namespace ddprun::guardian {
 struct Request {
   enum class Kind : std::int32_t {
     kSpawn,     // answered by kStarted or kNotStarted
+    kEmploy,    // the spare with that number is a worker of this round from here on; no answer
     kSignal,    // `signal` to the worker's process group; no answer
     kFarewell,  // the agent ends by itself: the report is complete; no answer
     kDeadline,  // kill everything at deadline_ns, unless another one arrives before; no answer
@@ -28,6 +29,7 @@ struct Request {
   std::int32_t signal = 0;
   std::int32_t patient = 0;
   std::int32_t shares_input = 0;       // kSpawn: SpawnRequest::shares_input
+  std::int32_t spare = 0;              // kSpawn: SpawnRequest::spare
   std::int32_t only_this_machine = 0;  // kStore: clients of other machines are cut off
   std::int32_t more_follow = 0;        // kStore: of the same round
   std::int64_t deadline_ns = 0;        // CLOCK_BOOTTIME, which includes the time that a machine sleeps; 0: none

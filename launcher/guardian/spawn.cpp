@@ -164,6 +164,14 @@ std::string describe(const SpawnError& error, const std::string& program) {
   return "cannot start '" + program + "': " + reason;
 }
 
+int move_up(int fd) {
+  if (fd < 0 || fd > kWorkerChannelFd) return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kWorkerChannelFd + 1);
+  if (moved < 0) return fd;
+  ::close(fd);
+  return moved;
+}
+
 int pack(const SpawnRequest& request) {
   std::string bytes = std::to_string(request.arguments.size()) + '\0' + text_of_numbers(request.cpus) + '\0';
   std::size_t size = bytes.size();

@@ -21,8 +21,12 @@ struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the path of the executable
   std::vector<std::string> environment;  // NAME=value, complete
   std::vector<int> cpus{};               // the only CPUs it may run on; empty: the guardian's
+  bool spare = false;                    // it waits and belongs to no round: sweeps pass it by until it is employed
   bool shares_input = false;             // it inherits the guardian's standard input, which is the agent's; else /dev/null
 };
+
+// The descriptor under a number that no worker's descriptor has, since dup2 places those at 0..3 in the child.
+int move_up(int fd);
 
 struct SpawnDescriptors {
   int standard_input = -1;  // -1: /dev/null

@@ -1,7 +1,7 @@
 // What the guardian kills when, as a pure state machine: orders of the agent, deaths of children and the end of the grant come
 // in, what is to be done goes out (Do), in that order. guardian.cpp feeds it and carries it out. "Children" are all that this
-// process has, without the store of scripts: workers, and every orphan of theirs, since it is a subreaper. The SIGKILL that
-// follows a SIGTERM comes from the agent instead (launcher/decide/agent_state.hpp).
+// process has, without the store of scripts and spares: workers, and every orphan of theirs, since it is a subreaper. The
+// SIGKILL that follows a SIGTERM comes from the agent instead (launcher/decide/agent_state.hpp).
 //
 //     round runs -- sweep is ordered --> sweeping, until no child is left --> round is over
 //     round runs -- the last child was a worker ----------------------------> round is over, and no sweep is needed

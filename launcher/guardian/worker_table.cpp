@@ -10,13 +10,37 @@
 
 namespace ddprun::guardian {
 
-const WorkerTable::Worker& WorkerTable::add(int number, pid_t pid, std::int64_t started_us) {
+const WorkerTable::Worker& WorkerTable::add(int number, pid_t pid, std::int64_t started_us, bool spare) {
   check(!workers_.contains(number), "two workers go by one number");
   groups_.insert(pid);
-  Worker worker{.pid = pid, .started_us = started_us};
+  Worker worker{.pid = pid, .started_us = started_us, .spare = spare};
   worker.pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (worker.pidfd >= 0) number_of_pidfd_[worker.pidfd] = number;
   return workers_[number] = worker;
+}
+
+bool WorkerTable::employ(int number) {
+  Worker* const worker = find(number);
+  if (worker == nullptr || !worker->spare) return false;
+  worker->spare = false;
+  groups_.insert(worker->pid);
+  return true;
+}
+
+bool WorkerTable::none_at_work() const {
+  return std::all_of(workers_.begin(), workers_.end(), [](const auto& one) { return one.second.spare; });
+}
+
+bool WorkerTable::has_spares() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& one) { return one.second.spare; });
+}
+
+std::vector<pid_t> WorkerTable::without_spares(std::vector<pid_t> processes) const {
+  std::erase_if(processes, [this](pid_t pid) {
+    const auto number = number_of_process(pid);
+    return number && workers_.at(*number).spare;
+  });
+  return processes;
 }
 
 WorkerTable::Worker* WorkerTable::find(int number) {

@@ -323,14 +323,18 @@ void Console::see(const RegroupFailed& event) {
 }
 
 void Console::see(const StandbyWaits& event) {
-  say(1, "a standby worker waits (pid " + std::to_string(event.pid) + ")");
+  const std::string pid = "(pid " + std::to_string(event.pid) + ")";
+  if (train()) return say(1, "a standby worker waits " + pid);
+  say(1, "a spare interpreter waits " + pid + ": it loaded" + printed(" in %.1f s", event.loaded_s) + " and holds" +
+             printed(" %.0f MB", static_cast<double>(event.memory_bytes) / 1e6));
 }
 
 void Console::see(const StandbyEnded& event) {
-  std::string text = "a standby worker";
+  std::string text = train() ? "a standby worker" : "a spare interpreter";
   if (event.pid > 0) text += " (pid " + std::to_string(event.pid) + ")";
   text += event.status ? " ended while it waited: " + describe(*event.status) : " could not be started";
   if (!event.message.empty()) text += ": " + event.message;
+  if (event.next_in_s < 0) return complain(text + "; workers start without spares");
   complain(text + printed("; the next one is started in %.0f s", event.next_in_s));
 }
 

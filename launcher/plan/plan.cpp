@@ -78,7 +78,7 @@ class Planner {
     if (train()) require_resume_path(plan_, settings_);
     if (train()) choose_recovery(plan_, settings_, has_a_gpu_each());
     choose_placement();
-    choose_standbys(plan_, settings_);
+    train() ? choose_standbys(plan_, settings_) : choose_spares(plan_, settings_, machine_);
     choose_console();
     choose_worker(plan_, settings_, machine_);
     note_options_without_effect();

@@ -86,8 +86,10 @@ struct Plan {
   std::string restart_policy_text;  // the text of that file, for nodes that join; empty: none
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds regroup_limit{
-      0};            // kTrain: within this time a lost worker is replaced while the others stay; 0: never
-  int standbys = 0;  // how many; they wait to replace lost workers, and need a regroup_limit
+      0};               // kTrain: within this time a lost worker is replaced while the others stay; 0: never
+  int standbys = 0;     // how many wait to replace lost workers: ddptrain's, with a regroup_limit, or a script's interpreters
+  std::string preload;  // what a script's have imported, with commas
+  std::string spare_hook;  // the folder of Python's that makes an interpreter wait
   std::vector<int> signals_to_handle;
   HangLimits hang;
   std::string chaos;  // faults to inject (common/base/fault.hpp); kTrain only

@@ -1,4 +1,4 @@
-// Implementation of plan_program.hpp: the kind of the first word, and the Python that runs it.
+// Implementation of plan_program.hpp: the kind of the first word, the Python that runs it, and its spares.
 #include "launcher/plan/plan_program.hpp"
 
 #include <fcntl.h>
@@ -18,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kMostSpares = 4096;
+
 fs::path found_in(const fs::path& cwd, const fs::path& file) {
   return file.is_absolute() ? file : (cwd / file).lexically_normal();
 }
@@ -30,6 +32,34 @@ bool starts_like_a_program(const fs::path& file) {
   const ssize_t count = ::read(fd, magic, sizeof magic);
   ::close(fd);
   return (count == 4 && std::memcmp(magic, "\177ELF", 4) == 0) || (count >= 2 && magic[0] == '#' && magic[1] == '!');
+}
+
+bool is_elf(const fs::path& file) {
+  char magic[4] = {};
+  return std::ifstream(file, std::ios::binary).read(magic, sizeof magic) && std::memcmp(magic, "\177ELF", 4) == 0;
+}
+
+// The folder from which Python runs what makes an interpreter a spare: where the sources, a package or a wheel have it. Empty:
+// it is not there.
+std::string spare_hook(const Machine& machine) {
+  const auto program = machine.beside_self("ddprun");
+  if (!program) return "";
+  const fs::path prefix = program->parent_path().parent_path();
+  std::vector<fs::path> places{prefix / "share/ddprun/python", prefix.parent_path() / "python"};
+  std::error_code ignored;
+  for (const auto& version : fs::directory_iterator(prefix / "lib", ignored)) {
+    if (version.path().filename().string().starts_with("python3")) places.push_back(version.path() / "site-packages");
+  }
+  for (const fs::path& place : places) {
+    fs::path folder = place / "ddprun/_spare";
+    if (fs::is_regular_file(folder / "sitecustomize.py", ignored)) return folder.string();
+  }
+  return "";
+}
+
+bool are_module_names(std::string_view names) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,";
+  return names.find_first_not_of(kLetters) == std::string_view::npos && names.find("..") == std::string_view::npos;
 }
 
 // True for "python", "python3", "python3.11": `ddprun python train.py` starts that Python from PATH.
@@ -174,6 +204,39 @@ std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice
   }
   command.insert(command.end(), choice.positional.begin() + 1, choice.positional.end());
   return command;
+}
+
+void choose_spares(Plan& plan, const Settings& settings, const Machine& machine) {
+  const Setting* const standby = settings.find("standby");
+  const int wanted = standby != nullptr ? static_cast<int>(settings.integer("standby", 0, kMostSpares)) : 0;
+  if (wanted == 0) {
+    if (settings.given("preload")) plan.notes.emplace_back("--preload has no effect without --standby");
+    return;
+  }
+  const auto refuse_spares = [&](const std::string& why) { throw UsageError("--standby (" + standby->source + ") " + why); };
+  if (plan.kind == Plan::Kind::kProgram)
+    refuse_spares("goes with a train.json, a Python script or a module, not with a program");
+  if (plan.max_restarts == 0) refuse_spares("needs restarts: give --max-restarts, or no worker is ever replaced");
+  if (plan.numa != Numa::kNone || plan.virtual_local_rank)
+    refuse_spares(std::string("does not go with ") + (plan.virtual_local_rank ? "--virtual-local-rank" : "--numa-binding") +
+                  ": a spare interpreter is started before it is known whose place it takes");
+  plan.preload = settings.text("preload");
+  if (!are_module_names(plan.preload))
+    refuse("preload", *settings.find("preload"), "names of modules with commas between, such as torch,torch._dynamo");
+  plan.sources.push_back({"standby", std::to_string(wanted), standby->source});
+  plan.sources.push_back({"preload", plan.preload, settings.find("preload")->source});
+  if (!is_elf(plan.command.front())) {
+    plan.warnings.push_back("--standby: workers start without spares, since " + plan.command.front() +
+                            " is a script that starts Python; PYTHON_EXEC names the interpreter itself");
+    return;
+  }
+  plan.spare_hook = spare_hook(machine);
+  if (plan.spare_hook.empty()) {
+    plan.warnings.emplace_back(
+        "--standby: workers start without spares, since ddprun's Python files are not where its installation has them");
+    return;
+  }
+  plan.standbys = wanted;
 }
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
-// What the first positional argument is (decision 29): a train.json, a Python script or module, or a program; and the argv that
-// starts a script, module or program. plan.cpp calls it. It looks at files and runs nothing.
+// What a script's workers are. What the first positional argument is (decision 29): a train.json, a Python script or module, or
+// a program; and the argv that starts a script, module or program. plan.cpp calls it. It looks at files and runs nothing.
 #pragma once
 
 #include <filesystem>
@@ -32,5 +32,9 @@ Plan::Kind kind_of(const ProgramChoice& choice, const std::filesystem::path& cwd
 std::vector<std::string> command_of(Plan::Kind kind, const ProgramChoice& choice, const Machine& machine,
                                     const std::function<std::optional<std::string>(std::string_view)>& environment,
                                     const std::filesystem::path& cwd);
+
+// Reads --standby and --preload into the plan of a script. Refuses what no spare interpreter could ever be used for. Where this
+// machine has no means for spares, a warning says so, and workers start without.
+void choose_spares(Plan& plan, const Settings& settings, const Machine& machine);
 
 }  // namespace ddprun

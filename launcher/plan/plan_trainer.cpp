@@ -93,13 +93,12 @@ void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl) {
 }
 
 void choose_standbys(Plan& plan, const Settings& settings) {
+  if (settings.given("preload")) plan.notes.emplace_back("--preload has no effect with a train.json");
   const Setting* setting = settings.find("standby");
   if (setting == nullptr) return;
   const auto refuse_standbys = [&](const std::string& why) { throw UsageError("--standby (" + setting->source + ") " + why); };
   const int wanted = static_cast<int>(settings.integer("standby", 0, kMostWorkers));
   if (wanted == 0) return;
-  if (plan.kind != Plan::Kind::kTrain)
-    refuse_standbys("goes with a train.json: only ddptrain's workers go on without a lost one");
   if (plan.rendezvous.many() || plan.rendezvous.joins)
     refuse_standbys("goes with one machine: on many, a lost worker is replaced by a new one");
   if (plan.nproc_per_node < 2) refuse_standbys("needs two workers or more: one that is lost leaves nobody who holds the state");

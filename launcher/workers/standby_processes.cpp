@@ -12,7 +12,6 @@
 #include "common/channel/version.hpp"
 #include "common/system/write_all.hpp"
 #include "launcher/output/worker_output_files.hpp"
-#include "launcher/workers/worker_pipes.hpp"
 
 namespace ddprun {
 
@@ -27,12 +26,8 @@ void StandbyProcesses::start(int number, GuardianLink& guardian, const SpawnRequ
                   .standard_error = standard_error.workers.get(),
                   .channel = channel.workers.get()});
 
-  WorkerProcess& process = waiting_[number].process;
-  process.number = number;
-  process.pipes[static_cast<std::size_t>(Stream::kStdout)] =
-      std::make_unique<stream_descriptor>(io_, standard_output.ours.release());
-  process.pipes[static_cast<std::size_t>(Stream::kStderr)] =
-      std::make_unique<stream_descriptor>(io_, standard_error.ours.release());
+  read_output(number, standard_output, standard_error);
+  WorkerProcess& process = waiting(number).process;
   process.channel = std::make_shared<WorkerChannel>(
       io_, channel.ours.release(),
       [this, number](const channel::FromWorker& message) {
@@ -44,8 +39,60 @@ void StandbyProcesses::start(int number, GuardianLink& guardian, const SpawnRequ
         on_message_(number, channel::WorkerError{.message = "worker channel closed: " + why, .fatal = false});
       });
   process.channel->start();
+}
+
+void StandbyProcesses::read_output(int number, Ends& standard_output, Ends& standard_error) {
+  WorkerProcess& process = waiting_[number].process;
+  process.number = number;
+  process.pipes[static_cast<std::size_t>(Stream::kStdout)] =
+      std::make_unique<stream_descriptor>(io_, standard_output.ours.release());
+  process.pipes[static_cast<std::size_t>(Stream::kStderr)] =
+      std::make_unique<stream_descriptor>(io_, standard_error.ours.release());
   listen(number, Stream::kStdout);
   listen(number, Stream::kStderr);
+}
+
+void StandbyProcesses::start_spare(int number, GuardianLink& guardian, const SpawnRequest& request) {
+  Ends standard_output = output_pipe();
+  Ends standard_error = output_pipe();
+  const auto control = std::make_shared<SpareControl>(io_, [this, number](const spares::Word& word) { hear(number, word); });
+  guardian.spawn(number, request,
+                 {.standard_output = standard_output.workers.get(),
+                  .standard_error = standard_error.workers.get(),
+                  .channel = control->spares_end()});
+  read_output(number, standard_output, standard_error);
+  waiting(number).control = control;
+  control->begin();
+}
+
+void StandbyProcesses::hear(int number, const spares::Word& word) {
+  if (const auto* runs = std::get_if<spares::Runs>(&word)) {
+    if (const auto found = handed_.find(number); found != handed_.end()) found->second->close();
+    if (!runs->plainly_for.empty()) on_plain_(number, runs->plainly_for);
+  } else if (!has(number)) {
+    return;
+  } else if (const auto* unfit = std::get_if<spares::Unfit>(&word)) {
+    waiting(number).reported = unfit->why;
+    waiting(number).unfit = true;
+  } else {
+    waiting(number).loaded = std::get<spares::HasLoaded>(word);
+    on_message_(number, channel::StandbyReady{});
+  }
+}
+
+// The guardian hears first that the process belongs to the round: a sweep that follows must not pass it by.
+pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const SpawnRequest& request,
+                                  const SpawnDescriptors& descriptors) {
+  if (!has(number)) return 0;
+  const auto control = waiting(number).control;
+  guardian.employ(number);
+  if (waiting(number).process.pid <= 0 || !control->hand_over(request, descriptors)) {
+    guardian.signal(number, SIGKILL);
+    waiting_.erase(number);
+    return 0;
+  }
+  handed_[number] = std::exchange(waiting(number).control, nullptr);
+  return take(number).pid;
 }
 
 StandbyProcesses::Waiting& StandbyProcesses::waiting(int number) {
@@ -121,15 +168,23 @@ WorkerProcess StandbyProcesses::take(int number) {
   return process;
 }
 
-std::string StandbyProcesses::forget(int number) {
+StandbyProcesses::Went StandbyProcesses::forget(int number) {
   Waiting& ended = waiting(number);
   if (ended.process.channel) ended.process.channel->drain();
+  if (ended.control) ended.control->drain();
   for (int most = 16; most > 0 && read(number, Stream::kStderr); --most) {
   }
   std::string why = ended.reported;
+  const bool unfit = ended.unfit;
   if (const auto lines = ended.tail.lines(); why.empty() && !lines.empty()) why = lines.back();
   waiting_.erase(number);
-  return why;
+  return {why, unfit};
+}
+
+void StandbyProcesses::close() {
+  waiting_.clear();
+  for (const auto& [number, control] : handed_) control->close();
+  handed_.clear();
 }
 
 void StandbyProcesses::dismiss(GuardianLink& guardian) {

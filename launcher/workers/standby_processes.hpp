@@ -1,6 +1,7 @@
-// The processes of waiting standby workers: their channels, what they print, and handing over one that becomes a rank's worker.
-// launcher/agent/agent_shell.cpp owns one, starts and takes standbys as AgentState says (which keeps the books in
-// standbys.hpp), and reports their ends. The numbers are the guardian's, above those of the ranks. One thread.
+// The processes of waiting standby workers, and of a script's spare interpreters: their channels, what they print, and handing
+// over one that becomes a rank's worker. launcher/agent/agent_shell.cpp owns one, starts and takes standbys as AgentState says
+// (which keeps the books in standbys.hpp), and reports their ends. The numbers are the guardian's, above those of the ranks.
+// One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -16,11 +17,14 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "common/system/file_queue.hpp"
+#include "launcher/events/run_event.hpp"
 #include "launcher/events/stream.hpp"
 #include "launcher/guardian/guardian_link.hpp"
 #include "launcher/guardian/spawn.hpp"
 #include "launcher/output/last_lines.hpp"
+#include "launcher/spares/spare_control.hpp"
 #include "launcher/workers/worker_channel.hpp"
+#include "launcher/workers/worker_pipes.hpp"
 
 namespace ddprun {
 
@@ -39,12 +43,25 @@ class StandbyProcesses {
   using OnMessage = std::function<void(int number, const channel::FromWorker&)>;
 
   // `log_root` is the run directory's logs/; numbers begin with `first`.
+  // A spare interpreter was handed a script and starts it in a fresh one, for that reason.
+  using OnPlain = std::function<void(int number, const std::string& why)>;
+
   StandbyProcesses(boost::asio::io_context& io, FileQueue& files, std::filesystem::path log_root, int first,
-                   OnMessage on_message)
-      : io_(io), files_(files), log_root_(std::move(log_root)), first_(first), on_message_(std::move(on_message)) {}
+                   OnMessage on_message, OnPlain on_plain)
+      : io_(io),
+        files_(files),
+        log_root_(std::move(log_root)),
+        first_(first),
+        on_message_(std::move(on_message)),
+        on_plain_(std::move(on_plain)) {}
 
   // Throws InternalError or std::system_error. Nothing is written to the logs before it prints something.
   void start(int number, GuardianLink& guardian, const SpawnRequest& request);
+  // A spare interpreter: `request` is how it waits. It says StandbyReady as a standby does.
+  void start_spare(int number, GuardianLink& guardian, const SpawnRequest& request);
+  // The spare becomes a worker, by the request and descriptors of a fresh one; its number stays. Returns its process, or 0 when
+  // it is gone. Throws std::system_error.
+  pid_t hand_over(int number, GuardianLink& guardian, const SpawnRequest& request, const SpawnDescriptors& descriptors);
   bool has(int number) const { return waiting_.contains(number); }
   WorkerChannel* channel(int number) const;
   pid_t pid(int number) { return waiting(number).process.pid; }
@@ -54,19 +71,33 @@ class StandbyProcesses {
   Heard heard(int number, const channel::FromWorker& message);
   // It is the caller's from here on; nothing waits on its pipes.
   WorkerProcess take(int number);
-  // The standby has ended. Returns the reason that it reported, else its last line of output.
-  std::string forget(int number);
+  // Of one that is ready.
+  StandbyWaits waits(int number, std::int64_t time_ns) {
+    const Waiting& ready = waiting(number);
+    return {ready.process.pid, time_ns, ready.loaded.seconds, ready.loaded.memory_bytes};
+  }
+  // The standby has ended. `why`: the reason that it reported, else its last line of output. `for_good`: another one would do
+  // no better.
+  struct Went {
+    std::string why;
+    bool for_good = false;
+  };
+  Went forget(int number);
   // Sends SIGKILL to all; what is reported about them later is ignored.
   void dismiss(GuardianLink& guardian);
-  void close() { waiting_.clear(); }
+  void close();
 
  private:
   struct Waiting {
     WorkerProcess process;
+    std::shared_ptr<SpareControl> control;  // of a spare
+    spares::HasLoaded loaded;
+    bool unfit = false;
     LastLines tail;
     std::string reported;
     ~Waiting() {
       if (process.channel) process.channel->close();
+      if (control) control->close();
     }
     Waiting() = default;
     Waiting(Waiting&&) = default;
@@ -74,6 +105,8 @@ class StandbyProcesses {
   };
 
   Waiting& waiting(int number);
+  void hear(int number, const spares::Word& word);
+  void read_output(int number, Ends& standard_output, Ends& standard_error);
   void listen(int number, Stream stream);
   bool read(int number, Stream stream);
   void keep(int number, Stream stream, std::string_view text);
@@ -83,7 +116,9 @@ class StandbyProcesses {
   std::filesystem::path log_root_;
   int first_;
   OnMessage on_message_;
+  OnPlain on_plain_;
   std::map<int, Waiting> waiting_;
+  std::map<int, std::shared_ptr<SpareControl>> handed_;  // spares that have not said yet how they run
 };
 
 }  // namespace ddprun

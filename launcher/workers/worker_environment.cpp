@@ -14,9 +14,9 @@ namespace ddprun {
 namespace {
 
 // Variables that a worker never inherits: secrets, which it might print, and those of another worker.
-constexpr std::array<std::string_view, 8> kNeverInherited{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
+constexpr std::array<std::string_view, 9> kNeverInherited{"DDPRUN_TOKEN",      "DDPRUN_CHANNEL",       "DDPRUN_NODE_ADDRESS",
                                                           "DDPRUN_GENERATION", "DDPRUN_RESTART_CAUSE", "DDPRUN_OOM_COUNT",
-                                                          "DDPRUN_PORT_RANGE", "DDPRUN_SNAPSHOTS"};
+                                                          "DDPRUN_PORT_RANGE", "DDPRUN_SNAPSHOTS",     "DDPRUN_PRELOAD"};
 
 // Variables of a worker with a rank. A standby learns its rank over the channel.
 constexpr std::array<std::string_view, 5> kOfARank{"LOCAL_RANK", "RANK", "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT",
@@ -126,6 +126,18 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
     variable.append(name).append(1, '=').append(value);
   }
   return environment;
+}
+
+void make_spare(std::vector<std::string>& environment, const std::string& hook, const std::string& modules) {
+  constexpr std::string_view kPath = "PYTHONPATH=";
+  const auto path =
+      std::find_if(environment.begin(), environment.end(), [&](const auto& one) { return one.starts_with(kPath); });
+  if (path == environment.end()) {
+    environment.push_back(std::string(kPath) + hook);
+  } else {
+    path->insert(kPath.size(), path->size() > kPath.size() ? hook + ":" : hook);
+  }
+  environment.push_back("DDPRUN_PRELOAD=" + modules);
 }
 
 bool is_never_inherited(std::string_view variable) {

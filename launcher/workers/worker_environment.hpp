@@ -42,6 +42,10 @@ struct WorkerSettings {
 // `inherited` has NAME=value in order. If a name comes twice, the first one counts, as for getenv.
 std::vector<std::string> worker_environment(std::span<const std::string> inherited, const WorkerSettings& settings);
 
+// Makes a script's environment that of a spare interpreter: Python runs the file in the folder `hook`, which imports the
+// modules.
+void make_spare(std::vector<std::string>& environment, const std::string& hook, const std::string& modules);
+
 // Whether no process that we start may have this NAME=value: a secret, or what is one worker's own.
 bool is_never_inherited(std::string_view variable);
 

@@ -23,7 +23,7 @@ class WorkerTableTest : public testing::Test {
 };
 
 TEST_F(WorkerTableTest, AWorkerIsFoundByNumberProcessAndPidfd) {
-  const WorkerTable::Worker worker = table_.add(4, pid_, 100);
+  const WorkerTable::Worker worker = table_.add(4, pid_, 100, false);
   ASSERT_GE(worker.pidfd, 0);
   EXPECT_EQ(table_.find(4)->pid, pid_);
   EXPECT_EQ(table_.find(4)->started_us, 100);
@@ -34,15 +34,31 @@ TEST_F(WorkerTableTest, AWorkerIsFoundByNumberProcessAndPidfd) {
 }
 
 TEST_F(WorkerTableTest, ARemovedWorkerLeavesItsGroupUntilTheNextRound) {
-  const int pidfd = table_.add(4, pid_, 100).pidfd;
+  const int pidfd = table_.add(4, pid_, 100, false).pidfd;
   table_.remove(4);
-  EXPECT_TRUE(table_.empty());
+  EXPECT_TRUE(table_.none_at_work());
   EXPECT_EQ(table_.find(4), nullptr);
   EXPECT_EQ(table_.number_of_pidfd(pidfd), std::nullopt);
   EXPECT_EQ(::fcntl(pidfd, F_GETFD), -1);
   EXPECT_TRUE(table_.was_group_of_worker(pid_));
   table_.forget_groups();
   EXPECT_FALSE(table_.was_group_of_worker(pid_));
+}
+
+TEST_F(WorkerTableTest, ASpareIsPassedByUntilItIsEmployed) {
+  table_.add(4, pid_, 100, true);
+  EXPECT_TRUE(table_.none_at_work());
+  EXPECT_TRUE(table_.has_spares());
+  EXPECT_EQ(table_.without_spares({1, pid_}), std::vector<pid_t>{1});
+  table_.forget_groups();  // a round has ended meanwhile
+  EXPECT_TRUE(table_.employ(4));
+  EXPECT_FALSE(table_.none_at_work());
+  EXPECT_FALSE(table_.has_spares());
+  EXPECT_EQ(table_.without_spares({1, pid_}), (std::vector<pid_t>{1, pid_}));
+  EXPECT_TRUE(table_.was_group_of_worker(pid_));
+  EXPECT_FALSE(table_.employ(4));
+  EXPECT_FALSE(table_.employ(5));
+  table_.remove(4);
 }
 
 }  // namespace

@@ -658,7 +658,6 @@ TEST_F(PlanTest, StandbysAreForJobsInWhichTheyCanTakeOver) {
   EXPECT_EQ(plan({"--nproc-per-node", "2", "train.json"}).standbys, 0);
   EXPECT_EQ(plan({"--standby", "0", "train.py"}).standbys, 0);
   const std::vector<std::pair<Words, std::string>> refused{
-      {{"--nproc-per-node", "2", "train.py"}, "goes with a train.json"},
       {{"--nproc-per-node", "1", "train.json"}, "needs two workers or more"},
       {{"--nproc-per-node", "2", "--recovery", "checkpoint", "train.json"}, "needs --recovery live"},
       {{"--nproc-per-node", "2", "--max-restarts", "0", "train.json"}, "with --max-restarts 0 a lost worker is not replaced"},
@@ -671,6 +670,38 @@ TEST_F(PlanTest, StandbysAreForJobsInWhichTheyCanTakeOver) {
     const std::string error = error_of(words);
     EXPECT_TRUE(error.starts_with("--standby (flag --standby) ")) << error;
     EXPECT_NE(error.find(why), std::string::npos) << error;
+  }
+}
+
+TEST_F(PlanTest, SparesAreForScriptsThatAreRestarted) {
+  const fs::path bin = folder_ / "build/bin";
+  fs::create_directories(bin);
+  fs::create_directories(folder_ / "python/ddprun/_spare");
+  machine_.beside_self = [bin](std::string_view name) -> std::optional<fs::path> { return bin / name; };
+  on_path_["python3"] = fs::read_symlink("/proc/self/exe").string();  // any program of machine code
+  const Words words{"--standby", "3", "--max-restarts", "2", "train.py"};
+  EXPECT_EQ(plan(words).standbys, 0);
+  EXPECT_NE(plan(words).warnings.at(0).find("ddprun's Python files are not where"), std::string::npos);
+  write("python/ddprun/_spare/sitecustomize.py", "");
+  const Plan p = plan(words);
+  EXPECT_EQ(p.standbys, 3);
+  EXPECT_EQ(p.preload, "torch,torch._dynamo");
+  EXPECT_EQ(p.spare_hook, (folder_ / "python/ddprun/_spare").string());
+  EXPECT_TRUE(p.warnings.empty());
+  EXPECT_EQ(plan({"--standby", "1", "--max-restarts", "1", "--preload", "numpy", "-m", "pkg"}).preload, "numpy");
+  write("shim", "#!/bin/sh\n", 0755);  // would run the script as if it were a worker, if it hid the folder from Python
+  on_path_["python3"] = (folder_ / "shim").string();
+  EXPECT_EQ(plan(words).standbys, 0);
+  EXPECT_NE(plan(words).warnings.at(0).find("is a script that starts Python"), std::string::npos);
+  const std::vector<std::pair<Words, std::string>> refused{
+      {{"train.py"}, "--standby (flag --standby) needs restarts"},
+      {{"--max-restarts", "1", "./tool.sh"}, "--standby (flag --standby) goes with"},
+      {{"--max-restarts", "1", "--virtual-local-rank", "train.py"}, "does not go with --virtual-local-rank"},
+      {{"--max-restarts", "1", "--preload", "../torch", "train.py"}, "names of modules"},
+  };
+  for (auto [more, why] : refused) {
+    more.insert(more.begin(), {"--standby", "1"});
+    EXPECT_NE(error_of(more).find(why), std::string::npos) << error_of(more);
   }
 }
 

@@ -1,0 +1,95 @@
+"""One of eight workers that have imported torch is killed: how long until the first lines of all eight new workers are there.
+
+A script under ddprun with eight spare interpreters that are ready, under ddprun without, and under torchrun. A round's script imports torch, prints a line and
+waits. Each kind is one job that is restarted again and again. With spares the next kill waits until all eight are ready again: that time is shown as well.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from measure import How, Row, Series, Table, Tools, environment, progress
+
+WORKERS = 8
+GIVE_UP_S = 300
+SCRIPT = """\
+import os, time
+import torch
+os.write(1, f"first line {os.environ['RANK']} {os.getpid()}\\n".encode())  # at once: torchrun glues the pieces of several ranks together
+time.sleep(3600)
+"""
+
+
+class Output:
+    """The lines of a job with the time at which each was read."""
+
+    def __init__(self, process: subprocess.Popen):
+        self.process, self.lines = process, []
+        self.changed = threading.Condition()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self) -> None:
+        for line in self.process.stdout:
+            with self.changed:
+                self.lines.append((time.monotonic(), line))
+                self.changed.notify()
+
+    def wait_for(self, text: str, count: int, since: int) -> list[tuple[float, str]]:
+        """The first `count` lines with this text, of those behind the first `since`."""
+        def found() -> list[tuple[float, str]]:
+            return [(t, line) for t, line in self.lines[since:] if text in line]
+
+        with self.changed:
+            if not self.changed.wait_for(lambda: len(found()) >= count or self.process.poll() is not None, GIVE_UP_S) or len(found()) < count:
+                raise RuntimeError("the job does not get there:\n" + "".join(line for _, line in self.lines[-40:]))
+            return found()[:count]
+
+
+def one_job(command: list[str], repeats: int, spares: bool) -> tuple[list[float], list[float]]:
+    """Seconds from each kill to the last of the first lines, and from each round's last first line until all spares are ready."""
+    process = subprocess.Popen(command, env=environment(PYTHON_EXEC=sys.executable), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    output = Output(process)
+    seconds, refills = [], []
+    try:
+        begin = 0
+        lines = output.wait_for("first line", WORKERS, begin)
+        for _ in range(repeats):
+            if spares:
+                ready = output.wait_for("a spare interpreter waits", WORKERS, begin)
+                refills.append(ready[-1][0] - lines[-1][0])
+            time.sleep(1)  # the machine is quiet again
+            begin = len(output.lines)
+            victim = next(int(line.split()[-1]) for _, line in lines if "first line 1 " in line)
+            killed = time.monotonic()
+            os.kill(victim, signal.SIGKILL)
+            lines = output.wait_for("first line", WORKERS, begin)
+            seconds.append(lines[-1][0] - killed)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return seconds, refills
+
+
+def run(tools: Tools, how: How) -> list[Table]:
+    with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as name:
+        script = pathlib.Path(name) / "first_line.py"
+        script.write_text(SCRIPT, encoding="utf-8")
+        common = ["--nproc-per-node", str(WORKERS), "--max-restarts", str(how.repeats)]
+        with_spares, refills = one_job([tools.ddprun, "-v", *common, "--standby", str(WORKERS), str(script)], how.repeats, True)
+        progress(f"spares: {with_spares}, refilled in {refills}")
+        without, _ = one_job([tools.ddprun, *common, str(script)], how.repeats, False)
+        progress(f"without spares: {without}")
+        peer, _ = one_job([*tools.torchrun, "--standalone", *common, str(script)], how.repeats, False)
+        progress(f"torchrun: {peer}")
+    rows = [Row("eight spares are ready", "s", Series(with_spares), Series(peer), at_most=0.15),
+            Row("without spares", "s", Series(without), Series(peer)),
+            Row("until eight spares are ready (again)", "s", Series(refills), None)]
+    return [Table("From SIGKILL of one of eight workers to the first lines of eight new ones that import torch", "torchrun", rows)]

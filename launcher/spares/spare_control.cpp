@@ -1,0 +1,82 @@
+// Implementation of spare_control.hpp. Packets, so that a word is never cut.
+#include "launcher/spares/spare_control.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace ddprun {
+
+using boost::asio::posix::stream_descriptor;
+
+SpareControl::SpareControl(boost::asio::io_context& io, OnWord on_word) : ours_(io), on_word_(std::move(on_word)) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    throw std::system_error(errno, std::generic_category(), "making a spare's control socket");
+  spares_end_ = Descriptor(ends[1]);
+  ours_.assign(ends[0]);
+}
+
+void SpareControl::begin() {
+  Descriptor(spares_end_.release());
+  wait();
+}
+
+bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors& descriptors) {
+  if (!ours_.is_open()) return false;
+  const Descriptor packed(pack(request));
+  const std::array<int, 4> fds{packed.get(), descriptors.standard_output, descriptors.standard_error, descriptors.channel};
+  char text[] = "run";
+  iovec part{text, sizeof text - 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fds)> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fds);
+  std::memcpy(CMSG_DATA(header), fds.data(), sizeof fds);
+  while (::sendmsg(ours_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    if (errno == EINTR) continue;
+    if (errno == EPIPE || errno == ECONNRESET || errno == ETOOMANYREFS) return false;
+    throw std::system_error(errno, std::generic_category(), "handing a script to a spare");
+  }
+  return true;
+}
+
+void SpareControl::close() {
+  boost::system::error_code ignored;
+  ours_.close(ignored);
+}
+
+void SpareControl::wait() {
+  ours_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error && self->read_one() != Read::kEnd && self->ours_.is_open()) self->wait();
+  });
+}
+
+void SpareControl::drain() {
+  while (ours_.is_open() && read_one() == Read::kWord) {
+  }
+}
+
+SpareControl::Read SpareControl::read_one() {
+  std::array<char, 4096> packet;
+  const ssize_t n = ::recv(ours_.native_handle(), packet.data(), packet.size(), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Read::kNothing;
+  if (n <= 0) return Read::kEnd;
+  if (const auto word = spares::parse_word({packet.data(), static_cast<std::size_t>(n)})) on_word_(*word);
+  return Read::kWord;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,52 @@
+// What a spare interpreter says to its agent, a packet a word: a name, then its fields, one a line. The other end is
+// python/ddprun/_spare/sitecustomize.py. Pure; spare_control.cpp reads the packets.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace ddprun::spares {
+
+// It has loaded everything and waits.
+struct HasLoaded {
+  double seconds = 0;             // from its start
+  std::int64_t memory_bytes = 0;  // that no other process shares
+};
+// It can never be used, and neither can another one like it. It ends now.
+struct Unfit {
+  std::string why;
+};
+// It has got its orders, and runs the script. `plainly_for` is empty, or why it starts as a fresh interpreter instead.
+struct Runs {
+  std::string plainly_for;
+};
+using Word = std::variant<HasLoaded, Unfit, Runs>;
+
+// Nothing for a packet of another form.
+inline std::optional<Word> parse_word(std::string_view packet) {
+  const auto next_line = [&packet] {
+    const std::string_view line = packet.substr(0, packet.find('\n'));
+    packet.remove_prefix(std::min(packet.size(), line.size() + 1));
+    return line;
+  };
+  const std::string_view name = next_line();
+  if (name == "unfit") return Unfit{std::string(next_line())};
+  if (name == "runs") return Runs{std::string(next_line())};
+  if (name != "ready") return std::nullopt;
+  const auto number = [&next_line] {
+    const std::string_view line = next_line();
+    std::int64_t value = -1;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+    return error == std::errc() && end == line.data() + line.size() ? value : -1;
+  };
+  const std::int64_t milliseconds = number(), bytes = number();
+  if (milliseconds < 0 || bytes < 0) return std::nullopt;
+  return HasLoaded{static_cast<double>(milliseconds) / 1000, bytes};
+}
+
+}  // namespace ddprun::spares

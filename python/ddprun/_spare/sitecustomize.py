@@ -1,0 +1,408 @@
+"""What makes a Python interpreter a spare of ddprun's: `ddprun --standby N --preload MODULES script.py`.
+
+ddprun starts a spare by the command of a worker, with this folder at the front of PYTHONPATH. So Python runs this file when it
+has set itself up and before it looks at the script. Here the spare imports the modules, and waits until it is handed the
+environment, the arguments and the output of a worker. Then this file ends, and Python goes on to the script by itself: nothing
+of this is left in its way. Where a fresh interpreter could find anything else than this one has, the spare becomes a fresh one.
+
+launcher/spares/ is the other end. Needs Python 3.8 and nothing else. Nobody imports it."""
+
+import os
+import sys
+import time
+
+CONTROL = 3  # the descriptor of the control socket; the worker's channel takes its place
+WORKER_VARIABLES = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
+                    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+WORKER_PREFIXES = ("TORCHELASTIC_", "DDPRUN_")
+
+
+# ---- what decides, and looks at nothing ----
+
+def of_worker(name):
+    """Whether workers differ in this variable, or a worker and its successor."""
+    return name in WORKER_VARIABLES or name.startswith(WORKER_PREFIXES)
+
+
+def first_difference(before, now):
+    """The first key, in order, for which two dictionaries differ; None: they are equal."""
+    for key in sorted(set(before) | set(now)):
+        if before.get(key) != now.get(key):
+            return key
+    return None
+
+
+def is_below(path, folders):
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def foreign_module(places, folders):
+    """The first of {module: its files or folders} that lies outside these folders."""
+    for name in sorted(places):
+        if not all(is_below(place, folders) for place in places[name]):
+            return name
+    return None
+
+
+def why_plainly(before, now, hidden):
+    """Why the script must start in a fresh interpreter; empty: the spare is like one. `before` and `now` are Sights."""
+    variable = first_difference({k: v for k, v in before.environment.items() if not of_worker(k)},
+                                {k: v for k, v in now.environment.items() if not of_worker(k)})
+    if variable:
+        return "the variable " + variable + " has changed"
+    file = first_difference(before.files, now.files)
+    if file:
+        return file + " has changed"
+    if hidden:
+        return hidden + " is found before the module that was preloaded"
+    return ""
+
+
+class Sight:
+    """What a spare's fitness depends on, at one moment: the script's environment, and {file: what tells its versions apart}."""
+
+    def __init__(self, environment, files):
+        self.environment = environment
+        self.files = files
+
+
+# ---- what looks ----
+
+def version_of(path):
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def library_folders():
+    """Of the standard library and of installed packages: real paths too, since a virtual environment may be reached by a link."""
+    import site
+    import sysconfig
+
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders += site.getsitepackages()
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    return sorted({path for folder in folders for path in (folder, os.path.realpath(folder))})
+
+
+def places_of(names):
+    """{module: its file, or the folders of one without a file}. Modules that are built in, or that code has made, have neither."""
+    places = {}
+    for name in names:
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        if spec is None:
+            continue
+        if spec.has_location and isinstance(spec.origin, str):
+            places[name] = [spec.origin]
+        elif spec.submodule_search_locations:
+            places[name] = list(spec.submodule_search_locations)
+    return places
+
+
+def watched_files(places, libraries):
+    """The interpreter, the preloaded modules, and what may add folders to the path."""
+    files = {os.path.realpath(sys.executable), sys.executable, os.path.join(sys.prefix, "pyvenv.cfg")}
+    for of_module in places.values():
+        files.update(of_module)
+    for folder in libraries:
+        try:
+            files.update(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".pth"))
+            files.add(os.path.join(folder, "sitecustomize.py"))
+        except OSError:
+            pass
+    return files
+
+
+def earlier_folders():
+    """The folders in which a fresh interpreter would look first: the script's, or the working directory, and PYTHONPATH's."""
+    script = sys.argv[0] if sys.argv and sys.argv[0] not in ("-m", "") else ""
+    if not script:
+        folder = os.getcwd()
+    elif os.path.isdir(script):
+        folder = script
+    else:
+        folder = os.path.dirname(os.path.realpath(script))
+    return [folder] + [path or "." for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+
+
+def hidden_by(names, folders, libraries):
+    """The first module of these top-level names that one of the folders holds as well. `names` has the place of each that was loaded."""
+    for folder in folders:
+        if os.path.realpath(folder) in libraries:
+            continue
+        try:
+            entries = os.listdir(folder)
+        except OSError:
+            continue
+        for entry in sorted(entries):
+            stem, dot, kind = entry.partition(".")
+            if stem not in names:
+                continue
+            path = os.path.join(folder, entry)
+            if os.path.realpath(path) == names[stem]:
+                continue
+            if (kind == "py" or kind == "pyc" or kind.endswith("so")) if dot else os.path.exists(os.path.join(path, "__init__.py")):
+                return path
+    return ""
+
+
+def top_level(names, places):
+    """{top-level name: the real path of its file, or of its folder}"""
+    found = {}
+    for name in {name.partition(".")[0] for name in names}:
+        place = os.path.realpath(places[name][0]) if places.get(name) else ""
+        found[name] = os.path.dirname(place) if os.path.basename(place).startswith("__init__.") else place
+    return found
+
+
+def private_memory():
+    """Bytes that no other process shares."""
+    try:
+        with open("/proc/self/smaps_rollup") as rollup:
+            return 1024 * sum(int(line.split()[1]) for line in rollup if line.startswith("Private_"))
+    except (OSError, ValueError):
+        return 0
+
+
+# ---- low priority ----
+
+def priority_comes_back():
+    """Whether this process may leave the scheduler's idle class again. A thread of its own tries, and ends."""
+    import _thread
+
+    answer = []
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def attempt():
+        try:
+            own = _thread.get_native_id()
+            os.sched_setscheduler(own, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setscheduler(own, os.SCHED_OTHER, os.sched_param(0))
+            answer.append(True)
+        except OSError:
+            pass
+        finally:
+            done.release()
+
+    _thread.start_new_thread(attempt, ())
+    done.acquire()
+    return bool(answer)
+
+
+def write_own(file, text):
+    try:
+        with open("/proc/self/" + file, "w") as own:
+            own.write(text)
+    except OSError:
+        pass
+
+
+class LowPriority:
+    """While it is entered, others come first: by the idle class, or else by the session's weight where the kernel has that."""
+
+    def __enter__(self):
+        self.idle = os.sched_getscheduler(0) == os.SCHED_OTHER and priority_comes_back()
+        if self.idle:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        else:
+            write_own("autogroup", "19")
+
+    def __exit__(self, *unused):
+        if self.idle:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        else:
+            write_own("autogroup", "0")
+
+
+# ---- the control socket ----
+
+def say(*lines):
+    try:
+        os.write(CONTROL, "\n".join(line.replace("\n", " ")[:1000] for line in lines).encode("utf-8", "replace"))
+    except OSError:
+        pass  # the agent is gone: the next read sees its end
+
+
+def wait_for_orders():
+    """Returns the bytes of the request, and the descriptors of output, errors and channel. Ends the process with the agent."""
+    import _socket
+
+    control = _socket.socket(fileno=CONTROL)
+    fds = []
+    try:
+        packet, ancillary, _, _ = control.recvmsg(16, 256)
+        for level, kind, data in ancillary:
+            if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+                fds += [int.from_bytes(data[i:i + 4], sys.byteorder) for i in range(0, len(data) - 3, 4)]
+    finally:
+        control.detach()
+    if len(fds) < 4:
+        os._exit(0)
+    size = os.fstat(fds[0]).st_size
+    request = b""
+    while len(request) < size:
+        piece = os.pread(fds[0], size - len(request), len(request))
+        if not piece:
+            os._exit(1)
+        request += piece
+    os.close(fds[0])
+    return request, fds[1:4]
+
+
+def parse_request(request):
+    """The arguments, with the interpreter first, and the environment as a list of (name, value)."""
+    texts = request.split(b"\0")[:-1]
+    count = int(texts[0])
+    arguments, variables = texts[2:2 + count], texts[2 + count:]
+    return arguments, [tuple(variable.split(b"=", 1)) for variable in variables]
+
+
+# ---- becoming the worker ----
+
+def take_output(fds):
+    """Puts output and errors in their places, and makes the streams learn what they are."""
+    for number, fd in zip((1, 2), fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    for stream, number in ((sys.__stdout__, 1), (sys.__stderr__, 2)):
+        before = stream.buffer  # a FileIO, since Python was started with -u
+        raw = type(before)(number, "wb", closefd=False)
+        raw.name = before.name
+        stream.__init__(raw, stream.encoding, stream.errors, "\n", stream.line_buffering, stream.write_through)
+
+
+def take_environment(variables, changed):
+    os.environ.clear()
+    for name, value in variables:
+        os.environ[os.fsdecode(name)] = os.fsdecode(value)
+    for name, value in changed.items():  # by a module as it was loaded
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def take_arguments(arguments):
+    arguments = [os.fsdecode(argument) for argument in arguments]
+    sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[:] = arguments
+
+
+def start_plainly(arguments, variables):
+    """Becomes a fresh interpreter. What Python itself has changed of this process is set back."""
+    import _signal
+
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+    os.execve(arguments[0], arguments, dict(variables))
+
+
+def look_again():
+    """Files that have come since are found."""
+    for finder in list(sys.path_importer_cache.values()):
+        if hasattr(finder, "invalidate_caches"):
+            finder.invalidate_caches()
+
+
+def real_sitecustomize(own_folder):
+    """Runs what the installation has by this name, as Python would have. Returns whether there is one."""
+    sys.path[:] = [path for path in sys.path if path != own_folder]
+    sys.path_importer_cache.pop(own_folder, None)
+    ours = sys.modules.pop("sitecustomize")
+    try:
+        import sitecustomize  # noqa: F401: another one than this file
+        return True
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = ours
+        return False
+
+
+def load(modules, environment):
+    """Imports them. Returns the libraries' folders, the files that this depends on, the top-level names, and what changed in the environment."""
+    import importlib
+
+    before = set(sys.modules)
+    libraries = library_folders()
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            leave("cannot preload " + name + ": " + type(error).__name__ + ": " + str(error))
+    new = set(sys.modules) - before
+    places = places_of(new)
+    foreign = foreign_module(places, libraries)
+    if foreign:
+        leave("will not preload " + foreign + ", which lies in " + places[foreign][0] +
+              ": only installed packages and the standard library are preloaded")
+    changed = {name: os.environ.get(name) for name in set(os.environ) | set(environment)
+               if os.environ.get(name) != environment.get(name)}
+    return libraries, watched_files(places, libraries), top_level(new, places), changed
+
+
+def leave(why):
+    say("unfit", why)
+    os._exit(0)
+
+
+def be_spare():
+    began = time.monotonic()
+    own_folder = os.path.dirname(os.path.abspath(__file__))
+    modules = [name for name in os.environ.pop("DDPRUN_PRELOAD").split(",") if name]
+    path = os.environ["PYTHONPATH"].split(os.pathsep, 1)  # this folder is the first
+    if len(path) > 1:
+        os.environ["PYTHONPATH"] = path[1]
+    else:
+        del os.environ["PYTHONPATH"]
+    for name in ("DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS"):  # the worker's
+        os.environ.pop(name, None)
+    installed = real_sitecustomize(own_folder)
+    environment = dict(os.environ)
+    with open("/proc/self/comm") as own:
+        title = own.read().rstrip("\n")
+    write_own("comm", "ddprun-spare")
+    with LowPriority():
+        libraries, watched, names, changed = load(modules, environment)
+        before = Sight(environment, {file: version_of(file) for file in watched})
+    hidden = hidden_by(names, earlier_folders(), libraries)
+    if hidden:
+        leave(hidden + " hides a module that would be preloaded: the script imports that one")
+    say("ready", str(int(1000 * (time.monotonic() - began))), str(private_memory()))
+
+    request, (output, errors, channel) = wait_for_orders()
+    arguments, variables = parse_request(request)
+    now = Sight({os.fsdecode(name): os.fsdecode(value) for name, value in variables},
+                {file: version_of(file) for file in watched})
+    why = why_plainly(before, now, hidden_by(names, earlier_folders(), libraries))
+    say("runs", why)
+    write_own("comm", title)
+    os.dup2(channel, CONTROL)
+    os.close(channel)
+    take_output((output, errors))
+    if why:
+        start_plainly(arguments, variables)
+    take_environment(variables, changed)
+    take_arguments(arguments)
+    look_again()
+    return installed
+
+
+if __name__ == "sitecustomize" and "DDPRUN_PRELOAD" in os.environ:
+    try:
+        _installed = be_spare()
+    except BaseException as error:
+        # Whatever has gone wrong, the script must not run here as if it were a worker.
+        import traceback
+
+        traceback.print_exc()
+        say("unfit", "a spare has failed: " + type(error).__name__ + ": " + str(error))
+        os._exit(1)
+    if not _installed:
+        # For Python there is no module of this name, and so it is forgotten.
+        raise ImportError("no sitecustomize", name="sitecustomize")

@@ -1,0 +1,125 @@
+// A script's spare interpreters: when the agent's state machine starts them, for whom it takes them, and that they belong to no
+// round.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "launcher/decide/agent_state.hpp"
+#include "launcher/decide/standbys.hpp"
+#include "tests/launcher/decide/driven_agent.hpp"
+
+namespace ddprun {
+namespace {
+
+using namespace agent_event;  // NOLINT: the test reads as a script
+using Said = std::vector<std::string>;
+
+constexpr auto after(int ms) {
+  return Standbys::Clock::time_point{} + std::chrono::milliseconds(ms);
+}
+
+std::string spares_in(const AgentAction& action) {
+  if (const auto* start = std::get_if<agent_action::StartRound>(&action)) {
+    std::string text = "round";
+    for (const int number : start->spares) text += " " + std::to_string(number);
+    return text;
+  }
+  if (const auto* start = std::get_if<agent_action::StartStandby>(&action)) return "spare " + std::to_string(start->number);
+  return std::holds_alternative<agent_action::DismissStandbys>(action) ? "dismiss" : "";
+}
+
+class Spares : public test::DrivenAgent {
+ protected:
+  Spares() : DrivenAgent(spares_in) {}
+
+  void script(int world, int standbys) {
+    world_ = world;
+    state_.emplace(AgentSettings{.world_size = world, .restarts = {.max_restarts = 9}, .standbys = standbys});
+    EXPECT_EQ(on(Begin{}), Said{"round"});
+  }
+  // All workers end, the first by a signal. What the next round begins with.
+  Lines next_round() {
+    dies(0);
+    for (int rank = 1; rank < world_; ++rank) dies(rank, SIGTERM);
+    Lines lines = on(RoundSwept{});
+    return lines.empty() ? on(TimerFired{AgentTimer::kPause}) : lines;
+  }
+};
+
+TEST_F(Spares, AreStartedOneAfterTheOtherOnceTheScriptSpeaks) {
+  script(2, 2);
+  EXPECT_EQ(on(ScriptSpeaks{}), Said{"spare 2"});
+  EXPECT_TRUE(on(ScriptSpeaks{}).empty());
+  EXPECT_EQ(on(StandbyReady{2}), Said{"spare 3"});
+  EXPECT_TRUE(on(StandbyReady{3}).empty());
+}
+
+TEST_F(Spares, AScriptThatPrintsNothingGetsThemAfterAWhile) {
+  script(1, 1);
+  ASSERT_TRUE(timers_.contains(AgentTimer::kSpares));
+  EXPECT_EQ(on(TimerFired{AgentTimer::kSpares}), Said{"spare 1"});
+}
+
+TEST_F(Spares, TheNextRoundTakesThoseThatAreReadyAndRefillsThemOnceItSpeaks) {
+  script(3, 3);
+  on(ScriptSpeaks{});
+  on(StandbyReady{3});
+  on(StandbyReady{4});  // and 5 loads
+  EXPECT_EQ(next_round(), Said{"round 3 4"});
+  EXPECT_TRUE(on(StandbyReady{5}).empty());
+  EXPECT_EQ(on(ScriptSpeaks{}), Said{"spare 6"});
+  EXPECT_EQ(on(StandbyReady{6}), Said{"spare 7"});
+  EXPECT_EQ(next_round(), Said{"round 5 6"});
+  on(StandbyReady{7});
+  EXPECT_EQ(on(ScriptSpeaks{}), Said{"spare 3"});  // whose worker has ended
+}
+
+TEST_F(Spares, NoneIsStartedWhileTheJobStops) {
+  script(1, 1);
+  on(SignalArrived{SIGTERM});
+  EXPECT_TRUE(on(ScriptSpeaks{}).empty());
+}
+
+TEST_F(Spares, OneThatEndsIsReplacedAfterAPauseAndIsNoFailure) {
+  script(1, 1);
+  on(ScriptSpeaks{});
+  EXPECT_TRUE(on(StandbyGone{.number = 1, .pid = 7, .message = "killed"}).empty());
+  EXPECT_EQ(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(1000));
+  EXPECT_TRUE(on(ScriptSpeaks{}).empty());
+  later(1000);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kSpares}), Said{"spare 1"});
+  EXPECT_EQ(emitted<StandbyEnded>().at(0).next_in_s, 1);
+  EXPECT_TRUE(emitted<RoundFailed>().empty());
+}
+
+TEST_F(Spares, OneThatIsUnfitIsTheLast) {
+  script(1, 1);
+  on(ScriptSpeaks{});
+  on(StandbyGone{.number = 1, .message = "no torch", .for_good = true});
+  later(100'000);
+  EXPECT_TRUE(on(TimerFired{AgentTimer::kSpares}).empty());
+  EXPECT_LT(emitted<StandbyEnded>().at(0).next_in_s, 0);
+  EXPECT_EQ(next_round(), Said{"round"});
+  EXPECT_TRUE(on(ScriptSpeaks{}).empty());
+}
+
+TEST_F(Spares, NobodyWhoDidNotAskGetsThem) {
+  script(2, 0);
+  EXPECT_FALSE(timers_.contains(AgentTimer::kSpares));
+  EXPECT_TRUE(on(ScriptSpeaks{}).empty());
+  EXPECT_EQ(next_round(), Said{"round"});
+}
+
+TEST(SpareBooks, OneThatLoadsIsNotTaken) {
+  Standbys spares(2, 4, Standbys::Load::kOneByOne);
+  EXPECT_EQ(spares.start_missing(after(0)), std::vector<int>{4});
+  EXPECT_TRUE(spares.start_missing(after(1)).empty());
+  EXPECT_EQ(spares.take_ready(), std::nullopt);
+  spares.ready(4, after(2));
+  EXPECT_EQ(spares.start_missing(after(3)), std::vector<int>{5});
+  EXPECT_EQ(spares.take_ready(), 4);
+  EXPECT_EQ(spares.take_ready(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,234 @@
+"""Spare interpreters of a script (--standby N --preload MODULES): a script that starts in one sees what a fresh one sees, they start plainly when
+anything has changed, and none of them outlives its job."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from test_stopping import wait_gone
+
+PATIENCE_S = 30
+# What a script sees. What differs between any two fresh processes is left out: pids, addresses, and the pipe at each descriptor.
+DUMP = """
+import sys
+KEYS = sorted(globals())
+MODULES = set(sys.modules)
+import _thread, gc, json, os, random, signal, stat
+FRAMES = sys._getframe().f_back is None if __name__ != "__mp_main__" else True
+
+
+def kind_of_stream(stream):
+    raw = stream.buffer.raw if hasattr(stream.buffer, "raw") else stream.buffer
+    return [stream.name, stream.mode, stream.encoding, stream.errors, stream.line_buffering, stream.write_through, stream.isatty(),
+            stream.seekable(), type(stream.buffer).__name__, raw.name, raw.mode, raw.closefd, stream.fileno()]
+
+
+def everything():
+    spec = globals().get("__spec__")
+    return {
+        "argv": sys.argv, "orig_argv": getattr(sys, "orig_argv", None), "path": sys.path, "flags": str(sys.flags), "cwd": os.getcwd(),
+        "main": {k: str(globals().get(k)) for k in ("__name__", "__file__", "__package__", "__doc__", "__cached__", "__annotations__")},
+        "keys": KEYS, "spec": [spec.name, spec.origin] if spec else None, "loader": type(globals().get("__loader__")).__name__,
+        "is main": sys.modules["__main__"].__dict__ is globals(), "no frame below": FRAMES,
+        "executable": [sys.executable, sys.prefix, sys.base_prefix], "hooks": [str(h) for h in sys.path_hooks[1:0]],
+        "environ": {k: v for k, v in os.environ.items() if k not in ("MASTER_PORT",)}, "order": [k for k in os.environ],
+        "streams": [kind_of_stream(s) for s in (sys.stdin, sys.stdout, sys.stderr)],
+        "same streams": [sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__, sys.stdin is sys.__stdin__],
+        "descriptors": sorted([int(fd), stat.S_IFMT(os.fstat(int(fd)).st_mode), os.get_inheritable(int(fd))]
+                              for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd)),
+        "signals": {n: str(signal.getsignal(n)) for n in (1, 2, 3, 10, 12, 13, 15, 17, 25)},
+        "status": [line for line in open("/proc/self/status") if line.startswith(("Sig", "Shd", "Threads", "Umask", "NoNewPrivs", "Cpus_a")) and line[:4] not in ("SigQ", "SigC")],
+        "caught": [int(line.split()[1], 16) & 0x7fffffff for line in open("/proc/self/status") if line.startswith("SigCgt")],  # the C library has those above
+        "comm": open("/proc/self/comm").read(), "cmdline": open("/proc/self/cmdline").read(),
+        "scheduling": [os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0), os.getsid(0) == os.getpid()],
+        "oom": open("/proc/self/oom_score_adj").read(), "umask": os.umask(0o22), "recursion": sys.getrecursionlimit(), "gc": [gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()],
+        "switch": sys.getswitchinterval(), "warnings": str(sys.warnoptions), "xoptions": str(sys._xoptions), "encoding": sys.getfilesystemencoding(),
+        "random seeded": [random.getstate()[0], random.getstate()[2]], "hash": os.environ.get("PYTHONHASHSEED"),
+        "sitecustomize": "sitecustomize" in MODULES, "excepthook": sys.excepthook is sys.__excepthook__, "tracing": [sys.gettrace(), sys.getprofile()],
+        "limits": open("/proc/self/limits").read(), "ours": sorted(MODULES & {"ddprun", "traceback"}),
+    }
+"""
+ENDS = """
+import time
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    print("up", file=sys.stderr)
+    while not os.path.exists(GO):
+        time.sleep(0.01)
+    os._exit(9)
+"""
+
+
+class Script:
+    """A script under ddprun whose first round ends when the test says so, and whose second round writes what it has seen."""
+
+    def __init__(self, ddprun_bin, folder, body="", options=(), module=False, workers=1, spares=1, preload="json,random,multiprocessing", env=None, stdin=subprocess.DEVNULL):
+        self.folder, self.go = folder, folder / "go"
+        name = folder / "train.py"
+        name.write_text(textwrap.dedent(DUMP) + f"GO = {str(self.go)!r}\nFOLDER = {str(folder)!r}\n" + textwrap.dedent(ENDS) + textwrap.dedent(body))
+        with_spares = ["--standby", str(spares), "--preload", preload] if spares else []
+        command = [ddprun_bin, "--json", "--nproc-per-node", str(workers), "--max-restarts", "1", *with_spares, *options, *(["-m", "train"] if module else ["train.py"]), "a", "b c"]
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN", "PYTHONPATH"))} | {"PYTHON_EXEC": sys.executable} | (env or {})
+        self.console, self.errors = folder / "console", folder / "errors"
+        self.process = subprocess.Popen(command, cwd=folder, env=variables, stdin=stdin, stdout=self.console.open("wb"), stderr=self.errors.open("wb"))
+
+    def events(self, name):
+        lines = [json.loads(line) for line in self.console.read_bytes().split(b"\n")[:-1] if line.startswith(b"{")]
+        return [e for e in lines if e.get("event") == name]
+
+    def wait_for(self, what):
+        end = time.monotonic() + PATIENCE_S
+        while not what():
+            assert time.monotonic() < end and self.process.poll() is None, (self.console.read_text(), self.errors.read_text())
+            time.sleep(0.01)
+
+    def await_spares(self, count=1):
+        self.wait_for(lambda: len(self.events("standby_waits")) >= count)
+        return [e["pid"] for e in self.events("standby_waits")]
+
+    def restart(self):
+        self.go.write_text("")
+        code = self.process.wait(PATIENCE_S)
+        return code
+
+    def started(self):
+        return [e["pid"] for e in self.events("worker_started")]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+WRITES = """
+with open(os.path.join(FOLDER, "seen." + os.environ["RANK"]), "w") as f:
+    json.dump(everything(), f)
+"""
+
+
+def seen(folder, rank=0):
+    return json.loads((folder / f"seen.{rank}").read_text())
+
+
+@pytest.fixture(scope="module")
+def real_site(tmp_path_factory):
+    """A sitecustomize of the user's, which Python has to run all the same."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "sitecustomize.py").write_text("import sys\nsys.users = __file__\n")
+    return folder
+
+
+@pytest.mark.parametrize("how", ["script", "module", "to files", "own sitecustomize"])
+def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin, tmp_path, real_site, how):
+    found = []
+    options = ["-r", "1", "--log-dir", "logs"] if how == "to files" else []
+    env = {"PYTHONPATH": f"{real_site}:relative"} if how == "own sitecustomize" else {}
+    folder = tmp_path / "job"
+    for spares in (0, 1):
+        subprocess.run(["rm", "-rf", folder], check=True)
+        folder.mkdir()
+        with Script(ddprun_bin, folder, WRITES, options, module=how == "module", spares=spares, env=env) as job:
+            pids = job.await_spares() if spares else []
+            job.wait_for(lambda: b"up" in job.console.read_bytes() + job.errors.read_bytes())
+            assert job.restart() == 0, job.errors.read_text()
+            assert [e["standby"] for e in job.events("worker_started")] == [False, spares == 1]
+            assert job.started()[1:] == pids or not spares
+        found.append(seen(folder))
+    plain, spare = found
+    for one in found:  # unlike in each run: the folder of the error file, and the agent whose memory keeps snapshots
+        assert one["environ"].pop("TORCHELASTIC_ERROR_FILE")
+        assert one["environ"].pop("DDPRUN_SNAPSHOTS").startswith("/proc/")
+        assert one["environ"]["DDPRUN_CHANNEL"] == "fd:3" and one["environ"]["DDPRUN_RESTART_CAUSE"]
+    assert {k: v for k, v in spare.items() if v != plain[k]} == {k: v for k, v in plain.items() if v != spare[k]}
+    assert spare["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1" and spare["is main"]
+    assert spare["no frame below"] == (how != "module")  # Python itself has some below a module
+    assert spare["sitecustomize"] == (how == "own sitecustomize")
+
+
+def test_its_channel_its_children_and_its_failure_are_a_fresh_interpreters(ddprun_bin, tmp_path):
+    helper = pathlib.Path(__file__).resolve().parents[2] / "python"
+    body = f"""
+    sys.path.append({str(helper)!r})
+    import multiprocessing
+
+
+    def child(queue):
+        queue.put([__name__, sys.argv, os.path.basename(sys.modules["__main__"].__file__)])
+
+
+    def answers(method):
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        process = context.Process(target=child, args=(queue,))
+        process.start()
+        answer = queue.get()
+        process.join()
+        return answer
+
+
+    if __name__ == "__main__":
+        import ddprun
+        ddprun.step(7)
+        print("spawned", answers("spawn"), flush=True)
+        raise ValueError("on purpose")
+    """
+    with Script(ddprun_bin, tmp_path, body) as job:
+        pids = job.await_spares()
+        assert job.restart() == 1
+        assert job.started()[1:] == pids
+        assert [e["step"] for e in job.events("progress")] == [7]
+        output = job.console.read_text() + job.errors.read_text()
+    assert "spawned ['__mp_main__'" in output
+    trace = output[output.rindex("Traceback (most recent call last)"):]
+    assert "sitecustomize" not in output and "train.py" in trace and "ValueError: on purpose" in trace
+
+
+def test_what_has_changed_since_starts_plainly_and_says_why(ddprun_bin, tmp_path):
+    with Script(ddprun_bin, tmp_path, WRITES + "print(type(random).__name__, random.__file__, flush=True)\n") as job:
+        job.await_spares()
+        (tmp_path / "random.py").write_text("def getstate():\n    return [1, 2, 3]\n")  # the script imports this one now
+        assert job.restart() == 0, job.errors.read_text()
+        assert f"starts without its spare interpreter: {tmp_path}/random.py is found before" in job.errors.read_text()
+        assert str(tmp_path / "random.py") in job.console.read_text()
+
+
+@pytest.mark.parametrize("preload, why", [("train_helper", "No module named 'train_helper'"), ("beside", "will not preload beside")])
+def test_what_cannot_or_must_not_be_preloaded_is_said_once_and_the_job_goes_on(ddprun_bin, tmp_path, preload, why):
+    (tmp_path / "train_helper.py").write_text("")  # in the script's folder
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "beside.py").write_text("")
+    with Script(ddprun_bin, tmp_path, WRITES, preload=preload, env={"PYTHONPATH": str(tmp_path / "path")}) as job:
+        job.wait_for(lambda: job.events("standby_ended"))
+        assert why in job.events("standby_ended")[0]["message"]
+        assert job.restart() == 0, job.errors.read_text()
+        assert len(job.events("standby_ended")) == 1 and [e["standby"] for e in job.events("worker_started")] == [False, False]
+
+
+def test_spares_that_are_killed_while_they_wait_are_no_failure(ddprun_bin, tmp_path):
+    with Script(ddprun_bin, tmp_path, WRITES, workers=2, spares=2) as job:
+        first, second = job.await_spares(2)
+        os.kill(first, signal.SIGKILL)
+        job.wait_for(lambda: job.events("standby_ended"))
+        assert job.restart() == 0, job.errors.read_text()
+        assert sorted(e["standby"] for e in job.events("worker_started")) == [False, False, False, True]
+        assert second in job.started()
+        assert len(job.events("round_failed")) == 1
+    assert not wait_gone([second], PATIENCE_S)
+
+
+@pytest.mark.parametrize("victim", ["agent", "guardian"])
+def test_spares_do_not_outlive_their_job(ddprun_bin, tmp_path, victim):
+    with Script(ddprun_bin, tmp_path, spares=2, workers=2) as job:
+        spares = job.await_spares(2)
+        guardian = int(pathlib.Path(f"/proc/{spares[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        os.kill(job.process.pid if victim == "agent" else guardian, signal.SIGKILL)
+        job.process.wait(PATIENCE_S)
+        assert not wait_gone(spares + job.started() + [guardian], PATIENCE_S)

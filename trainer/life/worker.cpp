@@ -216,6 +216,9 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
       case Options::Action::kExportWeights:
         std::puts(export_weights(options.export_from, options.export_to).c_str());
         return 0;
+      case Options::Action::kExportAdapter:
+        std::puts(export_adapter(options.export_from, options.export_to).c_str());
+        return 0;
       case Options::Action::kGenerate:
         generate_text(options.generate);
         leave_now(static_cast<int>(ExitCode::kDone));

@@ -13,9 +13,9 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array<std::string_view, 11> kFlags{
-    "--run-dir",  "--resume", "--data-changed", "--standby", "--worker-per-gpu", "--live-nccl", "--export-weights",
-    "--describe", "--schema", "--version",      "--help"};
+constexpr std::array<std::string_view, 12> kFlags{"--run-dir",        "--resume",    "--data-changed",   "--standby",
+                                                  "--worker-per-gpu", "--live-nccl", "--export-weights", "--export-adapter",
+                                                  "--describe",       "--schema",    "--version",        "--help"};
 
 // Where the first argument names a command, what it is told.
 std::optional<Options> options_of_command(const std::vector<std::string>& arguments) {
@@ -73,6 +73,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
          "nothing")
       ->type_name("CHECKPOINT FILE")
       ->expected(2);
+  std::vector<std::string> adapter;
+  app.add_option("--export-adapter", adapter,
+                 "write the low-rank updates of a run with model.lora to a folder, as the peft package does, and train nothing")
+      ->type_name("CHECKPOINT FOLDER")
+      ->expected(2);
   bool describe = false;
   app.add_flag("--describe", describe, "what this program is and which keys of its own it has, as JSON; ddprun asks so");
   bool schema = false;
@@ -98,13 +103,15 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.action = describe ? Options::Action::kDescribe : Options::Action::kSaySchema;
     return options;
   }
-  if (!exported.empty()) {
-    if (!config.empty()) throw UsageError("--export-weights CHECKPOINT FILE takes no config, found " + config);
-    options.action = Options::Action::kExportWeights;
-    options.export_from = exported.front();
-    options.export_to = exported.back();
+  const auto exports = [&](Options::Action action, const std::vector<std::string>& told, const std::string& usage) {
+    if (!config.empty()) throw UsageError(usage + " takes no config, found " + config);
+    options.action = action;
+    options.export_from = told.front();
+    options.export_to = told.back();
     return options;
-  }
+  };
+  if (!exported.empty()) return exports(Options::Action::kExportWeights, exported, "--export-weights CHECKPOINT FILE");
+  if (!adapter.empty()) return exports(Options::Action::kExportAdapter, adapter, "--export-adapter CHECKPOINT FOLDER");
   if (config.empty())
     throw UsageError("which config? Usage: ddptrain [--run-dir DIR] [--resume auto|never|PATH] train.json [key=value ...]");
   options.config = config;

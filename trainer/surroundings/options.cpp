@@ -29,6 +29,7 @@ std::optional<Options> options_of_command(const std::vector<std::string>& argume
   const std::string command = arguments.empty() ? "" : arguments.front();
   if (command == "generate") return follow(Options::Action::kGenerate, parse_generate_options, options.generate);
   if (command == "eval") return follow(Options::Action::kEvaluate, parse_eval_options, options.evaluate);
+  if (command == "predict") return follow(Options::Action::kPredict, parse_predict_options, options.predict);
   if (command == "tokenize") return follow(Options::Action::kTokenize, parse_tokenize_options, options.tokenize);
   return std::nullopt;
 }
@@ -50,6 +51,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
       "Commands, each with a --help of its own:\n"
       "  ddptrain generate   lets a language model that is saved continue a text\n"
       "  ddptrain eval       measures a model that is saved on its test set\n"
+      "  ddptrain predict    asks a model that is saved, with lines of JSON\n"
       "  ddptrain tokenize   makes a token file of a text");
   app.name("ddptrain");
   app.add_option("config", config, "the train.json")->type_name("train.json");

@@ -1,5 +1,5 @@
 // The command line of ddptrain. Who the worker is comes from the environment, what it trains from the config. As first argument
-// "generate", "eval" and "tokenize" are commands (saved_options.hpp) and no configs.
+// "generate", "eval", "predict" and "tokenize" are commands (saved_options.hpp) and no configs.
 #pragma once
 
 #include <filesystem>
@@ -27,6 +27,7 @@ struct Options {
     kExportAdapter,
     kGenerate,
     kEvaluate,
+    kPredict,
     kTokenize,
     kDescribe,
     kSaySchema,
@@ -38,6 +39,7 @@ struct Options {
   std::filesystem::path export_to;
   GenerateOptions generate;    // kGenerate
   SavedModelOptions evaluate;  // kEvaluate
+  PredictOptions predict;      // kPredict
   TokenizeOptions tokenize;    // kTokenize
   std::string help;            // kSayHelp
 };

@@ -74,6 +74,13 @@ void freeze(torch::nn::Module& model, const std::vector<std::string>& patterns) 
   }
 }
 
+// A task of somebody's own makes a module that knows nothing of them, and all of it would be trained in silence.
+void require_updates(torch::nn::Module& model, const LoraConfig& config) {
+  if (config.rank == 0 || std::ranges::any_of(model.named_parameters().keys(), is_of_update)) return;
+  throw UsageError("model.lora: only the built-in models have low-rank updates; expected model.lora.rank 0, found " +
+                   std::to_string(config.rank));
+}
+
 // Of a safetensors file, or of a checkpoint's folder.
 std::vector<NamedTensor> initial_weights(const std::filesystem::path& source) {
   std::error_code none;
@@ -165,6 +172,7 @@ StateMap state_map(const TrainingState& state) {
 
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device) {
   const std::shared_ptr<torch::nn::Module> model = task.make_module(samples, device);
+  require_updates(*model, config.model.lora);
   freeze(*model, config.model.freeze);
   lay_out(*model, config.channels_last);
   TrainingState state = state_around(model, config.optimizer);

@@ -1,5 +1,8 @@
 // The entries of the table, as the schema and the reference show them to users. The code that reads and prints configs knows no
 // key by name, except in rules between two keys (rules.cpp).
+//
+// Note [Why this file is long]
+// It is one table. A key is found in it from top to bottom in the order in which it is printed, and what is long are its rows.
 #include "common/config/keys.hpp"
 
 #include <algorithm>
@@ -137,9 +140,9 @@ std::vector<Key> make_keys() {
       key("", "seed", IntegerKind{}, "Seed of initial weights, data order, augmentation and dropout.", MEMBER(seed)),
       key("", "device", NameKind{{"auto", "cpu", "cuda"}}, "Where to train. auto: on GPUs when there are any.", MEMBER(device),
           kMayChange),
-      key("", "precision", NameKind{{"fp32", "tf32", "bf16"}},
+      key("", "precision", NameKind{{"fp32", "tf32", "bf16", "fp16"}},
           "What matrix products and convolutions compute in; weights, moments and sums stay float32. tf32: with fewer bits on "
-          "a GPU's tensor cores, without effect on a CPU. bf16: PyTorch's autocast.",
+          "a GPU's tensor cores, without effect on a CPU. bf16, fp16: PyTorch's autocast; fp16 with its GradScaler.",
           MEMBER(precision), kMayChange),
       key("", "channels_last", BoolKind{},
           "Keep pictures and convolutions' weights with their channels last in memory, which GPUs' convolutions are fastest "
@@ -187,6 +190,15 @@ std::vector<Key> make_keys() {
       key("model", "freeze", TextListKind{},
           "Patterns of parameters' names, such as \"layer1.*\": those are saved and not trained. * is any run of characters.",
           MEMBER(model.freeze), kAddedLater),
+
+      key("model.lora", "rank", IntegerKind{0, 1'000'000},
+          "Numbers between the two matrices of an update. 0: no updates, all weights are trained.", MEMBER(model.lora.rank),
+          kAddedLater),
+      key("model.lora", "alpha", NumberKind{.above_min = true}, "An update is scaled by alpha / rank.",
+          MEMBER(model.lora.alpha), kAddedLater),
+      key("model.lora", "modules", TextListKind{},
+          "Patterns of linear layers' names, such as \"*.c_attn\": those get an update. * is any run of characters.",
+          MEMBER(model.lora.modules), kAddedLater),
 
       key("data", "type", NameKind{{"idx", "cifar10", "cifar100", "tensors", "tokens"}},
           "idx: files of the MNIST family, plain or .gz. cifar10, cifar100: their binary version. tensors: safetensors files "
@@ -359,12 +371,25 @@ std::vector<Key> make_keys() {
       key("ddp", "static_graph", BoolKind{}, "The same parameters are used in every step.", MEMBER(ddp.static_graph)),
       key("ddp", "gradient_as_bucket_view", BoolKind{}, "Gradients live in the buckets, which saves a copy.",
           MEMBER(ddp.gradient_as_bucket_view)),
+      key("ddp", "compress", NameKind{{"none", "fp16", "bf16"}},
+          "Sum gradients over the workers with fewer bits, as PyTorch's hooks fp16_compress_hook and bf16_compress_hook do.",
+          MEMBER(ddp.compress), kAddedLater),
       key("ddp", "timeout_s", NumberKind{.max = 1e7, .above_min = true}, "Seconds that a collective may take.",
           MEMBER(ddp.timeout_s), kMayChange),
       key("ddp", "compare_every_steps", IntegerKind{0, kMany},
           "Compare the training states of all workers every so many optimizer steps, and before each save. 0: only when a lost "
           "worker is replaced.",
           MEMBER(ddp.compare_every_steps), kMayChangeForAll),
+
+      key("grad_scaler", "init_scale", NumberKind{.max = 1e30, .above_min = true}, "What the loss is multiplied by at first.",
+          MEMBER(grad_scaler.init_scale), kAddedLater),
+      key("grad_scaler", "growth_factor", NumberKind{.min = 1, .above_min = true},
+          "What the scale is multiplied by after growth_interval steps in a row with finite gradients.",
+          MEMBER(grad_scaler.growth_factor), kAddedLater),
+      key("grad_scaler", "backoff_factor", NumberKind{.max = 1, .above_min = true, .below_max = true},
+          "What the scale is multiplied by when a gradient is not finite; the step then changes no weight.",
+          MEMBER(grad_scaler.backoff_factor), kAddedLater),
+      key("grad_scaler", "growth_interval", IntegerKind{1, kMany}, "Steps.", MEMBER(grad_scaler.growth_interval), kAddedLater),
 
       key("log", "every_steps", IntegerKind{1, kMany}, "Write a record to metrics.jsonl every so many optimizer steps.",
           MEMBER(log.every_steps), kMayChangeForAll),
@@ -391,6 +416,7 @@ const std::vector<Section>& config_sections() {
   static const std::vector<Section> sections{
       {"", "What to train, for how long, and how."},
       {"model", "The network."},
+      {"model.lora", "Low-rank updates of linear layers, which are trained instead of the model's own weights."},
       {"data", "The data set and how it is prepared."},
       {"data.augment", "Random changes of training images, keyed by seed, epoch and sample."},
       {"optimizer", "How weights follow gradients."},
@@ -399,6 +425,7 @@ const std::vector<Section>& config_sections() {
       {"early_stopping", "When to end before the last step."},
       {"checkpoint", "When to save, how, and what to keep."},
       {"ddp", "How gradients are averaged between workers."},
+      {"grad_scaler", "How precision fp16 scales the loss: torch.amp.GradScaler's names and defaults."},
       {"log", "What is written while training."},
   };
   return sections;

@@ -120,8 +120,10 @@ class Rules {
     };
     refuse(c.label_smoothing != 0, "/label_smoothing",
            "expected 0 or nothing beside an exported model, whose loss is part of it: export it with label smoothing");
-    refuse(c.precision == TrainConfig::Precision::kBf16, "/precision",
-           "expected \"fp32\" or \"tf32\" beside an exported model, found \"bf16\"");
+    refuse(c.precision == TrainConfig::Precision::kBf16 || c.precision == TrainConfig::Precision::kFp16, "/precision",
+           "expected \"fp32\" or \"tf32\" beside an exported model, found " + shown(find_key("precision")->get(c)));
+    refuse(c.model.lora.rank != 0, "/model/lora/rank",
+           "expected 0 or nothing beside an exported model, whose layers are part of it: export it with updates");
     refuse(c.channels_last, "/channels_last", "expected false or nothing beside an exported model, whose layout is part of it");
   }
 

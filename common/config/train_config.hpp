@@ -13,6 +13,13 @@
 
 namespace ddprun {
 
+// A low-rank update of linear layers (Hu et al. 2021), with PEFT's names: what is trained instead of all weights.
+struct LoraConfig {
+  std::int64_t rank = 0;                  // 0: none
+  double alpha = 16;                      // the update is scaled by alpha / rank
+  std::vector<std::string> modules{"*"};  // patterns of names: such linear layers have one
+};
+
 struct ModelConfig {
   enum class Type { kMlp, kCnn, kResnet18, kResnet34, kResnet50, kResnet20, kResnet56, kExported, kGpt, kLlama };
   Type type = Type::kCnn;                      // "mlp" | "cnn" | "resnet18" | ... | "exported" | "gpt" | "llama"
@@ -29,6 +36,7 @@ struct ModelConfig {
   std::string init;                   // safetensors file of initial weights, from which all ranks start; empty: from seed
   std::string path{};                 // exported only, and required there: a folder that python/ddprun/export.py wrote
   std::vector<std::string> freeze{};  // patterns of names: such parameters are not trained
+  LoraConfig lora{};
 };
 
 struct AugmentConfig {
@@ -145,13 +153,23 @@ struct CheckpointConfig {
 };
 
 struct DdpConfig {
+  enum class Compress { kNone, kFp16, kBf16 };
   double bucket_mb = 25;
   double first_bucket_mb = 1;
   bool find_unused_parameters = false;
   bool static_graph = false;
   bool gradient_as_bucket_view = true;
+  Compress compress = Compress::kNone;   // what gradients are summed over the ranks in: "none" | "fp16" | "bf16"
   double timeout_s = 600;                // of a collective
   std::int64_t compare_every_steps = 0;  // compare the ranks' states, also before each save; 0: only after ranks were lost
+};
+
+// Of precision fp16, with the names and defaults of torch.amp.GradScaler.
+struct GradScalerConfig {
+  double init_scale = 65536;
+  double growth_factor = 2;     // above 1
+  double backoff_factor = 0.5;  // below 1
+  std::int64_t growth_interval = 2000;
 };
 
 struct LogConfig {
@@ -180,12 +198,13 @@ struct TrainConfig {
   std::uint64_t seed = 0;        // at most 2^53
   enum class Device { kAuto, kCpu, kCuda };
   Device device = Device::kAuto;  // "auto" | "cpu" | "cuda"
-  enum class Precision { kFp32, kTf32, kBf16 };
-  Precision precision = Precision::kFp32;  // "fp32" | "tf32" | "bf16": of forward and backward; weights are float32 in each
+  enum class Precision { kFp32, kTf32, kBf16, kFp16 };
+  Precision precision = Precision::kFp32;  // "fp32" | "tf32" | "bf16" | "fp16": of forward and backward; weights are float32
   bool channels_last = false;              // convolutions' memory layout
   bool deterministic = false;              // only operators that compute the same bits each time
   CheckpointConfig checkpoint;
   DdpConfig ddp;
+  GradScalerConfig grad_scaler;
   LogConfig log;
   TaskConfig task;  // the keys of the user's own program
 };

@@ -142,6 +142,12 @@ def test_the_config_names_the_program_and_its_keys(ddprun_bin, line_worker, tmp_
     assert json.loads((tmp_path / "run/worker.json").read_text(encoding="utf-8"))["xxh3_128"] != record["xxh3_128"]
 
 
+def test_updates_of_layers_that_are_not_ours_are_refused(ddprun_bin, line_worker, tmp_path, points):
+    train = jobs.write_config(tmp_path / "train.json", small(points, model={"lora": {"rank": 2}}))
+    done = jobs.run([ddprun_bin, "--worker", line_worker, "--run-dir", tmp_path / "run", train])
+    assert done.returncode == 2 and "only the built-in models have low-rank updates; expected model.lora.rank 0, found 2" in done.stderr, done.stderr
+
+
 def test_the_best_by_a_figure_of_ones_own(ddprun_bin, line_worker, tmp_path, points):
     worker = line_worker
     config = {"name": "line", "data": {"dir": str(points)}, "epochs": 3, "batch_size": 16, "eval_every_steps": 5,

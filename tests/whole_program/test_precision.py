@@ -67,6 +67,33 @@ def test_a_killed_run_in_channels_last_ends_with_the_same_bits(ddprun_bin, data,
     assert jobs.weights_digest(stopped) == jobs.weights_digest(calm)
 
 
+def test_a_killed_run_in_fp16_ends_with_the_same_bits_and_scale(ddprun_bin, data, tmp_path):
+    """The first steps overflow and are skipped; the scale and what it counts are part of the state, also for a replaced worker."""
+    small = {"model": {"type": "mlp", "hidden": [32]}, "precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 24, "growth_interval": 4}}
+    _, calm = train(ddprun_bin, tmp_path / "calm", data, workers=2, **small)
+    assert jobs.metrics(calm, "step")[0]["gradient_norm"] is None, "the first step did not overflow"
+    values = manifest(calm)["values"]
+    assert manifest(calm)["precision"] == "fp16" and 0 < float(values["grad_scaler.scale"]) < 2 ** 24, values
+    for fault in ("kill rank=1 step=2 phase=optimizer", "kill rank=0 step=9"):
+        _, struck = train(ddprun_bin, tmp_path / fault.replace(" ", "-"), data, workers=2, fault=fault, **small)
+        assert len(jobs.report(struck)["rounds"]) > 1, "nothing was killed"
+        assert jobs.weights_digest(struck) == jobs.weights_digest(calm) and manifest(struck)["values"] == values
+    _, stopped = train(ddprun_bin, tmp_path / "stopped", data, workers=2, max_steps=6, **small)
+    train(ddprun_bin, tmp_path / "stopped", data, workers=2, **small)
+    assert jobs.weights_digest(stopped) == jobs.weights_digest(calm) and manifest(stopped)["values"] == values
+    assert jobs.losses(stopped) == jobs.losses(calm)
+
+
+def test_a_loss_that_stays_no_number_ends_a_run_in_fp16(ddprun_bin, data, tmp_path):
+    """Skipped until the scale is below 1; then it can't be the range of float16."""
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(data, device="cpu", precision="fp16", grad_scaler={"init_scale": 4},
+                                                                    optimizer={"type": "sgd", "lr": 1e30}))
+    done = jobs.run([ddprun_bin, "--max-restarts", 0, "--run-dir", tmp_path / "run", config])
+    assert done.returncode != 0 and "is NaN or infinite on rank 0" in done.stderr, done.stderr
+    shown = jobs.metrics(tmp_path / "run", "step")
+    assert len(shown) >= 4 and shown[-1]["loss"] is None, shown
+
+
 # Both call the same bf16 kernels with one thread, so nothing may differ.
 @pytest.mark.needs_torch_python
 @pytest.mark.parametrize("model, channels_last", [("mlp", False), ("cnn", False), ("cnn", True)])

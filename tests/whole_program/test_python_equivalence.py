@@ -34,6 +34,7 @@ class Case:
     data: str = "idx"  # or cifar10
     steps: int = 200
     clip: dict = dataclasses.field(default_factory=dict)
+    more: dict = dataclasses.field(default_factory=dict)  # of the config's other keys
     relative: float = 0.0  # 0: the same bits
 
 
@@ -62,9 +63,21 @@ CASES = {
     "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12, steps=50),
     "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
     "resnet20-cifar-2": Case({"type": "resnet20"}, 2, data="cifar10", samples=80, batch_size=8, image=32, steps=20),
+    # Updates of linear layers by the formula of the peft package, written out in reference/models.py.
+    "gpt-lora-2": Case({**GPT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}}, 2, samples=250, batch_size=8, image=64, steps=30,
+                       optimizer={"type": "adamw", "lr": 0.003}, clip={"clip_grad_norm": 1.0}),
+    # Skipped steps among the first, and scales that rise and fall.
+    "mlp-fp16-2": Case(MLP, 2, steps=60, optimizer={"type": "adamw", "lr": 0.0001}, clip={"clip_grad_norm": 1.0},
+                       more={"precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 24, "growth_interval": 5}}),
+    "cnn-bf16-sum-2": Case({"type": "cnn"}, 2, batch_size=32, steps=40, more={"ddp": {"compress": "bf16"}}),
     "mlp-lion-2": Case(MLP, 2, optimizer={"type": "lion", "lr": 0.0001, "weight_decay": 0.1}, steps=100),
 }
 LONG_CASES = {
+    "llama-lora-1": Case({**LLAMA, "lora": {"rank": 2, "alpha": 16, "modules": ["*"]}}, 1, samples=250, batch_size=8, image=64, steps=30,
+                         optimizer={"type": "adamw", "lr": 0.003}),
+    "gpt-fp16-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=20, optimizer={"type": "adamw", "lr": 0.001},
+                       more={"precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 26, "growth_interval": 3}}),
+    "mlp-fp16-sum-2": Case(MLP, 2, steps=60, more={"ddp": {"compress": "fp16"}}),
     "resnet34-1": Case({"type": "resnet34"}, 1, batch_size=8, image=12, steps=50),
     "resnet50-2": Case({"type": "resnet50"}, 2, samples=8, batch_size=8, image=12, steps=20, optimizer={"type": "sgd", "lr": 0.001}),
     "resnet56-cifar-1": Case({"type": "resnet56"}, 1, data="cifar10", samples=80, batch_size=8, image=32, steps=30,
@@ -110,10 +123,12 @@ def write_cifar(folder: pathlib.Path, samples: int) -> None:
 def write_initial_weights(file: pathlib.Path, model: dict, size: int, channels: int) -> None:
     import safetensors.torch
     import torch
-    from reference.models import make_model
+    from reference.models import make_model, with_lora
 
     torch.manual_seed(7)
-    safetensors.torch.save_file(make_model(model, size, 256 if model["type"] in ("gpt", "llama") else 10, channels).state_dict(), file)
+    network = make_model(model, size, 256 if model["type"] in ("gpt", "llama") else 10, channels)
+    weights = (with_lora(network, model["lora"]) if "lora" in model else network).state_dict()
+    safetensors.torch.save_file({name.replace(".layer.", "."): tensor for name, tensor in weights.items()} if "lora" in model else weights, file)
 
 
 def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
@@ -148,6 +163,7 @@ def write_job(folder: pathlib.Path, case: Case) -> pathlib.Path:
         "eval_every_epochs": 0,
         "optimizer": case.optimizer,
         **case.clip,
+        **case.more,
         "log": {"every_steps": 1, "tensorboard": False},
         "device": "cpu",
         "seed": 3,
@@ -192,6 +208,9 @@ def compare(ddprun: pathlib.Path, folder: pathlib.Path, case: Case) -> None:
     theirs = train_in_python(config, case.world, folder / "python")
     ours = train_with_ddprun(ddprun, config, case.world, folder / "run")
     assert_same_losses(ours, theirs, case)
+    scaler = json.loads((folder / "python/scaler.json").read_text(encoding="utf-8"))
+    values = json.loads((folder / "run/checkpoints/latest/manifest.json").read_text(encoding="utf-8")).get("values", {})
+    assert {name: float(value) for name, value in values.items()} == ({"grad_scaler.scale": scaler["scale"], "grad_scaler.growth_tracker": scaler["_growth_tracker"]} if scaler else {})
     if case.relative == 0:
         assert_same_weights(folder / "run/checkpoints/latest/model.safetensors", folder / "python/model.safetensors")
 

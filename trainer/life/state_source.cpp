@@ -125,7 +125,9 @@ void StateSource::begin_or_resume(Membership& membership, const Run& run) {
     std::fprintf(stderr, "ddptrain: the numbers agree with those of the run so far to rounding, not to the bit: %s\n",
                  resumed.differences.c_str());
   }
-  if (!beginning.from) origin_ = StateOrigin::kSeed;
+  if (beginning.from) return;
+  if (!state_.taken.empty() && peers.rank() == 0) std::fprintf(stderr, "ddptrain: %s\n", state_.taken.c_str());
+  origin_ = StateOrigin::kSeed;
 }
 
 }  // namespace ddprun::trainer

@@ -28,6 +28,7 @@
 #include "trainer/parallel/device.hpp"
 #include "trainer/resume/run_claim.hpp"
 #include "trainer/saved/export_weights.hpp"
+#include "trainer/saved/predict.hpp"
 #include "trainer/saved/text_generation.hpp"
 #include "trainer/saved/tokenize.hpp"
 #include "trainer/surroundings/options.hpp"
@@ -216,11 +217,17 @@ int run_worker_main(int argc, char** argv, const Subject& subject) {
       case Options::Action::kExportWeights:
         std::puts(export_weights(options.export_from, options.export_to).c_str());
         return 0;
+      case Options::Action::kExportAdapter:
+        std::puts(export_adapter(options.export_from, options.export_to).c_str());
+        return 0;
       case Options::Action::kGenerate:
         generate_text(options.generate);
         leave_now(static_cast<int>(ExitCode::kDone));
       case Options::Action::kEvaluate:
         std::puts(evaluate_saved(options.evaluate, subject).c_str());
+        leave_now(static_cast<int>(ExitCode::kDone));
+      case Options::Action::kPredict:
+        predict(options.predict);
         leave_now(static_cast<int>(ExitCode::kDone));
       case Options::Action::kTokenize:
         std::puts(tokenize(options.tokenize).c_str());

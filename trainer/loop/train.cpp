@@ -22,6 +22,7 @@
 #include "trainer/optim/optimizer.hpp"
 #include "trainer/optim/weight_average.hpp"
 #include "trainer/state/evaluation_rules.hpp"
+#include "trainer/state/loss_scale.hpp"
 #include "trainer/state/state_comparison.hpp"
 #include "trainer/task/task.hpp"
 
@@ -53,7 +54,8 @@ void arm_backward_fault(TrainingState& state, const Workspace& work) {
 at::Tensor loss_of(const Workspace& work, torch::nn::Module& model, const Batch& batch) {
   const Autocast precision(work.config.precision, work.device.type());
   const at::Tensor loss = work.task.loss(model, batch);
-  return loss.defined() && loss.scalar_type() == at::kBFloat16 ? loss.to(at::kFloat) : loss;
+  const bool reduced = loss.defined() && (loss.scalar_type() == at::kBFloat16 || loss.scalar_type() == at::kHalf);
+  return reduced ? loss.to(at::kFloat) : loss;
 }
 
 void require_scalar(const at::Tensor& loss) {
@@ -67,6 +69,7 @@ void require_scalar(const at::Tensor& loss) {
 // On the CPU looking at every loss costs nothing, so the first bad one is named. On a GPU it would wait for the device: there
 // only logged steps look (global_loss).
 void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work) {
+  if (overflow_is_skipped(state.values, work.config)) return;
   if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;
   diverged(state.step, work.peers.rank());
 }
@@ -101,7 +104,8 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
     check_loss(loss, state, work);
     const double counts_for = batch.stand_in ? 0 : batch.weight;
-    weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight)).backward();
+    const at::Tensor part = weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight));
+    weighted(part, loss_scale(state.values, work.config)).backward();
     work.parallel->after_backward(sync);
     if (!batch.stand_in) losses.push_back(loss.detach());
   }
@@ -113,8 +117,10 @@ struct GlobalFigures {
   bool save_is_due = false;  // rank 0's clock says so; who else writes hears of it here, since this is exchanged anyway
 };
 
-// Throws DivergedError on all ranks alike, naming the first one whose loss is not a number.
-GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, const Peers& peers) {
+enum class NoNumber { kEndsRun, kIsShown };
+
+// Throws DivergedError on all ranks alike, naming the first one whose loss is not a number, unless that is only to be shown.
+GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, const Peers& peers, NoNumber no_number) {
   std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 2, 0.0);
   sums.back() = asks_for_save ? 1.0 : 0.0;
   const auto bad_here = static_cast<std::size_t>(peers.rank()) + 1;
@@ -123,7 +129,8 @@ GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, 
   peers.sum(sums);
   for (int rank = 0; rank < peers.world(); ++rank) {
     if (sums[static_cast<std::size_t>(rank) + 1] == 0.0) continue;
-    diverged(step, rank);
+    if (no_number == NoNumber::kEndsRun) diverged(step, rank);
+    sums[0] = std::numeric_limits<double>::quiet_NaN();
   }
   return {.loss = sums[0], .save_is_due = sums.back() > 0};
 }
@@ -161,15 +168,18 @@ void train_step(TrainingState& state, Workspace& work) {
   work.peers.arrive();
   work.status.at(channel::Stage::kLoss);
   const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
+  const auto no_number = overflow_is_skipped(state.values, config) ? NoNumber::kIsShown : NoNumber::kEndsRun;
   const GlobalFigures figures =
-      logs ? global_figures(part_of_loss(losses, share), asks_for_save, state.step, work.peers) : GlobalFigures{};
+      logs ? global_figures(part_of_loss(losses, share), asks_for_save, state.step, work.peers, no_number) : GlobalFigures{};
 
+  const bool finite = unscale_gradients(work.trained, state.values, config);
   const double gradient_norm = clip_gradients(work, logs);
   work.status.at(channel::Stage::kOptimizer);
   work.faults.at(FaultPhase::kOptimizer, state.step);
   const double lr = learning_rate(state.values, config, work.length, state.step);
   begin_update(state);
-  update_weights(state, lr);
+  if (finite) update_weights(state, lr);
+  heed_gradients(state.values, config, finite);
   end_step(state);
   if (state.bucket_order.empty()) state.bucket_order = work.parallel->bucket_order();  // fixed by the first step
   const StepFigures shown{.step = state.step, .loss = figures.loss, .lr = lr, .gradient_norm = gradient_norm};

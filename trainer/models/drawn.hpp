@@ -1,14 +1,17 @@
-// Weights that begin with random numbers, on any device.
+// Weights that begin with random numbers, on any device, and the linear layer of most models.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 #include <c10/core/Device.h>
 #include <torch/nn/init.h>
 #include <torch/nn/module.h>
 
 #include <cmath>
 #include <memory>
+
+#include "trainer/models/linear_layer.hpp"
 
 namespace ddprun::trainer {
 
@@ -28,16 +31,17 @@ void fill_by_drawing(const at::Tensor& weights, Draw draw) {
 }
 
 // torch::nn::Linear's names, weights and order of draws, made where they are to be.
-struct Linear : torch::nn::Module {
+struct Linear : LinearLayer {
   Linear(std::int64_t inputs, std::int64_t outputs, c10::Device device)
-      : weight(register_parameter("weight", at::empty({outputs, inputs}, at::TensorOptions(device)))),
+      : LinearLayer(at::empty({outputs, inputs}, at::TensorOptions(device)), Layout::kOutputsFirst),
         bias(register_parameter("bias", at::empty({outputs}, at::TensorOptions(device)))) {
     fill_by_drawing(weight, [](const at::Tensor& tensor) { torch::nn::init::kaiming_uniform_(tensor, std::sqrt(5)); });
     const double bound = 1 / std::sqrt(static_cast<double>(inputs));
     fill_by_drawing(bias, [bound](const at::Tensor& tensor) { torch::nn::init::uniform_(tensor, -bound, bound); });
   }
 
-  at::Tensor weight;
+  at::Tensor product(const at::Tensor& x) const override { return at::linear(x, weight, bias); }
+
   at::Tensor bias;
 };
 

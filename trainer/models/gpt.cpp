@@ -19,6 +19,7 @@
 
 #include "trainer/models/drawn.hpp"
 #include "trainer/models/language_parts.hpp"
+#include "trainer/models/low_rank.hpp"
 #include "trainer/models/seeded_generator.hpp"
 
 namespace ddprun::trainer {
@@ -41,18 +42,17 @@ struct LayerNorm : torch::nn::Module {
 };
 
 // A linear layer with its weight the other way round.
-struct Conv1D : torch::nn::Module {
+struct Conv1D : LinearLayer {
   Conv1D(std::int64_t inputs, std::int64_t outputs, double spread, c10::Device device)
-      : weight(register_parameter("weight", at::empty({inputs, outputs}, at::TensorOptions(device)))),
+      : LinearLayer(at::empty({inputs, outputs}, at::TensorOptions(device)), Layout::kInputsFirst),
         bias(register_parameter("bias", at::zeros({outputs}, at::TensorOptions(device)))) {
     fill_by_drawing(weight, [spread](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, spread); });
   }
-  at::Tensor of(const at::Tensor& x) const {
+  at::Tensor product(const at::Tensor& x) const override {
     std::vector<std::int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(1);
     return at::addmm(bias, x.reshape({-1, x.size(-1)}), weight).view(sizes);
   }
-  at::Tensor weight;
   at::Tensor bias;
 };
 
@@ -162,7 +162,9 @@ std::shared_ptr<Gpt> make_gpt(const ModelConfig& config, std::int64_t vocabulary
                               c10::Device device) {
   require_equal_heads(config);
   const SeededDefaultGenerator seeded(seed);
-  return std::make_shared<Gpt2>(config, vocabulary, positions, device);
+  auto model = std::make_shared<Gpt2>(config, vocabulary, positions, device);
+  add_low_rank(*model, config.lora);
+  return model;
 }
 
 std::shared_ptr<Gpt> make_language_model(const ModelConfig& config, std::int64_t vocabulary, std::int64_t positions,

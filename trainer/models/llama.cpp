@@ -19,6 +19,7 @@
 #include "trainer/models/drawn.hpp"
 #include "trainer/models/gpt.hpp"
 #include "trainer/models/language_parts.hpp"
+#include "trainer/models/low_rank.hpp"
 #include "trainer/models/seeded_generator.hpp"
 
 namespace ddprun::trainer {
@@ -34,13 +35,12 @@ struct RmsNorm : torch::nn::Module {
 };
 
 // A linear layer without a bias.
-struct Projection : torch::nn::Module {
+struct Projection : LinearLayer {
   Projection(std::int64_t inputs, std::int64_t outputs, c10::Device device)
-      : weight(register_parameter("weight", at::empty({outputs, inputs}, at::TensorOptions(device)))) {
+      : LinearLayer(at::empty({outputs, inputs}, at::TensorOptions(device)), Layout::kOutputsFirst) {
     fill_by_drawing(weight, [](const at::Tensor& tensor) { torch::nn::init::normal_(tensor, 0, kSpread); });
   }
-  at::Tensor of(const at::Tensor& x) const { return at::linear(x, weight); }
-  at::Tensor weight;
+  at::Tensor product(const at::Tensor& x) const override { return at::linear(x, weight); }
 };
 
 std::shared_ptr<Projection> projection(std::int64_t inputs, std::int64_t outputs, c10::Device device) {
@@ -112,7 +112,11 @@ struct GatedFeedforward : torch::nn::Module {
         up_proj(register_module("up_proj", projection(config.n_embd, inner_width(config), device))),
         down_proj(register_module("down_proj", projection(inner_width(config), config.n_embd, device))) {}
 
-  at::Tensor of(const at::Tensor& x) const { return down_proj->of(at::silu(gate_proj->of(x)) * up_proj->of(x)); }
+  at::Tensor of(const at::Tensor& x) const {
+    const at::Tensor gate =
+        at::silu(gate_proj->of(x));  // before the other half, as in Python: backward adds in the reverse order
+    return down_proj->of(gate * up_proj->of(x));
+  }
   std::shared_ptr<Projection> gate_proj;
   std::shared_ptr<Projection> up_proj;
   std::shared_ptr<Projection> down_proj;
@@ -165,18 +169,21 @@ class Llama : public Gpt {
   Llama(const ModelConfig& config, std::int64_t vocabulary, c10::Device device)
       : model_(register_module("model", std::make_shared<Decoder>(config, vocabulary, device))) {
     if (config.tie_word_embeddings) {
-      head_ = register_module("lm_head", std::make_shared<TiedHead>(model_->embed_tokens->weight))->weight;
+      tied_head_ = register_module("lm_head", std::make_shared<TiedHead>(model_->embed_tokens->weight));
     } else {
-      head_ = register_module("lm_head", projection(config.n_embd, vocabulary, device))->weight;
+      head_ = register_module("lm_head", projection(config.n_embd, vocabulary, device));
     }
   }
 
   at::Tensor hidden(const at::Tensor& tokens) override { return model_->of(tokens); }
-  at::Tensor logits(const at::Tensor& hidden) override { return at::linear(hidden, head_); }
+  at::Tensor logits(const at::Tensor& hidden) override {
+    return head_ ? head_->of(hidden) : at::linear(hidden, tied_head_->weight);
+  }
 
  private:
   std::shared_ptr<Decoder> model_;
-  at::Tensor head_;
+  std::shared_ptr<TiedHead> tied_head_;  // one of the two
+  std::shared_ptr<Projection> head_;
 };
 
 }  // namespace
@@ -192,7 +199,9 @@ std::shared_ptr<Gpt> make_llama(const ModelConfig& config, std::int64_t vocabula
                      std::to_string(config.n_kv_head));
   }
   const SeededDefaultGenerator seeded(seed);
-  return std::make_shared<Llama>(config, vocabulary, device);
+  auto model = std::make_shared<Llama>(config, vocabulary, device);
+  add_low_rank(*model, config.lora);
+  return model;
 }
 
 }  // namespace ddprun::trainer

@@ -1,7 +1,6 @@
 // The two small networks. For them the cost of a call counts more than arithmetic, so forward is plain at:: calls on the
 // parameters; the modules only own, name and initialise these, as torch.nn does in Python.
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/conv.h>
@@ -17,10 +16,6 @@
 
 namespace ddprun::trainer {
 namespace {
-
-at::Tensor linear_layer(const std::shared_ptr<Linear>& layer, const at::Tensor& input) {
-  return at::linear(input, layer->weight, layer->bias);
-}
 
 // A probability of 0 draws nothing from the generator.
 at::Tensor apply_dropout(at::Tensor input, double probability, bool training) {
@@ -41,10 +36,10 @@ class Mlp : public Model {
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = images.flatten(1);
     for (std::size_t i = 0; i + 1 < layers_.size(); ++i) {
-      x = linear_layer(layers_[i], x);
+      x = layers_[i]->of(x);
       at::relu_(x);
     }
-    return linear_layer(layers_.back(), apply_dropout(std::move(x), dropout_, is_training()));
+    return layers_.back()->of(apply_dropout(std::move(x), dropout_, is_training()));
   }
 
  private:
@@ -71,8 +66,8 @@ class Cnn : public Model {
     x = at::max_pool2d(at::relu_(x), 2);
     x = conv2_->forward(x);
     x = at::max_pool2d(at::relu_(x), 2);
-    x = linear_layer(fc1_, x.flatten(1));
-    return linear_layer(fc2_, apply_dropout(at::relu_(x), dropout_, is_training()));
+    x = fc1_->of(x.flatten(1));
+    return fc2_->of(apply_dropout(at::relu_(x), dropout_, is_training()));
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "common/base/error.hpp"
 #include "trainer/models/architectures.hpp"
+#include "trainer/models/low_rank.hpp"
 #include "trainer/models/seeded_generator.hpp"
 
 namespace ddprun::trainer {
@@ -49,6 +50,7 @@ std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, s
                                   c10::Device device) {
   const SeededDefaultGenerator seeded(seed);
   std::shared_ptr<Model> model = made(config, shape, classes, device);
+  add_low_rank(*model, config.lora);
   if (!device.is_cpu()) model->to(device);
   return model;
 }

@@ -9,12 +9,12 @@
 namespace ddprun::trainer {
 
 Autocast::Autocast(TrainConfig::Precision precision, c10::DeviceType device)
-    : on_(precision == TrainConfig::Precision::kBf16), device_(device) {
+    : on_(precision == TrainConfig::Precision::kBf16 || precision == TrainConfig::Precision::kFp16), device_(device) {
   if (!on_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device);
   before_ = at::autocast::get_autocast_dtype(device);
   at::autocast::increment_nesting();
-  at::autocast::set_autocast_dtype(device_, at::kBFloat16);
+  at::autocast::set_autocast_dtype(device_, precision == TrainConfig::Precision::kBf16 ? at::kBFloat16 : at::kHalf);
   at::autocast::set_autocast_enabled(device_, true);
 }
 
@@ -42,6 +42,7 @@ void use_determinism(bool deterministic) {
 std::string precision_text(const TrainConfig& config, c10::Device device) {
   using Precision = TrainConfig::Precision;
   std::string text = config.precision == Precision::kBf16                       ? "bf16"
+                     : config.precision == Precision::kFp16                     ? "fp16"
                      : config.precision == Precision::kTf32 && !device.is_cpu() ? "tf32"
                                                                                 : "fp32";
   if (config.channels_last) text += " channels_last";

@@ -30,8 +30,9 @@ std::string precision_text(const TrainConfig& config, c10::Device device);
 void lay_out(torch::nn::Module& model, bool channels_last);
 
 // While it lives, this thread computes with a device of that type as `precision` says: bf16 is `with
-// torch.autocast(device_type, torch.bfloat16)`, the others leave everything as it is. The loop has one around whatever a task
-// does in a forward pass; a backward pass runs outside, as PyTorch asks for. Casts of weights are kept until it ends.
+// torch.autocast(device_type, torch.bfloat16)`, fp16 the same with torch.float16, the others leave everything as it is. The
+// loop has one around whatever a task does in a forward pass; a backward pass runs outside, as PyTorch asks for. Casts of
+// weights are kept until it ends.
 class Autocast {
  public:
   Autocast(TrainConfig::Precision precision, c10::DeviceType device);

@@ -5,7 +5,6 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/init.h>
@@ -214,7 +213,7 @@ class ResNet : public Model {
     for (const auto& block : blocks_) {
       x = block->forward(x);
     }
-    return at::linear(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1), fc_->weight, fc_->bias);
+    return fc_->of(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
  private:

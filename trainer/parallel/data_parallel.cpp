@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "common/base/error.hpp"
+#include "trainer/parallel/compression.hpp"
 #include "trainer/parallel/state_digest.hpp"
 #include "trainer/parallel/torch_version.hpp"
 
@@ -274,6 +275,7 @@ void DataParallel::Impl::make_reducer(const DdpConfig& config, const BucketOrder
     logger->set_static_graph();
   }
   if (packed[0] == 1) reducer->mark_rebuilt();
+  if (auto hook = compression(config.compress, group)) reducer->register_comm_hook(std::move(hook));
 }
 
 DataParallel::DataParallel(std::vector<NamedTensor> parameters, std::vector<NamedTensor> buffers,

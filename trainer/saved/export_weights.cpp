@@ -1,37 +1,90 @@
 #include "trainer/saved/export_weights.hpp"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "common/base/error.hpp"
 #include "common/system/atomic_file.hpp"
 #include "trainer/checkpoint/checkpoint.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/models/low_rank.hpp"
 #include "trainer/saved/saved_model.hpp"
+#include "trainer/saved/updates.hpp"
 
 namespace ddprun::trainer {
 namespace {
 
 namespace fs = std::filesystem;
 
-}  // namespace
+struct Chosen {
+  fs::path checkpoint;
+  CheckpointState state;
+};
 
-std::string export_weights(const fs::path& from, const fs::path& to) {
+Chosen choose(const std::string& option, const fs::path& from) {
   std::error_code none;
   if (!fs::is_directory(from, none)) {
-    throw UsageError("--export-weights: " + from.string() + " is not a folder; expected a checkpoint's, such as " +
+    throw UsageError(option + ": " + from.string() + " is not a folder; expected a checkpoint's, such as " +
                      "RUN_DIR/checkpoints/latest, or a run directory");
   }
   const fs::path checkpoint = is_run_directory(from) ? newest_valid_checkpoint(from) : from;
-  const CheckpointState state = load_weights(checkpoint);
-  const std::string bytes = encode_safetensors(
-      state.model, {{"format", "pt"}, {"ddprun.step", std::to_string(state.step)}, {"ddprun.config", state.config_digest}});
+  return {.checkpoint = checkpoint, .state = load_weights(checkpoint)};
+}
+
+bool has_updates(const CheckpointState& state) {
+  return std::ranges::any_of(state.model, [](const NamedTensor& entry) { return is_of_update(entry.name); });
+}
+
+// How large they are and which way round the weights lie is in the run's config.
+ModelConfig config_of(const fs::path& checkpoint) {
+  return find_saved_model(checkpoint, /*config=*/{}, /*overrides=*/{}).config.model;
+}
+
+void write(const std::string& option, const fs::path& to, const std::string& bytes) {
   try {
     write_file_atomically(to, bytes);
   } catch (const std::system_error& error) {
-    throw UsageError("--export-weights: " + std::string(error.what()));
+    throw UsageError(option + ": " + std::string(error.what()));
   }
-  return "weights of step " + std::to_string(state.step) + " (" + std::to_string(state.model.size()) + " tensors, " +
-         std::to_string(bytes.size()) + " bytes) are in " + to.string();
+}
+
+std::string size_text(const std::vector<NamedTensor>& tensors, const std::string& bytes) {
+  return std::to_string(tensors.size()) + " tensors, " + std::to_string(bytes.size()) + " bytes";
+}
+
+std::string encoded(const std::vector<NamedTensor>& tensors, const CheckpointState& state) {
+  return encode_safetensors(
+      tensors, {{"format", "pt"}, {"ddprun.step", std::to_string(state.step)}, {"ddprun.config", state.config_digest}});
+}
+
+}  // namespace
+
+std::string export_weights(const fs::path& from, const fs::path& to) {
+  auto [checkpoint, state] = choose("--export-weights", from);
+  const bool merges = has_updates(state);
+  if (merges) state.model = with_updates_added(std::move(state.model), config_of(checkpoint));
+  const std::string bytes = encoded(state.model, state);
+  write("--export-weights", to, bytes);
+  return "weights of step " + std::to_string(state.step) + " (" + size_text(state.model, bytes) +
+         (merges ? ", low-rank updates added" : "") + ") are in " + to.string();
+}
+
+std::string export_adapter(const fs::path& from, const fs::path& to) {
+  const auto [checkpoint, state] = choose("--export-adapter", from);
+  if (!has_updates(state)) {
+    throw UsageError("--export-adapter: " + checkpoint.string() +
+                     " has no low-rank updates, which a run with model.lora trains; --export-weights writes all its weights");
+  }
+  const Adapter adapter = adapter_of(state.model, config_of(checkpoint));
+  const std::string bytes = encoded(adapter.tensors, state);
+  std::error_code failed;
+  fs::create_directories(to, failed);
+  if (failed) throw UsageError("--export-adapter: " + to.string() + ": " + failed.message());
+  write("--export-adapter", to / "adapter_model.safetensors", bytes);
+  write("--export-adapter", to / "adapter_config.json", adapter.config.dump(2) + "\n");
+  return "low-rank updates of step " + std::to_string(state.step) + " (" + size_text(adapter.tensors, bytes) + ") are in " +
+         to.string();
 }
 
 }  // namespace ddprun::trainer

@@ -4,6 +4,7 @@
 
 #include "trainer/optim/plateau.hpp"
 #include "trainer/optim/schedule.hpp"
+#include "trainer/state/loss_scale.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -56,6 +57,7 @@ void begin_values(StateValues& values, const TrainConfig& config, const StateVal
   if (has_plateau(config)) put(values, begin_plateau(config.schedule, config.optimizer.lr));
   if (config.early_stopping.patience > 0) put(values, config.early_stopping, begin_waiting(config.early_stopping));
   if (config.optimizer.ema.decay > 0) values[kUpdatesOfAverage] = 0;
+  begin_loss_scale(values, config);
   for (auto& [name, value] : values) {
     if (const auto found = saved.find(name); found != saved.end()) value = found->second;
   }

@@ -17,6 +17,7 @@
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/models/low_rank.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/optim/name_patterns.hpp"
 #include "trainer/optim/tensor_fit.hpp"
@@ -26,29 +27,38 @@
 namespace ddprun::trainer {
 namespace {
 
-// Copies saved tensors into the model's by name, all or none. Buffers may be absent from a file of initial weights, parameters
-// may not.
-void copy_weights(const TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source,
-                  bool buffers_too) {
+enum class Whole { kYes, kMayLackParts };
+
+// Copies saved tensors into the model's by name, all or none. Of initial weights buffers may be absent, and low-rank updates if
+// all of them are; other parameters may not. Returns the names of those that were.
+std::vector<std::string> copy_weights(const TrainingState& state, const std::vector<NamedTensor>& saved,
+                                      const std::string& source, Whole whole) {
   std::unordered_map<std::string_view, const at::Tensor*> by_name;
   std::vector<NamedTensor> counted;
   for (const NamedTensor& entry : saved) {
     by_name.emplace(entry.name, &entry.tensor);
     if (!state.tied.contains(entry.name)) counted.push_back(entry);  // Python's files have it twice
   }
+  const bool has_updates = std::ranges::any_of(saved, [](const NamedTensor& entry) { return is_of_update(entry.name); });
   std::vector<NamedTensor> needed;
+  std::vector<std::string> absent;
   for (StateTensor& one : state_map(state)) {
     using Role = StateTensor::Role;
-    const bool may_be_absent = one.role == Role::kBuffer && !buffers_too;
-    const bool a_weight = one.role == Role::kParameter || one.role == Role::kBuffer;
-    if (!a_weight || (may_be_absent && !by_name.contains(one.entry.name))) continue;
-    needed.push_back(std::move(one.entry));
+    if (one.role != Role::kParameter && one.role != Role::kBuffer) continue;
+    const bool may_be_absent =
+        whole == Whole::kMayLackParts && (one.role == Role::kBuffer || (is_of_update(one.entry.name) && !has_updates));
+    if (may_be_absent && !by_name.contains(one.entry.name)) {
+      absent.push_back(one.entry.name);
+    } else {
+      needed.push_back(std::move(one.entry));
+    }
   }
   if (const std::string problem = misfit(needed, counted); !problem.empty()) {
     throw UsageError(source + " is not of the model of the config: " + problem);
   }
   const at::NoGradGuard no_gradients;
   for (const NamedTensor& target : needed) target.tensor.copy_(*by_name.at(target.name));
+  return absent;
 }
 
 // Those that are not to be trained stay as they were made or loaded.
@@ -62,6 +72,13 @@ void freeze(torch::nn::Module& model, const std::vector<std::string>& patterns) 
   if (std::ranges::none_of(model.parameters(), [](const at::Tensor& parameter) { return parameter.requires_grad(); })) {
     throw UsageError("model.freeze leaves no parameter to train");
   }
+}
+
+// A task of somebody's own makes a module that knows nothing of them, and all of it would be trained in silence.
+void require_updates(torch::nn::Module& model, const LoraConfig& config) {
+  if (config.rank == 0 || std::ranges::any_of(model.named_parameters().keys(), is_of_update)) return;
+  throw UsageError("model.lora: only the built-in models have low-rank updates; expected model.lora.rank 0, found " +
+                   std::to_string(config.rank));
 }
 
 // Of a safetensors file, or of a checkpoint's folder.
@@ -93,7 +110,10 @@ void copy_average(const TrainingState& state, const std::vector<NamedTensor>& sa
 
 void initialise(TrainingState& state, const std::filesystem::path& source) {
   try {
-    copy_weights(state, initial_weights(source), source, /*buffers_too=*/false);
+    const std::vector<NamedTensor> weights = initial_weights(source);
+    const std::vector<std::string> absent = copy_weights(state, weights, source, Whole::kMayLackParts);
+    state.taken = "model.init: " + std::to_string(weights.size()) + " tensors are those of " + source.string() +
+                  (absent.empty() ? "" : "; not there, so as in a new model: " + some_of(absent));
   } catch (const UsageError& problem) {
     throw UsageError("model.init: " + std::string(problem.what()));
   }
@@ -134,7 +154,7 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
 
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source) {
   const TrainingState state = state_around(model, {.type = OptimizerConfig::Type::kSgd});  // which keeps nothing of its own
-  copy_weights(state, initial_weights(source), source, /*buffers_too=*/false);
+  copy_weights(state, initial_weights(source), source, Whole::kMayLackParts);
 }
 
 StateMap state_map(const TrainingState& state) {
@@ -152,6 +172,7 @@ StateMap state_map(const TrainingState& state) {
 
 TrainingState new_training_state(const Task& task, const Description& samples, const TrainConfig& config, c10::Device device) {
   const std::shared_ptr<torch::nn::Module> model = task.make_module(samples, device);
+  require_updates(*model, config.model.lora);
   freeze(*model, config.model.freeze);
   lay_out(*model, config.channels_last);
   TrainingState state = state_around(model, config.optimizer);
@@ -170,7 +191,7 @@ void restore(TrainingState& state, const CheckpointState& saved, const TrainConf
                      std::to_string(length.samples_per_epoch) +
                      " training samples that step is elsewhere; resume with the batch size and data of that run");
   }
-  copy_weights(state, saved.model, source.string(), /*buffers_too=*/true);
+  copy_weights(state, saved.model, source.string(), Whole::kYes);
   copy_average(state, saved.average, source.string());
   state.optimizer->load_state(saved.optimizer);
   begin_values(state.values, config, saved.values);

@@ -55,6 +55,8 @@ struct TrainingState {
   std::optional<StepFigures> figures;
   std::optional<StepEvaluation> evaluation;
 
+  std::string taken;  // what a new run took of model.init, for people; empty without it
+
   std::string device = "cpu";  // where it is: "cpu", or the GPU's name
 
   // Of the step under way: a forward pass changes the buffers, so those before it are kept (decision 20), where a step that
@@ -80,7 +82,8 @@ StateMap state_map(const TrainingState& state);
 // leaves the state as it was before, but for the buffers.
 void begin_step(TrainingState& state);
 void begin_update(TrainingState& state);
-// Between these two: the optimizer's step with this learning rate, and what follows the weights.
+// Between these two: the optimizer's step with this learning rate, and what follows the weights; left out in a step whose
+// gradients are not finite, where loss_scale.hpp says so.
 void update_weights(TrainingState& state, double lr);
 void end_step(TrainingState& state);
 // Back to the state after state.step steps. False: nobody can tell what the weights are, since their update was cut off, or
@@ -94,7 +97,8 @@ std::vector<NamedTensor> trained_parameters(const TrainingState& state);
 TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
 // The weights and buffers of a safetensors file or of a checkpoint's folder, which are its average where it has one, into a
-// model that learns no more. Throws UsageError when they don't fit.
+// model that learns no more. Low-rank updates that are not there stay as they are, which changes nothing. Throws UsageError
+// when they don't fit.
 void take_weights(const std::shared_ptr<torch::nn::Module>& model, const std::filesystem::path& source);
 
 // A new run's: weights from the config's seed, or from model.init. Throws UsageError when they don't fit.

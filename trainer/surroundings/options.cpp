@@ -13,9 +13,9 @@
 namespace ddprun::trainer {
 namespace {
 
-constexpr std::array<std::string_view, 11> kFlags{
-    "--run-dir",  "--resume", "--data-changed", "--standby", "--worker-per-gpu", "--live-nccl", "--export-weights",
-    "--describe", "--schema", "--version",      "--help"};
+constexpr std::array<std::string_view, 12> kFlags{"--run-dir",        "--resume",    "--data-changed",   "--standby",
+                                                  "--worker-per-gpu", "--live-nccl", "--export-weights", "--export-adapter",
+                                                  "--describe",       "--schema",    "--version",        "--help"};
 
 // Where the first argument names a command, what it is told.
 std::optional<Options> options_of_command(const std::vector<std::string>& arguments) {
@@ -29,6 +29,7 @@ std::optional<Options> options_of_command(const std::vector<std::string>& argume
   const std::string command = arguments.empty() ? "" : arguments.front();
   if (command == "generate") return follow(Options::Action::kGenerate, parse_generate_options, options.generate);
   if (command == "eval") return follow(Options::Action::kEvaluate, parse_eval_options, options.evaluate);
+  if (command == "predict") return follow(Options::Action::kPredict, parse_predict_options, options.predict);
   if (command == "tokenize") return follow(Options::Action::kTokenize, parse_tokenize_options, options.tokenize);
   return std::nullopt;
 }
@@ -50,6 +51,7 @@ Options parse_options(const std::vector<std::string>& arguments) {
       "Commands, each with a --help of its own:\n"
       "  ddptrain generate   lets a language model that is saved continue a text\n"
       "  ddptrain eval       measures a model that is saved on its test set\n"
+      "  ddptrain predict    asks a model that is saved, with lines of JSON\n"
       "  ddptrain tokenize   makes a token file of a text");
   app.name("ddptrain");
   app.add_option("config", config, "the train.json")->type_name("train.json");
@@ -72,6 +74,11 @@ Options parse_options(const std::vector<std::string>& arguments) {
          "write the weights of a checkpoint, or of a run directory's newest valid one, to a safetensors file, and train "
          "nothing")
       ->type_name("CHECKPOINT FILE")
+      ->expected(2);
+  std::vector<std::string> adapter;
+  app.add_option("--export-adapter", adapter,
+                 "write the low-rank updates of a run with model.lora to a folder, as the peft package does, and train nothing")
+      ->type_name("CHECKPOINT FOLDER")
       ->expected(2);
   bool describe = false;
   app.add_flag("--describe", describe, "what this program is and which keys of its own it has, as JSON; ddprun asks so");
@@ -98,13 +105,15 @@ Options parse_options(const std::vector<std::string>& arguments) {
     options.action = describe ? Options::Action::kDescribe : Options::Action::kSaySchema;
     return options;
   }
-  if (!exported.empty()) {
-    if (!config.empty()) throw UsageError("--export-weights CHECKPOINT FILE takes no config, found " + config);
-    options.action = Options::Action::kExportWeights;
-    options.export_from = exported.front();
-    options.export_to = exported.back();
+  const auto exports = [&](Options::Action action, const std::vector<std::string>& told, const std::string& usage) {
+    if (!config.empty()) throw UsageError(usage + " takes no config, found " + config);
+    options.action = action;
+    options.export_from = told.front();
+    options.export_to = told.back();
     return options;
-  }
+  };
+  if (!exported.empty()) return exports(Options::Action::kExportWeights, exported, "--export-weights CHECKPOINT FILE");
+  if (!adapter.empty()) return exports(Options::Action::kExportAdapter, adapter, "--export-adapter CHECKPOINT FOLDER");
   if (config.empty())
     throw UsageError("which config? Usage: ddptrain [--run-dir DIR] [--resume auto|never|PATH] train.json [key=value ...]");
   options.config = config;

@@ -1,5 +1,5 @@
 // The command line of ddptrain. Who the worker is comes from the environment, what it trains from the config. As first argument
-// "generate", "eval" and "tokenize" are commands (saved_options.hpp) and no configs.
+// "generate", "eval", "predict" and "tokenize" are commands (saved_options.hpp) and no configs.
 #pragma once
 
 #include <filesystem>
@@ -21,12 +21,25 @@ struct Options {
   bool standby = false;               // wait for a rank over the worker channel
   bool worker_per_gpu = false;        // this worker was started for a GPU: it does not compute on the CPU instead
   bool live_nccl = false;             // a group of NCCL's can be broken, so each step waits for its GPU
-  enum class Action { kTrain, kExportWeights, kGenerate, kEvaluate, kTokenize, kDescribe, kSaySchema, kSayVersion, kSayHelp };
+  enum class Action {
+    kTrain,
+    kExportWeights,
+    kExportAdapter,
+    kGenerate,
+    kEvaluate,
+    kPredict,
+    kTokenize,
+    kDescribe,
+    kSaySchema,
+    kSayVersion,
+    kSayHelp
+  };
   Action action = Action::kTrain;
-  std::filesystem::path export_from;  // kExportWeights: a checkpoint's folder, or a run directory
+  std::filesystem::path export_from;  // kExportWeights, kExportAdapter: a checkpoint's folder, or a run directory
   std::filesystem::path export_to;
   GenerateOptions generate;    // kGenerate
   SavedModelOptions evaluate;  // kEvaluate
+  PredictOptions predict;      // kPredict
   TokenizeOptions tokenize;    // kTokenize
   std::string help;            // kSayHelp
 };

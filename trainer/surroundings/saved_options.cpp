@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, 10> kGenerateFlags{"--prompt", "--prompt-
                                                           "--json",   "--help"};
 
 constexpr std::array<std::string_view, 3> kEvalFlags{"--config", "--json", "--help"};
+constexpr std::array<std::string_view, 3> kPredictFlags{"--config", "--input", "--help"};
 constexpr std::array<std::string_view, 1> kTokenizeFlags{"--help"};
 
 void add_model_options(CLI::App& app, SavedModelOptions& options, std::string& from, std::string& config) {
@@ -29,6 +30,9 @@ void add_model_options(CLI::App& app, SavedModelOptions& options, std::string& f
       ->type_name("key=value");
   app.add_option("--config", config, "the model's train.json (default: the config.json of the run that FROM is in)")
       ->type_name("train.json");
+}
+
+void add_json_option(CLI::App& app, SavedModelOptions& options) {
   app.add_flag("--json", options.json, "print one line of JSON");
 }
 
@@ -75,6 +79,7 @@ std::optional<GenerateOptions> parse_generate_options(const std::vector<std::str
   CLI::App app("Lets a language model that is saved continue a text. The same seed gives the same text.");
   app.name("ddptrain generate");
   add_model_options(app, options.model, from, config);
+  add_json_option(app, options.model);
   const auto* const by_text =
       app.add_option("--prompt", prompt, "the text to continue (default: a new line)")->type_name("TEXT");
   app.add_option("--prompt-tokens", prompt_tokens, "tokens to continue, with commas between them; tokens are printed as well")
@@ -111,9 +116,24 @@ std::optional<SavedModelOptions> parse_eval_options(const std::vector<std::strin
   CLI::App app("Measures a model that is saved on the test set of its config.");
   app.name("ddptrain eval");
   add_model_options(app, options, from, config);
+  add_json_option(app, options);
   if (!parsed(app, arguments, kEvalFlags, help)) return std::nullopt;
   options.from = from;
   options.config = config;
+  return options;
+}
+
+std::optional<PredictOptions> parse_predict_options(const std::vector<std::string>& arguments, std::string& help) {
+  PredictOptions options;
+  std::string from, config, input;
+  CLI::App app("Asks a model that is saved: a line of JSON on stdout for each line of JSON.");
+  app.name("ddptrain predict");
+  add_model_options(app, options.model, from, config);
+  app.add_option("--input", input, "where the lines come from (default: stdin)")->type_name("FILE");
+  if (!parsed(app, arguments, kPredictFlags, help)) return std::nullopt;
+  options.model.from = from;
+  options.model.config = config;
+  options.input = input;
   return options;
 }
 

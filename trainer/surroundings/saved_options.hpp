@@ -1,5 +1,5 @@
 // The command lines of `ddptrain generate`, which lets a model that is saved write text, `ddptrain eval`, which measures one,
-// and `ddptrain tokenize`, which makes a token file of a text.
+// `ddptrain predict`, which asks one, and `ddptrain tokenize`, which makes a token file of a text.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,11 @@ struct GenerateOptions {
   std::optional<std::int64_t> stop_token;
 };
 
+struct PredictOptions {
+  SavedModelOptions model;      // its `json` is not asked for
+  std::filesystem::path input;  // empty: stdin
+};
+
 struct TokenizeOptions {
   std::filesystem::path vocabulary;  // trainer/tokens/vocabulary_file.hpp
   std::filesystem::path text;
@@ -39,6 +44,7 @@ struct TokenizeOptions {
 // UsageError.
 std::optional<GenerateOptions> parse_generate_options(const std::vector<std::string>& arguments, std::string& help);
 std::optional<SavedModelOptions> parse_eval_options(const std::vector<std::string>& arguments, std::string& help);
+std::optional<PredictOptions> parse_predict_options(const std::vector<std::string>& arguments, std::string& help);
 std::optional<TokenizeOptions> parse_tokenize_options(const std::vector<std::string>& arguments, std::string& help);
 
 }  // namespace ddprun::trainer

@@ -28,8 +28,8 @@ class Task {
   virtual std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const = 0;
 
   // The mean loss of a batch, by the batch's weight: a scalar on the device, which a backward can start from. Float32; under
-  // the config's bf16 autocast, which is around this call and measure()'s, it may be bfloat16. Random numbers come from the
-  // device's default generator, which is seeded by run, step and rank before each step.
+  // the config's autocast, which is around this call and measure()'s, it may be bfloat16 or float16. Random numbers come from
+  // the device's default generator, which is seeded by run, step and rank before each step.
   virtual at::Tensor loss(torch::nn::Module& module, const Batch& batch) const = 0;
 
   // The names of what measure() adds, "loss" among them; always the same.

@@ -116,7 +116,8 @@ TEST(Keys, SetAndGetAreTheSameMember) {
     } else if (before.is_array()) {
       other = nlohmann::json::array({before.at(0), before.at(0)});
     } else {
-      other = before.is_number_integer() ? nlohmann::json(before.get<std::int64_t>() + 1) : nlohmann::json(0.75);
+      other = before.is_number_integer() ? nlohmann::json(before.get<std::int64_t>() + 1)
+                                         : nlohmann::json(accepts(key.kind, 0.75) ? 0.75 : 1.5);
     }
     ASSERT_TRUE(accepts(key.kind, other)) << key.dotted();
     key.set(config, other);

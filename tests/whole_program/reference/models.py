@@ -1,5 +1,7 @@
 """The networks of model.type in plain torch.nn, with the same names of parameters and buffers as ddptrain's."""
 
+import fnmatch
+
 import torch
 from torch import nn
 
@@ -198,6 +200,38 @@ class Llama(nn.Module):
         for layer in self.model["layers"]:
             x = layer(x, both.cos(), both.sin())
         return self.lm_head(self.model["norm"](x))
+
+
+class LoraLinear(nn.Module):
+    """What peft's lora.Linear makes of a layer, without dropout: the layer keeps its names, and the update has peft's."""
+
+    def __init__(self, layer: nn.Module, settings: dict):
+        super().__init__()
+        self.layer = layer
+        outputs, inputs = layer.weight.shape if isinstance(layer, nn.Linear) else reversed(layer.weight.shape)
+        self.lora_A = nn.Linear(inputs, settings["rank"], bias=False)
+        self.lora_B = nn.Linear(settings["rank"], outputs, bias=False)
+        nn.init.kaiming_uniform_(self.lora_A.weight, a=5 ** 0.5)
+        nn.init.zeros_(self.lora_B.weight)
+        self.scaling = settings["alpha"] / settings["rank"]
+
+    def forward(self, x):
+        return self.layer(x) + self.lora_B(self.lora_A(x)) * self.scaling
+
+
+def with_lora(model: nn.Module, settings: dict) -> nn.Module:
+    """Names of parameters stay those of the model, but for ".layer"."""
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, (nn.Linear, Conv1d)) and any(fnmatch.fnmatchcase(name, pattern) for pattern in settings["modules"]):
+            parent, _, leaf = name.rpartition(".")
+            parent = model.get_submodule(parent)
+            if isinstance(parent, nn.ModuleDict):
+                parent[leaf] = LoraLinear(layer, settings)
+            else:
+                setattr(parent, leaf, LoraLinear(layer, settings))
+    return model
 
 
 def make_model(settings: dict, size: int, classes: int = 10, channels: int = 1) -> nn.Module:

@@ -15,10 +15,11 @@ import numpy
 import safetensors.torch
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from models import make_model
+from models import make_model, with_lora
 
 
 def read_idx(file: pathlib.Path) -> numpy.ndarray:
@@ -109,21 +110,33 @@ def freeze(patterns: list[str], network) -> None:
             parameter.requires_grad_(False)
 
 
-def train_step(model, optimizer, images, labels, batch: torch.Tensor, settings: dict) -> float:
+def load(network, file: str, lora: dict) -> None:
+    """Weights under their own names; of a model with updates the layers' are a level deeper."""
+    weights = safetensors.torch.load_file(file)
+    if lora:
+        weights = {own_name: weights[name] for own_name, name in ((own, own.replace(".layer.", ".")) for own in network.state_dict())}
+    network.load_state_dict(weights)
+
+
+def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, settings: dict) -> float:
     """One optimizer step on a global batch; its mean loss."""
     rank, world = dist.get_rank(), dist.get_world_size()
     share = batch[rank::world]
     optimizer.zero_grad()
-    loss = cross_entropy(model(images[share]).flatten(0, -2), labels[share].flatten())
+    with torch.autocast("cpu", torch.float16, enabled=scaler.is_enabled()):
+        logits = model(images[share])
+        loss = cross_entropy((logits.float() if images.is_floating_point() else logits).flatten(0, -2), labels[share].flatten())
     # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
     weight = len(share) * world / len(batch)
-    (loss if weight == 1 else loss * weight).backward()
+    scaler.scale(loss if weight == 1 else loss * weight).backward()
+    scaler.unscale_(optimizer)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if limit := settings.get("clip_grad_value", 0):
         torch.nn.utils.clip_grad_value_(trained, limit)
     if limit := settings.get("clip_grad_norm", 0):
         torch.nn.utils.clip_grad_norm_(trained, limit)
-    optimizer.step()
+    scaler.step(optimizer)
+    scaler.update()
     mean = torch.tensor(loss.item() * len(share) / len(batch), dtype=torch.float64)  # this rank's part of the mean
     dist.all_reduce(mean)
     return mean.item()
@@ -136,15 +149,23 @@ def main() -> None:
     dist.init_process_group("gloo")
     images, labels = read_dataset(settings["data"])
     network = make_model(settings["model"], images.shape[-1], settings["data"].get("vocab_size", 10), images.shape[1])
-    network.load_state_dict(safetensors.torch.load_file(settings["model"]["init"]))
+    lora = settings["model"].get("lora", {})
+    if lora:
+        network = with_lora(network, lora)
+    load(network, settings["model"]["init"], lora)
     freeze(settings["model"].get("freeze", []), network)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)
+    if compress := settings.get("ddp", {}).get("compress"):
+        model.register_comm_hook(None, {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[compress])
     optimizer = make_optimizer(settings["optimizer"], network)
+    scaler = torch.amp.GradScaler("cpu", enabled=settings.get("precision") == "fp16", **settings.get("grad_scaler", {}))
     batches = global_batches(len(labels), settings["batch_size"], settings["seed"])
-    losses = [train_step(model, optimizer, images, labels, next(batches), settings) for _ in range(settings["max_steps"])]
+    losses = [train_step(model, optimizer, scaler, images, labels, next(batches), settings) for _ in range(settings["max_steps"])]
     if dist.get_rank() == 0:
         (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
-        safetensors.torch.save_file(network.state_dict(), out / "model.safetensors")
+        weights = {name.replace(".layer.", ".") if lora else name: tensor for name, tensor in network.state_dict().items()}
+        safetensors.torch.save_file(weights, out / "model.safetensors")
+        (out / "scaler.json").write_text(json.dumps(scaler.state_dict()), encoding="utf-8")
     dist.destroy_process_group()
     os._exit(0)  # not the interpreter's end: PyTorch's threads of the group may abort it (docs/internals/decisions/tests/python-sigabrt.md)
 

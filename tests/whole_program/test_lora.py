@@ -1,0 +1,105 @@
+"""Low-rank updates (model.lora): a lost worker and an interruption change no bit, the base stays as it was, and both exports compute what was
+trained. The losses beside the formula of the peft package are in test_python_equivalence.py."""
+
+import json
+import pathlib
+
+import jobs
+import pytest
+from safetensors.numpy import load_file
+from test_gpt import BLOCK, MODEL, config, data, state_of  # noqa: F401  (data is a fixture)
+
+BASE = {**MODEL, "dropout": 0}
+LORA = {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}
+
+
+@pytest.fixture(scope="module")
+def base(ddprun_bin, ddptrain_bin, data, tmp_path_factory) -> pathlib.Path:  # noqa: F811
+    """Weights to begin with."""
+    folder = tmp_path_factory.mktemp("base")
+    train = jobs.write_config(folder / "train.json", config(data, model=BASE, optimizer={"type": "adamw", "lr": 0.01}))
+    assert jobs.run([ddprun_bin, "--run-dir", folder / "run", train]).returncode == 0
+    assert jobs.run([ddptrain_bin, "--export-weights", folder / "run", folder / "base.safetensors"]).returncode == 0
+    return folder / "base.safetensors"
+
+
+@pytest.fixture(scope="module")
+def tuned(ddprun_bin, data, base, tmp_path_factory) -> pathlib.Path:  # noqa: F811
+    """A run that tuned them, undisturbed, with two workers."""
+    folder = tmp_path_factory.mktemp("tuned")
+    train = jobs.write_config(folder / "train.json", config(data, model={**BASE, "init": str(base), "lora": LORA}, optimizer={"type": "adamw", "lr": 0.02, "ema": {"decay": 0.5}}))
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", folder / "run", train])
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"model.init: 28 tensors are those of {base}; not there, so as in a new model: "
+                             "transformer.h.0.attn.c_attn.lora_A.weight, transformer.h.0.attn.c_attn.lora_B.weight") == 1, done.stderr
+    return folder / "run"
+
+
+def test_a_lost_worker_and_an_interruption_change_no_bit(ddprun_bin, ddptrain_bin, tuned, tmp_path):
+    train = tuned.parent / "train.json"
+    for fault in ("kill rank=0 step=9 phase=backward", "kill rank=1 step=12 phase=optimizer"):
+        run = tmp_path / fault.replace(" ", "-")
+        killed = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", run, train], DDPTRAIN_FAULT=fault)
+        assert killed.returncode == 0, killed.stderr
+        assert [r["decision"] for r in jobs.report(run)["rounds"]] == ["regroup", "end"]
+        assert state_of(run) == state_of(tuned), fault
+    resumed = tmp_path / "resumed"
+    assert jobs.run([ddprun_bin, "--nproc-per-node", 2, "--max-restarts", 1, "--recovery", "checkpoint", "--run-dir", resumed, train,
+                     "checkpoint.background=false"], DDPTRAIN_FAULT="kill rank=1 step=16").returncode == 0
+    assert jobs.metrics(resumed, "restart")[0]["step"] == 14
+    assert state_of(resumed) == state_of(tuned)
+
+
+def test_only_updates_are_trained(tuned, base):
+    before, after = load_file(base), load_file(tuned / "checkpoints/latest/model.safetensors")
+    updates = {name for name in after if ".lora_" in name}
+    assert updates == {f"transformer.h.{i}.{layer}.lora_{side}.weight" for i in (0, 1) for layer in ("attn.c_attn", "mlp.c_proj") for side in "AB"}
+    assert all((after[name] == before[name]).all() for name in before) and after.keys() == before.keys() | updates
+    assert after["transformer.h.0.attn.c_attn.lora_A.weight"].shape == (4, 32) and after["transformer.h.0.attn.c_attn.lora_B.weight"].shape == (96, 4)
+    assert all(after[name].any() for name in updates)
+    assert {name.rpartition(".")[0] for name in load_file(tuned / "checkpoints/latest/optimizer.safetensors")} == updates
+    begun, ended = (jobs.metrics(run, "eval")[-1]["loss"] for run in (base.parent / "run", tuned))
+    assert ended < begun - 0.02
+
+
+def test_both_exports_compute_what_was_trained(ddprun_bin, ddptrain_bin, tuned, base, tmp_path):
+    """By their formula here, and by an evaluation of the merged weights as a model without updates. Both are of the average."""
+    merged, folder = tmp_path / "merged.safetensors", tmp_path / "adapter"
+    for option, to in (("--export-weights", merged), ("--export-adapter", folder)):
+        done = jobs.run([ddptrain_bin, option, tuned, to])
+        assert done.returncode == 0, done.stderr
+    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    assert (settings["peft_type"], settings["r"], settings["lora_alpha"], settings["fan_in_fan_out"], settings["task_type"]) == ("LORA", 4, 8, True, "CAUSAL_LM")
+    assert settings["target_modules"] == [f"transformer.h.{i}.{layer}" for i in (0, 1) for layer in ("attn.c_attn", "mlp.c_proj")]
+    adapter, weights, before = load_file(folder / "adapter_model.safetensors"), load_file(merged), load_file(base)
+    assert len(adapter) == 8 and weights.keys() == before.keys()
+    for name in weights:
+        a, b = (adapter.get(f"base_model.model.{name.removesuffix('.weight')}.lora_{side}.weight") for side in "AB")
+        expected = before[name] if a is None else before[name] + (b @ a).T * 2
+        assert abs(weights[name] - expected).max() <= 1e-6, name
+    evaluated = jobs.run([ddptrain_bin, "eval", "--json", tuned])
+    alone = jobs.run([ddptrain_bin, "eval", "--json", merged, "--config", tuned.parent / "train.json", "model.lora.rank=0"])
+    assert evaluated.returncode == alone.returncode == 0, evaluated.stderr + alone.stderr
+    assert json.loads(alone.stdout)["loss"] == pytest.approx(json.loads(evaluated.stdout)["loss"], rel=1e-6)
+    assert json.loads(evaluated.stdout)["loss"] == pytest.approx(jobs.metrics(tuned, "eval")[-1]["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("model,words", [
+    ({**BASE, "lora": {"rank": 4, "modules": ["*.q_proj"]}}, "model.lora.modules: no linear layer matches '*.q_proj'. There are transformer.h.0.attn.c_attn"),
+    ({**BASE, "lora": {"rank": 4, "modules": []}}, "model.lora.modules: expected patterns of linear layers"),
+    ({**BASE, "lora": {"rank": 4}, "freeze": ["*lora*"]}, "model.freeze leaves no parameter to train"),
+    ({**BASE, "lora": {"rank": 4, "alpha": 0}}, "expected a number above 0, found 0 (/model/lora/alpha)"),
+    ({"type": "exported", "path": "none", "lora": {"rank": 4}}, "expected 0 or nothing beside an exported model"),
+])
+def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, data, tmp_path, model, words):  # noqa: F811
+    tokens = {"data": {"type": "tensors", "dir": "."}} if model["type"] == "exported" else {}
+    train = config(data, model=model) if not tokens else {"model": model, **tokens}
+    done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", jobs.write_config(tmp_path / "train.json", train)])
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_another_rank_is_refused_on_resume_and_no_updates_have_no_adapter(ddprun_bin, ddptrain_bin, tuned, base, data, tmp_path):  # noqa: F811
+    again = jobs.run([ddprun_bin, "--run-dir", tuned, tuned.parent / "train.json", "model.lora.rank=8", "epochs=3"])
+    assert again.returncode == 2 and "/model/lora/rank" in again.stderr, again.stderr
+    none = jobs.run([ddptrain_bin, "--export-adapter", base.parent / "run", tmp_path / "adapter"])
+    assert none.returncode == 2 and "has no low-rank updates" in none.stderr and not (tmp_path / "adapter").exists(), none.stderr

@@ -1,0 +1,68 @@
+"""`ddptrain predict`: a line of JSON for each line of JSON, with the answers of the model that is saved; and bad lines are named."""
+
+import json
+import pathlib
+import subprocess
+
+import jobs
+import pytest
+from test_gpt import BLOCK, config, data  # noqa: F401  (data is a fixture)
+
+
+def predicted(ddptrain, arguments: list, lines: list[str]) -> tuple[int, list[dict], str]:
+    done = subprocess.run([ddptrain, "predict", *arguments], input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=120, env=jobs.clean_environment())
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+@pytest.fixture(scope="module")
+def pictures(ddprun_bin, tmp_path_factory) -> pathlib.Path:
+    """A finished run on the small data set, whose mean and standard deviation are found in its pictures."""
+    folder = tmp_path_factory.mktemp("pictures")
+    train = jobs.write_config(folder / "train.json", jobs.config(jobs.write_small_dataset(folder / "data"), epochs=1))
+    assert jobs.run([ddprun_bin, "--run-dir", folder / "run", train]).returncode == 0
+    return folder
+
+
+def test_classes_of_pictures_are_those_that_an_evaluation_counts(ddptrain_bin, pictures):
+    """All 200 of the test set, with fewer at once than lines: their accuracy and loss are the run's."""
+    test = (pictures / "data/t10k-images-idx3-ubyte").read_bytes()[16:]
+    labels = list((pictures / "data/t10k-labels-idx1-ubyte").read_bytes()[8:])
+    lines = [json.dumps({"id": f"picture {i}", "pixels": list(test[784 * i:784 * (i + 1)])}) for i in range(len(labels))]
+    code, answers, error = predicted(ddptrain_bin, [pictures / "run", "eval_batch_size=64"], lines)
+    assert code == 0, error
+    assert [answer["id"] for answer in answers] == [f"picture {i}" for i in range(200)]
+    expected = jobs.metrics(pictures / "run", "eval")[-1]
+    assert sum(answer["class"] == label for answer, label in zip(answers, labels, strict=True)) / 200 == pytest.approx(expected["accuracy"])
+    numpy = pytest.importorskip("numpy")
+    loss = -numpy.mean([numpy.log(answer["probabilities"][label]) for answer, label in zip(answers, labels)])
+    assert loss == pytest.approx(expected["loss"], rel=1e-4)
+    assert all(answer["probability"] == max(answer["probabilities"]) == answer["probabilities"][answer["class"]] for answer in answers)
+
+
+@pytest.mark.parametrize("line,words", [
+    ("{", "stdin, line 3: expected an object of JSON in one line"),
+    ('{"pixels": [1, 2]}', 'stdin, line 3: expected "pixels" with 784 integers from 0 to 255 (1 x 28 x 28)'),
+    (json.dumps({"pixels": [256] * 784}), "stdin, line 3: "),
+    (json.dumps({"text": "no"}), "stdin, line 3: "),
+])
+def test_a_bad_line_is_named_and_those_before_are_answered(ddptrain_bin, pictures, line, words):
+    good = json.dumps({"pixels": [0] * 784})
+    code, answers, error = predicted(ddptrain_bin, [pictures / "run"], [good, "", line, good])
+    assert code == 2 and words in error and len(answers) == 1, error
+
+
+def test_a_text_has_a_loss_and_a_next_token(ddprun_bin, ddptrain_bin, data, tmp_path):  # noqa: F811
+    """The next token is what `ddptrain generate` writes."""
+    train = jobs.write_config(tmp_path / "train.json", config(data, model={"type": "gpt", "n_layer": 1, "n_head": 2, "n_embd": 32}, max_steps=5))
+    assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
+    text = (data / "val.txt").read_bytes().decode("ascii", "replace")[:BLOCK]
+    tokens = list(text.encode())[:BLOCK]
+    code, answers, error = predicted(ddptrain_bin, [tmp_path / "run"], [json.dumps({"tokens": tokens}), json.dumps({"text": bytes(tokens).decode()}), '{"tokens": [65], "id": 7}'])
+    assert code == 0, error
+    assert answers[0] == answers[1] and answers[0]["tokens"] == BLOCK and 0 < answers[0]["loss"] < 6
+    assert answers[2]["id"] == 7 and answers[2]["loss"] is None and 0 < answers[2]["probability"] <= 1
+    one = jobs.run([ddptrain_bin, "generate", tmp_path / "run", "--json", "--temperature", 0, "--max-tokens", 1, "--prompt-tokens", ",".join(map(str, tokens))])
+    assert json.loads(one.stdout)["tokens"] == [answers[0]["next_token"]]
+    (tmp_path / "lines").write_text(json.dumps({"tokens": [300]}) + "\n", encoding="utf-8")
+    refused = jobs.run([ddptrain_bin, "predict", tmp_path / "run", "--input", tmp_path / "lines"])
+    assert refused.returncode == 2 and 'lines, line 1: expected "text" with a string, or "tokens" with integers below 256' in refused.stderr

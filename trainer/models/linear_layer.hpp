@@ -1,0 +1,37 @@
+// A layer that multiplies by a matrix, whatever model it is in. low_rank.hpp adds a low-rank update to it; without one it costs
+// nothing more than its product.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+
+namespace ddprun::trainer {
+
+class LinearLayer : public torch::nn::Module {
+ public:
+  enum class Layout { kOutputsFirst, kInputsFirst };  // of the weight
+
+  // x [..., inputs] -> [..., outputs]: the product, and with an update B A (PEFT's lora.Linear without dropout) the sum of
+  // both, product(x) + B(A(x)) * scale.
+  at::Tensor of(const at::Tensor& x) const;
+
+  // Registers "lora_A.weight" [rank, inputs], drawn as PEFT does, and "lora_B.weight" [outputs, rank], zeros; scale is
+  // alpha / rank. The draws come from the default CPU generator. Once.
+  void add_update(std::int64_t rank, double alpha);
+
+  at::Tensor weight;
+
+ protected:
+  LinearLayer(at::Tensor initial, Layout layout) : weight(register_parameter("weight", std::move(initial))), layout_(layout) {}
+  virtual at::Tensor product(const at::Tensor& x) const = 0;
+
+ private:
+  Layout layout_;
+  double scale_ = 0;
+  at::Tensor a_;  // undefined without an update
+  at::Tensor b_;
+};
+
+}  // namespace ddprun::trainer

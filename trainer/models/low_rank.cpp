@@ -1,0 +1,76 @@
+// Implementation of low_rank.hpp and of the update in linear_layer.hpp.
+#include "trainer/models/low_rank.hpp"
+
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/check.hpp"
+#include "common/base/error.hpp"
+#include "trainer/models/drawn.hpp"
+#include "trainer/models/linear_layer.hpp"
+#include "trainer/optim/name_patterns.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::string_view kA = "lora_A";
+constexpr std::string_view kB = "lora_B";
+
+// One of the two matrices: a module of its own, so that its weight has PEFT's name.
+struct Factor : torch::nn::Module {
+  explicit Factor(at::Tensor initial) : weight(register_parameter("weight", std::move(initial))) {}
+  at::Tensor weight;
+};
+
+}  // namespace
+
+at::Tensor LinearLayer::of(const at::Tensor& x) const {
+  const at::Tensor own = product(x);  // before the update, as in Python: backward adds gradients of x in the reverse order
+  return a_.defined() ? own + at::linear(at::linear(x, a_), b_) * scale_ : own;
+}
+
+void LinearLayer::add_update(std::int64_t rank, double alpha) {
+  check(!a_.defined(), "a linear layer already has an update");
+  const bool inputs_first = layout_ == Layout::kInputsFirst;
+  const std::int64_t inputs = weight.size(inputs_first ? 0 : 1);
+  const std::int64_t outputs = weight.size(inputs_first ? 1 : 0);
+  const at::TensorOptions options = weight.options().requires_grad(false);
+  a_ = register_module(std::string(kA), std::make_shared<Factor>(at::empty({rank, inputs}, options)))->weight;
+  b_ = register_module(std::string(kB), std::make_shared<Factor>(at::zeros({outputs, rank}, options)))->weight;
+  fill_by_drawing(a_, [](const at::Tensor& tensor) { torch::nn::init::kaiming_uniform_(tensor, std::sqrt(5)); });
+  scale_ = alpha / static_cast<double>(rank);
+}
+
+void add_low_rank(torch::nn::Module& model, const LoraConfig& config) {
+  if (config.rank == 0) return;
+  if (config.modules.empty()) {
+    throw UsageError("model.lora.modules: expected patterns of linear layers to train updates of, found none");
+  }
+  std::vector<std::string> names;
+  std::vector<LinearLayer*> layers;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    auto* const layer = dynamic_cast<LinearLayer*>(item.value().get());
+    if (layer == nullptr) continue;
+    names.push_back(item.key());
+    layers.push_back(layer);
+  }
+  for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
+  const auto chosen = first_matches("model.lora.modules", config.modules, names, /*tied=*/{}, "linear layer");
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (chosen[i]) layers[i]->add_update(config.rank, config.alpha);
+  }
+}
+
+bool is_of_update(std::string_view name) {
+  const std::string_view field = ".weight";
+  if (!name.ends_with(field)) return false;
+  name.remove_suffix(field.size());
+  return name.ends_with(kA) || name.ends_with(kB);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,91 @@
+// Implementation of predict.hpp: from where the lines come and where they go.
+#include "trainer/saved/predict.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "trainer/models/precision.hpp"
+#include "trainer/saved/predictor.hpp"
+#include "trainer/saved/saved_model.hpp"
+#include "trainer/task/language_model.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMostAtOnce = 256;  // samples in memory
+
+std::unique_ptr<Predictor> predictor_of(const SavedModel& saved, const std::filesystem::path& from) {
+  if (is_language_model(saved.config.model.type)) return text_predictor(saved);
+  if (saved.config.model.type != ModelConfig::Type::kExported && saved.config.worker.empty()) return picture_predictor(saved);
+  throw UsageError("only built-in models predict; " + from.string() + " is of an exported model or of a worker program");
+}
+
+class Lines {
+ public:
+  Lines(const std::filesystem::path& file, std::unique_ptr<Predictor> predictor)
+      : name_(file.empty() ? "stdin" : file.string()), predictor_(std::move(predictor)) {}
+
+  void take(const std::string& line) {
+    ++number_;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) return;
+    const Json sample = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    try {
+      if (!sample.is_object()) throw UsageError("expected an object of JSON in one line");
+      predictor_->take(sample);
+    } catch (const UsageError& problem) {
+      write_answers();
+      throw UsageError(name_ + ", line " + std::to_string(number_) + ": " + problem.what());
+    }
+    ids_.push_back(sample.contains("id") ? std::optional<Json>(sample["id"]) : std::nullopt);
+  }
+
+  std::int64_t waiting() const { return static_cast<std::int64_t>(ids_.size()); }
+
+  void write_answers() {
+    std::size_t i = 0;
+    for (const nlohmann::ordered_json& answer : predictor_->answers()) {
+      nlohmann::ordered_json line = nlohmann::ordered_json::object();
+      if (const auto& id = ids_[i++]) line["id"] = *id;
+      line.update(answer);
+      std::cout << line.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) << '\n';
+    }
+    ids_.clear();
+    if (!std::cout.flush()) throw InternalError("stdout can't be written");
+  }
+
+ private:
+  std::string name_;
+  std::unique_ptr<Predictor> predictor_;
+  std::vector<std::optional<Json>> ids_;  // of those that wait for an answer
+  std::int64_t number_ = 0;
+};
+
+}  // namespace
+
+void predict(const PredictOptions& options) {
+  std::ifstream file;
+  if (!options.input.empty()) {
+    file.open(options.input);
+    if (!file) throw UsageError("--input: " + options.input.string() + " can't be read");
+  }
+  std::istream& input = options.input.empty() ? std::cin : file;
+  const SavedModel saved = find_saved_model(options.model.from, options.model.config, options.model.overrides);
+  use_determinism(saved.config.deterministic);
+  Lines lines(options.input, predictor_of(saved, options.model.from));
+  const std::int64_t at_once = std::min(saved.config.eval_batch_size, kMostAtOnce);
+  for (std::string line; std::getline(input, line);) {
+    lines.take(line);
+    if (lines.waiting() == at_once) lines.write_answers();
+  }
+  lines.write_answers();
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,49 @@
+// Implementation of loss_scale.hpp: which names the values have, around the rule of trainer/optim/grad_scaler.hpp.
+#include "trainer/state/loss_scale.hpp"
+
+#include <cstdint>
+
+#include "trainer/optim/grad_scaler.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr const char* kScale = "grad_scaler.scale";
+constexpr const char* kTracker = "grad_scaler.growth_tracker";
+
+bool is_scaled(const TrainConfig& config) {
+  return config.precision == TrainConfig::Precision::kFp16;
+}
+
+GradScale scale_in(const StateValues& values) {
+  return {.scale = static_cast<float>(values.at(kScale)), .growth_tracker = static_cast<std::int64_t>(values.at(kTracker))};
+}
+
+void put_scale(StateValues& values, const GradScale& scale) {
+  values[kScale] = static_cast<double>(scale.scale);
+  values[kTracker] = static_cast<double>(scale.growth_tracker);
+}
+
+}  // namespace
+
+void begin_loss_scale(StateValues& values, const TrainConfig& config) {
+  if (is_scaled(config)) put_scale(values, begin_grad_scale(config.grad_scaler));
+}
+
+double loss_scale(const StateValues& values, const TrainConfig& config) {
+  return is_scaled(config) ? values.at(kScale) : 1;
+}
+
+bool overflow_is_skipped(const StateValues& values, const TrainConfig& config) {
+  return is_scaled(config) && values.at(kScale) >= 1;
+}
+
+bool unscale_gradients(const std::vector<at::Tensor>& parameters, const StateValues& values, const TrainConfig& config) {
+  return !is_scaled(config) || unscale(parameters, scale_in(values).scale);
+}
+
+void heed_gradients(StateValues& values, const TrainConfig& config, bool finite) {
+  if (is_scaled(config)) put_scale(values, after_gradients(config.grad_scaler, scale_in(values), finite));
+}
+
+}  // namespace ddprun::trainer

@@ -238,6 +238,11 @@ std::vector<Key> make_keys() {
           MEMBER(data.augment.crop_padding)),
       key("data.augment", "flip", BoolKind{}, "Mirror left and right with probability 1/2.", MEMBER(data.augment.flip)),
 
+      key("data.validation", "fraction", NumberKind{.max = 1, .below_max = true},
+          "Share of the training samples that is held out. 0: not by a share.", MEMBER(data.validation.fraction), kAddedLater),
+      key("data.validation", "samples", IntegerKind{0, kMany}, "So many training samples are held out. 0: not by their number.",
+          MEMBER(data.validation.samples), kAddedLater),
+
       key("optimizer", "type", NameKind{{"sgd", "adamw", "adam", "lion"}}, "With PyTorch's formulas; lion with its paper's.",
           MEMBER(optimizer.type)),
       key("optimizer", "lr", NumberKind{.above_min = true}, "Learning rate, before the schedule's factor.",
@@ -393,6 +398,9 @@ const std::vector<Section>& config_sections() {
       {"model", "The network."},
       {"data", "The data set and how it is prepared."},
       {"data.augment", "Random changes of training images, keyed by seed, epoch and sample."},
+      {"data.validation",
+       "Training samples, chosen by the seed, that no step uses. Evaluations measure them beside the test set: the figures are "
+       "called validation_loss and so on."},
       {"optimizer", "How weights follow gradients."},
       {"optimizer.ema", "An exponential moving average of the weights, which evaluations and exports use."},
       {"schedule", "The learning rate's factor over the run."},

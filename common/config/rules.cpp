@@ -44,6 +44,10 @@ class Rules {
       add("/data/" + found, /*of_key=*/true,
           "expected '" + missing + "' as well as '" + found + "', or neither (/data/" + found + ")");
     }
+    if (c.data.validation.fraction > 0 && c.data.validation.samples > 0 &&
+        all_good({"/data/validation/fraction", "/data/validation/samples"})) {
+      add("/data/validation", /*of_key=*/true, "expected 'fraction' or 'samples', found both (/data/validation)");
+    }
     check_best();
     check_figures();
     if (c.schedule.type == ScheduleConfig::Type::kOneCycle && c.schedule.warmup_steps != 0 &&

@@ -36,6 +36,13 @@ struct AugmentConfig {
   bool flip = false;              // mirror left-right with probability 1/2
 };
 
+// A part of the training samples that is held out and evaluated, chosen by the seed: one of these, or none.
+struct ValidationConfig {
+  double fraction = 0;       // below 1; 0: not by fraction
+  std::int64_t samples = 0;  // 0: not by number
+  bool is_set() const { return fraction > 0 || samples > 0; }
+};
+
 struct DataConfig {
   enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens };
   Type type = Type::kIdx;  // "idx": the MNIST family's IDX files, .gz or plain | "cifar10" | "cifar100" | "tensors" | "tokens"
@@ -62,6 +69,7 @@ struct DataConfig {
   std::int64_t prefetch = 4;       // batches prepared ahead by the loader thread, 1..1024
   bool ledger = false;             // write ledger/rank-XXXXX.jsonl: which samples were used in which step
   AugmentConfig augment;
+  ValidationConfig validation{};
 };
 
 // Parameters whose name matches `parameters`, unless an earlier group has them.

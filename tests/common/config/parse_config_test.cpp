@@ -440,6 +440,11 @@ TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
             "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
 }
 
+TEST(ParseConfig, SamplesAreHeldOutByFractionOrNumber) {
+  EXPECT_EQ(refused_config(R"({"data": {"dir": "d", "validation": {"fraction": 0.1, "samples": 3}}})"),
+            "train.json:1:23: expected 'fraction' or 'samples', found both (/data/validation)");
+}
+
 TEST(PrintConfig, RoundTripsExactly) {
   for (const Overrides& overrides : std::vector<Overrides>{
            {},

@@ -1,5 +1,8 @@
 // The entries of the table, as the schema and the reference show them to users. The code that reads and prints configs knows no
 // key by name, except in rules between two keys (rules.cpp).
+//
+// Note [Why this file is long]
+// It is one table; a part of it elsewhere would have to be found.
 #include "common/config/keys.hpp"
 
 #include <algorithm>
@@ -188,10 +191,11 @@ std::vector<Key> make_keys() {
           "Patterns of parameters' names, such as \"layer1.*\": those are saved and not trained. * is any run of characters.",
           MEMBER(model.freeze), kAddedLater),
 
-      key("data", "type", NameKind{{"idx", "cifar10", "cifar100", "tensors", "tokens"}},
+      key("data", "type", NameKind{{"idx", "cifar10", "cifar100", "tensors", "tokens", "csv", "arrays", "folder"}},
           "idx: files of the MNIST family, plain or .gz. cifar10, cifar100: their binary version. tensors: safetensors files "
           "with the tensors that an exported model "
-          "takes. tokens: text or token files, for a gpt.",
+          "takes. tokens: text or token files, for a gpt. csv: lines of numbers. arrays: .npy or safetensors files of numbers. "
+          "folder: JPEG and PNG files, a folder for each class.",
           MEMBER(data.type)),
       key("data", "dir", TextKind{.path = true}, "Folder of the data files, relative to the config file.", MEMBER(data.dir),
           Traits{.required = true, .may_change = true}),
@@ -217,13 +221,53 @@ std::vector<Key> make_keys() {
       key("data", "block_size", IntegerKind{1, 10'000'000}, "Tokens of a sample.", MEMBER(data.block_size), only({"tokens"})),
       key("data", "vocab_size", IntegerKind{1, 100'000'000}, "Number of different tokens, which count from 0. Text: 256.",
           MEMBER(data.vocab_size), only({"tokens"})),
+      key("data", "train_table", TextKind{}, "CSV file of training samples. Its first line names the columns.",
+          MEMBER(data.train_table), later_only({"csv"})),
+      key("data", "test_table", TextKind{}, "CSV file of test samples, with the same columns.", MEMBER(data.test_table),
+          later_only({"csv"})),
+      key("data", "train_inputs", TextKind{},
+          "What a model is given of each training sample: FILE.npy or FILE.safetensors:NAME. The first dimension counts the "
+          "samples.",
+          MEMBER(data.train_inputs), later_only({"arrays"})),
+      key("data", "train_targets", TextKind{}, "What is to be predicted of them.", MEMBER(data.train_targets),
+          later_only({"arrays"})),
+      key("data", "test_inputs", TextKind{}, "What a model is given of each test sample.", MEMBER(data.test_inputs),
+          later_only({"arrays"})),
+      key("data", "test_targets", TextKind{}, "What is to be predicted of them.", MEMBER(data.test_targets),
+          later_only({"arrays"})),
+      key("data", "predict", NameKind{{"class", "number"}},
+          "class: one of some classes, by cross entropy. number: numbers, by the mean squared error.", MEMBER(data.predict),
+          later_only({"csv", "arrays"})),
+      key("data", "target", TextKind{}, "The column that is to be predicted.", MEMBER(data.target), later_only({"csv"})),
+      key("data", "class_names", TextListKind{},
+          "What stands in that column for each class; then there are as many classes. Empty: numbers from 0 to below classes.",
+          MEMBER(data.class_names), later_only({"csv"})),
+      key("data", "leave_out", TextListKind{}, "Columns that nothing is predicted from.", MEMBER(data.leave_out),
+          later_only({"csv"})),
+      key("data", "standardize", BoolKind{},
+          "Take the mean of the samples that are trained on from each column, and divide it by their standard deviation.",
+          MEMBER(data.standardize), later_only({"csv"})),
+      key("data", "train_folder", TextKind{}, "Folder of training pictures. Its folders are the classes, sorted by name.",
+          MEMBER(data.train_folder), later_only({"folder"})),
+      key("data", "test_folder", TextKind{}, "Folder of test pictures, with the same folders in it.", MEMBER(data.test_folder),
+          later_only({"folder"})),
+      key("data", "image_size", IntegerKind{1, 4096}, "Height and width of the crop that a model is given.",
+          MEMBER(data.image_size), later_only({"folder"})),
+      key("data", "resize", IntegerKind{0, 8192},
+          "The shorter side of a picture before the crop, at least image_size. 0: image_size.", MEMBER(data.resize),
+          later_only({"folder"})),
+      key("data", "decode_threads", IntegerKind{1, 256}, "Threads of a worker that decode a batch's pictures.",
+          MEMBER(data.decode_threads), Traits{.may_change = true, .of_types = {"folder"}}),
       key("data", "classes", IntegerKind{2, 1'000'000}, "Number of different labels, which count from 0.", MEMBER(data.classes),
-          only({"idx"})),
+          only({"idx", "csv", "arrays", "folder"})),
       key("data", "mean", NumberKind{.min = -std::numeric_limits<double>::infinity(), .nullable = true},
           "Mean that is taken from pixels scaled to 0..1. Given together with std.", MEMBER(data.mean),
-          Traits{.of_types = {"idx", "cifar10", "cifar100"}, .default_text = "of the training images"}),
+          Traits{.of_types = {"idx", "cifar10", "cifar100", "folder"},
+                 .default_text = "of the training images; of a folder, ImageNet's of each colour"}),
       key("data", "std", NumberKind{.min = kSmallestStd, .nullable = true}, "Standard deviation that pixels are divided by.",
-          MEMBER(data.std), Traits{.of_types = {"idx", "cifar10", "cifar100"}, .default_text = "of the training images"}),
+          MEMBER(data.std),
+          Traits{.of_types = {"idx", "cifar10", "cifar100", "folder"},
+                 .default_text = "of the training images; of a folder, ImageNet's of each colour"}),
       key("data", "train_samples", IntegerKind{0, kMany}, "Use only the first so many training samples. 0: all.",
           MEMBER(data.train_samples)),
       key("data", "test_samples", IntegerKind{0, kMany}, "Use only the first so many test samples. 0: all.",
@@ -237,6 +281,12 @@ std::vector<Key> make_keys() {
           "Pixels of zero padding on each side before a random crop back to size. 0: no crop.",
           MEMBER(data.augment.crop_padding)),
       key("data.augment", "flip", BoolKind{}, "Mirror left and right with probability 1/2.", MEMBER(data.augment.flip)),
+      key("data.augment", "random_crop", BoolKind{},
+          "Crop anywhere, and not in the middle. Only for data.type folder, as the next.", MEMBER(data.augment.random_crop),
+          kAddedLater),
+      key("data.augment", "erase", NumberKind{.max = 1},
+          "Probability that a rectangle of the picture is set to 0 after normalisation, as torchvision's RandomErasing does.",
+          MEMBER(data.augment.erase), kAddedLater),
 
       key("data.validation", "fraction", NumberKind{.max = 1, .below_max = true},
           "Share of the training samples that is held out. 0: not by a share.", MEMBER(data.validation.fraction), kAddedLater),

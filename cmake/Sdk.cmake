@@ -15,7 +15,7 @@ foreach(room ${rooms})
 endforeach()
 set(archives)
 set(linked_libraries)  # as ddprunConfig.cmake names them
-foreach(library ${XXHASH_LIBRARY} ${LIBDEFLATE_LIBRARY})
+foreach(library ${XXHASH_LIBRARY} ${LIBDEFLATE_LIBRARY} ${JPEG_LIBRARY} ${PNG_LIBRARY})
   get_filename_component(file ${library} NAME)
   if(library MATCHES "\\.a$")
     list(APPEND archives ${library})

@@ -35,7 +35,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: ddprun\nRoot-Is-Purelib: false\nTag: py3
 
 
 # Whose work is compiled in; libz stays a library of the machine.
-LINKED = ("libboost1.81-dev", "nlohmann-json3-dev", "libxxhash-dev", "libgloo-dev", "libprotozero-dev", "libdeflate-dev")
+LINKED = ("libboost1.81-dev", "nlohmann-json3-dev", "libxxhash-dev", "libgloo-dev", "libprotozero-dev", "libdeflate-dev", "libjpeg62-turbo-dev", "libpng-dev")
 
 
 def run(*words: object) -> str:

@@ -7,8 +7,12 @@
 namespace ddprun {
 namespace {
 
-FigureList with_loss_last(FigureList figures) {
-  std::ranges::stable_partition(figures, [](const Figure& figure) { return figure.name != "loss"; });
+// The loss comes behind the others; what is measured on samples that are held out of training, behind the test set's.
+FigureList as_shown(FigureList figures) {
+  std::ranges::stable_sort(figures, {}, [](const Figure& figure) {
+    return (figure.name.starts_with("validation_") ? 2 : 0) +
+           (figure.name == "loss" || figure.name == "validation_loss" ? 1 : 0);
+  });
   return figures;
 }
 
@@ -23,12 +27,12 @@ std::string figure_text(const Figure& figure) {
 
 std::string figures_text(const FigureList& figures) {
   std::string text;
-  for (const Figure& figure : with_loss_last(figures)) text += (text.empty() ? "" : ", ") + figure_text(figure);
+  for (const Figure& figure : as_shown(figures)) text += (text.empty() ? "" : ", ") + figure_text(figure);
   return text;
 }
 
 std::string headline_of(const FigureList& figures) {
-  return figures.empty() ? "" : figure_text(with_loss_last(figures).front());
+  return figures.empty() ? "" : figure_text(as_shown(figures).front());
 }
 
 }  // namespace ddprun

@@ -30,7 +30,8 @@ inline std::optional<double> value_of(const FigureList& figures, std::string_vie
 
 // "loss 0.2671"; "accuracy 90.41 %" for a name that ends in "accuracy", whose value is a share of 1.
 std::string figure_text(const Figure& figure);
-// All figures, with the loss last: "accuracy 90.41 %, loss 0.2671". "" when there are none.
+// All figures, with the loss last and those of a validation set behind the test set's: "accuracy 90.41 %, loss 0.2671".
+// "" when there are none.
 std::string figures_text(const FigureList& figures);
 // The first figure of that text: "accuracy 90.41 %".
 std::string headline_of(const FigureList& figures);

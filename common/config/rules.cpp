@@ -44,6 +44,10 @@ class Rules {
       add("/data/" + found, /*of_key=*/true,
           "expected '" + missing + "' as well as '" + found + "', or neither (/data/" + found + ")");
     }
+    if (c.data.validation.fraction > 0 && c.data.validation.samples > 0 &&
+        all_good({"/data/validation/fraction", "/data/validation/samples"})) {
+      add("/data/validation", /*of_key=*/true, "expected 'fraction' or 'samples', found both (/data/validation)");
+    }
     check_best();
     check_figures();
     if (c.schedule.type == ScheduleConfig::Type::kOneCycle && c.schedule.warmup_steps != 0 &&
@@ -98,18 +102,20 @@ class Rules {
     const TrainConfig& c = config_;
     if (!all_good({"/model/type", "/data/type"})) return;
     const bool pictures = c.data.type == DataConfig::Type::kIdx || c.data.type == DataConfig::Type::kCifar10 ||
-                          c.data.type == DataConfig::Type::kCifar100;
+                          c.data.type == DataConfig::Type::kCifar100 || c.data.type == DataConfig::Type::kFolder;
     if (!pictures && (c.data.augment.crop_padding != 0 || c.data.augment.flip) &&
         all_good({"/data/augment/crop_padding", "/data/augment/flip"})) {
       add("/data/augment", /*of_key=*/true,
           "only pictures can be augmented, found " + shown(find_key("data.type")->get(c)) + " for data.type (/data/augment)");
     }
+    check_folder();
     if (is_language_model(c) || c.data.type == DataConfig::Type::kTokens) return check_language_model();
     if (c.model.type != ModelConfig::Type::kExported) {
+      if (c.data.is_table()) return check_tables();
       if (pictures) return;
       add("/data/type", /*of_key=*/false,
-          "expected \"idx\", \"cifar10\" or \"cifar100\" beside a model of type " + shown(find_key("model.type")->get(c)) +
-              ", which takes pictures; \"tensors\" are for \"exported\" models (/data/type)");
+          "expected \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"csv\" or \"arrays\" beside a model of type " +
+              shown(find_key("model.type")->get(c)) + "; \"tensors\" are for \"exported\" models (/data/type)");
       return;
     }
     if (c.model.path.empty() && all_good({"/model/path"})) {
@@ -125,6 +131,47 @@ class Rules {
     refuse(c.model.lora.rank != 0, "/model/lora/rank",
            "expected 0 or nothing beside an exported model, whose layers are part of it: export it with updates");
     refuse(c.channels_last, "/channels_last", "expected false or nothing beside an exported model, whose layout is part of it");
+  }
+
+  void check_folder() {
+    const DataConfig& d = config_.data;
+    if (d.type == DataConfig::Type::kFolder) {
+      if (d.resize == 0 || d.resize >= d.image_size || !all_good({"/data/resize", "/data/image_size"})) return;
+      return add("/data/resize", /*of_key=*/false,
+                 "expected 0 or at least image_size, which is " + std::to_string(d.image_size) + ", found " +
+                     std::to_string(d.resize) + " (/data/resize)");
+    }
+    for (const auto& [set, pointer] :
+         {std::pair{d.augment.random_crop, "/data/augment/random_crop"}, {d.augment.erase != 0, "/data/augment/erase"}}) {
+      if (!set || !all_good({pointer})) continue;
+      add(pointer, /*of_key=*/false,
+          "is for data.type \"folder\", found " + shown(find_key("data.type")->get(config_)) + " (" + pointer + ")");
+    }
+  }
+
+  void check_tables() {
+    const TrainConfig& c = config_;
+    const bool mlp = c.model.type == ModelConfig::Type::kMlp;
+    if (c.data.type == DataConfig::Type::kCsv && !mlp) {
+      add("/model/type", /*of_key=*/false,
+          "expected \"mlp\" beside \"csv\", whose samples are no pictures, found " + shown(find_key("model.type")->get(c)) +
+              " (/model/type)");
+    }
+    if (c.channels_last && mlp && all_good({"/channels_last"})) {
+      add("/channels_last", /*of_key=*/false, "expected false or nothing beside data without channels (/channels_last)");
+    }
+    if (c.data.predict == DataConfig::Predict::kNumber && all_good({"/data/predict"})) {
+      if (c.label_smoothing != 0 && all_good({"/label_smoothing"})) {
+        add("/label_smoothing", /*of_key=*/false,
+            "expected 0 or nothing where numbers are predicted, which are no labels (/label_smoothing)");
+      }
+      if (!c.data.class_names.empty() && all_good({"/data/class_names"})) {
+        add("/data/class_names", /*of_key=*/false,
+            "expected nothing where numbers are predicted, which have no classes (/data/class_names)");
+      }
+    } else if (c.data.class_names.size() == 1 && all_good({"/data/class_names"})) {
+      add("/data/class_names", /*of_key=*/false, "expected 2 names or more, found 1 (/data/class_names)");
+    }
   }
 
   static bool is_language_model(const TrainConfig& c) {

@@ -42,12 +42,22 @@ struct ModelConfig {
 struct AugmentConfig {
   std::int64_t crop_padding = 0;  // pixels of zero padding on each side before a random crop back to size; 0: no crop
   bool flip = false;              // mirror left-right with probability 1/2
+  bool random_crop = false;       // folder only, as the next: crop anywhere, not in the middle
+  double erase = 0;               // probability that a rectangle is set to 0 after normalisation
+};
+
+// A part of the training samples that is held out and evaluated, chosen by the seed: one of these, or none.
+struct ValidationConfig {
+  double fraction = 0;       // below 1; 0: not by fraction
+  std::int64_t samples = 0;  // 0: not by number
+  bool is_set() const { return fraction > 0 || samples > 0; }
 };
 
 struct DataConfig {
-  enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens };
-  Type type = Type::kIdx;  // "idx": the MNIST family's IDX files, .gz or plain | "cifar10" | "cifar100" | "tensors" | "tokens"
-  std::string dir;         // required; relative paths are relative to the train.json
+  enum class Type { kIdx, kCifar10, kCifar100, kTensors, kTokens, kCsv, kArrays, kFolder };
+  Type type =
+      Type::kIdx;   // "idx": the MNIST family's IDX files, .gz or plain | "cifar10" | "cifar100" | "tensors" | "tokens" | ...
+  std::string dir;  // required; relative paths are relative to the train.json
   std::string train_images = "train-images-idx3-ubyte";  // with or without .gz on disk: plain is preferred when both exist
   std::string train_labels = "train-labels-idx1-ubyte";
   std::string test_images = "t10k-images-idx3-ubyte";
@@ -61,6 +71,23 @@ struct DataConfig {
   TokenType token_type = TokenType::kUint16;  // of a *.bin without a header
   std::int64_t block_size = 1024;             // tokens of a sample
   std::int64_t vocab_size = 50257;            // a token that is not below is an error naming its place
+  std::string train_table = "train.csv";      // csv only, as the next
+  std::string test_table = "test.csv";
+  std::string train_inputs = "train_inputs.npy";  // arrays only, as the next three: FILE.npy or FILE.safetensors:NAME
+  std::string train_targets = "train_targets.npy";
+  std::string test_inputs = "test_inputs.npy";
+  std::string test_targets = "test_targets.npy";
+  enum class Predict { kClass, kNumber };
+  Predict predict = Predict::kClass;       // csv, arrays
+  std::string target = "target";           // csv, as the next three: the column that is to be predicted
+  std::vector<std::string> class_names{};  // what stands in it; then there are as many classes
+  std::vector<std::string> leave_out{};    // columns that nothing is predicted from
+  bool standardize = true;                 // the other columns, by what is trained on
+  std::string train_folder = "train";      // folder only, as the next four: a folder of pictures for each class in it
+  std::string test_folder = "test";
+  std::int64_t image_size = 224;    // height and width of what a model is given
+  std::int64_t resize = 0;          // the shorter side before the crop, at least image_size; 0: image_size
+  std::int64_t decode_threads = 2;  // of each batch that is made
   std::int64_t classes =
       10;  // number of labels, cifar's by its type; a label outside 0..classes-1 is an error naming the sample
   std::optional<double> mean;      // of pixels scaled to 0..1; absent: exact mean of the training images
@@ -70,6 +97,11 @@ struct DataConfig {
   std::int64_t prefetch = 4;       // batches prepared ahead by the loader thread, 1..1024
   bool ledger = false;             // write ledger/rank-XXXXX.jsonl: which samples were used in which step
   AugmentConfig augment;
+  ValidationConfig validation{};
+
+  std::int64_t class_count() const { return class_names.empty() ? classes : static_cast<std::int64_t>(class_names.size()); }
+  bool is_table() const { return type == Type::kCsv || type == Type::kArrays; }
+  bool predicts_numbers() const { return is_table() && predict == Predict::kNumber; }
 };
 
 // Parameters whose name matches `parameters`, unless an earlier group has them.

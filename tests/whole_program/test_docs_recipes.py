@@ -147,6 +147,14 @@ def test_whose_exit_code_it_is(ddprun_bin, script, tmp_path, ends):
     assert told.returncode == {"script": 0, "signal": 1}[ends], told.stderr
 
 
+def test_a_table(ddprun_bin, ddptrain_bin, tmp_path):
+    subprocess.run(["sh", "-ec", blocks("tables.md", "sh")[0]], cwd=tmp_path, check=True)
+    (tmp_path / "train.json").write_text(blocks("tables.md", "json")[0], encoding="utf-8")
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "train.json"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "done: test mean_absolute_error" in done.stdout, done.stdout
+
+
 def test_a_script_that_takes_less_memory(ddprun_bin, tmp_path):
     (script, *_), (shown, *_) = blocks("out-of-memory.md", "python"), blocks("out-of-memory.md", "text")
     (tmp_path / "train.py").write_text(script, encoding="utf-8")

@@ -5,10 +5,12 @@ operator (OMP_NUM_THREADS=1) every sum is added in the same order, so nothing ma
 and every final weight. A case where other kernels run would be listed with `relative`, the bound of issue and design: 1e-5 over 200 steps.
 """
 
+import csv
 import dataclasses
 import gzip
 import json
 import pathlib
+import random
 import sys
 
 import jobs
@@ -31,7 +33,7 @@ class Case:
     optimizer: dict = dataclasses.field(default_factory=lambda: SGD)
     samples: int = 640
     image: int = 28  # width and height of the images: the middle of Fashion-MNIST's
-    data: str = "idx"  # or cifar10
+    data: str = "idx"  # or cifar10, csv or csv-number: then `image` is the number of columns
     steps: int = 200
     clip: dict = dataclasses.field(default_factory=dict)
     more: dict = dataclasses.field(default_factory=dict)  # of the config's other keys
@@ -70,6 +72,8 @@ CASES = {
     "mlp-fp16-2": Case(MLP, 2, steps=60, optimizer={"type": "adamw", "lr": 0.0001}, clip={"clip_grad_norm": 1.0},
                        more={"precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 24, "growth_interval": 5}}),
     "cnn-bf16-sum-2": Case({"type": "cnn"}, 2, batch_size=32, steps=40, more={"ddp": {"compress": "bf16"}}),
+    # 333 rows, so that an epoch's last step is ragged.
+    "mlp-csv-number-2": Case({"type": "mlp", "hidden": [32, 32]}, 2, data="csv-number", image=5, samples=333, optimizer={"type": "adamw", "lr": 0.01}),
     "mlp-lion-2": Case(MLP, 2, optimizer={"type": "lion", "lr": 0.0001, "weight_decay": 0.1}, steps=100),
 }
 LONG_CASES = {
@@ -78,6 +82,7 @@ LONG_CASES = {
     "gpt-fp16-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=20, optimizer={"type": "adamw", "lr": 0.001},
                        more={"precision": "fp16", "grad_scaler": {"init_scale": 2.0 ** 26, "growth_interval": 3}}),
     "mlp-fp16-sum-2": Case(MLP, 2, steps=60, more={"ddp": {"compress": "fp16"}}),
+    "mlp-csv-1": Case({"type": "mlp", "hidden": [32, 32]}, 1, data="csv", image=12, optimizer={"type": "sgd", "lr": 0.1}),
     "resnet34-1": Case({"type": "resnet34"}, 1, batch_size=8, image=12, steps=50),
     "resnet50-2": Case({"type": "resnet50"}, 2, samples=8, batch_size=8, image=12, steps=20, optimizer={"type": "sgd", "lr": 0.001}),
     "resnet56-cifar-1": Case({"type": "resnet56"}, 1, data="cifar10", samples=80, batch_size=8, image=32, steps=30,
@@ -120,13 +125,27 @@ def write_cifar(folder: pathlib.Path, samples: int) -> None:
         (folder / name).write_bytes(numpy.concatenate([labels, pictures.reshape(count, 3072)], 1).tobytes())
 
 
-def write_initial_weights(file: pathlib.Path, model: dict, size: int, channels: int) -> None:
+def write_csv(folder: pathlib.Path, samples: int, columns: int) -> None:
+    """Ten columns tell a class between them, and the product of two of them a number."""
+    folder.mkdir()
+    draw = random.Random(1)
+    names = [f"c{i}" for i in range(columns)]
+    for file, count in (("train.csv", samples), ("test.csv", 10)):
+        with (folder / file).open("w", newline="", encoding="utf-8") as f:
+            table = csv.writer(f)
+            table.writerow([*names, "kind", "number"])
+            for _ in range(count):
+                row = [draw.uniform(-1, 1) * 10 ** i for i in range(columns)]
+                table.writerow([*row, max(range(min(columns, 10)), key=lambda i: row[i] / 10 ** i), row[0] * row[1]])
+
+
+def write_initial_weights(file: pathlib.Path, model: dict, size: int, outputs: int, channels: int) -> None:
     import safetensors.torch
     import torch
     from reference.models import make_model, with_lora
 
     torch.manual_seed(7)
-    network = make_model(model, size, 256 if model["type"] in ("gpt", "llama") else 10, channels)
+    network = make_model(model, size, outputs, channels)
     weights = (with_lora(network, model["lora"]) if "lora" in model else network).state_dict()
     safetensors.torch.save_file({name.replace(".layer.", "."): tensor for name, tensor in weights.items()} if "lora" in model else weights, file)
 
@@ -143,6 +162,11 @@ def data_of(folder: pathlib.Path, case: Case) -> dict:
     if case.model["type"] in ("gpt", "llama"):
         write_text(folder, case.samples, case.image)
         return {"type": "tokens", "dir": str(folder), "train_tokens": "train.txt", "test_tokens": "val.txt", "block_size": case.image, "vocab_size": 256}
+    if case.data.startswith("csv"):
+        write_csv(folder, case.samples, case.image)
+        number = case.data == "csv-number"
+        return {"type": "csv", "dir": str(folder), "predict": "number" if number else "class", "target": "number" if number else "kind",
+                "leave_out": ["kind" if number else "number"]}
     if case.data == "cifar10":
         write_cifar(folder, case.samples)
     else:
@@ -151,7 +175,9 @@ def data_of(folder: pathlib.Path, case: Case) -> dict:
 
 
 def write_job(folder: pathlib.Path, case: Case) -> pathlib.Path:
-    write_initial_weights(folder / "init.safetensors", case.model, case.image, 3 if case.data == "cifar10" else 1)
+    outputs = 256 if case.model["type"] in ("gpt", "llama") else 1 if case.data == "csv-number" else 10
+    channels = {"cifar10": 3, "csv": 0, "csv-number": 0}.get(case.data, 1)
+    write_initial_weights(folder / "init.safetensors", case.model, case.image, outputs, channels)
     steps_per_epoch = -(-case.samples // case.batch_size)
     return jobs.write_config(folder / "train.json", {
         "name": "equivalence",

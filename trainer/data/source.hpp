@@ -73,6 +73,7 @@ class Source {
 struct Sources {
   std::shared_ptr<const Source> train;
   std::shared_ptr<const Source> test;
+  std::shared_ptr<const Source> validation{};  // held out of `train` (trainer/splits); null: nothing is
 };
 
 }  // namespace ddprun::trainer

@@ -12,6 +12,7 @@
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/peers.hpp"
 #include "trainer/saved/saved_model.hpp"
+#include "trainer/splits/held_out.hpp"
 #include "trainer/state/training_state.hpp"
 #include "trainer/surroundings/environment.hpp"
 
@@ -27,10 +28,10 @@ std::string evaluate_saved(const SavedModelOptions& options, const Subject& subj
   const std::shared_ptr<torch::nn::Module> model = task->make_module(subject.describe(config), device);
   lay_out(*model, config.channels_last);
   take_weights(model, saved.weights);
-  const Sources data = subject.read(config, device, {});
+  const Sources data = hold_out(subject.read(config, device, {}), config);
   Upload upload(*data.test, device);
   const Evaluation found =
-      evaluate(*task, *model, *data.test, config, device, upload, Peers(nullptr, /*rank=*/0, /*world=*/1, device));
+      evaluate(*task, *model, data, config, device, upload, Peers(nullptr, /*rank=*/0, /*world=*/1, device));
   if (!options.json) {
     return "test " + figures_text(found.figures) + " on " + std::to_string(found.samples) +
            (found.samples == 1 ? " sample" : " samples");

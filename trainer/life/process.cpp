@@ -16,6 +16,7 @@
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/parallel/process_group.hpp"
+#include "trainer/splits/held_out.hpp"
 #include "trainer/task/figures.hpp"
 
 namespace ddprun::trainer {
@@ -32,7 +33,7 @@ void Process::begin() {
                         [this](const std::string&) { return TaskConfig(subject_.keys); });
   use_determinism(config_.deterministic);
   task_ = subject_.make_task(config_);
-  require_figures(config_, task_->figures());
+  require_figures(config_, figures_of_evaluation(config_, task_->figures()));
   check_share();
 }
 
@@ -77,7 +78,7 @@ void Process::use(c10::Device device) {
   device_ = device;
   use_precision(config_.precision);
   data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment_, agent_.get())] {
-    return subject_.read(config_, *device_, files);
+    return hold_out(subject_.read(config_, *device_, files), config_);
   });
 }
 

@@ -4,8 +4,11 @@
 #include "trainer/data/pictures.hpp"
 #include "trainer/exported/exported_task.hpp"
 #include "trainer/exported/tensor_source.hpp"
+#include "trainer/picture_files/picture_folder.hpp"
+#include "trainer/tables/read_tables.hpp"
 #include "trainer/task/classification.hpp"
 #include "trainer/task/language_model.hpp"
+#include "trainer/task/regression.hpp"
 #include "trainer/tokens/token_file.hpp"
 
 namespace ddprun::trainer {
@@ -35,7 +38,7 @@ Subject chosen_by_config() {
                   case ModelConfig::Type::kResnet56:
                     break;
                 }
-                return classification(config);
+                return config.data.predicts_numbers() ? regression(config) : classification(config);
               },
           .describe =
               [](const TrainConfig& config) {
@@ -44,6 +47,11 @@ Subject chosen_by_config() {
                     return describe_tensors(config);
                   case DataConfig::Type::kTokens:
                     return describe_tokens(config.data);
+                  case DataConfig::Type::kCsv:
+                  case DataConfig::Type::kArrays:
+                    return describe_table(config.data);
+                  case DataConfig::Type::kFolder:
+                    return describe_picture_folder(config.data);
                   case DataConfig::Type::kIdx:
                   case DataConfig::Type::kCifar10:
                   case DataConfig::Type::kCifar100:
@@ -58,6 +66,11 @@ Subject chosen_by_config() {
                     return read_tensor_sources(config);
                   case DataConfig::Type::kTokens:
                     return read_tokens(config.data);
+                  case DataConfig::Type::kCsv:
+                  case DataConfig::Type::kArrays:
+                    return read_tables(config);
+                  case DataConfig::Type::kFolder:
+                    return read_picture_folders(config.data);
                   case DataConfig::Type::kIdx:
                   case DataConfig::Type::kCifar10:
                   case DataConfig::Type::kCifar100:

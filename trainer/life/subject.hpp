@@ -33,7 +33,8 @@ struct Subject {
 // classification() of read_pictures().
 Subject pictures_into_classes();
 
-// What model.type and data.type say: classification(), language_model() or exported_task(), of pictures, tokens or tensors.
+// What model.type and data.type say: classification(), regression(), language_model() or exported_task(), of pictures, tokens,
+// tables or tensors.
 Subject chosen_by_config();
 
 }  // namespace ddprun::trainer

@@ -3,7 +3,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "trainer/data/sampler.hpp"
@@ -12,28 +15,43 @@
 
 namespace ddprun::trainer {
 
-Evaluation evaluate(const Task& task, torch::nn::Module& module, const Source& test, const TrainConfig& config,
-                    c10::Device device, Upload& upload, const Peers& peers, const std::function<void()>& before_sum) {
-  const at::NoGradGuard no_gradients;
-  module.eval();
+namespace {
+
+// This rank's block of the samples.
+Figures measured(const Task& task, torch::nn::Module& module, const Source& source, const TrainConfig& config,
+                 c10::Device device, Upload& upload, const Peers& peers) {
   Figures figures(task.figures(), device);
-  const Block block = evaluation_block(test.size(), peers.world(), peers.rank());
+  const Block block = evaluation_block(source.size(), peers.world(), peers.rank());
   for (std::int64_t first = block.first; first < block.last; first += config.eval_batch_size) {
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(config.eval_batch_size, block.last - first)));
     std::iota(samples.begin(), samples.end(), first);
-    const Batch made = test.make(samples, {});
+    const Batch made = source.make(samples, {});
     if (!(made.weight > 0)) continue;  // counts for nothing, and a mean over it is no number
     const Batch batch = upload.take(made);
     const Autocast precision(config.precision, device.type());
     task.measure(module, batch, figures);
   }
-  std::vector<double> sums = figures.sums_and_weights();
+  return figures;
+}
+
+}  // namespace
+
+Evaluation evaluate(const Task& task, torch::nn::Module& module, const Sources& data, const TrainConfig& config,
+                    c10::Device device, Upload& upload, const Peers& peers, const std::function<void()>& before_sum) {
+  const at::NoGradGuard no_gradients;
+  module.eval();
+  const Figures tested = measured(task, module, *data.test, config, device, upload, peers);
+  std::optional<Figures> validated;
+  if (data.validation) validated = measured(task, module, *data.validation, config, device, upload, peers);
+  std::vector<double> sums = tested.sums_and_weights();
+  if (validated) std::ranges::copy(validated->sums_and_weights(), std::back_inserter(sums));
   module.train();
   if (before_sum) before_sum();
   peers.sum(sums);
-  Evaluation result{.figures = {}, .samples = test.size()};
-  for (std::size_t i = 0; i < figures.names().size(); ++i) {
-    result.figures.push_back({figures.names()[i], sums[2 * i] / sums[2 * i + 1]});
+  Evaluation result{.figures = {}, .samples = data.test->size()};
+  const auto names = validated ? figures_of_evaluation(config, tested.names()) : tested.names();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    result.figures.push_back({names[i], sums[2 * i] / sums[2 * i + 1]});
   }
   return result;
 }

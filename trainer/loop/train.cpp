@@ -198,7 +198,7 @@ void train_step(TrainingState& state, Workspace& work) {
 Evaluation evaluate_weights(const TrainingState& state, const Workspace& work) {
   std::optional<WeightAverage::InPlaceOfWeights> average;
   if (state.average) average.emplace(*state.average);
-  return evaluate(work.task, *state.model, *work.data.test, work.config, work.device, *work.upload, work.peers,
+  return evaluate(work.task, *state.model, work.data, work.config, work.device, *work.upload, work.peers,
                   [&work] { work.status.at(channel::Stage::kLoss); });
 }
 

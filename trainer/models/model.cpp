@@ -3,6 +3,7 @@
 #include "trainer/models/model.hpp"
 
 #include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
 
 #include "common/base/error.hpp"
 #include "trainer/models/architectures.hpp"
@@ -45,6 +46,14 @@ std::shared_ptr<Model> made(const ModelConfig& config, ImageShape shape, std::in
 }
 
 }  // namespace
+
+ImageShape image_shape(const ModelConfig& config, const std::vector<std::int64_t>& sizes) {
+  if (sizes.size() == 3) return {.channels = sizes[0], .height = sizes[1], .width = sizes[2]};
+  if (config.type == ModelConfig::Type::kMlp) return {.channels = 1, .height = 1, .width = c10::multiply_integers(sizes)};
+  throw UsageError(c10::str("a sample of the data has ", sizes.size(),
+                            " dimensions; this model.type takes pictures, which have 3: channels, height and width. Choose "
+                            "model.type \"mlp\", which takes any."));
+}
 
 std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed,
                                   c10::Device device) {

@@ -33,6 +33,10 @@ struct ImageShape {
   std::int64_t width = 28;
 };
 
+// Of samples with those sizes: [channels, height, width], and for an mlp any others as one row. Throws UsageError for another
+// model.
+ImageShape image_shape(const ModelConfig& config, const std::vector<std::int64_t>& sizes);
+
 // A model with PyTorch's default initialisation from `seed` (the same bits each time, on every device), on `device`, in
 // training mode. The default generator is left as found. Throws UsageError when the images are too small for the model.
 std::shared_ptr<Model> make_model(const ModelConfig& config, ImageShape shape, std::int64_t classes, std::uint64_t seed,

@@ -22,9 +22,8 @@ class Classification : public Task {
   explicit Classification(const TrainConfig& config) : config_(config) {}
 
   std::shared_ptr<torch::nn::Module> make_module(const Description& samples, c10::Device device) const override {
-    const std::vector<std::int64_t>& image = samples.tensors.at(0).sizes;
-    return make_model(config_.model, {.channels = image.at(0), .height = image.at(1), .width = image.at(2)},
-                      config_.data.classes, config_.seed, device);
+    return make_model(config_.model, image_shape(config_.model, samples.tensors.at(0).sizes), config_.data.class_count(),
+                      config_.seed, device);
   }
 
   at::Tensor loss(torch::nn::Module& module, const Batch& batch) const override {

@@ -45,6 +45,17 @@ std::vector<double> Figures::sums_and_weights() const {
   return both;
 }
 
+std::vector<std::string> figures_of_evaluation(const TrainConfig& config, std::vector<std::string> of_task) {
+  if (!config.data.validation.is_set()) return of_task;
+  std::vector<std::string> all = of_task;
+  for (const std::string& name : of_task) {
+    all.push_back(std::string(kValidationPrefix) + name);
+    if (std::ranges::find(of_task, all.back()) == of_task.end()) continue;
+    throw UsageError("the task has a figure called '" + all.back() + "', as the one that data.validation adds; rename it");
+  }
+  return all;
+}
+
 void require_figures(const TrainConfig& config, const std::vector<std::string>& figures) {
   std::string known;
   for (const std::string& each : figures) known += (known.empty() ? "" : ", ") + each;

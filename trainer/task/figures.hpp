@@ -33,6 +33,13 @@ class Figures {
   std::vector<double> weights_;
 };
 
+// The names of what is measured of samples that are held out of training begin with this.
+inline constexpr std::string_view kValidationPrefix = "validation_";
+
+// The names of what an evaluation finds: a task's, and where the config holds samples out, the same with the prefix. Throws
+// UsageError where one is then there twice.
+std::vector<std::string> figures_of_evaluation(const TrainConfig& config, std::vector<std::string> of_task);
+
 // Throws UsageError where the config goes by a figure that is not among a task's.
 void require_figures(const TrainConfig& config, const std::vector<std::string>& figures);
 

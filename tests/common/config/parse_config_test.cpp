@@ -430,14 +430,38 @@ TEST(ParseConfig, WhatDoesNotGoWithAnExportedModelOrTensors) {
   EXPECT_EQ(refusal_of_keys(exported + R"("channels_last": true)"),
             "train.json:2:66: expected false or nothing beside an exported model, whose layout is part of it (/channels_last)");
   EXPECT_EQ(refused_config(R"({"data": {"type": "tensors", "dir": "d"}})"),
-            "train.json:1:19: expected \"idx\", \"cifar10\" or \"cifar100\" beside a model of type \"cnn\", which takes "
-            "pictures; \"tensors\" are for "
-            "\"exported\" models (/data/type)");
+            "train.json:1:19: expected \"idx\", \"cifar10\", \"cifar100\", \"folder\", \"csv\" or \"arrays\" beside a model of "
+            "type \"cnn\"; \"tensors\" are for \"exported\" models (/data/type)");
   const std::string tensors = R"({"model": {"type": "exported", "path": "m"}, "data": {"type": "tensors", "dir": "d", )";
   EXPECT_EQ(refused_config(tensors + R"("classes": 3}})"),
-            "train.json:1:86: key 'classes' is for data type \"idx\" only, found type \"tensors\" (/data/classes)");
+            "train.json:1:86: key 'classes' is for data type \"idx\" or \"csv\" or \"arrays\" or \"folder\" only, found type "
+            "\"tensors\" (/data/classes)");
   EXPECT_EQ(refused_config(tensors + R"("augment": {"flip": true}}})"),
             "train.json:1:86: only pictures can be augmented, found \"tensors\" for data.type (/data/augment)");
+}
+
+TEST(ParseConfig, WhatDoesNotGoWithTablesPictureFoldersOrSamplesHeldOut) {
+  const auto csv = [](const std::string& more) {
+    return refused_config(R"({"model": {"type": "mlp"}, "data": {"type": "csv", "dir": "d")" + more);
+  };
+  EXPECT_EQ(csv("}}"), "no error");
+  EXPECT_EQ(refused_config(R"({"data": {"type": "csv", "dir": "d"}})"),
+            "train.json:1:1: expected \"mlp\" beside \"csv\", whose samples are no pictures, found \"cnn\" (/model/type)");
+  EXPECT_EQ(csv(R"(, "class_names": ["a"]}})"), "train.json:1:79: expected 2 names or more, found 1 (/data/class_names)");
+  EXPECT_EQ(csv(R"(, "predict": "number", "class_names": ["a", "b"]}})"),
+            "train.json:1:100: expected nothing where numbers are predicted, which have no classes (/data/class_names)");
+  EXPECT_EQ(csv(R"(, "predict": "number"}, "label_smoothing": 0.1})"),
+            "train.json:1:105: expected 0 or nothing where numbers are predicted, which are no labels (/label_smoothing)");
+  EXPECT_EQ(csv(R"(}, "channels_last": true})"),
+            "train.json:1:82: expected false or nothing beside data without channels (/channels_last)");
+  EXPECT_EQ(csv(R"(, "augment": {"flip": true}}})"),
+            "train.json:1:64: only pictures can be augmented, found \"csv\" for data.type (/data/augment)");
+  EXPECT_EQ(csv(R"(, "augment": {"erase": 0.1}}})"),
+            "train.json:1:85: is for data.type \"folder\", found \"csv\" (/data/augment/erase)");
+  EXPECT_EQ(refused_config(R"({"data": {"type": "folder", "dir": "d", "image_size": 64, "resize": 32}})"),
+            "train.json:1:69: expected 0 or at least image_size, which is 64, found 32 (/data/resize)");
+  EXPECT_EQ(refused_config(R"({"data": {"dir": "d", "validation": {"fraction": 0.1, "samples": 3}}})"),
+            "train.json:1:23: expected 'fraction' or 'samples', found both (/data/validation)");
 }
 
 TEST(PrintConfig, RoundTripsExactly) {

@@ -172,9 +172,10 @@ TEST_F(TrainTest, anEvaluationIsOfTheAverage) {
   const auto test = picture_source(set_, {0.5, 0.25});
   Upload upload(*test, c10::kCPU);
   const auto loss = [&] {
-    return value_of(
-        evaluate(*task, *result.state.model, *test, config_, c10::kCPU, upload, Peers(nullptr, 0, 1, c10::kCPU)).figures,
-        "loss");
+    return value_of(evaluate(*task, *result.state.model, {.train = test, .test = test}, config_, c10::kCPU, upload,
+                             Peers(nullptr, 0, 1, c10::kCPU))
+                        .figures,
+                    "loss");
   };
   const auto of_weights = loss();
   const WeightAverage::InPlaceOfWeights average(*result.state.average);

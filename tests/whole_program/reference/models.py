@@ -7,9 +7,9 @@ from torch import nn
 
 
 class Mlp(nn.Module):
-    def __init__(self, hidden: list[int], size: int, classes: int):
+    def __init__(self, hidden: list[int], inputs: int, classes: int):
         super().__init__()
-        widths = [size * size, *hidden, classes]
+        widths = [inputs, *hidden, classes]
         for i, (inputs, outputs) in enumerate(zip(widths, widths[1:]), start=1):
             self.add_module(f"fc{i}", nn.Linear(inputs, outputs))
 
@@ -235,11 +235,11 @@ def with_lora(model: nn.Module, settings: dict) -> nn.Module:
 
 
 def make_model(settings: dict, size: int, classes: int = 10, channels: int = 1) -> nn.Module:
-    """`settings` is the "model" part of a train.json; images have size x size pixels, a language model's samples `size` tokens of `classes` kinds."""
+    """`settings` is the "model" part of a train.json; images have size x size pixels, a table's rows `size` numbers and no channels, a language model's samples `size` tokens of `classes` kinds."""
     if settings["type"] == "gpt":
         return Gpt(settings, classes, size)
     if settings["type"] == "llama":
         return Llama(settings, classes)
     if settings["type"] == "mlp":
-        return Mlp(settings["hidden"], size, classes)
+        return Mlp(settings["hidden"], size * size if channels else size, classes)
     return Cnn(size, classes) if settings["type"] == "cnn" else Resnet(settings["type"], channels, classes)

@@ -5,8 +5,12 @@ the final weights.
 usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/model.safetensors
 """
 
+import csv
 import fnmatch
+import functools
 import json
+import math
+import operator
 import os
 import pathlib
 import sys
@@ -16,7 +20,7 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from models import make_model, with_lora
@@ -42,9 +46,30 @@ def read_cifar(folder: pathlib.Path) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(records[:, 0].astype(numpy.int64))
 
 
+def read_csv(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each column minus its mean, divided by its standard deviation, in double; then float32."""
+    with open(pathlib.Path(data["dir"]) / "train.csv", newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    columns = []
+    for name in lines[0]:
+        if name == data["target"] or name in data["leave_out"]:
+            continue
+        values = [float(line[name]) for line in lines]
+        mean = functools.reduce(operator.add, values) / len(values)  # sum() would compensate rounding
+        deviation = math.sqrt(functools.reduce(operator.add, ((value - mean) * (value - mean) for value in values)) / len(values))
+        columns.append([(value - mean) / deviation for value in values])
+    inputs = torch.tensor(columns, dtype=torch.float64).T.float().contiguous()
+    target = [line[data["target"]] for line in lines]
+    if data["predict"] == "number":
+        return inputs, torch.tensor([[float(value)] for value in target])
+    return inputs, torch.tensor([int(value) for value in target])
+
+
 def read_dataset(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
     if data["type"] == "tokens":
         return read_tokens(data)
+    if data["type"] == "csv":
+        return read_csv(data)
     folder = pathlib.Path(data["dir"])
     if data["type"] == "cifar10":
         pixels, labels = read_cifar(folder)
@@ -124,8 +149,11 @@ def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, se
     share = batch[rank::world]
     optimizer.zero_grad()
     with torch.autocast("cpu", torch.float16, enabled=scaler.is_enabled()):
-        logits = model(images[share])
-        loss = cross_entropy((logits.float() if images.is_floating_point() else logits).flatten(0, -2), labels[share].flatten())
+        outputs = model(images[share])
+        if labels.is_floating_point():
+            loss = mse_loss(outputs, labels[share])
+        else:
+            loss = cross_entropy((outputs.float() if images.is_floating_point() else outputs).flatten(0, -2), labels[share].flatten())
     # DDP averages over ranks; a ragged last batch needs weights to average over samples. A weight of 1 would change no bit.
     weight = len(share) * world / len(batch)
     scaler.scale(loss if weight == 1 else loss * weight).backward()
@@ -148,7 +176,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     images, labels = read_dataset(settings["data"])
-    network = make_model(settings["model"], images.shape[-1], settings["data"].get("vocab_size", 10), images.shape[1])
+    outputs = 1 if labels.is_floating_point() else settings["data"].get("vocab_size", 10)
+    network = make_model(settings["model"], images.shape[-1], outputs, 0 if settings["data"]["type"] == "csv" else images.shape[1])
     lora = settings["model"].get("lora", {})
     if lora:
         network = with_lora(network, lora)

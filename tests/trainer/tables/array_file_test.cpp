@@ -1,0 +1,129 @@
+// Arrays of .npy and safetensors files as samples, and what is refused.
+#include "trainer/tables/array_file.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "common/base/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+#include "trainer/checkpoint/safetensors.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using test::TemporaryFolder;
+using test::write_text;
+
+// As numpy.save() writes it.
+std::string npy(const std::string& type, const std::string& shape, const std::string& bytes,
+                const std::string& order = "False") {
+  std::string header = "{'descr': '" + type + "', 'fortran_order': " + order + ", 'shape': (" + shape + "), }";
+  header.resize((header.size() + 10 + 64) / 64 * 64 - 11, ' ');
+  header += '\n';
+  const std::string length{static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
+  return std::string("\x93NUMPY\x01\0", 8) + length + header + bytes;
+}
+
+template <typename Number>
+std::string bytes_of_numbers(const std::vector<Number>& numbers) {
+  std::string bytes(numbers.size() * sizeof(Number), '\0');
+  std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
+
+class Arrays : public testing::Test {
+ protected:
+  Arrays() {
+    config_.type = DataConfig::Type::kArrays;
+    config_.dir = folder_.path();
+    for (const char* split : {"train", "test"}) {
+      write(std::string(split) + "_inputs.npy", npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, 4, 5, 6})));
+      write(std::string(split) + "_targets.npy", npy("|u1", "3,", std::string("\x01\x02\x09")));
+    }
+  }
+
+  void write(const std::string& name, const std::string& text) { write_text(folder_ / name, text); }
+
+  std::string refusal() const {
+    try {
+      describe_arrays(config_);
+      read_arrays(config_);
+    } catch (const UsageError& error) {
+      const std::string text = error.what();
+      const std::string folder = folder_.path().string() + "/";
+      return text.starts_with(folder) ? text.substr(folder.size()) : text;
+    }
+    return "";
+  }
+
+  TemporaryFolder folder_;
+  DataConfig config_;
+};
+
+TEST_F(Arrays, OfNumpyBecomeFloatsAndClasses) {
+  const Sources data = read_arrays(config_);
+  const std::array<std::int64_t, 2> samples{2, 0};
+  const Batch batch = data.train->make(samples, {});
+  EXPECT_TRUE(at::equal(batch.tensors[0], at::tensor({5.0F, 6.0F, 1.0F, 2.0F}).view({2, 2})));
+  EXPECT_TRUE(at::equal(batch.tensors[1], at::tensor({9L, 1L}, at::kLong)));
+  EXPECT_EQ(describe_arrays(config_).tensors[0].sizes, data.train->describe().tensors[0].sizes);
+  EXPECT_EQ(describe_arrays(config_).tensors[1].sizes, data.train->describe().tensors[1].sizes);
+}
+
+TEST_F(Arrays, OfSafetensorsAreFoundByNameAndMayBePicturesOrNumbers) {
+  const at::Tensor pictures = at::arange(36, at::kFloat).view({3, 1, 3, 4}), numbers = at::arange(6, at::kFloat).view({3, 2});
+  write("train.safetensors", encode_safetensors({{.name = "y", .tensor = numbers}, {.name = "x", .tensor = pictures}}));
+  config_.train_inputs = config_.test_inputs = "train.safetensors:x";
+  config_.train_targets = config_.test_targets = "train.safetensors:y";
+  config_.predict = DataConfig::Predict::kNumber;
+  config_.train_samples = 2;
+  const Sources data = read_arrays(config_);
+  EXPECT_EQ(data.train->size(), 2);
+  EXPECT_EQ(data.test->size(), 3);
+  const std::array<std::int64_t, 1> sample{1};
+  EXPECT_TRUE(at::equal(data.train->make(sample, {}).tensors[0][0], pictures[1]));
+  EXPECT_TRUE(at::equal(data.train->make(sample, {}).tensors[1][0], numbers[1]));
+  EXPECT_EQ(describe_arrays(config_).tensors[0].sizes, (std::vector<std::int64_t>{1, 3, 4}));
+  EXPECT_EQ(describe_arrays(config_).tensors[1].sizes, std::vector<std::int64_t>{2});
+  config_.predict = DataConfig::Predict::kClass;
+  EXPECT_EQ(refusal(),
+            "'train.safetensors:y' has to be one integer a sample, the number of its class; for numbers set "
+            "data.predict to \"number\"");
+  config_.train_targets = "train.safetensors:z";
+  EXPECT_EQ(refusal(), "train.safetensors: has no tensor 'z'; it has y, x");
+}
+
+TEST_F(Arrays, WhatIsWrongIsNamed) {
+  config_.classes = 9;
+  EXPECT_EQ(refusal(), "'train_targets.npy': sample 2 has class 9; expected 0..8. Check the file, or data.classes.");
+  const std::string six(48, '\0');
+  for (const auto& [content, expected] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"no array", "train_inputs.npy: is no .npy file"},
+           {npy("<f8", "3, 2", six, "True"),
+            "train_inputs.npy: is stored in Fortran's order; save numpy.ascontiguousarray() of it"},
+           {npy(">f8", "3, 2", six),
+            "train_inputs.npy: has elements of type '>f8'; expected numbers of this machine's byte order, such as '<f4'. "
+            "Convert "
+            "it with astype('float32')"},
+           {npy("<f8", "3, 3", six), "train_inputs.npy: its header says 72 bytes of numbers, and 48 follow"},
+           {npy("<f8", "3, 1", six), "train_inputs.npy: its header says 24 bytes of numbers, and 48 follow"},
+           {npy("<f8", "2, 3", six), "'train_inputs.npy' has 2 samples but 'train_targets.npy' has 3; expected as many"},
+           {npy("<f8", "", six.substr(0, 8)), "train_inputs.npy: has no first dimension that counts samples, or nothing in it"},
+           {npy("<f8", "0, 3", ""), "train_inputs.npy: has no first dimension that counts samples, or nothing in it"},
+           {npy("<f8", "-3, 2", six), "train_inputs.npy: has a shape that can't be read in its header: -3, 2), }"},
+           {npy("<f8", "3, 2", six).substr(0, 40), "train_inputs.npy: is shorter than its header says"}}) {
+    write("train_inputs.npy", content);
+    EXPECT_EQ(refusal().substr(0, expected.size()), expected);
+  }
+  config_.train_inputs = "train_inputs.txt";
+  EXPECT_EQ(refusal(), "'train_inputs.txt' names no array; expected FILE.npy or FILE.safetensors:NAME");
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,165 @@
+// CSV files as samples: the numbers that are made of them, and what is refused, with file, line and column.
+#include "trainer/tables/csv_file.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "tests/common/temporary_folder.hpp"
+#include "trainer/splits/held_out.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+using test::TemporaryFolder;
+using test::write_text;
+
+class Csv : public testing::Test {
+ protected:
+  Csv() {
+    config_.data.type = DataConfig::Type::kCsv;
+    config_.data.dir = folder_.path();
+    config_.data.target = "y";
+    config_.data.standardize = false;
+    write("test.csv", "a,b,y\n1,2,0\n");
+  }
+
+  void write(const std::string& name, const std::string& text) { write_text(folder_ / name, text); }
+
+  Batch all_of(const Source& source) const {
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(source.size()));
+    for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i);
+    return source.make(samples, {});
+  }
+
+  // Without the folder.
+  std::string refusal() const {
+    try {
+      read_csv(config_);
+    } catch (const UsageError& error) {
+      const std::string text = error.what();
+      const std::string folder = folder_.path().string() + "/";
+      return text.starts_with(folder) ? text.substr(folder.size()) : text;
+    }
+    return "";
+  }
+
+  std::string refusal_of(const std::string& train) {
+    write("train.csv", train);
+    return refusal();
+  }
+
+  TemporaryFolder folder_;
+  TrainConfig config_;
+};
+
+TEST_F(Csv, ColumnsAreFoundByName) {
+  write("train.csv",
+        "\xef\xbb\xbf"
+        "a, y ,\"b\"\r\n1.5,2,-3e1\r\n\r\n\" +4\",0,.5\n");
+  write("test.csv", "y,b,a\n7,8,9");
+  const Sources data = read_csv(config_);
+  const Batch train = all_of(*data.train), test = all_of(*data.test);
+  EXPECT_TRUE(at::equal(train.tensors[0], at::tensor({1.5F, -30.0F, 4.0F, 0.5F}).view({2, 2})));
+  EXPECT_TRUE(at::equal(train.tensors[1], at::tensor({2L, 0L}, at::kLong)));
+  EXPECT_TRUE(at::equal(test.tensors[0], at::tensor({9.0F, 8.0F}).view({1, 2})));
+  EXPECT_EQ(train.weight, 2);
+  EXPECT_EQ(describe_csv(config_.data).tensors[0].sizes, std::vector<std::int64_t>{2});
+}
+
+TEST_F(Csv, ClassesMayHaveNamesAndNumbersArePredictedAsFloats) {
+  write("train.csv", "a,b,y\n1,2,\"a \"\"cat\"\", or\"\n3,4,dog\n");
+  write("test.csv", "a,b,y\n1,2,dog\n");
+  config_.data.class_names = {"dog", "a \"cat\", or"};
+  EXPECT_TRUE(at::equal(all_of(*read_csv(config_).train).tensors[1], at::tensor({1L, 0L}, at::kLong)));
+  config_.data.class_names.clear();
+  config_.data.predict = DataConfig::Predict::kNumber;
+  config_.data.target = "b";
+  config_.data.leave_out = {"y"};
+  const Sources data = read_csv(config_);
+  EXPECT_TRUE(at::equal(all_of(*data.train).tensors[1], at::tensor({2.0F, 4.0F}).view({2, 1})));
+  EXPECT_EQ(data.train->describe().tensors[0].sizes, std::vector<std::int64_t>{1});
+  EXPECT_EQ(data.train->describe().tensors[1].sizes, describe_csv(config_.data).tensors[1].sizes);
+}
+
+// Neither the test set nor what is held out changes mean and deviation. A column with one value has none to be divided by.
+TEST_F(Csv, ColumnsAreStandardisedByWhatIsTrainedOn) {
+  std::string text = "a,b,y\n";
+  for (int i = 0; i < 10; ++i) text += std::to_string(i * i) + ",7,0\n";
+  write("train.csv", text);
+  write("test.csv", "a,b,y\n1000,9,0\n");
+  config_.data.standardize = true;
+  config_.data.validation.samples = 3;
+  double sum = 0, squares = 0;
+  const SplitSamples split = split_samples(config_, 10);
+  for (const std::int64_t i : split.train) sum += static_cast<double>(i * i);
+  for (const std::int64_t i : split.train) squares += std::pow(static_cast<double>(i * i) - sum / 7, 2);
+  const auto standardised = [&](double value) { return static_cast<float>((value - sum / 7) / std::sqrt(squares / 7)); };
+  const Sources data = read_csv(config_);
+  const at::Tensor train = all_of(*data.train).tensors[0], test = all_of(*data.test).tensors[0];
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(train[i][0].item<float>(), standardised(i * i)) << i;
+    EXPECT_EQ(train[i][1].item<float>(), 0) << i;
+  }
+  EXPECT_EQ(test[0][0].item<float>(), standardised(1000));
+  EXPECT_EQ(test[0][1].item<float>(), 2);
+}
+
+TEST_F(Csv, WhatIsWrongIsNamedWithItsPlace) {
+  EXPECT_EQ(refusal_of("a,b,y\n1,2,0\n1,x,0\n"), "train.csv:3: column 'b': expected a number, found 'x'");
+  EXPECT_EQ(refusal_of("a,b,y\n1,nan,0\n"), "train.csv:2: column 'b': expected a finite number, found 'nan'");
+  EXPECT_EQ(refusal_of("a,b,y\n1,1e39,0\n"), "train.csv:2: column 'b': expected a finite number, found '1e39'");
+  EXPECT_EQ(refusal_of("a,b,y\n1, ,0\n"),
+            "train.csv:2: column 'b': expected a number, found nothing. Fill it in, remove the line, or name the column in "
+            "data.leave_out");
+  EXPECT_EQ(refusal_of("a,b,y\n\n\"1\n\",2,0\n"), "train.csv:3: column 'a': expected a number, found '1\n'");
+  EXPECT_EQ(refusal_of("a,b,y\n1,2\n"), "train.csv:2: expected 3 fields, as many as the header has, found 2");
+  EXPECT_EQ(refusal_of("a,b,y\n1,2,10\n"),
+            "train.csv:2: column 'y': expected a class from 0 to 9, as data.classes says, found '10'. For names of classes set "
+            "data.class_names; for numbers set data.predict to \"number\"");
+  EXPECT_EQ(refusal_of("a,b,y\n1,\"2,0\n"), "train.csv:2: a quote is opened in this line and never closed");
+  EXPECT_EQ(refusal_of("a,b,y\n1,\"2\"3,0\n"), "train.csv:2: expected a comma or the end of the line behind \"2\", found '3'");
+  EXPECT_EQ(refusal_of("a,b,z\n1,2,0\n"),
+            "train.csv: has no column 'y', which data.target names; its columns are 'a', 'b', 'z'");
+  EXPECT_EQ(refusal_of("a,a,y\n1,2,0\n"), "train.csv:1: two columns are called 'a'");
+  EXPECT_EQ(refusal_of("y\n0\n"), "train.csv: no column is left to predict 'y' from; its columns are 'y'");
+  EXPECT_EQ(refusal_of("a,b,y\n"), "train.csv: has a header and no line of data");
+  EXPECT_EQ(refusal_of("\n"), "train.csv: has no line; expected a header that names the columns");
+  EXPECT_EQ(refusal_of("a,c,y\n1,2,0\n"),
+            "test.csv: has no column 'c', which the training file has; its columns are 'a', 'b', 'y'");
+  config_.data.leave_out = {"q"};
+  EXPECT_EQ(refusal_of("a,b,y\n1,2,0\n"),
+            "train.csv: has no column 'q', which data.leave_out names; its columns are 'a', 'b', 'y'");
+  config_.data.leave_out.clear();
+  config_.data.class_names = {"no", "yes"};
+  EXPECT_EQ(refusal_of("a,b,y\n1,2,maybe\n"),
+            "train.csv:2: column 'y': expected one of data.class_names, 'no', 'yes', found 'maybe'");
+}
+
+TEST_F(Csv, SoManySamplesAsAreAskedFor) {
+  const std::string text = "a,b,y\n1,2,0\n3,4,1\n5,wrong,2\n";
+  config_.data.train_samples = 2;
+  EXPECT_EQ(refusal_of(text), "");
+  EXPECT_EQ(read_csv(config_).train->size(), 2);
+  config_.data.train_samples = 4;
+  EXPECT_NE(refusal_of("a,b,y\n1,2,0\n").find("data.train_samples is 4, but '"), std::string::npos);
+}
+
+TEST_F(Csv, OtherNumbersHaveAnotherFingerprint) {
+  write("train.csv", "a,b,y\n1,2,0\n");
+  const std::string before = read_csv(config_).train->fingerprint();
+  EXPECT_EQ(read_csv(config_).train->fingerprint(), before);
+  write("train.csv", "a,b,y\n1,2,1\n");
+  EXPECT_NE(read_csv(config_).train->fingerprint(), before);
+  write("train.csv", "a,b,y\n1,3,0\n");
+  EXPECT_NE(read_csv(config_).train->fingerprint(), before);
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,74 @@
+"""Folders of pictures train a network while they are decoded: a lost worker, an interruption and other threads change no bit, and a damaged picture is named."""
+
+import pathlib
+import random
+import struct
+import zlib
+
+import jobs
+import pytest
+
+PER_CLASS = 24
+
+
+def png(height: int, width: int, rows: bytes) -> bytes:
+    """Of red, green and blue, row by row."""
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    lines = b"".join(b"\0" + rows[3 * width * y:3 * width * (y + 1)] for y in range(height))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+
+
+def write_pictures(folder: pathlib.Path) -> pathlib.Path:
+    """Of several sizes; one class is rather red, the other rather blue."""
+    draw = random.Random(1)
+    for split in ("train", "test"):
+        for label, (name, shift) in enumerate((("blue", (0, 0, 60)), ("red", (60, 0, 0)))):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(PER_CLASS):
+                height, width = draw.randint(12, 30), draw.randint(12, 30)
+                rows = bytes(draw.randint(0, 195) + shift[c] for _ in range(height * width) for c in range(3))
+                (folder / split / name / f"{label}-{i}.png").write_bytes(png(height, width, rows))
+    return folder
+
+
+@pytest.fixture
+def train(tmp_path):
+    return jobs.write_config(tmp_path / "train.json", jobs.config(
+        "", model={"type": "resnet20"}, optimizer={"type": "sgd", "lr": 0.05}, batch_size=8,
+        data={"type": "folder", "dir": str(write_pictures(tmp_path / "pictures")), "classes": 2, "image_size": 8, "resize": 10, "decode_threads": 3,
+              "augment": {"random_crop": True, "flip": True, "erase": 0.3}, "validation": {"samples": 8}},
+        checkpoint={"every_steps": 3, "keep": 2, "keep_best": 1, "best_by": "validation_accuracy"}))
+
+
+def test_nothing_changes_a_bit(ddprun_bin, ddptrain_bin, train, tmp_path):
+    runs = {"calm": ([], {}), "killed": ([], {"DDPTRAIN_FAULT": "kill rank=1 step=7 phase=backward"}), "by one": (["data.decode_threads=1", "max_steps=4"], {})}
+    for run, (changes, environment) in runs.items():
+        done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / run, train, *changes], **environment)
+        assert done.returncode == 0, done.stderr
+    assert jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "by one", train]).returncode == 0
+    for run in runs:
+        assert jobs.weights_digest(tmp_path / run) == jobs.weights_digest(tmp_path / "calm"), run
+        jobs.assert_each_sample_once(tmp_path / run, epochs=2, samples=2 * PER_CLASS - 8)
+    (tmp_path / "pictures/train/red/1-3.png").unlink()
+    refused = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", train, "epochs=3"])
+    assert refused.returncode == 2 and "--data-changed" in refused.stderr, refused.stderr
+
+
+def test_a_damaged_picture_ends_the_run_with_its_path(ddprun_bin, ddptrain_bin, train, tmp_path):
+    picture = tmp_path / "pictures/train/red/1-3.png"
+    picture.write_bytes(picture.read_bytes()[:-40])
+    done = jobs.run([ddprun_bin, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train])
+    assert done.returncode == 2 and f"{picture}: is a damaged PNG picture: " in done.stderr, done.stderr
+    assert len(jobs.report(tmp_path / "run")["rounds"]) == 1, "such an end needs no restart"
+
+
+@pytest.mark.parametrize("changes,words", [
+    (("data.classes=3",), "pictures/train: has 2 folders, each of which is a class; data.classes is 3"),
+    (("data.resize=7",), "expected 0 or at least image_size, which is 8, found 7 (/data/resize)"),
+    (("data.train_folder=none",), "pictures/none: can't be listed: No such file or directory; expected a folder of pictures"),
+])
+def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, train, tmp_path, changes, words):
+    done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train, *changes])
+    assert done.returncode == 2 and words in done.stderr, done.stderr

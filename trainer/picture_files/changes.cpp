@@ -1,0 +1,101 @@
+// Implementation of changes.hpp.
+#include "trainer/picture_files/changes.hpp"
+
+#include <ATen/core/PhiloxRNGEngine.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace ddprun::trainer {
+namespace {
+
+// Of a space of `more` pixels beside the crop the half that comes first, halves to the nearest even number, as Python rounds.
+std::int64_t middle_of(std::int64_t more) {
+  const std::int64_t half = more / 2;
+  return more % 2 == 0 ? half : half + (half % 2 == 0 ? 0 : 1);
+}
+
+class DrawnNumbers {
+ public:
+  DrawnNumbers(const Draws& draws, std::int64_t sample)
+      : philox_(draws.seed, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(draws.epoch)) {}
+
+  // 0 to below `end`.
+  std::int64_t below(std::int64_t end) { return static_cast<std::int64_t>(philox_() * static_cast<std::uint64_t>(end) >> 32); }
+  bool either() { return (philox_() & 1U) != 0; }
+  double between(double low, double high) { return low + (high - low) * (static_cast<double>(philox_()) / 4294967296.0); }
+
+ private:
+  at::Philox4_32 philox_;
+};
+
+// torchvision's RandomErasing with its defaults.
+Erased draw_erased(DrawnNumbers& draw, std::int64_t size) {
+  constexpr double kLeastArea = 0.02, kMostArea = 0.33, kLeastProportion = 0.3, kMostProportion = 3.3;
+  constexpr int kTries = 10;
+  for (int i = 0; i < kTries; ++i) {
+    const double area = static_cast<double>(size * size) * draw.between(kLeastArea, kMostArea);
+    const double proportion = std::exp(draw.between(std::log(kLeastProportion), std::log(kMostProportion)));
+    const auto rows = static_cast<std::int64_t>(std::nearbyint(std::sqrt(area * proportion)));
+    const auto columns = static_cast<std::int64_t>(std::nearbyint(std::sqrt(area / proportion)));
+    const std::int64_t top = draw.below(std::max<std::int64_t>(size - rows + 1, 1));
+    const std::int64_t left = draw.below(std::max<std::int64_t>(size - columns + 1, 1));
+    if (rows < size && columns < size) return {.top = top, .left = left, .rows = rows, .columns = columns};
+  }
+  return {};
+}
+
+}  // namespace
+
+ColourTables colour_tables(const DataConfig& config) {
+  constexpr std::array<Normalization, PixelRows::kColours> kImageNet{{{0.485, 0.229}, {0.456, 0.224}, {0.406, 0.225}}};
+  ColourTables tables;
+  for (std::size_t colour = 0; colour < tables.size(); ++colour) {
+    tables[colour] = make_pixel_table(config.mean && config.std ? Normalization{*config.mean, *config.std} : kImageNet[colour]);
+  }
+  return tables;
+}
+
+PictureChange draw_change(const DataConfig& config, std::int64_t height, std::int64_t width, std::int64_t sample,
+                          const std::optional<Draws>& draws) {
+  const std::int64_t size = config.image_size;
+  const PictureChange in_the_middle{.top = middle_of(height - size), .left = middle_of(width - size)};
+  if (!draws) return in_the_middle;
+  const AugmentConfig& augment = config.augment;
+  const std::int64_t padding = augment.crop_padding;
+  DrawnNumbers draw(*draws, sample);
+  const std::int64_t top = draw.below(height + 2 * padding - size + 1) - padding;
+  const std::int64_t left = draw.below(width + 2 * padding - size + 1) - padding;
+  const bool mirror = draw.either();
+  PictureChange change = in_the_middle;
+  if (augment.random_crop || padding > 0) change = {.top = top, .left = left};
+  change.mirror = mirror && augment.flip;
+  if (augment.erase > 0 && draw.between(0, 1) < augment.erase) change.erased = draw_erased(draw, size);
+  return change;
+}
+
+void write_changed(const PixelRows& picture, const PictureChange& change, std::int64_t image_size, const ColourTables& tables,
+                   float* out) {
+  for (std::int64_t colour = 0; colour < PixelRows::kColours; ++colour) {
+    const PixelTable& table = tables[static_cast<std::size_t>(colour)];
+    for (std::int64_t row = 0; row < image_size; ++row) {
+      const std::int64_t y = row + change.top;
+      for (std::int64_t column = 0; column < image_size; ++column) {
+        const std::int64_t x = (change.mirror ? image_size - 1 - column : column) + change.left;
+        const bool outside = y < 0 || y >= picture.height || x < 0 || x >= picture.width;
+        *out++ = outside
+                     ? table[0]
+                     : table[picture.pixels[static_cast<std::size_t>((y * picture.width + x) * PixelRows::kColours + colour)]];
+      }
+    }
+  }
+  const Erased& erased = change.erased;
+  for (std::int64_t plane = 1; plane <= PixelRows::kColours; ++plane) {
+    for (std::int64_t row = erased.top; row < erased.top + erased.rows; ++row) {
+      std::fill_n(out - plane * image_size * image_size + row * image_size + erased.left, erased.columns, 0.0F);
+    }
+  }
+}
+
+}  // namespace ddprun::trainer

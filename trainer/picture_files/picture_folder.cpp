@@ -1,0 +1,221 @@
+// Implementation of picture_folder.hpp.
+#include "trainer/picture_files/picture_folder.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "common/system/quiet_thread.hpp"
+#include "trainer/data/fingerprint.hpp"
+#include "trainer/data/mapped_file.hpp"
+#include "trainer/picture_files/changes.hpp"
+#include "trainer/picture_files/decode.hpp"
+#include "trainer/picture_files/resample.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_picture_name(const fs::path& file) {
+  std::string ending = file.extension().string();
+  std::ranges::transform(ending, ending.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+// Sorted; hidden ones are left out.
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  if (error) throw UsageError(folder.string() + ": can't be listed: " + error.message() + "; expected a folder of pictures");
+  std::vector<fs::directory_entry> found;
+  for (const fs::directory_entry& entry : entries) {
+    if (!entry.path().filename().string().starts_with('.')) found.push_back(entry);
+  }
+  std::ranges::sort(found, {}, [](const fs::directory_entry& entry) { return entry.path().filename().string(); });
+  return found;
+}
+
+struct PictureFiles {
+  std::vector<std::string> classes;
+  std::vector<fs::path> files;
+  std::vector<std::int64_t> labels;
+  std::string listing;  // names and sizes: what a fingerprint is made of
+};
+
+// The first picture of each class, then the second of each, and so on: some of the first ones are of all classes.
+void mix_classes(PictureFiles& pictures, const std::vector<std::size_t>& place_in_class) {
+  std::vector<std::size_t> order(pictures.files.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return place_in_class[i]; });
+  std::vector<fs::path> files;
+  std::vector<std::int64_t> labels;
+  for (const std::size_t i : order) {
+    files.push_back(std::move(pictures.files[i]));
+    labels.push_back(pictures.labels[i]);
+  }
+  pictures.files = std::move(files);
+  pictures.labels = std::move(labels);
+}
+
+PictureFiles list_pictures(const fs::path& folder, std::int64_t classes) {
+  PictureFiles pictures;
+  std::vector<std::size_t> place_in_class;
+  for (const fs::directory_entry& entry : entries_of(folder)) {
+    if (!entry.is_directory()) continue;
+    const auto label = static_cast<std::int64_t>(pictures.classes.size());
+    pictures.classes.push_back(entry.path().filename().string());
+    const std::size_t before = pictures.files.size();
+    for (const fs::directory_entry& file : entries_of(entry.path())) {
+      if (!is_picture_name(file.path()) || file.is_directory()) continue;
+      std::error_code unknown;
+      place_in_class.push_back(pictures.files.size() - before);
+      pictures.files.push_back(file.path());
+      pictures.labels.push_back(label);
+      pictures.listing += pictures.classes.back() + "/" + file.path().filename().string() + " " +
+                          std::to_string(file.file_size(unknown)) + "\n";
+    }
+    if (pictures.files.size() == before) {
+      throw UsageError(entry.path().string() + ": has no picture; expected *.jpg, *.jpeg or *.png");
+    }
+  }
+  mix_classes(pictures, place_in_class);
+  if (pictures.classes.size() == static_cast<std::size_t>(classes)) return pictures;
+  throw UsageError(folder.string() + ": has " + std::to_string(pictures.classes.size()) +
+                   " folders, each of which is a class; data.classes is " + std::to_string(classes));
+}
+
+void keep_first(PictureFiles& pictures, std::int64_t asked, const char* key, const fs::path& folder) {
+  const auto found = static_cast<std::int64_t>(pictures.files.size());
+  if (asked > found) {
+    throw UsageError(std::string(key) + " is " + std::to_string(asked) + ", but '" + folder.string() + "' holds only " +
+                     std::to_string(found) + " samples. Lower it, or set it to 0 for all.");
+  }
+  if (asked > 0) {
+    pictures.files.resize(static_cast<std::size_t>(asked));
+    pictures.labels.resize(static_cast<std::size_t>(asked));
+  }
+}
+
+// Calls work(i) for each i below `count`, on so many threads; this one is one of them. Where some throw, what the lowest i
+// threw is thrown, so that it is the same each time.
+template <class Work>
+void share_out(std::int64_t count, std::int64_t threads, const Work& work) {
+  std::atomic<std::int64_t> next{0};
+  std::mutex mutex;
+  std::int64_t failed_at = count;
+  std::exception_ptr failure;
+  const auto take_some = [&] {
+    for (std::int64_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        next = count;
+        const std::lock_guard lock(mutex);
+        if (i >= failed_at) continue;
+        failed_at = i;
+        failure = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    while (static_cast<std::int64_t>(others.size()) + 1 < std::min(threads, count)) others.push_back(quiet_thread(take_some));
+  } catch (const std::system_error&) {
+    // No more threads are to be had; those that are there do it.
+  }
+  take_some();
+  for (std::thread& other : others) other.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+class PictureFolder : public Source {
+ public:
+  PictureFolder(const DataConfig& config, PictureFiles pictures)
+      : config_(config), pictures_(std::move(pictures)), tables_(colour_tables(config)) {}
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(pictures_.files.size()); }
+  Description describe() const override { return describe_picture_folder(config_); }
+
+  Batch make(std::span<const std::int64_t> samples, const std::optional<Draws>& draws) const override {
+    const auto count = static_cast<std::int64_t>(samples.size());
+    const std::int64_t size = config_.image_size;
+    Batch batch{.tensors = {at::empty({count, PixelRows::kColours, size, size}, at::kFloat), at::empty({count}, at::kLong)},
+                .weight = static_cast<double>(count)};
+    auto* const images = batch.tensors[0].mutable_data_ptr<float>();
+    auto* const labels = batch.tensors[1].mutable_data_ptr<std::int64_t>();
+    share_out(count, config_.decode_threads, [&](std::int64_t i) {
+      const std::int64_t sample = samples[static_cast<std::size_t>(i)];
+      write_sample(sample, draws, images + i * PixelRows::kColours * size * size);
+      labels[i] = pictures_.labels[static_cast<std::size_t>(sample)];
+    });
+    return batch;
+  }
+
+  // All names and sizes, and the content of some pictures that are evenly spread.
+  std::string fingerprint() const override {
+    constexpr std::size_t kRead = 16;
+    std::string text = pictures_.listing;
+    const std::size_t count = pictures_.files.size();
+    for (std::size_t i = 0; i < std::min(kRead, count); ++i) {
+      text += fingerprint_of(MappedFile(pictures_.files[i * count / std::min(kRead, count)]).bytes());
+    }
+    return std::to_string(count) + " pictures of " + std::to_string(pictures_.classes.size()) + " classes " +
+           fingerprint_of(std::string_view(text));
+  }
+
+ private:
+  void write_sample(std::int64_t sample, const std::optional<Draws>& draws, float* out) const {
+    const fs::path& file = pictures_.files[static_cast<std::size_t>(sample)];
+    const std::int64_t shorter = config_.resize > 0 ? config_.resize : config_.image_size;
+    PixelRows picture = decode_picture(MappedFile(file).bytes(), file.string());
+    const auto [shortest, longest] = std::minmax(picture.height, picture.width);
+    if (constexpr std::int64_t kMostTimes = 1000; longest > kMostTimes * shortest) {
+      throw UsageError(file.string() + ": has " + std::to_string(picture.width) + " x " + std::to_string(picture.height) +
+                       " pixels; expected one side to be at most " + std::to_string(kMostTimes) + " times the other");
+    }
+    picture = resized(std::move(picture), shorter);
+    write_changed(picture, draw_change(config_, picture.height, picture.width, sample, draws), config_.image_size, tables_,
+                  out);
+  }
+
+  DataConfig config_;
+  PictureFiles pictures_;
+  ColourTables tables_;
+};
+
+}  // namespace
+
+Description describe_picture_folder(const DataConfig& config) {
+  return {.tensors = {{.sizes = {PixelRows::kColours, config.image_size, config.image_size}, .type = at::kFloat},
+                      {.sizes = {}, .type = at::kLong}}};
+}
+
+Sources read_picture_folders(const DataConfig& config) {
+  const fs::path train_folder = fs::path(config.dir) / config.train_folder,
+                 test_folder = fs::path(config.dir) / config.test_folder;
+  PictureFiles train = list_pictures(train_folder, config.classes), test = list_pictures(test_folder, config.classes);
+  for (std::size_t i = 0; i < train.classes.size(); ++i) {
+    if (train.classes[i] == test.classes[i]) continue;
+    throw UsageError(test_folder.string() + ": class " + std::to_string(i) + " is '" + test.classes[i] + "', but in " +
+                     train_folder.string() + " it is '" + train.classes[i] + "'; expected the same folders in both");
+  }
+  keep_first(train, config.train_samples, "data.train_samples", train_folder);
+  keep_first(test, config.test_samples, "data.test_samples", test_folder);
+  return {.train = std::make_shared<PictureFolder>(config, std::move(train)),
+          .test = std::make_shared<PictureFolder>(config, std::move(test))};
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,196 @@
+// Implementation of array_file.hpp.
+#include "trainer/tables/array_file.hpp"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "trainer/checkpoint/safetensors.hpp"
+#include "trainer/data/mapped_file.hpp"
+#include "trainer/tables/table.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+struct NumpyType {
+  std::string_view name;
+  at::ScalarType type;
+};
+constexpr std::array<NumpyType, 12> kNumpyTypes{{{"<f4", at::kFloat},
+                                                 {"<f8", at::kDouble},
+                                                 {"<f2", at::kHalf},
+                                                 {"<i8", at::kLong},
+                                                 {"<i4", at::kInt},
+                                                 {"<i2", at::kShort},
+                                                 {"|i1", at::kChar},
+                                                 {"|u1", at::kByte},
+                                                 {"|b1", at::kBool},
+                                                 {"<u2", at::kUInt16},
+                                                 {"<u4", at::kUInt32},
+                                                 {"<u8", at::kUInt64}}};
+
+// What follows `key` in a header such as {'descr': '<f4', 'fortran_order': False, 'shape': (60, 4), }.
+std::string_view behind(std::string_view header, std::string_view key, const std::string& file) {
+  const std::size_t found = header.find(key);
+  if (found == std::string_view::npos) throw UsageError(file + ": its header of a .npy file has no " + std::string(key));
+  std::string_view rest = header.substr(found + key.size());
+  rest.remove_prefix(std::min(rest.find_first_not_of(": "), rest.size()));
+  return rest;
+}
+
+at::ScalarType numpy_type(std::string_view text, const std::string& file) {
+  const std::string_view name = text.size() > 2 ? text.substr(1, text.find_first_of("'\"", 1) - 1) : text;
+  const auto found = std::ranges::find(kNumpyTypes, name, &NumpyType::name);
+  if (found != kNumpyTypes.end()) return found->type;
+  throw UsageError(file + ": has elements of type '" + std::string(name) +
+                   "'; expected numbers of this machine's byte order, such as '<f4'. Convert it with astype('float32')");
+}
+
+std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& file) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  std::vector<std::int64_t> sizes;
+  std::int64_t elements = 1;
+  text.remove_prefix(1);
+  while (!text.empty() && text.front() != ')') {
+    std::int64_t size = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    if (error != std::errc() || size < 0 || size > kMost || (size > 0 && elements > kMost / size)) {
+      throw UsageError(file + ": has a shape that can't be read in its header: " + std::string(text.substr(0, 40)));
+    }
+    elements *= std::max<std::int64_t>(size, 1);
+    sizes.push_back(size);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    text.remove_prefix(std::min(text.find_first_not_of(", "), text.size()));
+  }
+  return sizes;
+}
+
+ArrayHeader npy_header(std::string_view bytes, const std::string& file) {
+  constexpr std::string_view kMagic = "\x93NUMPY";
+  constexpr std::size_t kVersionEnd = 8;
+  if (!bytes.starts_with(kMagic) || bytes.size() < kVersionEnd + 4) throw UsageError(file + ": is no .npy file");
+  const std::size_t width = bytes[kMagic.size()] == 1 ? 2 : 4;  // of the header's length
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < width; ++i) length |= std::size_t{static_cast<std::uint8_t>(bytes[kVersionEnd + i])} << (8 * i);
+  const std::size_t begin = kVersionEnd + width;
+  if (length > bytes.size() - begin) throw UsageError(file + ": is shorter than its header says");
+  const std::string_view header = bytes.substr(begin, length);
+  if (behind(header, "'fortran_order'", file).starts_with("True")) {
+    throw UsageError(file + ": is stored in Fortran's order; save numpy.ascontiguousarray() of it");
+  }
+  return {.type = numpy_type(behind(header, "'descr'", file), file),
+          .sizes = numpy_shape(behind(header, "'shape'", file), file),
+          .begin = static_cast<std::int64_t>(begin + length)};
+}
+
+std::size_t bytes_in_array(const ArrayHeader& header) {
+  return static_cast<std::size_t>(c10::multiply_integers(header.sizes)) * c10::elementSize(header.type);
+}
+
+void require_samples(const ArrayHeader& header, const std::string& what) {
+  if (!header.sizes.empty() && header.sizes[0] > 0 && bytes_in_array(header) > 0) return;
+  throw UsageError(what + ": has no first dimension that counts samples, or nothing in it");
+}
+
+struct Place {
+  std::filesystem::path file;
+  std::string tensor;  // empty: a .npy file
+};
+
+Place place_in(const std::filesystem::path& folder, const std::string& what) {
+  constexpr std::string_view kEnding = ".safetensors:";
+  if (const std::size_t at = what.find(kEnding); at != std::string::npos) {
+    return {.file = folder / what.substr(0, at + kEnding.size() - 1), .tensor = what.substr(at + kEnding.size())};
+  }
+  if (what.ends_with(".npy")) return {.file = folder / what, .tensor = {}};
+  throw UsageError("'" + what + "' names no array; expected FILE.npy or FILE.safetensors:NAME");
+}
+
+ArrayHeader stored_header(const Place& place) {
+  std::string names;
+  for (const StoredTensor& tensor : list_safetensors(place.file)) {
+    if (tensor.name == place.tensor) return {.type = tensor.type, .sizes = tensor.sizes, .begin = tensor.begin};
+    names += (names.empty() ? "" : ", ") + tensor.name;
+  }
+  throw UsageError(place.file.string() + ": has no tensor '" + place.tensor + "'; it has " + (names.empty() ? "none" : names));
+}
+
+ArrayHeader header_at(const Place& place, const MappedFile& mapped) {
+  const std::string file = place.file.string();
+  const ArrayHeader header = place.tensor.empty() ? npy_header(mapped.bytes(), file) : stored_header(place);
+  const std::size_t expected = bytes_in_array(header), found = mapped.bytes().size() - static_cast<std::size_t>(header.begin);
+  if (place.tensor.empty() ? expected != found : expected > found) {
+    throw UsageError(file + ": its header says " + std::to_string(expected) + " bytes of numbers, and " +
+                     std::to_string(found) + " follow");
+  }
+  require_samples(header, place.tensor.empty() ? file : file + ":" + place.tensor);
+  return header;
+}
+
+at::Tensor checked_classes(const at::Tensor& targets, std::int64_t classes, const std::string& what) {
+  if (targets.dim() != 1 || !at::isIntegralType(targets.scalar_type(), /*includeBool=*/true)) {
+    throw UsageError("'" + what +
+                     "' has to be one integer a sample, the number of its class; for numbers set data.predict to " +
+                     "\"number\"");
+  }
+  at::Tensor labels = targets.to(at::kLong).contiguous();
+  const std::span numbers(labels.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(labels.size(0)));
+  const auto wrong = std::ranges::find_if(numbers, [classes](std::int64_t label) { return label < 0 || label >= classes; });
+  if (wrong == numbers.end()) return labels;
+  throw UsageError("'" + what + "': sample " + std::to_string(wrong - numbers.begin()) + " has class " +
+                   std::to_string(*wrong) + "; expected 0.." + std::to_string(classes - 1) +
+                   ". Check the file, or data.classes.");
+}
+
+Table read_pair(const DataConfig& config, const std::string& inputs, const std::string& targets, std::int64_t limit,
+                const char* limit_key) {
+  const at::Tensor from = read_array(config.dir, inputs), to = read_array(config.dir, targets);
+  if (from.size(0) != to.size(0)) {
+    throw UsageError("'" + inputs + "' has " + std::to_string(from.size(0)) + " samples but '" + targets + "' has " +
+                     std::to_string(to.size(0)) + "; expected as many");
+  }
+  const std::int64_t rows = rows_to_use(limit, from.size(0), limit_key, inputs);
+  const at::Tensor kept = to.narrow(0, 0, rows);
+  return {.inputs = from.narrow(0, 0, rows).to(at::kFloat).contiguous(),
+          .targets = config.predict == DataConfig::Predict::kClass ? checked_classes(kept, config.classes, targets)
+                                                                   : kept.to(at::kFloat).reshape({rows, -1}).contiguous()};
+}
+
+}  // namespace
+
+ArrayHeader read_array_header(const std::filesystem::path& folder, const std::string& what) {
+  const Place place = place_in(folder, what);
+  return header_at(place, MappedFile(place.file));
+}
+
+at::Tensor read_array(const std::filesystem::path& folder, const std::string& what) {
+  const Place place = place_in(folder, what);
+  auto mapped = std::make_shared<const MappedFile>(place.file);
+  const ArrayHeader header = header_at(place, *mapped);
+  // from_blob() wants memory that may be written; nobody does.
+  auto* const first = const_cast<char*>(mapped->bytes().data() + header.begin);
+  return at::from_blob(
+      first, header.sizes, [mapped](void*) {}, at::TensorOptions().dtype(header.type));
+}
+
+Description describe_arrays(const DataConfig& config) {
+  const ArrayHeader inputs = read_array_header(config.dir, config.train_inputs);
+  const ArrayHeader targets = read_array_header(config.dir, config.train_targets);
+  return describe_row({inputs.sizes.begin() + 1, inputs.sizes.end()}, config.predict,
+                      c10::multiply_integers(targets.sizes.begin() + 1, targets.sizes.end()));
+}
+
+Sources read_arrays(const DataConfig& config) {
+  return {.train = table_source(
+              read_pair(config, config.train_inputs, config.train_targets, config.train_samples, "data.train_samples")),
+          .test = table_source(
+              read_pair(config, config.test_inputs, config.test_targets, config.test_samples, "data.test_samples"))};
+}
+
+}  // namespace ddprun::trainer

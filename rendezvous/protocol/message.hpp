@@ -333,12 +333,6 @@ struct HandOver {
   PersistentState state{};  // that of the node that leaves; its vote is for `to` alone
 };
 
-// A node that was asked to stop may leave when its workers are gone: the others continue without it, or there is nothing that
-// it could save. Until this comes it waits, since signals may be on the way to the other nodes.
-struct MayLeave {
-  RoundId round{};
-};
-
 // For people: whom the job waits for. Few users read the coordinator's own console.
 struct Waiting {
   std::string text{};
@@ -398,6 +392,6 @@ struct JobAnswer {
 
 using FromCoordinator =
     std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong, VoteRequest, StoreAnswer,
-                 Resumed, Received, Conclude, HandOver, Waiting, NodeQuestion, JobAnswer, MayLeave>;
+                 Resumed, Received, Conclude, HandOver, Waiting, NodeQuestion, JobAnswer>;
 
 }  // namespace ddprun::rendezvous

@@ -223,8 +223,6 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("standing", m.state);
   } else if constexpr (std::is_same_v<M, Conclude>) {
     visit("ending", m.ending);
-  } else if constexpr (std::is_same_v<M, MayLeave>) {
-    visit("round", m.round);
   } else if constexpr (std::is_same_v<M, Waiting>) {
     visit.text("text", m.text, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, JobOver>) {

@@ -168,7 +168,6 @@ struct Event {
     kLeave,
     kCutOff,
     kKilled,
-    kLostAmidSignals,
     kDiskFull,
     kDiskFree,
     kFarewell,
@@ -362,7 +361,6 @@ class World {
   void signal(int index);
   void leave(int index, bool saves);
   void cut_off(Nanos length);
-  void lose_one_amid_signals(int leader);
   void get_stuck(int index);
   void get_loose(int index);
   void sleep(int index, Nanos length);

@@ -76,7 +76,7 @@ def script(tmp_path) -> pathlib.Path:
      "leave --arbiter out or let one node go on"),
     (["--fresh", "job.sh"], "--fresh (flag --fresh) goes with a train.json: a script's files are its own"),
     (["--standby", "1", "job.sh"],
-     "--standby (flag --standby) goes with a train.json: only ddptrain's workers go on without a lost one"),
+     "--standby (flag --standby) goes with a train.json, a Python script or a module, not with a program"),
     (["--standby", "some", "job.sh"], "--standby: expected a whole number, but got 'some' (flag --standby)"),
     (["report", "run", "--html"], "--html needs the name of a file to write; usage: ddprun report [FOLDER] [--json] [--html FILE] [--open]"),
     (["token", "x"], "'x' is one too many; usage: ddprun token [--run-dir DIR | --token-file FILE | --new FILE] [--show]"),

@@ -2,10 +2,10 @@
 #include "launcher/events/error_file.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/decimal.hpp"
 #include "common/base/nearest.hpp"
 
 namespace ddprun {
@@ -35,8 +35,9 @@ void take_timestamp(const Json& value, ErrorFile& file) {
   if (value.is_number()) {
     seconds = value.get<double>();
   } else if (value.is_string()) {
-    const std::string& text = value.get_ref<const std::string&>();
-    if (std::from_chars(text.data(), text.data() + text.size(), seconds).ec != std::errc{}) return;
+    const auto number = leading_decimal(value.get_ref<const std::string&>());
+    if (!number) return;
+    seconds = number->value;
   }
   if (!(seconds >= 0) || seconds >= static_cast<double>(kLastSecond)) return;
   const auto whole = static_cast<std::int64_t>(seconds);

@@ -84,10 +84,8 @@ void check_type(const OptionSpec& option, const Setting& setting) {
   if (std::find(words.begin(), words.end(), setting.value) != words.end()) return;
   // A number that is too large is refused later, where the option's range is known.
   const std::string or_words = words.empty() ? "" : ", or " + joined(words);
-  if (option.type == Type::kWhole && !reads_as_number<std::int64_t>(setting.value))
-    refuse(option.name, setting, "a whole number" + or_words);
-  if (option.type == Type::kDecimal && !reads_as_number<double>(setting.value))
-    refuse(option.name, setting, "a number" + or_words);
+  if (option.type == Type::kWhole && !reads_as_whole(setting.value)) refuse(option.name, setting, "a whole number" + or_words);
+  if (option.type == Type::kDecimal && !reads_as_decimal(setting.value)) refuse(option.name, setting, "a number" + or_words);
   if (option.type == Type::kWord) refuse(option.name, setting, joined(words));
 }
 

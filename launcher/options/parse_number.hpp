@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "common/base/decimal.hpp"
+
 namespace ddprun {
 
 inline std::string_view without_spaces_around(std::string_view text) {
@@ -22,34 +24,34 @@ inline std::string_view without_spaces_and_plus(std::string_view text) {
   return text;
 }
 
-template <typename Number>
-std::optional<Number> parse_number(std::string_view text) {
+// Whether the text is a whole number of any size, even one that is too large for a number here.
+inline bool reads_as_whole(std::string_view text) {
   text = without_spaces_and_plus(text);
-  Number number{};
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// The same for a number that may have a fraction.
+inline bool reads_as_decimal(std::string_view text) {
+  text = without_spaces_and_plus(text);
+  const auto number = leading_decimal(text);
+  return number && number->length == text.size();
+}
+
+inline std::optional<std::int64_t> parse_whole(std::string_view text) {
+  text = without_spaces_and_plus(text);
+  std::int64_t number = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
   return number;
 }
 
-// Whether the text is a number of any size, even one that is too large for parse_number().
-template <typename Number>
-bool reads_as_number(std::string_view text) {
-  if (const auto number = parse_number<Number>(text)) return std::isfinite(static_cast<double>(*number));
-  text = without_spaces_and_plus(text);
-  Number number{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc::result_out_of_range && stop == end;
-}
-
-inline std::optional<std::int64_t> parse_whole(std::string_view text) {
-  return parse_number<std::int64_t>(text);
-}
-
 inline std::optional<double> parse_decimal(std::string_view text) {
-  const auto number = parse_number<double>(text);
-  return number && std::isfinite(*number) ? number : std::nullopt;
+  text = without_spaces_and_plus(text);
+  const auto number = leading_decimal(text);
+  if (!number || number->length != text.size() || !std::isfinite(number->value)) return std::nullopt;
+  return number->value;
 }
 
 }  // namespace ddprun

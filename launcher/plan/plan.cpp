@@ -183,7 +183,7 @@ class Planner {
       throw UsageError("--nproc-per-node xpu (" + setting.source +
                        "): no Intel GPU can be seen (/dev/dri/renderD* of the i915 or xe driver, ZE_AFFINITY_MASK)");
     }
-    if (!reads_as_number<std::int64_t>(setting.value)) {
+    if (!reads_as_whole(setting.value)) {
       refuse("nproc-per-node", setting, "a number of workers, auto, cpu, gpu or xpu");
     }
     return static_cast<int>(settings_.integer("nproc-per-node", 1, kMostWorkers));

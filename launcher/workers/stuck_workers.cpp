@@ -2,10 +2,10 @@
 #include "launcher/workers/stuck_workers.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <string>
 
+#include "common/base/decimal.hpp"
 #include "common/base/nearest.hpp"
 
 namespace ddprun {
@@ -21,10 +21,9 @@ char process_state(long pid) {
 
 std::chrono::milliseconds stuck_timeout_of(const std::optional<std::string_view>& text) {
   if (!text) return {};
-  double seconds = 0;
-  const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-  if (error != std::errc() || stop != text->data() + text->size() || !(seconds > 0) || seconds > 1e9) return {};
-  return std::chrono::milliseconds(std::max(1LL, nearest(seconds * 1000)));
+  const auto seconds = leading_decimal(*text);
+  if (!seconds || seconds->length != text->size() || !(seconds->value > 0) || seconds->value > 1e9) return {};
+  return std::chrono::milliseconds(std::max(1LL, nearest(seconds->value * 1000)));
 }
 
 bool StuckWatch::see(int rank, char state, Time now) {

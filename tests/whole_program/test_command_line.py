@@ -496,3 +496,12 @@ def test_much_output_stays_whole_in_bounded_memory(ddprun_bin, run, run_dir):
     # A worker that pauses for 100 ms within a line has it shown in parts; a busy machine makes a few such pauses.
     other = [shown for shown in done.stdout.splitlines() if shown not in (f"0 {line}", f"1 {line}") and "not shown here" not in shown]
     assert len(other) <= 20
+
+
+def test_a_start_loads_the_c_library_only(ddprun_bin):
+    """Each further library costs every start; libm alone took 0.08 ms."""
+    if not shutil.which("readelf"):
+        pytest.skip("readelf is not installed")
+    said = subprocess.run(["readelf", "-dW", ddprun_bin], capture_output=True, text=True, check=True, timeout=60).stdout
+    libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", said)
+    assert {name.split(".")[0] for name in libraries} <= {"libc", "ld-linux-x86-64", "ld-linux-aarch64"}, libraries

@@ -150,7 +150,7 @@ def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin
     assert {k: v for k, v in spare.items() if v != plain[k]} == {k: v for k, v in plain.items() if v != spare[k]}
     assert spare["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1" and spare["is main"]
     assert spare["no frame below"] == (how != "module")  # Python itself has some below a module
-    assert spare["sitecustomize"] == (how == "own sitecustomize")
+    assert spare["sitecustomize"] or how != "own sitecustomize"  # Debian's Python has one of its own
 
 
 def test_its_channel_its_children_and_its_failure_are_a_fresh_interpreters(ddprun_bin, tmp_path):

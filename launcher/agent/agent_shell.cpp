@@ -288,6 +288,7 @@ SlowStop::Hooks AgentShell::slow_stop_hooks() {
 
 OutputReader::Hooks AgentShell::reader_hooks() {
   return {.printed = [this](int rank) { on_output(rank); },
+          .first = [this](const FirstOutput& event) { publish(event); },
           .ended = [this] { round_may_be_over(); },
           .goes_on = [this] { hang_.goes_on(); }};
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/base/check.hpp"
+#include "common/system/realtime.hpp"
 
 namespace ddprun {
 namespace {
@@ -26,6 +27,7 @@ OutputReader::OutputReader(boost::asio::io_context& io, ConsoleWriter& console, 
 
 void OutputReader::begin_round(std::size_t workers) {
   ++round_;
+  began_ = std::chrono::steady_clock::now();
   waiting_ = 0;
   pipes_.clear();
   pipes_.resize(workers);
@@ -122,6 +124,10 @@ OutputReader::Got OutputReader::read(int rank, Stream stream) {
   const ssize_t n = ::read(from->native_handle(), chunk_.data(), chunk_.size());
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Got::kNothingYet;
   if (n > 0) {
+    if (const auto began = std::exchange(began_, std::nullopt)) {
+      const std::chrono::duration<double> after = std::chrono::steady_clock::now() - *began;
+      hooks_.first({output_.rank_of(rank), after.count(), realtime_ns()});
+    }
     hooks_.printed(rank);
     output_.bytes(rank, stream, std::span(chunk_).first(static_cast<std::size_t>(n)));
     return Got::kBytes;

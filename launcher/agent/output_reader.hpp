@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "common/base/check.hpp"
+#include "launcher/events/run_event.hpp"
 #include "launcher/events/stream.hpp"
 #include "launcher/output/console_writer.hpp"
 #include "launcher/output/worker_output.hpp"
@@ -32,6 +34,8 @@ class OutputReader {
   using Pipe = std::unique_ptr<boost::asio::posix::stream_descriptor>;
   struct Hooks {
     std::function<void(int rank)> printed;
+    // The first output since begin_round(). `printed` follows.
+    std::function<void(const FirstOutput& event)> first;
     // A stream has ended, or a slow console has caught up: the round's output may be complete.
     std::function<void()> ended;
     // No worker waits for its log file any more.
@@ -76,10 +80,11 @@ class OutputReader {
   ConsoleWriter& console_;
   WorkerOutput& output_;
   Hooks hooks_;
-  std::vector<std::array<Pipe, 2>> pipes_;  // by local rank and Stream; null at the stream's end
-  std::vector<char> chunk_;                 // shared by all pipes
-  int round_ = 0;                           // rounds, counted by this class
-  int waiting_ = 0;                         // pipes of the round that are not read until the console has caught up
+  std::vector<std::array<Pipe, 2>> pipes_;                      // by local rank and Stream; null at the stream's end
+  std::vector<char> chunk_;                                     // shared by all pipes
+  int round_ = 0;                                               // rounds, counted by this class
+  std::optional<std::chrono::steady_clock::time_point> began_;  // the round, in which nobody has printed
+  int waiting_ = 0;  // pipes of the round that are not read until the console has caught up
   // A pipe that is not read while its log file accepts nothing, and since when.
   struct HeldPipe {
     int rank = 0;

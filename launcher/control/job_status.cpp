@@ -70,7 +70,7 @@ void JobStatus::on(const RunEvent& event) {
                  [this](const WorkerEnded& ended) { see(ended); }, [this](const RoundFailed& failed) { see(failed); },
                  [this](const RegroupFailed& failed) { see(failed); }, [this](const StopRequested& stop) { see(stop); },
                  Ignored<NodesChanged, CutOff, Regrouped, StandbyWaits, StandbyEnded, StopIsSlow, WorkersLeft, HelperIgnored,
-                         InputWasRead, RunDirectoryRemoved, RunEnded>{}},
+                         InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>{}},
       event);
 }
 

@@ -235,6 +235,9 @@ std::string event_json_line(const RunEvent& event) {
             return line_of(
                 Json{{"event", "helper_ignored"}, {"rank", e.rank}, {"time_ns", e.time_ns}, {"message", describe(e)}});
           },
+          [](const FirstOutput& e) {
+            return line_of(Json{{"event", "first_output"}, {"time_ns", e.time_ns}, {"rank", e.rank}, {"seconds", e.seconds}});
+          },
           [](const InputWasRead& e) {
             return line_of(Json{{"event", "input_was_read"}, {"time_ns", e.time_ns}, {"message", e.what}});
           },

@@ -170,6 +170,12 @@ struct InputWasRead {
   std::string what;  // what the new workers will miss
   std::int64_t time_ns;
 };
+// The first output of any of this node's workers in a round. Not emitted where all write to files themselves.
+struct FirstOutput {
+  int rank;
+  double seconds;  // since they were started
+  std::int64_t time_ns;
+};
 // The run directory was removed, renamed or replaced. Emitted once.
 struct RunDirectoryRemoved {
   std::string path;
@@ -185,7 +191,7 @@ struct RunEnded {
 
 using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded,
                               RoundFailed, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, StopIsSlow,
-                              WorkersLeft, HelperIgnored, InputWasRead, RunDirectoryRemoved, RunEnded>;
+                              WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

@@ -109,6 +109,7 @@ void Console::see(const RoundStarted& event) {
   pids_.clear();
   left_.clear();
   round_began_ = Clock::now();
+  restarted_ = event.restart_count > 0;
   workers_here_ = event.workers_here > 0 ? event.workers_here : event.world_size;
   meter_.restart();
   last_notice_.clear();
@@ -369,6 +370,12 @@ void Console::see(const WorkersLeft& event) {
 
 void Console::see(const HelperIgnored& event) {
   if (!std::exchange(helper_ignored_, true)) complain(describe(event));
+}
+
+// A script that loads PyTorch is silent for a long time after a restart. A program that prints at once needs no such line.
+void Console::see(const FirstOutput& event) {
+  constexpr double kWorthSaying = 3;
+  if (restarted_ && event.seconds >= kWorthSaying) say(0, printed("first output %.0f s after the restart", event.seconds));
 }
 
 void Console::see(const InputWasRead& event) {

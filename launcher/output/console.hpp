@@ -45,6 +45,7 @@ class Console : public RunObserver {
   void see(const StopRequested& event);
   void see(const WorkersLeft& event);
   void see(const HelperIgnored& event);
+  void see(const FirstOutput& event);
   void see(const InputWasRead& event);
   void see(const RunDirectoryRemoved& event);
   void see(const CutOff& event);
@@ -89,6 +90,7 @@ class Console : public RunObserver {
   using Clock = std::chrono::steady_clock;  // nobody sets this clock, unlike that of the events' times
   Clock::time_point round_began_ = Clock::now();
   std::optional<Clock::time_point> failed_;  // when the round before failed; set until all workers of this round have started
+  bool restarted_ = false;                   // this round replaces a failed one
   std::int64_t drawn_ns_ = 0;                // when the last bar or line of progress was drawn
   std::int64_t steps_ = 0;
   std::int64_t epochs_ = 0;

@@ -365,6 +365,7 @@ struct Report::Impl {
 
   void add(const HelperIgnored& event) { invocation()["helper_ignored"] = describe(event); }
 
+  void add(const FirstOutput&) {}
   void add(const InputWasRead& event) { invocation()["input_was_read"] = event.what; }
 
   void add(const RunDirectoryRemoved& event) { invocation()["run_directory_removed_ns"] = event.time_ns; }

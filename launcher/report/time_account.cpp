@@ -15,7 +15,7 @@ void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns) {
                         [this](const RoundFailed& e) { add(e); }, [this](const CutOff& e) { add(e); },
                         [this](const RunEnded& e) { add(e); },
                         Ignored<NodesChanged, WorkerEnded, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested,
-                                StopIsSlow, WorkersLeft, HelperIgnored, InputWasRead, RunDirectoryRemoved>{}},
+                                StopIsSlow, WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved>{}},
              event);
 }
 

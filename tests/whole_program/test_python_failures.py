@@ -94,3 +94,18 @@ def test_a_restart_says_how_long_the_round_lasted_and_the_restart_took(ddprun_bi
     done = run([ddprun_bin, "--standalone", "--max-restarts", "2", "train.py"], PYTHON_EXEC=sys.executable)
     assert done.returncode == 0
     assert re.search(r"ddprun: restart 1 of 2; the round had lasted \d+\.\d s\nddprun: restarted \d+\.\d\d s after the failure\n$", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("silent", [0, 4])
+def test_a_restart_that_is_silent_for_long_says_when_it_printed(ddprun_bin, run, tmp_path, silent):
+    job = tmp_path / "job.sh"
+    job.write_text(f'#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1\n[ $RANK = 1 ] && sleep {silent} && echo here || sleep {silent}\n')
+    job.chmod(0o755)
+    done = run([ddprun_bin, "--standalone", "--nproc-per-node", 2, "--max-restarts", "1", job])
+    assert done.returncode == 0 and "here" in done.stdout
+    assert re.search(r"^ddprun: first output \d+ s after the restart$", done.stderr, re.M) if silent else "first output" not in done.stderr
+    if silent:
+        return
+    told = run([ddprun_bin, "--standalone", "--nproc-per-node", 2, "--max-restarts", "1", "--json", job])
+    first = [e for e in map(json.loads, told.stdout.splitlines()) if e["event"] == "first_output"]
+    assert [e["rank"] for e in first] == [1] and silent <= first[0]["seconds"] < silent + 30

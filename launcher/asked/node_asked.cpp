@@ -18,7 +18,8 @@ constexpr std::chrono::seconds kAllStacks{15};
 NodeAsked::NodeAsked(boost::asio::io_context& io, FileQueue& files, std::string host, bool python, Hooks hooks)
     : io_(io), files_(files), host_(std::move(host)), python_(python), hooks_(std::move(hooks)) {}
 
-void NodeAsked::hear(const NodeQuestion& question) {
+void NodeAsked::hear(NodeQuestion question) {
+  question.most_bytes = std::min(question.most_bytes, static_cast<std::uint32_t>(rendezvous::kMaxAnswerBytes));
   const json asked = json::parse(question.text, nullptr, false);
   const std::string what = asked.is_object() && asked.contains("ask") && asked["ask"].is_string() ? asked["ask"] : "";
   if (what == "status") {

@@ -34,7 +34,7 @@ class NodeAsked {
   };
   NodeAsked(boost::asio::io_context& io, FileQueue& files, std::string host, bool python, Hooks hooks);
 
-  void hear(const rendezvous::NodeQuestion& question);
+  void hear(rendezvous::NodeQuestion question);
 
  private:
   // The stacks of one worker after the other, for one question at a time.

@@ -39,14 +39,6 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string text_of(const json& status, const char* key) {
-  return status.contains(key) && status[key].is_string() ? printable(status[key].get<std::string>()) : "";
-}
-
-std::int64_t number_of(const json& status, const char* key) {
-  return status.contains(key) && status[key].is_number_integer() ? status[key].get<std::int64_t>() : 0;
-}
-
 double seconds_of(const json& status, const char* key) {
   return status.contains(key) && status[key].is_number() ? status[key].get<double>() : 0;
 }
@@ -95,6 +87,16 @@ bool is_meant(const RunningJob& job, const std::string& word) {
 }
 
 }  // namespace
+
+std::string text_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? printable(found->get<std::string>()) : "";
+}
+
+std::int64_t number_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
 
 bool JobRequest::has(const std::string& flag) const {
   return std::find(flags.begin(), flags.end(), flag) != flags.end();
@@ -198,12 +200,18 @@ std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
 }
 
 void wait_for_end_of(pid_t process) {
+  ends_within(std::chrono::milliseconds(-1), process);
+}
+
+bool ends_within(std::chrono::milliseconds time, pid_t process) {
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
-  if (fd < 0) return;
+  if (fd < 0) return true;
   pollfd ended{fd, POLLIN, 0};
-  while (::poll(&ended, 1, -1) < 0 && errno == EINTR) {
+  int said = 0;
+  while ((said = ::poll(&ended, 1, static_cast<int>(time.count()))) < 0 && errno == EINTR) {
   }
   ::close(fd);
+  return said > 0;
 }
 
 }  // namespace ddprun

@@ -1,6 +1,8 @@
 // Which running job a subcommand means, and its words: ps, status, top, stop, logs, stacks and attach share them.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -33,7 +35,13 @@ std::string table_of(const std::vector<RunningJob>& jobs);
 // The job's figures and its workers, for people. `nodes`: the status of each node that has told it, at least one.
 std::string status_text(const RunningJob& job, const std::vector<nlohmann::json>& nodes);
 
+// What an object of an agent holds, safe to print; "" and 0 where the key is missing or of another type.
+std::string text_of(const nlohmann::json& object, const char* key);
+std::int64_t number_of(const nlohmann::json& object, const char* key);
+
 // Returns when the process is gone, or at once when it is gone already.
 void wait_for_end_of(pid_t process);
+// The same, after that time at the latest. Whether the process is gone. A negative time: as long as it takes.
+bool ends_within(std::chrono::milliseconds time, pid_t process);
 
 }  // namespace ddprun

@@ -34,9 +34,10 @@ NodesAnswers ask_nodes(const RunningJob& job, const json& question, std::chrono:
     throw UsageError("the agent of process " + std::to_string(job.agent) +
                      " says: " + printable(answer["error"].get<std::string>()));
   }
-  nodes.of = answer.value("of", 0);
-  for (const json& one : answer.value("answers", json::array())) {
-    if (one.is_object()) nodes.answers.push_back(one);
+  nodes.of = static_cast<int>(number_of(answer, "of"));
+  if (const auto answers = answer.find("answers"); answers != answer.end() && answers->is_array()) {
+    for (const json& one : *answers)
+      if (one.is_object()) nodes.answers.push_back(one);
   }
   std::ranges::stable_sort(nodes.answers, {}, rank_of);
   return nodes;

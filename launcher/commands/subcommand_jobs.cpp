@@ -25,6 +25,7 @@ using nlohmann::json;
 constexpr const char* kWhich =
     "\nJOB is the job's PID, run directory or title as `ddprun ps` shows them; it may be left out when one job runs.\n";
 constexpr int kRefreshMs = 1000;
+constexpr std::chrono::seconds kEndsAtOnce{5};
 
 // How the job ended, from its report; empty without one.
 std::string how_it_ended(const std::string& report) {
@@ -39,10 +40,18 @@ std::string how_it_ended(const std::string& report) {
 
 const json kStatusOfNodes{{"ask", "status"}};
 
+[[noreturn]] void fail_without_answer(const RunningJob& job) {
+  throw UsageError("the job of process " + std::to_string(job.agent) + " does not answer; kill -TERM " +
+                   std::to_string(job.agent) + " reaches it as soon as it runs again");
+}
+
 // Each node stops, so that none takes it for the leave of one node and continues.
 void stop_all_nodes(const RunningJob& job, bool now) {
   const NodesAnswers nodes = ask_nodes(job, {{"ask", now ? "stop now" : "stop"}});
-  if (!nodes.heard) return;  // it is about to end
+  if (!nodes.heard) {
+    if (ends_within(kEndsAtOnce, job.agent)) return;  // it had the question, and no time to answer
+    fail_without_answer(job);
+  }
   const bool stops =
       std::any_of(nodes.answers.begin(), nodes.answers.end(), [](const json& node) { return node.value("stops", false); });
   if (stops) return;
@@ -150,8 +159,7 @@ int stop_job(std::span<const std::string> args) {
   if (asks_all_nodes(job, request)) {
     stop_all_nodes(job, request.has("--now"));
   } else if (!ask_job(job.socket, request.has("--now") ? kAskStopNow : kAskStop)) {
-    throw UsageError("the job of process " + std::to_string(job.agent) + " does not answer; kill -TERM " +
-                     std::to_string(job.agent) + " reaches it as soon as it runs again");
+    fail_without_answer(job);
   }
   wait_for_end_of(job.agent);
   const std::string end = how_it_ended(job.status.value("report", ""));

@@ -32,12 +32,18 @@ namespace fs = std::filesystem;
 
 constexpr const char* kReportUsage = "usage: ddprun report [FOLDER] [--json] [--html FILE] [--open]";
 
+// Whether it is a folder that this user has made: in a place where all may write, others' folders and links lead anywhere.
+bool is_own_folder(const fs::path& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+}
+
 // Of the user's own reports the one that was written last.
 class Newest {
  public:
   void consider(const fs::path& report) {
     struct stat info {};
-    if (::stat(report.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid()) return;
+    if (::lstat(report.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid()) return;
     const auto newer = [](const timespec& a, const timespec& b) {
       return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
     };
@@ -45,10 +51,11 @@ class Newest {
     found_ = report;
     written_ = info.st_mtim;
   }
-  void consider_runs_in(const fs::path& folder) {
+  enum class Folders { kAny, kOwn };
+  void consider_runs_in(const fs::path& folder, Folders which = Folders::kAny) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-      consider(RunLayout{entry->path()}.report());
+      if (which == Folders::kAny || is_own_folder(entry->path())) consider(RunLayout{entry->path()}.report());
     }
   }
   const fs::path& found() const { return found_; }
@@ -79,10 +86,11 @@ fs::path report_of_newest_run() {
   newest.consider_runs_in("runs");
   std::error_code error;
   const char* const temporary = std::getenv("TMPDIR");
-  for (const fs::path& place : {fs::path(temporary != nullptr ? temporary : ""), fs::path("/tmp")}) {
-    for (fs::directory_iterator entry(place, error), end; !error && entry != end; entry.increment(error)) {
-      if (entry->path().filename().string().starts_with("torchelastic_")) newest.consider_runs_in(entry->path());
-    }
+  const fs::path place = temporary != nullptr && temporary[0] != '\0' ? temporary : "/tmp";
+  for (fs::directory_iterator entry(place, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& folder = entry->path();
+    if (folder.filename().string().starts_with("torchelastic_") && is_own_folder(folder))
+      newest.consider_runs_in(folder, Newest::Folders::kOwn);
   }
   if (newest.found().empty()) {
     throw UsageError(std::string("no run has left a report here, in runs or in the folder for temporary files; ") +

@@ -68,24 +68,49 @@ std::vector<std::string> stack_of(const StackTool& tool, long pid) {
   return frames;
 }
 
+int print_stacks_of_this_node(const RunningJob& job, std::optional<int> rank) {
+  const std::vector<RunningWorker> workers = running_workers(job, rank);
+  const StackTool tool = tool_for(job);
+  for (const RunningWorker& worker : workers) {
+    print("rank " + std::to_string(worker.rank) + ", process " + std::to_string(worker.pid) + ", by " + tool.name + ":\n");
+    for (const std::string& frame : stack_of(tool, worker.pid)) print("  " + frame + "\n");
+  }
+  return 0;
+}
+
+// Prints those of one node. Returns how many.
+int print_stacks(const json& node) {
+  int shown = 0;
+  const std::string host = node.contains("host") ? text_of(node, "host") : "?";
+  if (node.contains("error")) print(host + ": " + text_of(node, "error") + "\n");
+  if (const auto stacks = node.find("stacks"); stacks != node.end() && stacks->is_array()) {
+    for (const json& stack : *stacks) {
+      if (!stack.is_object()) continue;
+      print("rank " + std::to_string(number_of(stack, "rank")) + " on " + host + ", process " +
+            std::to_string(number_of(stack, "pid")) + ", by " + text_of(stack, "tool") + ":\n");
+      if (const auto frames = stack.find("frames"); frames != stack.end() && frames->is_array()) {
+        for (const json& frame : *frames)
+          if (frame.is_string()) print("  " + printable(frame.get<std::string>()) + "\n");
+      }
+      ++shown;
+    }
+  }
+  if (const auto more = number_of(node, "left_out"); more > 0) {
+    print(host + ": " + std::to_string(more) + " more workers, which are too much for one answer: name one with --rank\n");
+  }
+  return shown;
+}
+
 // Each node reads the stacks of its own workers.
 int print_stacks_of_nodes(const RunningJob& job, std::optional<int> rank) {
   const json question = rank ? json{{"ask", "stacks"}, {"rank", *rank}} : json{{"ask", "stacks"}};
   const NodesAnswers nodes = ask_nodes(job, question, kPatienceWithNodes);
-  int shown = 0;
-  for (const json& node : nodes.answers) {
-    const std::string host = printable(node.value("host", "?"));
-    if (node.contains("error")) print(host + ": " + printable(node.value("error", "")) + "\n");
-    for (const json& stack : node.value("stacks", json::array())) {
-      print("rank " + std::to_string(stack.value("rank", -1)) + " on " + host + ", process " +
-            std::to_string(stack.value("pid", 0L)) + ", by " + printable(stack.value("tool", "")) + ":\n");
-      for (const std::string& frame : stack.value("frames", std::vector<std::string>())) print("  " + printable(frame) + "\n");
-      ++shown;
-    }
-    if (const int more = node.value("left_out", 0); more > 0) {
-      print(host + ": " + std::to_string(more) + " more workers, which are too much for one answer: name one with --rank\n");
-    }
+  if (nodes.answers.empty()) {
+    print(about_silence(nodes));
+    return print_stacks_of_this_node(job, rank);
   }
+  int shown = 0;
+  for (const json& node : nodes.answers) shown += print_stacks(node);
   print(about_silence(nodes));
   if (shown == 0 && rank && nodes.silent() == 0 && nodes.of > 0) {
     throw UsageError("no worker with rank " + std::to_string(*rank) + " of that job runs at the moment");
@@ -107,13 +132,7 @@ int show_stacks(std::span<const std::string> args) {
   }
   const RunningJob job = chosen_job(request.job);
   if (asks_all_nodes(job, request)) return print_stacks_of_nodes(job, request.rank);
-  const std::vector<RunningWorker> workers = running_workers(job, request.rank);
-  const StackTool tool = tool_for(job);
-  for (const RunningWorker& worker : workers) {
-    print("rank " + std::to_string(worker.rank) + ", process " + std::to_string(worker.pid) + ", by " + tool.name + ":\n");
-    for (const std::string& frame : stack_of(tool, worker.pid)) print("  " + frame + "\n");
-  }
-  return 0;
+  return print_stacks_of_this_node(job, request.rank);
 }
 
 int attach_to_worker(std::span<const std::string> args) {

@@ -64,6 +64,7 @@ class Connection {
 std::vector<RunningJob> running_jobs() {
   std::vector<RunningJob> jobs;
   std::error_code error;
+  if (!is_own_control_folder(control_folder())) return jobs;  // nobody has one, or somebody else has put it there
   for (const auto& entry : fs::directory_iterator(control_folder(), error)) {
     const std::optional<pid_t> agent = agent_of_socket(entry.path());
     if (!agent) continue;

@@ -23,10 +23,14 @@ fs::path control_folder() {
   return "/tmp/ddprun-" + std::to_string(::geteuid());
 }
 
-// A link is refused, since somebody else may have made it in /tmp.
 bool own_control_folder(const fs::path& folder) {
-  struct stat info {};
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  return is_own_control_folder(folder);
+}
+
+// A link is refused, since somebody else may have made it in /tmp.
+bool is_own_control_folder(const fs::path& folder) {
+  struct stat info {};
   return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
          (info.st_mode & 0077) == 0;
 }

@@ -17,6 +17,9 @@ std::filesystem::path control_folder();
 // Makes the folder where it is missing. False when it cannot be made, is no folder, or is not only the user's.
 bool own_control_folder(const std::filesystem::path& folder);
 
+// Whether it is there and only the user's.
+bool is_own_control_folder(const std::filesystem::path& folder);
+
 std::filesystem::path control_socket_of(const std::filesystem::path& folder, pid_t agent);
 
 // The agent's pid in such a name; nothing for another file.

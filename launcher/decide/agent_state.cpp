@@ -326,7 +326,11 @@ void AgentState::handle(const agent_event::TimerFired& event) {
       return;
     case AgentTimer::kSpares:
       this_round_.script_speaks = true;
-      return start_missing_spares();
+      start_missing_spares();
+      // A spare had been lost, and the next one's pause goes on.
+      if (const auto rest = standbys_.pause(now_.steady); rest.count() > 0)
+        act(agent_action::SetTimer{AgentTimer::kSpares, rest});
+      return;
   }
 }
 

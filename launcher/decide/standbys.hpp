@@ -43,6 +43,12 @@ class Standbys {
     return started;
   }
 
+  // How long none is started any more; 0: no pause lasts.
+  std::chrono::milliseconds pause(Clock::time_point now) const {
+    return wanted() && now < not_before_ ? std::chrono::ceil<std::chrono::milliseconds>(not_before_ - now)
+                                         : std::chrono::milliseconds{};
+  }
+
   void ready(int number, Clock::time_point now) {
     if (const auto found = waiting_.find(number); found != waiting_.end()) found->second.ready_since = now;
   }

@@ -135,7 +135,10 @@ void make_spare(std::vector<std::string>& environment, const std::string& hook, 
   if (path == environment.end()) {
     environment.push_back(std::string(kPath) + hook);
   } else {
-    path->insert(kPath.size(), path->size() > kPath.size() ? hook + ":" : hook);
+    const bool empty = path->size() == kPath.size();
+    path->insert(kPath.size(), empty ? hook : hook + ":");
+    // Python takes it for none, and the worker's environment has it all the same.
+    if (empty) environment.emplace_back("DDPRUN_PRELOAD_EMPTY_PATH=1");
   }
   environment.push_back("DDPRUN_PRELOAD=" + modules);
 }

@@ -138,3 +138,25 @@ def test_curves_of_two_runs_in_one_plot(ddprun_bin, run_dir, tmp_path):
     assert any(text.text == f"{other}: 5 at step 10" for text in root.iter("{http://www.w3.org/2000/svg}text"))
     nothing = jobs.run([ddprun_bin, "plot", run_dir, "--figure", "beauty"])
     assert nothing.returncode == 2 and "no run has a figure 'beauty'" in nothing.stderr
+
+
+@pytest.mark.parametrize("link", ["folder of runs", "run", "report"])
+def test_a_link_that_somebody_made_in_the_folder_for_temporary_files_leads_nowhere(ddprun_bin, tmp_path, link):
+    """The page is written beside the report, where its maker could read it."""
+    everybody = tmp_path / "everybody"
+    place = everybody / "torchelastic_x" / "run"
+    own = tmp_path / "own" / "run"
+    for folder in (own, everybody, tmp_path / "here"):
+        folder.mkdir(parents=True)
+    (own / "report.json").write_text("{}")
+    if link == "folder of runs":
+        place.parent.symlink_to(own.parent)
+    elif link == "run":
+        place.parent.mkdir()
+        place.symlink_to(own)
+    else:
+        place.mkdir(parents=True)
+        (place / "report.json").symlink_to(own / "report.json")
+    done = subprocess.run([ddprun_bin, "report", "--open"], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path / "here",
+                          env=jobs.clean_environment(TMPDIR=str(everybody), XDG_RUNTIME_DIR=str(tmp_path)))
+    assert "torchelastic_x" not in done.stdout and not list(tmp_path.rglob("report.html"))

@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 
 import jobs
 import jsonschema
@@ -312,3 +313,47 @@ def test_attach_starts_the_debugger_on_that_worker(waiting, tmp_path):
 def test_wrong_words(ddprun_bin, words, said):
     done = subprocess.run([ddprun_bin, *words], capture_output=True, text=True, timeout=PATIENCE, check=False, env=clean_environment())
     assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+class FakeAgent(threading.Thread):
+    """Answers at an agent's socket with what it is given: the texts of a node that is newer, broken or hostile."""
+
+    def __init__(self, runtime, answers):
+        super().__init__(daemon=True)
+        self.answers = answers
+        (runtime / "ddprun").mkdir(mode=0o700, parents=True)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(runtime / "ddprun" / f"{os.getpid()}.sock"))
+        self.listener.listen()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                with client:
+                    word = client.makefile().readline().split()[0]
+                    if word in self.answers:
+                        client.sendall(json.dumps(self.answers[word]).encode() + b"\n")
+
+
+@pytest.mark.parametrize("words, nodes, code, said", [
+    (["stop"], None, 2, "does not answer; kill -TERM"),
+    (["stacks"], {"of": "2", "answers": [{"host": 7, "stacks": [{"rank": "x", "frames": [1, "f (\x1b[2J)"]}, 5]}, 3]}, 0, "f ("),
+    (["stacks"], {"of": 0, "answers": []}, 2, "the other nodes cannot be asked"),
+])
+def test_answers_of_other_nodes_are_not_trusted(ddprun_bin, tmp_path, words, nodes, code, said):
+    agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "x", "several_nodes": True}, **({"nodes": nodes} if nodes else {})})
+    agent.start()
+    done = jobs.run([ddprun_bin, *words], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
+    agent.listener.close()
+    assert done.returncode == code and said in done.stdout + done.stderr and "\x1b" not in done.stdout, (done.returncode, done.stdout, done.stderr)
+
+
+def test_a_folder_of_sockets_that_others_may_write_is_not_read(ddprun_bin, tmp_path):
+    agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "stranger"}})
+    agent.start()
+    for mode, listed in ((0o777, False), (0o700, True)):
+        (tmp_path / "ddprun").chmod(mode)
+        done = jobs.run([ddprun_bin, "ps"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
+        assert ("stranger" in done.stdout) == listed, done.stdout
+    agent.listener.close()

@@ -212,6 +212,36 @@ def test_what_cannot_or_must_not_be_preloaded_is_said_once_and_the_job_goes_on(d
         assert len(job.events("standby_ended")) == 1 and [e["standby"] for e in job.events("worker_started")] == [False, False]
 
 
+def test_threads_of_a_preloaded_library_are_those_of_a_fresh_interpreter(ddprun_bin, tmp_path):
+    """A spare loads at the lowest priority, which its threads inherit."""
+    body = """
+import numpy
+tasks = sorted((os.sched_getscheduler(int(t)), open(f"/proc/self/task/{t}/comm").read()) for t in os.listdir("/proc/self/task"))
+with open(os.path.join(FOLDER, "seen." + os.environ["RANK"]), "w") as f:
+    json.dump(tasks, f)
+"""
+    found = []
+    for spares in (0, 1):
+        folder = tmp_path / str(spares)
+        folder.mkdir()
+        with Script(ddprun_bin, folder, body, spares=spares, preload="numpy", env={"OPENBLAS_NUM_THREADS": "3"}) as job:
+            if spares:
+                job.await_spares()
+            job.wait_for(lambda: b"up" in job.console.read_bytes() + job.errors.read_bytes())
+            assert job.restart() == 0, job.errors.read_text()
+            assert [e["standby"] for e in job.events("worker_started")] == [False, spares == 1]
+        found.append(seen(folder))
+    assert found[0] == found[1] and len(found[0]) > 1
+
+
+def test_an_empty_path_of_modules_is_no_change(ddprun_bin, tmp_path):
+    with Script(ddprun_bin, tmp_path, WRITES, env={"PYTHONPATH": ""}) as job:
+        job.await_spares()
+        assert job.restart() == 0, job.errors.read_text()
+        assert [e["standby"] for e in job.events("worker_started")] == [False, True]
+    assert seen(tmp_path)["environ"]["PYTHONPATH"] == "" and "" not in seen(tmp_path)["path"][1:]
+
+
 def test_spares_that_are_killed_while_they_wait_are_no_failure(ddprun_bin, tmp_path):
     with Script(ddprun_bin, tmp_path, WRITES, workers=2, spares=2) as job:
         first, second = job.await_spares(2)

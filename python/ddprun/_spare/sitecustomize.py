@@ -194,11 +194,27 @@ def priority_comes_back():
 
 
 def write_own(file, text):
+    """Returns the error, if there is one."""
     try:
         with open("/proc/self/" + file, "w") as own:
             own.write(text)
+        return None
+    except OSError as error:
+        return error
+
+
+def own_threads():
+    try:
+        return os.listdir("/proc/self/task")
     except OSError:
-        pass
+        return ["0"]  # this one
+
+
+def take_title(title):
+    """Of this thread and of those that libraries have started."""
+    write_own("comm", title)
+    for thread in own_threads():
+        write_own("task/" + thread + "/comm", title)
 
 
 class LowPriority:
@@ -213,9 +229,16 @@ class LowPriority:
 
     def __exit__(self, *unused):
         if self.idle:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-        else:
-            write_own("autogroup", "0")
+            for thread in own_threads():  # libraries have started some, which are of the same class
+                try:
+                    os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
+                except OSError:
+                    pass  # it has ended
+            return
+        for _ in range(20):  # the kernel takes one change in a tenth of a second, of all sessions together
+            if not isinstance(write_own("autogroup", "0"), BlockingIOError):
+                return
+            time.sleep(0.05)
 
 
 # ---- the control socket ----
@@ -241,7 +264,7 @@ def wait_for_orders():
     finally:
         control.detach()
     if len(fds) < 4:
-        os._exit(0)
+        os._exit(1 if packet else 0)  # a torn order, or the end of the agent
     size = os.fstat(fds[0]).st_size
     request = b""
     while len(request) < size:
@@ -335,6 +358,8 @@ def load(modules, environment):
             importlib.import_module(name)
         except Exception as error:
             leave("cannot preload " + name + ": " + type(error).__name__ + ": " + str(error))
+    if "ddprun" in sys.modules:
+        leave("will not preload ddprun: a worker imports it when it knows its rank")
     new = set(sys.modules) - before
     places = places_of(new)
     foreign = foreign_module(places, libraries)
@@ -358,6 +383,8 @@ def be_spare():
     path = os.environ["PYTHONPATH"].split(os.pathsep, 1)  # this folder is the first
     if len(path) > 1:
         os.environ["PYTHONPATH"] = path[1]
+    elif os.environ.pop("DDPRUN_PRELOAD_EMPTY_PATH", None):
+        os.environ["PYTHONPATH"] = ""
     else:
         del os.environ["PYTHONPATH"]
     for name in ("DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS"):  # the worker's
@@ -381,7 +408,7 @@ def be_spare():
                 {file: version_of(file) for file in watched})
     why = why_plainly(before, now, hidden_by(names, earlier_folders(), libraries))
     say("runs", why)
-    write_own("comm", title)
+    take_title(title)
     os.dup2(channel, CONTROL)
     os.close(channel)
     take_output((output, errors))

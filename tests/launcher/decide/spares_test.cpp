@@ -92,6 +92,27 @@ TEST_F(Spares, OneThatEndsIsReplacedAfterAPauseAndIsNoFailure) {
   EXPECT_TRUE(emitted<RoundFailed>().empty());
 }
 
+TEST_F(Spares, APauseGoesOnThroughARestart) {
+  script(1, 2);
+  on(ScriptSpeaks{});
+  on(StandbyReady{1});
+  for (int i = 0; i < 4; ++i) {
+    on(StandbyGone{.number = 2, .pid = 7, .message = "killed"});
+    if (i < 3) {
+      later(60'000);
+      EXPECT_EQ(on(TimerFired{AgentTimer::kSpares}), Said{"spare 2"});
+    }
+  }
+  EXPECT_EQ(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(8000));
+  EXPECT_EQ(next_round(), Said{"round 1"});
+  later(5000);  // the new round's timer
+  EXPECT_TRUE(on(TimerFired{AgentTimer::kSpares}).empty());
+  EXPECT_LE(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(3000));
+  EXPECT_GT(timers_.at(AgentTimer::kSpares), std::chrono::milliseconds(2900));
+  later(3000);
+  EXPECT_EQ(on(TimerFired{AgentTimer::kSpares}), Said{"spare 2"});
+}
+
 TEST_F(Spares, OneThatIsUnfitIsTheLast) {
   script(1, 1);
   on(ScriptSpeaks{});

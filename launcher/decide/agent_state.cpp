@@ -327,7 +327,7 @@ void AgentState::handle(const agent_event::TimerFired& event) {
     case AgentTimer::kSpares:
       this_round_.script_speaks = true;
       start_missing_spares();
-      // A spare had been lost, and the next one's pause goes on.
+      // A spare was lost, and the pause before the next one still lasts.
       if (const auto rest = standbys_.pause(now_.steady); rest.count() > 0)
         act(agent_action::SetTimer{AgentTimer::kSpares, rest});
       return;

@@ -96,6 +96,20 @@ constexpr int kTries = 64;  // how many ports of the kernel's choice are tried
 
 }  // namespace
 
+// Nothing tells of a port that becomes free, so it is looked for.
+void await_port_of_killed_agent(int port) {
+  const auto end = std::chrono::steady_clock::now() + kUntilAKilledAgentsStoreIsGone;
+  while (std::chrono::steady_clock::now() < end) {
+    const int fd = bound_socket(port);
+    if (fd >= 0) ::close(fd);
+    if (fd >= 0 || errno != EADDRINUSE) return;
+    const int name_fd = name_of_port(port);
+    if (name_fd < 0) return;  // a ddprun that lives has it
+    ::close(name_fd);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 // Begins at a place in the range that differs from process to process, so that jobs that start together try different ports.
 HeldPort HeldPort::within(const PortRange& range) {
   const int first = static_cast<int>((::getpid() * 7919LL) % range.size());

@@ -24,7 +24,10 @@ struct PortRange {
 };
 
 // A supervisor starts a killed agent again at once, while its guardian is still closing the store of scripts.
-inline constexpr std::chrono::milliseconds kUntilAKilledAgentsStoreIsGone{1000};
+inline constexpr std::chrono::milliseconds kUntilAKilledAgentsStoreIsGone{3000};
+
+// Waits so long at most while a killed agent's store has the port. Whoever listens there next says what is wrong with it.
+void await_port_of_killed_agent(int port);
 
 class HeldPort {
  public:

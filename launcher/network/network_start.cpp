@@ -4,6 +4,7 @@
 #include "common/base/error.hpp"
 #include "common/system/host_name.hpp"
 #include "launcher/machine/own_address.hpp"
+#include "launcher/machine/ports.hpp"
 #include "launcher/verdict/job_judge.hpp"
 #include "rendezvous/identity/token.hpp"
 
@@ -53,7 +54,10 @@ NetworkStart prepare_network(const Plan& plan, std::string job, std::optional<st
   shell.meet_host = meeting.host;
   shell.meet_port = static_cast<std::uint16_t>(meeting.port);
   const bool typed_master = meeting.backend == RendezvousPlan::Backend::kStatic && !meeting.host.empty();
-  if (meets_at_master_port(plan)) shell.closing = NodeShellSettings::MeetPort::kClosesAtRelease;
+  if (meets_at_master_port(plan)) {
+    shell.closing = NodeShellSettings::MeetPort::kClosesAtRelease;
+    if (shell.lead == NodeShellSettings::Lead::kYes && meeting.port != 0) await_port_of_killed_agent(meeting.port);
+  }
 
   rendezvous::MemberSettings& member = shell.node.member;
   member.wanted_group_rank = meeting.node_rank.value_or(-1);

@@ -3,6 +3,7 @@ when a node cannot join. Each job has a token, a state folder and ports of its o
 
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -84,6 +85,7 @@ def test_a_node_is_lost_and_the_other_goes_on_alone(nodes, script, tmp_path):
     nodes.start(*command)
     nodes.start(*command)
     nodes.until(lambda: (tmp_path / "out" / "rank-0-0").exists() and (tmp_path / "out" / "rank-1-0").exists(), "the workers")
+    nodes.until(lambda: any("this is node 1" in nodes.text(n) for n in range(2)), "the node's place")
     victim = next(n for n in range(2) if "this is node 1" in nodes.text(n))
     workers = jobs.children(nodes.agents[victim].pid)
     begin = time.monotonic()
@@ -449,9 +451,16 @@ def test_the_first_of_two_that_is_killed_and_started_again_rejoins(nodes, script
     start(0)
     start(1)
     begun(2)
+    # Its guardian is slow where each has its own home: the store that it closes has the port at which the new agent listens.
+    guardian = next(pid for pid in jobs.children(nodes.agents[0].pid) if "guardian" in pathlib.Path(f"/proc/{pid}/comm").read_text())
+    if home == "each its own":
+        os.kill(guardian, signal.SIGSTOP)
     nodes.agents[0].kill()
     nodes.agents[0].wait()
     start(0)
+    if home == "each its own":
+        time.sleep(0.5)
+        os.kill(guardian, signal.SIGCONT)
     begun(4)
     (tmp_path / "enough").touch()
     assert [nodes.agents[n].wait(PATIENCE) for n in (1, 2)] == [0, 0], nodes.all_text()

@@ -44,11 +44,23 @@ def test_classes_of_pictures_are_those_that_an_evaluation_counts(ddptrain_bin, p
     ('{"pixels": [1, 2]}', 'stdin, line 3: expected "pixels" with 784 integers from 0 to 255 (1 x 28 x 28)'),
     (json.dumps({"pixels": [256] * 784}), "stdin, line 3: "),
     (json.dumps({"text": "no"}), "stdin, line 3: "),
+    ('{"id": ' + "[" * 200000 + "]" * 200000 + ', "pixels": []}', 'stdin, line 3: "id": expected a text or a number'),
 ])
 def test_a_bad_line_is_named_and_those_before_are_answered(ddptrain_bin, pictures, line, words):
     good = json.dumps({"pixels": [0] * 784})
     code, answers, error = predicted(ddptrain_bin, [pictures / "run"], [good, "", line, good])
     assert code == 2 and words in error and len(answers) == 1, error
+
+
+def test_a_model_of_a_table_is_not_asked_for_pictures(ddprun_bin, ddptrain_bin, tmp_path):
+    for name in ("train.csv", "test.csv"):
+        (tmp_path / name).write_text("a,b,y\n" + "1,2,0\n2,1,1\n" * 8, encoding="utf-8")
+    train = {"name": "t", "epochs": 1, "batch_size": 4, "model": {"type": "mlp", "hidden": [4]},
+             "data": {"type": "csv", "dir": str(tmp_path), "train_table": "train.csv", "test_table": "test.csv", "target": "y", "classes": 2}}
+    (tmp_path / "train.json").write_text(json.dumps(train), encoding="utf-8")
+    assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", tmp_path / "train.json"]).returncode == 0
+    code, answers, error = predicted(ddptrain_bin, [tmp_path / "run"], ["{}"])
+    assert code == 2 and not answers and "a model predicts where data.type is idx, cifar10, cifar100 or tokens" in error, error
 
 
 def test_a_text_has_a_loss_and_a_next_token(ddprun_bin, ddptrain_bin, data, tmp_path):  # noqa: F811

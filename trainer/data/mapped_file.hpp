@@ -33,16 +33,18 @@ class MappedFile {
 };
 
 inline MappedFile::MappedFile(const std::filesystem::path& file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would be waited for
   struct stat status {};
   const bool found = fd >= 0 && ::fstat(fd, &status) == 0;
+  const bool is_file = found && S_ISREG(status.st_mode);
   void* address = MAP_FAILED;
-  if (found && status.st_size > 0) {
+  if (is_file && status.st_size > 0) {
     size_ = static_cast<std::size_t>(status.st_size);
     address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
   }
   const int error = errno;
   if (fd >= 0) ::close(fd);
+  if (found && !is_file) throw UsageError(file.string() + ": is no regular file");
   if (found && status.st_size == 0) throw UsageError(file.string() + ": is empty");
   if (address == MAP_FAILED) throw UsageError(file.string() + ": cannot be mapped: " + std::strerror(error));
   address_ = address;

@@ -19,7 +19,10 @@ std::int64_t middle_of(std::int64_t more) {
 class DrawnNumbers {
  public:
   DrawnNumbers(const Draws& draws, std::int64_t sample)
-      : philox_(draws.seed, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(draws.epoch)) {}
+      : philox_(draws.seed, static_cast<std::uint64_t>(sample), kBlocksOfEpoch * static_cast<std::uint64_t>(draws.epoch)) {}
+
+  // Four numbers are a block. No epoch draws more than these, and none draws what another one has drawn.
+  static constexpr std::uint64_t kBlocksOfEpoch = 16;
 
   // 0 to below `end`.
   std::int64_t below(std::int64_t end) { return static_cast<std::int64_t>(philox_() * static_cast<std::uint64_t>(end) >> 32); }

@@ -40,10 +40,12 @@ extern "C" void end_jpeg(j_common_ptr jpeg) {
   std::longjmp(errors->back, 1);
 }
 
-// A file that ends too early is a warning there, and the rest of the picture would be grey.
+// A file that ends too early or cannot be decoded in between is a warning there, and the rest of the picture would be grey.
+// Bytes that are too many between two parts are no damage: some cameras write them.
 extern "C" void hear_jpeg(j_common_ptr jpeg, int level) {
-  const bool cut_off = jpeg->err->msg_code == JWRN_JPEG_EOF || jpeg->err->msg_code == JWRN_HIT_MARKER;
-  if (level < 0 && cut_off) end_jpeg(jpeg);
+  constexpr std::array kDamage{JWRN_JPEG_EOF, JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_MUST_RESYNC, JWRN_ARITH_BAD_CODE};
+  const bool damaged = std::ranges::any_of(kDamage, [&](int code) { return jpeg->err->msg_code == code; });
+  if (level < 0 && damaged) end_jpeg(jpeg);
 }
 
 struct OwnedJpeg {

@@ -74,13 +74,13 @@ PictureFiles list_pictures(const fs::path& folder, std::int64_t classes) {
   PictureFiles pictures;
   std::vector<std::size_t> place_in_class;
   for (const fs::directory_entry& entry : entries_of(folder)) {
-    if (!entry.is_directory()) continue;
+    std::error_code unknown;
+    if (!entry.is_directory(unknown)) continue;
     const auto label = static_cast<std::int64_t>(pictures.classes.size());
     pictures.classes.push_back(entry.path().filename().string());
     const std::size_t before = pictures.files.size();
     for (const fs::directory_entry& file : entries_of(entry.path())) {
-      if (!is_picture_name(file.path()) || file.is_directory()) continue;
-      std::error_code unknown;
+      if (!is_picture_name(file.path()) || file.is_directory(unknown)) continue;
       place_in_class.push_back(pictures.files.size() - before);
       pictures.files.push_back(file.path());
       pictures.labels.push_back(label);
@@ -185,6 +185,11 @@ class PictureFolder : public Source {
     if (constexpr std::int64_t kMostTimes = 1000; longest > kMostTimes * shortest) {
       throw UsageError(file.string() + ": has " + std::to_string(picture.width) + " x " + std::to_string(picture.height) +
                        " pixels; expected one side to be at most " + std::to_string(kMostTimes) + " times the other");
+    }
+    if (constexpr std::int64_t kMostResized = std::int64_t{1} << 25; longest * shorter / shortest > kMostResized / shorter) {
+      throw UsageError(file.string() + ": would have more than " + std::to_string(kMostResized) +
+                       " pixels when its shorter side is " + std::to_string(shorter) +
+                       "; cut its longer side, or lower data.resize");
     }
     picture = resized(std::move(picture), shorter);
     write_changed(picture, draw_change(config_, picture.height, picture.width, sample, draws), config_.image_size, tables_,

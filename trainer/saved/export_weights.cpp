@@ -62,7 +62,8 @@ std::string encoded(const std::vector<NamedTensor>& tensors, const CheckpointSta
 
 std::string export_weights(const fs::path& from, const fs::path& to) {
   auto [checkpoint, state] = choose("--export-weights", from);
-  const bool merges = has_updates(state);
+  // A model that was made elsewhere may have parameters by such names.
+  const bool merges = has_updates(state) && config_of(checkpoint).type != ModelConfig::Type::kExported;
   if (merges) state.model = with_updates_added(std::move(state.model), config_of(checkpoint));
   const std::string bytes = encoded(state.model, state);
   write("--export-weights", to, bytes);

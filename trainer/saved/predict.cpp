@@ -24,8 +24,14 @@ constexpr std::int64_t kMostAtOnce = 256;  // samples in memory
 
 std::unique_ptr<Predictor> predictor_of(const SavedModel& saved, const std::filesystem::path& from) {
   if (is_language_model(saved.config.model.type)) return text_predictor(saved);
-  if (saved.config.model.type != ModelConfig::Type::kExported && saved.config.worker.empty()) return picture_predictor(saved);
-  throw UsageError("only built-in models predict; " + from.string() + " is of an exported model or of a worker program");
+  if (saved.config.model.type == ModelConfig::Type::kExported || !saved.config.worker.empty()) {
+    throw UsageError("only built-in models predict; " + from.string() + " is of an exported model or of a worker program");
+  }
+  using Type = DataConfig::Type;
+  const Type data = saved.config.data.type;
+  if (data == Type::kIdx || data == Type::kCifar10 || data == Type::kCifar100) return picture_predictor(saved);
+  throw UsageError("a model predicts where data.type is idx, cifar10, cifar100 or tokens; that of " + from.string() +
+                   " is another one. ddprun --export-weights writes its weights for a program of your own");
 }
 
 class Lines {
@@ -39,6 +45,7 @@ class Lines {
     const Json sample = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
       if (!sample.is_object()) throw UsageError("expected an object of JSON in one line");
+      if (sample.contains("id") && sample["id"].is_structured()) throw UsageError("\"id\": expected a text or a number");
       predictor_->take(sample);
     } catch (const UsageError& problem) {
       write_answers();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -56,6 +57,7 @@ std::vector<std::int64_t> numpy_shape(std::string_view text, const std::string& 
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   std::vector<std::int64_t> sizes;
   std::int64_t elements = 1;
+  if (!text.starts_with('(')) throw UsageError(file + ": has no shape in its header");
   text.remove_prefix(1);
   while (!text.empty() && text.front() != ')') {
     std::int64_t size = -1;
@@ -162,11 +164,29 @@ Table read_pair(const DataConfig& config, const std::string& inputs, const std::
                                                                    : kept.to(at::kFloat).reshape({rows, -1}).contiguous()};
 }
 
+ArrayHeader header_of(const std::filesystem::path& folder, const std::string& what) {
+  const Place place = place_in(folder, what);
+  return header_at(place, MappedFile(place.file));
+}
+
+std::string sizes_text(std::span<const std::int64_t> sizes) {
+  std::string text;
+  for (const std::int64_t size : sizes) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return sizes.empty() ? "one number" : text;
+}
+
+void require_equal_rows(const DataConfig& config, const std::string& train, const std::string& test) {
+  const ArrayHeader first = header_of(config.dir, train), second = header_of(config.dir, test);
+  const std::span of_first = std::span(first.sizes).subspan(1), of_second = std::span(second.sizes).subspan(1);
+  if (std::ranges::equal(of_first, of_second)) return;
+  throw UsageError("a sample of '" + test + "' is " + sizes_text(of_second) + ", but one of '" + train + "' is " +
+                   sizes_text(of_first) + "; expected the same");
+}
+
 }  // namespace
 
 ArrayHeader read_array_header(const std::filesystem::path& folder, const std::string& what) {
-  const Place place = place_in(folder, what);
-  return header_at(place, MappedFile(place.file));
+  return header_of(folder, what);
 }
 
 at::Tensor read_array(const std::filesystem::path& folder, const std::string& what) {
@@ -187,10 +207,14 @@ Description describe_arrays(const DataConfig& config) {
 }
 
 Sources read_arrays(const DataConfig& config) {
-  return {.train = table_source(
-              read_pair(config, config.train_inputs, config.train_targets, config.train_samples, "data.train_samples")),
-          .test = table_source(
-              read_pair(config, config.test_inputs, config.test_targets, config.test_samples, "data.test_samples"))};
+  Sources sources;
+  sources.train =
+      table_source(read_pair(config, config.train_inputs, config.train_targets, config.train_samples, "data.train_samples"));
+  require_equal_rows(config, config.train_inputs, config.test_inputs);
+  require_equal_rows(config, config.train_targets, config.test_targets);
+  sources.test =
+      table_source(read_pair(config, config.test_inputs, config.test_targets, config.test_samples, "data.test_samples"));
+  return sources;
 }
 
 }  // namespace ddprun::trainer

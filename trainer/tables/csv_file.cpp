@@ -167,7 +167,8 @@ std::vector<Scale> scales_of(const Numbers& numbers, const std::vector<std::int6
     const auto value = [&](std::int64_t row) { return numbers.inputs[static_cast<std::size_t>(row) * width + i]; };
     double sum = 0, squares = 0;
     for (const std::int64_t row : rows) sum += value(row);
-    const double mean = sum / count;
+    const bool one_value = std::ranges::all_of(rows, [&](std::int64_t row) { return value(row) == value(rows.front()); });
+    const double mean = one_value ? value(rows.front()) : sum / count;  // a rounded sum is no multiple of the value
     for (const std::int64_t row : rows) squares += (value(row) - mean) * (value(row) - mean);
     scales[i].mean = mean;
     if (squares > 0) scales[i].std = std::sqrt(squares / count);

@@ -66,6 +66,9 @@ TEST(DecodePicture, WhatIsDamagedIsRefused) {
   EXPECT_TRUE(refusal_of_picture(flipped).starts_with("cat: is a damaged PNG picture: ")) << refusal_of_picture(flipped);
   EXPECT_EQ(refusal_of_picture(jpeg.substr(0, jpeg.size() - 40)), "cat: is a damaged JPEG picture: Premature end of JPEG file");
   EXPECT_TRUE(refusal_of_picture(jpeg.substr(0, 30)).starts_with("cat: is a damaged JPEG picture: "));
+  std::string overwritten = jpeg;  // its end is there
+  for (std::size_t i = jpeg.size() / 2; i + 2 < jpeg.size(); ++i) overwritten[i] = '\xaa';
+  EXPECT_TRUE(refusal_of_picture(overwritten).starts_with("cat: is a damaged JPEG picture: "));
   const Bytes four(8 * 8 * 4, 9);
   EXPECT_EQ(refusal_of_picture(test::jpeg_of(8, 8, 4, JCS_CMYK, four.data())),
             "cat: is a JPEG picture of four colours (CMYK); convert it to RGB");

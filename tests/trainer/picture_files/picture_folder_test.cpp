@@ -5,10 +5,14 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
@@ -98,6 +102,14 @@ TEST_F(PictureFolders, WhatIsWrongIsNamed) {
   EXPECT_TRUE(refusal().starts_with("train/dog/1.jpeg: is a damaged PNG picture: ")) << refusal();
   write_text(folder_ / "train/dog/1.jpeg", test::png_of(test::smooth_picture(1, 1001, 0)));
   EXPECT_EQ(refusal(), "train/dog/1.jpeg: has 1001 x 1 pixels; expected one side to be at most 1000 times the other");
+  const std::int64_t resize = std::exchange(config_.resize, 1024);
+  write_text(folder_ / "train/dog/1.jpeg", test::png_of(test::smooth_picture(1, 1000, 0)));
+  EXPECT_TRUE(refusal().starts_with("train/dog/1.jpeg: would have more than 33554432 pixels")) << refusal();
+  config_.resize = resize;
+  std::filesystem::remove(folder_ / "train/dog/1.jpeg");
+  ASSERT_EQ(::mkfifo((folder_ / "train/dog/1.jpeg").c_str(), 0600), 0);
+  EXPECT_EQ(refusal(), "train/dog/1.jpeg: is no regular file");
+  std::filesystem::remove(folder_ / "train/dog/1.jpeg");
   write_text(folder_ / "train/dog/1.jpeg", "");
   EXPECT_EQ(refusal(), "train/dog/1.jpeg: is empty");
   write_text(folder_ / "train/dog/1.jpeg", picture);
@@ -164,6 +176,30 @@ TEST(PictureChange, DrawsReachEveryPlaceAndKeepWithinThem) {
   tops.clear();
   for (std::int64_t sample = 0; sample < 400; ++sample) tops.insert(draw_change(config, 8, 8, sample, Draws{}).top);
   EXPECT_EQ(tops, (std::set<std::int64_t>{-2, -1, 0, 1, 2}));
+}
+
+// An epoch's numbers are not those of the epoch before, moved by some places.
+TEST(PictureChange, NoDrawIsMadeTwice) {
+  DataConfig config;
+  config.image_size = 8;
+  config.augment = {.random_crop = true, .erase = 1};
+  constexpr std::int64_t kSide = 1'000'000'000;
+  std::set<std::int64_t> places;
+  for (std::int64_t epoch = 0; epoch < 8; ++epoch) {
+    const PictureChange change = draw_change(config, kSide, kSide, 0, Draws{.seed = 1, .epoch = epoch});
+    places.insert({change.top, change.left});
+  }
+  EXPECT_EQ(places.size(), 16u);
+  config.image_size = kSide;  // what is erased is placed by numbers of the next block
+  for (std::int64_t epoch = 0; epoch < 7; ++epoch) {
+    const Draws here{.seed = 1, .epoch = epoch}, next{.seed = 1, .epoch = epoch + 1};
+    const Erased erased = draw_change(config, kSide, kSide, 0, here).erased;
+    config.image_size = 1;
+    const auto first = static_cast<double>(draw_change(config, kSide, kSide, 0, next).top) / kSide;
+    config.image_size = kSide;
+    const double area = static_cast<double>(erased.rows) / kSide * static_cast<double>(erased.columns) / kSide;
+    EXPECT_GT(std::abs(area - (0.02 + 0.31 * first)), 1e-6) << epoch;
+  }
 }
 
 TEST(PictureChange, IsWrittenByColourWithBlackOutside) {

@@ -121,6 +121,13 @@ TEST_F(Arrays, WhatIsWrongIsNamed) {
     write("train_inputs.npy", content);
     EXPECT_EQ(refusal().substr(0, expected.size()), expected);
   }
+  std::string torn = npy("<f8", "3, 2", six);
+  torn.replace(torn.find("(3, 2)"), 6, "      ");
+  write("train_inputs.npy", torn);
+  EXPECT_EQ(refusal(), "train_inputs.npy: has no shape in its header");
+  write("train_inputs.npy", npy("<f8", "3, 2", six));
+  write("test_inputs.npy", npy("<f8", "3, 1", six.substr(0, 24)));
+  EXPECT_EQ(refusal(), "a sample of 'test_inputs.npy' is 1, but one of 'train_inputs.npy' is 2; expected the same");
   config_.train_inputs = "train_inputs.txt";
   EXPECT_EQ(refusal(), "'train_inputs.txt' names no array; expected FILE.npy or FILE.safetensors:NAME");
 }

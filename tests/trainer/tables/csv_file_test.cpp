@@ -111,6 +111,18 @@ TEST_F(Csv, ColumnsAreStandardisedByWhatIsTrainedOn) {
   EXPECT_EQ(test[0][1].item<float>(), 2);
 }
 
+// The mean of a thousand equal numbers, as a rounded sum, is another number.
+TEST_F(Csv, AColumnOfOneValueIsDividedByNothing) {
+  std::string text = "a,y\n";
+  for (int i = 0; i < 803; ++i) text += "0.1,0\n";
+  write("train.csv", text);
+  write("test.csv", "a,y\n0.2,0\n");
+  config_.data.standardize = true;
+  const Sources data = read_csv(config_);
+  EXPECT_EQ(all_of(*data.train).tensors[0].abs().max().item<float>(), 0);
+  EXPECT_NEAR(all_of(*data.test).tensors[0].item<float>(), 0.1F, 1e-6F);
+}
+
 TEST_F(Csv, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_EQ(refusal_of("a,b,y\n1,2,0\n1,x,0\n"), "train.csv:3: column 'b': expected a number, found 'x'");
   EXPECT_EQ(refusal_of("a,b,y\n1,nan,0\n"), "train.csv:2: column 'b': expected a finite number, found 'nan'");

@@ -126,6 +126,7 @@ TEST_F(Arrays, WhatIsWrongIsNamed) {
   write("train_inputs.npy", torn);
   EXPECT_EQ(refusal(), "train_inputs.npy: has no shape in its header");
   write("train_inputs.npy", npy("<f8", "3, 2", six));
+  config_.classes = 10;
   write("test_inputs.npy", npy("<f8", "3, 1", six.substr(0, 24)));
   EXPECT_EQ(refusal(), "a sample of 'test_inputs.npy' is 1, but one of 'train_inputs.npy' is 2; expected the same");
   config_.train_inputs = "train_inputs.txt";

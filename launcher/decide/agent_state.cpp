@@ -1081,8 +1081,9 @@ bool AgentState::others_may_stay(int lost) const {
   return !error || !error->others_suspect;
 }
 
+// Also after a signal: the coordinator, which has heard of it, may have what they hold saved.
 bool AgentState::may_hold() const {
-  return member() && settings_.regroup_limit.count() > 0 && regroupable_ && stop_signal_ == 0 && !live_ranks().empty();
+  return member() && settings_.regroup_limit.count() > 0 && regroupable_ && !live_ranks().empty();
 }
 
 // True: the other workers of this node wait. False: they must be stopped.

@@ -49,14 +49,12 @@ struct Entrust {
   Address to{};
   FarewellKey key{};
 };
-// The round ends since this node leaves, and the others continue: its member may leave when its workers have ended.
-struct LetGo {};
 // All nodes know that the job is over, or had the time to hear it.
 struct Finished {};
 }  // namespace coordinator_action
 using CoordinatorAction = std::variant<coordinator_action::Send, coordinator_action::Close, coordinator_action::ServeStore,
                                        coordinator_action::Say, coordinator_action::StepDown, coordinator_action::KeepRoster,
-                                       coordinator_action::Entrust, coordinator_action::LetGo, coordinator_action::Finished>;
+                                       coordinator_action::Entrust, coordinator_action::Finished>;
 
 class Outbox {
  public:

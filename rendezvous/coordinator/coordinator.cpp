@@ -223,10 +223,8 @@ bool Coordinator::note_lost(const NodeId& id, const std::string& news) {
     }
   }
   const bool in_running_round = in_round && phase_ == Phase::kRunning;
-  if (in_running_round) {
-    round_nodes_.lost(peer);
-    leaving_.lost(peer);
-  }
+  if (in_running_round) round_nodes_.lost(peer);
+  leaving_.lost(peer);
   if (in_round && phase_ == Phase::kEnding && !peer.departed) members_changed_ = true;
   const bool ends_round = in_running_round && !peer.done && settings_.rules.lost_members_end_round;
   if (!in_round && peer.previous_rank < 0) peers_.forget(id);
@@ -340,6 +338,7 @@ void Coordinator::consider() {
     return;
   }
   if (hand_over_if_due() || phase_ != Phase::kGathering) return;
+  if (!leaving_.empty() && !save_next_) return;  // what their workers hold may still be saved
   // A membership change before the last one is committed would need three majorities, so it waits.
   if (!membership_.committed() && settings_.rules.commit_before_change) return;
   if (!self_is_ready()) return;
@@ -453,8 +452,6 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
   phase_ = Phase::kEnding;
   absorb_at_.reset();
   members_changed_ = false;
-  if (leaving_.contains(settings_.self)) act(coordinator_action::LetGo{});
-  leaving_.clear();
   held_ = others == Others::kHold;
   if (reason == OverReason::kMembershipChange) failure_.reset();
   RoundOver over{.round = round(), .reason = reason, .why = why, .failure = {}, .hold = others == Others::kHold};
@@ -465,11 +462,13 @@ void Coordinator::end_round(OverReason reason, const std::string& why, Others ot
     outbox_.send(*peer, over);
   }
   outbox_.say(NodeNotice::Kind::kRoundOver, why);
-  check_ended();
+  check_leaving();
+  if (phase_ == Phase::kEnding) check_ended();
 }
 
 void Coordinator::hear(Peer& peer, const Ready& message) {
   if (message.master_port != 0) peer.master_port = message.master_port;
+  if (message.installed == round() && membership_.current().exists()) note_installed(peer);
   if (phase_ == Phase::kRunning && message.round == round() && peer.rank >= 0 && !peer.done) {
     // That node could not continue with the state that it held, so no node does: the next round begins with new workers
     // everywhere.
@@ -499,7 +498,7 @@ void Coordinator::judge() {
   const Verdict verdict = settings_.judge ? settings_.judge(*failure_, budget_) : Verdict{};
   if (!verdict.restart) return give_up(verdict);
   budget_ = verdict.after;
-  if (verdict.delay.count() > 0 && !save_next_) {
+  if (verdict.delay.count() > 0 && !save_next_ && leaving_.empty()) {
     phase_ = Phase::kPausing;
     pause_ends_ = now_.steady + verdict.delay;
     return;
@@ -519,6 +518,7 @@ void Coordinator::note_done(Peer& peer, const RoundId& round) {
   if (phase_ == Phase::kConcluding || phase_ == Phase::kOver || phase_ == Phase::kSteppedDown || phase_ == Phase::kPausing)
     return;
   if (round != membership_.current().origin() || !round_nodes_.done(peer)) return;
+  leaving_.lost(peer);  // its work is done, so it stays until the job ends
   if (saving_) saving_->done(peer);
   check_saving();
   check_done();
@@ -535,15 +535,18 @@ void Coordinator::hear(Peer& peer, const StopAsk& message) {
   const bool coordinates = peer.hello.node == settings_.self;
   switch (phase_) {
     case Phase::kRunning:
-      if (peer.rank < 0 && !coordinates) return;
+      if (peer.rank < 0 && !coordinates) return let_go(peer);
       if (coordinates && peer.done) return begin_saving(message.signal);  // the coordinator leads until the end
+      if (peer.done) return;
       leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return check_leaving();
     case Phase::kGathering:
     case Phase::kPausing:
     case Phase::kEnding:
-      if (coordinates) stop_between_rounds(message.signal);
-      return;
+      if (coordinates) return stop_between_rounds(message.signal);
+      if (peer.rank < 0) return let_go(peer);
+      leaving_.ask(peer, message.signal, message.saves, now_.steady);
+      return check_leaving();
     case Phase::kSaving:  // more nodes leave than at first; what is saved is the same
       if (goes_on_after_saving_ && peer.rank >= 0) leaving_.ask(peer, message.signal, message.saves, now_.steady);
       return;
@@ -560,11 +563,48 @@ bool Coordinator::enough_stay() const {
 }
 
 void Coordinator::check_leaving() {
-  if (phase_ != Phase::kRunning || leaving_.empty()) return;
+  if (leaving_.empty()) return;
+  if (phase_ == Phase::kEnding || phase_ == Phase::kGathering || phase_ == Phase::kPausing)
+    return check_leaving_between_rounds();
+  if (phase_ != Phase::kRunning) return;
   if (!enough_stay()) return begin_saving(leaving_.signal());
   if (!leaving_.is_due(now_.steady)) return;
   if (leaving_.saves()) return begin_saving(leaving_.signal(), /*goes_on=*/true);
-  end_round(OverReason::kMembershipChange, leaving_.why(), Others::kHold);
+  end_round_for_leaving(Others::kHold);
+}
+
+// The round has ended for another reason while signals were on their way. Where its workers hold their state, that waits for
+// the signals to other nodes, as in a running round.
+void Coordinator::check_leaving_between_rounds() {
+  if (save_next_) return leaving_.clear();  // the next round saves, and ends the job for all of them
+  const bool can_save = held_ && phase_ != Phase::kPausing && peers_.connected() >= settings_.min_nodes;
+  const bool self_stays = !leaving_.contains(settings_.self) || handing_over_.possible(leaving_, membership_, peers_);
+  const bool enough = peers_.connected() - leaving_.count() >= settings_.min_nodes && self_stays;
+  if (can_save && !enough) return stop_between_rounds(leaving_.signal());
+  if (can_save && !leaving_.is_due(now_.steady)) return;
+  let_go_of_leaving();
+  consider();
+}
+
+void Coordinator::end_round_for_leaving(Others others) {
+  const std::string why = leaving_.why();
+  let_go_of_leaving();
+  end_round(OverReason::kMembershipChange, why, others);
+}
+
+void Coordinator::let_go_of_leaving() {
+  for (const NodeId& id : leaving_.take()) {
+    if (Peer* const peer = peers_.find(id); peer != nullptr && peer->here()) let_go(*peer);
+  }
+}
+
+// No round begins before it has left: it counts neither as ready nor as gone.
+void Coordinator::let_go(Peer& peer) {
+  outbox_.send(peer, MayLeave{round()});
+  if (!peer.ready || phase_ == Phase::kRunning) return;
+  peers_.set_ready(peer, false);
+  peers_.await_workers(peer, round(), now_.steady);
+  stragglers_.await(peer, now_.steady);
 }
 
 // Waiting workers hold the state that should be saved, and only a round can save it.
@@ -575,6 +615,7 @@ void Coordinator::stop_between_rounds(std::int32_t signal) {
   if (!held_ || phase_ == Phase::kPausing) {
     return finish_unsaved(signal, failure_ ? "a round had failed" : "no round was running");
   }
+  leaving_.clear();
   save_next_ = signal;
   save_next_by_ = now_.steady + settings_.ready_timeout;
   consider();
@@ -600,6 +641,7 @@ void Coordinator::give_up(const Verdict& verdict) {
   phase_ = Phase::kSaving;
   goes_on_after_saving_ = false;
   save_next_.reset();
+  leaving_.clear();
   last_save_.emplace(verdict, peers_.of_round());
   save_what_is_held();
 }
@@ -632,7 +674,7 @@ void Coordinator::check_saving() {
   }
   if (!goes_on_after_saving_ || !enough_stay()) return finish(saving_->exit_code(), saving_->why());
   saving_.reset();
-  end_round(OverReason::kMembershipChange, leaving_.why(), Others::kStop);
+  end_round_for_leaving(Others::kStop);
 }
 
 void Coordinator::finish(int exit_code, const std::string& why) {
@@ -727,7 +769,7 @@ std::optional<Time> Coordinator::next_deadline() const {
   consider_time(leadership_.alone_at(membership_, peers_, now_.steady));
   if (phase_ == Phase::kPausing) consider_time(pause_ends_);
   if (phase_ == Phase::kRunning) consider_time(absorb_at_);
-  if (phase_ == Phase::kRunning) consider_time(leaving_.deadline());
+  if (phase_ != Phase::kSaving && phase_ != Phase::kConcluding) consider_time(leaving_.deadline());
   if (phase_ == Phase::kGathering) {
     consider_time(gathering_.next_deadline(now_.steady));
     if (save_next_) consider_time(save_next_by_);

@@ -156,6 +156,10 @@ class Coordinator {
   // ---- how the job ends ----
   bool enough_stay() const;
   void check_leaving();
+  void check_leaving_between_rounds();
+  void end_round_for_leaving(Others others);
+  void let_go_of_leaving();
+  void let_go(Peer& peer);
   void stop_between_rounds(std::int32_t signal);
   void finish_unsaved(std::int32_t signal, const std::string& why);
   void begin_saving(std::int32_t signal, bool goes_on = false);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "rendezvous/presence/peers.hpp"
 #include "rendezvous/protocol/coordinator_settings.hpp"
@@ -40,6 +41,7 @@ class Leaving {
   }
   void lost(const Peer& peer) { nodes_.erase(peer.hello.node); }
   void clear() { nodes_.clear(); }
+  NodeIds take() { return std::exchange(nodes_, {}); }
 
   bool contains(const NodeId& id) const { return nodes_.contains(id); }
   bool empty() const { return nodes_.empty(); }

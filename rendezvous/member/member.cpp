@@ -93,8 +93,8 @@ void Member::hear(LinkId link, const Welcome& message) {
   also_try(leader_->address);  // to find it again before its first release has come
   say(NodeNotice::Kind::kFollowing, "joined");
   ping();
-  // A signal that came while no coordinator led.
-  if (stop_signal_ != 0 && coordinates()) tell_leader(StopAsk{stop_signal_, stop_saves_});
+  // A signal that came while no coordinator led, or of which only the one before knows.
+  if (stop_signal_ != 0 && (coordinates() || has_workers())) tell_leader(StopAsk{stop_signal_, stop_saves_});
   if (stop_signal_ != 0 && !coordinates() &&
       workers_ == Workers::kNone) {  // it was the coordinator when the signal came, and is not any more
     tell_leader(Leave{"a signal"});
@@ -228,6 +228,7 @@ void Member::handle(const member_event::Closed& event) {
 }
 
 void Member::lose_leader(const std::string& why, bool at_once) {
+  const bool led_itself = coordinates();
   leader_.reset();
   grant_.lose_leader();
   pending_start_.reset();
@@ -237,9 +238,13 @@ void Member::lose_leader(const std::string& why, bool at_once) {
   // Workers that save are not stopped: the nodes that are left will be in a round of the next coordinator. They wait for its
   // message, which needs no grant.
   if (workers_ == Workers::kRunning && !saving_ && !may_go_on) {
-    stop_workers({.reason = StopReason::kCoordinatorLost, .at_once = at_once, .why = why, .hold = !at_once});
+    stop_workers(
+        {.reason = StopReason::kCoordinatorLost, .at_once = at_once, .why = why, .hold = !at_once && stop_signal_ == 0});
   }
   if (saving_ && !has_workers()) return after_saving(End::kGivenUp);
+  if (stop_signal_ != 0 && !led_itself && in_round() && !has_workers()) {  // nobody is left to say that it may leave
+    return finish(128 + stop_signal_, "stopped by a signal", End::kLeft);
+  }
   phase_ = Phase::kLooking;
   looking_since_ = now_.steady;
   say(NodeNotice::Kind::kLooking, why);
@@ -260,6 +265,9 @@ void Member::hear(LinkId link, const Release& message) {
   record_.state.promised_term = std::max(record_.state.promised_term, message.id.term);
   record_.state.current = config_of(message);
   record_.state.previous = message.previous;
+  // Either way the budget includes the failure: with that of the round that starts, or, where a new coordinator takes over an
+  // uncommitted round, since a node knew that round.
+  if (message.start || message.budget.restart_count > record_.state.budget.restart_count) failure_.reset();
   record_.state.budget = message.budget;
   record_.job_elsewhere = record_.place_is_new = false;
   record_.coordinator = message.coordinator;
@@ -267,10 +275,9 @@ void Member::hear(LinkId link, const Release& message) {
   if (message.start || !message.successors.empty()) record_.successors = message.successors;
   remember();
   pending_start_.reset();
-  if (message.start) failure_.reset();  // that round's budget includes it
   if (starts) {
     workers_ = Workers::kNone;
-    saving_ = false;
+    saving_ = saved_ = let_go_ = false;
     pending_start_ = message;
     // It was done when it was asked, and is not any more.
     if (stop_signal_ != 0) tell_leader(StopAsk{stop_signal_, stop_saves_});
@@ -297,10 +304,11 @@ void Member::hear(LinkId link, const RoundOver& message) {
     stop_workers({.reason = failed ? StopReason::kWorkerFailure : StopReason::kMembershipChange,
                   .why = message.why,
                   .failure = failed ? std::optional(message.failure) : std::nullopt,
-                  .hold = message.hold});
+                  .hold = message.hold && !leaves()});
   } else if (!has_workers()) {
     workers_ = Workers::kNone;
-    if ((std::exchange(saving_, false) || let_go_) && leaves()) {
+    saving_ = false;
+    if (leaves()) {
       tell_leader(Leave{"a signal"});
       return after_saving(End::kLeft);
     }
@@ -352,9 +360,9 @@ void Member::stop_workers(member_action::StopWorkers order) {
   act(std::move(order));
 }
 
+// The record of the release is on disk by now, unlike when it came.
 void Member::say_ready(const RoundId& round) {
-  ping();  // the record of the release is on disk by now, unlike when it came
-  tell_leader(Ready{.round = round, .master_port = master_port_});
+  tell_leader(Ready{.round = round, .master_port = master_port_, .installed = record_.state.current.id});
 }
 
 void Member::handle(const member_event::WorkersFailed& event) {
@@ -432,7 +440,7 @@ void Member::handle(const member_event::StopRequested& event) {
   stop_signal_ = event.signal;
   if (knows_end()) return;
   stop_saves_ = event.saves;
-  if (leader_ && (has_workers() || coordinates())) return tell_leader(StopAsk{event.signal, event.saves});
+  if (leader_ && (has_workers() || coordinates() || in_round())) return tell_leader(StopAsk{event.signal, event.saves});
   if (has_workers() || saving_) return;  // the workers are being stopped already, or it is being decided what follows
   // The node's work is done, and it ends when the job does. A second signal ends it sooner.
   if (leader_ && workers_ == Workers::kDone && workers_round_ == record_.state.current.origin()) return;
@@ -471,6 +479,14 @@ void Member::hear(LinkId link, const HandOver& message) {
 
 void Member::hear(LinkId link, const Waiting& message) {
   if (leads(link)) say(NodeNotice::Kind::kWaiting, message.text);
+}
+
+void Member::hear(LinkId link, const MayLeave& message) {
+  if (!leads(link) || stop_signal_ == 0 || message.round != record_.state.current.id) return;
+  let_go_ = true;
+  if (has_workers() || workers_ == Workers::kDone) return;  // the end of the round comes, or that of the job
+  tell_leader(Leave{"a signal"});
+  after_saving(End::kLeft);
 }
 
 // A node that hears of the job's end stops its workers first.

@@ -138,8 +138,6 @@ class Member {
   void saw_run_directory(std::uint64_t holder) { settings_.run_directory = holder; }
   // The coordinator is dead, so no promise to it is binding any more.
   void leader_is_dead(std::vector<MemberAction>& actions);
-  // The round ends since this node leaves, whose coordinator is here. The member may leave when its workers have ended.
-  void let_go() { let_go_ = true; }
   // The coordinator's last message when it left, if that names this node as its successor; until somebody leads.
   const HandOver* handed_over() const { return handed_over_ ? &*handed_over_ : nullptr; }
   // Closes the member's links: another Member takes its place.
@@ -190,6 +188,7 @@ class Member {
   void hear(LinkId link, const Conclude& message);
   void hear(LinkId link, const HandOver& message);
   void hear(LinkId link, const Waiting& message);
+  void hear(LinkId link, const MayLeave& message);
   void hear(LinkId link, const Pong& message);
   void hear(LinkId link, const VoteRequest& message);
   void hear(LinkId link, const StoreAnswer& message);
@@ -216,8 +215,10 @@ class Member {
   void stop_workers(member_action::StopWorkers order);
   void workers_ended(bool saved, bool done, std::uint16_t master_port, std::optional<int> leaves_with);
   bool may_leave() const;
-  // Whether the node leaves after a signal. The coordinator's node stays until the others can continue without it.
-  bool leaves() const { return stop_signal_ != 0 && (!coordinates() || let_go_); }
+  // Whether the node leaves after a signal. The coordinator says so: until then what the workers hold may still be saved.
+  bool leaves() const { return stop_signal_ != 0 && (!leader_ || let_go_); }
+  // It has a place in the round that runs, or in the one before the next.
+  bool in_round() const { return record_.state.current.rank >= 0 && workers_ != Workers::kDone; }
   void say_ready(const RoundId& round);
 
   // Whether the node knows how the job of its present round ends. An end of an older round means nothing.

@@ -352,8 +352,6 @@ void Node::carry_out(std::vector<CoordinatorAction> actions) {
             carry_out(std::move(kept));
           } else if constexpr (std::is_same_v<Action, coordinator_action::Entrust>) {
             act(std::move(concrete));
-          } else if constexpr (std::is_same_v<Action, coordinator_action::LetGo>) {
-            member_.let_go();
           } else {
             static_assert(std::is_same_v<Action, coordinator_action::Finished>);
             step_down("the job is over");

@@ -121,6 +121,7 @@ bool RecordGate::must_wait(node_action::ToListener& action) const {
     ping->installed = written_.state.current.id;
     return false;
   }
+  if (auto* ready = std::get_if<Ready>(&action.message)) ready->installed = written_.state.current.id;
   if (std::holds_alternative<Resume>(action.message) || std::holds_alternative<Received>(action.message)) return false;
   if (std::holds_alternative<Hello>(action.message) || std::holds_alternative<Vote>(action.message)) return true;
   return somebody_waits_on(action.link);

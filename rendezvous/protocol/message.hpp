@@ -129,6 +129,7 @@ struct Hello {
 struct Ready {
   RoundId round{};
   std::uint16_t master_port = 0;
+  RoundId installed{};  // as in Ping
 };
 
 // A worker has failed. The restart policy judges this evidence.
@@ -333,6 +334,12 @@ struct HandOver {
   PersistentState state{};  // that of the node that leaves; its vote is for `to` alone
 };
 
+// A node that was asked to stop may leave when its workers are gone: the others continue without it, or there is nothing that
+// it could save. Until this comes it waits, since signals may be on the way to the other nodes.
+struct MayLeave {
+  RoundId round{};
+};
+
 // For people: whom the job waits for. Few users read the coordinator's own console.
 struct Waiting {
   std::string text{};
@@ -392,6 +399,6 @@ struct JobAnswer {
 
 using FromCoordinator =
     std::variant<Welcome, Refused, Redirect, Release, RoundOver, StopAndSave, StopAt, JobOver, Pong, VoteRequest, StoreAnswer,
-                 Resumed, Received, Conclude, HandOver, Waiting, NodeQuestion, JobAnswer>;
+                 Resumed, Received, Conclude, HandOver, Waiting, NodeQuestion, JobAnswer, MayLeave>;
 
 }  // namespace ddprun::rendezvous

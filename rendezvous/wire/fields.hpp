@@ -107,6 +107,7 @@ void visit_fields(Visitor& visit, Message& m) {
   } else if constexpr (std::is_same_v<M, Ready>) {
     visit("round", m.round);
     visit("master_port", m.master_port);
+    visit("installed", m.installed);
   } else if constexpr (std::is_same_v<M, FailureReport>) {
     visit("round", m.round);
     visit.text("hostname", m.hostname, kMaxHostBytes);
@@ -223,6 +224,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("standing", m.state);
   } else if constexpr (std::is_same_v<M, Conclude>) {
     visit("ending", m.ending);
+  } else if constexpr (std::is_same_v<M, MayLeave>) {
+    visit("round", m.round);
   } else if constexpr (std::is_same_v<M, Waiting>) {
     visit.text("text", m.text, kMaxTextBytes);
   } else if constexpr (std::is_same_v<M, JobOver>) {

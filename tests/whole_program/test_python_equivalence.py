@@ -43,27 +43,23 @@ class Case:
 CASES = {
     "mlp-1": Case(MLP, 1),
     "mlp-2": Case(MLP, 2),
-    "mlp-adamw-2": Case(MLP, 2, optimizer={"type": "adamw", "lr": 0.001}),
-    "mlp-nesterov-decay-1": Case(MLP, 1, optimizer={**SGD, "nesterov": True, "weight_decay": 0.001}),
-    "mlp-adam-2": Case(MLP, 2, optimizer={"type": "adam", "lr": 0.001, "weight_decay": 0.001}),
+    "mlp-adamw-2": Case(MLP, 2, optimizer={"type": "adamw", "lr": 0.001}, steps=100),
+    "mlp-nesterov-decay-1": Case(MLP, 1, optimizer={**SGD, "nesterov": True, "weight_decay": 0.001}, steps=100),
+    "mlp-adam-2": Case(MLP, 2, optimizer={"type": "adam", "lr": 0.001, "weight_decay": 0.001}, steps=100),
     "mlp-frozen-grouped-clipped-2": Case({**MLP, "freeze": ["fc2.w*"]}, 2, steps=100, clip={"clip_grad_value": 0.01, "clip_grad_norm": 0.5},
                                          optimizer={**SGD, "weight_decay": 0.001, "groups": [
                                              {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "fc3.*", "lr_scale": 3}]}),
     # 333 = 5 * 64 + 13: in each epoch's last step one rank has 7 samples and the other 6
     "mlp-ragged-2": Case(MLP, 2, samples=333),
     # Of 64 tokens a sample; 250 = 31 * 8 + 2: an epoch's last step is ragged.
-    "gpt-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=60),
     "gpt-2": Case(GPT, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                   optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [
                       {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
-    "llama-1": Case(LLAMA, 1, samples=250, batch_size=8, image=64, steps=60),
     "llama-2": Case({**LLAMA, "rope_theta": 500.0, "rms_norm_eps": 1e-5}, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
                     optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [{"parameters": "*norm.weight", "weight_decay": 0}]}),
-    "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
-    "cnn-2": Case({"type": "cnn"}, 2, batch_size=32),
+    "cnn-2": Case({"type": "cnn"}, 2, batch_size=32, steps=60),
     # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
-    "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12, steps=50),
-    "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
+    "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=25),
     "resnet20-cifar-2": Case({"type": "resnet20"}, 2, data="cifar10", samples=80, batch_size=8, image=32, steps=20),
     # Updates of linear layers by the formula of the peft package, written out in reference/models.py.
     "gpt-lora-2": Case({**GPT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}}, 2, samples=250, batch_size=8, image=64, steps=30,
@@ -77,6 +73,11 @@ CASES = {
     "mlp-lion-2": Case(MLP, 2, optimizer={"type": "lion", "lr": 0.0001, "weight_decay": 0.1}, steps=100),
 }
 LONG_CASES = {
+    "cnn-200-steps-2": Case({"type": "cnn"}, 2, batch_size=32),
+    "gpt-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=60),
+    "llama-1": Case(LLAMA, 1, samples=250, batch_size=8, image=64, steps=60),
+    "cnn-1": Case({"type": "cnn"}, 1, batch_size=32),
+    "resnet18-1": Case({"type": "resnet18"}, 1, batch_size=8, image=12, steps=50),
     "llama-lora-1": Case({**LLAMA, "lora": {"rank": 2, "alpha": 16, "modules": ["*"]}}, 1, samples=250, batch_size=8, image=64, steps=30,
                          optimizer={"type": "adamw", "lr": 0.003}),
     "gpt-fp16-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=20, optimizer={"type": "adamw", "lr": 0.001},

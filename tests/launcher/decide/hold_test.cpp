@@ -201,7 +201,13 @@ TEST_F(HoldingMember, WhatIsHeldIsNotLost) {
 
 TEST_F(HoldingMember, WhoLeavesWithASignalKeepsNothing) {
   on(SignalArrived{SIGTERM});
-  EXPECT_EQ(on(ordered("b is leaving", true)), (Lines{"now 0,1,2", "signal 0,1,2 15"}));
+  EXPECT_EQ(on(ordered("b is leaving", false)), (Lines{"now 0,1,2", "signal 0,1,2 15"}));
+}
+
+// Its round ended for another reason: the next one may begin to save what it holds.
+TEST_F(HoldingMember, ASignalKeepsNoStateFromBeingSaved) {
+  on(SignalArrived{SIGTERM});
+  EXPECT_EQ(on(ordered("c was lost", true)), (Lines{"hold 0,1,2", "over"}));
 }
 
 TEST_F(HoldingMember, ANodeWhoseDeviceIsBrokenLeavesAndKeepsNothing) {

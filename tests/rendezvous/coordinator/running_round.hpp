@@ -78,6 +78,7 @@ class RunningRound : public testing::Test {
       }
       if (const auto* handed = std::get_if<HandOver>(&send->message)) handed_over_[send->link] = *handed;
       if (const auto* waiting = std::get_if<Waiting>(&send->message)) told_who_is_awaited_[send->link].push_back(waiting->text);
+      if (std::holds_alternative<MayLeave>(send->message)) may_leave_.insert(send->link);
       if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_[send->link] = *save;
     }
     for (const auto& [link, ending] : told) {
@@ -136,6 +137,7 @@ class RunningRound : public testing::Test {
   std::map<LinkId, Ending> endings_;
   std::set<LinkId> silent_;  // they do not say that they know the end
   std::set<LinkId> closed_;
+  std::set<LinkId> may_leave_;
   std::optional<coordinator_action::StepDown> stepped_down_;
   std::optional<JobOver> job_over_;
   std::set<LinkId> told_of_end_;  // that the job is over

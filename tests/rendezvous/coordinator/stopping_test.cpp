@@ -119,6 +119,61 @@ TEST_F(RunningRound, ASignalWhileWorkersWaitSavesInTheNextRound) {
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
+// Three nodes train, and one is lost. Before the coordinator hears of a signal to its own node, another one has had its own.
+class RoundThatEnds : public RunningRound {
+ protected:
+  RoundThatEnds() {
+    join(kThird, 3);
+    time_ += milliseconds(2500);
+    tick();
+    const RoundId first = round();
+    for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = first, .master_port = 1});
+    for (const LinkId link : {kSelfLink, kOther, kThird}) ping(link);
+    over_.clear();
+    last_ = round();
+    on(coordinator_event::Closed{kThird});
+  }
+  void both_are_ready() {
+    for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = last_, .master_port = 1});
+  }
+  RoundId last_{};
+};
+
+TEST_F(RoundThatEnds, SignalsToAllNodesSaveAllTheSame) {
+  ASSERT_TRUE(over_.at(kOther).hold);
+  says(kOther, StopAsk{15});
+  both_are_ready();
+  EXPECT_EQ(round(), last_);
+  EXPECT_TRUE(may_leave_.empty());
+  time_ += milliseconds(20);
+  says(kSelfLink, StopAsk{15});
+  EXPECT_GT(round(), last_);
+  EXPECT_EQ(released_.at(kOther).nodes, 2);
+  ASSERT_TRUE(saves_.contains(kSelfLink) && saves_.contains(kOther));
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Stopped{.round = round(), .saved = true});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 85);
+}
+
+TEST_F(RoundThatEnds, WhoIsSignalledAloneLeavesAndTheOthersGoOn) {
+  says(kOther, StopAsk{15});
+  both_are_ready();
+  time_ += milliseconds(250);
+  tick();
+  EXPECT_EQ(may_leave_, std::set<LinkId>{kOther});
+  EXPECT_EQ(round(), last_);  // not before it has left
+  says(kOther, Leave{"a signal"});
+  EXPECT_GT(round(), last_);
+  EXPECT_EQ(released_.at(kSelfLink).nodes, 1);
+  EXPECT_FALSE(saves_.contains(kSelfLink));
+}
+
+TEST_F(RunningRound, NobodyWaitsForASaveWhereNothingIsHeld) {
+  says(kSelfLink, failure(false));
+  says(kOther, StopAsk{15});
+  EXPECT_EQ(may_leave_, std::set<LinkId>{kOther});
+}
+
 TEST_F(RunningRound, ASignalWhenNothingCanBeSavedSaysWhy) {
   says(kOther, failure(false));
   says(kSelfLink, StopAsk{15});
@@ -148,6 +203,21 @@ TEST_F(TwoOfThree, SignalsToMoreThanMayLeaveSave) {
   says(kThird, StopAsk{15});
   EXPECT_TRUE(over_.empty());
   EXPECT_EQ(saves_.size(), 3u);
+}
+
+// It was asked to leave while the round ran, and the round ended for another reason before that was decided.
+TEST_F(TwoOfThree, ASignalThatCameBeforeTheEndOfItsRoundIsNotForgotten) {
+  const RoundId last = round();
+  says(kOther, StopAsk{15});
+  on(coordinator_event::Closed{kThird});
+  ASSERT_TRUE(over_.at(kOther).hold);
+  EXPECT_TRUE(may_leave_.empty());
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = last, .master_port = 1});
+  // Without it fewer nodes than are needed would be left, so its signal ends the job.
+  ASSERT_TRUE(saves_.contains(kSelfLink) && saves_.contains(kOther));
+  for (const LinkId link : {kSelfLink, kOther}) says(link, Stopped{.round = round(), .saved = true});
+  ASSERT_TRUE(job_over_.has_value());
+  EXPECT_EQ(job_over_->exit_code, 85);
 }
 
 TEST_F(TwoOfThree, TheCoordinatorsNodeLeavesAndHandsOverWhenNobodysWorkersRunAnyMore) {

@@ -266,14 +266,49 @@ TEST_F(OneMember, HasNothingSavedWithoutAGrant) {
 }
 
 // What its workers did counts, whatever it was asked meanwhile.
-TEST_F(OneMember, IsDoneBeforeItLeavesForASignal) {
+TEST_F(OneMember, ThatIsDoneAfterASignalStaysUntilTheJobEnds) {
   hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
   hear(release(3, 0));
   hear(answer(time_, seconds(4)));
   tell(member_event::StopRequested{15});
   const auto actions = tell(member_event::WorkersDone{});
   EXPECT_NE(sent<Done>(actions), nullptr);
-  EXPECT_NE(sent<Leave>(actions), nullptr);
+  EXPECT_EQ(sent<Leave>(actions), nullptr);
+  const auto end = hear(JobOver{.round = {3, 0}, .exit_code = 0, .why = "done"});
+  ASSERT_NE(find<member_action::JobOver>(end), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(end)->exit_code, 0);
+}
+
+// The round ends for another reason: until the coordinator says that it may leave, what its workers hold may be saved.
+TEST_F(OneMember, WaitsForLeaveToGoWhenItsRoundEndsAfterASignal) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  tell(member_event::StopRequested{15});
+  const auto over = hear(RoundOver{.round = {3, 0}, .why = "c was lost", .hold = true});
+  ASSERT_NE(find<member_action::StopWorkers>(over), nullptr);
+  EXPECT_TRUE(find<member_action::StopWorkers>(over)->hold);
+  const auto held = tell(member_event::WorkersEnded{});
+  EXPECT_EQ(sent<Leave>(held), nullptr);
+  EXPECT_NE(sent<Ready>(held), nullptr);
+  const auto goes = hear(MayLeave{{3, 0}});
+  EXPECT_NE(sent<Leave>(goes), nullptr);
+  ASSERT_NE(find<member_action::JobOver>(goes), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(goes)->exit_code, 143);
+}
+
+TEST_F(OneMember, AsksAlsoBetweenTwoRoundsWhetherItMayLeave) {
+  hear(Welcome{.term = 3, .coordinator = {1}, .lease_ms = 5000});
+  hear(release(3, 0));
+  hear(answer(time_, seconds(4)));
+  hear(RoundOver{.round = {3, 0}, .why = "c was lost", .hold = true});
+  tell(member_event::WorkersEnded{});
+  const auto asked = tell(member_event::StopRequested{15});
+  EXPECT_NE(sent<StopAsk>(asked), nullptr);
+  EXPECT_EQ(sent<Leave>(asked), nullptr);
+  const auto alone = tell(member_event::Closed{link_});  // nobody is left who could say so
+  ASSERT_NE(find<member_action::JobOver>(alone), nullptr);
+  EXPECT_EQ(find<member_action::JobOver>(alone)->exit_code, 143);
 }
 
 // A scheduler that stops the job signals finished nodes as well: they end as the job ends.
@@ -301,7 +336,7 @@ TEST_F(OneMember, LeavesTheOthersWhenAllHaveSaved) {
   const auto saved = tell(member_event::WorkersEnded{.saved = true});
   EXPECT_NE(sent<Stopped>(saved), nullptr);
   EXPECT_EQ(find<member_action::JobOver>(saved), nullptr);
-  const auto over = hear(RoundOver{.round = {3, 0}, .why = "b is leaving"});
+  const auto over = hear(MayLeave{{3, 0}});
   EXPECT_NE(sent<Leave>(over), nullptr);
   ASSERT_NE(find<member_action::JobOver>(over), nullptr);
   EXPECT_EQ(find<member_action::JobOver>(over)->exit_code, 85);

@@ -258,7 +258,7 @@ void World::say_farewell(const Event& event) {
   if (!other.node) return;
   const Config& current = other.node->member().state().current;
   other.heard_farewell = current.id == entrusted.round;
-  if (other.heard_farewell && other.node->coordinator() == nullptr) other.has_both_votes_in = current.origin();
+  if (other.heard_farewell && current.rank >= 0 && other.node->coordinator() == nullptr) other.has_both_votes_in = current.origin();
   deliver(to, node_event::Farewell{entrusted.round});
 }
 
@@ -372,6 +372,7 @@ void World::signal(int index) {
     const bool all =
         calm && std::count_if(agents_.begin(), agents_.end(), trains_with_it) == rounds_[leader->round].first.nodes;
     for (Agent& agent : agents_) agent.must_save = all && trains_with_it(agent);
+    if (all) lose_one_amid_signals(static_cast<int>(leader - agents_.begin()));
     tell(all ? "all nodes get signals, and train" : "all nodes get signals");
     tell_where_all_are();
   }
@@ -379,6 +380,17 @@ void World::signal(int index) {
   if (!agent.node) return;
   tell(name(index) + " gets a signal");
   stop_requested(index);
+}
+
+// The round ends for another reason within the same 20 ms: whoever is left still saves.
+void World::lose_one_amid_signals(int leader) {
+  std::mt19937_64 losses(scenario_.seed + 1618);
+  const Round& round = rounds_[agents_[static_cast<std::size_t>(leader)].round];
+  const int victim = static_cast<int>(losses() % agents_.size());
+  Agent& agent = agents_[static_cast<std::size_t>(victim)];
+  if (losses() % 2 == 0 || victim == leader || !agent.must_save || round.first.nodes <= min_nodes_) return;
+  agent.must_save = false;
+  schedule(time_ + static_cast<Nanos>(losses() % 20) * kMs, Event::Kind::kLostAmidSignals, victim, 0, agent.life);
 }
 
 // All from each other.

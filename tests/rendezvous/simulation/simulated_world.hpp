@@ -168,6 +168,7 @@ struct Event {
     kLeave,
     kCutOff,
     kKilled,
+    kLostAmidSignals,
     kDiskFull,
     kDiskFree,
     kFarewell,
@@ -361,6 +362,7 @@ class World {
   void signal(int index);
   void leave(int index, bool saves);
   void cut_off(Nanos length);
+  void lose_one_amid_signals(int leader);
   void get_stuck(int index);
   void get_loose(int index);
   void sleep(int index, Nanos length);
@@ -454,6 +456,7 @@ class World {
   bool finishing_happens_ = false;    // while faults happen
   bool all_are_signalled_ = false;    // within 20 ms, when the faults are over
   bool signals_came_ = false;
+  bool lost_amid_signals_ = false;
   bool somebody_gets_stuck_ = false;
   bool in_containers_ = false;  // whose first start finds that nothing was kept, and so does one after they were lost
   Nanos coordinator_lost_ = 0;

@@ -123,7 +123,7 @@ TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
 TEST(Simulation, AFirstNodeThatHasForgottenLeadsNoSecondJob) {
   Rules leads_at_once;
   leads_at_once.first_round_is_alone = false;
-  for (const std::uint64_t seed : {423u, 450u, 793u}) {
+  for (const std::uint64_t seed : {478u, 1508u, 2098u}) {
     EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
     EXPECT_NE(wrong_with({.seed = seed, .rules = leads_at_once}), "") << "seed " << seed;
   }
@@ -278,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"HolesAreFilled", [](Rules& r) { r.holes_are_filled = false; }},
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
-                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 137000},
+                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 100000},
                     Mutation{"CoordinatorsAnnounce", [](Rules& r) { r.coordinators_announce = false; }},
                     Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 114000},
                     Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},

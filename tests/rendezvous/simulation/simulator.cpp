@@ -253,6 +253,10 @@ void World::handle(const Event& event) {
       if (const int victim = coordinator_now(); agents_[static_cast<std::size_t>(victim)].node && !recovering_ && !job_over_)
         kill(victim, /*silent=*/false);
       return;
+    case Event::Kind::kLostAmidSignals:
+      if (event.life != agents_[static_cast<std::size_t>(event.a)].life || job_over_) return;
+      lost_amid_signals_ = true;
+      return kill(event.a, /*silent=*/false);
     case Event::Kind::kDiskStalls:
       return stall_disk(event.a);
     case Event::Kind::kWritten:

@@ -149,7 +149,8 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
            StopAt{{1, 2}, 400}, JobOver{{1, 2}, 82, "spent"}, Pong{1, 2, 3, 4, {5, 6}, 7}, VoteRequest{1, {2}, 5},
            StoreAnswer{{1, 2}, 3, reply}, Resumed{8}, Received{9}, Conclude{{{1, 2}, 82, "spent"}},
            HandOver{{4}, {.group_rank = 1, .node = {2}, .address = {"h", 3}}, some_hello().state},
-           Waiting{"for the workers of host2"}, NodeQuestion{{3}, 7, 4096, "status"}, JobAnswer{7, 3, {4}, "{}"}}) {
+           Waiting{"for the workers of host2"}, NodeQuestion{{3}, 7, 4096, "status"}, JobAnswer{7, 3, {4}, "{}"},
+           MayLeave{{3, 4}}}) {
     expect_stable(message);
   }
 }

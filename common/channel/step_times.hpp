@@ -34,11 +34,14 @@ class StepTimes {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // A step is finished. Returns what is to be sent now. Short steps are put together: 20 ms are enough to compare ranks.
+  // A step is finished. Returns what is to be sent now. Steps shorter than 20 ms are put together to pieces of 100 ms: ranks
+  // that are compared over less differ by the system's hiccups.
   std::optional<Pace> add(const StepTime& one, Time now) {
-    constexpr std::int64_t kShortestUs = 20'000;
+    constexpr std::int64_t kShortestUs = 20'000, kPieceUs = 100'000;
     constexpr std::chrono::milliseconds kTellEvery{200};
-    const auto is_short = [](const StepTime& times) { return times.own_us + times.waiting_us < kShortestUs; };
+    const auto is_short = [](const StepTime& times) {
+      return times.own_us + times.waiting_us < (times.steps == 1 ? kShortestUs : kPieceUs);
+    };
     if (!times_.empty() && is_short(times_.back())) {
       StepTime& newest = times_.back();
       newest.step = one.step;

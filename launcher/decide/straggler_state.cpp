@@ -8,7 +8,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kLookedAt = 20;               // steps, or pieces of several short ones
-constexpr std::size_t kFewest = 6;                  // before these, nothing is said
+constexpr std::size_t kFewest = 10;                 // before these, nothing is said
 constexpr std::size_t kKept = 100;                  // a rank may be ahead of what the slowest has told
 constexpr std::int64_t kMostSteps = 1'000'000'000;  // in one piece
 constexpr double kShareOfStep = 0.2;                // a straggler costs more

@@ -4,7 +4,7 @@
 //
 //     even -- a rank's own time is above the margin --> a rank straggles -- it is below half the margin --> even
 //
-// It looks at the newest 20 steps (or pieces of at least 20 ms). Each rank's longest is left out: one checkpoint, one page of
+// It looks at the newest 20 steps, or pieces of several short ones. Each rank's longest is left out: one checkpoint, one page of
 // results, one hiccup of the system is no straggler. Then a rank straggles if its own time is longer than that of the others,
 // in the middle, by a fifth of a step and 2 ms, and if the others wait that much longer.
 #pragma once

@@ -18,7 +18,8 @@ import time
 import torch
 from torch.autograd import Variable
 
-_SHORTEST_S = 0.02  # shorter steps are told together
+_SHORTEST_S = 0.02  # shorter steps are put together
+_PIECE_S = 0.1  # to pieces of so much
 _TELL_EVERY_S = 0.2
 _MOST = 100  # in one message
 
@@ -182,7 +183,8 @@ class Pace:
         self._times.append([n, *times])
 
     def _is_whole(self):
-        return self._times[-1][2] + self._times[-1][3] >= _SHORTEST_S
+        _, steps, own, waited, _ = self._times[-1]
+        return own + waited >= (_SHORTEST_S if steps == 1 else _PIECE_S)
 
     def _due(self):
         now = time.monotonic()

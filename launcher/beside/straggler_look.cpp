@@ -63,21 +63,21 @@ void StragglerLook::look(int rank, const channel::Pace& pace) {
   worker.load = now;
   for (const channel::StepTime& one : pace.times) {
     const double share = static_cast<double>(one.steps) / static_cast<double>(total->steps);
-    RankPace told{.rank = rank,
-                  .step = one.step,
-                  .steps = one.steps,
-                  .own = static_cast<double>(one.own_us) / 1e6,
-                  .waiting = static_cast<double>(one.waiting_us) / 1e6,
-                  .data = static_cast<double>(one.data_us) / 1e6,
-                  .queued = (now.queued_s - before.queued_s) * share,
-                  .stopped = stopped_s * share,
-                  .disk = (now.disk_s - before.disk_s) * share,
-                  .asleep = asleep_s * share,
-                  .read_bytes = (now.read_bytes - before.read_bytes) * share};
+    RankPace times{.rank = rank,
+                   .step = one.step,
+                   .steps = one.steps,
+                   .own = static_cast<double>(one.own_us) / 1e6,
+                   .waiting = static_cast<double>(one.waiting_us) / 1e6,
+                   .data = static_cast<double>(one.data_us) / 1e6,
+                   .queued = (now.queued_s - before.queued_s) * share,
+                   .stopped = stopped_s * share,
+                   .disk = (now.disk_s - before.disk_s) * share,
+                   .asleep = asleep_s * share,
+                   .read_bytes = (now.read_bytes - before.read_bytes) * share};
     if (round_.group_rank == 0) {
-      state_.add(told);
+      state_.add(times);
     } else if (not_asked_for_.size() < kMostKept) {
-      not_asked_for_.push_back(told);
+      not_asked_for_.push_back(times);
     }
   }
   if (round_.nodes > 1 && Clock::now() - worker.links_seen >= kLinksEvery) {
@@ -119,7 +119,7 @@ void StragglerLook::ask_now_and_then() {
 // {"paces":[[rank, step, steps, ...],...],"links":[[rank, from, to, round_trip_s],...]}. The oldest paces are left out where
 // they are too many: the newest count.
 nlohmann::json StragglerLook::told(std::size_t most_bytes) {
-  constexpr std::size_t kOfOne = 200;
+  constexpr std::size_t kOfOne = 256;
   nlohmann::json links = nlohmann::json::array();
   for (const auto& [rank, of_rank] : std::exchange(links_, {})) {
     for (const RankLink& link : of_rank) links.push_back({rank, link.from, link.to, link.round_trip_s});
@@ -135,10 +135,10 @@ nlohmann::json StragglerLook::told(std::size_t most_bytes) {
   return {{"paces", std::move(paces)}, {"links", std::move(links)}};
 }
 
-void StragglerLook::hear(const nlohmann::json& told) {
-  if (!told.is_object()) return;
+void StragglerLook::hear(const nlohmann::json& answer) {
+  if (!answer.is_object()) return;
   const auto is_number = [](const nlohmann::json& number) { return number.is_number(); };
-  for (const nlohmann::json& one : told.value("paces", nlohmann::json::array())) {
+  for (const nlohmann::json& one : answer.value("paces", nlohmann::json::array())) {
     if (!one.is_array() || one.size() != 3 + kSeconds.size() || !std::ranges::all_of(one, is_number)) continue;
     if (!one[0].is_number_integer() || !one[1].is_number_integer() || !one[2].is_number_integer()) continue;
     RankPace pace{.rank = one[0].get<int>(), .step = one[1].get<std::int64_t>(), .steps = one[2].get<std::int64_t>()};
@@ -146,7 +146,7 @@ void StragglerLook::hear(const nlohmann::json& told) {
     state_.add(pace);
   }
   std::map<int, std::vector<RankLink>> links;
-  for (const nlohmann::json& one : told.value("links", nlohmann::json::array())) {
+  for (const nlohmann::json& one : answer.value("links", nlohmann::json::array())) {
     if (!one.is_array() || one.size() != 4 || !one[0].is_number_integer() || !one[1].is_string() || !one[2].is_string() ||
         !one[3].is_number())
       continue;

@@ -36,7 +36,7 @@ class StragglerLook : public RunObserver {
   // What this node's ranks have told since the last call, and their connections, in about so many bytes of JSON at most.
   nlohmann::json told(std::size_t most_bytes);
   // What told() of another node has given.
-  void hear(const nlohmann::json& told);
+  void hear(const nlohmann::json& answer);
 
  private:
   using Clock = std::chrono::steady_clock;

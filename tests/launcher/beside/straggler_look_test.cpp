@@ -89,10 +89,10 @@ TEST_F(StragglerLookTest, AnAnswerHasRoomForTheNewest) {
   start(other, 1);
   tell(other, 1, 1, true);
   tell(other, 1, 6, true);
-  const nlohmann::json told = other.told(450)["paces"];
+  const nlohmann::json told = other.told(600)["paces"];
   ASSERT_EQ(told.size(), 2U);
   EXPECT_EQ(told[1][1], 10);
-  EXPECT_LE(told.dump().size(), 450U);
+  EXPECT_LE(told.dump().size(), 600U);
 }
 
 TEST_F(StragglerLookTest, AnswersThatAreNoneChangeNothing) {

@@ -3,9 +3,12 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
+
+#include "launcher/workers/stuck_workers.hpp"
 
 namespace ddprun {
 namespace {
@@ -23,14 +26,6 @@ double disk_seconds(const std::string& process) {
   return fields ? std::strtod(field.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK)) : 0;
 }
 
-double bytes_read(const std::string& process) {
-  std::ifstream in(process + "io");
-  std::string name;
-  for (double value = 0; in >> name >> value;)
-    if (name == "read_bytes:") return value;
-  return 0;
-}
-
 }  // namespace
 
 ProcessLoad load_of_process(pid_t pid) {
@@ -42,10 +37,15 @@ ProcessLoad load_of_process(pid_t pid) {
     load.queued_s = queued_ns / 1e9;
   }
   load.disk_s = disk_seconds(process);
-  load.read_bytes = bytes_read(process);
-  std::ifstream children(process + "task/" + std::to_string(pid) + "/children");
-  for (std::string child; children >> child;) load.read_bytes += bytes_read("/proc/" + child + "/");
   return load;
+}
+
+bool waits_for_disk(pid_t pid) {
+  if (process_state(pid) == 'D') return true;
+  std::ifstream children("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
+  for (pid_t child = 0; children >> child;)
+    if (process_state(child) == 'D') return true;
+  return false;
 }
 
 }  // namespace ddprun

@@ -14,8 +14,8 @@ namespace ddprun {
 namespace {
 
 // The numbers of a RankPace as nodes tell them each other, after rank, step and steps.
-constexpr std::array kSeconds{&RankPace::own,     &RankPace::waiting, &RankPace::data,   &RankPace::queued,
-                              &RankPace::stopped, &RankPace::disk,    &RankPace::asleep, &RankPace::read_bytes};
+constexpr std::array kSeconds{&RankPace::own,     &RankPace::waiting, &RankPace::data,  &RankPace::queued,
+                              &RankPace::stopped, &RankPace::disk,    &RankPace::asleep};
 constexpr std::size_t kMostKept = 1000;
 constexpr std::size_t kMostLinks = 16;  // of a rank: those in use are few
 constexpr std::chrono::milliseconds kLinksEvery{500};
@@ -46,6 +46,8 @@ void StragglerLook::begin(const RoundStarted& round) {
   round_ = round;
   not_asked_for_.clear();
   links_.clear();
+  suspect_.reset();
+  timer_.cancel();
   state_.begin_round(round.world_size, round.nodes > 1);
 }
 
@@ -55,12 +57,13 @@ void StragglerLook::look(int rank, const channel::Pace& pace) {
   const auto total = channel::total_of(pace);
   if (found == workers_.end() || !total) return;
   Worker& worker = found->second;
-  const ProcessLoad now = load_(worker.pid);
-  const ProcessLoad before = worker.load.value_or(now);
+  const ProcessLoad now = system_.load(worker.pid);
+  const auto earlier = std::exchange(worker.load, now);
+  if (!earlier) return;  // nobody knows what was counted in these steps
+  const ProcessLoad before = *earlier;
   const double stopped_s = std::exchange(worker.stopped_s, 0);
   const double busy_s = now.ran_s - before.ran_s + now.queued_s - before.queued_s + stopped_s;
-  const double asleep_s = worker.load ? static_cast<double>(total->own_us) / 1e6 - busy_s : 0;
-  worker.load = now;
+  const double asleep_s = static_cast<double>(total->own_us) / 1e6 - busy_s;
   for (const channel::StepTime& one : pace.times) {
     const double share = static_cast<double>(one.steps) / static_cast<double>(total->steps);
     RankPace times{.rank = rank,
@@ -72,8 +75,7 @@ void StragglerLook::look(int rank, const channel::Pace& pace) {
                    .queued = (now.queued_s - before.queued_s) * share,
                    .stopped = stopped_s * share,
                    .disk = (now.disk_s - before.disk_s) * share,
-                   .asleep = asleep_s * share,
-                   .read_bytes = (now.read_bytes - before.read_bytes) * share};
+                   .asleep = asleep_s * share};
     if (round_.group_rank == 0) {
       state_.add(times);
     } else if (not_asked_for_.size() < kMostKept) {
@@ -90,11 +92,42 @@ void StragglerLook::look(int rank, const channel::Pace& pace) {
 }
 
 void StragglerLook::judge() {
-  for (Straggler finding : state_.judge()) {
+  for (StragglerState::Finding finding : state_.judge()) {
     if (const auto found = workers_.find(finding.rank); found != workers_.end()) finding.pid = found->second.pid;
     finding.time_ns = realtime_ns();
-    publish_(finding);
+    if (suspect_) name_suspect();
+    if (finding.ended || !finding.sleeps || finding.pid == 0) {
+      publish_(finding);
+    } else {
+      suspect_ = Suspect{.finding = finding};
+      look_closer();
+    }
   }
+}
+
+// The kernel does not count such waiting unless it is told to. So it is looked at, at forty moments, only while a rank sleeps.
+void StragglerLook::look_closer() {
+  constexpr int kLooks = 40;
+  constexpr std::chrono::milliseconds kBetween{7};
+  if (suspect_->looks == kLooks) return name_suspect();
+  ++suspect_->looks;
+  if (system_.waits_for_disk(static_cast<pid_t>(suspect_->finding.pid))) ++suspect_->at_disk;
+  timer_.expires_after(kBetween);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && suspect_) look_closer();
+  });
+}
+
+void StragglerLook::name_suspect() {
+  Suspect suspect = *std::exchange(suspect_, std::nullopt);
+  timer_.cancel();
+  StragglerState::Finding& finding = suspect.finding;
+  const double disk_s = finding.step_s * suspect.at_disk / std::max(suspect.looks, 1);
+  if (disk_s >= StragglerState::kExplains * finding.difference_s) {
+    finding.kind = StragglerKind::kDisk;
+    finding.part_s = std::min(disk_s, finding.difference_s);
+  }
+  publish_(finding);
 }
 
 void StragglerLook::see_links(int rank, pid_t pid) {

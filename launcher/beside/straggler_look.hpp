@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json_fwd.hpp>
 
 #include "launcher/beside/process_load.hpp"
@@ -24,9 +26,13 @@ namespace ddprun {
 class StragglerLook : public RunObserver {
  public:
   using Publish = std::function<void(const Straggler&)>;
+  struct System {
+    std::function<ProcessLoad(pid_t)> load = load_of_process;
+    std::function<bool(pid_t)> waits_for_disk = ddprun::waits_for_disk;
+  };
   // `publish` does so after the call of on() that it is called in.
-  explicit StragglerLook(Publish publish, std::function<ProcessLoad(pid_t)> load = load_of_process)
-      : publish_(std::move(publish)), load_(std::move(load)) {}
+  StragglerLook(boost::asio::io_context& io, Publish publish, System system)
+      : timer_(io), publish_(std::move(publish)), system_(std::move(system)) {}
   void on(const RunEvent& event) override;
 
   // ---- of a job on several nodes ----
@@ -49,11 +55,22 @@ class StragglerLook : public RunObserver {
   void begin(const RoundStarted& round);
   void look(int rank, const channel::Pace& pace);
   void judge();
+  void look_closer();
+  void name_suspect();
   void see_links(int rank, pid_t pid);
   void ask_now_and_then();
 
+  // A straggler of this node that sleeps: a disk may be why. Looked at for a while before it is named.
+  struct Suspect {
+    StragglerState::Finding finding;
+    int looks = 0;
+    int at_disk = 0;
+  };
+
+  boost::asio::steady_timer timer_;
   Publish publish_;
-  std::function<ProcessLoad(pid_t)> load_;
+  System system_;
+  std::optional<Suspect> suspect_;
   std::function<void()> ask_;
   StragglerState state_;
   RoundStarted round_{};

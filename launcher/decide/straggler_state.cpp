@@ -13,9 +13,8 @@ constexpr std::size_t kKept = 100;                  // a rank may be ahead of wh
 constexpr std::int64_t kMostSteps = 1'000'000'000;  // in one piece
 constexpr double kShareOfStep = 0.2;                // a straggler costs more
 constexpr double kLeast = 0.002;                    // likewise, in seconds
-constexpr double kExplains = 0.5;                   // the share of the difference that names its kind
-constexpr double kReadsFromDisk = 4096;             // bytes a step: less is a page that was swapped out
-constexpr double kTimesSlower = 3;                  // an exchange
+constexpr double kExplains = StragglerState::kExplains;
+constexpr double kTimesSlower = 3;  // an exchange
 constexpr double kShareOfExchange = 0.3;
 
 double middle_of(std::vector<double> values) {
@@ -82,22 +81,21 @@ std::vector<StragglerState::Sum> StragglerState::sums(std::int64_t from, std::in
       sum.all.stopped += pace.stopped;
       sum.all.disk += pace.disk;
       sum.all.asleep += pace.asleep;
-      sum.all.read_bytes += pace.read_bytes;
       if (pace.own >= longest_own.own) longest_own = pace;
       if (pace.waiting >= longest_waiting.waiting) longest_waiting = pace;
     }
     if (sum.pieces < kFewest) continue;
     sum.own = (sum.all.own - longest_own.own) / static_cast<double>(steps - longest_own.steps);
     sum.waiting = (sum.all.waiting - longest_waiting.waiting) / static_cast<double>(steps - longest_waiting.steps);
-    for (double* const value : {&sum.all.own, &sum.all.waiting, &sum.all.data, &sum.all.queued, &sum.all.stopped, &sum.all.disk,
-                                &sum.all.asleep, &sum.all.read_bytes})
+    for (double* const value :
+         {&sum.all.own, &sum.all.waiting, &sum.all.data, &sum.all.queued, &sum.all.stopped, &sum.all.disk, &sum.all.asleep})
       *value /= static_cast<double>(steps);
     all.push_back(sum);
   }
   return all;
 }
 
-std::vector<Straggler> StragglerState::judge() {
+std::vector<StragglerState::Finding> StragglerState::judge() {
   if (world_size_ < 2) return {};
   // Up to which step every rank has told, and the 20 pieces of the rank that has told least.
   const std::deque<RankPace>* last = nullptr;
@@ -112,14 +110,16 @@ std::vector<Straggler> StragglerState::judge() {
   const std::int64_t from = first.step - first.steps;
   const std::vector<Sum> all = sums(from, to);
   if (static_cast<int>(all.size()) < world_size_) return {};
-  const Straggler finding{.from_step = from + 1, .step = to};
+  Finding finding;
+  finding.from_step = from + 1;
+  finding.step = to;
   const bool of_exchange = straggler_ && straggler_->kind == StragglerKind::kNetwork;
   if (!of_exchange) judge_ranks(all, finding);
   if (exchange_ && (!straggler_ || of_exchange)) judge_exchange(all, finding);
   return std::exchange(findings_, {});
 }
 
-void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Straggler finding) {
+void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Finding finding) {
   const Sum& slowest =
       straggler_ ? ranks[static_cast<std::size_t>(straggler_->rank)] : *std::ranges::max_element(ranks, {}, &Sum::own);
   const auto of_others = [&](const auto& value) {
@@ -155,19 +155,20 @@ void StragglerState::judge_ranks(const std::vector<Sum>& ranks, Straggler findin
     finding.part_s = std::min(part, difference);
     return true;
   };
-  const bool reads = slowest.all.read_bytes >= kReadsFromDisk;
   // In this order: who has no processor, or no disk, is late with its batch too.
-  const bool explained =
-      explains(StragglerKind::kProcessor, more(&RankPace::queued) + more(&RankPace::stopped)) ||
-      explains(StragglerKind::kDisk, std::max(more(&RankPace::disk), reads ? more(&RankPace::asleep) : 0.0)) ||
-      explains(StragglerKind::kData, more(&RankPace::data));
+  const bool explained = explains(StragglerKind::kProcessor, more(&RankPace::queued) + more(&RankPace::stopped)) ||
+                         explains(StragglerKind::kDisk, more(&RankPace::disk)) ||
+                         explains(StragglerKind::kData, more(&RankPace::data));
   if (!explained) finding.kind = StragglerKind::kCompute;
+  finding.step_s = step_s;
+  finding.difference_s = difference;
+  finding.sleeps = more(&RankPace::asleep) >= kExplains * difference;
   straggler_ = finding;
   findings_.push_back(finding);
 }
 
 // Nobody computes while even the last rank to come waits: that is the exchange itself.
-void StragglerState::judge_exchange(const std::vector<Sum>& ranks, Straggler finding) {
+void StragglerState::judge_exchange(const std::vector<Sum>& ranks, Finding finding) {
   if (std::ranges::min(ranks, {}, &Sum::pieces).pieces < kLookedAt) return;
   const double exchange_s = std::ranges::min(ranks, {}, &Sum::waiting).waiting;
   const double step_s = ranks.front().all.own + ranks.front().all.waiting;
@@ -192,7 +193,7 @@ void StragglerState::judge_exchange(const std::vector<Sum>& ranks, Straggler fin
 
 // A node whose link is slow has no quick connection, whoever is at the other end; each other node has one to a third. So of two
 // nodes nobody can tell.
-void StragglerState::blame_a_link(Straggler& finding) const {
+void StragglerState::blame_a_link(Finding& finding) const {
   std::map<std::string, double> quickest;  // by address
   for (const auto& [rank, links] : links_) {
     for (const RankLink& link : links) {

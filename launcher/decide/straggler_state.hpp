@@ -4,9 +4,9 @@
 //
 //     even -- a rank's own time is above the margin --> a rank straggles -- it is below half the margin --> even
 //
-// It looks at the newest 20 steps, or pieces of several short ones. Each rank's longest is left out: one checkpoint, one page of
-// results, one hiccup of the system is no straggler. Then a rank straggles if its own time is longer than that of the others,
-// in the middle, by a fifth of a step and 2 ms, and if the others wait that much longer.
+// It looks at the newest 20 steps, or pieces of several short ones. Each rank's longest is left out: one checkpoint, one page
+// of results, one hiccup of the system is no straggler. Then a rank straggles if its own time is longer than that of the
+// others, in the middle, by a fifth of a step and 2 ms, and if the others wait that much longer.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,11 @@ struct RankPace {
   std::int64_t steps = 1;  // how many
   double own = 0;
   double waiting = 0;
-  double data = 0;        // of own: until the rank had its batch
-  double queued = 0;      // ready to run, but without a processor
-  double stopped = 0;     // by a signal
-  double disk = 0;        // waited for a disk, where the kernel counts that
-  double asleep = 0;      // of own: neither ran nor queued nor stopped
-  double read_bytes = 0;  // from disks
+  double data = 0;     // of own: until the rank had its batch
+  double queued = 0;   // ready to run, but without a processor
+  double stopped = 0;  // by a signal
+  double disk = 0;     // waited for a disk, where the kernel counts that
+  double asleep = 0;   // of own: neither ran nor queued nor stopped
 };
 
 // A connection of a rank to another machine.
@@ -45,6 +44,13 @@ struct RankLink {
 
 class StragglerState {
  public:
+  static constexpr double kExplains = 0.5;  // the share of the difference that names its kind
+  struct Finding : Straggler {
+    double step_s = 0;
+    double difference_s = 0;  // of the rank to the others
+    bool sleeps = false;      // for that share of it: perhaps it waits for a disk
+  };
+
   // `exchange`: whether the exchange between the ranks may be the cause too. On one machine it is not: what looks like it is
   // want of processors.
   void begin_round(int world_size, bool exchange);
@@ -52,7 +58,7 @@ class StragglerState {
   // The newest of that rank; only of a job on several nodes.
   void set_links(int rank, std::vector<RankLink> links);
   // What has changed since the last call: a straggler, its end, or both. Without pid and time.
-  std::vector<Straggler> judge();
+  std::vector<Finding> judge();
 
  private:
   // One rank's newest steps, per step.
@@ -64,18 +70,18 @@ class StragglerState {
     double waiting = 0;
   };
   std::vector<Sum> sums(std::int64_t from, std::int64_t to) const;
-  void judge_ranks(const std::vector<Sum>& ranks, Straggler finding);
-  void judge_exchange(const std::vector<Sum>& ranks, Straggler finding);
-  void blame_a_link(Straggler& finding) const;
+  void judge_ranks(const std::vector<Sum>& ranks, Finding finding);
+  void judge_exchange(const std::vector<Sum>& ranks, Finding finding);
+  void blame_a_link(Finding& finding) const;
 
   int world_size_ = 0;
   bool exchange_ = false;
   std::vector<std::deque<RankPace>> newest_;  // by rank
   std::int64_t judged_ = -1;                  // up to this step
-  std::optional<Straggler> straggler_;        // the one that was told, until its end
+  std::optional<Finding> straggler_;          // the one that was told, until its end
   std::optional<double> quickest_exchange_;
   std::map<int, std::vector<RankLink>> links_;  // by rank
-  std::vector<Straggler> findings_;
+  std::vector<Finding> findings_;
 };
 
 }  // namespace ddprun

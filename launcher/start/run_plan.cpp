@@ -69,7 +69,7 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     const auto publish_later = [&io = agent.io, publish = agent.publish](const Straggler& finding) {
       boost::asio::post(io, [publish, finding] { publish(finding); });
     };
-    auto stragglers = std::make_unique<StragglerLook>(publish_later);
+    auto stragglers = std::make_unique<StragglerLook>(agent.io, publish_later, StragglerLook::System{});
     observers.push_back(std::make_unique<AnsweringStatus>(plan, files, agent, *stragglers));
     observers.push_back(std::move(stragglers));
     return observers;

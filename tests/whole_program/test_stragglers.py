@@ -79,7 +79,7 @@ def test_events_and_status_tell_it(ddprun_bin, tmp_path, straggler_job):
 
 
 def test_how_long_a_worker_was_stopped_is_an_event(ddprun_bin, run, tmp_path):
-    (tmp_path / "job.sh").write_text("(sleep 0.3; kill -CONT $$) &\nkill -STOP $$\nwait\n")
+    (tmp_path / "job.sh").write_text("(sleep 0.3; kill -CONT $$) &\nkill -STOP $$\nwait\nsleep 0.2\n")
     done = run([ddprun_bin, "--standalone", "--json", "--no-python", "sh", "job.sh"])
     assert done.returncode == 0, done.stdout
     (event,) = [event for line in done.stdout.splitlines() if (event := json.loads(line))["event"] == "worker_continued"]

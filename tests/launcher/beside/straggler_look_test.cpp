@@ -29,7 +29,11 @@ class StragglerLookTest : public testing::Test {
   std::vector<Straggler> found_;
   std::map<pid_t, ProcessLoad> loads_;
   StragglerLook::Publish publish_ = [this](const Straggler& finding) { found_.push_back(finding); };
-  StragglerLook look_{publish_, [this](pid_t pid) { return loads_[pid]; }};
+  bool at_disk_ = false;
+  StragglerLook::System system_{.load = [this](pid_t pid) { return loads_[pid]; },
+                                .waits_for_disk = [this](pid_t) { return at_disk_; }};
+  boost::asio::io_context io_{1};
+  StragglerLook look_{io_, publish_, system_};
 };
 
 TEST_F(StragglerLookTest, WhatTheSystemCountsBelongsToTheStepsOfTheMessage) {
@@ -61,9 +65,31 @@ TEST_F(StragglerLookTest, AWorkerThatWasStoppedHadNoProcessor) {
   EXPECT_EQ(found_[0].kind, StragglerKind::kProcessor);
 }
 
+// It sleeps, and the kernel does not say what for.
+TEST_F(StragglerLookTest, WhoSleepsIsLookedAtBeforeItIsNamed) {
+  for (const bool at_disk : {true, false}) {
+    at_disk_ = at_disk;
+    found_.clear();
+    begin(look_);
+    for (const int rank : {0, 1}) start(look_, rank);
+    for (std::int64_t step = 1; step <= 21; step += 5) {
+      loads_[100].ran_s += 5 * 0.020;
+      loads_[101].ran_s += 5 * 0.020;
+      tell(look_, 0, step, false);
+      tell(look_, 1, step, true);
+    }
+    EXPECT_TRUE(found_.empty()) << "it is looked at";
+    io_.restart();
+    io_.run();
+    ASSERT_EQ(found_.size(), 1U);
+    EXPECT_EQ(found_[0].kind, at_disk ? StragglerKind::kDisk : StragglerKind::kCompute);
+    EXPECT_EQ(found_[0].rank, 1);
+  }
+}
+
 // Rank 1 is on another node: what it tells there comes here when it is asked for.
 TEST_F(StragglerLookTest, TheNodeOfRankZeroJudgesAndAsksTheOthers) {
-  StragglerLook other(publish_, [](pid_t) { return ProcessLoad{}; });
+  StragglerLook other(io_, publish_, system_);
   int asked = 0;
   look_.asks_by([&asked] { ++asked; });
   other.asks_by([] { FAIL() << "only one node judges"; });
@@ -84,21 +110,22 @@ TEST_F(StragglerLookTest, TheNodeOfRankZeroJudgesAndAsksTheOthers) {
 }
 
 TEST_F(StragglerLookTest, AnAnswerHasRoomForTheNewest) {
-  StragglerLook other(publish_, [](pid_t) { return ProcessLoad{}; });
+  StragglerLook other(io_, publish_, system_);
   begin(other, 1, 2);
   start(other, 1);
   tell(other, 1, 1, true);
   tell(other, 1, 6, true);
+  tell(other, 1, 11, true);
   const nlohmann::json told = other.told(600)["paces"];
   ASSERT_EQ(told.size(), 2U);
-  EXPECT_EQ(told[1][1], 10);
+  EXPECT_EQ(told[1][1], 15);
   EXPECT_LE(told.dump().size(), 600U);
 }
 
 TEST_F(StragglerLookTest, AnswersThatAreNoneChangeNothing) {
   begin(look_, 0, 2);
-  for (const char* const text : {"{}", "[1]", "[[1,2,3]]", "[[1,2,3,4,5,6,7,8,9,10,\"x\"]]", "[[1.5,2,3,4,5,6,7,8,9,10,11]]",
-                                 "[[99999999999,2,3,4,5,6,7,8,9,10,11]]", "null"}) {
+  for (const char* const text : {"{}", "[1]", "[[1,2,3]]", "[[1,2,3,4,5,6,7,8,9,\"x\"]]", "[[1.5,2,3,4,5,6,7,8,9,10]]",
+                                 "[[99999999999,2,3,4,5,6,7,8,9,10]]", "null"}) {
     look_.hear(nlohmann::json::parse(text));
     look_.hear({{"paces", nlohmann::json::parse(text)}, {"links", nlohmann::json::parse(text)}});
   }
@@ -114,6 +141,8 @@ TEST(ProcessLoad, OfThisProcessAndOfNone) {
   for (volatile int turns = 0; load_of_process(::getpid()).ran_s <= before + 0.001; turns = turns + 1) {
   }
   EXPECT_EQ(load_of_process(0).ran_s, 0);
+  EXPECT_FALSE(waits_for_disk(::getpid()));
+  EXPECT_FALSE(waits_for_disk(0));
 }
 
 }  // namespace

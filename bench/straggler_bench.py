@@ -24,11 +24,15 @@ TOLD_AFTER = 10  # steps: a piece of news is up to 0.2 s old
 
 def plant(job: straggler_job.ScriptJob, kind: str, rank: int) -> tuple[str, int]:
     """What was said of it first, and after how many steps."""
+    before = job.of("straggler")
+    if before and not before[-1]["ended"]:
+        job.wait_for_end_of(before[-1], PATIENCE_S)
     since = len(job.events)
     at = job.step()
     with job.planted(kind, rank):
         said = job.wait("straggler", PATIENCE_S, since, ended=False)
-    job.wait("straggler", PATIENCE_S, since, ended=True)
+    if said is not None:
+        job.wait_for_end_of(said, PATIENCE_S)
     job.wait_for_step(job.step() + 30, PATIENCE_S)
     if said is None:
         return "nobody", 0

@@ -1,7 +1,7 @@
 """A job whose ranks are made slow while it runs, and what ddprun says of them: for straggler_bench.py and for
 tests/whole_program/test_stragglers.py.
 
-Each rank of the script computes for a while, sleeps as long, and reads a block from a disk in each step, past the page cache. Then
+Each rank of the script computes for a while, sleeps for longer, and reads a block from a disk in each step, past the page cache. Then
 one is kept from it: SIGSTOP in pulses, a quota of processor time, a disk that gives it few bytes a second, a loader that sleeps, more
 to compute."""
 
@@ -16,7 +16,8 @@ import time
 
 from agents import NotHere
 
-BUSY_S = 0.012  # and as long asleep
+BUSY_S = 0.008
+ASLEEP_S = 0.016  # so that the machine has room for what else runs
 BLOCK = 128 << 10
 SCRIPT = f"""\
 import mmap, os, time
@@ -46,7 +47,7 @@ def busy(seconds):
 class Slow(torch.nn.Linear):
     def forward(self, x):
         busy({BUSY_S} * (3 if is_planted(2) else 1))
-        time.sleep({BUSY_S})
+        time.sleep({ASLEEP_S})
         return super().forward(x)
 
 
@@ -57,12 +58,12 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for n in range(1, int(os.environ.get("STEPS", "1000000000")) + 1):
     os.preadv(disk, [page], 0)
     if is_planted(1):
-        time.sleep({2 * BUSY_S})
+        time.sleep({ASLEEP_S})
     loss = model(torch.randn(16, 64)).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    ddprun.step(n, loss=loss)
+    ddprun.step(n, loss=loss.item())
     if ddprun.should_save():
         ddprun.stopped()
 if ddprun.rank == 0:
@@ -79,7 +80,7 @@ class Job:
         self.folder = folder
         self.events: list[dict] = []
         self.changed = threading.Condition()
-        self.process = subprocess.Popen([str(word) for word in command], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        self.process = subprocess.Popen([str(word) for word in command], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=open(folder / "errors", "w"),
                                         text=True)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -93,6 +94,9 @@ class Job:
         with self.changed:
             self.events.append({"event": "end of output"})
             self.changed.notify_all()
+
+    def wait_for_end_of(self, straggler: dict, seconds: float) -> bool:
+        return self.wait("straggler", seconds, self.events.index(straggler) + 1, ended=True) is not None
 
     def of(self, name: str, since: int = 0) -> list[dict]:
         return [event for event in self.events[since:] if event["event"] == name]
@@ -147,9 +151,12 @@ class ScriptJob(Job):
     def planted(self, kind: str, rank: int):
         """Slow in this way, as long as the block lasts."""
         if kind in BY_SCRIPT:
-            (self.folder / "plant").write_bytes(bytes([BY_SCRIPT[kind], rank]))
-            yield
-            (self.folder / "plant").write_bytes(b"\0\0")
+            with open(self.folder / "plant", "r+b") as plant:  # in place: the ranks have it in their memory
+                plant.write(bytes([BY_SCRIPT[kind], rank]))
+                plant.flush()
+                yield
+                plant.seek(0)
+                plant.write(b"\0\0")
             return
         with {"pulses": pulses, "quota": quota, "disk": slow_disk}[kind](self.pid(rank), self.folder):
             yield
@@ -211,13 +218,13 @@ def in_cgroup(pid: int, name: str, limits: dict[str, str], limits_of_2: dict[str
 
 
 def quota(pid: int, _folder: pathlib.Path):
-    """A fifth of a processor."""
-    return in_cgroup(pid, "cpu", {"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "10000"}, {"cpu.max": "10000 50000"})
+    """A seventh of a processor."""
+    return in_cgroup(pid, "cpu", {"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "7000"}, {"cpu.max": "7000 50000"})
 
 
 def slow_disk(pid: int, folder: pathlib.Path):
-    """Three blocks in a tenth of a second, of the disk that the folder is on."""
+    """Eight blocks a second, of the disk that the folder is on."""
     device = os.stat(folder).st_dev
     which = f"{os.major(device)}:{os.minor(device)}"
-    rate = 3 * BLOCK * 10 // 2
+    rate = 8 * BLOCK
     return in_cgroup(pid, "blkio", {"blkio.throttle.read_bps_device": f"{which} {rate}"}, {"io.max": f"{which} rbps={rate}"})

@@ -30,6 +30,8 @@ void StragglerLook::on(const RunEvent& event) {
   } else if (const auto* continued = std::get_if<WorkerContinued>(&event)) {
     if (const auto found = workers_.find(continued->rank); found != workers_.end())
       found->second.stopped_s += continued->stopped_s;
+  } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
+    if (suspect_ && suspect_->finding.rank == ended->rank) name_suspect();  // there is nothing to look at any more
   } else if (const auto* spoke = std::get_if<WorkerSpoke>(&event)) {
     if (const auto* pace = std::get_if<channel::Pace>(&spoke->message)) look(spoke->rank, *pace);
   }

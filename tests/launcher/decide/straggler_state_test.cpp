@@ -49,11 +49,11 @@ class StragglerStateTest : public testing::Test {
     return std::to_string(finding.rank) + " " + name_of(finding.kind) + (finding.ended ? " ended" : "");
   }
   // A rank that needs so much longer, for the given reason.
-  static auto slower(int rank, double seconds, double RankPace::*part = nullptr) {
+  static auto slower(int rank, double more, double RankPace::*part = nullptr) {
     return [=](RankPace& pace) {
       if (pace.rank != rank) return;
-      pace.own += seconds;
-      if (part != nullptr) pace.*part += seconds;
+      pace.own += more;
+      if (part != nullptr) pace.*part += more;
     };
   }
 

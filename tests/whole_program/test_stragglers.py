@@ -106,8 +106,9 @@ def test_a_rank_of_a_train_json_that_is_stopped_now_and_then(training, straggler
     for rank in (1, 0):
         since = len(training.events)
         with straggler_job.pulses(training.pid(rank)):
-            said = training.wait("straggler", 20, since)
-        assert said is not None and (said["rank"], said["kind"], said["ended"]) == (rank, "processor", False)
+            # On a busy machine the other one may have been named before: it ends then.
+            said = training.wait("straggler", 40, since, rank=rank, ended=False)
+        assert said is not None and said["kind"] == "processor", training.of("straggler")
         assert training.wait_for_end_of(said, 20)
 
 
@@ -116,10 +117,10 @@ def test_a_rank_of_a_train_json_with_a_quota(training, straggler_job):
     since = len(training.events)
     try:
         with straggler_job.quota(training.pid(1), training.folder):
-            said = training.wait("straggler", 20, since)
+            said = training.wait("straggler", 40, since, rank=1, ended=False)
     except straggler_job.NotHere as reason:
         pytest.skip(str(reason))
-    assert said is not None and (said["rank"], said["kind"]) == (1, "processor")
+    assert said is not None and said["kind"] == "processor", training.of("straggler")
 
 
 # ---- several nodes ----
@@ -150,9 +151,9 @@ def test_a_node_with_a_slow_link(hosts, tmp_path, slow):
                             capture_output=True, text=True, check=False)
     if slowed.returncode != 0:
         pytest.skip(f"a slow link cannot be made here: {slowed.stderr.strip()}")
-    hosts.until(lambda: [e for e in events_of(hosts.text(0)) if e["event"] == "straggler"], "a straggler")
-    said = [e for e in events_of(hosts.text(0)) if e["event"] == "straggler"][0]
-    assert (said["kind"], said["rank"]) == ("network", slow), said
+    # Three ranks on few cores: one may have been named for want of them.
+    said = hosts.until(lambda: [e for e in events_of(hosts.text(0)) if e["event"] == "straggler" and e["kind"] == "network"], "a slow network")[0]
+    assert said.get("rank") == slow, said
     assert f"the link of rank {slow}'s node is slow" in said["message"]
     hosts.agents[0].send_signal(signal.SIGTERM)
     hosts.wait()

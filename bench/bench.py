@@ -21,13 +21,14 @@ import recovery_bench
 import rendezvous_bench
 import soak_bench
 import spares_bench
+import straggler_bench
 import training_bench
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = {"launch": launch_bench.run, "training": training_bench.run, "checkpoint": checkpoint_bench.run,
           "recovery": recovery_bench.run, "rendezvous": rendezvous_bench.run, "soak": soak_bench.run,
-          "spares": spares_bench.run, "before": before_bench.run}
-BY_NAME_ONLY = {"soak", "before"}  # takes hours; needs another build
+          "spares": spares_bench.run, "stragglers": straggler_bench.run, "before": before_bench.run}
+BY_NAME_ONLY = {"soak", "stragglers", "before"}  # take long; needs another build
 
 
 def describe_machine() -> dict:

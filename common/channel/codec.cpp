@@ -63,6 +63,12 @@ void check_figures(std::size_t count) {
                       " are allowed");
 }
 
+void check_step_times(std::size_t count) {
+  if (count <= kMaxStepTimes) return;
+  throw ProtocolError("a message has the times of " + std::to_string(count) + " steps, at most " +
+                      std::to_string(kMaxStepTimes) + " are allowed");
+}
+
 Json to_json(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -86,6 +92,12 @@ class Writer {
       Json pairs = Json::array();
       for (const Figure& figure : value) pairs.push_back(Json::array({cut(figure.name), to_json(figure.value)}));
       json_[field] = std::move(pairs);
+    } else if constexpr (std::is_same_v<T, std::vector<StepTime>>) {
+      check_step_times(value.size());
+      Json times = Json::array();
+      for (const StepTime& one : value)
+        times.push_back(Json::array({one.step, one.steps, one.own_us, one.waiting_us, one.data_us}));
+      json_[field] = std::move(times);
     } else {
       json_[field] = value;
     }
@@ -203,6 +215,8 @@ class Reader {
       read_double(field, json, value);
     } else if constexpr (std::is_same_v<T, FigureList>) {
       read_figures(field, json, value);
+    } else if constexpr (std::is_same_v<T, std::vector<StepTime>>) {
+      read_step_times(field, json, value);
     } else {
       read_integer(field, json, value);
     }
@@ -230,6 +244,18 @@ class Reader {
       Figure& figure = value.emplace_back();
       figure.name = pair[0].get_ref<const std::string&>();
       read_double(field, pair[1], figure.value);
+    }
+  }
+
+  static void read_step_times(const char* field, const Json& json, std::vector<StepTime>& value) {
+    if (!json.is_array()) wrong(field, "an array of the times of steps", json);
+    check_step_times(json.size());
+    for (const Json& numbers : json) {
+      if (!numbers.is_array() || numbers.size() < 5) wrong(field, "five numbers for each", numbers);
+      StepTime& one = value.emplace_back();
+      std::size_t place = 0;
+      for (std::int64_t* const number : {&one.step, &one.steps, &one.own_us, &one.waiting_us, &one.data_us})
+        read_integer(field, numbers[place++], *number);
     }
   }
 

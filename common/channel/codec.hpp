@@ -21,6 +21,7 @@ inline constexpr std::size_t kMaxJsonBytes = 1u << 20;    // in a frame
 inline constexpr std::size_t kMaxKeyBytes = 4u << 10;     // a key of the store
 inline constexpr std::size_t kMaxKeys = 1u << 16;         // in one request
 inline constexpr std::size_t kMaxFigures = 100;           // in an evaluation
+inline constexpr std::size_t kMaxStepTimes = 100;         // in one message
 inline constexpr std::size_t kMaxValueBytes = 16u << 20;  // a value of the store
 inline constexpr std::size_t kMaxTextBytes = 64u << 10;   // error messages and paths: longer ones are cut when encoded
 

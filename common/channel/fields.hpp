@@ -57,6 +57,8 @@ inline constexpr std::string_view kTypeName<Progress> = "progress";
 template <>
 inline constexpr std::string_view kTypeName<EvalResult> = "eval";
 template <>
+inline constexpr std::string_view kTypeName<Pace> = "pace";
+template <>
 inline constexpr std::string_view kTypeName<WorkerError> = "error";
 template <>
 inline constexpr std::string_view kTypeName<CheckpointPublished> = "checkpoint";
@@ -125,6 +127,8 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("epoch", m.epoch);
     visit("figures", m.figures);
     visit("samples", m.samples);
+  } else if constexpr (std::is_same_v<M, Pace>) {
+    visit("times", m.times);
   } else if constexpr (std::is_same_v<M, WorkerError>) {
     visit("kind", m.kind);
     visit("message", m.message);

@@ -21,8 +21,8 @@
 namespace ddprun::channel {
 
 inline constexpr int kProtocolMajor = 1;
-inline constexpr int kProtocolMinor =
-    2;  // 1: Hello.minor, Progress.figures, SavesOnStop, Stage::kSomewhere; 2: Progress.figures_step
+// 1: Hello.minor, Progress.figures, SavesOnStop, Stage::kSomewhere; 2: Progress.figures_step; 3: Pace
+inline constexpr int kProtocolMinor = 3;
 
 // ---- worker to agent ----
 
@@ -63,6 +63,22 @@ struct EvalResult {
   std::int64_t epoch = 0;
   FigureList figures{};  // as in Progress
   std::int64_t samples = 0;
+};
+
+// How long some steps took on one rank, all of them together.
+struct StepTime {
+  std::int64_t step = 0;        // the newest of them
+  std::int64_t steps = 1;       // how many
+  std::int64_t own_us = 0;      // what this rank did, or was kept from, by itself
+  std::int64_t waiting_us = 0;  // how long it waited for the others in collectives
+  std::int64_t data_us = 0;     // of own_us: until it had its batch
+  bool operator==(const StepTime&) const = default;
+};
+
+// The steps since the last such message, five times a second at most (step_times.hpp). Only where a rank can tell the two
+// apart: step times alone are equal on all ranks.
+struct Pace {
+  std::vector<StepTime> times{};  // at most kMaxStepTimes of codec.hpp
 };
 
 enum class ErrorKind {
@@ -161,7 +177,7 @@ struct StoreRequest {
 };
 
 using FromWorker =
-    std::variant<Hello, PhaseChange, Progress, EvalResult, WorkerError, CheckpointPublished, SignalReceived, StopReady,
+    std::variant<Hello, PhaseChange, Progress, EvalResult, Pace, WorkerError, CheckpointPublished, SignalReceived, StopReady,
                  SavesOnStop, Regroupable, RegroupReady, GroupFormed, StandbyReady, Position, StoreRequest>;
 
 // ---- agent to worker ----

@@ -35,7 +35,8 @@ struct AgentAccess {
   FileQueue& files;
   std::function<void(std::string_view text)> keep_report;
   std::function<void(int signal)> act_as_at_signal;
-  std::function<JobLink*()> job;  // on many machines, once it is made; else nullptr
+  std::function<void(const RunEvent&)> publish;  // to all observers; not within the call of one
+  std::function<JobLink*()> job;                 // on many machines, once it is made; else nullptr
 };
 
 // Makes the observers (console, report) once the console exists; they are called on the agent's thread.

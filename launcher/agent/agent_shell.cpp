@@ -169,6 +169,7 @@ void AgentShell::on_notice(const guardian::Notice& notice) {
   using Kind = guardian::Notice::Kind;
   files_.go_behind();  // workers run from here on
   if (notice.kind == Kind::kStoreSays) return console_.line(Stream::kStderr, line_of_store(notice));
+  if (notice.kind == Kind::kContinued) return on_continued(notice);
   if (notice.kind == Kind::kSwept) {
     swept_ = true;
     return round_may_be_over();

@@ -69,6 +69,7 @@ class AgentShell {
             files_,
             [this](std::string_view report) { guardian_.keep_report(report); },
             [this](int signal) { failure_.guarded([this, signal] { on_signal(signal); }); },
+            [this](const RunEvent& event) { publish(event); },
             [this] { return job_.get(); }};
   }
   OwnFailure::Hooks failure_hooks();
@@ -79,6 +80,11 @@ class AgentShell {
   void wait_for_signals();
   void on_signal(int signal);
   void on_notice(const guardian::Notice& notice);
+  void on_continued(const guardian::Notice& notice) {
+    const std::optional<int> rank = workers_.rank_of(notice.worker);
+    const double stopped_s = static_cast<double>(notice.stopped_us) / 1e6;
+    if (rank) publish(WorkerContinued{global_rank(*rank), stopped_s, instant_now().realtime_ns});
+  }
   void on_guardian_death();
   void on_worker_end(int rank, const guardian::Notice& notice);
   void on_standby_notice(const guardian::Notice& notice);

@@ -35,6 +35,11 @@ void NodeAsked::hear(NodeQuestion question) {
       if (!alive.expired()) hooks_.stop(now);
     });
   }
+  if (what == "pace") {
+    constexpr std::size_t kOfTheRest = 256;
+    return answer(question,
+                  {{"pace", hooks_.pace(question.most_bytes - std::min<std::size_t>(question.most_bytes, kOfTheRest))}});
+  }
   if (what == "stacks") {
     const bool one = asked.contains("rank") && asked["rank"].is_number_integer();
     return begin_stacks(question, one ? std::optional(asked["rank"].get<int>()) : std::nullopt);

@@ -1,9 +1,10 @@
 // What this node answers to a question that somebody put to all nodes of the job (rendezvous::NodeQuestion): its status, the
 // call stacks of its workers, or that it stops. launcher/start makes one for a job on many machines; one thread.
 //
-// A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"stop"} or {"ask":"stop now"}. Every node
-// obeys the last two: a node that stops alone would only leave, also the coordinating one. An answer is a JSON object of at
-// most as many bytes as the question allows. A node that is busy, or does not know the question, says so in "error".
+// A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"stop"}, {"ask":"stop now"}, or, from the
+// node of rank 0, {"ask":"pace"} (launcher/beside/straggler_look.hpp). Every node obeys the stops: a node that stops alone
+// would only leave, also the coordinating one. An answer is a JSON object of at most as many bytes as the question allows. A
+// node that is busy, or does not know the question, says so in "error".
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ class NodeAsked {
     std::function<std::string(std::size_t most_bytes)> status;
     std::function<std::vector<std::pair<int, std::int64_t>>()> workers;  // that run: rank and pid
     std::function<void(bool now)> stop;
+    std::function<nlohmann::json(std::size_t most_bytes)> pace;  // how long the steps of its ranks took
     std::function<void(rendezvous::NodeAnswer)> answer;
   };
   NodeAsked(boost::asio::io_context& io, FileQueue& files, std::string host, bool python, Hooks hooks);

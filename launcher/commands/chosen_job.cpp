@@ -11,6 +11,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
+#include "launcher/events/printed.hpp"
 #include "launcher/events/progress.hpp"
 #include "launcher/options/parse_number.hpp"
 
@@ -63,18 +64,35 @@ const json& first_with(const std::vector<json>& nodes, const char* key) {
   return found == nodes.end() ? kNone : (*found)[key];
 }
 
-std::vector<std::string> row_of(const json& worker) {
+// "41.2 ms"; empty when it is not known.
+std::string ms_of(const json& worker, const char* key) {
+  return worker.contains(key) && worker[key].is_number() ? printed("%.1f ms", seconds_of(worker, key) * 1000) : "";
+}
+
+// Whether any worker has told how long its steps take.
+bool has_paces(const std::vector<json>& nodes) {
+  return std::ranges::any_of(nodes, [](const json& node) {
+    const json workers = node.value("workers", json::array());
+    return std::ranges::any_of(workers,
+                               [](const json& worker) { return worker.is_object() && !ms_of(worker, "own_s").empty(); });
+  });
+}
+
+std::vector<std::string> row_of(const json& worker, bool paces) {
   const bool ended = text_of(worker, "state") == "ended";
   const std::string phase = text_of(worker, "phase");
   const bool spoke = worker.contains("silent_s") && worker["silent_s"].is_number();
-  return {std::to_string(number_of(worker, "rank")),
-          std::to_string(number_of(worker, "pid")),
-          ended            ? text_of(worker, "how_it_ended")
-          : !phase.empty() ? phase
-                           : text_of(worker, "state"),
-          worker.contains("step") && worker["step"].is_number() ? format_count(number_of(worker, "step")) : "",
-          spoke && !ended ? format_duration(seconds_of(worker, "silent_s")) : "",
-          memory_of(worker)};
+  std::vector<std::string> row{
+      std::to_string(number_of(worker, "rank")),
+      std::to_string(number_of(worker, "pid")),
+      ended            ? text_of(worker, "how_it_ended")
+      : !phase.empty() ? phase
+                       : text_of(worker, "state"),
+      worker.contains("step") && worker["step"].is_number() ? format_count(number_of(worker, "step")) : "",
+      spoke && !ended ? format_duration(seconds_of(worker, "silent_s")) : "",
+      memory_of(worker)};
+  if (paces) row.insert(row.end() - 1, {ended ? "" : ms_of(worker, "own_s"), ended ? "" : ms_of(worker, "waiting_s")});
+  return row;
 }
 
 bool is_meant(const RunningJob& job, const std::string& word) {
@@ -184,15 +202,17 @@ std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
     text += "last failure: " + printable(failure.get<std::string>()) + "\n";
   }
   std::vector<std::vector<std::string>> rows{{"RANK", "PID", "STATE", "STEP", "SILENT", "MEMORY"}};
+  const bool paces = has_paces(nodes);
+  if (paces) rows.front().insert(rows.front().end() - 1, {"OWN", "WAITS"});
   if (several) rows.front().insert(rows.front().begin(), "NODE");
   for (const json& node : nodes) {
     if (several && number_of(node, "workers_left_out") > 0) {
-      rows.push_back(
-          {text_of(node, "host"), std::to_string(number_of(node, "workers_left_out")) + " workers", "", "", "", "", ""});
+      rows.push_back({text_of(node, "host"), std::to_string(number_of(node, "workers_left_out")) + " workers"});
+      rows.back().resize(rows.front().size());
     }
     for (const json& worker : node.value("workers", json::array())) {
       if (!worker.is_object()) continue;
-      rows.push_back(row_of(worker));
+      rows.push_back(row_of(worker, paces));
       if (several) rows.back().insert(rows.back().begin(), text_of(node, "host"));
     }
   }

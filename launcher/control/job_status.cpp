@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/overloaded.hpp"
+#include "common/channel/step_times.hpp"
 
 namespace ddprun {
 namespace {
@@ -69,8 +70,8 @@ void JobStatus::on(const RunEvent& event) {
                  [this](const WorkerStarted& started) { see(started); }, [this](const WorkerSpoke& spoke) { see(spoke); },
                  [this](const WorkerEnded& ended) { see(ended); }, [this](const RoundFailed& failed) { see(failed); },
                  [this](const RegroupFailed& failed) { see(failed); }, [this](const StopRequested& stop) { see(stop); },
-                 Ignored<NodesChanged, CutOff, Regrouped, StandbyWaits, StandbyEnded, StopIsSlow, WorkersLeft, HelperIgnored,
-                         InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>{}},
+                 Ignored<NodesChanged, CutOff, WorkerContinued, Straggler, Regrouped, StandbyWaits, StandbyEnded, StopIsSlow,
+                         WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>{}},
       event);
 }
 
@@ -111,6 +112,11 @@ void JobStatus::see(const WorkerSpoke& event) {
     if (event.rank != 0) return;
     meter_.add(*progress, event.time_ns);
     progress_ = true;
+  } else if (const auto* pace = std::get_if<channel::Pace>(&event.message)) {
+    const auto total = channel::total_of(*pace);
+    if (!total) return;
+    worker.own_s = static_cast<double>(total->own_us) / 1e6 / static_cast<double>(total->steps);
+    worker.waiting_s = static_cast<double>(total->waiting_us) / 1e6 / static_cast<double>(total->steps);
   }
 }
 
@@ -183,6 +189,8 @@ std::string JobStatus::json(const StatusMoment& moment) const {
     one["phase"] = worker.phase ? Json(name_of_phase(*worker.phase)) : Json(nullptr);
     one["step"] = worker.step >= 0 ? Json(worker.step) : Json(nullptr);
     one["silent_s"] = worker.heard_ns > 0 ? Json(seconds_between(worker.heard_ns, now_ns)) : Json(nullptr);
+    one["own_s"] = or_null(worker.own_s);
+    one["waiting_s"] = or_null(worker.waiting_s);
     const std::int64_t memory = worker.ended || !moment.memory_of ? 0 : moment.memory_of(worker.pid);
     one["memory_bytes"] = memory > 0 ? Json(memory) : Json(nullptr);
     document["workers"].push_back(std::move(one));

@@ -58,7 +58,9 @@ class JobStatus : public RunObserver {
     std::int64_t step = -1;
     std::int64_t epoch = -1;
     std::int64_t started_ns = 0;
-    std::int64_t heard_ns = 0;  // when it last said something; 0: never
+    std::int64_t heard_ns = 0;      // when it last said something; 0: never
+    std::optional<double> own_s{};  // a step, as it said last
+    std::optional<double> waiting_s{};
     std::optional<ExitStatus> ended{};
   };
 

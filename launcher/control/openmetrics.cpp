@@ -64,6 +64,8 @@ constexpr OfJob kOfProgress[] = {
 constexpr OfJob kOfWorkers[] = {
     {"ddprun_worker_step", "gauge", "step", "The newest step that a worker has told."},
     {"ddprun_worker_silent_seconds", "gauge", "silent_s", "Since the worker last said something."},
+    {"ddprun_worker_own_seconds", "gauge", "own_s", "Of a step: what a rank did by itself."},
+    {"ddprun_worker_waiting_seconds", "gauge", "waiting_s", "Of a step: how long a rank waited for the others."},
     {"ddprun_worker_memory_bytes", "gauge", "memory_bytes", "Memory of the worker's process in RAM."},
 };
 

@@ -123,21 +123,23 @@ void AgentState::handle(const agent_event::WorkerSaid& event) {
   WorkerRecord& speaker = worker(event.rank);
   const bool as_this_rank = !std::holds_alternative<channel::Hello>(event.message);  // a standby's may come late
   speaker.heard = speaker.heard || as_this_rank;
-  std::visit(Overloaded{[&](const channel::SavesOnStop&) { speaker.saves_on_stop = true; },
-                        [&](const channel::Regroupable&) { regroupable_ = true; },
-                        [&](const channel::Progress& progress) { speaker.step = std::max(speaker.step, progress.step); },
-                        [&](const channel::CheckpointPublished& published) {
-                          newest_checkpoint_ = std::max(newest_checkpoint_, published.step);
-                        },
-                        [&](const channel::Hello& message) { hear(event.rank, message); },
-                        [&](const channel::PhaseChange& message) { hear(event.rank, message); },
-                        [&](const channel::SignalReceived& message) { hear(event.rank, message); },
-                        [&](const channel::StopReady& message) { hear(event.rank, message); },
-                        [&](const channel::WorkerError& message) { hear(event.rank, message); },
-                        [&](const channel::RegroupReady& message) { hear(event.rank, message); },
-                        [&](const channel::GroupFormed& message) { hear(event.rank, message); },
-                        Ignored<channel::EvalResult, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
-             event.message);
+  std::visit(
+      Overloaded{
+          [&](const channel::SavesOnStop&) { speaker.saves_on_stop = true; },
+          [&](const channel::Regroupable&) { regroupable_ = true; },
+          [&](const channel::Progress& progress) { speaker.step = std::max(speaker.step, progress.step); },
+          [&](const channel::CheckpointPublished& published) {
+            newest_checkpoint_ = std::max(newest_checkpoint_, published.step);
+          },
+          [&](const channel::Hello& message) { hear(event.rank, message); },
+          [&](const channel::PhaseChange& message) { hear(event.rank, message); },
+          [&](const channel::SignalReceived& message) { hear(event.rank, message); },
+          [&](const channel::StopReady& message) { hear(event.rank, message); },
+          [&](const channel::WorkerError& message) { hear(event.rank, message); },
+          [&](const channel::RegroupReady& message) { hear(event.rank, message); },
+          [&](const channel::GroupFormed& message) { hear(event.rank, message); },
+          Ignored<channel::EvalResult, channel::Pace, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
+      event.message);
   start_missing_standbys();
 }
 

@@ -76,9 +76,9 @@ HangState::Actions HangState::heard(int rank, const channel::FromWorker& message
                           watch_.stepped(rank, now);
                           if (now - last_look_ >= kLookEvery) deadline_may_be_sooner(now);
                         },
-                        Ignored<channel::Hello, channel::EvalResult, channel::WorkerError, channel::SignalReceived,
-                                channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
-                                channel::GroupFormed, channel::StandbyReady, channel::StoreRequest>{}},
+                        Ignored<channel::Hello, channel::EvalResult, channel::Pace, channel::WorkerError,
+                                channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
+                                channel::RegroupReady, channel::GroupFormed, channel::StandbyReady, channel::StoreRequest>{}},
              message);
   return done();
 }

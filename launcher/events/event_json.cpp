@@ -73,9 +73,9 @@ Json spoken(const channel::FromWorker& message) {
                    return Json{{"event", "checkpoint"}, {"step", m.step},     {"path", m.path},
                                {"pause_s", m.pause_s},  {"save_s", m.save_s}, {"bytes", m.bytes}};
                  },
-                 IgnoredAs<Json, channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
-                           channel::RegroupReady, channel::GroupFormed, channel::StandbyReady, channel::Position,
-                           channel::StoreRequest>{}},
+                 IgnoredAs<Json, channel::Pace, channel::SignalReceived, channel::StopReady, channel::SavesOnStop,
+                           channel::Regroupable, channel::RegroupReady, channel::GroupFormed, channel::StandbyReady,
+                           channel::Position, channel::StoreRequest>{}},
       message);
 }
 
@@ -104,6 +104,22 @@ Json failure_json(const Failure& failure) {
   if (failure.log_line > 0) object["log_line"] = failure.log_line;
   if (!failure.evidence.empty()) object["evidence"] = failure.evidence;
   if (!failure.stderr_tail.empty()) object["stderr_tail"] = failure.stderr_tail;
+  return object;
+}
+
+Json straggler_json(const Straggler& event) {
+  Json object{{"event", "straggler"}, {"time_ns", event.time_ns}, {"kind", ddprun::name_of(event.kind)}};
+  if (event.rank >= 0) object["rank"] = event.rank;
+  object["ended"] = event.ended;
+  object["from_step"] = event.from_step;
+  object["step"] = event.step;
+  object["own_s"] = event.own_s;
+  object["others_s"] = event.others_s;
+  object["part_s"] = event.part_s;
+  if (event.round_trip_s > 0) {
+    object["round_trip_s"] = event.round_trip_s;
+    object["others_round_trip_s"] = event.others_round_trip_s;
+  }
   return object;
 }
 
@@ -167,6 +183,15 @@ std::string event_json_line(const RunEvent& event) {
             Json object{{"event", "worker_ended"}, {"time_ns", e.time_ns}, {"rank", e.rank}, {"pid", e.pid}};
             add_status(object, e.status);
             object["asked_to_stop"] = e.asked_to_stop;
+            return line_of(object);
+          },
+          [](const WorkerContinued& e) {
+            return line_of(
+                Json{{"event", "worker_continued"}, {"time_ns", e.time_ns}, {"rank", e.rank}, {"stopped_s", e.stopped_s}});
+          },
+          [](const Straggler& e) {
+            Json object = straggler_json(e);
+            object["message"] = describe(e);
             return line_of(object);
           },
           [](const RoundFailed& e) {

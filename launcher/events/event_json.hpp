@@ -25,6 +25,10 @@ std::string usage_error_line(std::string_view message);
 // "log_line","evidence","stderr_tail"}
 nlohmann::ordered_json failure_json(const Failure& failure);
 
+// {"event","time_ns","kind","rank","ended","from_step","step","own_s","others_s","part_s"}; "rank" is missing where nobody is
+// to blame.
+nlohmann::ordered_json straggler_json(const Straggler& event);
+
 // "exit_code": 3, or "signal": 9 and "signal_name": "SIGKILL"; also "core_dumped" if a core was dumped.
 void add_status(nlohmann::ordered_json& object, const ExitStatus& status);
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "common/base/check.hpp"
+#include "launcher/events/printed.hpp"
 
 namespace ddprun {
 
@@ -48,6 +49,52 @@ std::string describe(const WorkersLeft& event) {
          seconds + " s ago, and " + ranks_text(event.running) +
          (event.running.size() == 1 ? " runs on, perhaps waiting for " : " run on, perhaps waiting for ") +
          (one ? "it" : "them");
+}
+
+const char* name_of(StragglerKind kind) {
+  switch (kind) {
+    case StragglerKind::kProcessor:
+      return "processor";
+    case StragglerKind::kDisk:
+      return "disk";
+    case StragglerKind::kData:
+      return "data";
+    case StragglerKind::kNetwork:
+      return "network";
+    case StragglerKind::kCompute:
+      return "compute";
+  }
+  check_failed("a rank is slow in a way that there is not");
+}
+
+std::string describe(const Straggler& event) {
+  const auto ms = [](double seconds) { return printed(seconds < 0.01 ? "%.1f ms" : "%.0f ms", seconds * 1000); };
+  const std::string steps = " in steps " + std::to_string(event.from_step) + " to " + std::to_string(event.step);
+  if (event.kind == StragglerKind::kNetwork) {
+    if (event.ended) return "the exchange between the ranks is as fast as before again" + steps;
+    return "network: the exchange between the ranks takes " + ms(event.own_s) + " a step" + steps + ", before it took " +
+           ms(event.others_s) +
+           (event.rank < 0 ? "; no rank computes longer"
+                           : "; the link of rank " + std::to_string(event.rank) + "'s node is slow: a round trip takes " +
+                                 ms(event.round_trip_s) + ", between others " + ms(event.others_round_trip_s));
+  }
+  std::string text = "rank " + std::to_string(event.rank);
+  if (event.pid > 0) text += " (pid " + std::to_string(event.pid) + ")";
+  if (event.ended) return text + " keeps the others waiting no more" + steps;
+  text +=
+      " keeps the others waiting: " + ms(event.own_s) + " a step of its own, the others " + ms(event.others_s) + "," + steps;
+  switch (event.kind) {
+    case StragglerKind::kProcessor:
+      return text + "; processor: for " + ms(event.part_s) + " of it, it got none or was stopped";
+    case StragglerKind::kDisk:
+      return text + "; disk: for " + ms(event.part_s) + " of it, it waited for a disk";
+    case StragglerKind::kData:
+      return text + "; data: for " + ms(event.part_s) + " of it, it waited for its batch";
+    case StragglerKind::kNetwork:
+    case StragglerKind::kCompute:
+      break;
+  }
+  return text + "; compute: neither processor nor disk nor data explains it";
 }
 
 std::string describe(const HelperIgnored& event) {

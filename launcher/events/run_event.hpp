@@ -80,6 +80,12 @@ struct WorkerSpoke {
   channel::FromWorker message;
   std::int64_t time_ns;
 };
+// A worker that was stopped, by a signal such as SIGSTOP, continues.
+struct WorkerContinued {
+  int rank;
+  double stopped_s;
+  std::int64_t time_ns;
+};
 struct WorkerEnded {
   int rank;
   std::int64_t pid;
@@ -165,6 +171,26 @@ struct HelperIgnored {
 };
 std::string describe(const HelperIgnored& event);
 HelperIgnored no_protocol(int rank, const std::string& error, std::int64_t time_ns);
+// What keeps all ranks from stepping faster. kNetwork: no rank does, the exchange between them takes long.
+enum class StragglerKind { kProcessor, kDisk, kData, kNetwork, kCompute };
+const char* name_of(StragglerKind kind);  // "processor", "disk", "data", "network", "compute"
+// One rank computes longer while the others wait for it, or does so no more. Emitted on the node of rank 0. Times are those of
+// a step.
+struct Straggler {
+  int rank = -1;  // of kNetwork: the first of the node whose link is slow; -1: nobody can tell
+  std::int64_t pid = 0;
+  StragglerKind kind = StragglerKind::kCompute;
+  bool ended = false;
+  std::int64_t from_step = 0;  // of those that were looked at
+  std::int64_t step = 0;
+  double own_s = 0;         // what the rank did by itself; of kNetwork: how long the exchange takes
+  double others_s = 0;      // the same of the others, in the middle; of kNetwork: how long it took before
+  double part_s = 0;        // of the difference: what the kind explains
+  double round_trip_s = 0;  // of kNetwork with a rank: of the node's quickest connection
+  double others_round_trip_s = 0;
+  std::int64_t time_ns = 0;
+};
+std::string describe(const Straggler& event);
 // Workers are started again after others have read from the standard input that they share. Emitted at each such restart.
 struct InputWasRead {
   std::string what;  // what the new workers will miss
@@ -189,9 +215,10 @@ struct RunEnded {
   double seconds = -1;  // since the run started, on a clock that nobody sets; below 0: unknown
 };
 
-using RunEvent = std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded,
-                              RoundFailed, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, StopIsSlow,
-                              WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>;
+using RunEvent =
+    std::variant<RunStarted, RoundStarted, NodesChanged, CutOff, WorkerStarted, WorkerSpoke, WorkerEnded, WorkerContinued,
+                 Straggler, RoundFailed, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested, StopIsSlow,
+                 WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved, RunEnded>;
 
 class RunObserver {
  public:

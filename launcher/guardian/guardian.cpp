@@ -34,6 +34,7 @@
 #include "launcher/guardian/guardian_sweep.hpp"
 #include "launcher/guardian/memory_watch.hpp"
 #include "launcher/guardian/spawn.hpp"
+#include "launcher/guardian/stops.hpp"
 #include "launcher/guardian/store_starter.hpp"
 #include "launcher/guardian/sweep_state.hpp"
 #include "launcher/guardian/worker_cgroups.hpp"
@@ -400,9 +401,9 @@ MemoryEvidence Guardian::memory_of(int number, const Worker& worker, const sigin
 }
 
 void Guardian::reap_orphans() {
-  signalfd_siginfo ignored{};
-  while (::read(signals_, &ignored, sizeof ignored) > 0) {
+  for (signalfd_siginfo ignored{}; ::read(signals_, &ignored, sizeof ignored) > 0;) {
   }
+  tell_of_stops(workers_, agent_, monotonic_us());
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;

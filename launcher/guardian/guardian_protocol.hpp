@@ -37,7 +37,7 @@ struct Request {
 };
 
 struct Notice {
-  enum class Kind : std::int32_t { kStarted, kNotStarted, kExited, kSwept, kStoreSays };
+  enum class Kind : std::int32_t { kStarted, kNotStarted, kContinued, kExited, kSwept, kStoreSays };
   Kind kind = Kind::kSwept;
   std::int32_t worker = 0;
   std::int32_t pid = 0;
@@ -50,6 +50,7 @@ struct Notice {
   std::int32_t nothing_is_left = 0;
   std::int32_t overdue = 0;      // kExited: killed by the guardian, at the deadline that kDeadline had set
   std::int64_t time_ns = 0;      // CLOCK_REALTIME
+  std::int64_t stopped_us = 0;   // kContinued: for how long the worker was stopped
   std::array<char, 240> text{};  // kStoreSays: a line for people, with a zero at its end
   MemoryEvidence memory{};       // of a worker that failed and was not killed by the agent
 };

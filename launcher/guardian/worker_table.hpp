@@ -20,6 +20,7 @@ class WorkerTable {
     std::int64_t started_us = 0;  // CLOCK_MONOTONIC
     bool killed = false;          // the agent has had it killed
     bool spare = false;           // it belongs to no round yet
+    std::int64_t stopped_us = 0;  // since when it is stopped (stops.hpp); 0: it is not
     bool overdue = false;         // the guardian has killed it at the agent's deadline
   };
 

@@ -158,9 +158,9 @@ void Console::see(const WorkerSpoke& event) {
                         [&](const channel::WorkerError& message) { hear(event.rank, message); },
                         [&](const channel::CheckpointPublished& message) { hear(event.rank, message); },
                         [&](const channel::PhaseChange& message) { hear(event.rank, message); },
-                        Ignored<channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
-                                channel::RegroupReady, channel::GroupFormed, channel::StandbyReady, channel::Position,
-                                channel::StoreRequest>{}},
+                        Ignored<channel::Pace, channel::SignalReceived, channel::StopReady, channel::SavesOnStop,
+                                channel::Regroupable, channel::RegroupReady, channel::GroupFormed, channel::StandbyReady,
+                                channel::Position, channel::StoreRequest>{}},
              event.message);
 }
 
@@ -365,6 +365,10 @@ void Console::see(const StopIsSlow& event) {
 }
 
 void Console::see(const WorkersLeft& event) {
+  say(0, describe(event));
+}
+
+void Console::see(const Straggler& event) {
   say(0, describe(event));
 }
 

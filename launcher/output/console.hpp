@@ -37,6 +37,8 @@ class Console : public RunObserver {
   void see(const WorkerStarted& event);
   void see(const WorkerSpoke& event);
   void see(const WorkerEnded& event);
+  void see(const WorkerContinued&) {}
+  void see(const Straggler& event);
   void see(const RoundFailed& event);
   void see(const Regrouped& event);
   void see(const RegroupFailed& event);

@@ -220,15 +220,16 @@ struct Report::Impl {
 
   void add(const WorkerSpoke& event) {
     note_where_it_began();
-    std::visit(Overloaded{[&](const channel::Progress& progress) {
-                            if (event.rank == 0) note(progress);
-                          },
-                          [&](const channel::EvalResult& evaluation) { note(evaluation); },
-                          [&](const channel::CheckpointPublished& published) { note(published); },
-                          Ignored<channel::Hello, channel::PhaseChange, channel::WorkerError, channel::SignalReceived,
-                                  channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
-                                  channel::GroupFormed, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
-               event.message);
+    std::visit(
+        Overloaded{[&](const channel::Progress& progress) {
+                     if (event.rank == 0) note(progress);
+                   },
+                   [&](const channel::EvalResult& evaluation) { note(evaluation); },
+                   [&](const channel::CheckpointPublished& published) { note(published); },
+                   Ignored<channel::Hello, channel::PhaseChange, channel::Pace, channel::WorkerError, channel::SignalReceived,
+                           channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
+                           channel::GroupFormed, channel::StandbyReady, channel::Position, channel::StoreRequest>{}},
+        event.message);
   }
 
   void note(const channel::Progress& progress) {
@@ -360,6 +361,20 @@ struct Report::Impl {
   void add(const WorkersLeft& event) {
     if (!has_round()) return;
     round()["workers_left"] = Json{{"time_ns", event.time_ns}, {"seconds", event.seconds}, {"message", describe(event)}};
+    write();
+  }
+
+  void add(const WorkerContinued&) {}
+
+  // A rank that is slow now and then would fill the report.
+  void add(const Straggler& event) {
+    constexpr std::size_t kMost = 100;
+    if (!has_round()) return;
+    Json& stragglers = round()["stragglers"];
+    if (stragglers.size() >= kMost) return;
+    Json one = straggler_json(event);
+    one.erase("event");
+    stragglers.push_back(std::move(one));
     write();
   }
 

@@ -150,12 +150,25 @@ std::string others_text(const Json& others) {
   return text + (std::ssize(ranks) < count ? " and others" : "");
 }
 
+// Of one that has begun: its end needs no line.
+std::string straggler_text(const Json& one) {
+  if (report_value(one, "ended") == true) return {};
+  const std::string kind = report_text_at(one, "kind");
+  char times[96];
+  std::snprintf(times, sizeof times, ": %.1f ms a step, %s %.1f ms, at step ", report_number_at(one, "own_s") * 1000,
+                kind == "network" ? "before" : "the others", report_number_at(one, "others_s") * 1000);
+  const bool has_rank = report_value(one, "rank").is_number();
+  return "    straggler    " + (has_rank ? "rank " + std::to_string(report_integer_at(one, "rank")) + ", " : "") + kind +
+         times + format_count(report_integer_at(one, "step")) + "\n";
+}
+
 std::string round_text(const Json& round) {
   std::string text = "  round " + std::to_string(report_integer_at(round, "round")) + "  " +
                      date_and_time(report_value(round, "started_ns")) + "  " +
                      std::to_string(report_integer_at(round, "world_size")) + " workers";
   if (!span_of(round).empty()) text += ", " + span_of(round);
   text += "\n" + regroup_text(report_value(round, "regroup"));
+  for (const Json& one : report_value(round, "stragglers")) text += straggler_text(one);
   if (report_value(round, "first_cause").is_object()) {
     text += "    first cause  " + failure_text(report_value(round, "first_cause"), "    ");
     for (const Json& failure : report_value(round, "consequences")) text += "    then         " + failure_text(failure, "    ");

@@ -10,13 +10,14 @@ namespace ddprun {
 
 void TimeAccount::on(const RunEvent& event, std::int64_t clock_was_set_ns) {
   clock_was_set_ns_ = clock_was_set_ns;
-  std::visit(Overloaded{[this](const RunStarted& e) { add(e); }, [this](const RoundStarted& e) { add(e); },
-                        [this](const WorkerStarted& e) { add(e); }, [this](const WorkerSpoke& e) { add(e); },
-                        [this](const RoundFailed& e) { add(e); }, [this](const CutOff& e) { add(e); },
-                        [this](const RunEnded& e) { add(e); },
-                        Ignored<NodesChanged, WorkerEnded, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded, StopRequested,
-                                StopIsSlow, WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved>{}},
-             event);
+  std::visit(
+      Overloaded{
+          [this](const RunStarted& e) { add(e); }, [this](const RoundStarted& e) { add(e); },
+          [this](const WorkerStarted& e) { add(e); }, [this](const WorkerSpoke& e) { add(e); },
+          [this](const RoundFailed& e) { add(e); }, [this](const CutOff& e) { add(e); }, [this](const RunEnded& e) { add(e); },
+          Ignored<NodesChanged, WorkerEnded, WorkerContinued, Straggler, Regrouped, RegroupFailed, StandbyWaits, StandbyEnded,
+                  StopRequested, StopIsSlow, WorkersLeft, HelperIgnored, InputWasRead, FirstOutput, RunDirectoryRemoved>{}},
+      event);
 }
 
 void TimeAccount::count(Part next, std::int64_t time_ns) {
@@ -59,10 +60,10 @@ void TimeAccount::add(const WorkerSpoke& event) {
   speaks_ = true;
   std::visit(Overloaded{[&](const channel::PhaseChange& message) { hear(message, event); },
                         [&](const channel::Progress& message) { hear(message, event); },
-                        Ignored<channel::Hello, channel::EvalResult, channel::WorkerError, channel::CheckpointPublished,
-                                channel::SignalReceived, channel::StopReady, channel::SavesOnStop, channel::Regroupable,
-                                channel::RegroupReady, channel::GroupFormed, channel::StandbyReady, channel::Position,
-                                channel::StoreRequest>{}},
+                        Ignored<channel::Hello, channel::EvalResult, channel::Pace, channel::WorkerError,
+                                channel::CheckpointPublished, channel::SignalReceived, channel::StopReady, channel::SavesOnStop,
+                                channel::Regroupable, channel::RegroupReady, channel::GroupFormed, channel::StandbyReady,
+                                channel::Position, channel::StoreRequest>{}},
              event.message);
 }
 

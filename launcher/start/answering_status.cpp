@@ -36,10 +36,11 @@ bool runs_python(const Plan& plan) {
 
 }  // namespace
 
-AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent)
+AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent, StragglerLook& stragglers)
     : plan_(plan),
       job_(agent.job),
       act_as_at_signal_(agent.act_as_at_signal),
+      stragglers_(stragglers),
       status_(plan, {.agent = ::getpid(), .logs = files.log_root, .report = files.report, .host = name_of_host()}),
       socket_(agent.io, control_folder(), socket_hooks()) {
   if (!plan.rendezvous.many()) return;
@@ -47,6 +48,17 @@ AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, cons
     if (JobLink* const job = job_()) job->ask_nodes(std::move(question));
   });
   asked_.emplace(agent.io, agent.files, name_of_host(), runs_python(plan), node_hooks());
+  stragglers_.asks_by([this] { ask_for_paces(); });
+}
+
+void AnsweringStatus::ask_for_paces() {
+  inquiry_->ask(R"({"ask":"pace"})", nodes_, kAtOnce, [this](const std::string& answer) {
+    const nlohmann::json told = nlohmann::json::parse(answer, nullptr, false);
+    for (const nlohmann::json& node : told.value("answers", nlohmann::json::array())) {
+      if (node.is_object() && node.contains("pace")) stragglers_.hear(node["pace"]);
+    }
+    stragglers_.finish_asking();
+  });
 }
 
 void AnsweringStatus::on(const RunEvent& event) {
@@ -73,6 +85,7 @@ NodeAsked::Hooks AnsweringStatus::node_hooks() {
   return {.status = [this](std::size_t most_bytes) { return status(most_bytes); },
           .workers = [this] { return status_.running_workers(); },
           .stop = [this](bool now) { stop(now); },
+          .pace = [this](std::size_t most_bytes) { return stragglers_.told(most_bytes); },
           .answer =
               [this](rendezvous::NodeAnswer answer) {
                 if (JobLink* const job = job_()) job->answer(std::move(answer));

@@ -10,6 +10,7 @@
 #include "launcher/agent/agent.hpp"
 #include "launcher/asked/job_inquiry.hpp"
 #include "launcher/asked/node_asked.hpp"
+#include "launcher/beside/straggler_look.hpp"
 #include "launcher/control/control_socket.hpp"
 #include "launcher/control/job_status.hpp"
 #include "launcher/plan/plan.hpp"
@@ -18,18 +19,21 @@ namespace ddprun {
 
 class AnsweringStatus : public RunObserver {
  public:
-  AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent);
+  // `stragglers` outlives it.
+  AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent, StragglerLook& stragglers);
   void on(const RunEvent& event) override;
 
  private:
   ControlSocket::Hooks socket_hooks();
   NodeAsked::Hooks node_hooks();
+  void ask_for_paces();
   std::string status(std::size_t most_bytes = std::string::npos) const;
   void stop(bool now) const;
 
   const Plan& plan_;
   std::function<JobLink*()> job_;
   std::function<void(int signal)> act_as_at_signal_;
+  StragglerLook& stragglers_;
   JobStatus status_;
   int nodes_ = 1;  // of the round
   // Of a job on many machines.

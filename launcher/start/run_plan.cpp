@@ -6,7 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include <boost/asio/post.hpp>
+
 #include "launcher/beside/event_commands.hpp"
+#include "launcher/beside/straggler_look.hpp"
 #include "launcher/report/script_figures.hpp"
 #include "launcher/start/answering_status.hpp"
 
@@ -63,7 +66,12 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
       commands =
           static_cast<EventCommands*>(observers.emplace_back(std::make_unique<EventCommands>(agent.io, settings, say)).get());
     }
-    observers.push_back(std::make_unique<AnsweringStatus>(plan, files, agent));
+    const auto publish_later = [&io = agent.io, publish = agent.publish](const Straggler& finding) {
+      boost::asio::post(io, [publish, finding] { publish(finding); });
+    };
+    auto stragglers = std::make_unique<StragglerLook>(agent.io, publish_later, StragglerLook::System{});
+    observers.push_back(std::make_unique<AnsweringStatus>(plan, files, agent, *stragglers));
+    observers.push_back(std::move(stragglers));
     return observers;
   };
   return run_agent(plan, files, make_observers, std::move(network), [&](int exit_code) {

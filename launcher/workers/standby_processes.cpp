@@ -153,8 +153,8 @@ StandbyProcesses::Heard StandbyProcesses::heard(int number, const channel::FromW
                                  return error.fatal ? Heard::kNothingNew : Heard::kIsDeaf;
                                },
                                IgnoredAs<Heard, channel::Hello, channel::PhaseChange, channel::Progress, channel::EvalResult,
-                                         channel::CheckpointPublished, channel::SignalReceived, channel::StopReady,
-                                         channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
+                                         channel::Pace, channel::CheckpointPublished, channel::SignalReceived,
+                                         channel::StopReady, channel::SavesOnStop, channel::Regroupable, channel::RegroupReady,
                                          channel::GroupFormed, channel::Position, channel::StoreRequest>{}},
                     message);
 }

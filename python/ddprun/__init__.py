@@ -28,9 +28,9 @@ import threading
 import time
 
 __all__ = ["REQUEUE", "cause", "error", "in_job", "local_rank", "rank", "restart", "restore", "saved", "should_save", "snapshot", "step",
-           "stop_at_step", "stopped", "world_size"]
+           "stop_at_step", "stopped", "watch", "world_size"]
 
-PROTOCOL = (1, 2)  # of the worker channel: major, minor
+PROTOCOL = (1, 3)  # of the worker channel: major, minor
 REQUEUE = 85  # the exit code of a job that has saved and wants to be run again
 
 _PROGRESS_EVERY_S = 0.2  # more often nobody looks
@@ -122,6 +122,9 @@ class _Channel:
                 return
             self._sent_at = now
         self._progress()
+
+    def pace(self, times):
+        self._send({"type": "pace", "times": times}, may_be_dropped=True)
 
     def saved(self, path, n, seconds):
         with self._state:
@@ -336,11 +339,12 @@ def _open():
 _channel = _open()
 _memory = os.environ.pop("DDPRUN_SNAPSHOTS", "") if _channel is not None else ""  # the agent's, for snapshots
 _snapshots = None
+_watching = None  # since watch()
 
 
 def _in_forked_child():
-    global _channel, _memory, _snapshots
-    _memory, _snapshots = "", None
+    global _channel, _memory, _snapshots, _watching
+    _memory, _snapshots, _watching = "", None, None
     if _channel is not None:
         _channel.forget()
         _channel = None
@@ -376,8 +380,31 @@ def step(n, loss=None, samples=0, total=None, epoch=None, epochs=None, **figures
     epoch: counted from 0. What is not given stays as it was."""
     n = _step_number(n)
     if _channel is not None:
+        times = _watching.step(n) if _watching is not None else None
         _channel.step(n, loss, operator.index(samples or 0), None if total is None else _step_number(total),
                       None if epoch is None else _step_number(epoch), None if epochs is None else _step_number(epochs), figures)
+        if times:
+            _channel.pace(times)
+        if _watching is not None:
+            _watching.loads()
+
+
+def watch(model):
+    """Tells the agent how long each step takes on this rank, and how much of it is spent waiting for other ranks. So it can name
+    the rank that keeps the others waiting, and why. Returns the model.
+
+    model: the one that is called in each step, with DistributedDataParallel or whatever exchanges gradients round it. Call it once
+    on every rank, before the first step; a script with several models, once for each. Without step() it tells nothing."""
+    global _watching
+    if _channel is not None and world_size > 1:
+        kinds = {parameter.device.type for parameter in model.parameters()}
+        if kinds <= {"cpu"} or kinds <= {"cuda"}:
+            from ddprun import _pace
+            _watching = _watching or _pace.Pace(kinds == {"cuda"})
+            _watching.watch(model)
+        else:
+            _say("watch() knows CPUs and CUDA devices only, and one of them for a model: %s is not watched" % ", ".join(sorted(kinds)))
+    return model
 
 
 def saved(path_or_step=None, step=None, seconds=0.0):

@@ -28,6 +28,7 @@
 
 #include "common/channel/codec.hpp"
 #include "common/channel/message.hpp"
+#include "common/channel/step_times.hpp"
 
 namespace {
 
@@ -128,6 +129,11 @@ struct ddprun_worker {
       sent_at_ = time;
       send_progress();
     }
+  }
+
+  void step_time(const channel::StepTime& one) {
+    const std::lock_guard lock(state_);
+    if (const auto pace = step_times_.add(one, steady_clock::now())) say(*pace, Urgency::kMayBeDropped);
   }
 
   void saved(const channel::CheckpointPublished& checkpoint) {
@@ -258,6 +264,7 @@ struct ddprun_worker {
   std::optional<channel::Progress> progress_;  // the newest
   std::map<std::string, double> figures_;      // of steps that were not sent
   bool unsent_ = false;
+  channel::StepTimes step_times_;
   steady_clock::time_point sent_at_;
   std::int64_t asked_ = 0;  // calls of should_stop()
   bool stopping_ = false;   // Stop{save} was answered
@@ -307,6 +314,16 @@ int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, in
   return quietly(worker, [&] {
     worker->progress({.step = step, .steps_total = steps_total, .epoch = epoch, .epochs = epochs, .samples = samples});
   });
+}
+
+int ddprun_step_time(ddprun_worker* worker, int64_t step, double own, double waiting, double data) {
+  constexpr double kLongest = 1e9;  // also refuses what is no number
+  for (const double seconds : {own, waiting, data})
+    if (!(seconds >= 0 && seconds <= kLongest)) return -1;
+  if (step < 0) return -1;
+  const auto us = [](double seconds) { return static_cast<std::int64_t>(seconds * 1e6); };
+  return quietly(worker,
+                 [&] { worker->step_time({.step = step, .own_us = us(own), .waiting_us = us(waiting), .data_us = us(data)}); });
 }
 
 int ddprun_saved(ddprun_worker* worker, const char* path, int64_t step, double seconds, int64_t bytes) {

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define DDPRUN_CHANNEL_MAJOR 1
-#define DDPRUN_CHANNEL_MINOR 2
+#define DDPRUN_CHANNEL_MINOR 3
 #define DDPRUN_REQUEUE 85 /* the exit code of a program that has saved and wants to be run again */
 
 typedef struct ddprun_worker ddprun_worker;
@@ -64,6 +64,11 @@ int ddprun_figure(ddprun_worker* worker, const char* name, double value);
 /* That step is done. Epochs count from 0; samples are those of the whole job since its beginning. 0 for totals that are not
  * known. The agent hears of it at most five times a second, and of the first and the last step. */
 int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, int64_t epoch, int64_t epochs, int64_t samples);
+
+/* How long that step took here, in seconds, without what it waited for other ranks, and how long it waited for them. data: how
+ * much of `own` it waited for its batch. To be called at every step on every rank, or not at all. ddprun then names the rank
+ * that keeps the others waiting. The agent hears of it five times a second at most. */
+int ddprun_step_time(ddprun_worker* worker, int64_t step, double own, double waiting, double data);
 
 /* A checkpoint is complete. path may be NULL; seconds: how long the program stood still for it. */
 int ddprun_saved(ddprun_worker* worker, const char* path, int64_t step, double seconds, int64_t bytes);

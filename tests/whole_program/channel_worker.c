@@ -30,7 +30,9 @@ int main(int argc, char** argv) {
       ddprun_figure(job, "loss", 1.0 / (double)step);
       ddprun_figure(job, "accuracy", 0.5);
       ddprun_progress(job, step, 1000, 0, 1, step * 8);
+      if (ddprun_step_time(job, step, rank == 0 ? 0.02 : 0.06, rank == 0 ? 0.041 : 0.001, 0) != 0) return 1;
     }
+    if (ddprun_step_time(job, 1001, -1, 0, 0) != -1 || ddprun_step_time(job, 1001, 0, 0, 0.0 / 0.0) != -1) return 1;
     ddprun_saved(job, "/a/model", 1000, 0.25, 77);
     ddprun_goodbye(job);
     return 0;

@@ -11,6 +11,7 @@ library.ddprun_hello.restype = ctypes.c_void_p
 library.ddprun_hello.argtypes = [ctypes.c_char_p]
 library.ddprun_figure.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double]
 library.ddprun_progress.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 5]
+library.ddprun_step_time.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_double] * 3]
 library.ddprun_saved.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int64]
 library.ddprun_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
 library.ddprun_should_stop.argtypes = [ctypes.c_void_p]
@@ -31,6 +32,7 @@ elif mode == "progress":
         library.ddprun_figure(job, b"loss", 1 / step)
         library.ddprun_figure(job, b"accuracy", 0.5)
         library.ddprun_progress(job, step, 1000, 0, 1, step * 8)
+        library.ddprun_step_time(job, step, 0.06 if rank else 0.02, 0.001 if rank else 0.041, 0)
     library.ddprun_saved(job, b"/a/model", 1000, 0.25, 77)
     library.ddprun_goodbye(job)
 elif mode == "error":

@@ -65,6 +65,7 @@ def test_progress_and_checkpoints_are_told(ddprun_bin, command, env, tmp_path):
     assert len(between) < 100, "a few a second"
     of_rank_1 = [event for event in events if event["event"] == "progress" and event["rank"] == 1]
     assert of_rank_1 and not any(event.get("loss") or event.get("figures") for event in of_rank_1), "only rank 0's are sent"
+    assert [(event["rank"], event["kind"]) for event in events if event["event"] == "straggler"] == [(1, "compute")], "by ddprun_step_time()"
     report = report_in(tmp_path)
     assert report["last_step"] == 1000
     assert report["checkpoints"]["latest"] == {"step": 1000, "path": "/a/model", "bytes": 77, "save_s": 0.25}
@@ -113,4 +114,4 @@ def test_the_library_shows_its_abi_and_nothing_else(library):
     names = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", library], capture_output=True, text=True, timeout=60, check=True).stdout
     shown = {line.split()[0] for line in names.splitlines()}
     declared = set(re.findall(r"^[a-z][\w *]*?\*?(ddprun_\w+)\(", (ROOT / "sdk/include/ddprun_worker.h").read_text(encoding="utf-8"), re.M))
-    assert len(declared) == 8 and shown == declared
+    assert len(declared) == 9 and shown == declared

@@ -157,7 +157,7 @@ double clip_gradients(const Workspace& work, bool wanted) {
 // One optimizer step over one global batch.
 void train_step(TrainingState& state, Workspace& work) {
   const TrainConfig& config = work.config;
-  const Share share = work.loader->next();
+  const Share share = work.pace.loading([&] { return work.loader->next(); });
   const bool logs = logs_after(work.length, config, state.step + 1);
 
   begin_step(state);
@@ -169,8 +169,10 @@ void train_step(TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kLoss);
   const bool asks_for_save = work.checkpointing && work.checkpointing->asks();
   const auto no_number = overflow_is_skipped(state.values, config) ? NoNumber::kIsShown : NoNumber::kEndsRun;
+  const double own_loss = logs ? part_of_loss(losses, share) : 0;
   const GlobalFigures figures =
-      logs ? global_figures(part_of_loss(losses, share), asks_for_save, state.step, work.peers, no_number) : GlobalFigures{};
+      !logs ? GlobalFigures{}
+            : work.pace.waiting([&] { return global_figures(own_loss, asks_for_save, state.step, work.peers, no_number); });
 
   const bool finite = unscale_gradients(work.trained, state.values, config);
   const double gradient_norm = clip_gradients(work, logs);
@@ -214,7 +216,9 @@ void evaluate_and_log(TrainingState& state, Workspace& work) {
   }
   work.log.evaluation(state.step, result);
   if (work.checkpointing) work.checkpointing->evaluated(state.step, result);
-  work.log.stood_still(std::chrono::steady_clock::now() - begin);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  work.log.stood_still(took);
+  work.pace.stood_still(took);
   work.status.at(channel::Stage::kLoading);
   work.status.enter(channel::Phase::kRunning);
 }
@@ -237,7 +241,7 @@ void flip_when_ordered(const TrainingState& state, const Workspace& work) {
 
 void compare(const TrainingState& state, Workspace& work) {
   work.status.at(channel::Stage::kComparing);
-  compare_states(state, work.peers);
+  work.pace.waiting([&] { compare_states(state, work.peers); });
   work.status.at(channel::Stage::kLoading);
 }
 
@@ -279,6 +283,8 @@ Outcome train(TrainingState& state, Workspace& work) {
   work.status.reach(state.step, work.length.epoch_of(state.step));
   work.status.enter(channel::Phase::kRunning);
   work.log.start_clock(state.step);
+  // What is waited for on a GPU is not known here.
+  work.pace.begin(work.peers.world() > 1 && work.device.is_cpu() ? work.status.agent() : nullptr);
   flip_when_ordered(state, work);
   if (work.origin == StateOrigin::kSurvivors && state.step > state.started_from) {
     work.log.catch_up(state.figures, state.evaluation);
@@ -294,6 +300,7 @@ Outcome train(TrainingState& state, Workspace& work) {
       return Outcome::kPreempted;
     }
     train_step(state, work);
+    work.pace.done(state.step, work.parallel->take_waited());
     flip_when_ordered(state, work);
     if (work.checkpointing) work.checkpointing->report_finished();
     follow_step(state, work);

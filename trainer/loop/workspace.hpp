@@ -16,6 +16,7 @@
 #include "trainer/data/upload.hpp"
 #include "trainer/loop/checkpointing.hpp"
 #include "trainer/loop/run_log.hpp"
+#include "trainer/loop/step_pace.hpp"
 #include "trainer/metrics/ledger.hpp"
 #include "trainer/parallel/data_parallel.hpp"
 #include "trainer/parallel/peers.hpp"
@@ -48,6 +49,7 @@ struct Workspace : Means {
   std::unique_ptr<Loader> loader{};          // from the state's step on
   std::unique_ptr<Upload> upload{};          // of what the loader makes, to the device
   std::unique_ptr<Ledger> ledger{};          // when asked for
+  StepPace pace{};                           // what the agent hears of it
   Checkpointing* checkpointing = nullptr;    // rank 0's, and who writes a copy for its node; outlives groups
 };
 

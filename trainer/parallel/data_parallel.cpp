@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -14,6 +15,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_set>
@@ -214,6 +216,7 @@ struct DataParallel::Impl {
   void make_reducer(const DdpConfig& config, const BucketOrder& saved);
   [[noreturn]] void report_missing() const;
   void rebuild_buckets();
+  void note_when_computed(const at::Tensor& output);
 
   std::vector<std::string> names;
   std::vector<at::Tensor> parameters;
@@ -222,6 +225,9 @@ struct DataParallel::Impl {
   bool find_unused = false;
   bool static_graph = false;
   bool first_step = true;
+  std::optional<std::chrono::steady_clock::time_point>
+      computed;  // when this rank's gradients were there, in this backward pass
+  std::chrono::nanoseconds waited{};
   const std::vector<at::Tensor> no_outputs;
   // Null for a world of one. The Logger refers to the Reducer and goes first; without one, find_unused_parameters crashes.
   std::shared_ptr<OpenReducer> reducer;
@@ -341,6 +347,21 @@ void DataParallel::before_backward(const at::Tensor& output, bool sync) {
   } else {
     impl_->reducer->expect_gradients(impl_->no_outputs);
   }
+  impl_->note_when_computed(output);
+}
+
+// Callbacks of a backward pass run at its end in the order in which they came: this one, of its first gradient, before the
+// Reducer's, of its last one, which waits for the other ranks.
+void DataParallel::Impl::note_when_computed(const at::Tensor& output) {
+  computed.reset();
+  if (!output.is_cpu() || !output.requires_grad()) return;
+  output.register_hook([this](const at::Tensor&) {
+    torch::autograd::Engine::get_default_engine().queue_callback([this] { computed = std::chrono::steady_clock::now(); });
+  });
+}
+
+std::chrono::nanoseconds DataParallel::take_waited() {
+  return std::exchange(impl_->waited, {});
 }
 
 // Note [Buckets are rebuilt at the end of the first step]
@@ -358,6 +379,7 @@ void DataParallel::after_backward(bool sync) {
     impl.first_step = false;
   }
   if (!impl.buffers.empty()) c10d::broadcast_coalesced(impl.group, impl.buffers, kBroadcastBytes);
+  if (impl.computed) impl.waited += std::chrono::steady_clock::now() - *std::exchange(impl.computed, std::nullopt);
 }
 
 // The gradients step aside meanwhile: those that are views of the old buckets would be copied into the new ones, although they

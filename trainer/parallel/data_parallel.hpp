@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,6 +43,9 @@ class DataParallel {
   // (find_unused_parameters is off and some were not used). Then broadcasts rank 0's buffers, so they are the same everywhere
   // when the step counts as done.
   void after_backward(bool sync);
+  // How long backward passes have waited for other ranks, since the last call: from the last gradient of this rank to the end
+  // of the step's exchange. Zero on a GPU, where only the device waits.
+  std::chrono::nanoseconds take_waited();
   // Drops the gradients, also those that are views of buckets (data_parallel.cpp says why).
   void zero_grad();
   // The order that is in use: to be saved with the checkpoint. Empty for a world of one, before the first synced step, and

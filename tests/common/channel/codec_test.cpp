@@ -283,6 +283,21 @@ TEST(Codec, WhatAnOlderMinorVersionLacksHasADefault) {
       << "it costs nothing where there are none";
 }
 
+TEST(Codec, TheTimesOfStepsArriveAndTheirNumbersAreChecked) {
+  const Pace pace{.times = {{.step = 7, .steps = 1, .own_us = 20'000, .waiting_us = 3, .data_us = 0}, {.step = 9, .steps = 2}}};
+  EXPECT_EQ(through_worker_channel(pace).times, pace.times);
+  Decoder decoder;
+  decoder.feed(bytes_of(frame(R"({"type":"pace","times":[[1,2,3,4,5,"of a newer version"]]})")));
+  EXPECT_EQ(std::get<Pace>(decoder.next_from_worker().value()).times.at(0).data_us, 5);
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"pace","times":[[1,2,3,4]]})")),
+            "field 'times': expected five numbers for each, found array");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"pace","times":[[1,2,3,4,0.5]]})")),
+            "field 'times': expected an integer in range, found number");
+  EXPECT_EQ(refused_bytes(frame(R"({"type":"pace","times":7})")),
+            "field 'times': expected an array of the times of steps, found number");
+  EXPECT_THROW(encode(FromWorker(Pace{.times = std::vector<StepTime>(kMaxStepTimes + 1)})), ProtocolError);
+}
+
 // The rest of it means something else, and so does all that follows it.
 TEST(Codec, OfAnotherMajorVersionOnlyTheVersionIsRead) {
   Decoder decoder;

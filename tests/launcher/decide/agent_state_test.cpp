@@ -694,7 +694,7 @@ TEST_F(AgentStateTest, AScriptsHelperOfAnotherMajorVersionIsIgnored) {
   EXPECT_EQ(says(0, channel::Hello{.protocol = 2, .version = "helper", .minor = 3}), Lines{});
   const auto& ignored = std::get<HelperIgnored>(events_.back());
   EXPECT_EQ(describe(ignored),
-            "rank 0: helper speaks version 2.3 of the worker channel, and this ddprun 1.2: install both from one release; "
+            "rank 0: helper speaks version 2.3 of the worker channel, and this ddprun 1.3: install both from one release; "
             "what it reports is ignored, and the job goes on");
   exits(0, 0);
   EXPECT_EQ(swept(), Lines{"finish 0"});
@@ -710,7 +710,7 @@ TEST_F(AgentStateTest, AWorkerOfAnotherMajorVersionIsRefused) {
   EXPECT_EQ(swept(), Lines{"finish 2"});
   EXPECT_EQ(last_failure().first.cause, Cause::kUsage);
   EXPECT_EQ(last_failure().first.message,
-            "ddptrain 9.0 speaks version 2.0 of the worker channel, and this ddprun 1.2: install both from one release");
+            "ddptrain 9.0 speaks version 2.0 of the worker channel, and this ddprun 1.3: install both from one release");
   EXPECT_FALSE(last_failure().first.status.has_value()) << "that it was killed is how, not why";
 }
 

@@ -1,0 +1,65 @@
+// Collects how long steps took on one rank until it is time to tell the agent (channel::Pace). The trainer has one
+// (trainer/loop/step_pace.hpp), and so has the library of the channel (sdk/channel). Pure; python/ddprun/_pace.py does the
+// same.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/channel/codec.hpp"
+#include "common/channel/message.hpp"
+
+namespace ddprun::channel {
+
+// All steps of a message together. Nothing where there are none or a number cannot be: a script may send any.
+inline std::optional<StepTime> total_of(const Pace& pace) {
+  constexpr std::int64_t kMostUs = 1'000'000'000'000'000, kMostSteps = 1'000'000'000;
+  if (pace.times.empty()) return std::nullopt;
+  StepTime total{.step = pace.times.back().step, .steps = 0};
+  for (const StepTime& one : pace.times) {
+    for (const std::int64_t us : {one.own_us, one.waiting_us, one.data_us})
+      if (us < 0 || us > kMostUs) return std::nullopt;
+    if (one.step < 0 || one.steps < 1 || one.steps > kMostSteps) return std::nullopt;
+    total.steps += one.steps;
+    total.own_us += one.own_us;
+    total.waiting_us += one.waiting_us;
+    total.data_us += one.data_us;
+  }
+  return total;
+}
+
+class StepTimes {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // A step is finished. Returns what is to be sent now. Steps shorter than 20 ms are put together to pieces of 100 ms: ranks
+  // that are compared over less differ by the system's hiccups.
+  std::optional<Pace> add(const StepTime& one, Time now) {
+    constexpr std::int64_t kShortestUs = 20'000, kPieceUs = 100'000;
+    constexpr std::chrono::milliseconds kTellEvery{200};
+    const auto is_short = [](const StepTime& times) {
+      return times.own_us + times.waiting_us < (times.steps == 1 ? kShortestUs : kPieceUs);
+    };
+    if (!times_.empty() && is_short(times_.back())) {
+      StepTime& newest = times_.back();
+      newest.step = one.step;
+      newest.steps += one.steps;
+      newest.own_us += one.own_us;
+      newest.waiting_us += one.waiting_us;
+      newest.data_us += one.data_us;
+    } else {
+      times_.push_back(one);
+    }
+    if (is_short(times_.back()) || (now - told_ < kTellEvery && times_.size() < kMaxStepTimes)) return std::nullopt;
+    told_ = now;
+    return Pace{std::exchange(times_, {})};
+  }
+
+ private:
+  std::vector<StepTime> times_;
+  Time told_{};
+};
+
+}  // namespace ddprun::channel

@@ -1,0 +1,195 @@
+"""How long each step takes on this rank, and how much of it is spent waiting for other ranks: what `ddprun.watch(model)` measures.
+
+Step times alone are equal on all ranks, since they wait for each other in each step. Here is what tells them apart:
+
+- A backward pass ends with callbacks, in the order in which they were queued. The first is ours, queued at the first gradient:
+  this rank has computed. Then comes that of DistributedDataParallel, which waits for the others. Then ours again.
+- DistributedDataParallel sends rank 0's buffers before a forward pass: from its own hook to that of the module in it.
+- Other collectives are waited for by Work.wait().
+
+On a CPU these are moments of the host's clock. On a GPU, which runs behind the host, they are events of its stream. Nothing here
+waits for a GPU, changes a number, or adds a collective."""
+
+import dataclasses
+import sys
+import threading
+import time
+
+import torch
+from torch.autograd import Variable
+
+_SHORTEST_S = 0.02  # shorter steps are put together
+_PIECE_S = 0.1  # to pieces of so much
+_TELL_EVERY_S = 0.2
+_MOST = 100  # in one message
+
+_queue_callback = Variable._execution_engine.queue_callback
+
+
+def _with_gradient(output, depth=4):
+    """The tensors in a model's output that a backward pass may begin with."""
+    if isinstance(output, torch.Tensor):
+        if output.requires_grad:
+            yield output
+        return
+    if depth == 0:
+        return
+    if isinstance(output, dict):
+        inner = output.values()
+    elif isinstance(output, (list, tuple)):
+        inner = output
+    elif dataclasses.is_dataclass(output):
+        inner = vars(output).values()
+    else:
+        return
+    for one in inner:
+        yield from _with_gradient(one, depth - 1)
+
+
+def _uncompiled(hook):
+    """torch.compile() would take the numbers of a hook for constants."""
+    return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook
+
+
+class Pace:
+    def __init__(self, on_gpu):
+        self._on_gpu = on_gpu
+        self._thread = threading.get_ident()  # that trains
+        self._began = None  # the step
+        self._open = None  # since when this rank waits for others
+        self._waits = []  # of this step: pairs of moments
+        self._loading = None  # since when it has no batch, on the host's clock
+        self._data = 0.0
+        self._in_backward = False
+        self._pending = []  # steps that a GPU has not finished
+        self._times = []  # steps that were not told
+        self._told_at = time.monotonic()
+        self._time_other_waits()
+
+    # ---- what it hears of the model ----
+
+    def watch(self, model):
+        model.register_forward_pre_hook(_uncompiled(self._forward_begins))
+        model.register_forward_hook(_uncompiled(self._forward_ended))
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel) and any(True for _ in model.module.buffers()):
+            model.register_forward_pre_hook(_uncompiled(self._buffers_are_sent))
+            model.module.register_forward_pre_hook(_uncompiled(self._buffers_are_there))
+
+    def _forward_begins(self, *_):
+        if self._loading is not None:
+            self._data += time.perf_counter() - self._loading
+            self._loading = None
+        self._in_backward = False  # one that failed
+
+    def _buffers_are_sent(self, *_):
+        self._begin_wait()
+
+    def _buffers_are_there(self, *_):
+        self._end_wait()
+
+    def _forward_ended(self, _model, _inputs, output):
+        if torch.is_grad_enabled():
+            for tensor in _with_gradient(output):
+                tensor.register_hook(self._backward_begins)
+
+    def _backward_begins(self, _gradient):
+        if not self._in_backward:
+            self._in_backward = True
+            _queue_callback(self._computed)
+
+    def _computed(self):
+        self._in_backward = False
+        self._begin_wait()
+        _queue_callback(self._exchanged)
+
+    def _exchanged(self):
+        self._end_wait()
+        self._loading = time.perf_counter()  # if a forward pass follows in the same step
+
+    def _time_other_waits(self):
+        """For the whole process: a collective does not say whose it is."""
+        try:
+            work = torch.distributed.distributed_c10d.Work
+            wait_untimed = work.wait
+        except AttributeError:  # a PyTorch without torch.distributed
+            return
+
+        def wait(self_, *args, **options):
+            mine = self._open is None and threading.get_ident() == self._thread
+            if mine:
+                self._begin_wait()
+            try:
+                return wait_untimed(self_, *args, **options)
+            finally:
+                if mine:
+                    self._end_wait()
+
+        work.wait = wait
+
+    # ---- moments ----
+
+    def _now(self):
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _begin_wait(self):
+        if self._open is None:
+            self._open = self._now()
+
+    def _end_wait(self):
+        if self._open is not None:
+            self._waits.append((self._open, self._now()))
+            self._open = None
+
+    # ---- what it tells ----
+
+    def step(self, n):
+        """Step n is done. The times to be told now: lists of step, steps, and microseconds of its own, of waiting, for data."""
+        now = self._now()
+        began, self._began = self._began, now
+        waits, self._waits = self._waits, []
+        data, self._data = self._data, 0.0
+        self._open = self._loading = None
+        if began is not None:  # the first step is like no other
+            self._pending.append((n, began, now, waits, data))
+            self._finish()
+        return self._due()
+
+    def loads(self):
+        """The next step begins with its batch."""
+        self._loading = time.perf_counter()
+
+    def _finish(self):
+        while self._pending:
+            n, began, ended, waits, data = self._pending[0]
+            if self._on_gpu:
+                if not (ended.query() and all(there.query() for _, there in waits)):
+                    return
+                took = began.elapsed_time(ended) / 1000
+                waited = sum(since.elapsed_time(there) for since, there in waits) / 1000
+            else:
+                took = ended - began
+                waited = sum(there - since for since, there in waits)
+            del self._pending[0]
+            self._add(n, max(0.0, took - waited), max(0.0, waited), data)
+
+    def _add(self, n, own, waited, data):
+        times = [1, own, waited, data]
+        if self._times and not self._is_whole():
+            times = [mine + more for mine, more in zip(times, self._times.pop()[1:])]
+        self._times.append([n, *times])
+
+    def _is_whole(self):
+        _, steps, own, waited, _ = self._times[-1]
+        return own + waited >= (_SHORTEST_S if steps == 1 else _PIECE_S)
+
+    def _due(self):
+        now = time.monotonic()
+        if not self._times or not self._is_whole() or (now - self._told_at < _TELL_EVERY_S and len(self._times) < _MOST):
+            return None
+        self._told_at = now
+        times, self._times = self._times[-_MOST:], []
+        return [[n, steps, *(int(seconds * 1e6) for seconds in (own, waited, data))] for n, steps, own, waited, data in times]

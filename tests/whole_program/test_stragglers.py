@@ -1,0 +1,200 @@
+"""Who computes longer while the others wait is named with its kind, in a train.json and in scripts that call ddprun.watch(model), or tell the
+times of their steps in another way; and it is told by status, by events and in the report. Many plants of each kind: ./dev bench stragglers."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jobs
+import jsonschema
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench"
+ENV = {"PYTHONPATH": str(ROOT / "python"), "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.fixture
+def straggler_job(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import straggler_job
+    return straggler_job
+
+
+# Tells what ddprun.watch() would, of steps of 50 ms that the clock of the test is not asked for.
+TELLS = """
+import json, socket, sys, time
+import ddprun
+for n in range(1, 61):
+    slow = ddprun.rank == 1 and {begins} <= n <= {ends}
+    ddprun.step(n, total=60)
+    ddprun._channel.pace([[n, 1, 50000 if slow else 20000, 1000 if slow else 31000, 30000 if slow else 0]])
+    {each}
+"""
+LOCKSTEP = "time.sleep(0.01)"
+
+
+def test_it_is_said_with_its_end_and_is_in_the_report(ddprun_bin, run, tmp_path):
+    (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=30, each=LOCKSTEP))
+    done = run([ddprun_bin, "--standalone", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], **ENV)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "keeps the others waiting" in line]
+    assert len(said) == 2, done.stderr
+    assert "ddprun: rank 1 (pid " in said[0] and ", the others 20 ms, in steps " in said[0] and "; data: for " in said[0]
+    assert said[1].split(")")[1].startswith(" keeps the others waiting no more in steps "), said[1]
+    (report,) = (tmp_path / "logs").glob("*/report.json")
+    begun, ended = json.loads(report.read_text())["rounds"][0]["stragglers"]
+    assert (begun["rank"], begun["kind"], begun["ended"], ended["ended"]) == (1, "data", False, True)
+    assert begun["step"] - 5 <= 20
+    shown = run([ddprun_bin, "report", report.parent]).stdout
+    assert "    straggler    rank 1, data: " in shown and " ms a step, the others 20.0 ms, at step " in shown, shown
+
+
+def test_events_and_status_tell_it(ddprun_bin, tmp_path, straggler_job):
+    (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=100, each=LOCKSTEP) + "time.sleep(60)\n")
+    job = straggler_job.Job([ddprun_bin, "--standalone", "--json", "--nproc-per-node", "2", "--log-dir", "logs", "train.py"], tmp_path,
+                            jobs.clean_environment(**ENV, XDG_RUNTIME_DIR=str(tmp_path)))
+    try:
+        said = job.wait("straggler", 20)
+        assert said is not None and (said["rank"], said["kind"], said["ended"]) == (1, "data", False)
+        schema = json.loads((ROOT / "docs/schemas/events.schema.json").read_text())
+        for event in job.of("straggler"):
+            jsonschema.validate(event, schema)
+        status = json.loads(subprocess.run([ddprun_bin, "status", "--json"], capture_output=True, text=True, check=True,
+                                           env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}).stdout)
+        jsonschema.validate(status, json.loads((ROOT / "docs/schemas/status.schema.json").read_text()))
+        assert [(w["own_s"], w["waiting_s"]) for w in status["workers"]] == [(0.02, 0.031), (0.05, 0.001)]
+        shown = subprocess.run([ddprun_bin, "status"], capture_output=True, text=True, check=True,
+                               env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}).stdout
+        table = [line.split() for line in shown.splitlines()[-3:]]
+        assert table[0][-3:] == ["OWN", "WAITS", "MEMORY"]
+        assert [row[-6:-2] for row in table[1:]] == [["20.0", "ms", "31.0", "ms"], ["50.0", "ms", "1.0", "ms"]], shown
+    finally:
+        job.end()
+
+
+def test_how_long_a_worker_was_stopped_is_an_event(ddprun_bin, run, tmp_path):
+    (tmp_path / "job.sh").write_text("(sleep 0.3; kill -CONT $$) &\nkill -STOP $$\nwait\nsleep 0.2\n")
+    done = run([ddprun_bin, "--standalone", "--json", "--no-python", "sh", "job.sh"])
+    assert done.returncode == 0, done.stdout
+    (event,) = [event for line in done.stdout.splitlines() if (event := json.loads(line))["event"] == "worker_continued"]
+    assert event["rank"] == 0 and 0.25 < event["stopped_s"] < 5
+    jsonschema.validate(event, json.loads((ROOT / "docs/schemas/events.schema.json").read_text()))
+
+
+# ---- a train.json ----
+
+
+@pytest.fixture
+def training(ddprun_bin, tmp_path, straggler_job):
+    """A job with two workers whose steps take some 20 ms."""
+    dataset = jobs.write_small_dataset(tmp_path / "data")
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(dataset, model={"type": "mlp", "hidden": [1024, 1024]}, batch_size=320, epochs=100000, log={"every_steps": 50},
+                                                                    checkpoint={"every_steps": 1000}))
+    job = straggler_job.Job([ddprun_bin, "--json", "--nproc-per-node", "2", "--run-dir", tmp_path / "run", config], tmp_path, jobs.clean_environment())
+    assert job.wait_for_step(60, 60), job.events
+    yield job
+    assert job.end() == 85
+
+
+def test_a_rank_of_a_train_json_that_is_stopped_now_and_then(training, straggler_job):
+    for rank in (1, 0):
+        since = len(training.events)
+        with straggler_job.pulses(training.pid(rank)):
+            # On a busy machine the other one may have been named before: it ends then.
+            said = training.wait("straggler", 40, since, rank=rank, ended=False)
+        assert said is not None and said["kind"] == "processor", training.of("straggler")
+        assert training.wait_for_end_of(said, 20)
+
+
+@pytest.mark.long
+def test_a_rank_of_a_train_json_with_a_quota(training, straggler_job):
+    since = len(training.events)
+    try:
+        with straggler_job.quota(training.pid(1), training.folder):
+            said = training.wait("straggler", 40, since, rank=1, ended=False)
+    except straggler_job.NotHere as reason:
+        pytest.skip(str(reason))
+    assert said is not None and said["kind"] == "processor", training.of("straggler")
+
+
+# ---- several nodes ----
+
+
+def test_a_rank_of_another_node_is_named_by_the_node_of_rank_0(nodes, tmp_path):
+    (tmp_path / "train.py").write_text(TELLS.format(begins=5, ends=100, each="time.sleep(0.03)"))
+    port = jobs.free_port()
+    for node in range(2):
+        nodes.start("--nnodes", 2, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port, "--log-dir", tmp_path / "logs", tmp_path / "train.py", **ENV,
+                    XDG_STATE_HOME=str(tmp_path / f"state-{node}"))
+    assert nodes.wait() == [0, 0], nodes.all_text()
+    assert "ddprun: rank 1 keeps the others waiting: " in nodes.text(0) and "; data: for " in nodes.text(0), nodes.all_text()
+    assert "keeps the others waiting" not in nodes.text(1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slow", [0, 2])
+def test_a_node_with_a_slow_link(hosts, tmp_path, slow):
+    """Of three hosts. Ranks exchange 8 MB a step."""
+    dataset = jobs.write_small_dataset(tmp_path / "data")
+    config = jobs.write_config(tmp_path / "train.json", jobs.config(dataset, model={"type": "mlp", "hidden": [1024, 1024]}, batch_size=320, epochs=100000, log={"every_steps": 50},
+                                                                    checkpoint={"every_steps": 100000}))
+    for host in range(3):
+        hosts.start_on(host, "--nnodes", 3, "--node-rank", host, "--master-addr", hosts.address(0), "--json", "--run-dir", tmp_path / "run", config)
+    hosts.until(lambda: any(e["event"] == "progress" and e["step"] >= 100 for e in events_of(hosts.text(0))), "a hundred steps")
+    slowed = subprocess.run(["tc", "-n", hosts.space(slow), "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst", "64kb", "latency", "100ms"],
+                            capture_output=True, text=True, check=False)
+    if slowed.returncode != 0:
+        pytest.skip(f"a slow link cannot be made here: {slowed.stderr.strip()}")
+    # Three ranks on few cores: one may have been named for want of them.
+    said = hosts.until(lambda: [e for e in events_of(hosts.text(0)) if e["event"] == "straggler" and e["kind"] == "network"], "a slow network")[0]
+    assert said.get("rank") == slow, said
+    assert f"the link of rank {slow}'s node is slow" in said["message"]
+    hosts.agents[0].send_signal(signal.SIGTERM)
+    hosts.wait()
+
+
+def events_of(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+# ---- a script with the fourth line ----
+
+
+@pytest.mark.long
+@pytest.mark.needs_torch_python
+def test_watching_a_model_changes_no_number(ddprun_bin, tmp_path, straggler_job):
+    """And a rank that waits for its batch is named."""
+    results = []
+    for watch in (False, True):
+        folder = tmp_path / str(watch)
+        folder.mkdir()
+        job = straggler_job.ScriptJob(ddprun_bin, folder, jobs.clean_environment(**ENV), watch=watch, steps=80)
+        with job.planted("data", 1):
+            assert job.wait("run_ended", 60)["exit_code"] == 0
+        results += [line["line"] for line in job.of("output") if line["line"].startswith("at last")]
+        said = [(e["rank"], e["kind"], e["ended"]) for e in job.of("straggler")]
+        assert said == ([(1, "data", False)] if watch else []), said
+    assert len(results) == 2 and results[0] == results[1]
+
+
+@pytest.mark.long
+@pytest.mark.needs_torch_python
+def test_every_kind_in_a_script(ddprun_bin, tmp_path, straggler_job):
+    job = straggler_job.ScriptJob(ddprun_bin, tmp_path, jobs.clean_environment(**ENV))
+    try:
+        assert job.wait_for_step(60, 120)
+        for kind, named in straggler_job.KINDS.items():
+            since, said = len(job.events), None
+            with contextlib.suppress(straggler_job.NotHere), job.planted(kind, 1):
+                said = job.wait("straggler", 20, since, ended=False)
+                assert said is not None and (said["rank"], said["kind"]) == (1, named), (kind, said)
+            assert said is None or job.wait_for_end_of(said, 20)
+            time.sleep(1)
+    finally:
+        job.end()

@@ -234,7 +234,7 @@ class Loops(nn.Linear):
 
 
 class Picks(nn.Linear):
-    """How many numbers it goes on with is known once they are there."""
+    """How many numbers it takes is known once they are there."""
 
     def forward(self, image):
         return super().forward(image) + image[image > 0].mean()

@@ -14,7 +14,8 @@ std::optional<NotFinite> first_in(const at::Tensor& numbers) {
   const Number* const end = begin + numbers.numel();
   const Number* const found = std::find_if(begin, end, [](Number number) { return !std::isfinite(number); });
   if (found == end) return std::nullopt;
-  NotFinite result{.index = std::vector<std::int64_t>(static_cast<std::size_t>(numbers.dim())), .value = static_cast<double>(*found)};
+  NotFinite result{.index = std::vector<std::int64_t>(static_cast<std::size_t>(numbers.dim())),
+                   .value = static_cast<double>(*found)};
   std::int64_t rest = found - begin;
   for (std::int64_t i = numbers.dim() - 1; i >= 0; --i) {
     result.index[static_cast<std::size_t>(i)] = rest % numbers.size(i);

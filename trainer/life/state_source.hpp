@@ -28,8 +28,8 @@ class StateSource {
   std::optional<std::int64_t> held() const;
 
   // Collective. Afterwards the state is whole and the log open. Throws UsageError and BadCheckpointError when there is no state
-  // to go on from, CorruptStateError when that of survivors differs here, OtherBuildError when a rank that would be sent it runs
-  // another program, and what the process group throws for a lost peer.
+  // to go on from, CorruptStateError when that of survivors differs here, OtherBuildError when a rank that would be sent it
+  // runs another program, and what the process group throws for a lost peer.
   void agree(Membership& membership, const Run& run);
 
   // A peer was lost, maybe in the middle of a step: goes back to its beginning, or holds nothing any more.

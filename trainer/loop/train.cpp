@@ -48,9 +48,9 @@ void arm_backward_fault(TrainingState& state, const Workspace& work) {
 
 // `data`: what of its data is no number; empty: nothing, as far as this rank knows.
 [[noreturn]] void diverged(std::int64_t finished, int rank, const std::string& data) {
-  throw DivergedError("the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " +
-                      std::to_string(rank) +
-                      (data.empty() ? "; a lower learning rate, warm-up or clip_grad_norm may help" : ", whose data has " + data));
+  throw DivergedError(
+      "the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " + std::to_string(rank) +
+      (data.empty() ? "; a lower learning rate, warm-up or clip_grad_norm may help" : ", whose data has " + data));
 }
 
 // Float32, whatever the last operation of a task computed in under autocast.

@@ -36,8 +36,7 @@ std::int64_t most_useful_rank(const LinearLayer& layer) {
 
 // Of the layers that get an update. A higher rank says nothing that the weight itself could not, and may take any memory.
 void require_useful(std::int64_t rank, const std::vector<std::pair<std::string, LinearLayer*>>& chosen) {
-  const auto smallest = std::ranges::min_element(
-      chosen, {}, [](const auto& named) { return most_useful_rank(*named.second); });
+  const auto smallest = std::ranges::min_element(chosen, {}, [](const auto& named) { return most_useful_rank(*named.second); });
   if (smallest == chosen.end() || rank <= most_useful_rank(*smallest->second)) return;
   const LinearLayer& layer = *smallest->second;
   throw UsageError("model.lora.rank: expected at most " + std::to_string(most_useful_rank(layer)) + ", found " +

@@ -38,7 +38,8 @@ fs::path place_of_model(const fs::path& from) {
   if (fs::exists(RunLayout{place}.config(), none)) {
     throw UsageError(from.string() + " is a run directory without checkpoints: nothing was saved in it yet");
   }
-  throw UsageError(from.string() + " is neither a run directory, which has a folder checkpoints, nor a checkpoint, which has a " +
+  throw UsageError(from.string() +
+                   " is neither a run directory, which has a folder checkpoints, nor a checkpoint, which has a " +
                    kManifestFile);
 }
 

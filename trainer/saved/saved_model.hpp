@@ -1,5 +1,5 @@
-// What is left of a run, found again: its weights, and the config that says what model they are of. `ddptrain generate`, `eval`,
-// `predict` and --export-weights begin with it.
+// What is left of a run, found again: its weights, and the config that says what model they are of. `ddptrain generate`,
+// `eval`, `predict` and --export-weights begin with it.
 #pragma once
 
 #include <filesystem>

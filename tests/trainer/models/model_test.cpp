@@ -222,7 +222,8 @@ TEST(LowRank, AHigherRankThanALayerCanUseIsRefusedBeforeMemoryIsTaken) {
             "model.lora.rank: expected at most 10, found 11: the linear layer 'fc3' makes 10 numbers of 12, and a higher rank "
             "than the smaller of both learns nothing more. Lower it, or choose other layers by model.lora.modules");
   EXPECT_EQ(refusal(12, {"fc1", "fc2"}), "");
-  EXPECT_TRUE(refusal(1'000'000'000'000, {"fc1", "fc2"}).starts_with("model.lora.rank: expected at most 12, found 1000000000000"));
+  EXPECT_TRUE(
+      refusal(1'000'000'000'000, {"fc1", "fc2"}).starts_with("model.lora.rank: expected at most 12, found 1000000000000"));
 }
 
 TEST(MakeModel, RefusesImagesThatAreTooSmall) {

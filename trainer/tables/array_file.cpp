@@ -162,9 +162,10 @@ at::Tensor finite_numbers(const at::Tensor& stored, const std::string& what) {
   at::Tensor there = stored;
   for (const std::int64_t each : found->index) there = there.select(0, each);
   const auto value = there.item<double>();
-  const std::string text = std::isfinite(value) ? c10::str(value) + ", which float32 can't hold" : not_finite_text(value);
-  throw UsageError("'" + what + "': sample " + std::to_string(found->index.at(0)) + " has " + text +
-                   place_text(std::span(found->index).subspan(1)) +
+  const bool too_large = std::isfinite(value);
+  throw UsageError("'" + what + "': sample " + std::to_string(found->index.at(0)) + " has " +
+                   (too_large ? c10::str(value) : not_finite_text(value)) + place_text(std::span(found->index).subspan(1)) +
+                   (too_large ? ", which float32 can't hold" : "") +
                    "; expected finite numbers. Fill such places in, or leave such samples out");
 }
 

@@ -140,7 +140,7 @@ TEST_F(Arrays, WhatIsNoNumberIsNamedBeforeAnythingIsTrained) {
   write("train_inputs.npy", npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, nan, infinite, 6})));
   EXPECT_EQ(refusal(), "'train_inputs.npy': sample 1 has nan in column 1" + advice);
   write("train_inputs.npy", npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, 4, 1e300, 6})));
-  EXPECT_EQ(refusal(), "'train_inputs.npy': sample 2 has 1e+300, which float32 can't hold in column 0" + advice);
+  EXPECT_EQ(refusal(), "'train_inputs.npy': sample 2 has 1e+300 in column 0, which float32 can't hold" + advice);
   config_.train_samples = 2;
   EXPECT_EQ(refusal(), "") << "what is not used is not looked at";
   write("test_inputs.npy", npy("<f4", "3, 2", bytes_of_numbers<float>({1, 2, 3, 4, 5, -static_cast<float>(infinite)})));

@@ -233,13 +233,6 @@ class Loops(nn.Linear):
         return super().forward(image)
 
 
-class Picks(nn.Linear):
-    """How many numbers it takes is known once they are there."""
-
-    def forward(self, image):
-        return super().forward(image) + image[image > 0].mean()
-
-
 class Repeats(nn.Linear):
     """A loop that torch.export takes: an operator with graphs of its own."""
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "trainer/data/not_finite.hpp"
+#include "trainer/finite/not_finite.hpp"
 
 namespace ddprun::trainer {
 

@@ -100,3 +100,5 @@ SavedModel find_saved_model(const fs::path& from, const fs::path& config, const 
   saved.weights = place == run ? newest_valid_checkpoint(run) : place;
   return saved;
 }
+
+}  // namespace ddprun::trainer

@@ -17,7 +17,7 @@
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/data/mapped_file.hpp"
-#include "trainer/data/not_finite.hpp"
+#include "trainer/finite/not_finite.hpp"
 #include "trainer/tables/table.hpp"
 
 namespace ddprun::trainer {

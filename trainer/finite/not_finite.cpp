@@ -1,5 +1,5 @@
 // Implementation of not_finite.hpp.
-#include "trainer/data/not_finite.hpp"
+#include "trainer/finite/not_finite.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -158,7 +158,7 @@ def test_a_replacement_of_another_build_never_joins_live(ddprun_bin, line_worker
     differs = 'mkdir started-$RANK 2>/dev/null' if second == "other" else '[ "$RANK" = 0 ]'
     worker = script(tmp_path / "worker", f"cd {tmp_path}\n"
                     f'if [ "$1" = --describe ] || {differs}; then exec ./first "$@"; else exec ./other "$@"; fi\n')
-    train = jobs.write_config(tmp_path / "train.json", small(points, max_steps=30, checkpoint={"every_steps": 10}))
+    train = jobs.write_config(tmp_path / "train.json", small(points, epochs=3, max_steps=30, checkpoint={"every_steps": 10}))
     calm = jobs.run([ddprun_bin, "--worker", tmp_path / "first", "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", train])
     assert calm.returncode == 0, calm.stderr
     done = jobs.run([ddprun_bin, "--worker", worker, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train], DDPTRAIN_FAULT="kill rank=1 step=17")

@@ -57,8 +57,9 @@ def train(settings: dict) -> tuple[list[float], dict]:
         mean = torch.tensor(loss.item() * len(share) / len(batch), dtype=torch.float64)
         dist.all_reduce(mean)
         losses.append(mean.item())
-    weights = {name: tensor.detach() for name, tensor in [*built["model"].named_parameters(), *built["model"].named_buffers()]}
-    return losses, weights
+    lasting = built["model"].state_dict()
+    buffers = ((name, tensor) for name, tensor in built["model"].named_buffers() if name in lasting)
+    return losses, {name: tensor.detach() for name, tensor in [*built["model"].named_parameters(), *buffers]}
 
 
 def main() -> None:

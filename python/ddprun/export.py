@@ -499,15 +499,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", metavar="MODEL.ddp", required=True, type=pathlib.Path, help="folder to write")
     parser.add_argument("--batch", metavar="N", type=int, help="use so many samples of the example batch")
     parser.add_argument("--tokens", metavar="N", type=int, help="of --hf: tokens of a sample of text (default: 128, or what the model takes)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of --hf: weights that are not there are drawn from it")
+    parser.add_argument("--seed", metavar="N", type=int, help="of --hf: weights that are not there are drawn from it (default: 0)")
     options = parser.parse_args(arguments)
     if (options.source is None) == (options.hf is None):
         parser.error("expected FILE.py:FUNCTION or --hf CONFIG.json")
+    if options.hf is None and (options.tokens, options.seed) != (None, None):
+        parser.error("--tokens and --seed are for --hf; a build() of your own chooses both")
     try:
         if options.hf is None:
             sizes = export(built_by(options.source), options.output, options.batch)
         else:
-            sizes = export(hugging_face.built_from(options.hf, options.tokens, options.batch, options.seed), options.output)
+            sizes = export(hugging_face.built_from(options.hf, options.tokens, options.batch, options.seed or 0), options.output)
     except Refused as reason:
         print(f"ddprun.export: {options.hf or options.source}: {reason}", file=sys.stderr)
         return 2

@@ -18,13 +18,13 @@ IGNORED = -100  # a label that does not count, as transformers has it
 
 def built_from(source: pathlib.Path, tokens: int | None = None, samples: int | None = None, seed: int = 0) -> dict:
     """`tokens`: of a sample of text. Throws Refused."""
+    file = source / "config.json" if source.is_dir() else source
+    if not file.is_file():
+        raise Refused(f"{file} is no file")
     try:
         import transformers
     except ImportError as missing:
         raise Refused(f"--hf needs the package transformers: {missing}") from missing
-    file = source / "config.json" if source.is_dir() else source
-    if not file.is_file():
-        raise Refused(f"{file} is no file")
     try:
         config = transformers.AutoConfig.from_pretrained(file)
     except Exception as error:

@@ -98,14 +98,18 @@ def test_losses_and_weights_are_those_of_eager_python(ddprun, ddptrain_bin, expo
     assert not [key for key in expected if weights[key].dtype != expected[key].dtype or not torch.equal(weights[key], expected[key])]
 
 
-@pytest.mark.parametrize("name", ["gpt2", "vit"])
-def test_a_killed_worker_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_path, name):
-    config = exported / f"{name}.json"
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_path, name):
+    config, phases = exported / f"{name}.json", ("backward", "optimizer")
     assert run_job(ddprun, config, tmp_path / "calm", 2).returncode == 0
-    killed = run_job(ddprun, config, tmp_path / "killed", 2, DDPTRAIN_FAULT="kill rank=1 step=9 phase=backward")
-    assert killed.returncode == 0, killed.stderr
-    assert [r["decision"] for r in jobs.report(tmp_path / "killed")["rounds"]] == ["regroup", "end"]
-    assert jobs.weights_digest(tmp_path / "killed") == jobs.weights_digest(tmp_path / "calm")
+    for step in range(STEPS):
+        run = tmp_path / str(step)
+        fault = f"kill rank={step // 2 % 2} step={step} phase={phases[step % 2]}"
+        done = run_job(ddprun, config, run, 2, DDPTRAIN_FAULT=fault)
+        assert done.returncode == 0, done.stderr
+        assert [r["decision"] for r in jobs.report(run)["rounds"]] == ["regroup", "end"], fault
+        assert jobs.weights_digest(run) == jobs.weights_digest(tmp_path / "calm"), fault
+        assert jobs.losses(run) == jobs.losses(tmp_path / "calm"), fault
 
 
 @pytest.mark.parametrize("name", ["gpt2", "masked"])

@@ -408,3 +408,14 @@ def test_the_command_line_says_what_it_expected(exporter, tmp_path, capsys):
                            (f"{tmp_path}/mine.py:build", "build() returned int; expected a dict with model, batch and loss")):
         assert exporter[0].main([source, "-o", str(tmp_path / "model.ddp")]) == 2
         assert capsys.readouterr().err == f"ddprun.export: {source}: {reason}\n"
+
+
+def test_a_config_of_transformers_needs_that_package(exporter, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    for source, reason in ((tmp_path / "none", f"{tmp_path}/none is no file"), (tmp_path, "--hf needs the package transformers: ")):
+        assert exporter[0].main(["--hf", str(source), "-o", str(tmp_path / "model.ddp")]) == 2
+        assert capsys.readouterr().err.startswith(f"ddprun.export: {source}: {reason}")
+    for arguments in ([], ["mine.py:build", "--hf", "config.json"], ["mine.py:build", "--tokens", "5"]):
+        with pytest.raises(SystemExit):
+            exporter[0].main([*arguments, "-o", str(tmp_path / "model.ddp")])

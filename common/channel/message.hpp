@@ -107,7 +107,7 @@ struct WorkerError {
   bool fatal = true;         // false: a warning, and the worker continues
   int exit_code = 1;         // if fatal: the exit code with which the worker ends
   Shrink shrink = Shrink::kNothingKnown;
-  bool others_suspect = false;  // kCorruptState: nobody knows which rank's state is right, so no rank may keep its state
+  bool others_suspect = false;  // no rank may keep its state: nobody knows whose is right, or the ranks run different programs
 };
 
 struct CheckpointPublished {

@@ -249,7 +249,9 @@ std::vector<Key> make_keys() {
           later_only({"csv", "arrays"})),
       key("data", "target", TextKind{}, "The column that is to be predicted.", MEMBER(data.target), later_only({"csv"})),
       key("data", "class_names", TextListKind{},
-          "What stands in that column for each class; then there are as many classes. Empty: numbers from 0 to below classes.",
+          "What stands in that column for each class, no name twice; then there are as many classes. Empty: numbers from 0 to "
+          "below "
+          "classes.",
           MEMBER(data.class_names), later_only({"csv"})),
       key("data", "leave_out", TextListKind{}, "Columns that nothing is predicted from.", MEMBER(data.leave_out),
           later_only({"csv"})),

@@ -169,8 +169,24 @@ class Rules {
         add("/data/class_names", /*of_key=*/false,
             "expected nothing where numbers are predicted, which have no classes (/data/class_names)");
       }
-    } else if (c.data.class_names.size() == 1 && all_good({"/data/class_names"})) {
+    } else if (all_good({"/data/class_names"})) {
+      check_class_names();
+    }
+  }
+
+  // Of two classes with one name the second would have no sample, and the model one answer too many.
+  void check_class_names() {
+    const std::vector<std::string>& names = config_.data.class_names;
+    if (names.size() == 1) {
       add("/data/class_names", /*of_key=*/false, "expected 2 names or more, found 1 (/data/class_names)");
+    }
+    for (auto name = names.begin(); name != names.end(); ++name) {
+      const auto first = std::find(names.begin(), name, *name);
+      if (first == name) continue;
+      return add("/data/class_names", /*of_key=*/false,
+                 "expected names that differ, found " + shown(*name) + " for the classes " +
+                     std::to_string(first - names.begin()) + " and " + std::to_string(name - names.begin()) +
+                     " (/data/class_names)");
     }
   }
 

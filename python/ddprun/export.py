@@ -1,8 +1,9 @@
 """Writes a PyTorch model as a folder that ddptrain trains without Python.
 
 usage: python -m ddprun.export MY_MODEL.py:build -o MODEL.ddp [--batch N]
+       python -m ddprun.export --hf CONFIG.json -o MODEL.ddp [--batch N] [--tokens N] [--seed N]
 
-build() returns a dict:
+The second form is for a model of Hugging Face's transformers (hugging_face.py). build() returns a dict:
     model    a torch.nn.Module. Its forward() gets the tensors of `batch` that its arguments are called after
     batch    an example: a dict of tensors whose first dimension counts the samples, 2 or more. Their order is the order of the data
     loss     a function of (output, batch): the mean loss, a float32 scalar
@@ -26,7 +27,7 @@ import tempfile
 
 import torch
 
-from ddprun import graph, tensor_file
+from ddprun import graph, hugging_face, tensor_file
 from ddprun.graph import Refused
 
 FORMAT = 1
@@ -492,14 +493,25 @@ def built_by(source: str) -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ddprun.export", description=__doc__.split("\n\n")[0])
-    parser.add_argument("source", metavar="FILE.py:FUNCTION", help="what returns the model, its loss and an example batch")
+    parser.add_argument("source", metavar="FILE.py:FUNCTION", nargs="?", help="what returns the model, its loss and an example batch")
+    parser.add_argument("--hf", metavar="CONFIG.json", type=pathlib.Path,
+                        help="instead: a model of Hugging Face's transformers, by its config.json or by a folder with that and its weights")
     parser.add_argument("-o", "--output", metavar="MODEL.ddp", required=True, type=pathlib.Path, help="folder to write")
     parser.add_argument("--batch", metavar="N", type=int, help="use so many samples of the example batch")
+    parser.add_argument("--tokens", metavar="N", type=int, help="of --hf: tokens of a sample of text (default: 128, or what the model takes)")
+    parser.add_argument("--seed", metavar="N", type=int, help="of --hf: weights that are not there are drawn from it (default: 0)")
     options = parser.parse_args(arguments)
+    if (options.source is None) == (options.hf is None):
+        parser.error("expected FILE.py:FUNCTION or --hf CONFIG.json")
+    if options.hf is None and (options.tokens, options.seed) != (None, None):
+        parser.error("--tokens and --seed are for --hf; a build() of your own chooses both")
     try:
-        sizes = export(built_by(options.source), options.output, options.batch)
+        if options.hf is None:
+            sizes = export(built_by(options.source), options.output, options.batch)
+        else:
+            sizes = export(hugging_face.built_from(options.hf, options.tokens, options.batch, options.seed or 0), options.output)
     except Refused as reason:
-        print(f"ddprun.export: {options.source}: {reason}", file=sys.stderr)
+        print(f"ddprun.export: {options.hf or options.source}: {reason}", file=sys.stderr)
         return 2
     content = json.loads((options.output / "model.json").read_text(encoding="utf-8"))
     print(f"{options.output}: {len(content['parameters'])} parameters, {len(content['operators'])} operators; bitwise the model's "

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import jobs
 import pytest
@@ -35,13 +36,51 @@ def test_it_finds_what_the_run_found(ddprun_bin, ddptrain_bin, tmp_path):
     assert fewer["samples"] == 50
 
 
+@pytest.fixture(scope="module")
+def places(ddprun_bin, ddptrain_bin, tmp_path_factory) -> dict[str, pathlib.Path]:
+    """What people give: a run, its parts, and what is none."""
+    folder = tmp_path_factory.mktemp("eval")
+    run = finished(ddprun_bin, folder, max_steps=1)
+    empty, adapter, exported = folder / "empty", folder / "adapter", folder / "model.ddp"
+    for each in (empty, adapter, exported):
+        each.mkdir()
+    (empty / "config.json").write_bytes((run / "config.json").read_bytes())
+    (adapter / "adapter_config.json").write_text("{}")
+    (exported / "train.graph").write_text("ddprun graph 1\n")
+    broken = folder / "broken"
+    shutil.copytree(run, broken, symlinks=True)
+    for manifest in broken.glob("checkpoints/step-*/manifest.json"):
+        manifest.unlink()
+    return {"RUN": run, "DATA": folder / "data", "EMPTY": empty, "ADAPTER": adapter, "EXPORTED": exported, "BROKEN": broken, "TRAIN": folder / "train.json"}
+
+
 @pytest.mark.parametrize("arguments,words", [
+    ([], "from is required; see ddptrain eval --help"),
     (["RUN", "model.hidden=[33]"], "is not of the model of the config: "),
     (["RUN", "data.dir=none"], "none"),
     (["RUN", "--jsn"], "unknown flag --jsn. Did you mean '--json'? See ddptrain eval --help"),
-    (["DATA"], "config.json is not there, and nothing else says what model"),
+    (["RUN", "--metric", "f1"], "unknown flag --metric. See ddptrain eval --help"),
+    (["RUN", "checkpoint.keep_best=1", "checkpoint.best_by=f1", "checkpoint.best_is=highest"],
+     "goes by the figure 'f1' (checkpoint.best_by), which this model is not evaluated by; its figures are loss, accuracy"),
+    (["RUN", "accuracy"], "override 'accuracy': expected key.path=value"),
+    (["nothing"], "nothing: No such file or directory; expected a run directory, a checkpoint's folder such as RUN_DIR/checkpoints/latest, or a safetensors file"),
+    (["RUN/checkpoints/step-000000009"], "step-000000009: No such file or directory"),
+    (["DATA"], "data is neither a run directory, which has a folder checkpoints, nor a checkpoint, which has a manifest.json"),
+    (["EMPTY"], "empty is a run directory without checkpoints: nothing was saved in it yet"),
+    (["BROKEN"], "checkpoints has no valid checkpoint:"),
+    (["ADAPTER"], "adapter has low-rank updates alone, without the model that they are of: give the checkpoint that they are from"),
+    (["EXPORTED"], "model.ddp is an exported model and no checkpoint: a run whose model.path it is begins with its weights"),
+    (["TRAIN"], "does not say what model it is of; name its train.json by --config"),
 ])
-def test_what_can_not_be_is_refused_in_a_line(ddprun_bin, ddptrain_bin, tmp_path, arguments, words):
-    named = {"RUN": finished(ddprun_bin, tmp_path, max_steps=1), "DATA": tmp_path / "data"}
-    done = jobs.run([ddptrain_bin, "eval", *(named.get(argument, argument) for argument in arguments)])
+def test_what_can_not_be_is_refused_in_a_line(ddptrain_bin, places, arguments, words):
+    given = []
+    for argument in arguments:
+        first, slash, rest = argument.partition("/")
+        given.append(f"{places[first]}{slash}{rest}" if first in places else argument)
+    done = jobs.run([ddptrain_bin, "eval", *given])
     assert done.returncode == 2 and words in done.stderr and done.stdout == "", done.stderr
+
+
+def test_the_folder_of_all_checkpoints_stands_for_its_run(ddptrain_bin, places):
+    run, folder = (jobs.run([ddptrain_bin, "eval", "--json", place]) for place in (places["RUN"], places["RUN"] / "checkpoints"))
+    assert folder.returncode == 0 and folder.stdout == run.stdout, folder.stderr

@@ -149,6 +149,26 @@ def test_a_killed_worker_and_a_resume_change_no_bit(ddprun, ddptrain_bin, export
         assert jobs.losses(tmp_path / other) == jobs.losses(tmp_path / "calm"), other
 
 
+def test_an_export_of_tied_weights_goes_into_the_model_that_they_are_of(ddprun, ddptrain_bin, exporter, exported, tmp_path):
+    """Stored once, and both names are there for strict loading."""
+    import safetensors.torch
+    import torch
+
+    file = tmp_path / "weights.safetensors"
+    assert run_job(ddprun, exported / "gpt.json", tmp_path / "run", 1, "max_steps=3").returncode == 0
+    done = jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", file])
+    assert done.returncode == 0 and ", 1 of them with a second name) are in " in done.stdout, done.stdout + done.stderr
+    model = exporter[1].gpt()["model"]
+    before = model.head.weight.detach().clone()
+    missing, unexpected = safetensors.torch.load_model(model, file, strict=True)
+    assert not missing and not unexpected and model.head.weight is model.words.weight and not torch.equal(model.head.weight, before)
+    stored = safetensors.torch.load_file(file)
+    with safetensors.safe_open(file, "pt") as opened:
+        facts = opened.metadata()
+    assert facts["head.weight"] == "words.weight" and facts["format"] == "pt" and "head.weight" not in stored
+    model.load_state_dict({**stored, **{alias: stored[kept] for alias, kept in facts.items() if kept in stored}}, strict=True)
+
+
 def test_another_model_of_the_same_path_is_not_gone_on_with(ddprun, ddptrain_bin, exporter, exported, tmp_path):
     export, zoo = exporter
     model = tmp_path / "model.ddp"
@@ -221,6 +241,11 @@ def test_a_kill_in_each_step_changes_no_bit(ddprun, ddptrain_bin, exported, tmp_
     ("Drifts", "differs between its graph and the model|its graph has the loss"),
     ("Moves", "it writes to the parameter 'slow.weight' in its forward pass"),
     ("Owns", "cannot run these operators of it, which are not PyTorch's own (aten): zoo::twice"),
+    ("Flexes", ", flex_attention"),
+    ("Halves", "'weight' is trained as torch.bfloat16; ddptrain trains float32 weights"),
+    ("Leaves", "torch.export does not take it: "),
+    ("Loops", "torch.export does not take it: "),
+    ("Repeats", "cannot run these operators of it, which are not PyTorch's own (aten): while_loop"),
 ])
 def test_a_model_that_cannot_be_exported_is_refused_with_its_reason(exporter, tmp_path, model, reason):
     export, zoo = exporter
@@ -339,6 +364,22 @@ def test_data_that_does_not_fit_is_refused(ddprun, ddptrain_bin, exported, tmp_p
     assert "is the file truncated?" in refused_job(ddprun, exported / "mlp.json", tmp_path / "run", f"data.dir={data}")
 
 
+def test_a_loss_that_is_no_number_names_the_sample_that_made_it_so(ddprun, ddptrain_bin, exported, tmp_path):
+    """Also where some samples are held out of training, so that they are counted otherwise."""
+    import safetensors.torch
+
+    data = tmp_path / "data"
+    shutil.copytree(exported / "data/mlp", data)
+    tensors = safetensors.torch.load_file(data / "train.safetensors")
+    tensors["image"][:3, 0, 7, 5] = float("-inf")
+    safetensors.torch.save_file(tensors, data / "train.safetensors")
+    for more in ((), ("data.validation.samples=40",)):
+        said = refused_job(ddprun, exported / "mlp.json", tmp_path / f"run{len(more)}", f"data.dir={data}", *more)
+        found = re.search(r"the loss of step \d+ is NaN or infinite on rank 0, whose data has -inf at \[0, 7, 5\] of 'image' of sample (\d+) in "
+                          + re.escape(f"{data}/train.safetensors"), said)
+        assert found and int(found[1]) < 3, said
+
+
 def test_the_recipe_of_the_page_works(ddprun, ddptrain_bin, tmp_path):
     page = (ROOT / "docs" / "exported-models.md").read_text(encoding="utf-8")
     model, data = re.findall(r"```python\n(.*?)```", page, re.S)
@@ -367,3 +408,14 @@ def test_the_command_line_says_what_it_expected(exporter, tmp_path, capsys):
                            (f"{tmp_path}/mine.py:build", "build() returned int; expected a dict with model, batch and loss")):
         assert exporter[0].main([source, "-o", str(tmp_path / "model.ddp")]) == 2
         assert capsys.readouterr().err == f"ddprun.export: {source}: {reason}\n"
+
+
+def test_a_config_of_transformers_needs_that_package(exporter, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    for source, reason in ((tmp_path / "none", f"{tmp_path}/none is no file"), (tmp_path, "--hf needs the package transformers: ")):
+        assert exporter[0].main(["--hf", str(source), "-o", str(tmp_path / "model.ddp")]) == 2
+        assert capsys.readouterr().err.startswith(f"ddprun.export: {source}: {reason}")
+    for arguments in ([], ["mine.py:build", "--hf", "config.json"], ["mine.py:build", "--tokens", "5"]):
+        with pytest.raises(SystemExit):
+            exporter[0].main([*arguments, "-o", str(tmp_path / "model.ddp")])

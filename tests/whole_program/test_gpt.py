@@ -6,6 +6,7 @@ import struct
 
 import jobs
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 BLOCK = 32
@@ -100,6 +101,8 @@ def test_it_begins_with_weights_and_exports_them(ddprun_bin, ddptrain_bin, data,
     train = jobs.write_config(tmp_path / "train.json", config(data, max_steps=2))
     assert jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", train]).returncode == 0
     assert jobs.run([ddptrain_bin, "--export-weights", tmp_path / "run", tmp_path / "weights.safetensors"]).returncode == 0
+    with safe_open(tmp_path / "weights.safetensors", "numpy") as weights:  # once; its second name where save_model() of safetensors puts it
+        assert "lm_head.weight" not in weights.keys() and weights.metadata()["lm_head.weight"] == "transformer.wte.weight"
     again = jobs.run([ddprun_bin, "--run-dir", tmp_path / "again", train, f"model.init={tmp_path}/weights.safetensors", "optimizer.lr=1e-30", "optimizer.weight_decay=0"])
     assert again.returncode == 0, again.stderr
     assert jobs.metrics(tmp_path / "again", "eval")[-1]["loss"] == jobs.metrics(tmp_path / "run", "eval")[-1]["loss"]

@@ -88,6 +88,7 @@ def test_both_exports_compute_what_was_trained(ddprun_bin, ddptrain_bin, tuned, 
     ({**BASE, "lora": {"rank": 4, "modules": ["*.q_proj"]}}, "model.lora.modules: no linear layer matches '*.q_proj'. There are transformer.h.0.attn.c_attn"),
     ({**BASE, "lora": {"rank": 4, "modules": []}}, "model.lora.modules: expected patterns of linear layers"),
     ({**BASE, "lora": {"rank": 4}, "freeze": ["*lora*"]}, "model.freeze leaves no parameter to train"),
+    ({**BASE, "lora": {"rank": 1_000_000}}, "model.lora.rank: expected at most 32, found 1000000: the linear layer 'transformer.h.0.attn.c_attn' makes 96 numbers of 32"),
     ({**BASE, "lora": {"rank": 4, "alpha": 0}}, "expected a number above 0, found 0 (/model/lora/alpha)"),
     ({"type": "exported", "path": "none", "lora": {"rank": 4}}, "expected 0 or nothing beside an exported model"),
 ])
@@ -96,6 +97,32 @@ def test_what_can_not_be_is_refused(ddprun_bin, ddptrain_bin, data, tmp_path, mo
     train = config(data, model=model) if not tokens else {"model": model, **tokens}
     done = jobs.run([ddprun_bin, "--run-dir", tmp_path / "run", jobs.write_config(tmp_path / "train.json", train)])
     assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_updates_are_begun_with_by_the_alpha_that_they_were_trained_with(ddprun_bin, ddptrain_bin, tuned, data, tmp_path):  # noqa: F811
+    """By another one they would compute something else, in silence."""
+    def begun(run: str, init: pathlib.Path, alpha: float):
+        model = {**BASE, "init": str(init), "lora": {**LORA, "alpha": alpha}}
+        train = jobs.write_config(tmp_path / "train.json", config(data, model=model, max_steps=1, eval_every_epochs=0))
+        return jobs.run([ddprun_bin, "--run-dir", tmp_path / run, train])
+
+    checkpoint, copy = tuned / "checkpoints/latest", tmp_path / "copy.safetensors"
+    copy.write_bytes((checkpoint / "model.safetensors").read_bytes())
+    for init in (checkpoint, checkpoint / "model.safetensors"):
+        other = begun("other", init, 16)
+        assert other.returncode == 2, other.stderr
+        assert (f"model.init: the low-rank updates of {init} were trained with model.lora.alpha 8, and compute something else with 16, which this config "
+                "says. Set model.lora.alpha to 8, or begin with ") in other.stderr, other.stderr
+    equal = begun("equal", checkpoint, 8)
+    assert equal.returncode == 0 and "alpha" not in equal.stderr, equal.stderr
+    unknown = begun("unknown", copy, 16)
+    assert unknown.returncode == 0, unknown.stderr
+    assert "no config says with which model.lora.alpha its low-rank updates were trained: they are taken with 16" in unknown.stderr, unknown.stderr
+    assert jobs.run([ddptrain_bin, "--export-adapter", tuned, tmp_path / "adapter"]).returncode == 0
+    for alone in (tmp_path / "adapter", tmp_path / "adapter/adapter_model.safetensors"):
+        refused = begun("alone", alone, 8)
+        assert refused.returncode == 2, refused.stderr
+        assert f"model.init: {alone} has low-rank updates alone, without the model that they are of: give the checkpoint that they are from" in refused.stderr, refused.stderr
 
 
 def test_another_rank_is_refused_on_resume_and_no_updates_have_no_adapter(ddprun_bin, ddptrain_bin, tuned, base, data, tmp_path):  # noqa: F811

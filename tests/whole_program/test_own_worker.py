@@ -135,11 +135,40 @@ def test_the_config_names_the_program_and_its_keys(ddprun_bin, line_worker, tmp_
     assert record["program"] == str(tmp_path / "mine") and record["version"] == "1.0" and len(record["xxh3_128"]) == 32
     done = start("max_steps=6", "task.loss=square")
     assert done.returncode == 2 and '/task/loss: "absolute" there, "square" now' in done.stderr, done.stderr
+    found = json.loads(jobs.run([tmp_path / "mine", "eval", "--json", tmp_path / "run"]).stdout)
+    assert found["loss"] == pytest.approx(losses[-1]) and found["samples"] == 50, "it measures what it has trained"
+    ddptrain = jobs.run([ddprun_bin.parent / "ddptrain", "eval", tmp_path / "run"])
+    assert ddptrain.returncode == 2, ddptrain.stderr
+    assert ddptrain.stderr == (f"ddptrain: {tmp_path}/run is of a model that only the worker program {tmp_path}/mine knows: {tmp_path}/mine eval "
+                               f"{tmp_path}/run measures it\n")
     with (tmp_path / "mine").open("ab") as program:
         program.write(b"another build")
     done = start("max_steps=6")
     assert done.returncode == 0 and "the worker program is another one than at the last start: mine 1.0 (" in done.stdout, done.stdout + done.stderr
     assert json.loads((tmp_path / "run/worker.json").read_text(encoding="utf-8"))["xxh3_128"] != record["xxh3_128"]
+
+
+@pytest.mark.parametrize(("second", "decisions"), [("other", ["regroup", "restart", "end"]), ("of-rank-1", ["regroup", "end"])])
+def test_a_replacement_of_another_build_never_joins_live(ddprun_bin, line_worker, tmp_path, points, second, decisions):
+    """Here its program was built again while the job ran: then all go back to the checkpoint. Builds that differed from the start may come back."""
+    for name in ("first", "other"):
+        shutil.copy(line_worker, tmp_path / name)
+    with (tmp_path / "other").open("ab") as program:
+        program.write(b"another build")
+    differs = 'mkdir started-$RANK 2>/dev/null' if second == "other" else '[ "$RANK" = 0 ]'
+    worker = script(tmp_path / "worker", f"cd {tmp_path}\n"
+                    f'if [ "$1" = --describe ] || {differs}; then exec ./first "$@"; else exec ./other "$@"; fi\n')
+    train = jobs.write_config(tmp_path / "train.json", small(points, epochs=3, max_steps=30, checkpoint={"every_steps": 10}))
+    calm = jobs.run([ddprun_bin, "--worker", tmp_path / "first", "--nproc-per-node", 2, "--run-dir", tmp_path / "calm", train])
+    assert calm.returncode == 0, calm.stderr
+    done = jobs.run([ddprun_bin, "--worker", worker, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", train], DDPTRAIN_FAULT="kill rank=1 step=17")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [r["decision"] for r in jobs.report(tmp_path / "run")["rounds"]] == decisions
+    said = "rank 1 runs another build of the worker program than the ranks that hold the state"
+    assert (said in done.stdout + done.stderr) == (second == "other"), done.stdout + done.stderr
+    restarts = [line["step"] for line in jobs.metrics(tmp_path / "run", "restart")]
+    assert restarts == ([10] if second == "other" else []), restarts
+    assert jobs.weights_digest(tmp_path / "run") == jobs.weights_digest(tmp_path / "calm")
 
 
 def test_updates_of_layers_that_are_not_ours_are_refused(ddprun_bin, line_worker, tmp_path, points):

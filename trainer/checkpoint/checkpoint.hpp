@@ -46,8 +46,9 @@ struct CheckpointState {
   std::string run;  // the training that it is of (trainer/state/run_identity.hpp); empty: written by a version that had none
   std::optional<FigureList> evaluation;  // made after this very step; nothing when there was none
   std::vector<std::vector<std::int64_t>>
-      bucket_order;                // the Reducer's rebuilt buckets, as indices of parameters (decision 19); may be empty
-  std::vector<NamedTensor> model;  // parameters and buffers; after loading wider elements come first, so go by name
+      bucket_order;  // the Reducer's rebuilt buckets, as indices of parameters (decision 19); may be empty
+  std::map<std::string, std::string> tied;  // other names of parameters, and the name by which `model` has them
+  std::vector<NamedTensor> model;           // parameters and buffers; after loading wider elements come first, so go by name
   std::vector<NamedTensor> optimizer;
   std::vector<NamedTensor> average;  // of the parameters that are trained (optimizer.ema); empty: none is kept
   StateValues values;

@@ -77,6 +77,7 @@ json to_json(const Manifest& manifest) {
   if (!state.run.empty()) value["run"] = state.run;
   if (!state.device.empty()) value["device"] = state.device;
   if (!state.precision.empty()) value["precision"] = state.precision;
+  if (!state.tied.empty()) value["tied"] = state.tied;
   for (const auto& [name, number] : state.values) value["values"][name] = exact_text(number);
   if (state.evaluation) {
     json& figures = value["evaluation"] = json::object();
@@ -124,6 +125,7 @@ Manifest from_json(const json& value, int version) {
   for (const auto& [key, text] : {std::pair{"run", &state.run}, {"device", &state.device}, {"precision", &state.precision}}) {
     if (const auto found = value.find(key); found != value.end()) found->get_to(*text);
   }
+  if (const auto tied = value.find("tied"); tied != value.end()) tied->get_to(state.tied);
   if (const auto evaluation = value.find("evaluation"); evaluation != value.end()) {
     state.evaluation.emplace();
     for (const auto& [name, figure] : evaluation->items()) state.evaluation->push_back({name, number_of(figure)});
@@ -182,7 +184,7 @@ std::string encode_manifest(const Manifest& manifest) {
 std::string content_digest(const Manifest& manifest) {
   json value = to_json(manifest);
   for (const char* key : {"finished", "total_steps", "config_epochs", "config_max_steps", "intra_op_threads", "cpu_class",
-                          "torch_version", "device", "precision", "evaluation", "run"}) {
+                          "torch_version", "device", "precision", "evaluation", "run", "tied"}) {
     value.erase(key);
   }
   return checksum_of(value);

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -65,6 +66,10 @@ class Source {
   // What is left to do with a batch of make() once it is on the device, there, in that device's current stream: what is cheaper
   // to send as it is stored. Empty: nothing. May outlive the source. Bitwise the same on the CPU.
   virtual std::function<void(Batch&)> finish_on(c10::Device /*device*/) const { return {}; }
+  // Where that tensor of a sample is from, for people who look for what is wrong with it.
+  virtual std::string place_of(std::int64_t sample, std::size_t tensor) const {
+    return "tensor " + std::to_string(tensor) + " of sample " + std::to_string(sample);
+  }
   // Tells these samples from others, whatever files they come from: "60000x1x28x28 0123456789abcdef". May be of parts of them.
   virtual std::string fingerprint() const = 0;
 };

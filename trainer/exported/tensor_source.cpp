@@ -21,6 +21,7 @@ namespace {
 
 // A tensor of the file: what it holds of each sample lies one after the other.
 struct Column {
+  std::string name;
   TensorDescription sample;
   const char* first = nullptr;
   std::size_t sample_bytes = 0;
@@ -96,6 +97,10 @@ class TensorSource : public Source {
     return batch;
   }
 
+  std::string place_of(std::int64_t sample, std::size_t tensor) const override {
+    return "'" + columns_[tensor].name + "' of sample " + std::to_string(sample) + " in " + file_;
+  }
+
   // Of pieces that are evenly spread, so that a file that is larger than memory is not read for it.
   std::string fingerprint() const override {
     Checksum checksum;
@@ -118,7 +123,7 @@ class TensorSource : public Source {
  private:
   TensorSource(const std::filesystem::path& file, const std::vector<StoredTensor>& stored,
                const std::vector<ExportedTensor>& wanted, std::int64_t limit, const char* limit_key)
-      : size_(samples_in(stored, wanted, file)), mapped_(file) {
+      : file_(file.string()), size_(samples_in(stored, wanted, file)), mapped_(file) {
     if (limit > size_) {
       throw UsageError(std::string(limit_key) + " is " + std::to_string(limit) + ", but '" + file.string() + "' holds only " +
                        std::to_string(size_) + " samples. Lower it, or set it to 0 for all.");
@@ -127,7 +132,8 @@ class TensorSource : public Source {
       const StoredTensor& tensor = wanted_of(stored, each, file);
       const auto end = static_cast<std::size_t>(tensor.begin + tensor.bytes);
       if (end > mapped_.bytes().size()) throw UsageError(file.string() + ": became shorter while it was read");
-      columns_.push_back({.sample = {.sizes = each.sizes, .type = each.type},
+      columns_.push_back({.name = each.name,
+                          .sample = {.sizes = each.sizes, .type = each.type},
                           .first = mapped_.bytes().data() + tensor.begin,
                           .sample_bytes = static_cast<std::size_t>(tensor.bytes / size_)});
       if (each.type == at::kBool) require_truth(columns_.back(), size_, each.name, file);
@@ -135,6 +141,7 @@ class TensorSource : public Source {
     if (limit > 0) size_ = limit;
   }
 
+  std::string file_;
   std::int64_t size_;
   MappedFile mapped_;
   std::vector<Column> columns_;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "trainer/parallel/process_group.hpp"
+#include "trainer/state/program_builds.hpp"
 #include "trainer/state/state_comparison.hpp"
 
 namespace ddprun::trainer {
@@ -91,6 +92,8 @@ Failure classify(const std::exception_ptr& error) {
             .exit_code = static_cast<int>(corrupt.code()),
             .message = corrupt.what(),
             .others_suspect = corrupt.others_suspect()};
+  } catch (const OtherBuildError& other) {
+    return {.message = other.what(), .others_suspect = true};
   } catch (const UnsavedError& unsaved) {
     return {.kind = channel::ErrorKind::kCheckpoint, .exit_code = static_cast<int>(unsaved.code()), .message = unsaved.what()};
   } catch (const Error& known) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "common/base/figure.hpp"
@@ -15,14 +16,17 @@
 #include "trainer/splits/held_out.hpp"
 #include "trainer/state/training_state.hpp"
 #include "trainer/surroundings/environment.hpp"
+#include "trainer/task/figures.hpp"
 
 namespace ddprun::trainer {
 
 std::string evaluate_saved(const SavedModelOptions& options, const Subject& subject) {
-  const SavedModel saved = find_saved_model(options.from, options.config, options.overrides);
+  const auto own = subject.built_in ? std::nullopt : std::optional(TaskConfig(subject.keys));
+  const SavedModel saved = find_saved_model(options.from, options.config, options.overrides, own);
   const TrainConfig& config = saved.config;
   use_determinism(config.deterministic);
   const auto task = subject.make_task(config);
+  require_figures(config, figures_of_evaluation(config, task->figures()));
   const c10::Device device = choose_device(config.device, WorkerEnvironment{}, Otherwise::kCpu);
   use_precision(config.precision);
   const std::shared_ptr<torch::nn::Module> model = task->make_module(subject.describe(config), device);

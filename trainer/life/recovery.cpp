@@ -21,7 +21,8 @@ bool is_our_own(const std::exception_ptr& error) {
   } catch (const Error&) {
     return true;  // diverged, a checkpoint that can't be saved: these need no peer to go wrong
   } catch (...) {
-    return classify(error).kind == channel::ErrorKind::kOutOfMemory;
+    const Failure failure = classify(error);
+    return failure.kind == channel::ErrorKind::kOutOfMemory || failure.others_suspect;
   }
 }
 

@@ -54,6 +54,9 @@ void keep_history(const RunLayout& layout, const Warn& warn) {
 }  // namespace
 
 void StateSource::prepare() {
+  if (process_.recovery() && !own_program_.valid()) {
+    own_program_ = std::async(std::launch::async, digest_of_own_program).share();
+  }
   if (origin_ != StateOrigin::kNothing) return;
   state_ =
       new_training_state(process_.task(), process_.subject().describe(process_.config()), process_.config(), process_.device());
@@ -79,7 +82,10 @@ void StateSource::leave() {
 // Without an agent there are no groups after the first, so no survivors.
 void StateSource::agree(Membership& membership, const Run& run) {
   Sharing sharing;
-  if (process_.recovery()) sharing = share_state(state_, origin_, membership.peers());
+  if (process_.recovery()) {
+    builds_.agree(own_program_.get(), is_whole(origin_), membership.peers());
+    sharing = share_state(state_, origin_, membership.peers());
+  }
   if (origin_ == StateOrigin::kSurvivors) {
     take_from_survivors(membership, run, sharing.holders, sharing.without);
   } else {

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <optional>
 #include <vector>
 
 #include "trainer/life/membership.hpp"
 #include "trainer/life/process.hpp"
 #include "trainer/life/run.hpp"
+#include "trainer/state/program_builds.hpp"
 #include "trainer/state/state_origin.hpp"
 #include "trainer/state/training_state.hpp"
 
@@ -26,7 +28,8 @@ class StateSource {
   std::optional<std::int64_t> held() const;
 
   // Collective. Afterwards the state is whole and the log open. Throws UsageError and BadCheckpointError when there is no state
-  // to go on from, CorruptStateError when that of survivors differs here, and what the process group throws for a lost peer.
+  // to go on from, CorruptStateError when that of survivors differs here, OtherBuildError when a rank that would be sent it
+  // runs another program, and what the process group throws for a lost peer.
   void agree(Membership& membership, const Run& run);
 
   // A peer was lost, maybe in the middle of a step: goes back to its beginning, or holds nothing any more.
@@ -45,6 +48,8 @@ class StateSource {
   Process& process_;
   TrainingState state_;
   StateOrigin origin_ = StateOrigin::kNothing;
+  std::shared_future<StateDigest> own_program_;  // read beside the group's start
+  ProgramBuilds builds_;
 };
 
 }  // namespace ddprun::trainer

@@ -77,7 +77,8 @@ Subject chosen_by_config() {
                     break;
                 }
                 return read_pictures(config.data, device, shared);
-              }};
+              },
+          .built_in = true};
 }
 
 }  // namespace ddprun::trainer

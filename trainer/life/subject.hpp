@@ -28,6 +28,7 @@ struct Subject {
   std::vector<TaskKey> keys{};
   std::string name{};     // of the program, for people; empty: its file's
   std::string version{};  // of the program, as its author counts
+  bool built_in = false;  // ddptrain's, which has the models and the data that a config can name
 };
 
 // classification() of read_pictures().

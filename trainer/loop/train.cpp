@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/base/error.hpp"
+#include "trainer/loop/bad_data.hpp"
 #include "trainer/loop/evaluate.hpp"
 #include "trainer/loop/loss.hpp"
 #include "trainer/loop/seeds.hpp"
@@ -45,9 +46,11 @@ void arm_backward_fault(TrainingState& state, const Workspace& work) {
   middle.register_hook([&work, step = state.step](const at::Tensor&) { work.faults.at(FaultPhase::kBackward, step); });
 }
 
-[[noreturn]] void diverged(std::int64_t finished, int rank) {
-  throw DivergedError("the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " +
-                      std::to_string(rank) + "; a lower learning rate, warm-up or clip_grad_norm may help");
+// `data`: what of its data is no number; empty: nothing, as far as this rank knows.
+[[noreturn]] void diverged(std::int64_t finished, int rank, const std::string& data) {
+  throw DivergedError(
+      "the loss of step " + std::to_string(finished + 1) + " is NaN or infinite on rank " + std::to_string(rank) +
+      (data.empty() ? "; a lower learning rate, warm-up or clip_grad_norm may help" : ", whose data has " + data));
 }
 
 // Float32, whatever the last operation of a task computed in under autocast.
@@ -68,10 +71,10 @@ void require_scalar(const at::Tensor& loss) {
 
 // On the CPU looking at every loss costs nothing, so the first bad one is named. On a GPU it would wait for the device: there
 // only logged steps look (global_loss).
-void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work) {
+void check_loss(const at::Tensor& loss, const TrainingState& state, const Workspace& work, const Share& share) {
   if (overflow_is_skipped(state.values, work.config)) return;
   if (!work.device.is_cpu() || std::isfinite(*loss.const_data_ptr<float>())) return;
-  diverged(state.step, work.peers.rank());
+  diverged(state.step, work.peers.rank(), not_finite_in(share, *work.data.train));
 }
 
 // This rank's part of the global batch's mean loss. Reading it waits for the device, so all are read at once, at the step's
@@ -102,7 +105,7 @@ std::vector<at::Tensor> accumulate_gradients(TrainingState& state, Workspace& wo
     require_scalar(loss);
     work.parallel->before_backward(loss, sync);
     if (work.faults.poisons(state.step)) loss = loss.mul(std::numeric_limits<double>::quiet_NaN());
-    check_loss(loss, state, work);
+    check_loss(loss, state, work, share);
     const double counts_for = batch.stand_in ? 0 : batch.weight;
     const at::Tensor part = weighted(loss, micro_batch_weight(counts_for, work.peers.world(), share.global_weight));
     weighted(part, loss_scale(state.values, work.config)).backward();
@@ -120,7 +123,8 @@ struct GlobalFigures {
 enum class NoNumber { kEndsRun, kIsShown };
 
 // Throws DivergedError on all ranks alike, naming the first one whose loss is not a number, unless that is only to be shown.
-GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, const Peers& peers, NoNumber no_number) {
+GlobalFigures global_figures(double own, bool asks_for_save, const Share& share, const Workspace& work, NoNumber no_number) {
+  const Peers& peers = work.peers;
   std::vector<double> sums(static_cast<std::size_t>(peers.world()) + 2, 0.0);
   sums.back() = asks_for_save ? 1.0 : 0.0;
   const auto bad_here = static_cast<std::size_t>(peers.rank()) + 1;
@@ -129,7 +133,9 @@ GlobalFigures global_figures(double own, bool asks_for_save, std::int64_t step, 
   peers.sum(sums);
   for (int rank = 0; rank < peers.world(); ++rank) {
     if (sums[static_cast<std::size_t>(rank) + 1] == 0.0) continue;
-    if (no_number == NoNumber::kEndsRun) diverged(step, rank);
+    if (no_number == NoNumber::kEndsRun) {
+      diverged(share.step, rank, rank == peers.rank() ? not_finite_in(share, *work.data.train) : "");
+    }
     sums[0] = std::numeric_limits<double>::quiet_NaN();
   }
   return {.loss = sums[0], .save_is_due = sums.back() > 0};
@@ -172,7 +178,7 @@ void train_step(TrainingState& state, Workspace& work) {
   const double own_loss = logs ? part_of_loss(losses, share) : 0;
   const GlobalFigures figures =
       !logs ? GlobalFigures{}
-            : work.pace.waiting([&] { return global_figures(own_loss, asks_for_save, state.step, work.peers, no_number); });
+            : work.pace.waiting([&] { return global_figures(own_loss, asks_for_save, share, work, no_number); });
 
   const bool finite = unscale_gradients(work.trained, state.values, config);
   const double gradient_norm = clip_gradients(work, logs);

@@ -21,6 +21,10 @@ class LinearLayer : public torch::nn::Module {
   // alpha / rank. The draws come from the default CPU generator. Once.
   void add_update(std::int64_t rank, double alpha);
 
+  // Numbers that it takes, and numbers that it makes of them.
+  std::int64_t inputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 0 : 1); }
+  std::int64_t outputs() const { return weight.size(layout_ == Layout::kInputsFirst ? 1 : 0); }
+
   at::Tensor weight;
 
  protected:

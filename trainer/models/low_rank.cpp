@@ -4,9 +4,12 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.hpp"
@@ -27,6 +30,22 @@ struct Factor : torch::nn::Module {
   at::Tensor weight;
 };
 
+std::int64_t most_useful_rank(const LinearLayer& layer) {
+  return std::min(layer.inputs(), layer.outputs());
+}
+
+// Of the layers that get an update. A higher rank says nothing that the weight itself could not, and may take any memory.
+void require_useful(std::int64_t rank, const std::vector<std::pair<std::string, LinearLayer*>>& chosen) {
+  const auto smallest = std::ranges::min_element(chosen, {}, [](const auto& named) { return most_useful_rank(*named.second); });
+  if (smallest == chosen.end() || rank <= most_useful_rank(*smallest->second)) return;
+  const LinearLayer& layer = *smallest->second;
+  throw UsageError("model.lora.rank: expected at most " + std::to_string(most_useful_rank(layer)) + ", found " +
+                   std::to_string(rank) + ": the linear layer '" + smallest->first + "' makes " +
+                   std::to_string(layer.outputs()) + " numbers of " + std::to_string(layer.inputs()) +
+                   ", and a higher rank than the smaller of both learns nothing more. Lower it, or choose other layers by " +
+                   "model.lora.modules");
+}
+
 }  // namespace
 
 at::Tensor LinearLayer::of(const at::Tensor& x) const {
@@ -36,12 +55,9 @@ at::Tensor LinearLayer::of(const at::Tensor& x) const {
 
 void LinearLayer::add_update(std::int64_t rank, double alpha) {
   check(!a_.defined(), "a linear layer already has an update");
-  const bool inputs_first = layout_ == Layout::kInputsFirst;
-  const std::int64_t inputs = weight.size(inputs_first ? 0 : 1);
-  const std::int64_t outputs = weight.size(inputs_first ? 1 : 0);
   const at::TensorOptions options = weight.options().requires_grad(false);
-  a_ = register_module(std::string(kA), std::make_shared<Factor>(at::empty({rank, inputs}, options)))->weight;
-  b_ = register_module(std::string(kB), std::make_shared<Factor>(at::zeros({outputs, rank}, options)))->weight;
+  a_ = register_module(std::string(kA), std::make_shared<Factor>(at::empty({rank, inputs()}, options)))->weight;
+  b_ = register_module(std::string(kB), std::make_shared<Factor>(at::zeros({outputs(), rank}, options)))->weight;
   fill_by_drawing(a_, [](const at::Tensor& tensor) { torch::nn::init::kaiming_uniform_(tensor, std::sqrt(5)); });
   scale_ = alpha / static_cast<double>(rank);
 }
@@ -61,9 +77,12 @@ void add_low_rank(torch::nn::Module& model, const LoraConfig& config) {
   }
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   const auto chosen = first_matches("model.lora.modules", config.modules, names, /*tied=*/{}, "linear layer");
+  std::vector<std::pair<std::string, LinearLayer*>> updated;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (chosen[i]) layers[i]->add_update(config.rank, config.alpha);
+    if (chosen[i]) updated.emplace_back(names[i], layers[i]);
   }
+  require_useful(config.rank, updated);
+  for (const auto& [name, layer] : updated) layer->add_update(config.rank, config.alpha);
 }
 
 bool is_of_update(std::string_view name) {

@@ -12,7 +12,8 @@
 namespace ddprun::trainer {
 
 // Adds updates to the linear layers that `config` names, and freezes every other parameter. Nothing for rank 0. Draws from the
-// default CPU generator. Throws UsageError for a pattern that no linear layer matches.
+// default CPU generator. Throws UsageError for a pattern that no linear layer matches, and for a rank above the smaller side of
+// a layer that gets an update, before memory is taken for it.
 void add_low_rank(torch::nn::Module& model, const LoraConfig& config);
 
 // Whether a parameter of that name is one of an update.

@@ -1,6 +1,7 @@
 #include "trainer/saved/export_weights.hpp"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -53,9 +54,15 @@ std::string size_text(const std::vector<NamedTensor>& tensors, const std::string
   return std::to_string(tensors.size()) + " tensors, " + std::to_string(bytes.size()) + " bytes";
 }
 
-std::string encoded(const std::vector<NamedTensor>& tensors, const CheckpointState& state) {
-  return encode_safetensors(
-      tensors, {{"format", "pt"}, {"ddprun.step", std::to_string(state.step)}, {"ddprun.config", state.config_digest}});
+std::map<std::string, std::string> facts_of(const CheckpointState& state) {
+  return {{"format", "pt"}, {"ddprun.step", std::to_string(state.step)}, {"ddprun.config", state.config_digest}};
+}
+
+// A tensor with several names is stored once. The other names are where safetensors.torch.save_model() puts them.
+std::string encoded_model(const CheckpointState& state) {
+  std::map<std::string, std::string> facts = state.tied;
+  facts.merge(facts_of(state));
+  return encode_safetensors(state.model, facts);
 }
 
 }  // namespace
@@ -65,9 +72,10 @@ std::string export_weights(const fs::path& from, const fs::path& to) {
   // A model that was made elsewhere may have parameters by such names.
   const bool merges = has_updates(state) && config_of(checkpoint).type != ModelConfig::Type::kExported;
   if (merges) state.model = with_updates_added(std::move(state.model), config_of(checkpoint));
-  const std::string bytes = encoded(state.model, state);
+  const std::string bytes = encoded_model(state);
   write("--export-weights", to, bytes);
   return "weights of step " + std::to_string(state.step) + " (" + size_text(state.model, bytes) +
+         (state.tied.empty() ? "" : ", " + std::to_string(state.tied.size()) + " of them with a second name") +
          (merges ? ", low-rank updates added" : "") + ") are in " + to.string();
 }
 
@@ -78,7 +86,7 @@ std::string export_adapter(const fs::path& from, const fs::path& to) {
                      " has no low-rank updates, which a run with model.lora trains; --export-weights writes all its weights");
   }
   const Adapter adapter = adapter_of(state.model, config_of(checkpoint));
-  const std::string bytes = encoded(adapter.tensors, state);
+  const std::string bytes = encode_safetensors(adapter.tensors, facts_of(state));
   std::error_code failed;
   fs::create_directories(to, failed);
   if (failed) throw UsageError("--export-adapter: " + to.string() + ": " + failed.message());

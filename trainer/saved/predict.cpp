@@ -24,8 +24,8 @@ constexpr std::int64_t kMostAtOnce = 256;  // samples in memory
 
 std::unique_ptr<Predictor> predictor_of(const SavedModel& saved, const std::filesystem::path& from) {
   if (is_language_model(saved.config.model.type)) return text_predictor(saved);
-  if (saved.config.model.type == ModelConfig::Type::kExported || !saved.config.worker.empty()) {
-    throw UsageError("only built-in models predict; " + from.string() + " is of an exported model or of a worker program");
+  if (saved.config.model.type == ModelConfig::Type::kExported) {
+    throw UsageError("only built-in models predict; " + from.string() + " is of an exported model");
   }
   using Type = DataConfig::Type;
   const Type data = saved.config.data.type;

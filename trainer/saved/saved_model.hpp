@@ -1,8 +1,9 @@
-// What is left of a run, found again: its weights, and the config that says what model they are of. `ddptrain generate`, `eval`
-// and --export-weights begin with it.
+// What is left of a run, found again: its weights, and the config that says what model they are of. `ddptrain generate`,
+// `eval`, `predict` and --export-weights begin with it.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,11 @@ struct SavedModel {
 };
 
 // `from`: a run directory (its newest valid checkpoint), a checkpoint's folder, or a safetensors file. `config`: its
-// train.json; empty: the config.json of the run that `from` is in. `overrides` as those of ddptrain. Reads no weights. Throws
-// UsageError.
+// train.json; empty: the config.json of the run that `from` is in. `overrides` as those of ddptrain. `own`: the keys of a
+// program with a task of its own; nothing: this is ddptrain, which has no model of such a program. Reads no weights. Throws
+// UsageError, also for folders that are none of these.
 SavedModel find_saved_model(const std::filesystem::path& from, const std::filesystem::path& config,
-                            const std::vector<std::string>& overrides);
+                            const std::vector<std::string>& overrides, const std::optional<TaskConfig>& own = std::nullopt);
 
 // The newest checkpoint of a run directory whose files are what its manifest says. Throws UsageError.
 std::filesystem::path newest_valid_checkpoint(const std::filesystem::path& run_dir);

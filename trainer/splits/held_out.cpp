@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,10 @@ class PartOfSource : public Source {
   }
 
   std::function<void(Batch&)> finish_on(c10::Device device) const override { return whole_->finish_on(device); }
+
+  std::string place_of(std::int64_t sample, std::size_t tensor) const override {
+    return whole_->place_of(number_of(sample), tensor);
+  }
 
   std::string fingerprint() const override { return std::to_string(size()) + " of " + whole_->fingerprint(); }
 

@@ -10,19 +10,18 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
-#include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/models/low_rank.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/optim/name_patterns.hpp"
 #include "trainer/optim/tensor_fit.hpp"
 #include "trainer/parallel/device.hpp"
 #include "trainer/state/evaluation_rules.hpp"
+#include "trainer/state/initial_weights.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -81,21 +80,6 @@ void require_updates(torch::nn::Module& model, const LoraConfig& config) {
                    std::to_string(config.rank));
 }
 
-// Of a safetensors file, or of a checkpoint's folder.
-std::vector<NamedTensor> initial_weights(const std::filesystem::path& source) {
-  std::error_code none;
-  try {
-    if (!std::filesystem::is_directory(source, none)) return read_safetensors(source).tensors;
-    return load_weights(source).model;
-  } catch (const UsageError& problem) {
-    const std::filesystem::path newest = source / "checkpoints" / "latest";
-    const std::string advice = std::filesystem::exists(newest, none)
-                                   ? source.string() + " is a run directory: give its newest checkpoint, " + newest.string()
-                                   : "Give a safetensors file, or a checkpoint's folder such as RUN_DIR/checkpoints/latest";
-    throw UsageError(std::string(problem.what()) + ". " + advice);
-  }
-}
-
 // The average begins again where none was saved.
 void copy_average(const TrainingState& state, const std::vector<NamedTensor>& saved, const std::string& source) {
   if (!state.average || saved.empty()) return;
@@ -108,12 +92,14 @@ void copy_average(const TrainingState& state, const std::vector<NamedTensor>& sa
   for (const NamedTensor& target : state.average->tensors()) target.tensor.copy_(*by_name.at(target.name));
 }
 
-void initialise(TrainingState& state, const std::filesystem::path& source) {
+void initialise(TrainingState& state, const std::filesystem::path& source, const LoraConfig& lora) {
   try {
     const std::vector<NamedTensor> weights = initial_weights(source);
     const std::vector<std::string> absent = copy_weights(state, weights, source, Whole::kMayLackParts);
+    const std::string on_alpha = compare_alpha(weights, source, lora);
     state.taken = "model.init: " + std::to_string(weights.size()) + " tensors are those of " + source.string() +
-                  (absent.empty() ? "" : "; not there, so as in a new model: " + some_of(absent));
+                  (absent.empty() ? "" : "; not there, so as in a new model: " + some_of(absent)) +
+                  (on_alpha.empty() ? "" : "; " + on_alpha);
   } catch (const UsageError& problem) {
     throw UsageError("model.init: " + std::string(problem.what()));
   }
@@ -177,7 +163,7 @@ TrainingState new_training_state(const Task& task, const Description& samples, c
   lay_out(*model, config.channels_last);
   TrainingState state = state_around(model, config.optimizer);
   if (CudaModule* const cuda = cuda_module(); cuda && device.is_cuda()) state.device = cuda->device_name(device.index());
-  if (!config.model.init.empty()) initialise(state, config.model.init);
+  if (!config.model.init.empty()) initialise(state, config.model.init, config.model.lora);
   begin_values(state.values, config, /*saved=*/{});
   return state;
 }
@@ -264,6 +250,7 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
   saved.config_digest = config_digest(config);
   saved.run = state.run.id;
   saved.bucket_order = bucket_order;
+  saved.tied = state.tied;
   saved.values = state.values;
   const auto list_of = [&saved](StateTensor::Role role) -> std::vector<NamedTensor>& {
     switch (role) {

@@ -2,11 +2,14 @@
 #include "trainer/tables/array_file.hpp"
 
 #include <ATen/ops/from_blob.h>
+#include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -14,6 +17,7 @@
 #include "common/base/error.hpp"
 #include "trainer/checkpoint/safetensors.hpp"
 #include "trainer/data/mapped_file.hpp"
+#include "trainer/finite/not_finite.hpp"
 #include "trainer/tables/table.hpp"
 
 namespace ddprun::trainer {
@@ -150,6 +154,21 @@ at::Tensor checked_classes(const at::Tensor& targets, std::int64_t classes, cons
                    ". Check the file, or data.classes.");
 }
 
+// As float32, which is what a model is given. All of it is looked at now rather than when its turn comes, maybe hours later.
+at::Tensor finite_numbers(const at::Tensor& stored, const std::string& what) {
+  at::Tensor numbers = stored.to(at::kFloat).contiguous();
+  const std::optional<NotFinite> found = first_not_finite(numbers);
+  if (!found) return numbers;
+  at::Tensor there = stored;
+  for (const std::int64_t each : found->index) there = there.select(0, each);
+  const auto value = there.item<double>();
+  const bool too_large = std::isfinite(value);
+  throw UsageError("'" + what + "': sample " + std::to_string(found->index.at(0)) + " has " +
+                   (too_large ? c10::str(value) : not_finite_text(value)) + place_text(std::span(found->index).subspan(1)) +
+                   (too_large ? ", which float32 can't hold" : "") +
+                   "; expected finite numbers. Fill such places in, or leave such samples out");
+}
+
 Table read_pair(const DataConfig& config, const std::string& inputs, const std::string& targets, std::int64_t limit,
                 const char* limit_key) {
   const at::Tensor from = read_array(config.dir, inputs), to = read_array(config.dir, targets);
@@ -159,9 +178,9 @@ Table read_pair(const DataConfig& config, const std::string& inputs, const std::
   }
   const std::int64_t rows = rows_to_use(limit, from.size(0), limit_key, inputs);
   const at::Tensor kept = to.narrow(0, 0, rows);
-  return {.inputs = from.narrow(0, 0, rows).to(at::kFloat).contiguous(),
+  return {.inputs = finite_numbers(from.narrow(0, 0, rows), inputs),
           .targets = config.predict == DataConfig::Predict::kClass ? checked_classes(kept, config.classes, targets)
-                                                                   : kept.to(at::kFloat).reshape({rows, -1}).contiguous()};
+                                                                   : finite_numbers(kept, targets).reshape({rows, -1})};
 }
 
 ArrayHeader header_of(const std::filesystem::path& folder, const std::string& what) {

@@ -33,7 +33,8 @@ at::Tensor read_array(const std::filesystem::path& folder, const std::string& wh
 Description describe_arrays(const DataConfig& config);
 
 // Inputs become float32, targets int64 (data.predict "class") or float32; those of one dimension are one number a sample.
-// Throws UsageError as read_array(): other numbers of samples, classes that are no integers or out of range (names the sample).
+// Throws UsageError as read_array(): other numbers of samples, classes that are no integers or out of range, numbers that are
+// NaN or infinite as float32 (name the sample, and its column).
 Sources read_arrays(const DataConfig& config);
 
 }  // namespace ddprun::trainer

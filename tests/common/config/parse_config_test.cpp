@@ -448,6 +448,8 @@ TEST(ParseConfig, WhatDoesNotGoWithTablesPictureFoldersOrSamplesHeldOut) {
   EXPECT_EQ(refused_config(R"({"data": {"type": "csv", "dir": "d"}})"),
             "train.json:1:1: expected \"mlp\" beside \"csv\", whose samples are no pictures, found \"cnn\" (/model/type)");
   EXPECT_EQ(csv(R"(, "class_names": ["a"]}})"), "train.json:1:79: expected 2 names or more, found 1 (/data/class_names)");
+  EXPECT_EQ(csv(R"(, "class_names": ["a", "b", "c", "b"]}})"),
+            "train.json:1:79: expected names that differ, found \"b\" for the classes 1 and 3 (/data/class_names)");
   EXPECT_EQ(csv(R"(, "predict": "number", "class_names": ["a", "b"]}})"),
             "train.json:1:100: expected nothing where numbers are predicted, which have no classes (/data/class_names)");
   EXPECT_EQ(csv(R"(, "predict": "number"}, "label_smoothing": 0.1})"),

@@ -203,6 +203,29 @@ TEST(Mlp, MayHaveNoHiddenLayer) {
   EXPECT_EQ(model->forward(closed_form({5, 1, 2, 2}, 0)).sizes(), (std::vector<std::int64_t>{5, 3}));
 }
 
+// Its matrices would have rank times the layer's sides: any memory, for what learns no more.
+TEST(LowRank, AHigherRankThanALayerCanUseIsRefusedBeforeMemoryIsTaken) {
+  const auto refusal = [](std::int64_t rank, std::vector<std::string> modules) -> std::string {
+    try {
+      make_model({.type = ModelConfig::Type::kMlp,
+                  .hidden = {16, 12},
+                  .init = {},
+                  .lora = {.rank = rank, .modules = std::move(modules)}},
+                 {1, 4, 4}, 10, 0);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(10, {"*"}), "");
+  EXPECT_EQ(refusal(11, {"*"}),
+            "model.lora.rank: expected at most 10, found 11: the linear layer 'fc3' makes 10 numbers of 12, and a higher rank "
+            "than the smaller of both learns nothing more. Lower it, or choose other layers by model.lora.modules");
+  EXPECT_EQ(refusal(12, {"fc1", "fc2"}), "");
+  EXPECT_TRUE(
+      refusal(1'000'000'000'000, {"fc1", "fc2"}).starts_with("model.lora.rank: expected at most 12, found 1000000000000"));
+}
+
 TEST(MakeModel, RefusesImagesThatAreTooSmall) {
   const auto make = [](ModelConfig::Type type, std::int64_t side) {
     make_model({.type = type, .init = {}}, {1, side, side}, 10, 0);

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "common/base/error.hpp"
 #include "tests/common/temporary_folder.hpp"
@@ -131,6 +132,32 @@ TEST_F(Arrays, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal(), "a sample of 'test_inputs.npy' is 1, but one of 'train_inputs.npy' is 2; expected the same");
   config_.train_inputs = "train_inputs.txt";
   EXPECT_EQ(refusal(), "'train_inputs.txt' names no array; expected FILE.npy or FILE.safetensors:NAME");
+}
+
+TEST_F(Arrays, WhatIsNoNumberIsNamedBeforeAnythingIsTrained) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinite = std::numeric_limits<double>::infinity();
+  const std::string advice = "; expected finite numbers. Fill such places in, or leave such samples out";
+  write("train_inputs.npy", npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, nan, infinite, 6})));
+  EXPECT_EQ(refusal(), "'train_inputs.npy': sample 1 has nan in column 1" + advice);
+  write("train_inputs.npy", npy("<f8", "3, 2", bytes_of_numbers<double>({1, 2, 3, 4, 1e300, 6})));
+  EXPECT_EQ(refusal(), "'train_inputs.npy': sample 2 has 1e+300 in column 0, which float32 can't hold" + advice);
+  config_.train_samples = 2;
+  EXPECT_EQ(refusal(), "") << "what is not used is not looked at";
+  write("test_inputs.npy", npy("<f4", "3, 2", bytes_of_numbers<float>({1, 2, 3, 4, 5, -static_cast<float>(infinite)})));
+  EXPECT_EQ(refusal(), "'test_inputs.npy': sample 2 has -inf in column 1" + advice);
+  write("test_inputs.npy", npy("<f4", "3, 2", bytes_of_numbers<float>({1, 2, 3, 4, 5, 6})));
+
+  config_.predict = DataConfig::Predict::kNumber;
+  for (const char* split : {"train", "test"}) {
+    write(std::string(split) + "_targets.npy", npy("<f8", "3,", bytes_of_numbers<double>({1, nan, 2})));
+  }
+  EXPECT_EQ(refusal(), "'train_targets.npy': sample 1 has nan" + advice);
+  at::Tensor pictures = at::arange(36, at::kFloat).view({3, 1, 3, 4});
+  pictures[2][0][1][3] = nan;
+  write("train.safetensors", encode_safetensors({{.name = "x", .tensor = pictures}}));
+  config_.train_inputs = config_.test_inputs = "train.safetensors:x";
+  config_.train_samples = 0;
+  EXPECT_EQ(refusal(), "'train.safetensors:x': sample 2 has nan at [0, 1, 3]" + advice);
 }
 
 }  // namespace

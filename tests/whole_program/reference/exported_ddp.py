@@ -4,6 +4,7 @@ Under torchrun with W workers; several models, one after the other, since starti
 usage: torchrun ... exported_ddp.py OUT TRAIN.json...      -> OUT/<name>-W.json (losses), OUT/<name>-W.safetensors
 """
 
+import inspect
 import json
 import os
 import pathlib
@@ -32,9 +33,13 @@ def step_seed(seed: int, step: int, rank: int) -> int:
 
 
 def train(settings: dict) -> tuple[list[float], dict]:
-    built = getattr(exported_zoo, settings["name"])()
+    if settings["name"] in exported_zoo.HUGGING_FACE:
+        built = exported_zoo.of_hugging_face(pathlib.Path(settings["model"]["path"]).with_suffix(".config"))
+    else:
+        built = getattr(exported_zoo, settings["name"])()
     data = safetensors.torch.load_file(pathlib.Path(settings["data"]["dir"]) / "train.safetensors")
-    inputs = built.get("inputs", list(built["batch"])[:1])
+    arguments = inspect.signature(built["model"].forward).parameters
+    by_place, by_name = built.get("inputs", []), [] if "inputs" in built else [name for name in built["batch"] if name in arguments]
     model = DistributedDataParallel(built["model"].train(), gradient_as_bucket_view=True)
     optimizer = make_optimizer(settings["optimizer"], model)
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -45,15 +50,16 @@ def train(settings: dict) -> tuple[list[float], dict]:
         mine = {name: data[name][share] for name in built["batch"]}
         optimizer.zero_grad()
         torch.manual_seed(step_seed(settings["seed"], step, rank))
-        loss = built["loss"](model(*(mine[name] for name in inputs)), mine)
+        loss = built["loss"](model(*(mine[name] for name in by_place), **{name: mine[name] for name in by_name}), mine)
         weight = len(share) * world / len(batch)
         (loss if weight == 1 else loss * weight).backward()
         optimizer.step()
         mean = torch.tensor(loss.item() * len(share) / len(batch), dtype=torch.float64)
         dist.all_reduce(mean)
         losses.append(mean.item())
-    weights = {name: tensor.detach() for name, tensor in [*built["model"].named_parameters(), *built["model"].named_buffers()]}
-    return losses, weights
+    lasting = built["model"].state_dict()
+    buffers = ((name, tensor) for name, tensor in built["model"].named_buffers() if name in lasting)
+    return losses, {name: tensor.detach() for name, tensor in [*built["model"].named_parameters(), *buffers]}
 
 
 def main() -> None:

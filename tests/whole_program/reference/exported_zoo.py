@@ -1,5 +1,7 @@
 """Models as a user of the exporter writes them (test_exported_models.py): each function returns what ddprun.export takes."""
 
+import pathlib
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -102,6 +104,37 @@ def gpt() -> dict:
     }
 
 
+# ---- models of other packages (test_exported_libraries.py) ----
+
+HUGGING_FACE = {
+    "gpt2": {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 64, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2},
+    "bert": {"architectures": ["BertForSequenceClassification"], "model_type": "bert", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2,
+             "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 16, "id2label": {"0": "a", "1": "b", "2": "c"},
+             "label2id": {"a": 0, "b": 1, "c": 2}},
+    "masked": {"architectures": ["BertForMaskedLM"], "model_type": "bert", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2,
+               "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 16},
+    "vit": {"architectures": ["ViTForImageClassification"], "model_type": "vit", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "intermediate_size": 64, "image_size": 16, "patch_size": 4, "num_channels": 3, "id2label": {"0": "a", "1": "b", "2": "c"},
+            "label2id": {"a": 0, "b": 1, "c": 2}},
+}
+
+
+def of_hugging_face(config: pathlib.Path) -> dict:
+    from ddprun import hugging_face
+
+    return hugging_face.built_from(config)
+
+
+def of_timm() -> dict:
+    """With batch norm, and operators that change their argument in place."""
+    import timm
+
+    torch.manual_seed(SEED)
+    draw = torch.Generator().manual_seed(5)
+    model = timm.create_model("mobilenetv3_small_050", num_classes=3, in_chans=3, drop_rate=0.1)
+    return {**_classifier(model, 32, 3), "batch": {"image": torch.randn(8, 3, 32, 32, generator=draw), "label": torch.randint(3, (8,), generator=draw)}}
+
+
 # ---- what cannot be exported ----
 
 
@@ -169,6 +202,51 @@ class Owns(nn.Linear):
 
     def forward(self, image):
         return twice(super().forward(image))
+
+
+class Flexes(nn.Linear):
+    """Attention whose scores a function of its own changes."""
+
+    def forward(self, image):
+        from torch.nn.attention.flex_attention import flex_attention
+
+        x = image.view(-1, 1, 4, 1).expand(-1, 1, 4, 16)
+        return super().forward(flex_attention(x, x, x, lambda score, *places: score * 2)[:, 0, :, 0])
+
+
+class Halves(nn.Linear):
+    """Its weights have 16 bits."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs, dtype=torch.bfloat16)
+
+    def forward(self, image):
+        return super().forward(image.bfloat16()).float()
+
+
+class Loops(nn.Linear):
+    """As often as the data says."""
+
+    def forward(self, image):
+        for _ in range(int(image.abs().max())):
+            image = image * 0.5
+        return super().forward(image)
+
+
+class Repeats(nn.Linear):
+    """A loop that torch.export takes: an operator with graphs of its own."""
+
+    def forward(self, image):
+        from torch._higher_order_ops.while_loop import while_loop
+
+        return super().forward(while_loop(lambda x: x.abs().max() > 0.5, lambda x: (x * 0.5,), (image,))[0])
+
+
+class Leaves(nn.Linear):
+    """Leaves PyTorch on the way."""
+
+    def forward(self, image):
+        return super().forward(torch.from_numpy(image.detach().numpy() * 2))
 
 
 def bad(model: str | nn.Module) -> dict:

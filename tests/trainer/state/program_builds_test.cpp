@@ -1,0 +1,50 @@
+// A replacement of another build gets no state; builds that a group had when it began may come back.
+#include "trainer/state/program_builds.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/trainer/parallel/ranks.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr StateDigest kFirst{1, 2}, kSecond{3, 4}, kThird{5, 6};
+
+TEST(ProgramBuilds, AReplacementOfAnotherBuildGetsNoState) {
+  const auto rank = as_rank_of(3);
+  if (!rank) return;
+  const Peers peers(rank->group, rank->environment.rank, 3, c10::kCPU);
+  // Each rank's build in a group, and who holds state. A rank without state is a new process.
+  ProgramBuilds builds;
+  const auto refusal = [&](const std::vector<StateDigest>& of_ranks, const std::vector<bool>& holds) -> std::string {
+    const auto own = static_cast<std::size_t>(peers.rank());
+    if (!holds[own]) builds = ProgramBuilds();
+    try {
+      builds.agree(of_ranks[own], holds[own], peers);
+    } catch (const OtherBuildError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string rest =
+      " another build of the worker program than the ranks that hold the state, and may compute something else: nobody keeps "
+      "the state, and all start again from the newest checkpoint";
+
+  EXPECT_EQ(refusal({kFirst, kFirst, kSecond}, {false, false, false}), "") << "nodes may have different builds";
+  EXPECT_EQ(refusal({kFirst, kFirst, kSecond}, {true, false, false}), "") << "the build of rank 2 was there";
+  EXPECT_EQ(refusal({kFirst, kThird, kSecond}, {true, false, true}), "rank 1 runs" + rest);
+  EXPECT_EQ(refusal({kThird, kThird, kSecond}, {false, false, true}), "ranks 0, 1 run" + rest);
+  EXPECT_EQ(refusal({kThird, kThird, kThird}, {false, false, false}), "") << "nobody holds state: all begin together";
+  EXPECT_EQ(refusal({kThird, kThird, kFirst}, {true, true, false}), "rank 2 runs" + rest) << "it was in no group with these";
+}
+
+TEST(ProgramBuilds, AProgramKnowsItsOwnFile) {
+  const StateDigest own = digest_of_own_program();
+  EXPECT_NE(own, StateDigest{});
+  EXPECT_EQ(own, digest_of_own_program());
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,27 @@
+// Weights that a model begins with, or is measured with: model.init, and what `ddptrain eval`, `predict` and `generate` are
+// given. training_state.cpp copies them into the model.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/config/train_config.hpp"
+#include "trainer/optim/optimizer.hpp"
+
+namespace ddprun::trainer {
+
+// Why a folder that people take for a checkpoint is none, and what to give instead: low-rank updates alone, as the peft package
+// writes them, or an exported model. Empty: it is neither.
+std::string no_whole_model(const std::filesystem::path& folder);
+
+// All of a safetensors file, or of a checkpoint's folder. Throws UsageError that says what to give instead.
+std::vector<NamedTensor> initial_weights(const std::filesystem::path& source);
+
+// Low-rank updates among `weights` compute something else with another alpha than they were trained with. Compares the config's
+// with that of the run in whose checkpoints `source` lies; throws UsageError where they differ. Returns what to tell where that
+// is not known, since it lies in none; empty: they are equal, or there are no updates.
+std::string compare_alpha(const std::vector<NamedTensor>& weights, const std::filesystem::path& source,
+                          const LoraConfig& config);
+
+}  // namespace ddprun::trainer

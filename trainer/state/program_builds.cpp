@@ -1,0 +1,69 @@
+// Implementation of program_builds.hpp.
+#include "trainer/state/program_builds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "trainer/checkpoint/hashed_file.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+std::int64_t from_hex(std::string_view digits) {
+  std::uint64_t value = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  return std::bit_cast<std::int64_t>(value);
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text + (ranks.size() == 1 ? " runs" : " run");
+}
+
+}  // namespace
+
+StateDigest digest_of_own_program() {
+  constexpr std::size_t kHalf = 16;
+  try {
+    const std::string hex = facts_of_file("/proc/self/exe").xxh3_128;
+    return {from_hex(std::string_view(hex).substr(0, kHalf)), from_hex(std::string_view(hex).substr(kHalf))};
+  } catch (const std::system_error&) {
+    return {};
+  }
+}
+
+void ProgramBuilds::agree(const StateDigest& own, bool holds_state, const Peers& peers) {
+  const std::array<std::int64_t, 3> mine{own[0], own[1], holds_state ? 1 : 0};
+  const std::vector<std::int64_t> all = peers.from_all(mine);
+  std::set<StateDigest> here, of_holders;
+  std::vector<int> strange;
+  for (const bool holders : {true, false}) {
+    for (std::size_t i = 0; i < all.size(); i += mine.size()) {
+      const StateDigest build{all[i], all[i + 1]};
+      if (holders && all[i + 2] != 0) of_holders.insert(build);
+      if (holders || of_holders.contains(build)) continue;
+      here.insert(build);
+      strange.push_back(static_cast<int>(i / mine.size()));
+    }
+  }
+  here.insert(of_holders.begin(), of_holders.end());
+  // Who holds state may know a build that no holder runs now.
+  const bool unknown =
+      holds_state && std::ranges::any_of(here, [this](const StateDigest& build) { return !known_.contains(build); });
+  if (!of_holders.empty() && !strange.empty() && peers.largest(unknown ? 1 : 0) > 0) {
+    throw OtherBuildError(ranks_text(strange) +
+                          " another build of the worker program than the ranks that hold the state, and may compute something "
+                          "else: nobody keeps the state, and all start again from the newest checkpoint");
+  }
+  known_ = std::move(here);
+}
+
+}  // namespace ddprun::trainer

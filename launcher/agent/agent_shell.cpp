@@ -47,7 +47,8 @@ AgentShell::AgentShell(const Plan& plan, const AgentFiles& files, const BlockedS
       standbys_(
           io_, files_, files.log_root, plan.nproc_per_node,
           [this](int number, const channel::FromWorker& message) { failure_.guarded([&] { on_message(number, message); }); },
-          [this](int number, const std::string& why) { on_plain_start(number, why); }),
+          [this](int number, const std::string& why) { on_plain_start(number, why); },
+          [this](int number) { failure_.guarded([&] { on_deaf_spare(number); }); }),
       workers_({io_, plan, inherited_environment_, output_, reader_, guardian_, standbys_}, worker_hooks()),
       stuck_(io_, stuck_timeout_of(process_environment()("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT")), stuck_hooks()),
       slow_stop_(io_, {}, slow_stop_hooks()),
@@ -333,18 +334,10 @@ void AgentShell::round_may_be_over() {
   });
 }
 
-void AgentShell::end_round() {
-  swept_ = false;
-  slow_stop_.begin_round();
-  pipe_timer_.cancel();
-  hang_.end_round();
-  workers_.close();
-  feed(agent_event::RoundSwept{});
-}
-
 // ---- what it does: starts, signals, tells, waits, reports ----
 
 void AgentShell::carry_out(const agent_action::StartRound& action) {
+  round_ = action.round;
   restart_count_ = action.restart_count;
   facts_ = job_ ? facts_of(job_->release().budget.history) : action.facts;
   if (run_directory_) run_directory_->look();

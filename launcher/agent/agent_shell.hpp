@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <csignal>
 #include <deque>
 #include <map>
 #include <memory>
@@ -101,6 +102,15 @@ class AgentShell {
     const std::string rank = std::to_string(global_rank(workers_.rank_of(number).value_or(0)));
     console_.line(Stream::kStderr, "ddprun: rank " + rank + " starts without its spare interpreter: " + why);
   }
+  // Nobody waits for it: a fresh interpreter takes its place, as if there had been no spare.
+  void on_deaf_spare(int number) {
+    const std::optional<int> rank = workers_.rank_of(number);
+    if (!rank || workers_.at(*rank).number != number || workers_.at(*rank).pid <= 0 || !state_.at_work()) return;
+    const std::string pid = std::to_string(workers_.at(*rank).pid);
+    on_plain_start(number, "that one, pid " + pid + ", has not answered for 5 s, and is killed");
+    guardian_.signal(number, SIGKILL);
+    carry_out(agent_action::StartWorker{.rank = *rank, .round = round_, .restart_count = restart_count_});
+  }
   // Processes that were spare interpreters. Called when everyone has heard that the round has begun.
   void publish_taken() {
     for (const auto& [rank, pid] : workers_.taken_over())
@@ -117,7 +127,14 @@ class AgentShell {
                        .many_nodes = job_ && job_->release().nodes > 1});
   }
   void round_may_be_over();
-  void end_round();
+  void end_round() {
+    swept_ = false;
+    slow_stop_.begin_round();
+    pipe_timer_.cancel();
+    hang_.end_round();
+    workers_.close();
+    feed(agent_event::RoundSwept{});
+  }
 
   // actions out
   void carry_out(const agent_action::StartRound& action);
@@ -178,6 +195,7 @@ class AgentShell {
   bool swept_ = false;         // the guardian has swept this round
   bool script_spoke_ = false;  // in this round
   bool told_to_stop_ = false;  // a signal came: nobody waits for slow readers any more
+  int round_ = 0;
   int restart_count_ = 0;
   RestartFacts facts_;  // about the running round
   std::optional<FileTimerServer> file_timers_;

@@ -109,7 +109,7 @@ void RoundWorkers::start_standby(int number, WorkerSettings settings) {
   if (!train()) {
     request.spare = true;
     request.shares_input = parts_.plan.input == WorkersInput::kOurs;
-    request.arguments = fill_arguments(parts_.plan.command, 0);
+    request.arguments = spare_command(fill_arguments(parts_.plan.command, 0));
     make_spare(request.environment, parts_.plan.spare_hook, parts_.plan.preload);
     return parts_.standbys.start_spare(number, parts_.guardian, request);
   }

@@ -1,8 +1,11 @@
 // Implementation of node_asked.hpp.
 #include "launcher/asked/node_asked.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace ddprun {
 namespace {
@@ -15,8 +18,15 @@ constexpr std::chrono::seconds kAllStacks{15};
 
 }  // namespace
 
-NodeAsked::NodeAsked(boost::asio::io_context& io, FileQueue& files, std::string host, bool python, Hooks hooks)
-    : io_(io), files_(files), host_(std::move(host)), python_(python), hooks_(std::move(hooks)) {}
+NodeAsked::NodeAsked(boost::asio::io_context& io, FileQueue& files, Facts facts, Hooks hooks)
+    : io_(io),
+      files_(files),
+      facts_(std::move(facts)),
+      hooks_(std::move(hooks)),
+      logs_(io, files, facts_.logs,
+            {.own = hooks_.own, .round = hooks_.round, .answer = [this](const NodeQuestion& question, json text) {
+               answer(question, std::move(text));
+             }}) {}
 
 void NodeAsked::hear(NodeQuestion question) {
   question.most_bytes = std::min(question.most_bytes, static_cast<std::uint32_t>(rendezvous::kMaxAnswerBytes));
@@ -44,11 +54,20 @@ void NodeAsked::hear(NodeQuestion question) {
     const bool one = asked.contains("rank") && asked["rank"].is_number_integer();
     return begin_stacks(question, one ? std::optional(asked["rank"].get<int>()) : std::nullopt);
   }
+  if (what == "logs") {
+    const OwnRanks own = hooks_.own();
+    return answer(question, {{"first_rank", own.first},
+                             {"ranks", own.count},
+                             {"round", hooks_.round()},
+                             {"pid", ::getpid()},
+                             {"files", facts_.writes_logs}});
+  }
+  if (what == "log lines") return logs_.hear(question, asked);
   answer(question, {{"error", "unknown request"}});
 }
 
 void NodeAsked::answer(const NodeQuestion& question, json text) {
-  text["host"] = host_;
+  text["host"] = facts_.host;
   hooks_.answer(
       {.asker = question.asker, .number = question.number, .text = text.dump(-1, ' ', false, json::error_handler_t::replace)});
 }
@@ -63,7 +82,7 @@ void NodeAsked::begin_stacks(const NodeQuestion& question, std::optional<int> ra
   stacks_->waiting = std::move(workers);
   stacks_->until = std::chrono::steady_clock::now() + kAllStacks;
   const auto tool = std::make_shared<StackTool>();
-  files_.add([tool, python = python_] { *tool = find_stack_tool(python); },
+  files_.add([tool, python = facts_.python] { *tool = find_stack_tool(python); },
              [this, tool, alive = std::weak_ptr(alive_)] {
                if (alive.expired()) return;
                stacks_->tool = *tool;

@@ -1,13 +1,16 @@
 // What this node answers to a question that somebody put to all nodes of the job (rendezvous::NodeQuestion): its status, the
-// call stacks of its workers, or that it stops. launcher/start makes one for a job on many machines; one thread.
+// call stacks of its workers, what they have written to log files, or that it stops. launcher/start makes one for a job on many
+// machines; one thread.
 //
-// A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"stop"}, {"ask":"stop now"}, or, from the
-// node of rank 0, {"ask":"pace"} (launcher/beside/straggler_look.hpp). Every node obeys the stops: a node that stops alone
-// would only leave, also the coordinating one. An answer is a JSON object of at most as many bytes as the question allows. A
-// node that is busy, or does not know the question, says so in "error".
+// A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"}, {"ask":"stop now"},
+// or, from the node of rank 0, {"ask":"pace"} (launcher/beside/straggler_look.hpp). Every node obeys the stops: a node that stops
+// alone would only leave, also the coordinating one. To "logs" a node says which ranks are its own; "log lines" is for one node
+// alone (log_readers.hpp). An answer is a JSON object of at most as many bytes as the question allows. A node that is busy, or
+// does not know the question, says so in "error".
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/system/file_queue.hpp"
+#include "launcher/asked/log_readers.hpp"
 #include "launcher/hang/stack_tool.hpp"
 #include "rendezvous/protocol/message.hpp"
 
@@ -27,14 +31,22 @@ namespace ddprun {
 
 class NodeAsked {
  public:
+  struct Facts {
+    std::string host;
+    bool python = false;           // the workers are Python
+    std::filesystem::path logs{};  // the folder of their log files
+    bool writes_logs = false;      // workers have log files
+  };
   struct Hooks {
     std::function<std::string(std::size_t most_bytes)> status;
     std::function<std::vector<std::pair<int, std::int64_t>>()> workers;  // that run: rank and pid
+    std::function<OwnRanks()> own;                                       // of the round; none before the first one
+    std::function<std::int64_t()> round;
     std::function<void(bool now)> stop;
     std::function<nlohmann::json(std::size_t most_bytes)> pace;  // how long the steps of its ranks took
     std::function<void(rendezvous::NodeAnswer)> answer;
   };
-  NodeAsked(boost::asio::io_context& io, FileQueue& files, std::string host, bool python, Hooks hooks);
+  NodeAsked(boost::asio::io_context& io, FileQueue& files, Facts facts, Hooks hooks);
 
   void hear(rendezvous::NodeQuestion question);
 
@@ -57,9 +69,9 @@ class NodeAsked {
 
   boost::asio::io_context& io_;
   FileQueue& files_;
-  std::string host_;
-  bool python_;
+  Facts facts_;
   Hooks hooks_;
+  LogReaders logs_;
   std::optional<Stacks> stacks_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // callbacks in queues may outlive this object
 };

@@ -219,6 +219,17 @@ std::string status_text(const RunningJob& job, const std::vector<json>& nodes) {
   return rows.size() == 1 ? text : text + table(rows);
 }
 
+std::string prefixed(std::string_view lines, const std::string& prefix) {
+  if (prefix.empty()) return std::string(lines);
+  std::string text;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n') + 1);
+    text.append(prefix).append(line);
+    lines.remove_prefix(line.size());
+  }
+  return text;
+}
+
 void wait_for_end_of(pid_t process) {
   ends_within(std::chrono::milliseconds(-1), process);
 }

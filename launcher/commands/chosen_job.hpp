@@ -7,11 +7,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/control/control_client.hpp"
 
 namespace ddprun {
+
+inline constexpr int kTailWhenFollowed = 10;  // `ddprun logs -f` begins with so many lines of each file
 
 // The arguments of a subcommand that works on a running job. Throws UsageError with `usage` for an argument that it does not
 // take.
@@ -38,6 +41,9 @@ std::string status_text(const RunningJob& job, const std::vector<nlohmann::json>
 // What an object of an agent holds, safe to print; "" and 0 where the key is missing or of another type.
 std::string text_of(const nlohmann::json& object, const char* key);
 std::int64_t number_of(const nlohmann::json& object, const char* key);
+
+// Each line, which ends with '\n', with the prefix before it.
+std::string prefixed(std::string_view lines, const std::string& prefix);
 
 // Returns when the process is gone, or at once when it is gone already.
 void wait_for_end_of(pid_t process);

@@ -2,6 +2,7 @@
 #include "launcher/commands/job_nodes.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/error.hpp"
 #include "common/base/printable.hpp"
@@ -23,11 +24,17 @@ bool asks_all_nodes(const RunningJob& job, const JobRequest& request) {
   return !request.has("--here") && job.status.is_object() && job.status.value("several_nodes", false);
 }
 
+std::string question_to_nodes(const json& question) {
+  return kAskNodes + question.dump();
+}
+
 NodesAnswers ask_nodes(const RunningJob& job, const json& question, std::chrono::seconds within) {
+  return nodes_answers_of(job, ask_job(job.socket, question_to_nodes(question), within));
+}
+
+NodesAnswers nodes_answers_of(const RunningJob& job, const std::optional<std::string>& text) {
   NodesAnswers nodes;
-  const auto text = ask_job(job.socket, kAskNodes + question.dump(), within);
-  if (!text) return nodes;
-  const json answer = json::parse(*text, nullptr, false);
+  const json answer = text ? json::parse(*text, nullptr, false) : json();
   if (!answer.is_object()) return nodes;
   nodes.heard = true;
   if (answer.contains("error") && answer["error"].is_string()) {
@@ -35,11 +42,19 @@ NodesAnswers ask_nodes(const RunningJob& job, const json& question, std::chrono:
                      " says: " + printable(answer["error"].get<std::string>()));
   }
   nodes.of = static_cast<int>(number_of(answer, "of"));
-  if (const auto answers = answer.find("answers"); answers != answer.end() && answers->is_array()) {
-    for (const json& one : *answers)
-      if (one.is_object()) nodes.answers.push_back(one);
+  const json answers = answer.value("answers", json::array());
+  const json names = answer.value("nodes", json::array());
+  std::vector<std::pair<json, std::string>> found;
+  for (std::size_t i = 0; answers.is_array() && i < answers.size(); ++i) {
+    if (!answers[i].is_object()) continue;
+    const bool named = names.is_array() && i < names.size() && names[i].is_string();
+    found.emplace_back(answers[i], named ? names[i].get<std::string>() : "");
   }
-  std::ranges::stable_sort(nodes.answers, {}, rank_of);
+  std::ranges::stable_sort(found, {}, [](const auto& one) { return rank_of(one.first); });
+  for (auto& [one, name] : found) {
+    nodes.answers.push_back(std::move(one));
+    nodes.names.push_back(std::move(name));
+  }
   return nodes;
 }
 

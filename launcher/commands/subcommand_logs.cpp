@@ -1,6 +1,6 @@
 // `ddprun logs`: what the workers of a job have written to log files, each line with its rank; with -f also what they will
-// write. It reads the folders of logs only, so it works for a job that has ended, and for all nodes of a shared run directory.
-// run_subcommand() calls it.
+// write. Here are the files of this machine, also of a job that has ended and of all nodes of a shared run directory; those of
+// other nodes are asked for (logs_of_nodes.hpp). run_subcommand() calls it.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
@@ -16,50 +16,19 @@
 
 #include "common/base/error.hpp"
 #include "common/system/print.hpp"
+#include "common/system/write_all.hpp"
 #include "launcher/commands/chosen_job.hpp"
+#include "launcher/commands/job_nodes.hpp"
+#include "launcher/commands/logs_of_nodes.hpp"
 #include "launcher/commands/subcommand.hpp"
 #include "launcher/events/stream.hpp"
 #include "launcher/output/line_splitter.hpp"
-#include "launcher/output/worker_output_files.hpp"
+#include "launcher/output/log_files.hpp"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kTailWhenFollowed = 10;
-
-int number_at_end(const std::string& name) {
-  const std::size_t digits = name.find_last_not_of("0123456789") + 1;
-  return digits < name.size() && name.size() - digits < 9 ? std::stoi(name.substr(digits)) : -1;
-}
-
-// The folders of the rounds below `logs`, "round-000" or "attempt_0", oldest first.
-std::vector<fs::path> rounds_in(const fs::path& logs) {
-  std::vector<fs::path> rounds;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(logs, error)) {
-    const std::string name = entry.path().filename().string();
-    if ((name.starts_with("round-") || name.starts_with("attempt_")) && number_at_end(name) >= 0)
-      rounds.push_back(entry.path());
-  }
-  std::sort(rounds.begin(), rounds.end(),
-            [](const fs::path& a, const fs::path& b) { return number_at_end(a.string()) < number_at_end(b.string()); });
-  return rounds;
-}
-
-// The workers' folders of a round by the rank (of torchrun's layout: the local rank) that their names end with.
-std::map<int, fs::path> workers_in(const fs::path& round) {
-  std::map<int, fs::path> workers;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(round, error)) {
-    const std::string name = entry.path().filename().string();
-    if (const int rank = number_at_end(name); rank >= 0 && (name.starts_with("rank-") || std::isdigit(name[0]) != 0)) {
-      workers[rank] = entry.path();
-    }
-  }
-  return workers;
-}
 
 // One log file that is being shown.
 struct Shown {
@@ -70,8 +39,9 @@ struct Shown {
 
 class Logs {
  public:
-  Logs(fs::path logs, std::optional<int> rank, bool only_errors)
-      : logs_(std::move(logs)), rank_(rank), only_errors_(only_errors) {}
+  // `first_rank`: of the workers whose folders have local ranks in their names.
+  Logs(fs::path logs, std::optional<int> rank, bool only_errors, int first_rank)
+      : logs_(std::move(logs)), rank_(rank), only_errors_(only_errors), first_rank_(first_rank) {}
   ~Logs() {
     for (const auto& [name, shown] : files_) ::close(shown.fd);
   }
@@ -81,12 +51,12 @@ class Logs {
   // Each rank's newest files: after a live recovery the survivors write to those of an earlier round.
   void open_newest(std::optional<int> tail) {
     std::map<int, fs::path> newest;
-    for (const fs::path& round : rounds_in(logs_)) {
-      for (const auto& [rank, folder] : workers_in(round)) newest[rank] = folder;
+    for (const RoundFolder& round : rounds_in(logs_)) {
+      for (const auto& [rank, folder] : workers_of(round)) newest[rank] = folder;
     }
     several_ = newest.size() > 1;
-    for (const fs::path& round : rounds_in(logs_)) {
-      for (const auto& [rank, folder] : workers_in(round)) {
+    for (const RoundFolder& round : rounds_in(logs_)) {
+      for (const auto& [rank, folder] : workers_of(round)) {
         if (folder != newest[rank]) earlier_.insert(folder);
       }
     }
@@ -94,8 +64,8 @@ class Logs {
   }
   // Files that have come since.
   void open_new() {
-    for (const fs::path& round : rounds_in(logs_)) {
-      for (const auto& [rank, folder] : workers_in(round)) {
+    for (const RoundFolder& round : rounds_in(logs_)) {
+      for (const auto& [rank, folder] : workers_of(round)) {
         several_ = several_ || rank > 0;
         open(rank, folder, std::nullopt);
       }
@@ -117,15 +87,22 @@ class Logs {
 
   // Wakes whenever something below the folder changes.
   void watch(int inotify) const {
-    constexpr std::uint32_t kComes = IN_CREATE | IN_MOVED_TO;
-    ::inotify_add_watch(inotify, logs_.c_str(), kComes);
-    for (const fs::path& round : rounds_in(logs_)) {
-      ::inotify_add_watch(inotify, round.c_str(), kComes);
-      for (const auto& [rank, folder] : workers_in(round)) ::inotify_add_watch(inotify, folder.c_str(), kComes | IN_MODIFY);
+    watch_folder(inotify, logs_, false);
+    for (const RoundFolder& round : rounds_in(logs_)) {
+      watch_folder(inotify, round.path, false);
+      for (const auto& [rank, folder] : workers_in(round.path)) watch_folder(inotify, folder, true);
     }
   }
 
  private:
+  std::map<int, fs::path> workers_of(const RoundFolder& round) const {
+    std::map<int, fs::path> workers;
+    for (auto& [number, folder] : workers_in(round.path)) {
+      workers[number + (round.layout == LogLayout::kAttempts ? first_rank_ : 0)] = std::move(folder);
+    }
+    return workers;
+  }
+
   void open(int rank, const fs::path& folder, std::optional<int> tail) {
     if (rank_ && rank != *rank_) return;
     for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
@@ -142,37 +119,12 @@ class Logs {
     }
   }
 
-  // Where the last `count` lines begin: behind so many newlines, counted from the end. The newline at the very end is one more.
-  static off_t begin_of_tail(int fd, int count) {
-    off_t at = ::lseek(fd, 0, SEEK_END);
-    if (count == 0 || at <= 0) return at;
-    char piece[4096];
-    int newlines = ::pread(fd, piece, 1, at - 1) == 1 && piece[0] == '\n' ? count + 1 : count;
-    while (at > 0) {
-      const auto size = static_cast<std::size_t>(std::min<off_t>(at, sizeof piece));
-      at -= static_cast<off_t>(size);
-      if (::pread(fd, piece, size, at) != static_cast<ssize_t>(size)) return 0;
-      for (std::size_t i = size; i > 0; --i) {
-        if (piece[i - 1] == '\n' && --newlines == 0) return at + static_cast<off_t>(i);
-      }
-    }
-    return 0;
-  }
-
-  static void show(const Shown& shown, std::string_view lines) {
-    if (shown.prefix.empty()) return print(std::string(lines));
-    std::string text;
-    while (!lines.empty()) {
-      const std::size_t end = lines.find('\n') + 1;
-      text.append(shown.prefix).append(lines.substr(0, end));
-      lines.remove_prefix(end);
-    }
-    print(text);
-  }
+  static void show(const Shown& shown, std::string_view lines) { print(prefixed(lines, shown.prefix)); }
 
   fs::path logs_;
   std::optional<int> rank_;
   bool only_errors_;
+  int first_rank_;
   bool several_ = false;
   using FileName = std::pair<fs::path, bool>;  // the worker's folder; standard error follows standard output
   std::map<FileName, Shown> files_;
@@ -182,52 +134,44 @@ class Logs {
 // The folder with the rounds: of a running job as it says, else of the run directory or log folder that `word` names.
 struct Found {
   fs::path logs;
-  pid_t agent = 0;      // 0: it does not run
-  bool starts = false;  // its files may not be there yet
+  std::optional<RunningJob> job;  // nothing: it does not run
 };
 Found find_logs(const std::string& word) {
   for (const fs::path& folder : {fs::path(word) / "logs", fs::path(word)}) {
     if (word.empty() || rounds_in(folder).empty()) continue;
     for (const RunningJob& job : running_jobs()) {
       std::error_code error;
-      if (job.status.is_object() && fs::equivalent(job.status.value("logs", ""), folder, error)) {
-        return {folder, job.agent, false};
-      }
+      if (job.status.is_object() && fs::equivalent(job.status.value("logs", ""), folder, error)) return {folder, job};
     }
-    return {folder, 0, false};
+    return {folder, std::nullopt};
   }
   const RunningJob job = chosen_job(word);
-  return {job.status.value("logs", ""), job.agent, job.status.value("state", "") == "starting"};
+  return {job.status.value("logs", ""), job};
 }
 
-}  // namespace
-
-int show_logs(std::span<const std::string> args) {
-  constexpr const char* kUsage = "usage: ddprun logs [JOB] [-f] [--rank N] [--tail N] [--stderr]";
-  constexpr std::array<std::string_view, 5> kAllowed{"JOB", "-f", "--rank", "--tail", "--stderr"};
-  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
-  if (request.help) {
-    print(std::string(kUsage) +
-          "\nPrints what the workers wrote to log files, newest round: all of it, or the last N lines of each file."
-          "\n  -f        go on with what comes, until the job ends; begins with the last 10 lines"
-          "\n  --rank N  of that worker only"
-          "\n  --stderr  standard error only"
-          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended.\n");
-    return 0;
+// The first rank of this node; 0 when it is not known.
+int first_rank_here(const Found& found) {
+  if (!found.job) return 0;
+  for (const nlohmann::json& worker : found.job->status.value("workers", nlohmann::json::array())) {
+    return static_cast<int>(number_of(worker, "rank") - number_of(worker, "local_rank"));
   }
-  const Found found = find_logs(request.job);
-  const bool follow = request.has("-f") && found.agent != 0;
-  Logs logs(found.logs, request.rank, request.has("--stderr"));
+  return 0;
+}
+
+void print_logs_of_this_machine(const Found& found, const JobRequest& request) {
+  const bool follow = request.has("-f") && found.job;
+  const bool starts = found.job && found.job->status.value("state", "") == "starting";  // its files may not be there yet
+  Logs logs(found.logs, request.rank, request.has("--stderr"), first_rank_here(found));
   const int inotify = follow ? ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
   if (follow) logs.watch(inotify);
   const bool cut = request.tail.has_value() || request.has("-f");
   logs.open_newest(cut ? std::optional(request.tail.value_or(kTailWhenFollowed)) : std::nullopt);
-  if (!logs.any() && !(follow && found.starts)) {
+  if (!logs.any() && !(follow && starts)) {
     throw UsageError("that job writes no log files" + std::string(request.rank ? " of that rank here" : "") +
                      ": a script does with --tee 3, --redirects 3 or --run-dir");
   }
   logs.show_new(!follow);
-  const int process = follow ? static_cast<int>(::syscall(SYS_pidfd_open, found.agent, 0)) : -1;
+  const int process = follow ? static_cast<int>(::syscall(SYS_pidfd_open, found.job->agent, 0)) : -1;
   bool runs = follow && process >= 0;
   while (runs) {
     std::array<pollfd, 2> ready{pollfd{inotify, POLLIN, 0}, pollfd{process, POLLIN, 0}};
@@ -240,6 +184,30 @@ int show_logs(std::span<const std::string> args) {
     logs.open_new();
     logs.show_new(!runs);
   }
+}
+
+}  // namespace
+
+int show_logs(std::span<const std::string> args) {
+  constexpr const char* kUsage = "usage: ddprun logs [JOB] [-f] [--rank N] [--tail N] [--stderr] [--here]";
+  constexpr std::array<std::string_view, 6> kAllowed{"JOB", "-f", "--rank", "--tail", "--stderr", "--here"};
+  const JobRequest request = parse_job_request(args, kAllowed, kUsage);
+  if (request.help) {
+    print(std::string(kUsage) +
+          "\nPrints what the workers wrote to log files, newest round: all of it, or the last N lines of each file."
+          "\n  -f        go on with what comes, until the job ends; begins with the last 10 lines"
+          "\n  --rank N  of that worker only"
+          "\n  --stderr  standard error only"
+          "\n  --here    of a job on several machines, what is on this one only"
+          "\nJOB as for `ddprun status`, or the run directory or log folder of one that has ended.\n");
+    return 0;
+  }
+  const Found found = find_logs(request.job);
+  if (found.job && asks_all_nodes(*found.job, request)) {
+    if (show_logs_of_nodes(*found.job, request)) return 0;
+    write_all(STDERR_FILENO, about_silence({}));
+  }
+  print_logs_of_this_machine(found, request);
   return 0;
 }
 

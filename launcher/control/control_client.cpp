@@ -22,42 +22,49 @@ namespace fs = std::filesystem;
 constexpr std::chrono::seconds kAnswerWithin{2};
 constexpr std::size_t kLongestAnswer = 16 << 20;
 
-class Connection {
- public:
-  Connection(const fs::path& socket, std::chrono::seconds within) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string& name = socket.native();
-    if (fd_ < 0 || name.size() >= sizeof address.sun_path) return;
-    std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
-    const timeval most{.tv_sec = within.count(), .tv_usec = 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
-    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
-    error_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+// A socket that is connected to the agent's; -1 and errno when it cannot be.
+Descriptor connected_to(const fs::path& socket, std::chrono::seconds within) {
+  Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string& name = socket.native();
+  if (fd.get() >= 0 && name.size() >= sizeof address.sun_path) {
+    errno = EINVAL;
+    return Descriptor();
   }
-  ~Connection() {
-    if (fd_ >= 0) ::close(fd_);
+  if (fd.get() < 0) return fd;
+  std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
+  const timeval most{.tv_sec = within.count(), .tv_usec = 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+  const int error = errno;
+  fd = Descriptor();
+  errno = error;
+  return fd;
+}
+
+// Adds what can be read, at most a piece. False: nothing comes any more.
+bool add_piece(int fd, int flags, std::string& text) {
+  char piece[16384];
+  const ssize_t count = ::recv(fd, piece, sizeof piece, flags);
+  if (count < 0 && (errno == EINTR || ((flags & MSG_DONTWAIT) != 0 && errno == EAGAIN))) return true;
+  if (count <= 0 || text.size() >= kLongestAnswer) return false;
+  text.append(piece, static_cast<std::size_t>(count));
+  return true;
+}
+
+std::optional<std::string> without_newline(const std::string& text) {
+  return text.ends_with('\n') ? std::optional(text.substr(0, text.size() - 1)) : std::nullopt;
+}
+
+std::optional<std::string> ask_through(int fd, const std::string& request) {
+  if (fd < 0 || write_all(fd, request + "\n") != 0) return std::nullopt;
+  std::string text;
+  while (!text.ends_with('\n') && add_piece(fd, 0, text)) {
   }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-
-  int error() const { return error_; }
-
-  std::optional<std::string> ask(const std::string& request) const {
-    if (error_ != 0 || write_all(fd_, request + "\n") != 0) return std::nullopt;
-    std::string answer;
-    char piece[4096];
-    for (ssize_t count = 0; (count = ::read(fd_, piece, sizeof piece)) > 0 && answer.size() < kLongestAnswer;) {
-      answer.append(piece, static_cast<std::size_t>(count));
-      if (answer.ends_with('\n')) return answer.substr(0, answer.size() - 1);
-    }
-    return std::nullopt;
-  }
-
- private:
-  int fd_ = -1;
-  int error_ = EINVAL;
-};
+  return without_newline(text);
+}
 
 }  // namespace
 
@@ -68,13 +75,14 @@ std::vector<RunningJob> running_jobs() {
   for (const auto& entry : fs::directory_iterator(control_folder(), error)) {
     const std::optional<pid_t> agent = agent_of_socket(entry.path());
     if (!agent) continue;
-    const Connection connection(entry.path(), kAnswerWithin);
-    if (connection.error() == ECONNREFUSED) {
+    const Descriptor socket = connected_to(entry.path(), kAnswerWithin);
+    const int refusal = socket.get() < 0 ? errno : 0;
+    if (refusal == ECONNREFUSED) {
       fs::remove(entry.path(), error);
       continue;
     }
-    const std::optional<std::string> answer = connection.ask(kAskStatus);
-    if (connection.error() == ENOENT) continue;  // it has just ended
+    if (refusal == ENOENT) continue;  // it has just ended
+    const std::optional<std::string> answer = ask_through(socket.get(), kAskStatus);
     nlohmann::json status = answer ? nlohmann::json::parse(*answer, nullptr, false) : nlohmann::json();
     jobs.push_back({*agent, entry.path(), status.is_object() ? std::move(status) : nlohmann::json()});
   }
@@ -83,7 +91,19 @@ std::vector<RunningJob> running_jobs() {
 }
 
 std::optional<std::string> ask_job(const fs::path& socket, const std::string& request, std::chrono::seconds within) {
-  return Connection(socket, within).ask(request);
+  return ask_through(connected_to(socket, within).get(), request);
+}
+
+OpenQuestion::OpenQuestion(const fs::path& socket, const std::string& request) : socket_(connected_to(socket, kAnswerWithin)) {
+  if (socket_.get() >= 0 && write_all(socket_.get(), request + "\n") != 0) socket_ = Descriptor();
+}
+
+bool OpenQuestion::read() {
+  return socket_.get() < 0 || !add_piece(socket_.get(), MSG_DONTWAIT, text_) || text_.ends_with('\n');
+}
+
+std::optional<std::string> OpenQuestion::answer() const {
+  return without_newline(text_);
 }
 
 }  // namespace ddprun

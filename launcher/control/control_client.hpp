@@ -11,6 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/system/descriptor.hpp"
+
 namespace ddprun {
 
 struct RunningJob {
@@ -26,5 +28,20 @@ std::vector<RunningJob> running_jobs();
 // Sends the request and returns the answer, without its '\n'; nothing when none comes within that time.
 std::optional<std::string> ask_job(const std::filesystem::path& socket, const std::string& request,
                                    std::chrono::seconds within = std::chrono::seconds(2));
+
+// The same for a caller that awaits several answers: it waits until fd() is readable, and then calls read().
+class OpenQuestion {
+ public:
+  OpenQuestion(const std::filesystem::path& socket, const std::string& request);
+  int fd() const { return socket_.get(); }
+  // Takes what has come. True: that was all.
+  bool read();
+  // Without its '\n'; nothing when the agent has ended or refused to answer.
+  std::optional<std::string> answer() const;
+
+ private:
+  Descriptor socket_;
+  std::string text_;
+};
 
 }  // namespace ddprun

@@ -83,6 +83,7 @@ void JobStatus::see(const RunStarted& event) {
 void JobStatus::see(const RoundStarted& event) {
   state_ = "running";
   meter_.restart();
+  progress_ = false;  // rank 0 tells it, which may be on another node from now on
   if (!event.regroup) {
     workers_.clear();
   } else if (const int moved = (event.group_rank - round_.group_rank) * event.workers_here; moved != 0) {

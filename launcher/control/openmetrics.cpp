@@ -1,7 +1,9 @@
 // Implementation of openmetrics.hpp. Every line of a family follows its # TYPE, as the format asks for.
 #include "launcher/control/openmetrics.hpp"
 
+#include <algorithm>
 #include <functional>
+#include <set>
 
 namespace ddprun {
 namespace {
@@ -17,7 +19,8 @@ std::string label_value(const std::string& text) {
   return out;
 }
 
-// A family with one line for each value that is known.
+// A family with one line for each value that is known. Of lines with the same labels the first counts: one series twice would
+// make a reader refuse the whole text.
 class Family {
  public:
   Family(std::string name, const char* type, const char* help) : name_(std::move(name)) {
@@ -25,13 +28,14 @@ class Family {
     if (std::string(type) == "counter") name_ += "_total";
   }
   void add(const std::string& labels, const json& value) {
-    if (value.is_number() || value.is_boolean())
-      lines_ += name_ + "{" + labels + "} " + (value.is_boolean() ? (value.get<bool>() ? "1" : "0") : value.dump()) + "\n";
+    if ((!value.is_number() && !value.is_boolean()) || !told_.insert(labels).second) return;
+    lines_ += name_ + "{" + labels + "} " + (value.is_boolean() ? (value.get<bool>() ? "1" : "0") : value.dump()) + "\n";
   }
   std::string text() const { return lines_.empty() ? "" : head_ + lines_; }
 
  private:
   std::string name_, head_, lines_;
+  std::set<std::string> told_;
 };
 
 const json& member(const json& object, const char* key) {
@@ -71,7 +75,12 @@ constexpr OfJob kOfWorkers[] = {
 
 }  // namespace
 
-std::string openmetrics_of(const json& job, const std::vector<json>& nodes) {
+// While a round begins, some nodes still tell the one before: a rank, or the progress that rank 0 tells, may then be on two.
+std::string openmetrics_of(const json& job, std::vector<json> nodes) {
+  const auto round_of = [](const json& node) {
+    return member(node, "round").is_number_integer() ? node["round"].get<int>() : -1;
+  };
+  std::ranges::stable_sort(nodes, std::ranges::greater(), round_of);
   const std::string labels =
       "job=\"" + label_value(string_of(job, "title")) + "\",run_dir=\"" + label_value(string_of(job, "run_dir")) + "\"";
   std::string text;

@@ -9,7 +9,7 @@
 namespace ddprun {
 
 // `job` and `nodes`: what JobStatus tells (job_status.hpp), the latter of each node that has told it. Ends with "# EOF". What
-// is not known has no line.
-std::string openmetrics_of(const nlohmann::json& job, const std::vector<nlohmann::json>& nodes);
+// is not known has no line, and what two nodes tell has that of the newest round.
+std::string openmetrics_of(const nlohmann::json& job, std::vector<nlohmann::json> nodes);
 
 }  // namespace ddprun

@@ -248,6 +248,7 @@ class Planner {
     }
     choose_command("on-failure", plan_.on_failure);
     choose_command("on-checkpoint", plan_.on_checkpoint);
+    choose_metrics_port(plan_, settings_);
     const Setting* hang = settings_.find("hang-timeout");
     plan_.hang = hang_limits_of(hang, train() ? WorkerKind::kTrainer : WorkerKind::kScript);
     keep("hang_timeout", train() || !plan_.hang.watch ? describe(plan_.hang) : hang->value + " s without output",
@@ -317,11 +318,10 @@ class Planner {
     }
     for (const std::string_view option : kOnlyForScripts) {
       if (!settings_.given(option)) continue;
-      const Setting& setting = *settings_.find(option);
       if (train()) {
         plan_.notes.push_back("--" + std::string(option) + " has no effect with a train.json");
       } else {
-        keep_option(option, setting);
+        keep_option(option, *settings_.find(option));
       }
     }
   }

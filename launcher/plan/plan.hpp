@@ -97,6 +97,7 @@ struct Plan {
   bool json = false;          // the console writes JSON lines
   std::string on_failure;     // --on-failure, a command for the shell; empty: none
   std::string on_checkpoint;  // --on-checkpoint, likewise
+  int metrics_port = 0;       // --metrics-port; 0: not given
   int verbosity = 0;          // -1 quiet, 0, 1, 2
   bool dry_run = false;
   bool virtual_local_rank = false;  // LOCAL_RANK=0 everywhere; CUDA_VISIBLE_DEVICES names the worker's one GPU

@@ -132,4 +132,11 @@ void choose_store(Plan& plan, const Settings& settings, const Environment& envir
                           not_shared ? "environment " + std::string(kNotShared) : setting.source});
 }
 
+void choose_metrics_port(Plan& plan, const Settings& settings) {
+  const Setting* const setting = settings.find("metrics-port");
+  if (setting == nullptr) return;
+  plan.metrics_port = static_cast<int>(settings.integer("metrics-port", 1, 65535));
+  plan.sources.push_back({"metrics_port", setting->value, setting->source});
+}
+
 }  // namespace ddprun

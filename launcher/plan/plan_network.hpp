@@ -29,4 +29,7 @@ Network resolve_network(const Settings& settings, bool train, const std::string&
 // plan.agent_store, and records the source. A train.json has no such store.
 void choose_store(Plan& plan, const Settings& settings, const Environment& environment);
 
+// Reads --metrics-port into the plan, and records its source. Throws UsageError.
+void choose_metrics_port(Plan& plan, const Settings& settings);
+
 }  // namespace ddprun

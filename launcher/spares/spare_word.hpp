@@ -21,11 +21,13 @@ struct HasLoaded {
 struct Unfit {
   std::string why;
 };
-// It has got its orders, and runs the script. `plainly_for` is empty, or why it starts as a fresh interpreter instead.
+// It has got its orders, and looks whether it can obey them.
+struct HasHeard {};
+// It runs the script. `plainly_for` is empty, or why it starts as a fresh interpreter instead.
 struct Runs {
   std::string plainly_for;
 };
-using Word = std::variant<HasLoaded, Unfit, Runs>;
+using Word = std::variant<HasLoaded, Unfit, HasHeard, Runs>;
 
 // Nothing for a packet of another form.
 inline std::optional<Word> parse_word(std::string_view packet) {
@@ -36,6 +38,7 @@ inline std::optional<Word> parse_word(std::string_view packet) {
   };
   const std::string_view name = next_line();
   if (name == "unfit") return Unfit{std::string(next_line())};
+  if (name == "heard") return HasHeard{};
   if (name == "runs") return Runs{std::string(next_line())};
   if (name != "ready") return std::nullopt;
   const auto number = [&next_line] {

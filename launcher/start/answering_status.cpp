@@ -10,19 +10,33 @@
 
 #include "common/system/realtime.hpp"
 #include "launcher/control/control_folder.hpp"
+#include "launcher/control/openmetrics.hpp"
 #include "launcher/control/process_memory.hpp"
 #include "launcher/network/job_link.hpp"
+#include "launcher/output/console_writer.hpp"
+#include "launcher/output/worker_output_route.hpp"
 
 namespace ddprun {
 namespace {
 
-// A node answers at once, but for stacks. One that does not is named as silent.
+// A node answers at once, but for stacks and logs. One that does not is named as silent.
 constexpr std::chrono::milliseconds kAtOnce{150};
 constexpr std::chrono::milliseconds kForStacks{25'000};
+constexpr std::chrono::milliseconds kForLogs = LogReaders::kLongestWait + std::chrono::milliseconds(3000);
 
-std::chrono::milliseconds time_for(const std::string& question) {
-  const nlohmann::json asked = nlohmann::json::parse(question, nullptr, false);
-  return asked.is_object() && asked.contains("ask") && asked["ask"] == "stacks" ? kForStacks : kAtOnce;
+// Log lines are asked of one node, which the question names: of all together they would be too much.
+JobInquiry::Question to_inquiry(const std::string& text, int nodes) {
+  const nlohmann::json asked = nlohmann::json::parse(text, nullptr, false);
+  const auto word = [&](const char* key) {
+    return asked.is_object() && asked.contains(key) && asked[key].is_string() ? asked[key].get<std::string>() : "";
+  };
+  JobInquiry::Question question{.text = text, .nodes = nodes, .within = word("ask") == "stacks" ? kForStacks : kAtOnce};
+  if (word("ask") != "log lines") return question;
+  question.to = node_of(word("to"));
+  question.nodes = 1;
+  question.most_bytes = LogReaders::kMostBytes;
+  question.within = kForLogs;
+  return question;
 }
 
 std::string name_of_host() {
@@ -34,6 +48,10 @@ bool runs_python(const Plan& plan) {
   return plan.kind == Plan::Kind::kPython || plan.kind == Plan::Kind::kModule;
 }
 
+bool writes_log_files(const Plan& plan) {
+  return kept_files(plan) == KeptFiles::kAll || plan.output.redirects.any() || plan.output.tee.any();
+}
+
 }  // namespace
 
 AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, const AgentAccess& agent, StragglerLook& stragglers)
@@ -43,11 +61,25 @@ AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, cons
       stragglers_(stragglers),
       status_(plan, {.agent = ::getpid(), .logs = files.log_root, .report = files.report, .host = name_of_host()}),
       socket_(agent.io, control_folder(), socket_hooks()) {
+  if (plan.metrics_port > 0) {
+    metrics_.emplace(
+        agent.io, plan.metrics_port,
+        [this] {
+          const nlohmann::json told = nlohmann::json::parse(status());
+          return openmetrics_of(told, {told});
+        },
+        [&console = agent.console](const std::string& problem) { console.line(Stream::kStderr, "ddprun: " + problem); });
+  }
   if (!plan.rendezvous.many()) return;
   inquiry_.emplace(agent.io, static_cast<std::uint64_t>(realtime_ns()), [this](rendezvous::JobQuestion question) {
     if (JobLink* const job = job_()) job->ask_nodes(std::move(question));
   });
-  asked_.emplace(agent.io, agent.files, name_of_host(), runs_python(plan), node_hooks());
+  asked_.emplace(agent.io, agent.files,
+                 NodeAsked::Facts{.host = name_of_host(),
+                                  .python = runs_python(plan),
+                                  .logs = files.log_root,
+                                  .writes_logs = !files.log_root.empty() && writes_log_files(plan)},
+                 node_hooks());
   stragglers_.asks_by([this] { ask_for_paces(); });
 }
 
@@ -76,7 +108,10 @@ ControlSocket::Hooks AnsweringStatus::socket_hooks() {
   ControlSocket::Hooks hooks{.status = [this] { return status(); }, .stop = [this](bool now) { stop(now); }, .nodes = {}};
   if (!plan_.rendezvous.many()) return hooks;
   hooks.nodes = [this](const std::string& question, std::function<void(std::string)> then) {
-    inquiry_->ask(question, nodes_, time_for(question), std::move(then));
+    JobInquiry::Question asked = to_inquiry(question, nodes_);
+    if (asked.most_bytes > 0 && (!asked.to || *asked.to == rendezvous::NodeId{}))
+      return then(R"({"error":"log lines are asked of one node"})");
+    inquiry_->ask(std::move(asked), std::move(then));
   };
   return hooks;
 }
@@ -84,6 +119,14 @@ ControlSocket::Hooks AnsweringStatus::socket_hooks() {
 NodeAsked::Hooks AnsweringStatus::node_hooks() {
   return {.status = [this](std::size_t most_bytes) { return status(most_bytes); },
           .workers = [this] { return status_.running_workers(); },
+          .own =
+              [this] {
+                const JobLink* const job = job_();
+                return job != nullptr && job->release().group_rank >= 0
+                           ? OwnRanks{job->release().rank_offset, plan_.nproc_per_node}
+                           : OwnRanks{};
+              },
+          .round = [this] { return job_() != nullptr ? job_()->release().id.round : -1; },
           .stop = [this](bool now) { stop(now); },
           .pace = [this](std::size_t most_bytes) { return stragglers_.told(most_bytes); },
           .answer =

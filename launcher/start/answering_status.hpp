@@ -1,5 +1,6 @@
-// What an agent answers when somebody asks: the job's status and the control socket of this machine, and on many machines the
-// questions that go to all nodes. An observer of the agent's events; it lives as long as the agent's io_context.
+// What an agent answers when somebody asks: the job's status and the control socket of this machine, --metrics-port, and on
+// many machines the questions that go to all nodes. An observer of the agent's events; it lives as long as the agent's
+// io_context.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,7 @@
 #include "launcher/beside/straggler_look.hpp"
 #include "launcher/control/control_socket.hpp"
 #include "launcher/control/job_status.hpp"
+#include "launcher/control/metrics_port.hpp"
 #include "launcher/plan/plan.hpp"
 
 namespace ddprun {
@@ -41,6 +43,7 @@ class AnsweringStatus : public RunObserver {
   std::optional<NodeAsked> asked_;
   bool listens_ = false;
   ControlSocket socket_;
+  std::optional<MetricsPort> metrics_;
 };
 
 }  // namespace ddprun

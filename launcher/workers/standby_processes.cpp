@@ -66,8 +66,13 @@ void StandbyProcesses::start_spare(int number, GuardianLink& guardian, const Spa
 }
 
 void StandbyProcesses::hear(int number, const spares::Word& word) {
+  if (const auto found = handed_.find(number); found != handed_.end()) {
+    found->second.heard = true;
+    found->second.patience.cancel();
+    if (std::holds_alternative<spares::Runs>(word)) found->second.control->close();
+  }
+  if (std::holds_alternative<spares::HasHeard>(word)) return;
   if (const auto* runs = std::get_if<spares::Runs>(&word)) {
-    if (const auto found = handed_.find(number); found != handed_.end()) found->second->close();
     if (!runs->plainly_for.empty()) on_plain_(number, runs->plainly_for);
   } else if (!has(number)) {
     return;
@@ -91,8 +96,22 @@ pid_t StandbyProcesses::hand_over(int number, GuardianLink& guardian, const Spaw
     waiting_.erase(number);
     return 0;
   }
-  handed_[number] = std::exchange(waiting(number).control, nullptr);
+  handed_.erase(number);  // an earlier one, which ended before it could say how it runs
+  handed_.try_emplace(number, std::exchange(waiting(number).control, nullptr), io_);
+  await_hearing(number);
   return take(number).pid;
+}
+
+void StandbyProcesses::await_hearing(int number) {
+  handed_.at(number).patience.async_wait([this, number](const boost::system::error_code& error) {
+    const auto found = error ? handed_.end() : handed_.find(number);
+    if (found == handed_.end()) return;
+    found->second.control->drain();  // this process may itself have been stopped
+    if (found->second.heard) return;
+    found->second.control->close();
+    handed_.erase(found);
+    on_deaf_(number);
+  });
 }
 
 StandbyProcesses::Waiting& StandbyProcesses::waiting(int number) {
@@ -183,7 +202,7 @@ StandbyProcesses::Went StandbyProcesses::forget(int number) {
 
 void StandbyProcesses::close() {
   waiting_.clear();
-  for (const auto& [number, control] : handed_) control->close();
+  for (const auto& [number, handed] : handed_) handed.control->close();
   handed_.clear();
 }
 

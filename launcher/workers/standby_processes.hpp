@@ -7,14 +7,17 @@
 #include <sys/types.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "common/system/file_queue.hpp"
 #include "launcher/events/run_event.hpp"
@@ -45,15 +48,19 @@ class StandbyProcesses {
   // `log_root` is the run directory's logs/; numbers begin with `first`.
   // A spare interpreter was handed a script and starts it in a fresh one, for that reason.
   using OnPlain = std::function<void(int number, const std::string& why)>;
+  // A spare interpreter was handed a script, and does not say that it has heard: it is stopped, say. It still has the script.
+  using OnDeaf = std::function<void(int number)>;
+  static constexpr std::chrono::seconds kHearsWithin{5};
 
   StandbyProcesses(boost::asio::io_context& io, FileQueue& files, std::filesystem::path log_root, int first,
-                   OnMessage on_message, OnPlain on_plain)
+                   OnMessage on_message, OnPlain on_plain, OnDeaf on_deaf)
       : io_(io),
         files_(files),
         log_root_(std::move(log_root)),
         first_(first),
         on_message_(std::move(on_message)),
-        on_plain_(std::move(on_plain)) {}
+        on_plain_(std::move(on_plain)),
+        on_deaf_(std::move(on_deaf)) {}
 
   // Throws InternalError or std::system_error. Nothing is written to the logs before it prints something.
   void start(int number, GuardianLink& guardian, const SpawnRequest& request);
@@ -104,8 +111,18 @@ class StandbyProcesses {
     Waiting& operator=(Waiting&&) = default;
   };
 
+  // A spare that has not said yet how it runs.
+  struct Handed {
+    Handed(std::shared_ptr<SpareControl> of_spare, boost::asio::io_context& io)
+        : control(std::move(of_spare)), patience(io, kHearsWithin) {}
+    std::shared_ptr<SpareControl> control;
+    boost::asio::steady_timer patience;
+    bool heard = false;
+  };
+
   Waiting& waiting(int number);
   void hear(int number, const spares::Word& word);
+  void await_hearing(int number);
   void read_output(int number, Ends& standard_output, Ends& standard_error);
   void listen(int number, Stream stream);
   bool read(int number, Stream stream);
@@ -117,8 +134,9 @@ class StandbyProcesses {
   int first_;
   OnMessage on_message_;
   OnPlain on_plain_;
+  OnDeaf on_deaf_;
   std::map<int, Waiting> waiting_;
-  std::map<int, std::shared_ptr<SpareControl>> handed_;  // spares that have not said yet how they run
+  std::map<int, Handed> handed_;
 };
 
 }  // namespace ddprun

@@ -143,6 +143,15 @@ void make_spare(std::vector<std::string>& environment, const std::string& hook, 
   environment.push_back("DDPRUN_PRELOAD=" + modules);
 }
 
+std::vector<std::string> spare_command(const std::vector<std::string>& workers) {
+  static const std::string kDoesNothing = "import os; os.write(" + std::to_string(kWorkerChannelFd) +
+                                          ", b'unfit\\nthis Python does not run the sitecustomize.py of " +
+                                          "PYTHONPATH: it is isolated, or another sitecustomize comes first')";
+  std::vector<std::string> command{workers.at(0), "-u", "-c", kDoesNothing};
+  command.insert(command.end(), workers.begin(), workers.end());
+  return command;
+}
+
 bool is_never_inherited(std::string_view variable) {
   return std::find(kNeverInherited.begin(), kNeverInherited.end(), variable_name_of(variable)) != kNeverInherited.end();
 }

@@ -45,6 +45,10 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
 // Makes a script's environment that of a spare interpreter: Python runs the file in the folder `hook`, which imports the
 // modules.
 void make_spare(std::vector<std::string>& environment, const std::string& hook, const std::string& modules);
+// The command by which a spare is started: a program that does nothing, and the worker's command as its arguments. Python runs
+// the hook first, and that starts the worker's command. A Python that does not run it must not run the script, as it would be
+// a worker that nobody has started.
+std::vector<std::string> spare_command(const std::vector<std::string>& workers);
 
 // Whether no process that we start may have this NAME=value: a secret, or what is one worker's own.
 bool is_never_inherited(std::string_view variable);

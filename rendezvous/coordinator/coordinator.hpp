@@ -113,7 +113,7 @@ class Coordinator {
   void hear(Peer& peer, const Ping& message);
   void hear(Peer&, const Vote&) {}  // a vote of the election that it has already won
   void hear(Peer& peer, const StoreAsk& message);
-  void hear(Peer& peer, const JobQuestion& message) { ask_all_nodes(peer, message, peers_, outbox_); }
+  void hear(Peer& peer, const JobQuestion& message) { ask_nodes(peer, message, peers_, outbox_); }
   void hear(Peer& peer, const NodeAnswer& message) { pass_on(peer, message, peers_, outbox_); }
   void hear(Peer&, const Resume&) {}  // both belong to the session (rendezvous/node)
   void hear(Peer&, const Received&) {}

@@ -1,6 +1,6 @@
 // What a coordinator does when somebody on a node asks about the whole job (JobQuestion): it puts the question to every node
-// that is here, its own included, and passes each answer on to the node that asked. It remembers nothing, so nobody can make it
-// keep anything. Pure; coordinator.hpp calls it.
+// that is here, its own included, or to the one that it is for, and passes each answer on to the node that asked. It remembers
+// nothing, so nobody can make it keep anything. Pure; coordinator.hpp calls it.
 #pragma once
 
 #include "rendezvous/coordinator/action.hpp"
@@ -9,11 +9,15 @@
 
 namespace ddprun::rendezvous {
 
-inline void ask_all_nodes(const Peer& asker, const JobQuestion& question, const Peers& peers, Outbox& outbox) {
+inline void ask_nodes(const Peer& asker, const JobQuestion& question, const Peers& peers, Outbox& outbox) {
+  const NodeQuestion asked{asker.hello.node, question.number, question.most_bytes, question.text};
+  if (question.to != NodeId{}) {
+    const Peer* const one = peers.find(question.to);
+    if (one != nullptr && one->here()) return outbox.send(*one, asked);
+    return outbox.send(asker, JobAnswer{question.number, static_cast<std::int32_t>(peers.connected()), question.to, {}});
+  }
   for (const NodeId& id : peers.by_age()) {
-    const Peer& peer = peers.at(id);
-    if (!peer.here()) continue;
-    outbox.send(peer, NodeQuestion{asker.hello.node, question.number, question.most_bytes, question.text});
+    if (const Peer& peer = peers.at(id); peer.here()) outbox.send(peer, asked);
   }
 }
 

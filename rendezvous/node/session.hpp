@@ -46,7 +46,7 @@ bool belongs_to_session(const Variant& message) {
       message);
 }
 
-// The approximate size of a message, since values of the workers' store may be large.
+// The approximate size of a message, since values of the workers' store may be large, and so may what people ask.
 template <class Variant>
 std::size_t weight_of(const Variant& message) {
   static constexpr std::size_t kOfAny = 256;
@@ -57,7 +57,7 @@ std::size_t weight_of(const Variant& message) {
           return kOfAny + concrete.request.value.size() + concrete.request.expected.size();
         } else if constexpr (std::is_same_v<M, StoreAnswer>) {
           return kOfAny + concrete.reply.value.size();
-        } else if constexpr (std::is_same_v<M, NodeAnswer> || std::is_same_v<M, JobAnswer>) {
+        } else if constexpr (requires { concrete.text.size(); }) {
           return kOfAny + concrete.text.size();
         } else {
           return kOfAny;

@@ -20,7 +20,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 9;
+inline constexpr std::uint16_t kProtocolVersion = 10;
 static_assert(kCauses == 19, "messages count by cause, so a new cause needs a new kProtocolVersion");
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
@@ -218,12 +218,14 @@ struct Received {
   std::uint64_t count = 0;
 };
 
-// Somebody asks this node about the whole job. The coordinator puts the question to every node; each answers by itself, and the
-// coordinator passes the answers on. It keeps nothing of this: who asks counts the answers, and waits no longer than it likes.
+// Somebody asks this node about the whole job. The coordinator puts the question to every node, or to one; each answers by
+// itself, and the coordinator passes the answers on. It keeps nothing of this: who asks counts the answers, and waits no longer
+// than it likes.
 struct JobQuestion {
   std::uint64_t number = 0;      // chosen by who asks
   std::uint32_t most_bytes = 0;  // of a node's answer
   std::string text{};
+  NodeId to{};  // the only node that is asked; all zeros: every node
 };
 
 // Answer to NodeQuestion.
@@ -394,7 +396,7 @@ struct JobAnswer {
   std::uint64_t number = 0;
   std::int32_t nodes = 0;  // how many nodes are here now, with this one
   NodeId node{};           // who answers
-  std::string text{};
+  std::string text{};      // empty: the only node that was asked is not here
 };
 
 using FromCoordinator =

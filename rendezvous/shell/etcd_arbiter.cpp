@@ -14,6 +14,8 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
+#include "common/base/base64.hpp"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -24,22 +26,6 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kMostOfBody = 64 << 10;
 constexpr std::size_t kMostOfReason = 200;
-
-// protobuf's JSON form has bytes in base64.
-std::string base64(std::string_view bytes) {
-  constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    std::uint32_t three = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      three = three << 8U | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U);
-    }
-    for (std::size_t i = 0; i < 4; ++i) {
-      text.push_back(at + i > bytes.size() ? '=' : kDigits[three >> (18 - 6 * i) & 63U]);
-    }
-  }
-  return text;
-}
 
 std::string where(const std::string& host, std::uint16_t port) {
   const bool bare_ipv6 = host.find(':') != std::string::npos;
@@ -126,9 +112,9 @@ class EtcdQuestion : public std::enable_shared_from_this<EtcdQuestion> {
 }  // namespace
 
 std::string etcd_question(const std::string& key, const std::string& self) {
-  const std::string name = base64(key);
+  const std::string name = to_base64(key);  // protobuf's JSON form has bytes in base64
   return Json{{"compare", {{{"key", name}, {"target", "CREATE"}, {"result", "EQUAL"}, {"create_revision", "0"}}}},
-              {"success", {{{"request_put", {{"key", name}, {"value", base64(self)}}}}}},
+              {"success", {{{"request_put", {{"key", name}, {"value", to_base64(self)}}}}}},
               {"failure", {{{"request_range", {{"key", name}}}}}}}
       .dump();
 }
@@ -138,7 +124,7 @@ BallotAnswer etcd_answer(const std::string& body, const std::string& self) {
   if (!json.contains("header")) throw std::runtime_error("no answer of etcd");
   if (json.value("succeeded", false)) return BallotAnswer::kMine;
   const Json& there = json.at("responses").at(0).at("response_range").at("kvs").at(0).at("value");
-  return there.get<std::string>() == base64(self) ? BallotAnswer::kMine : BallotAnswer::kOthers;
+  return there.get<std::string>() == to_base64(self) ? BallotAnswer::kMine : BallotAnswer::kOthers;
 }
 
 EtcdArbiter::EtcdArbiter(boost::asio::io_context& io, std::string host, std::uint16_t port, std::string prefix)

@@ -145,6 +145,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("number", m.number);
     visit("most_bytes", m.most_bytes);
     visit.bytes("text", m.text, kMaxQuestionBytes);
+    visit("to", m.to);
   } else if constexpr (std::is_same_v<M, NodeAnswer>) {
     visit("asker", m.asker);
     visit("number", m.number);

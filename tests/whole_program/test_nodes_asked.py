@@ -38,14 +38,18 @@ class Asked:
         assert done.returncode == code, done.stdout + done.stderr + self.nodes.all_text()
         return done.stdout if code == 0 else done.stderr
 
+    def followed(self, node, *words):
+        return subprocess.Popen([self.nodes.ddprun, "logs", "-f", *[str(word) for word in words]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env={**self.nodes.environment, "XDG_RUNTIME_DIR": self.runtime(node)})
 
-def start_two(nodes, job, tmp_path, nnodes="2", conf="heartbeat_timeout=4"):
-    """Two agents on this machine with one and two workers."""
+
+def start_two(nodes, job, tmp_path, nnodes="2", conf="heartbeat_timeout=4", options=lambda node: ()):
+    """Two agents on this machine with one and two workers. `options`: more of them for each node."""
     asked = Asked(nodes, tmp_path)
     port = nodes_port()
     for node in range(2):
         nodes.start("--nnodes", nnodes, "--node-rank", node, "--nproc-per-node", node + 1, "--master-addr", "127.0.0.1", "--master-port", port,
-                    "--rdzv-conf", conf, job, XDG_RUNTIME_DIR=asked.runtime(node), XDG_STATE_HOME=str(tmp_path / f"state-{node}"))
+                    "--rdzv-conf", conf, *options(node), job, XDG_RUNTIME_DIR=asked.runtime(node), XDG_STATE_HOME=str(tmp_path / f"state-{node}"))
     asked.until_they_run(3)
     return asked
 
@@ -144,6 +148,9 @@ def test_whoever_has_no_token_is_no_node_of_the_job_and_hears_nothing(two, scrip
         done = subprocess.run([two.nodes.ddprun, "status"], capture_output=True, text=True, timeout=PATIENCE, check=False,
                               env={**two.nodes.environment, "XDG_RUNTIME_DIR": two.runtime(9)})
         assert not re.search(r"(?m)^\S+ +[012] +\d+ +running", done.stdout), done.stdout
+        done = subprocess.run([two.nodes.ddprun, "logs"], capture_output=True, text=True, timeout=PATIENCE, check=False,
+                              env={**two.nodes.environment, "XDG_RUNTIME_DIR": two.runtime(9)})
+        assert done.returncode == 2 and done.stdout == "", done.stdout
         stranger.kill()
     stranger.wait(PATIENCE)
     assert statuses(two, 0)["job"]["of"] == 2
@@ -151,16 +158,24 @@ def test_whoever_has_no_token_is_no_node_of_the_job_and_hears_nothing(two, scrip
 
 def test_three_hosts_are_seen_and_stopped_from_one_that_does_not_coordinate(hosts, script, tmp_path):
     asked = Asked(hosts, tmp_path)
-    job = script(WAITS)
+    job = script("echo begin $RANK; " + WAITS.replace("while :; do", "while [ ! -e $OUT/go ]; do sleep 0.1; done; echo went; while :; do"))
     for host in range(3):
         environment = hosts.environment
         hosts.environment = {**environment, "XDG_RUNTIME_DIR": asked.runtime(host)}
-        hosts.start_on(host, "--nnodes", "3", "--master-addr", hosts.address(0), "--node-rank", host, job)
+        hosts.start_on(host, "--nnodes", "3", "--master-addr", hosts.address(0), "--node-rank", host, "--run-dir", tmp_path / f"run-of-{host}", job)
         hosts.environment = environment
     asked.until_they_run(3)
     status = statuses(asked, 2)
     assert [one["host"] for one in status["job"]["nodes"]] == ["host0", "host1", "host2"]
     assert [one["leads"] for one in status["job"]["nodes"]] == [True, False, False]
     assert re.search(r"(?m)^host0 +0 +\d+ +running .*\nhost1 +1 +\d+ +running .*\nhost2 +2 +", asked.ask(1, "status"))
-    assert "has ended" in asked.ask(2, "stop")
+    series = [line.rpartition(" ")[0] for line in asked.ask(1, "status", "--openmetrics").splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series)) and sum(one.startswith("ddprun_worker_running{") for one in series) == 3
+    assert asked.ask(2, "logs") == "[rank 0] begin 0\n[rank 1] begin 1\n[rank 2] begin 2\n"  # each host has files of its own rank only
+    assert asked.ask(2, "logs", "--rank", 0) == "begin 0\n"
+    with asked.followed(1) as follower:
+        assert {follower.stdout.readline() for _ in range(3)} == {f"[rank {rank}] begin {rank}\n" for rank in range(3)}
+        (tmp_path / "out/go").write_text("")
+        assert {follower.stdout.readline() for _ in range(3)} == {f"[rank {rank}] went\n" for rank in range(3)}
+        assert "has ended" in asked.ask(2, "stop")  # and so does who follows
     assert hosts.wait() == [143, 143, 143], hosts.all_text()

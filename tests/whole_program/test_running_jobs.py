@@ -134,6 +134,45 @@ def test_a_status_for_prometheus(waiting):
     assert job.end() == 0
 
 
+def scrape(port, request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
+        client.sendall(request)
+        head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
+    return head.decode(), body.decode()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_prometheus_scrapes_the_agent(waiting, start, tmp_path):
+    port = free_port()
+    job = waiting("--metrics-port", port)
+    head, body = scrape(port)
+    assert head.startswith("HTTP/1.1 200 OK\r\n") and "application/openmetrics-text; version=1.0.0" in head
+    told = re.sub(r"(seconds|memory_bytes)({[^}]*}) .*", r"\1\2", body)
+    assert told == re.sub(r"(seconds|memory_bytes)({[^}]*}) .*", r"\1\2", job.ask("status", "--openmetrics")) and body.endswith("# EOF\n")
+    assert scrape(port, b"GET / HTTP/1.1\r\n\r\n")[0].startswith("HTTP/1.1 404 ")
+    assert scrape(port, b"POST /metrics HTTP/1.1\r\n\r\n")[0].startswith("HTTP/1.1 405 ")
+    with contextlib.suppress(ConnectionError):
+        assert scrape(port, b"x" * 5000) == ("", "")
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+    for client in silent:
+        client.close()
+
+    def answers():
+        with contextlib.suppress(ConnectionError):
+            return scrape(port)[1].endswith("# EOF\n")
+
+    jobs.wait_for(answers, "an answer after the silent ones")
+    other = start("--metrics-port", port, "waits.py", READY=str(tmp_path / "other"))
+    assert f"--metrics-port {port}: Address already in use; the job runs without it" in other.until("waits")
+    assert other.end() == 0
+    assert job.end() == 0
+
+
 def test_the_socket_is_the_users_alone(waiting, tmp_path):
     job = waiting()
     folder = tmp_path / "runtime" / "ddprun"
@@ -335,6 +374,12 @@ class FakeAgent(threading.Thread):
                     if word in self.answers:
                         client.sendall(json.dumps(self.answers[word]).encode() + b"\n")
 
+    def end(self):
+        """The thread ends first, or it might accept at the next test's socket, which gets the same number."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.join()
+        self.listener.close()
+
 
 @pytest.mark.parametrize("words, nodes, code, said", [
     (["stop"], None, 2, "does not answer; kill -TERM"),
@@ -345,7 +390,7 @@ def test_answers_of_other_nodes_are_not_trusted(ddprun_bin, tmp_path, words, nod
     agent = FakeAgent(tmp_path, {"status": {"pid": os.getpid(), "title": "x", "several_nodes": True}, **({"nodes": nodes} if nodes else {})})
     agent.start()
     done = jobs.run([ddprun_bin, *words], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
-    agent.listener.close()
+    agent.end()
     assert done.returncode == code and said in done.stdout + done.stderr and "\x1b" not in done.stdout, (done.returncode, done.stdout, done.stderr)
 
 
@@ -356,4 +401,4 @@ def test_a_folder_of_sockets_that_others_may_write_is_not_read(ddprun_bin, tmp_p
         (tmp_path / "ddprun").chmod(mode)
         done = jobs.run([ddprun_bin, "ps"], timeout=60, XDG_RUNTIME_DIR=str(tmp_path))
         assert ("stranger" in done.stdout) == listed, done.stdout
-    agent.listener.close()
+    agent.end()

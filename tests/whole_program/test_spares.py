@@ -4,6 +4,7 @@ anything has changed, and none of them outlives its job."""
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,10 +68,11 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 class Script:
     """A script under ddprun whose first round ends when the test says so, and whose second round writes what it has seen."""
 
-    def __init__(self, ddprun_bin, folder, body="", options=(), module=False, workers=1, spares=1, preload="json,random,multiprocessing", env=None, stdin=subprocess.DEVNULL):
+    def __init__(self, ddprun_bin, folder, body="", options=(), module=False, workers=1, spares=1, preload="json,random,multiprocessing", env=None, stdin=subprocess.DEVNULL,
+                 head=""):
         self.folder, self.go = folder, folder / "go"
         name = folder / "train.py"
-        name.write_text(textwrap.dedent(DUMP) + f"GO = {str(self.go)!r}\nFOLDER = {str(folder)!r}\n" + textwrap.dedent(ENDS) + textwrap.dedent(body))
+        name.write_text(head + textwrap.dedent(DUMP) + f"GO = {str(self.go)!r}\nFOLDER = {str(folder)!r}\n" + textwrap.dedent(ENDS) + textwrap.dedent(body))
         with_spares = ["--standby", str(spares), "--preload", preload] if spares else []
         command = [ddprun_bin, "--json", "--nproc-per-node", str(workers), "--max-restarts", "1", *with_spares, *options, *(["-m", "train"] if module else ["train.py"]), "a", "b c"]
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN", "PYTHONPATH"))} | {"PYTHON_EXEC": sys.executable} | (env or {})
@@ -126,11 +128,15 @@ def real_site(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("how", ["script", "module", "to files", "own sitecustomize"])
-def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin, tmp_path, real_site, how):
+@pytest.mark.parametrize("how", ["script", "module", "to files", "own sitecustomize", "no locale"])
+def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin, tmp_path, real_site, monkeypatch, how):
     found = []
     options = ["-r", "1", "--log-dir", "logs"] if how == "to files" else []
     env = {"PYTHONPATH": f"{real_site}:relative"} if how == "own sitecustomize" else {}
+    if how == "no locale":  # Python then sets LC_CTYPE for itself
+        monkeypatch.delenv("LC_ALL", raising=False)
+        monkeypatch.delenv("LANG", raising=False)
+        monkeypatch.delenv("LC_CTYPE", raising=False)
     folder = tmp_path / "job"
     for spares in (0, 1):
         subprocess.run(["rm", "-rf", folder], check=True)
@@ -141,6 +147,7 @@ def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin
             assert job.restart() == 0, job.errors.read_text()
             assert [e["standby"] for e in job.events("worker_started")] == [False, spares == 1]
             assert job.started()[1:] == pids or not spares
+            assert "starts without its spare" not in job.errors.read_text()
         found.append(seen(folder))
     plain, spare = found
     for one in found:  # unlike in each run: the folder of the error file, and the agent whose memory keeps snapshots
@@ -150,6 +157,7 @@ def test_a_script_sees_in_a_spare_what_it_sees_in_a_fresh_interpreter(ddprun_bin
     assert {k: v for k, v in spare.items() if v != plain[k]} == {k: v for k, v in plain.items() if v != spare[k]}
     assert spare["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1" and spare["is main"]
     assert spare["no frame below"] == (how != "module")  # Python itself has some below a module
+    assert "LC_CTYPE" in spare["environ"] or how != "no locale" or sys.flags.utf8_mode
     assert spare["sitecustomize"] or how != "own sitecustomize"  # Debian's Python has one of its own
 
 
@@ -262,3 +270,55 @@ def test_spares_do_not_outlive_their_job(ddprun_bin, tmp_path, victim):
         os.kill(job.process.pid if victim == "agent" else guardian, signal.SIGKILL)
         job.process.wait(PATIENCE_S)
         assert not wait_gone(spares + job.started() + [guardian], PATIENCE_S)
+
+
+def deaf_python(kind, folder):
+    """A Python that does not run the sitecustomize of PYTHONPATH."""
+    if kind == "isolated":
+        source = folder / "python.c"
+        source.write_text(f"""#include <string.h>
+#include <unistd.h>
+int main(int count, char** words) {{
+  char* with[count + 2];
+  with[0] = "{sys.executable}";
+  with[1] = "-I";
+  memcpy(with + 2, words + 1, count * sizeof *words);
+  execv(with[0], with);
+  return 1;
+}}
+""")
+        subprocess.run(["cc", "-o", folder / "python", source], check=True)
+        return folder / "python"
+    library = folder / f"venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    library.mkdir(parents=True)
+    (folder / "venv/bin").mkdir()
+    (folder / "venv/bin/python").symlink_to(sys.executable)
+    (folder / "venv/pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
+    (folder / "other").mkdir()
+    (folder / "other/sitecustomize.py").write_text("")
+    (library / "first.pth").write_text(f"import sys; sys.path.insert(0, {str(folder / 'other')!r})\n")
+    return folder / "venv/bin/python"
+
+
+@pytest.mark.parametrize("kind", [pytest.param("isolated", marks=pytest.mark.skipif(not shutil.which("cc"), reason="needs cc")), "another sitecustomize"])
+def test_a_python_that_does_not_run_the_hook_runs_no_script_unasked(ddprun_bin, tmp_path, kind):
+    python = deaf_python(kind, tmp_path)
+    ran = tmp_path / "ran"
+    with Script(ddprun_bin, tmp_path, WRITES, env={"PYTHON_EXEC": str(python)}, head=f"import os; open({str(ran)!r}, 'a').write(f'{{os.getpid()}}\\n')\n") as job:
+        job.wait_for(lambda: job.events("standby_ended"))
+        assert job.restart() == 0, job.errors.read_text()
+        (ended,) = job.events("standby_ended")
+        assert "does not run the sitecustomize.py of PYTHONPATH" in ended["message"]
+        assert [e["standby"] for e in job.events("worker_started")] == [False, False]
+        assert [int(pid) for pid in ran.read_text().split()] == job.started()
+
+
+def test_a_spare_that_is_stopped_gives_its_place_to_a_fresh_interpreter(ddprun_bin, tmp_path):
+    with Script(ddprun_bin, tmp_path, WRITES) as job:
+        (spare,) = job.await_spares()
+        os.kill(spare, signal.SIGSTOP)
+        assert job.restart() == 0, job.errors.read_text()
+        assert [e["standby"] for e in job.events("worker_started")] == [False, True, False]
+        assert job.errors.read_text().count(f"rank 0 starts without its spare interpreter: that one, pid {spare}, has not answered") == 1
+        assert len(job.events("round_failed")) == 1 and not wait_gone([spare], PATIENCE_S)
+    assert seen(tmp_path)["environ"]["TORCHELASTIC_RESTART_COUNT"] == "1"

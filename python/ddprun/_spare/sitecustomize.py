@@ -5,6 +5,9 @@ has set itself up and before it looks at the script. Here the spare imports the 
 environment, the arguments and the output of a worker. Then this file ends, and Python goes on to the script by itself: nothing
 of this is left in its way. Where a fresh interpreter could find anything else than this one has, the spare becomes a fresh one.
 
+A Python that does not run this file would run the script at once. So a spare is begun with a program that does nothing
+(`python -u -c ...`, in launcher/workers/worker_environment.cpp), and only this file makes the worker's command of it, by exec.
+
 launcher/spares/ is the other end. Needs Python 3.8 and nothing else. Nobody imports it."""
 
 import os
@@ -284,7 +287,26 @@ def parse_request(request):
     return arguments, [tuple(variable.split(b"=", 1)) for variable in variables]
 
 
-# ---- becoming the worker ----
+# ---- becoming a spare, and the worker ----
+
+def given_environment():
+    """What this process was started with, in its order: Python itself and .pth files may have changed something since."""
+    try:
+        with open("/proc/self/environ", "rb") as own:
+            variables = [variable.split(b"=", 1) for variable in own.read().split(b"\0") if b"=" in variable]
+    except OSError:  # a program with rights of its own may not look at itself
+        variables = os.environb.items()
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in variables}
+
+
+def become(arguments, environment):
+    """Makes another program of this process. What Python itself has changed of the process is set back."""
+    import _signal
+
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+    os.execve(arguments[0], arguments, environment)
+
 
 def take_output(fds):
     """Puts output and errors in their places, and makes the streams learn what they are."""
@@ -314,15 +336,6 @@ def take_arguments(arguments):
     sys.argv[1:] = arguments[len(arguments) - len(sys.argv) + 1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = arguments
-
-
-def start_plainly(arguments, variables):
-    """Becomes a fresh interpreter. What Python itself has changed of this process is set back."""
-    import _signal
-
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)
-    os.execve(arguments[0], arguments, dict(variables))
 
 
 def look_again():
@@ -377,7 +390,10 @@ def leave(why):
 
 
 def be_spare():
+    if sys.argv[0] == "-c":  # the program that does nothing; the worker's command stands behind it
+        become(sys.argv[1:], given_environment())
     began = time.monotonic()
+    given = given_environment()
     own_folder = os.path.dirname(os.path.abspath(__file__))
     modules = [name for name in os.environ.pop("DDPRUN_PRELOAD").split(",") if name]
     path = os.environ["PYTHONPATH"].split(os.pathsep, 1)  # this folder is the first
@@ -389,8 +405,12 @@ def be_spare():
         del os.environ["PYTHONPATH"]
     for name in ("DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS"):  # the worker's
         os.environ.pop(name, None)
+    environment = {name: value for name, value in given.items() if name == "PYTHONPATH" or not name.startswith("DDPRUN_PRELOAD")}
+    for name in ("PYTHONPATH", "DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS"):
+        environment.pop(name, None)
+        if name in os.environ:
+            environment[name] = os.environ[name]
     installed = real_sitecustomize(own_folder)
-    environment = dict(os.environ)
     with open("/proc/self/comm") as own:
         title = own.read().rstrip("\n")
     write_own("comm", "ddprun-spare")
@@ -403,6 +423,7 @@ def be_spare():
     say("ready", str(int(1000 * (time.monotonic() - began))), str(private_memory()))
 
     request, (output, errors, channel) = wait_for_orders()
+    say("heard")
     arguments, variables = parse_request(request)
     now = Sight({os.fsdecode(name): os.fsdecode(value) for name, value in variables},
                 {file: version_of(file) for file in watched})
@@ -413,7 +434,7 @@ def be_spare():
     os.close(channel)
     take_output((output, errors))
     if why:
-        start_plainly(arguments, variables)
+        become(arguments, dict(variables))
     take_environment(variables, changed)
     take_arguments(arguments)
     look_again()

@@ -21,7 +21,7 @@ TEST(JobInquiry, AnswersOfAllNodesAreHandedOverAtOnce) {
   std::vector<rendezvous::JobQuestion> put;
   JobInquiry inquiry(io, 100, [&](rendezvous::JobQuestion question) { put.push_back(std::move(question)); });
   std::string json;
-  inquiry.ask("what", 2, std::chrono::hours(1), [&](std::string text) { json = std::move(text); });
+  inquiry.ask({.text = "what", .nodes = 2, .within = std::chrono::hours(1)}, [&](std::string text) { json = std::move(text); });
   ASSERT_EQ(put.size(), 1u);
   EXPECT_EQ(put[0].number, 100u);
   EXPECT_EQ(put[0].text, "what");
@@ -30,20 +30,22 @@ TEST(JobInquiry, AnswersOfAllNodesAreHandedOverAtOnce) {
   inquiry.hear(answer_of(1, 99, R"({"a":1})"));   // to another question
   EXPECT_EQ(json, "");
   inquiry.hear(answer_of(1, 100, R"({"a":1})"));
-  EXPECT_EQ(json, R"({"answered":2,"of":2,"answers":[{"a":1},{"b":2}]})");
+  EXPECT_EQ(json, R"({"answered":2,"of":2,"answers":[{"a":1},{"b":2}],"nodes":[")" + name_of({1}) + R"(",")" + name_of({2}) +
+                      R"("]})");
 }
 
 TEST(JobInquiry, WhatIsNoObjectIsNoAnswerAndTheTimeEnds) {
   boost::asio::io_context io;
   JobInquiry inquiry(io, 1, [](const rendezvous::JobQuestion&) {});
   std::string json;
-  inquiry.ask("what", 2, std::chrono::milliseconds(1), [&](std::string text) { json = std::move(text); });
+  inquiry.ask({.text = "what", .nodes = 2, .within = std::chrono::milliseconds(1)},
+              [&](std::string text) { json = std::move(text); });
   inquiry.hear(answer_of(1, 1, "{}"));
   inquiry.hear(answer_of(2, 1, "]["));
   io.run();
-  EXPECT_EQ(json, R"({"answered":1,"of":2,"answers":[{}]})");
+  EXPECT_TRUE(json.starts_with(R"({"answered":1,"of":2,"answers":[{}],)")) << json;
   inquiry.hear(answer_of(2, 1, "{}"));  // too late
-  EXPECT_EQ(json, R"({"answered":1,"of":2,"answers":[{}]})");
+  EXPECT_TRUE(json.starts_with(R"({"answered":1,"of":2,"answers":[{}],)")) << json;
 }
 
 TEST(JobInquiry, MoreThanEightQuestionsAtATimeAreRefused) {
@@ -51,10 +53,39 @@ TEST(JobInquiry, MoreThanEightQuestionsAtATimeAreRefused) {
   int put = 0;
   JobInquiry inquiry(io, 1, [&](const rendezvous::JobQuestion&) { ++put; });
   std::string refusal;
-  for (int i = 0; i < 8; ++i) inquiry.ask("what", 1, std::chrono::hours(1), [](const std::string&) { FAIL(); });
-  inquiry.ask("what", 1, std::chrono::hours(1), [&](std::string text) { refusal = std::move(text); });
+  for (int i = 0; i < 8; ++i)
+    inquiry.ask({.text = "what", .within = std::chrono::hours(1)}, [](const std::string&) { FAIL(); });
+  inquiry.ask({.text = "what", .within = std::chrono::hours(1)}, [&](std::string text) { refusal = std::move(text); });
   EXPECT_EQ(put, 8);
   EXPECT_NE(refusal.find("too many questions"), std::string::npos);
+}
+
+TEST(JobInquiry, OneNodeIsAskedAlone) {
+  boost::asio::io_context io;
+  std::vector<rendezvous::JobQuestion> put;
+  JobInquiry inquiry(io, 1, [&](rendezvous::JobQuestion question) { put.push_back(std::move(question)); });
+  std::vector<std::string> answers;
+  const auto hear = [&](std::string text) { answers.push_back(std::move(text)); };
+  const JobInquiry::Question question{
+      .text = "what", .within = std::chrono::hours(1), .to = rendezvous::NodeId{7}, .most_bytes = 100};
+  inquiry.ask(question, hear);
+  inquiry.ask(question, hear);
+  EXPECT_EQ(put[0].to, (rendezvous::NodeId{7}));
+  EXPECT_EQ(put[0].most_bytes, 100u);
+  inquiry.hear(answer_of(7, 1, "{}", 3));
+  inquiry.hear(answer_of(7, 2, "", 3));  // it is not here
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0], R"({"answered":1,"of":3,"answers":[{}],"nodes":[")" + name_of({7}) + R"("]})");
+  EXPECT_EQ(answers[1], R"({"answered":0,"of":3,"answers":[],"nodes":[]})");
+  for (int i = 0; i < 17; ++i) inquiry.ask(question, hear);
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_NE(answers[2].find("too many questions"), std::string::npos);
+}
+
+TEST(JobInquiry, ANodesNameIsReadAgain) {
+  EXPECT_EQ(node_of(name_of({1, 2, 255})), (rendezvous::NodeId{1, 2, 255}));
+  EXPECT_FALSE(node_of("").has_value());
+  EXPECT_FALSE(node_of("AAAA").has_value());
 }
 
 TEST(JobInquiry, AllAnswersTogetherStaySmall) {

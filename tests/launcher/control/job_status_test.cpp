@@ -54,6 +54,16 @@ TEST_F(JobStatusTest, TellsRoundsWorkersAndSteps) {
   EXPECT_EQ(told["workers"][0]["pid"], 70);
 }
 
+TEST_F(JobStatusTest, ANodeThatHasLostRankZeroTellsItsProgressNoMore) {
+  begin(0);
+  start(0, 70);
+  status_.on(WorkerSpoke{0, channel::Progress{.step = 5}, 99 * kNsOfASecond});
+  begin(1, true, 1);
+  EXPECT_TRUE(now()["progress"].is_null());
+  begin(2);
+  EXPECT_TRUE(now()["progress"].is_null());  // and no step 0 before the first one is told
+}
+
 TEST_F(JobStatusTest, AFailureIsKeptAndTheNextRoundHasOnlyItsOwnWorkers) {
   begin(0);
   start(0, 70);

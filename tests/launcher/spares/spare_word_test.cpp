@@ -22,6 +22,11 @@ TEST(SpareWord, UnfitAndRunsHaveAReasonThatMayBeEmpty) {
   EXPECT_EQ(std::get<Runs>(*runs).plainly_for, "");
 }
 
+TEST(SpareWord, HeardComesBeforeRuns) {
+  const auto word = parse_word("heard");
+  EXPECT_TRUE(word && std::holds_alternative<HasHeard>(*word));
+}
+
 TEST(SpareWord, AnythingElseIsNone) {
   for (const char* const packet : {"", "\n", "read", "ready", "ready\n1", "ready\n-1\n2", "ready\nx\n2", "ready\n1\n2x"})
     EXPECT_FALSE(parse_word(packet)) << packet;

@@ -80,6 +80,8 @@ class RunningRound : public testing::Test {
       if (const auto* waiting = std::get_if<Waiting>(&send->message)) told_who_is_awaited_[send->link].push_back(waiting->text);
       if (std::holds_alternative<MayLeave>(send->message)) may_leave_.insert(send->link);
       if (const auto* save = std::get_if<StopAndSave>(&send->message)) saves_[send->link] = *save;
+      if (const auto* asked = std::get_if<NodeQuestion>(&send->message)) asked_.emplace_back(send->link, *asked);
+      if (const auto* answer = std::get_if<JobAnswer>(&send->message)) answered_.emplace_back(send->link, *answer);
     }
     for (const auto& [link, ending] : told) {
       endings_[link] = ending;
@@ -134,6 +136,8 @@ class RunningRound : public testing::Test {
   std::map<LinkId, StopAndSave> saves_;
   std::map<LinkId, HandOver> handed_over_;
   std::map<LinkId, std::vector<std::string>> told_who_is_awaited_;
+  std::vector<std::pair<LinkId, NodeQuestion>> asked_;
+  std::vector<std::pair<LinkId, JobAnswer>> answered_;
   std::map<LinkId, Ending> endings_;
   std::set<LinkId> silent_;  // they do not say that they know the end
   std::set<LinkId> closed_;

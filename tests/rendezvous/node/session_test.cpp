@@ -137,6 +137,18 @@ TEST(Session, ConfirmsLargeMessagesAtOnce) {
   EXPECT_FALSE(ends.coordinator.confirmation().has_value());
 }
 
+// A person's questions have up to 4 KiB, so they count as what they are.
+TEST(Session, QuestionsWeighAsMuchAsTheirText) {
+  const std::string text(kMaxQuestionBytes, 'q');
+  EXPECT_GE(weight_of(FromMember(JobQuestion{.text = text})), text.size());
+  EXPECT_GE(weight_of(FromCoordinator(NodeQuestion{.text = text})), text.size());
+  BothEnds ends;
+  const auto questions = static_cast<int>((1u << 20) / text.size());
+  for (int i = 0; i < questions; ++i) ends.say_down(NodeQuestion{.text = text});
+  for (int i = 0; i < questions; ++i) ends.deliver_down();
+  EXPECT_TRUE(ends.member.confirmation().has_value());  // so that the coordinator keeps 1 MiB of them at most
+}
+
 TEST(Session, GoesOnFromNowhereElse) {
   BothEnds ends;
   ends.say_up(ask(0));

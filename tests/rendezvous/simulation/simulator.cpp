@@ -574,12 +574,15 @@ void World::carry_out(int index, NodeAction& any) {
 }
 
 // Each node answers with what it was asked. No answer comes twice, also when connections are reset and messages are sent again.
+// Each second question is for one node, which is perhaps not here.
 void World::ask(int index) {
   const std::uint64_t number = next_question_++;
+  NodeId to{};
+  if (number % 2 == 1) asked_alone_[number] = to = agents_[number / 2 % agents_.size()].id;
   call_later(
       index, kMs,
-      [this, index, number] {
-        deliver(index, node_event::Local{member_event::AskJob{{number, 100, "question " + std::to_string(number)}}});
+      [this, index, number, to] {
+        deliver(index, node_event::Local{member_event::AskJob{{number, 100, "question " + std::to_string(number), to}}});
       },
       Event::Kind::kAgentCall);
 }
@@ -595,7 +598,11 @@ void World::answer(int index, const NodeQuestion& question) {
 
 void World::check_answer(int index, const JobAnswer& answer) {
   ++result_.answers;
-  if (answer.text != "question " + std::to_string(answer.number)) violate(name(index) + " hears an answer to another question");
+  const auto alone = asked_alone_.find(answer.number);
+  if (alone != asked_alone_.end() && answer.node != alone->second) violate(name(index) + " hears a node that was not asked");
+  const bool is_away = alone != asked_alone_.end() && answer.text.empty();
+  if (!is_away && answer.text != "question " + std::to_string(answer.number))
+    violate(name(index) + " hears an answer to another question");
   if (answer.nodes < 1 || answer.nodes > static_cast<std::int32_t>(agents_.size()))
     violate(name(index) + " counts nodes wrong");
   if (!answers_.emplace(answer.number, answer.node).second) violate(name(index) + " hears an answer twice");

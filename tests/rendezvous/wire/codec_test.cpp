@@ -139,7 +139,7 @@ TEST(RendezvousCodec, EveryMessageComesOutAsItWentIn) {
   for (const FromMember& message : std::vector<FromMember>{
            some_hello(), Ready{{1, 2}, 3}, failure, Done{{1, 2}}, StopAsk{15}, StopReady{{1, 2}, 77}, Stopped{{1, 2}, true},
            Leave{"maintenance"}, Ping{1, 2, 3, {4, 5}, 6}, Vote{6, 7, 8}, StoreAsk{{1, 2}, 3, request}, Resume{{1}, 2, 3, 4},
-           Received{5}, JobQuestion{7, 4096, "status"}, NodeAnswer{{3}, 7, "{}"}}) {
+           Received{5}, JobQuestion{7, 4096, "status", {9}}, NodeAnswer{{3}, 7, "{}"}}) {
     expect_stable(message);
   }
   for (const FromCoordinator& message : std::vector<FromCoordinator>{

@@ -1,0 +1,13 @@
+// `ddprun logs` of a job on several machines: each node reads the log files of its own workers, and this asks one after the
+// other, or follows all at once. subcommand_logs.cpp calls it, and reads the files of a single machine itself. It blocks.
+#pragma once
+
+#include "launcher/commands/chosen_job.hpp"
+
+namespace ddprun {
+
+// Prints them; with -f until the job ends. False: no node answers, and nothing was printed. Throws UsageError when the job
+// writes no log files, has no such rank, or has too many nodes to follow.
+bool show_logs_of_nodes(const RunningJob& job, const JobRequest& request);
+
+}  // namespace ddprun

@@ -1,0 +1,38 @@
+// A status as OpenMetrics text: each series is there once, whatever the nodes tell.
+#include "launcher/control/openmetrics.hpp"
+
+#include <set>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace ddprun {
+namespace {
+
+using nlohmann::json;
+
+json node(const char* host, int round, int rank, int step) {
+  return {{"host", host},
+          {"round", round},
+          {"progress", {{"step", step}, {"loss", 0.5}}},
+          {"workers", {{{"rank", rank}, {"state", "running"}, {"step", step}}, {{"rank", rank}, {"state", "running"}}}}};
+}
+
+TEST(OpenMetrics, NoSeriesIsToldTwiceAndTheNewestRoundCounts) {
+  const json job{{"title", "digits"}, {"state", "running"}, {"nodes", 2}};
+  // Rank 0 has moved to b, and a does not know it yet; both have one host name.
+  const std::string text = openmetrics_of(job, {node("host", 3, 0, 40), node("host", 4, 0, 50)});
+  std::set<std::string> series;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line[0] == '#') continue;
+    EXPECT_TRUE(series.insert(line.substr(0, line.rfind(' '))).second) << line;
+  }
+  EXPECT_NE(text.find("ddprun_step{job=\"digits\",run_dir=\"\"} 50\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank=\"0\"} 50\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find(" 40\n"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace ddprun

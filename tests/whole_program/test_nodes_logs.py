@@ -1,0 +1,90 @@
+"""What the workers of a job on several nodes have written to log files is shown and followed from any of its nodes."""
+
+import json
+import time
+
+import pytest
+from test_nodes_asked import start_two
+
+TALKS = """
+echo "begin $RANK of $TORCHELASTIC_RESTART_COUNT"; echo "error $RANK" >&2
+touch $OUT/here-$RANK
+trap "exit 0" TERM
+while [ ! -e $OUT/go ]; do
+  [ "$TORCHELASTIC_RESTART_COUNT$RANK" = 02 ] && [ -e $OUT/fail ] && exit 3
+  sleep 0.1
+done
+echo "end $RANK"
+while :; do sleep 0.1; done
+"""
+
+
+def options_of(where, tmp_path):
+    if where == "shared run directory":
+        return lambda node: ("--run-dir", tmp_path / "run")
+    return lambda node: ("--tee", 3, "--log-dir", tmp_path / f"logs-{node}")
+
+
+@pytest.mark.parametrize("where", ["torchrun's folders", "shared run directory"])
+def test_logs_of_all_ranks_from_either_node(nodes, script, tmp_path, where):
+    two = start_two(nodes, script(TALKS), tmp_path, options=options_of(where, tmp_path))
+    lines = [f"[rank {rank}] {word}" for rank in range(3) for word in (f"begin {rank} of 0", f"error {rank}")]
+    for node in (0, 1):
+        assert two.ask(node, "logs").splitlines() == lines
+        assert two.ask(node, "logs", "--stderr", "--tail", 1).splitlines() == lines[1::2]
+        assert two.ask(node, "logs", "--rank", 0) == "begin 0 of 0\nerror 0\n"
+        assert two.ask(node, "logs", "--rank", 2) == "begin 2 of 0\nerror 2\n"
+        assert "that job has no rank 3" in two.ask(node, "logs", "--rank", 3, code=2)
+    if where == "torchrun's folders":
+        assert two.ask(1, "logs", "--here").splitlines() == lines[2:]
+    assert "has ended" in two.ask(1, "stop")
+    nodes.wait()
+
+
+def test_logs_are_followed_over_a_restart_from_the_node_that_does_not_coordinate(nodes, script, tmp_path):
+    two = start_two(nodes, script(TALKS), tmp_path,
+                    options=lambda node: ("--max-restarts", 1, "--run-dir", tmp_path / f"run-of-{node}"))
+    with two.followed(1) as all_ranks, two.followed(1, "--rank", 0) as first:
+        seen = {all_ranks.stdout.readline() for _ in range(6)}
+        assert seen == {f"[rank {rank}] {word} {rank}{of}\n" for rank in range(3) for word, of in (("begin", " of 0"), ("error", ""))}
+        assert {first.stdout.readline(), first.stdout.readline()} == {"begin 0 of 0\n", "error 0\n"}
+        (tmp_path / "out/fail").write_text("")
+        while not all(f"[rank {rank}] begin {rank} of 1\n" in seen for rank in range(3)):
+            seen.add(all_ranks.stdout.readline())
+        (tmp_path / "out/go").write_text("")
+        while not all(f"[rank {rank}] end {rank}\n" in seen for rank in range(3)):
+            seen.add(all_ranks.stdout.readline())
+        assert "" not in seen
+        told = []
+        while "end 0\n" not in told:
+            told.append(first.stdout.readline())
+            assert told[-1]
+        assert "begin 0 of 1\n" in told
+        assert "has ended" in two.ask(0, "stop")
+        last = all_ranks.stdout.read() + first.stdout.read()
+        assert set(last.split()) <= {"[rank", "0]", "1]", "2]", "Terminated"}, last  # as the shell says when its sleep is ended
+        assert all_ranks.wait() == first.wait() == 0
+    nodes.wait()
+
+
+def test_a_flood_of_lines_disturbs_nobody_whether_it_is_read_or_not(nodes, script, tmp_path):
+    """80 MB in a second or two, with a lease of one second."""
+    floods = "[ $RANK = 0 ] && echo 0; touch $OUT/here-$RANK; while [ ! -e $OUT/go ]; do sleep 0.1; done; [ $RANK = 0 ] && seq 10000000; touch $OUT/done-$RANK; while :; do sleep 0.1; done"
+    two = start_two(nodes, script(floods), tmp_path, conf="heartbeat_timeout=1",
+                    options=lambda node: ("--max-restarts", 1, "--redirects", 3, "--log-dir", tmp_path / f"logs-{node}"))
+    with two.followed(1) as read, two.followed(1, "--rank", 0) as unread:
+        assert read.stdout.readline() == "[rank 0] 0\n"
+        (tmp_path / "out/go").write_text("")
+        for number in range(1, 100_000):
+            assert read.stdout.readline() == f"[rank 0] {number}\n"
+        nodes.until(lambda: (tmp_path / "out/done-0").exists(), "the end of the flood")
+        began = time.monotonic()
+        status = json.loads(two.ask(1, "status", "--json"))
+        assert time.monotonic() - began < 2
+        assert (status["job"]["answered"], status["job"]["of"], status["round"], status["restart_count"]) == (2, 2, 0, 0)
+        for follower in (read, unread):
+            follower.kill()
+            follower.stdout.read()
+    assert "has ended" in two.ask(0, "stop", "--now")
+    nodes.wait()
+    assert "lost" not in nodes.all_text(), nodes.all_text()

@@ -84,7 +84,7 @@ AnsweringStatus::AnsweringStatus(const Plan& plan, const AgentFiles& files, cons
 }
 
 void AnsweringStatus::ask_for_paces() {
-  inquiry_->ask(R"({"ask":"pace"})", nodes_, kAtOnce, [this](const std::string& answer) {
+  inquiry_->ask({.text = R"({"ask":"pace"})", .nodes = nodes_, .within = kAtOnce}, [this](const std::string& answer) {
     const nlohmann::json told = nlohmann::json::parse(answer, nullptr, false);
     for (const nlohmann::json& node : told.value("answers", nlohmann::json::array())) {
       if (node.is_object() && node.contains("pace")) stragglers_.hear(node["pace"]);

@@ -65,7 +65,7 @@ class LogsOfNodes {
   LogsOfNodes(const RunningJob& job, const JobRequest& request) : job_(job), request_(request), follows_(request.has("-f")) {}
 
   bool find_first() {
-    const NodesAnswers found = ask_nodes(job_, kWhoHasLogs);
+    const NodesAnswers found = ask_nodes(job_, kWhoHasLogs, kLinesWithin);
     if (found.answers.empty()) return false;
     take_found(found, false);
     std::ranges::sort(order_, {}, [this](const std::string& name) { return nodes_.at(name).own.first; });

@@ -22,6 +22,7 @@ namespace {
 // A node answers at once, but for stacks and logs. One that does not is named as silent.
 constexpr std::chrono::milliseconds kAtOnce{150};
 constexpr std::chrono::milliseconds kForStacks{25'000};
+constexpr std::chrono::milliseconds kToFindLogs{2000};  // whoever is not heard by then is left out
 constexpr std::chrono::milliseconds kForLogs = LogReaders::kLongestWait + std::chrono::milliseconds(3000);
 
 // Log lines are asked of one node, which the question names: of all together they would be too much.
@@ -30,7 +31,9 @@ JobInquiry::Question to_inquiry(const std::string& text, int nodes) {
   const auto word = [&](const char* key) {
     return asked.is_object() && asked.contains(key) && asked[key].is_string() ? asked[key].get<std::string>() : "";
   };
-  JobInquiry::Question question{.text = text, .nodes = nodes, .within = word("ask") == "stacks" ? kForStacks : kAtOnce};
+  JobInquiry::Question question{.text = text, .nodes = nodes, .within = kAtOnce};
+  if (word("ask") == "stacks") question.within = kForStacks;
+  if (word("ask") == "logs") question.within = kToFindLogs;
   if (word("ask") != "log lines") return question;
   question.to = node_of(word("to"));
   question.nodes = 1;

@@ -3,10 +3,10 @@
 // machines; one thread.
 //
 // A question is a JSON object: {"ask":"status"}, {"ask":"stacks","rank":1}, {"ask":"logs"}, {"ask":"stop"}, {"ask":"stop now"},
-// or, from the node of rank 0, {"ask":"pace"} (launcher/beside/straggler_look.hpp). Every node obeys the stops: a node that stops
-// alone would only leave, also the coordinating one. To "logs" a node says which ranks are its own; "log lines" is for one node
-// alone (log_readers.hpp). An answer is a JSON object of at most as many bytes as the question allows. A node that is busy, or
-// does not know the question, says so in "error".
+// or, from the node of rank 0, {"ask":"pace"} (launcher/beside/straggler_look.hpp). Every node obeys the stops: a node that
+// stops alone would only leave, also the coordinating one. To "logs" a node says which ranks are its own; "log lines" is for
+// one node alone (log_readers.hpp). An answer is a JSON object of at most as many bytes as the question allows. A node that is
+// busy, or does not know the question, says so in "error".
 #pragma once
 
 #include <cstdint>

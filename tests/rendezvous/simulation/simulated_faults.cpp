@@ -258,7 +258,8 @@ void World::say_farewell(const Event& event) {
   if (!other.node) return;
   const Config& current = other.node->member().state().current;
   other.heard_farewell = current.id == entrusted.round;
-  if (other.heard_farewell && current.rank >= 0 && other.node->coordinator() == nullptr) other.has_both_votes_in = current.origin();
+  if (other.heard_farewell && current.rank >= 0 && other.node->coordinator() == nullptr)
+    other.has_both_votes_in = current.origin();
   deliver(to, node_event::Farewell{entrusted.round});
 }
 

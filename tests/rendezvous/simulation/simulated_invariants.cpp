@@ -265,8 +265,8 @@ void World::check_start_after_end(int index, const RoundId& id) {
   if (!led_by_who_may_not_know(id)) violate(name(index) + " starts workers after the end of the job");
 }
 
-// Whom all nodes' signals found at work has saved; whoever has not says why. A node that dies while all save takes the save with
-// it, since nobody holds its workers' state any more: that is not promised.
+// Whom all nodes' signals found at work has saved; whoever has not says why. A node that dies while all save takes the save
+// with it, since nobody holds its workers' state any more: that is not promised.
 void World::check_stopped(int index, const node_action::Finish& finish) {
   const Agent& agent = agents_[static_cast<std::size_t>(index)];
   const bool saved = finish.exit_code == static_cast<int>(ExitCode::kPreempted);

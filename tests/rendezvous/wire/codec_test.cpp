@@ -236,8 +236,8 @@ TEST(RendezvousCodec, TheFuzzersSeedsAreUnderstood) {
     } catch (const ProtocolError&) {
     }
   }
-  EXPECT_EQ(of_members.size(), std::variant_size_v<FromMember>);
-  EXPECT_EQ(of_coordinators.size(), std::variant_size_v<FromCoordinator>);
+  EXPECT_EQ(of_members.size(), std::variant_size_v<FromMember>) << testing::PrintToString(of_members);
+  EXPECT_EQ(of_coordinators.size(), std::variant_size_v<FromCoordinator>) << testing::PrintToString(of_coordinators);
   EXPECT_TRUE(held);
   EXPECT_TRUE(stay);
 }

@@ -109,6 +109,8 @@ void ScriptFigures::on(const RunEvent& event) {
     write_line();
   } else if (std::holds_alternative<RunEnded>(event)) {
     write_line();
+    // What comes back from the queue later comes too late to be said.
+    if (!first_ && queue_.is_done_within(FileQueue::kMoment)) say_all(*troubles_, say_);
   }
 }
 
@@ -155,16 +157,26 @@ void ScriptFigures::write_line() {
 
 void ScriptFigures::add(std::function<void(Files&)> work) {
   ++*waiting_;
-  const auto troubles = std::make_shared<std::vector<std::string>>();  // of this piece: the files are the queue's alone
   queue_.add(
-      [files = files_, work = std::move(work), troubles] {
+      [files = files_, work = std::move(work), troubles = troubles_] {
         work(*files);
-        *troubles = files->take_troubles();
+        std::vector<std::string> found = files->take_troubles();
+        const std::lock_guard lock(troubles->mutex);
+        std::move(found.begin(), found.end(), std::back_inserter(troubles->unsaid));
       },
-      [troubles, waiting = waiting_, say = say_] {
+      [waiting = waiting_, troubles = troubles_, say = say_] {
         --*waiting;
-        for (const std::string& trouble : *troubles) say(trouble + "; the job goes on");
+        say_all(*troubles, say);
       });
+}
+
+void ScriptFigures::say_all(Troubles& troubles, const std::function<void(const std::string&)>& say) {
+  std::vector<std::string> unsaid;
+  {
+    const std::lock_guard lock(troubles.mutex);
+    unsaid.swap(troubles.unsaid);
+  }
+  for (const std::string& trouble : unsaid) say(trouble + "; the job goes on");
 }
 
 }  // namespace ddprun

@@ -13,8 +13,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/figure.hpp"
 #include "common/system/file_queue.hpp"
@@ -39,16 +41,23 @@ class ScriptFigures : public RunObserver {
     FigureList figures{};
   };
   class Files;  // used on the queue's thread only
+  // What the queue's thread has found and this one has not said yet.
+  struct Troubles {
+    std::mutex mutex{};
+    std::vector<std::string> unsaid{};
+  };
 
   void hear(const channel::Progress& progress, std::int64_t time_ns);
   void hear(const channel::CheckpointPublished& published);
   void begin_at(std::int64_t step);
   void write_line();
   void add(std::function<void(Files&)> work);
+  static void say_all(Troubles& troubles, const std::function<void(const std::string&)>& say);
 
   FileQueue& queue_;
   std::function<void(const std::string&)> say_;
   std::shared_ptr<Files> files_;
+  std::shared_ptr<Troubles> troubles_ = std::make_shared<Troubles>();
   ProgressMeter meter_;
   std::optional<Line> line_;  // of the newest step
   std::optional<double> speed_;

@@ -1,5 +1,6 @@
 /* A worker in plain C on the C ABI of the worker channel; test_c_channel.py says what is asked of it. channel_worker.py is the
  * same through ctypes. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,18 @@
 #include <unistd.h>
 
 #include "ddprun_worker.h"
+
+/* Both ranks come here before either goes on, by a byte through the other one's FIFO, as a collective would have it. */
+static int meet(int rank) {
+  static int ends[2] = {-1, -1};
+  const char* const names[2] = {getenv("TURN_0"), getenv("TURN_1")};
+  char byte = 0;
+  for (int i = 0; i < 2; ++i) {
+    if (ends[i] < 0) ends[i] = open(names[i], O_RDWR);
+    if (ends[i] < 0) return -1;
+  }
+  return write(ends[1 - rank], &byte, 1) == 1 && read(ends[rank], &byte, 1) == 1 ? 0 : -1;
+}
 
 static void say(const char* text, int rank, int64_t step) {
   printf("%s %d %" PRId64 "\n", text, rank, step);
@@ -27,6 +40,7 @@ int main(int argc, char** argv) {
   }
   if (strcmp(mode, "progress") == 0) {
     for (int64_t step = 1; step <= 1000; ++step) {
+      if (meet(rank) != 0) return 1;
       ddprun_figure(job, "loss", 1.0 / (double)step);
       ddprun_figure(job, "accuracy", 0.5);
       ddprun_progress(job, step, 1000, 0, 1, step * 8);

@@ -2,6 +2,7 @@
 restart, and all ranks that save and stop at one step."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -54,7 +55,10 @@ def report_in(folder: pathlib.Path) -> dict:
 
 
 def test_progress_and_checkpoints_are_told(ddprun_bin, command, env, tmp_path):
-    done = jobs.run(command(ddprun_bin, tmp_path, "progress", "--json"), **env)
+    turns = {f"TURN_{i}": str(tmp_path / f"turn_{i}") for i in range(2)}
+    for turn in turns.values():
+        os.mkfifo(turn)
+    done = jobs.run(command(ddprun_bin, tmp_path, "progress", "--json"), **env, **turns)
     assert done.returncode == 0, done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
     (hello, _) = [event for event in events if event["event"] == "hello"]

@@ -59,7 +59,7 @@ CASES = {
                     optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [{"parameters": "*norm.weight", "weight_decay": 0}]}),
     "cnn-2": Case({"type": "cnn"}, 2, batch_size=32, steps=60),
     # Batch norm's running statistics are rank 0's. 28 x 28 costs five times as much and runs the same code.
-    "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=25),
+    "resnet18-2": Case({"type": "resnet18"}, 2, batch_size=8, image=12, steps=50),
     "resnet20-cifar-2": Case({"type": "resnet20"}, 2, data="cifar10", samples=80, batch_size=8, image=32, steps=20),
     # Updates of linear layers by the formula of the peft package, written out in reference/models.py.
     "gpt-lora-2": Case({**GPT, "lora": {"rank": 4, "alpha": 8, "modules": ["*.c_attn", "*.mlp.c_proj"]}}, 2, samples=250, batch_size=8, image=64, steps=30,

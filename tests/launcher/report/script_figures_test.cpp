@@ -82,5 +82,16 @@ TEST_F(ScriptFiguresTest, WhatWaitsForASlowDiskIsLimited) {
   EXPECT_NE(said_[0].find("metrics.jsonl will miss some steps"), std::string::npos);
 }
 
+// What the queue's thread hands back is never done here, as after the end of the agent's loop.
+TEST_F(ScriptFiguresTest, TroubleAtTheVeryEndIsSaid) {
+  std::filesystem::create_directory(folder_ / "metrics.jsonl");
+  round();
+  tell({.step = 1, .loss = 1.0});
+  ended();
+  figures_.on(RunEnded{});
+  ASSERT_EQ(said_.size(), 1U);
+  EXPECT_NE(said_[0].find("metrics.jsonl"), std::string::npos) << said_[0];
+}
+
 }  // namespace
 }  // namespace ddprun

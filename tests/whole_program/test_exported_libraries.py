@@ -3,13 +3,12 @@ weights that ddptrain writes go back into the packages' own models.
 """
 
 import importlib
-import json
 import pathlib
 import sys
 
 import jobs
 import pytest
-from test_exported_models import REFERENCE, ROOT, STEPS, run_job, settings_of
+from test_exported_models import REFERENCE, ROOT, STEPS, assert_as_in_python, run_job, settings_of
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_torch_python, pytest.mark.timeout(900)]
 
@@ -83,19 +82,9 @@ def python_path() -> str:
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("name", PACKAGES)
 def test_losses_and_weights_are_those_of_eager_python(ddprun, ddptrain_bin, exported, tmp_path, name, world):
-    import safetensors.torch
-    import torch
-
     done = run_job(ddprun, exported / f"{name}.json", tmp_path / "run", world, "--max-restarts", 0)
     assert done.returncode == 0, done.stderr
-    theirs = json.loads((exported / f"{name}-{world}.json").read_text())
-    ours = jobs.losses(tmp_path / "run")
-    assert ours == list(enumerate(theirs, start=1))
-    assert len(ours) == STEPS and theirs[-1] < theirs[0], "nothing was learned, so equal losses would mean nothing"
-    weights = safetensors.torch.load_file(tmp_path / "run/checkpoints/latest/model.safetensors")
-    expected = safetensors.torch.load_file(exported / f"{name}-{world}.safetensors")
-    assert weights.keys() == expected.keys()
-    assert not [key for key in expected if weights[key].dtype != expected[key].dtype or not torch.equal(weights[key], expected[key])]
+    assert_as_in_python(tmp_path / "run", exported / f"{name}-{world}")
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -101,22 +101,27 @@ def refused_job(ddprun, config: pathlib.Path, run_dir: pathlib.Path, *more) -> s
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("name", MODELS)
-def test_losses_and_weights_are_those_of_eager_python(ddprun, ddptrain_bin, in_python, tmp_path, name, world):
+def assert_as_in_python(run_dir, reference: pathlib.Path) -> None:
+    """Each loss and each weight has the bits of `reference`, .json and .safetensors."""
     import safetensors.torch
     import torch
 
-    done = run_job(ddprun, in_python / f"{name}.json", tmp_path / "run", world, "--max-restarts", 0)
-    assert done.returncode == 0, done.stderr
-    theirs = json.loads((in_python / f"{name}-{world}.json").read_text())
-    ours = jobs.losses(tmp_path / "run")
+    theirs = json.loads(reference.with_suffix(".json").read_text())
+    ours = jobs.losses(run_dir)
     assert ours == list(enumerate(theirs, start=1))
     assert len(ours) == STEPS and theirs[-1] < theirs[0], "nothing was learned, so equal losses would mean nothing"
-    weights = safetensors.torch.load_file(tmp_path / "run/checkpoints/latest/model.safetensors")
-    expected = safetensors.torch.load_file(in_python / f"{name}-{world}.safetensors")
+    weights = safetensors.torch.load_file(run_dir / "checkpoints/latest/model.safetensors")
+    expected = safetensors.torch.load_file(reference.with_suffix(".safetensors"))
     assert weights.keys() == expected.keys()
     assert not [key for key in expected if weights[key].dtype != expected[key].dtype or not torch.equal(weights[key], expected[key])]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_and_weights_are_those_of_eager_python(ddprun, ddptrain_bin, in_python, tmp_path, name, world):
+    done = run_job(ddprun, in_python / f"{name}.json", tmp_path / "run", world, "--max-restarts", 0)
+    assert done.returncode == 0, done.stderr
+    assert_as_in_python(tmp_path / "run", in_python / f"{name}-{world}")
 
 
 def test_figures_are_those_of_the_model(ddprun, ddptrain_bin, exporter, exported, tmp_path):

@@ -73,6 +73,9 @@ CASES = {
     "mlp-lion-2": Case(MLP, 2, optimizer={"type": "lion", "lr": 0.0001, "weight_decay": 0.1}, steps=100),
 }
 LONG_CASES = {
+    "mlp-adamw-200-steps-2": Case(MLP, 2, optimizer={"type": "adamw", "lr": 0.001}),
+    "mlp-nesterov-200-steps-1": Case(MLP, 1, optimizer={**SGD, "nesterov": True, "weight_decay": 0.001}),
+    "mlp-adam-200-steps-2": Case(MLP, 2, optimizer={"type": "adam", "lr": 0.001, "weight_decay": 0.001}),
     "cnn-200-steps-2": Case({"type": "cnn"}, 2, batch_size=32),
     "gpt-1": Case(GPT, 1, samples=250, batch_size=8, image=64, steps=60),
     "llama-1": Case(LLAMA, 1, samples=250, batch_size=8, image=64, steps=60),

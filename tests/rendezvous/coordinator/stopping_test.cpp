@@ -119,10 +119,10 @@ TEST_F(RunningRound, ASignalWhileWorkersWaitSavesInTheNextRound) {
   EXPECT_EQ(job_over_->exit_code, 85);
 }
 
-// Three nodes train, and one is lost. Before the coordinator hears of a signal to its own node, another one has had its own.
-class RoundThatEnds : public RunningRound {
+// Three nodes train.
+class ThreeTrain : public RunningRound {
  protected:
-  RoundThatEnds() {
+  explicit ThreeTrain(std::int32_t min_nodes = 1) : RunningRound(min_nodes) {
     join(kThird, 3);
     time_ += milliseconds(2500);
     tick();
@@ -130,6 +130,13 @@ class RoundThatEnds : public RunningRound {
     for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = first, .master_port = 1});
     for (const LinkId link : {kSelfLink, kOther, kThird}) ping(link);
     over_.clear();
+  }
+};
+
+// One of them is lost. Before the coordinator hears of a signal to its own node, another one has had its own.
+class RoundThatEnds : public ThreeTrain {
+ protected:
+  RoundThatEnds() {
     last_ = round();
     on(coordinator_event::Closed{kThird});
   }
@@ -183,17 +190,9 @@ TEST_F(RunningRound, ASignalWhenNothingCanBeSavedSaysWhy) {
 }
 
 // Three nodes of which two are needed: two signals are one too many for the third to go on alone.
-class TwoOfThree : public RunningRound {
+class TwoOfThree : public ThreeTrain {
  protected:
-  TwoOfThree() : RunningRound(2) {
-    join(kThird, 3);
-    time_ += milliseconds(2500);
-    tick();
-    const RoundId first = round();
-    for (const LinkId link : {kSelfLink, kOther}) says(link, Ready{.round = first, .master_port = 1});
-    for (const LinkId link : {kSelfLink, kOther, kThird}) ping(link);
-    over_.clear();
-  }
+  TwoOfThree() : ThreeTrain(2) {}
 };
 
 TEST_F(TwoOfThree, SignalsToMoreThanMayLeaveSave) {

@@ -445,6 +445,7 @@ class World {
   std::map<std::pair<int, int>, Slow> slow_;  // from, to
   Result result_;
   std::uint64_t next_question_ = 1;
+  std::int32_t come_as_others_ = 0;                     // starts that may have given a node another identity
   std::map<std::uint64_t, NodeId> asked_alone_;         // questions for one node
   std::set<std::pair<std::uint64_t, NodeId>> answers_;  // that were heard: the question's number, and who answered
 

@@ -344,6 +344,7 @@ void World::start(int index) {
   agent.gave_up = false;
   agent.known_as.reset();
   if (agent.disk.self) agent.known_as = agent.disk.self->id;
+  if (agent.left || agent.life > 1) ++come_as_others_;
   if (agent.left) {  // who said goodbye comes back as somebody else
     agent.left = false;
     agent.newcomer = index != 0 || !memory_is_lost_;
@@ -603,8 +604,8 @@ void World::check_answer(int index, const JobAnswer& answer) {
   const bool is_away = alone != asked_alone_.end() && answer.text.empty();
   if (!is_away && answer.text != "question " + std::to_string(answer.number))
     violate(name(index) + " hears an answer to another question");
-  // A node that has come back as another one is still counted as the one that it was.
-  if (answer.nodes < 1 || answer.nodes > 2 * static_cast<std::int32_t>(agents_.size()))
+  // A node that has come back as another one may still be counted as the one that it was.
+  if (answer.nodes < 1 || answer.nodes > static_cast<std::int32_t>(agents_.size()) + come_as_others_)
     violate(name(index) + " counts " + std::to_string(answer.nodes) + " nodes of " + std::to_string(agents_.size()));
   if (!answers_.emplace(answer.number, answer.node).second) violate(name(index) + " hears an answer twice");
 }

@@ -129,7 +129,10 @@ void Coordinator::turn_away(LinkId link) {
 
 void Coordinator::welcome(Peer& peer) {
   peer.welcome = true;
-  outbox_.send(peer, Welcome{.term = term_, .coordinator = settings_.self, .lease_ms = settings_.lease.count()});
+  outbox_.send(
+      peer,
+      Welcome{
+          .term = term_, .coordinator = settings_.self, .lease_ms = settings_.lease.count(), .stamp = stamp_of(now_.steady)});
   outbox_.say(NodeNotice::Kind::kJoined, name_of(peer.hello), peers_.connected(), settings_.max_nodes);
   if (membership_.was_committed_for(peer.hello.state)) {
     membership_.forget_previous(peers_);
@@ -272,8 +275,14 @@ void Coordinator::hear(Peer& peer, const Ping& message) {
     peer.answered = std::max(peer.answered, message.echo);
     founding_.answered();
   }
+  const bool had_it = peer.installed;
   if (message.installed == round() && membership_.current().exists()) note_installed(peer);
-  leadership_.answer(peer, message.stamp, founding_.done(), membership_, peers_, now_, outbox_);
+  if (!had_it && peer.installed && !founding_.done()) {
+    leadership_.answer_later(peer, message.stamp,
+                             membership_);  // only the answer that grants time helps, and that may come soon
+  } else {
+    leadership_.answer(peer, message.stamp, founding_.done(), membership_, peers_, now_, outbox_);
+  }
   const bool is_ready_now = peers_.take_heard(peer);
   if (is_ready_now || (!founding_.done() && phase_ == Phase::kGathering)) consider();
 }

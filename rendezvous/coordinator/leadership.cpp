@@ -24,6 +24,11 @@ void Leadership::answer(const Peer& peer, std::int64_t stamp, bool founded, cons
   }
 }
 
+void Leadership::answer_later(const Peer& peer, std::int64_t stamp, const Membership& membership) {
+  short_answers_.insert_or_assign(peer.hello.node, stamp);
+  if (!membership.committed()) told_uncommitted_.insert_or_assign(peer.hello.node, stamp);
+}
+
 void Leadership::committed(const std::vector<Successor>& successors, bool founded, const Membership& membership,
                            const Peers& peers, Now now, Outbox& outbox) {
   const auto told = std::exchange(told_uncommitted_, {});

@@ -35,6 +35,8 @@ class Leadership {
   // installed the first round (founding.hpp).
   void answer(const Peer& peer, std::int64_t stamp, bool founded, const Membership& membership, const Peers& peers, Now now,
               Outbox& outbox);
+  // The answer comes with the next call of answer() that grants enough, or with the news that the round is committed.
+  void answer_later(const Peer& peer, std::int64_t stamp, const Membership& membership);
   // The round is committed now. Its successors hear of it at once, in one more answer to a ping whose first answer could not
   // say so. Their next ping may be too late: if the coordinator were lost before it, the round before might still count as
   // well. When a round has grown from two nodes to three, the two nodes that are left are no majority of that round. One

@@ -80,7 +80,7 @@ void Member::hear(LinkId link, const Welcome& message) {
   voter_.heard_leader(now_.steady);
   voter_.forget_all();
   if (link != kSelfLink) handed_over_.reset();  // this node may step down before it has released a round
-  leader_stamp_ = 0;
+  leader_stamp_ = std::max(std::int64_t{0}, message.stamp);
   grant_.lose_leader();
   clock_.begin();
   leader_ = Leader{.link = link, .term = message.term, .address = search_.settle(link, actions_)};
@@ -204,7 +204,6 @@ void Member::ping() {
 
 void Member::hear(LinkId link, const Pong& message) {
   if (!leads(link) || message.echo <= 0 || message.echo > stamp_of(now_.steady)) return;
-  const bool first = leader_stamp_ == 0;
   leader_stamp_ = std::max(leader_stamp_, message.stamp);
   const nanoseconds length = std::clamp(nanoseconds(message.grant_ns), nanoseconds{0}, lease_);
   // The grant counts from the ping, since the answer may have been on its way for long.
@@ -217,8 +216,6 @@ void Member::hear(LinkId link, const Pong& message) {
     remember();
   }
   start_if_granted();
-  // A new coordinator has no authority over a round, and cannot found a job, before its first stamps come back.
-  if (first && (record_.state.current.exists() || length == nanoseconds{0})) ping();
 }
 
 void Member::handle(const member_event::Closed& event) {

@@ -43,12 +43,24 @@ inline std::optional<Hello> hello_of_the_dead(const DeadCoordinator& who, const 
   return dead;
 }
 
-// The Hello of a node that has left, and has handed over.
-inline Hello hello_of_who_left(const HandOver& message) {
+// The Hello of a node that has left, and has handed over. A round that the other node, `survivor`, has released since was
+// committed as if the one that left had installed it (Coordinator: departed). So that vote must not say that it lacks the
+// round.
+inline Hello hello_of_who_left(const HandOver& message, const Record& survivor) {
   Hello left;
   left.node = message.node;
   left.incarnation = UINT64_MAX;
   left.state = message.state;
+  if (survivor.state.current.id <= message.state.current.id) return left;
+  const auto with_its_rank = [&](Config round) {
+    round.rank = -1;
+    for (const Config& known : {message.state.current, message.state.previous}) {
+      if (round.exists() && known.exists() && known.origin() == round.origin()) round.rank = known.rank;
+    }
+    return round;
+  };
+  left.state.current = with_its_rank(survivor.state.current);
+  left.state.previous = with_its_rank(survivor.state.previous);
   return left;
 }
 

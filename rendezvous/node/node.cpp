@@ -447,11 +447,13 @@ void Node::consider_candidacy() {
 // Of two nodes the one without group rank 0 is no majority. When the other node is dead for good, nobody but this node has its
 // vote. The same holds for a coordinator that has left and handed over to this node.
 void Node::count_the_dead() {
-  if (const HandOver* left = member_.handed_over(); left != nullptr && makes_sense(left->state)) {
-    if (!succession_.electors().contains(kOfTheDead)) succession_.add(kOfTheDead, hello_of_who_left(*left));
-    return;
+  const HandOver* const left = member_.handed_over();
+  std::optional<Hello> dead;
+  if (left != nullptr && makes_sense(left->state)) {
+    dead = hello_of_who_left(*left, member_.record());
+  } else if (dead_) {
+    dead = hello_of_the_dead(*dead_, member_.record());
   }
-  const auto dead = dead_ ? hello_of_the_dead(*dead_, member_.record()) : std::nullopt;
   const auto counted = succession_.electors().find(kOfTheDead);
   const bool is_counted = counted != succession_.electors().end();
   const auto same_rounds = [](const PersistentState& a, const PersistentState& b) {

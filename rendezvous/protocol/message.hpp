@@ -20,7 +20,7 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr std::uint16_t kProtocolVersion = 10;
+inline constexpr std::uint16_t kProtocolVersion = 11;
 static_assert(kCauses == 19, "messages count by cause, so a new cause needs a new kProtocolVersion");
 inline constexpr std::size_t kSuccessors = 4;             // named in a release
 inline constexpr std::int32_t kMaxWorkersPerNode = 4096;  // one agent's workers
@@ -244,6 +244,7 @@ struct Welcome {
   std::uint64_t term = 0;
   NodeId coordinator{};
   std::int64_t lease_ms = 0;
+  std::int64_t stamp = 0;  // as in Pong: the node's first ping sends it back, which saves a round trip
 };
 
 enum class Refusal : std::uint8_t {

@@ -174,6 +174,7 @@ void visit_fields(Visitor& visit, Message& m) {
     visit("term", m.term);
     visit("coordinator", m.coordinator);
     visit("lease_ms", m.lease_ms);
+    visit("stamp", m.stamp);
   } else if constexpr (std::is_same_v<M, Refused>) {
     visit("protocol", m.protocol);
     visit("reason", m.reason);

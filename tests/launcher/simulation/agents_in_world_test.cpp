@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
         FlawCase{"StepsAreSaid", Flaw::kHidesSteps}, FlawCase{"SignalsAreReported", Flaw::kHidesSignals},
         FlawCase{"SaveOrdersAreObeyed", Flaw::kIgnoresSaveOrders}, FlawCase{"WhoWaitsIsOutOfTheRound", Flaw::kHoldsInSilence},
         FlawCase{"DismissedWorkersEnd", Flaw::kKeepsDismissed}, FlawCase{"TheJobEndsAfterItsWorkers", Flaw::kEndsBeforeHeld},
-        FlawCase{"WhoDoesNotStopIsKilled", Flaw::kNeverKills}, FlawCase{"RegroupsEnd", Flaw::kWaitsForRegroupForEver, 12000},
+        FlawCase{"WhoDoesNotStopIsKilled", Flaw::kNeverKills}, FlawCase{"RegroupsEnd", Flaw::kWaitsForRegroupForEver, 50000},
         FlawCase{"LostWorkersAreReplaced", Flaw::kReplacesNobody}),
     [](const auto& mutation) { return std::string(mutation.param.name); });
 

@@ -94,11 +94,10 @@ TEST_F(OneMember, StartsNothingWithAGrantThatIsNearlyOver) {
 }
 
 // It knows no job whose nodes it could have heard of, so it needs their answers before it grants anything.
-TEST_F(OneMember, AnswersACoordinatorThatFoundsAJobAtOnce) {
-  hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000});
-  const auto founding = hear(answer(time_, std::chrono::nanoseconds{0}));
-  ASSERT_NE(sent<Ping>(founding), nullptr);
-  EXPECT_EQ(sent<Ping>(founding)->echo, stamp_of(time_));
+TEST_F(OneMember, AnswersAWelcomeWithItsStampAtOnce) {
+  const auto welcomed = hear(Welcome{.term = 1, .coordinator = {1}, .lease_ms = 5000, .stamp = 77});
+  ASSERT_NE(sent<Ping>(welcomed), nullptr);
+  EXPECT_EQ(sent<Ping>(welcomed)->echo, 77);
   EXPECT_EQ(sent<Ping>(hear(answer(time_, std::chrono::nanoseconds{0}))), nullptr);  // once
 }
 

@@ -2,6 +2,7 @@
 // and that it keeps the vote of the dead one when it has to be elected again.
 #include <gtest/gtest.h>
 
+#include "rendezvous/node/farewell.hpp"
 #include "rendezvous/node/node.hpp"
 
 namespace ddprun::rendezvous {
@@ -10,6 +11,23 @@ namespace {
 using std::chrono::seconds;
 
 constexpr LinkId kNewcomer = 10;
+
+// Round 1 of the node that is left was committed without the one that handed over in round 0.
+TEST(WhoHandedOver, HasTheRoundThatItsSuccessorReleased) {
+  const Config before{.id = {1, 0}, .born = 1, .nodes = 2, .rank = 1};
+  const HandOver said{.node = {1}, .state = {.promised_term = 1, .current = {.id = {1, 0}, .born = 1, .nodes = 2, .rank = 0}}};
+  Record successor;
+  successor.state = {.promised_term = 2, .current = before};
+  EXPECT_EQ(hello_of_who_left(said, successor).state, said.state);
+
+  successor.state.previous = before;
+  successor.state.current = {.id = {2, 1}, .born = 2, .nodes = 2, .rank = 1};
+  const PersistentState state = hello_of_who_left(said, successor).state;
+  EXPECT_EQ(state.current.origin(), (RoundId{2, 1}));
+  EXPECT_EQ(state.current.rank, -1);
+  EXPECT_EQ(state.previous.origin(), (RoundId{1, 0}));
+  EXPECT_EQ(state.previous.rank, 0);
+}
 
 class ASurvivor : public testing::Test {
  protected:

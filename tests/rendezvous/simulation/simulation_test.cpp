@@ -117,6 +117,12 @@ TEST(Simulation, ANodeThatIsStuckKeepsNobodyWaiting) {
   for (const std::uint64_t seed : {30u, 102u, 128u, 405u}) EXPECT_EQ(wrong_with({.seed = seed}), "") << "seed " << seed;
 }
 
+// It had counted the vote of who had handed over to it as one that has its round, and later as one that lacks it: there were
+// two coordinators of one term.
+TEST(Simulation, WhoHandedOverLacksNoRoundOfItsSuccessor) {
+  EXPECT_EQ(wrong_with({.seed = 308882}), "");
+}
+
 // What was remembered is lost, and the first node comes back cut off, or in a new container (4844), where nothing shows that
 // there was something: these trained twice when it led for nothing. 19440 did when it took a new container for a
 // first start and asked nobody.
@@ -278,9 +284,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"HolesAreFilled", [](Rules& r) { r.holes_are_filled = false; }},
                     Mutation{"TheBudgetIsInherited", [](Rules& r) { r.budget_is_inherited = false; }},
                     Mutation{"LostMembersEndTheRound", [](Rules& r) { r.lost_members_end_round = false; }},
-                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 100000},
+                    Mutation{"InheritedRoundsAreRenewed", [](Rules& r) { r.inherited_rounds_are_renewed = false; }, 254000},
                     Mutation{"CoordinatorsAnnounce", [](Rules& r) { r.coordinators_announce = false; }},
-                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 189000},
+                    Mutation{"EndsAreKnownFirst", [](Rules& r) { r.ends_are_known_first = false; }, 324000},
                     Mutation{"CommitBeforeTheNextChange", [](Rules& r) { r.commit_before_change = false; }},
                     Mutation{"CoordinatorsRememberMembers",
                              [](Rules& r) { r.coordinator_remembers_members = r.gives_up = false; }},
@@ -288,7 +294,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mutation{"LostJobsAreRemembered", [](Rules& r) { r.lost_job_is_remembered = false; }},
                     Mutation{"StopRequestsAreOne", [](Rules& r) { r.stop_requests_are_one = false; }},
                     Mutation{"AResetEndsNoRound", [](Rules& r) { r.resume = 0; }},
-                    Mutation{"WhatIsMissingIsResent", [](Rules& r) { r.missing_is_resent = false; }, 5000},
+                    Mutation{"WhatIsMissingIsResent", [](Rules& r) { r.missing_is_resent = false; }},
                     Mutation{"LaterProcessesReplace", [](Rules& r) { r.later_process_replaces = false; }},
                     Mutation{"WordsWaitForRecords", [](Rules& r) { r.words_wait_for_records = false; }},
                     Mutation{"HandoversWait", [](Rules& r) { r.handovers_wait = false; }},

@@ -53,6 +53,7 @@ CASES = {
     "mlp-ragged-2": Case(MLP, 2, samples=333),
     # Of 64 tokens a sample; 250 = 31 * 8 + 2: an epoch's last step is ragged.
     "gpt-2": Case(GPT, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
+                  more={"eval_every_steps": 20, "schedule": {"type": "cosine", "warmup_steps": 7}},
                   optimizer={"type": "adamw", "lr": 0.001, "weight_decay": 0.1, "groups": [
                       {"parameters": "*.bias", "weight_decay": 0}, {"parameters": "*.ln_*", "weight_decay": 0}]}),
     "llama-2": Case({**LLAMA, "rope_theta": 500.0, "rms_norm_eps": 1e-5}, 2, samples=250, batch_size=8, image=64, steps=60, clip={"clip_grad_norm": 1.0},
@@ -159,7 +160,7 @@ def write_text(folder: pathlib.Path, samples: int, block: int) -> None:
     folder.mkdir()
     docs = b"".join(page.read_bytes() for page in sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md")))
     (folder / "train.txt").write_bytes(docs[:samples * block + 1])
-    (folder / "val.txt").write_bytes(docs[-2 * block:])
+    (folder / "val.txt").write_bytes(docs[-6 * block:])  # of 5 samples
 
 
 def data_of(folder: pathlib.Path, case: Case) -> dict:
@@ -241,6 +242,8 @@ def compare(ddprun: pathlib.Path, folder: pathlib.Path, case: Case) -> None:
     scaler = json.loads((folder / "python/scaler.json").read_text(encoding="utf-8"))
     values = json.loads((folder / "run/checkpoints/latest/manifest.json").read_text(encoding="utf-8")).get("values", {})
     assert {name: float(value) for name, value in values.items()} == ({"grad_scaler.scale": scaler["scale"], "grad_scaler.growth_tracker": scaler["_growth_tracker"]} if scaler else {})
+    evaluated = [(e["step"], e["loss"]) for e in jobs.metrics(folder / "run", "eval")] if case.more.get("eval_every_steps") else []
+    assert evaluated == [(e["step"], e["loss"]) for e in map(json.loads, (folder / "python/metrics.jsonl").open(encoding="utf-8")) if e["event"] == "eval"]
     if case.relative == 0:
         assert_same_weights(folder / "run/checkpoints/latest/model.safetensors", folder / "python/model.safetensors")
 

@@ -2,14 +2,12 @@
 #include "trainer/models/gpt.hpp"
 
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -63,15 +61,14 @@ struct Attention : torch::nn::Module {
         c_attn(register_module("c_attn", std::make_shared<Conv1D>(config.n_embd, 3 * config.n_embd, kSpread, device))),
         c_proj(register_module("c_proj", std::make_shared<Conv1D>(config.n_embd, config.n_embd, spread_of_last, device))) {}
 
-  at::Tensor of(const at::Tensor& x) const {
+  at::Tensor of(const at::Tensor& x, const TextContext& context, std::size_t block) const {
     const std::int64_t n = x.size(0), positions = x.size(1), width = x.size(2);
     const std::vector<at::Tensor> parts = c_attn->of(x).split(width, 2);
     const auto by_head = [&](const at::Tensor& part) {
       return part.view({n, positions, heads, width / heads}).transpose(1, 2);
     };
     const at::Tensor mixed =
-        at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
-                                         /*attn_mask=*/{}, is_training() ? dropout : 0, /*is_causal=*/true);
+        attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), context, block, is_training() ? dropout : 0);
     return dropped(c_proj->of(mixed.transpose(1, 2).reshape({n, positions, width})), dropout, is_training());
   }
   std::int64_t heads;
@@ -101,8 +98,8 @@ struct Block : torch::nn::Module {
         ln_2(register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, device))),
         mlp(register_module("mlp", std::make_shared<Feedforward>(config, spread_of_last, device))) {}
 
-  at::Tensor of(at::Tensor x) const {
-    x = x + attn->of(ln_1->of(x));
+  at::Tensor of(at::Tensor x, const TextContext& context, std::size_t block) const {
+    x = x + attn->of(ln_1->of(x), context, block);
     return x + mlp->of(ln_2->of(x));
   }
   std::shared_ptr<LayerNorm> ln_1;
@@ -128,11 +125,11 @@ struct Transformer : torch::nn::Module {
     ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, device));
   }
 
-  at::Tensor of(const at::Tensor& tokens) const {
-    const at::Tensor positions = at::arange(tokens.size(1), tokens.options());
-    at::Tensor x = at::embedding(wte->weight, tokens) + at::embedding(wpe->weight, positions);
+  at::Tensor of(const at::Tensor& tokens, const TextContext& context) const {
+    at::Tensor x = at::embedding(wte->weight, tokens) + at::embedding(wpe->weight, context.positions_of(tokens));
     x = dropped(std::move(x), dropout, is_training());
-    for (const auto& block : h) x = block->of(std::move(x));
+    for (std::size_t i = 0; i < h.size(); ++i) x = h[i]->of(std::move(x), context, i);
+    if (context.seen != nullptr) context.seen->add(tokens.size(1));
     return ln_f->of(x);
   }
   double dropout;
@@ -148,7 +145,7 @@ class Gpt2 : public Gpt {
       : transformer_(register_module("transformer", std::make_shared<Transformer>(config, vocabulary, positions, device))),
         head_(register_module("lm_head", std::make_shared<TiedHead>(transformer_->wte->weight))) {}
 
-  at::Tensor hidden(const at::Tensor& tokens) override { return transformer_->of(tokens); }
+  at::Tensor hidden(const at::Tensor& tokens, const TextContext& context) override { return transformer_->of(tokens, context); }
   at::Tensor logits(const at::Tensor& hidden) override { return at::linear(hidden, head_->weight); }
 
  private:

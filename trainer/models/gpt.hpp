@@ -15,16 +15,17 @@
 #include <memory>
 
 #include "common/config/train_config.hpp"
+#include "trainer/models/text_context.hpp"
 
 namespace ddprun::trainer {
 
 class Gpt : public torch::nn::Module {
  public:
   // tokens int64 [n, positions], positions at most those that it was made for -> [n, positions, width]
-  virtual at::Tensor hidden(const at::Tensor& tokens) = 0;
+  virtual at::Tensor hidden(const at::Tensor& tokens, const TextContext& context) = 0;
   // What hidden() gives, or a part of its positions -> [n, positions, vocabulary]
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
-  at::Tensor forward(const at::Tensor& tokens) { return logits(hidden(tokens)); }
+  at::Tensor forward(const at::Tensor& tokens, const TextContext& context = {}) { return logits(hidden(tokens, context)); }
 };
 
 // With GPT-2's initialisation from `seed`, the same bits on every device, in training mode. The default generator is left as

@@ -7,10 +7,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rms_norm.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,10 +51,10 @@ struct Rotation {
   at::Tensor cos;
   at::Tensor sin;
 
-  Rotation(std::int64_t positions, std::int64_t width, double theta, const at::TensorOptions& options) {
+  Rotation(const at::Tensor& positions, std::int64_t width, double theta, const at::TensorOptions& options) {
     const at::Tensor exponents = at::arange(0, width, 2, options) / width;
     const at::Tensor frequencies = at::pow(theta, exponents).reciprocal();
-    const at::Tensor angles = at::arange(positions, options).unsqueeze(1) * frequencies.unsqueeze(0);
+    const at::Tensor angles = positions.to(c10::typeMetaToScalarType(options.dtype())).unsqueeze(-1) * frequencies.unsqueeze(0);
     const at::Tensor both = at::cat({angles, angles}, -1);
     cos = both.cos();
     sin = both.sin();
@@ -78,7 +76,7 @@ struct GroupedAttention : torch::nn::Module {
         v_proj(register_module("v_proj", projection(config.n_embd, shared_heads * width, device))),
         o_proj(register_module("o_proj", projection(config.n_embd, config.n_embd, device))) {}
 
-  at::Tensor of(const at::Tensor& x, const Rotation& rotation) const {
+  at::Tensor of(const at::Tensor& x, const Rotation& rotation, const TextContext& context, std::size_t block) const {
     const std::int64_t n = x.size(0), positions = x.size(1);
     const auto by_head = [&](const Projection& layer, std::int64_t count) {
       return layer.of(x).view({n, positions, count, width}).transpose(1, 2);
@@ -86,9 +84,7 @@ struct GroupedAttention : torch::nn::Module {
     const at::Tensor queries = rotation.of(by_head(*q_proj, heads));
     const at::Tensor keys = rotation.of(by_head(*k_proj, shared_heads));
     const at::Tensor values = by_head(*v_proj, shared_heads);
-    const at::Tensor mixed =
-        at::scaled_dot_product_attention(queries, keys, values, /*attn_mask=*/{}, /*dropout_p=*/0, /*is_causal=*/true,
-                                         /*scale=*/std::nullopt, /*enable_gqa=*/shared_heads != heads);
+    const at::Tensor mixed = attention(queries, keys, values, context, block, /*dropout=*/0);
     return o_proj->of(mixed.transpose(1, 2).reshape({n, positions, heads * width}));
   }
   std::int64_t heads;
@@ -129,8 +125,8 @@ struct DecoderLayer : torch::nn::Module {
         input_layernorm(register_module("input_layernorm", std::make_shared<RmsNorm>(config, device))),
         post_attention_layernorm(register_module("post_attention_layernorm", std::make_shared<RmsNorm>(config, device))) {}
 
-  at::Tensor of(at::Tensor x, const Rotation& rotation) const {
-    x = x + self_attn->of(input_layernorm->of(x), rotation);
+  at::Tensor of(at::Tensor x, const Rotation& rotation, const TextContext& context, std::size_t block) const {
+    x = x + self_attn->of(input_layernorm->of(x), rotation, context, block);
     return x + mlp->of(post_attention_layernorm->of(x));
   }
   std::shared_ptr<GroupedAttention> self_attn;
@@ -151,10 +147,11 @@ struct Decoder : torch::nn::Module {
     norm = register_module("norm", std::make_shared<RmsNorm>(config, device));
   }
 
-  at::Tensor of(const at::Tensor& tokens) const {
+  at::Tensor of(const at::Tensor& tokens, const TextContext& context) const {
     at::Tensor x = at::embedding(embed_tokens->weight, tokens);
-    const Rotation rotation(tokens.size(1), head_width, theta, x.options().requires_grad(false));
-    for (const auto& layer : layers) x = layer->of(std::move(x), rotation);
+    const Rotation rotation(context.positions_of(tokens), head_width, theta, x.options().requires_grad(false));
+    for (std::size_t i = 0; i < layers.size(); ++i) x = layers[i]->of(std::move(x), rotation, context, i);
+    if (context.seen != nullptr) context.seen->add(tokens.size(1));
     return norm->of(x);
   }
   std::int64_t head_width;
@@ -175,7 +172,7 @@ class Llama : public Gpt {
     }
   }
 
-  at::Tensor hidden(const at::Tensor& tokens) override { return model_->of(tokens); }
+  at::Tensor hidden(const at::Tensor& tokens, const TextContext& context) override { return model_->of(tokens, context); }
   at::Tensor logits(const at::Tensor& hidden) override {
     return head_ ? head_->of(hidden) : at::linear(hidden, tied_head_->weight);
   }

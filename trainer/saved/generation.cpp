@@ -1,4 +1,5 @@
-// Implementation of generation.hpp. Each token costs one forward pass over all positions that it sees.
+// Implementation of generation.hpp. As soon as a text is longer than the model's positions, each of its tokens moves by one
+// with each new one, and no keys and values of before can be used.
 #include "trainer/saved/generation.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -34,16 +35,29 @@ Generation::Generation(Gpt& model, std::int64_t positions, c10::Device device, T
       device_(device),
       precision_(precision),
       sampling_(sampling),
-      generator_(at::detail::createCPUGenerator(sampling.seed)) {}
+      generator_(at::detail::createCPUGenerator(sampling.seed)),
+      seen_(positions) {}
+
+std::span<const std::int64_t> Generation::window_of(const std::vector<std::int64_t>& tokens) const {
+  return std::span(tokens).last(std::min(tokens.size(), static_cast<std::size_t>(positions_)));
+}
+
+at::Tensor Generation::logits_after(std::span<const std::int64_t> window, bool whole) {
+  if (whole) seen_.clear();
+  const std::span<const std::int64_t> unseen = window.subspan(static_cast<std::size_t>(seen_.count()));
+  const at::Tensor tokens = at::empty({1, std::ssize(unseen)}, at::kLong);
+  std::ranges::copy(unseen, tokens.mutable_data_ptr<std::int64_t>());
+  const Autocast precision(precision_, device_.type());
+  const at::Tensor last = model_.hidden(tokens.to(device_), {.seen = &seen_}).narrow(1, std::ssize(unseen) - 1, 1);
+  return model_.logits(last).squeeze(1).to(at::kFloat).cpu();
+}
 
 std::int64_t Generation::next(const std::vector<std::int64_t>& tokens) {
   const at::NoGradGuard no_gradients;
-  const auto count = std::min(static_cast<std::int64_t>(tokens.size()), positions_);
-  const at::Tensor seen = at::empty({1, count}, at::kLong);
-  std::copy_n(tokens.end() - count, count, seen.mutable_data_ptr<std::int64_t>());
-  const Autocast precision(precision_, device_.type());
-  const at::Tensor last = model_.hidden(seen.to(device_)).narrow(1, count - 1, 1);
-  const at::Tensor logits = model_.logits(last).squeeze(1).to(at::kFloat).cpu();
+  const std::span<const std::int64_t> window = window_of(tokens);
+  const bool one_more = window.size() == window_.size() + 1 && std::ranges::equal(window.first(window_.size()), window_);
+  const at::Tensor logits = logits_after(window, /*whole=*/!one_more);
+  window_.assign(window.begin(), window.end());
   if (!at::isfinite(logits).all().item<bool>()) {
     throw DivergedError("the model's logits are NaN or infinite: these weights write no text");
   }

@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/config/train_config.hpp"
@@ -28,17 +29,25 @@ class Generation {
   // `model` in evaluation mode, on the device, made for `positions`. It outlives this.
   Generation(Gpt& model, std::int64_t positions, c10::Device device, TrainConfig::Precision precision, Sampling sampling);
 
-  // The token that follows these, 1 or more: of what is longer than the model's positions it sees the end. Throws DivergedError
-  // where the logits are not numbers.
+  // The token that follows these, 1 or more: of what is longer than the model's positions it sees the end. One more token than
+  // in the call before costs a pass over that one, as long as all fit the positions; anything else costs a pass over all.
+  // Throws DivergedError where the logits are not numbers.
   std::int64_t next(const std::vector<std::int64_t>& tokens);
 
  private:
+  // What the model sees of them.
+  std::span<const std::int64_t> window_of(const std::vector<std::int64_t>& tokens) const;
+  // Of the last one.
+  at::Tensor logits_after(std::span<const std::int64_t> window, bool whole);
+
   Gpt& model_;
   std::int64_t positions_;
   c10::Device device_;
   TrainConfig::Precision precision_;
   Sampling sampling_;
   at::Generator generator_;
+  SeenTokens seen_;
+  std::vector<std::int64_t> window_;  // of the call before
 };
 
 }  // namespace ddprun::trainer

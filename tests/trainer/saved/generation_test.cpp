@@ -64,8 +64,9 @@ TEST(ChooseToken, GoesByTheTemperature) {
 // The token that it saw first, and how many it saw.
 class Looking : public Gpt {
  public:
-  at::Tensor hidden(const at::Tensor& tokens) override {
+  at::Tensor hidden(const at::Tensor& tokens, const TextContext& context) override {
     seen = tokens.flatten();
+    context.seen->add(seen.numel());
     return at::one_hot(tokens, 16).to(at::kFloat);
   }
   at::Tensor logits(const at::Tensor& hidden) override { return hidden * scale; }
@@ -80,6 +81,25 @@ TEST(Generation, SeesTheEndOfATextThatIsLongerThanItsPositions) {
   EXPECT_EQ(model.seen.numel(), 1);
   EXPECT_EQ(generation.next({1, 2, 3, 4, 5}), 5);
   EXPECT_TRUE(model.seen.equal(at::tensor({3, 4, 5}, at::kLong)));
+}
+
+TEST(Generation, OneMoreTokenIsTheOnlyOneThatIsLookedAtAsLongAsAllFit) {
+  Looking model;
+  Generation generation(model, /*positions=*/4, c10::kCPU, TrainConfig::Precision::kFp32, {.temperature = 0});
+  const auto looked_at = [&](const std::vector<std::int64_t>& tokens) {
+    EXPECT_EQ(generation.next(tokens), tokens.back());
+    return std::vector<std::int64_t>(model.seen.const_data_ptr<std::int64_t>(),
+                                     model.seen.const_data_ptr<std::int64_t>() + model.seen.numel());
+  };
+  using Tokens = std::vector<std::int64_t>;
+  EXPECT_EQ(looked_at({1, 2}), (Tokens{1, 2}));
+  EXPECT_EQ(looked_at({1, 2, 3}), (Tokens{3}));
+  EXPECT_EQ(looked_at({1, 2, 3, 4}), (Tokens{4}));
+  EXPECT_EQ(looked_at({1, 2, 3, 4, 5}), (Tokens{2, 3, 4, 5})) << "all have moved";
+  EXPECT_EQ(looked_at({1, 2, 3, 4, 5, 6}), (Tokens{3, 4, 5, 6}));
+  EXPECT_EQ(looked_at({7, 8}), (Tokens{7, 8})) << "another text";
+  EXPECT_EQ(looked_at({7, 9, 3}), (Tokens{7, 9, 3})) << "which does not begin with what was seen";
+  EXPECT_EQ(looked_at({7, 9, 3, 4, 5, 6}), (Tokens{3, 4, 5, 6})) << "more than one more";
 }
 
 TEST(Generation, WeightsThatAreNoNumbersWriteNothing) {

@@ -1,8 +1,8 @@
 """Training with Python's DistributedDataParallel, reading the settings of a train.json, in ddptrain's order of samples: rank r of W takes
-positions r, r + W, ... of each global batch of torch.randperm(n) seeded with seed + epoch. Writes the mean loss of every global batch and
-the final weights.
+positions r, r + W, ... of each global batch of torch.randperm(n) seeded with seed + epoch. Writes the mean loss of every global batch, the
+final weights, and what `ddprun plot` draws.
 
-usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/model.safetensors
+usage: torchrun ... python_ddp.py TRAIN.json OUT      -> OUT/losses.json, OUT/model.safetensors, OUT/metrics.jsonl
 """
 
 import csv
@@ -33,11 +33,11 @@ def read_idx(file: pathlib.Path) -> numpy.ndarray:
     return numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
-def read_tokens(data: dict) -> tuple[torch.Tensor, torch.Tensor]:
+def read_tokens(data: dict, split: str = "train") -> tuple[torch.Tensor, torch.Tensor]:
     """Of a text: each byte is a token."""
-    tokens = numpy.frombuffer((pathlib.Path(data["dir"]) / data["train_tokens"]).read_bytes(), numpy.uint8).astype(numpy.int64)
+    tokens = numpy.frombuffer((pathlib.Path(data["dir"]) / data[f"{split}_tokens"]).read_bytes(), numpy.uint8).astype(numpy.int64)
     block = data["block_size"]
-    samples = (len(tokens) - 1) // block
+    samples = data.get(f"{split}_samples", 0) or (len(tokens) - 1) // block
     return tuple(torch.from_numpy(tokens[first:first + samples * block].reshape(samples, block)) for first in (0, 1))
 
 
@@ -143,6 +143,30 @@ def load(network, file: str, lora: dict) -> None:
     network.load_state_dict(weights)
 
 
+def rate_factor(schedule: dict, step: int, steps: int) -> float:
+    """Warm-up, then half a cosine down to 0 at the last step."""
+    warmup = schedule.get("warmup_steps", 0)
+    if step < warmup:
+        return (step + 1) / warmup
+    if schedule.get("type", "constant") == "constant":
+        return 1.0
+    return (1 + math.cos(math.pi * min(1.0, (step - warmup) / (steps - 1 - warmup)))) / 2
+
+
+@torch.no_grad()
+def evaluate(network, tokens: torch.Tensor, following: torch.Tensor, at_once: int) -> float:
+    """The mean loss over all tokens; each rank takes a run of the samples."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    own, own_following = (part.tensor_split(world)[rank] for part in (tokens, following))
+    sums = torch.zeros(1, dtype=torch.float64)
+    network.eval()
+    for some, some_following in zip(own.split(at_once), own_following.split(at_once)):
+        sums += cross_entropy(network(some).flatten(0, 1), some_following.flatten(), reduction="none").sum(dtype=torch.float64)
+    network.train()
+    dist.all_reduce(sums)
+    return sums.item() / tokens.numel()
+
+
 def train_step(model, optimizer, scaler, images, labels, batch: torch.Tensor, settings: dict) -> float:
     """One optimizer step on a global batch; its mean loss."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -189,8 +213,19 @@ def main() -> None:
     optimizer = make_optimizer(settings["optimizer"], network)
     scaler = torch.amp.GradScaler("cpu", enabled=settings.get("precision") == "fp16", **settings.get("grad_scaler", {}))
     batches = global_batches(len(labels), settings["batch_size"], settings["seed"])
-    losses = [train_step(model, optimizer, scaler, images, labels, next(batches), settings) for _ in range(settings["max_steps"])]
+    every, schedule = settings.get("eval_every_steps", 0), settings.get("schedule", {})
+    tested = read_tokens(settings["data"], "test") if every else None
+    rates = [group["lr"] for group in optimizer.param_groups]
+    losses, events = [], []
+    for step in range(settings["max_steps"]):
+        for group, rate in zip(optimizer.param_groups, rates):
+            group["lr"] = rate * rate_factor(schedule, step, settings["max_steps"])
+        losses.append(train_step(model, optimizer, scaler, images, labels, next(batches), settings))
+        events.append({"event": "step", "step": step + 1, "loss": losses[-1]})
+        if every and ((step + 1) % every == 0 or step + 1 == settings["max_steps"]):
+            events.append({"event": "eval", "step": step + 1, "loss": evaluate(network, *tested, settings.get("eval_batch_size", 1000))})
     if dist.get_rank() == 0:
+        (out / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
         (out / "losses.json").write_text(json.dumps(losses), encoding="utf-8")
         weights = {name.replace(".layer.", ".") if lora else name: tensor for name, tensor in network.state_dict().items()}
         safetensors.torch.save_file(weights, out / "model.safetensors")

@@ -1,0 +1,70 @@
+// What a token sees: a model that keeps keys and values, beside plain passes.
+#include "trainer/models/text_context.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "common/base/error.hpp"
+#include "trainer/models/gpt.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+constexpr std::int64_t kTokenKinds = 11, kMostTokens = 16;
+
+// Weights 20 times as large as first ones, so that what is seen matters.
+std::vector<std::shared_ptr<Gpt>> both_models(at::ScalarType type) {
+  const c10::NoGradGuard no_grad;
+  at::set_num_threads(1);
+  const ModelConfig gpt{.type = ModelConfig::Type::kGpt, .n_layer = 2, .n_head = 2, .n_embd = 8, .init = {}};
+  const ModelConfig llama{
+      .type = ModelConfig::Type::kLlama, .n_layer = 2, .n_head = 4, .n_embd = 16, .n_kv_head = 2, .n_inner = 24, .init = {}};
+  std::vector<std::shared_ptr<Gpt>> models{make_gpt(gpt, kTokenKinds, kMostTokens, 1), make_llama(llama, kTokenKinds, 1)};
+  for (const auto& model : models) {
+    for (const at::Tensor& parameter : model->parameters()) {
+      if (parameter.dim() > 1) parameter.mul_(20);
+    }
+    model->to(type);
+    model->eval();
+  }
+  return models;
+}
+
+// The sums of the products are made in another order, by other kernels.
+double tolerance(at::ScalarType type) {
+  return type == at::kDouble ? 1e-12 : 1e-5;
+}
+
+void expect_alike(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
+  ASSERT_EQ(a.sizes(), b.sizes());
+  EXPECT_LT((a - b).abs().max().item<double>(), tolerance(type) * b.abs().max().item<double>());
+}
+
+TEST(SeenTokens, GiveTheLogitsOfAPassOverAll) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor tokens = at::randint(kTokenKinds, {1, kMostTokens}, at::kLong);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const auto& model : both_models(type)) {
+      const at::Tensor whole = model->forward(tokens);
+      SeenTokens seen(kMostTokens);
+      expect_alike(model->forward(tokens.narrow(1, 0, 5), {.seen = &seen}), whole.narrow(1, 0, 5), type);
+      for (std::int64_t i = 5; i < kMostTokens; ++i) {
+        EXPECT_EQ(seen.count(), i);
+        expect_alike(model->forward(tokens.narrow(1, i, 1), {.seen = &seen}), whole.narrow(1, i, 1), type);
+      }
+      SeenTokens few(4);
+      EXPECT_THROW(model->forward(tokens.narrow(1, 0, 5), {.seen = &few}), InternalError) << "there is no room";
+      seen.clear();
+      expect_alike(model->forward(tokens.narrow(1, 0, 2), {.seen = &seen}), whole.narrow(1, 0, 2), type);
+      EXPECT_THROW(model->forward(tokens.narrow(1, 2, 2), {.seen = &seen}), InternalError) << "one by one";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::trainer

@@ -1,0 +1,84 @@
+"""A GPT on megabytes of text from Debian's packages, as configs/gpt-perl.json has it: beside Python's DDP with the same first weights it reaches the
+same losses, and it writes text."""
+
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import jobs
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("text")
+    done = subprocess.run(["sh", ROOT / "configs/perl-text.sh", folder], capture_output=True, text=True, check=False)
+    if "/usr/share/perl" in done.stderr:
+        pytest.skip("Debian's package perl-modules is not here")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "train.txt").stat().st_size > 3_000_000 and (folder / "val.txt").stat().st_size > 100_000
+    return folder
+
+
+def settings_of(text: pathlib.Path, **changes) -> dict:
+    """Without comments, which Python can't read."""
+    config = json.loads(re.sub(r"\s//[^\n]*|^//[^\n]*", "", (ROOT / "configs/gpt-perl.json").read_text(encoding="utf-8"), flags=re.M))
+    del config["$schema"]
+    config["data"] |= {"dir": str(text), **changes.pop("data", {})}
+    return {**config, "seed": 0, "log": {"every_steps": 1, "tensorboard": False}, "device": "cpu", **changes}
+
+
+def first_weights(ddprun, ddptrain, config: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """What the seed gives, of a step that changes nothing."""
+    done = jobs.run([ddprun, "--run-dir", folder / "first", config, "max_steps=1", "optimizer.lr=1e-30", "optimizer.weight_decay=0",
+                     "schedule.type=constant", "schedule.warmup_steps=0", "data.test_samples=1"])
+    assert done.returncode == 0, done.stderr
+    assert jobs.run([ddptrain, "--export-weights", folder / "first", folder / "init.safetensors"]).returncode == 0
+    return folder / "init.safetensors"
+
+
+def in_both(ddprun, ddptrain, tmp_path: pathlib.Path, settings: dict) -> list[tuple[str, int, float]]:
+    """What ddptrain logged, after it was found to be what Python logged, to the last bit."""
+    config = jobs.write_config(tmp_path / "train.json", settings)
+    done = jobs.run([ddprun, "--nproc-per-node", 2, "--run-dir", tmp_path / "run", config], timeout=3600)
+    assert done.returncode == 0, done.stderr
+    init = first_weights(ddprun, ddptrain, config, tmp_path)
+    (tmp_path / "python").mkdir()
+    peer = jobs.write_config(tmp_path / "python.json", {**settings, "model": {**settings["model"], "init": str(init)}})
+    done = jobs.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2,
+                     pathlib.Path(__file__).parent / "reference/python_ddp.py", peer, tmp_path / "python"], timeout=3600)
+    assert done.returncode == 0, done.stderr
+    theirs = [json.loads(line) for line in (tmp_path / "python/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    ours = [(e["event"], e["step"], e["loss"]) for e in jobs.metrics(tmp_path / "run") if e["event"] in ("step", "eval")]
+    assert ours == [(e["event"], e["step"], e["loss"]) for e in theirs]
+    if place := os.environ.get("DDPRUN_KEEP_RUNS"):  # for docs/gpt-loss.svg
+        subprocess.run(["cp", "-r", tmp_path / "run", tmp_path / "python", place], check=True)
+    return ours
+
+
+@pytest.mark.needs_torch_python
+def test_its_first_steps_are_those_of_python_ddp(ddprun_bin, ddptrain_bin, text, tmp_path):
+    short = {"max_steps": 6, "eval_every_steps": 3, "batch_size": 8, "schedule": {"type": "cosine", "warmup_steps": 2}}
+    logged = in_both(ddprun_bin, ddptrain_bin, tmp_path, settings_of(text, **short, data={"test_samples": 5}))
+    assert [step for event, step, _ in logged if event == "eval"] == [3, 6]
+    assert logged[-1][2] < math.log(256) - 0.3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.needs_torch_python
+def test_it_reaches_the_loss_of_python_ddp_and_writes_text(ddprun_bin, ddptrain_bin, text, tmp_path):
+    logged = in_both(ddprun_bin, ddptrain_bin, tmp_path, settings_of(text))
+    losses = [loss for event, _, loss in logged if event == "eval"]
+    assert len(losses) == 8 and losses[-1] < 1.95
+    written = jobs.run([ddptrain_bin, "generate", tmp_path / "run", "--prompt", "=head1 DESCRIPTION\n\n", "--max-tokens", 300, "--json"])
+    assert written.returncode == 0, written.stderr
+    words = json.loads(written.stdout)["text"].split()
+    known = set((text / "train.txt").read_text(encoding="utf-8", errors="replace").split())
+    assert sum(word in known for word in words) > 0.6 * len(words), words

@@ -1,0 +1,57 @@
+// Implementation of text_context.hpp.
+#include "trainer/models/text_context.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+
+#include <optional>
+#include <vector>
+
+#include "common/base/error.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+at::Tensor room_for(const at::Tensor& some, std::int64_t tokens) {
+  std::vector<std::int64_t> sizes = some.sizes().vec();
+  sizes[2] = tokens;
+  return at::empty(sizes, some.options());
+}
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> SeenTokens::with(std::size_t block, const at::Tensor& keys, const at::Tensor& values) {
+  const std::int64_t tokens = keys.size(2);
+  if (count_ + tokens > capacity_) throw InternalError("SeenTokens: more tokens than there is room for");
+  if (of_block_.size() <= block) of_block_.resize(block + 1);
+  auto& [all_keys, all_values] = of_block_[block];
+  if (!all_keys.defined()) {
+    all_keys = room_for(keys, capacity_);
+    all_values = room_for(values, capacity_);
+  }
+  all_keys.narrow(2, count_, tokens).copy_(keys);
+  all_values.narrow(2, count_, tokens).copy_(values);
+  return {all_keys.narrow(2, 0, count_ + tokens), all_values.narrow(2, 0, count_ + tokens)};
+}
+
+at::Tensor TextContext::positions_of(const at::Tensor& tokens) const {
+  const std::int64_t first = seen != nullptr ? seen->count() : 0;
+  return at::arange(first, first + tokens.size(1), tokens.options());
+}
+
+at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, const TextContext& context,
+                     std::size_t block, double dropout) {
+  const bool shared = keys.size(1) != queries.size(1);
+  const auto of = [&](const at::Tensor& all_keys, const at::Tensor& all_values, bool causal) {
+    return at::scaled_dot_product_attention(queries, all_keys, all_values, /*attn_mask=*/{}, dropout, causal,
+                                            /*scale=*/std::nullopt, /*enable_gqa=*/shared);
+  };
+  if (context.seen == nullptr) return of(keys, values, /*causal=*/true);
+  const bool first = context.seen->count() == 0;
+  if (!first && queries.size(2) != 1) throw InternalError("attention: tokens are added one by one to those that were seen");
+  const auto [all_keys, all_values] = context.seen->with(block, keys, values);
+  return of(all_keys, all_values, /*causal=*/first);
+}
+
+}  // namespace ddprun::trainer

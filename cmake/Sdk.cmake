@@ -35,9 +35,9 @@ install(FILES ${CMAKE_BINARY_DIR}/sdk/ddprunConfig.cmake ${CMAKE_BINARY_DIR}/sdk
         DESTINATION ${package_folder})
 install(TARGETS ddprun_worker ARCHIVE DESTINATION lib/ddprun)
 install(FILES ${archives} DESTINATION lib/ddprun)
-install(FILES ${PROJECT_SOURCE_DIR}/sdk/include/ddprun/worker.hpp DESTINATION include/ddprun)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ddprun DESTINATION include)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/example DESTINATION ${CMAKE_INSTALL_DATADIR}/ddprun)
-# What that header includes, and nothing else.
+# What those headers include, and nothing else.
 foreach(header common/base/error.hpp common/base/exit_code.hpp common/config/task_keys.hpp common/config/train_config.hpp trainer/data/inflated_files.hpp
                trainer/data/source.hpp trainer/life/subject.hpp trainer/life/worker.hpp trainer/surroundings/options.hpp
                trainer/surroundings/saved_options.hpp trainer/task/figures.hpp trainer/task/task.hpp)

@@ -785,7 +785,7 @@ void AgentState::start_successors() {
   if (!regroup_) return;
   check(phase_ == Phase::kRunning, "lost workers are replaced in no round");
   for (const int rank : std::exchange(successors_, {})) {
-    worker(rank).standby = standbys_.take();
+    if (!keeps_spares()) worker(rank).standby = standbys_.take();
     if (const auto& standby = worker(rank).standby) {
       worker(rank).said_hello = true;
       act(agent_action::TakeOver{*standby, rank, round_, budget_.restart_count});
@@ -1077,7 +1077,7 @@ void AgentState::tell_verdict(RoundFailed::Decision decision, const std::string&
 
 // Whether the state of the other workers is valid, whichever they are.
 bool AgentState::others_may_stay(int lost) const {
-  if (settings_.regroup_limit.count() == 0 || !settings_.workers_have_channel) return false;
+  if (settings_.regroup_limit.count() == 0 || !(settings_.workers_have_channel || regroupable_)) return false;
   if (stop_signal_ != 0 || this_round_.left_by_itself) return false;
   const auto& error = worker(lost).error;
   return !error || !error->others_suspect;

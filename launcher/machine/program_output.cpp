@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,16 +60,43 @@ int milliseconds_until(steady_clock::time_point deadline) {
   return static_cast<int>(std::clamp<decltype(left)>(left, 0, 1 << 30));
 }
 
+// The program is in a group of its own, so a Ctrl-C reaches this process alone. It waits until the program is gone, and does
+// what it does then. Ignored ones are left as they are.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+      struct sigaction now {};
+      if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&held, signal);
+    }
+    ::pthread_sigmask(SIG_BLOCK, &held, &before_);
+    came_ = Descriptor(::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  int came() const { return came_.get(); }
+
+ private:
+  sigset_t before_{};
+  Descriptor came_;
+};
+
 // Reads until the program has ended or broken a limit. It has not been reaped then.
-ProgramOutput::End read_until_end(int pidfd, Descriptor& output, Descriptor& complaints, const OutputLimits& limits,
-                                  ProgramOutput& out) {
+ProgramOutput::End read_until_end(int pidfd, int signals, Descriptor& output, Descriptor& complaints,
+                                  const OutputLimits& limits, ProgramOutput& out) {
   const auto deadline = steady_clock::now() + limits.time;
   while (true) {
-    std::array<pollfd, 3> watched{
-        {{pidfd, POLLIN, 0}, {output.get(), POLLIN, 0}, {complaints.get(), POLLIN, 0}}};  // poll passes over those below 0
+    std::array<pollfd, 4> watched{{{pidfd, POLLIN, 0},
+                                   {output.get(), POLLIN, 0},
+                                   {complaints.get(), POLLIN, 0},
+                                   {signals, POLLIN, 0}}};  // poll passes over those below 0
     const int ready = ::poll(watched.data(), watched.size(), milliseconds_until(deadline));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0 || steady_clock::now() >= deadline) return ProgramOutput::End::kTooLate;
+    if (ready == 0 || watched[3].revents != 0 || steady_clock::now() >= deadline) return ProgramOutput::End::kTooLate;
     const bool ended = watched[0].revents != 0;  // looked at before the pipes: what was written before the end is in them
     if (!read_available(output, out.text, limits.bytes)) return ProgramOutput::End::kTooMuch;
     read_available(complaints, out.complaints, kMostComplaints);
@@ -84,12 +112,13 @@ ProgramOutput output_of(const std::vector<std::string>& command, const OutputLim
   Pipe output, complaints;
   pid_t pid = -1;
   int error = output.open() && complaints.open() ? 0 : errno;
+  const HeldSignals signals;
   if (error == 0) error = start_program(command, output.write.get(), complaints.write.get(), pid);
   if (error != 0) return {.end = ProgramOutput::End::kNotStarted, .number = error, .text = {}, .complaints = {}};
   output.write = Descriptor();
   complaints.write = Descriptor();
   const Descriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  out.end = read_until_end(pidfd.get(), output.read, complaints.read, limits, out);
+  out.end = read_until_end(pidfd.get(), signals.came(), output.read, complaints.read, limits, out);
   ::kill(-pid, SIGKILL);  // also what it has left behind
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {

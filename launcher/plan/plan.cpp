@@ -76,7 +76,7 @@ class Planner {
     choose_network();
     choose_store(plan_, settings_, environment_);
     if (train()) require_resume_path(plan_, settings_);
-    if (train()) choose_recovery(plan_, settings_, has_a_gpu_each());
+    train() ? choose_recovery(plan_, settings_, has_a_gpu_each()) : choose_recovery_of_program(plan_, settings_);
     choose_placement();
     train() ? choose_standbys(plan_, settings_) : choose_spares(plan_, settings_, machine_);
     choose_console();

@@ -27,6 +27,10 @@ void require_resume_path(const Plan& plan, const Settings& settings);
 // has a GPU of its own.
 void choose_recovery(Plan& plan, const Settings& settings, bool through_nccl);
 
+// Of a program or script. One with a loop of its own may say that it can regroup (sdk/include/ddprun/job.hpp); for others this
+// changes nothing.
+void choose_recovery_of_program(Plan& plan, const Settings& settings);
+
 // Reads --standby into plan.standbys, and records its source. It refuses any job in which no standby could ever take over, also
 // a script's, so call it for every plan. Reads workers, rendezvous, restarts, recovery, device and placement.
 void choose_standbys(Plan& plan, const Settings& settings);

@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 import shutil
+import signal
 
 import jobs
 import jsonschema
@@ -190,3 +191,18 @@ def test_the_best_by_a_figure_of_ones_own(ddprun_bin, line_worker, tmp_path, poi
     assert kept == {*sorted(evaluated, key=evaluated.get)[:2], 39}
     done = jobs.run([ddprun_bin, "--worker", worker, "--run-dir", tmp_path / "other", train, "checkpoint.best_by=accuracy"])
     assert done.returncode == 2 and "the figure 'accuracy'" in done.stderr and "mean_error" in done.stderr, done.stderr
+
+
+def test_a_stop_while_a_program_describes_itself_leaves_no_process(ddprun_bin, tmp_path, points):
+    """It is in a group of its own, so a Ctrl-C reaches ddprun alone."""
+    worker = script(tmp_path / "worker", f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nexec sleep 600\n")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        config = jobs.write_config(tmp_path / "train.json", {"data": {"dir": str(points)}})
+        process = jobs.start([ddprun_bin, "--worker", worker, "--run-dir", tmp_path / "run", config])
+        jobs.wait_for((tmp_path / "pid").exists, "the program was not asked")
+        pid = int((tmp_path / "pid").read_text())
+        process.send_signal(number)
+        process.communicate(timeout=20)
+        assert process.returncode == -number, "a shell shows it as 128 and the number"
+        assert not pathlib.Path(f"/proc/{pid}").exists()
+        (tmp_path / "pid").unlink()

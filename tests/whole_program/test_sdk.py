@@ -2,12 +2,15 @@
 
 import os
 import pathlib
+import random
 import shutil
+import signal
 import subprocess
 
 import jobs
 import pytest
 from test_install import build, cmake, install  # noqa: F401  (build is a fixture)
+from test_own_loop import Running, newest
 from test_own_worker import points  # noqa: F401
 
 
@@ -27,7 +30,7 @@ def test_a_project_of_ones_own_has_all_of_ddptrain(installed, points, tmp_path):
     shutil.copytree(installed / "share/ddprun/example", project)
     shutil.move(points, project / "points")
     cmake("-S", project, "-B", project / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
-    cmake("--build", project / "build")
+    cmake("--build", project / "build", "--target", "mytrain")
     for run, fault in (("calm", ""), ("killed", "kill rank=1 step=77")):
         done = jobs.run([installed / "bin/ddprun", "--nproc-per-node", 2, "--run-dir", tmp_path / run, "train.json"],
                         cwd=project, DDPTRAIN_FAULT=fault)
@@ -36,6 +39,26 @@ def test_a_project_of_ones_own_has_all_of_ddptrain(installed, points, tmp_path):
     assert jobs.weights_digest(tmp_path / "killed") == jobs.weights_digest(tmp_path / "calm")
     done = subprocess.run([project / "build/mytrain", "--version"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 and done.stdout.startswith("ddptrain "), done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_a_loop_of_ones_own_loses_no_step_with_a_worker(installed, tmp_path):
+    example = installed / "share/ddprun/example"
+    assert len((example / "loop.cpp").read_text(encoding="utf-8").splitlines()) <= 60
+    cmake("-S", example, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
+    cmake("--build", tmp_path / "build", "--target", "myloop")
+    seed = random.randrange(2**32)
+    rank, step = random.Random(seed).randrange(2), random.Random(seed).randrange(1, 200)
+    print(f"seed {seed}: rank {rank} is killed after step {step}")
+    for run in ("calm", "killed"):
+        with Running(installed / "bin/ddprun", tmp_path / "build/myloop", tmp_path / run, steps=400) as job:
+            if run == "killed":
+                job.until_step(step)
+                os.kill(job.pids[rank], signal.SIGKILL)
+            assert job.end() == 0, job.errors
+    (regrouped,) = job.of("regrouped")
+    assert regrouped["kept"] == [1 - rank] and regrouped["step"] >= step, regrouped
+    assert newest(tmp_path / "killed") == newest(tmp_path / "calm")
 
 
 def test_a_new_project_builds_and_trains(installed, tmp_path):

@@ -98,11 +98,19 @@ std::string life_of(std::int64_t pid, const std::string& host) {
                         "): this process saves no more and ends. " + advice);
 }
 
+constexpr const char* kClaimFile = ".writer";
+
 }  // namespace
+
+WriterClaim::Generation WriterClaim::after_the_last(const fs::path& checkpoints_dir) {
+  const auto claim = read_claim(checkpoints_dir / kClaimFile);
+  const json last = claim ? json::parse(*claim, nullptr, /*allow_exceptions=*/false) : json();
+  return {.term = last.is_object() ? number_in(last, "term") + 1 : 1};
+}
 
 WriterClaim::WriterClaim(fs::path checkpoints_dir, Generation generation)
     : checkpoints_dir_(std::move(checkpoints_dir)),
-      file_(checkpoints_dir_ / ".writer"),
+      file_(checkpoints_dir_ / kClaimFile),
       generation_(generation),
       text_(claim_text(generation)) {}
 

@@ -20,6 +20,10 @@ class WriterClaim {
     std::int64_t term = 0;
     std::int64_t restart = 0;
   };
+  // For whoever has no lock of a run directory: later than the claim that is there. Throws std::system_error when it can't be
+  // read.
+  static Generation after_the_last(const std::filesystem::path& checkpoints_dir);
+
   // Changes nothing yet.
   WriterClaim(std::filesystem::path checkpoints_dir, Generation generation);
 

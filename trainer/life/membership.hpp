@@ -3,9 +3,6 @@
 // Recovery's. One group at a time: everything made of its peers() is gone before leave().
 #pragma once
 
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <cstdint>
 #include <optional>
 
@@ -24,30 +21,26 @@ class Membership {
   // state that this rank could give them. Throws UsageError when so many can't share a batch, and what the process group throws
   // for a lost peer.
   void join(std::optional<std::int64_t> held);
-  // Ends a group that lost a peer. Needs an agent: without one there is no next group.
-  void leave();
+  // Ends a group that lost a peer. Needs an agent: without one there is no next group. A checkpoint that is being written is
+  // none of the group's business, so the records stay.
+  void leave() { process_.place().leave_group(); }
 
   // Ends the group in order, when all have met for the last time and nothing uses it any more.
-  void shut_down();
+  void shut_down() { process_.place().shut_down(); }
 
   // Between join() and leave().
-  const Peers& peers() const { return *peers_; }
+  const Peers& peers() const { return process_.place().peers(); }
   // Of that group: the round on many machines, else the restart count.
-  int generation() const { return generation_; }
+  int generation() const { return process_.place().generation(); }
   RankRecords& records() { return records_; }
   // Threads are left that use LibTorch: this process must not take it apart.
-  bool left_groups_behind() const { return groups_left_behind_; }
+  bool left_groups_behind() const { return process_.place().left_groups_behind(); }
 
  private:
   void move_to(const channel::Regroup& order);
 
   Process& process_;
-  c10::intrusive_ptr<c10d::Store> store_;
-  c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  int generation_ = 0;
-  bool groups_left_behind_ = false;
-  std::optional<Peers> peers_;
-  RankRecords records_;  // last: ends before the group
+  RankRecords records_;
 };
 
 }  // namespace ddprun::trainer

@@ -1,34 +1,23 @@
 // Implementation of process.hpp.
 #include "trainer/life/process.hpp"
 
-#include <sys/prctl.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
-#include <variant>
 
 #include "common/base/error.hpp"
 #include "common/config/parse_config.hpp"
 #include "trainer/life/version.hpp"
 #include "trainer/models/precision.hpp"
 #include "trainer/parallel/device.hpp"
-#include "trainer/parallel/process_group.hpp"
 #include "trainer/splits/held_out.hpp"
 #include "trainer/task/figures.hpp"
 
 namespace ddprun::trainer {
 
 void Process::begin() {
-  environment_ = options_.standby ? read_standby_environment() : read_environment();
-  if (environment_.channel_fd < 0) {
-    stopping_ = std::make_unique<StoppingByStore>(gate_);
-  } else {
-    listen_to_agent();
-  }
-  signals_ = std::make_unique<SignalWatch>([this](int signal) { stopping_->on_signal(signal); });
+  place_.begin(options_.standby ? read_standby_environment() : read_environment(), version_with_torch());
   config_ = load_config(options_.config, options_.overrides, nullptr,
                         [this](const std::string&) { return TaskConfig(subject_.keys); });
   use_determinism(config_.deterministic);
@@ -37,39 +26,11 @@ void Process::begin() {
   check_share();
 }
 
-void Process::listen_to_agent() {
-  auto by_agent = std::make_unique<StoppingByAgent>(gate_);
-  recovery_ = std::make_unique<Recovery>(environment_.generation, environment_.world_size);
-  channel::Hello hello;
-  hello.version = version_with_torch();
-  hello.pid = ::getpid();
-  agent_ = std::make_unique<AgentChannel>(
-      environment_.channel_fd, hello,
-      [this, stop = by_agent.get(), recovery = recovery_.get()](const channel::FromAgent& message) {
-        if (std::holds_alternative<channel::PositionRequest>(message)) {
-          // A debugger started by the agent is no ancestor of ours; where only those may look (Yama), this lets it.
-          ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-          status_.tell_position();
-        }
-        stop->on_message(message);
-        recovery->on_message(message);
-        standby_.on_message(message);
-      },
-      [this, recovery = recovery_.get()] {
-        standby_.on_agent_gone();
-        recovery->on_agent_gone();
-      });
-  by_agent->attach(*agent_);
-  recovery_->attach(*agent_);
-  stopping_ = std::move(by_agent);
-  status_.attach(agent_.get());
-}
-
 void Process::check_share() const {
-  if (config_.batch_size < environment_.world_size) {
+  if (config_.batch_size < environment().world_size) {
     throw UsageError("batch_size is " + std::to_string(config_.batch_size) + ", which " +
-                     std::to_string(environment_.world_size) + " workers can't share; use a batch_size of at least " +
-                     std::to_string(environment_.world_size) + " or fewer workers");
+                     std::to_string(environment().world_size) + " workers can't share; use a batch_size of at least " +
+                     std::to_string(environment().world_size) + " or fewer workers");
   }
 }
 
@@ -77,37 +38,32 @@ void Process::check_share() const {
 void Process::use(c10::Device device) {
   device_ = device;
   use_precision(config_.precision);
-  data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment_, agent_.get())] {
+  data_coming_ = std::async(std::launch::async, [this, files = inflated_.files(environment(), agent())] {
     return hold_out(subject_.read(config_, *device_, files), config_);
   });
-}
-
-void Process::wait_for_rank() {
-  agent_->send(channel::StandbyReady{});
-  take_place(environment_, standby_.wait());
 }
 
 void Process::take_up_work() {
   arm_faults();
   if (!device_) {
-    use(choose_device(config_.device, environment_, options_.worker_per_gpu ? Otherwise::kRefuse : Otherwise::kCpu));
+    use(choose_device(config_.device, environment(), options_.worker_per_gpu ? Otherwise::kRefuse : Otherwise::kCpu));
   }
-  if (config_.precision == TrainConfig::Precision::kTf32 && device_->is_cpu() && environment_.local_rank == 0) {
+  if (config_.precision == TrainConfig::Precision::kTf32 && device_->is_cpu() && environment().local_rank == 0) {
     std::fputs("\"precision\": \"tf32\" has no effect on the CPU, which computes in fp32\n", stderr);
   }
-  if (groups_can_be_broken()) agent_->send(channel::Regroupable{});
+  if (groups_can_be_broken()) agent()->send(channel::Regroupable{});
 }
 
 bool Process::groups_can_be_broken() const {
-  return recovery_ && device_ && group_can_be_broken(*device_, environment_, options_.live_nccl);
+  return device_ && place_.groups_can_be_broken(*device_, options_.live_nccl);
 }
 
 // They are meant for a rank, and for a restart.
 void Process::arm_faults() {
   if (const char* fault = std::getenv("DDPTRAIN_FAULT"); fault != nullptr && *fault != '\0') {
-    faults_ = Faults(parse_fault(fault), environment_.rank, environment_.restart_count);
+    faults_ = Faults(parse_fault(fault), environment().rank, environment().restart_count);
   } else if (const char* rehearsal = std::getenv("DDPTRAIN_CHAOS"); rehearsal != nullptr && *rehearsal != '\0') {
-    faults_ = Faults(parse_faults(rehearsal, "--chaos"), environment_.rank, environment_.restart_count,
+    faults_ = Faults(parse_faults(rehearsal, "--chaos"), environment().rank, environment().restart_count,
                      std::filesystem::path(options_.run_dir) / "chaos");
   }
 }
@@ -127,10 +83,7 @@ void Process::await_data() {
 }
 
 void Process::move_to(const channel::Regroup& place) {
-  environment_.rank = place.rank;
-  environment_.world_size = place.world_size;
-  environment_.group_rank = place.group_rank;
-  environment_.group_world_size = place.group_world_size;
+  place_.move_to(place);
   check_share();
 }
 

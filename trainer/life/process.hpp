@@ -15,18 +15,11 @@
 #include "common/channel/message.hpp"
 #include "common/config/train_config.hpp"
 #include "trainer/data/source.hpp"
+#include "trainer/job/job_place.hpp"
 #include "trainer/life/inflated_sharing.hpp"
-#include "trainer/life/recovery.hpp"
 #include "trainer/life/subject.hpp"
-#include "trainer/surroundings/agent_channel.hpp"
-#include "trainer/surroundings/environment.hpp"
 #include "trainer/surroundings/fault_injection.hpp"
 #include "trainer/surroundings/options.hpp"
-#include "trainer/surroundings/signals.hpp"
-#include "trainer/surroundings/standby.hpp"
-#include "trainer/surroundings/status.hpp"
-#include "trainer/surroundings/stop_gate.hpp"
-#include "trainer/surroundings/stopping.hpp"
 
 namespace ddprun::trainer {
 
@@ -42,7 +35,7 @@ class Process {
   // Before the first tensor. From here on a thread reads the data.
   void use(c10::Device device);
   // A standby's: sleeps until the agent gives it a rank. Throws std::runtime_error when the agent is gone.
-  void wait_for_rank();
+  void wait_for_rank() { place_.wait_for_rank(); }
   // Once it has a rank: arms the faults that are meant for it, chooses a device unless one is in use, and tells the agent when
   // its groups can be broken. Throws UsageError.
   void take_up_work();
@@ -54,7 +47,8 @@ class Process {
 
   const Options& options() const { return options_; }
   const Subject& subject() const { return subject_; }
-  const WorkerEnvironment& environment() const { return environment_; }
+  JobPlace& place() { return place_; }
+  const WorkerEnvironment& environment() const { return place_.environment(); }
   const TrainConfig& config() const { return config_; }
   TrainConfig& config() { return config_; }
   const Faults& faults() const { return faults_; }
@@ -66,12 +60,11 @@ class Process {
   std::string device_name() const { return device_ ? device_->str() : ""; }
   // Its kind, and a GPU's memory: "cuda with 40 GiB", and the precision where it is not fp32, since that changes what fits.
   std::string device_and_memory() const;
-  StopGate& gate() { return gate_; }
-  Status& status() { return status_; }
-  Stopping& stopping() { return *stopping_; }
+  StopGate& gate() { return place_.gate(); }
+  Status& status() { return place_.status(); }
   // Null without an agent of ours, both.
-  AgentChannel* agent() const { return agent_.get(); }
-  Recovery* recovery() const { return recovery_.get(); }
+  AgentChannel* agent() const { return place_.agent(); }
+  Recovery* recovery() const { return place_.recovery(); }
   InflatedSharing& inflated() { return inflated_; }
   // After begin().
   const Task& task() const { return *task_; }
@@ -79,25 +72,16 @@ class Process {
   const Sources& data() const { return data_; }
 
  private:
-  void listen_to_agent();
   void check_share() const;
   void arm_faults();
 
   const Options& options_;
   const Subject& subject_;
-  WorkerEnvironment environment_;
+  JobPlace place_;
   TrainConfig config_;
   std::unique_ptr<Task> task_;
   Faults faults_;
   std::optional<c10::Device> device_;
-  StopGate gate_;
-  Status status_;
-  // Who listens outlives what it listens to.
-  std::unique_ptr<Stopping> stopping_;
-  std::unique_ptr<Recovery> recovery_;
-  Standby standby_;
-  std::unique_ptr<AgentChannel> agent_;
-  std::unique_ptr<SignalWatch> signals_;
   InflatedSharing inflated_;
   std::future<Sources> data_coming_;
   Sources data_;

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <string>
 
-#include "common/system/realtime.hpp"
 #include "trainer/failure/failure.hpp"
 #include "trainer/failure/memory_fit.hpp"
+#include "trainer/job/last_words.hpp"
 
 namespace ddprun::trainer {
 namespace {
@@ -24,22 +24,6 @@ channel::Shrink shrink(Failure& failure, Process& process, const std::filesystem
   return channel::Shrink::kNothingKnown;
 }
 
-void tell_agent(AgentChannel& agent, const Failure& failure, channel::Shrink shrinking, Process& process) {
-  channel::WorkerError report;
-  report.kind = failure.kind;
-  report.message = failure.message;
-  report.device = process.device_name();
-  report.step = process.status().step();
-  report.phase = process.status().phase();
-  report.bytes_asked = failure.bytes_asked;
-  report.bytes_free = failure.bytes_free;
-  report.time_ns = realtime_ns();
-  report.exit_code = failure.exit_code;
-  report.shrink = shrinking;
-  report.others_suspect = failure.others_suspect;
-  agent.send(report);
-}
-
 }  // namespace
 
 int report_failure(const std::exception_ptr& error, Process& process, const std::filesystem::path& run_dir) {
@@ -52,7 +36,7 @@ int report_failure(const std::exception_ptr& error, Process& process, const std:
   const int rank = process.environment().rank;
   const std::string who = rank < 0 ? "a standby" : "rank " + std::to_string(rank);
   std::fprintf(stderr, "ddptrain: %s: %s\n", who.c_str(), failure.message.c_str());
-  if (process.agent()) tell_agent(*process.agent(), failure, shrinking, process);
+  if (process.agent()) tell_failure(*process.agent(), failure, process.status(), process.device_name(), shrinking);
   return failure.exit_code;
 }
 

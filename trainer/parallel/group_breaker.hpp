@@ -1,6 +1,6 @@
 // Breaks the group that this process is in, from another thread than the one that waits in it: every collective, also between
 // two ranks that both live, fails at once with "Connection closed by peer", and so does the making of a group. Gloo has no
-// abort of its own; it takes a closed connection for a lost peer. trainer/life/recovery.cpp calls it when the agent orders a
+// abort of its own; it takes a closed connection for a lost peer. trainer/job/recovery.cpp calls it when the agent orders a
 // regroup.
 //
 // A group on GPUs of their own has a backend beside Gloo, NCCL's, that is aborted. What waits for it then returns as if it were

@@ -97,7 +97,8 @@ void send_state(const TrainingState& state, const Peers& peers, int to) {
 void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers, int from) {
   const bool aside = is_whole(origin);
   const std::string small = peers.receive_text(from);
-  const std::vector<at::Tensor> tensors = tensors_of(state_map(state));
+  const StateMap map = state_map(state);
+  const std::vector<at::Tensor> tensors = tensors_of(map);
   std::vector<at::Tensor> received;
   for (const at::Tensor& tensor : tensors) {
     const bool directly = !aside && tensor.device().is_cpu() && tensor.is_contiguous();
@@ -110,7 +111,11 @@ void receive_state(TrainingState& state, StateOrigin& origin, const Peers& peers
   origin = StateOrigin::kNothing;
   for (std::size_t i = 0; aside && i < tensors.size(); ++i) tensors[i].copy_(received[i]);
   take_small_part(state, small);
-  state.optimizer->load_state(state.optimizer->state());  // it has had steps
+  std::vector<NamedTensor> of_optimizer;
+  for (const StateTensor& one : map) {
+    if (one.role == StateTensor::Role::kOptimizer) of_optimizer.push_back(one.entry);
+  }
+  state.optimizer->load_state(of_optimizer);  // it has had steps
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ std::vector<NamedTensor> trained_parameters(const TrainingState& state) {
 }
 
 // LibTorch's named_parameters() names a tied one as often as the model has it, and so would the optimizer step it.
-TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config) {
+TrainingState state_of(std::shared_ptr<torch::nn::Module> model) {
   TrainingState state;
   state.model = std::move(model);
   std::unordered_map<const c10::TensorImpl*, std::string> first_names;
@@ -133,6 +133,11 @@ TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const Optim
     }
   }
   for (const auto& item : state.model->named_buffers()) state.buffers.push_back({item.key(), item.value()});
+  return state;
+}
+
+TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config) {
+  TrainingState state = state_of(std::move(model));
   state.optimizer = make_optimizer(config, trained_parameters(state), state.tied);
   if (config.ema.decay > 0) state.average.emplace(config.ema.decay, trained_parameters(state));
   return state;
@@ -177,10 +182,14 @@ void restore(TrainingState& state, const CheckpointState& saved, const TrainConf
                      std::to_string(length.samples_per_epoch) +
                      " training samples that step is elsewhere; resume with the batch size and data of that run");
   }
+  take_tensors(state, saved, source);
+  begin_values(state.values, config, saved.values);
+}
+
+void take_tensors(TrainingState& state, const CheckpointState& saved, const std::filesystem::path& source) {
   copy_weights(state, saved.model, source.string(), Whole::kYes);
   copy_average(state, saved.average, source.string());
   state.optimizer->load_state(saved.optimizer);
-  begin_values(state.values, config, saved.values);
   state.step = saved.step;
   state.started_from = saved.step;
   state.bucket_order = saved.bucket_order;
@@ -228,28 +237,16 @@ bool undo_step(TrainingState& state) {
   return true;
 }
 
-CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,
-                              const BucketOrder& bucket_order, int world) {
+CheckpointState saved_tensors(const TrainingState& state) {
   CheckpointState saved;
   saved.step = state.step;
-  saved.epoch = length.epoch_of(state.step);
-  saved.position = length.position_of(state.step);
-  saved.samples = length.samples_after(state.step);
-  saved.finished = is_over(state, config, length);
-  saved.total_steps = length.total_steps;
-  saved.config_epochs = config.epochs;
-  saved.config_max_steps = config.max_steps;
-  saved.world_size = world;
-  saved.micro_batch_size = config.micro_batch_size;
+  saved.world_size = state.world;
   saved.intra_op_threads = at::get_num_threads();
   saved.cpu_class = at::get_cpu_capability();
   saved.torch_version = TORCH_VERSION;
   saved.device = state.device;
-  saved.precision = precision_text(config, device_of(state));
-  saved.seed = config.seed;
-  saved.config_digest = config_digest(config);
   saved.run = state.run.id;
-  saved.bucket_order = bucket_order;
+  saved.bucket_order = state.bucket_order;
   saved.tied = state.tied;
   saved.values = state.values;
   const auto list_of = [&saved](StateTensor::Role role) -> std::vector<NamedTensor>& {
@@ -265,6 +262,25 @@ CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& con
     return saved.model;
   };
   for (StateTensor& tensor : state_map(state)) list_of(tensor.role).push_back(std::move(tensor.entry));
+  return saved;
+}
+
+CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,
+                              const BucketOrder& bucket_order, int world) {
+  CheckpointState saved = saved_tensors(state);
+  saved.epoch = length.epoch_of(state.step);
+  saved.position = length.position_of(state.step);
+  saved.samples = length.samples_after(state.step);
+  saved.finished = is_over(state, config, length);
+  saved.total_steps = length.total_steps;
+  saved.config_epochs = config.epochs;
+  saved.config_max_steps = config.max_steps;
+  saved.world_size = world;
+  saved.micro_batch_size = config.micro_batch_size;
+  saved.precision = precision_text(config, device_of(state));
+  saved.seed = config.seed;
+  saved.config_digest = config_digest(config);
+  saved.bucket_order = bucket_order;
   return saved;
 }
 

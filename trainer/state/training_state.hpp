@@ -93,6 +93,9 @@ bool undo_step(TrainingState& state);
 // Of those, what is trained: a frozen one (requires_grad false) is saved, and neither stepped nor clipped.
 std::vector<NamedTensor> trained_parameters(const TrainingState& state);
 
+// The state of that model alone, without an optimizer.
+TrainingState state_of(std::shared_ptr<torch::nn::Module> model);
+
 // The state around that model: parameters, buffers, and an optimizer for what is trained.
 TrainingState state_around(std::shared_ptr<torch::nn::Module> model, const OptimizerConfig& config);
 
@@ -108,6 +111,12 @@ TrainingState new_training_state(const Task& task, const Description& samples, c
 // plateau. Throws UsageError, naming `source`, when it is of another model, optimizer or data position.
 void restore(TrainingState& state, const CheckpointState& saved, const TrainConfig& config, const RunLength& length,
              const std::filesystem::path& source);
+
+// The part of it that no config has a word in: tensors, step, the order of buckets. Throws UsageError, naming `source`.
+void take_tensors(TrainingState& state, const CheckpointState& saved, const std::filesystem::path& source);
+
+// The state as a checkpoint, without what a config says of it.
+CheckpointState saved_tensors(const TrainingState& state);
 
 // The state as a checkpoint. `bucket_order` is the one in use.
 CheckpointState checkpoint_of(const TrainingState& state, const TrainConfig& config, const RunLength& length,

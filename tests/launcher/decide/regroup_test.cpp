@@ -400,14 +400,26 @@ TEST_F(RegroupingAgent, ACorruptStateIsReplacedUnlessTheOthersAreSuspectAsWell) 
   EXPECT_EQ(exits(1, 88), (Lines{"now 0,2", "signal 0,2 15"}));
 }
 
-TEST_F(RegroupingAgent, ScriptsAreNotAsked) {
-  state_.emplace(AgentSettings{.world_size = 2,
-                               .workers_have_channel = false,
-                               .shutdown_timeout = milliseconds(20000),
-                               .restarts = {.max_restarts = 3},
-                               .regroup_limit = milliseconds(60000)});
+TEST_F(RegroupingAgent, ScriptsAreNotAskedUnlessTheySayThatTheyCan) {
+  const AgentSettings of_program{.world_size = 2,
+                                 .workers_have_channel = false,
+                                 .shutdown_timeout = milliseconds(20000),
+                                 .restarts = {.max_restarts = 3},
+                                 .regroup_limit = milliseconds(60000),
+                                 .standbys = 1};  // a spare interpreter, which no lost worker's place is for
+  state_.emplace(of_program);
   on(Begin{});
   EXPECT_EQ(dies(1), Lines{"signal 0 15"});
+
+  state_.emplace(of_program);
+  on(Begin{});
+  for (const int rank : {0, 1}) says(rank, channel::Regroupable{});
+  on(StandbyReady{0});
+  EXPECT_EQ(dies(1), (Lines{"regroup 0 as 1", "start 1 restarts 1"}));
+  for (const int rank : {0, 1}) joined(rank, 1, 40);
+  EXPECT_EQ(emitted<Regrouped>().back().replaced, std::vector<int>{1});
+  for (const int rank : {0, 1}) exits(rank, 0);
+  EXPECT_EQ(on(RoundSwept{}), Lines{"finish 0"});
 }
 
 // Any order of losses, answers, timers and signals ends the job, with nobody waited for in vain.

@@ -626,6 +626,18 @@ TEST_F(PlanTest, SeveralWorkersKeepTheirStateUnlessToldOtherwise) {
   EXPECT_GT(plan({"--nnodes", "2", "--master-addr", "h", "--recovery", "live", "train.json"}).regroup_limit.count(), 0);
 }
 
+TEST_F(PlanTest, WorkersOfAProgramMayKeepTheirStateOnOneMachine) {
+  EXPECT_GT(plan({"--nproc-per-node", "2", "--no-python", "sh"}).regroup_limit.count(), 0);
+  EXPECT_EQ(plan({"--nproc-per-node", "2", "--recovery", "checkpoint", "--no-python", "sh"}).regroup_limit.count(), 0);
+  EXPECT_EQ(plan({"--nproc-per-node", "1", "--no-python", "sh"}).regroup_limit.count(), 0);
+  const Plan nodes =
+      plan({"--nproc-per-node", "2", "--nnodes", "2", "--master-addr", "h", "--recovery", "live", "--no-python", "sh"});
+  EXPECT_EQ(nodes.regroup_limit.count(), 0);
+  EXPECT_EQ(std::count(nodes.notes.begin(), nodes.notes.end(),
+                       "--recovery live has no effect here: on many machines all workers of a program start anew"),
+            1);
+}
+
 TEST_F(PlanTest, LiveRecoveryThroughNcclIsForWhoAsksForItAndHearsThatItNeverRan) {
   gpus_ = 2;
   const auto live_nccl = [](const Plan& p) {

@@ -1,6 +1,6 @@
 // A worker that is thrown out of its group: held until it has a place, told it, and whose own errors are no reason to stay. The
 // agent is one of this process.
-#include "trainer/life/recovery.hpp"
+#include "trainer/job/recovery.hpp"
 
 #include <gtest/gtest.h>
 

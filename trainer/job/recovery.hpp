@@ -1,6 +1,6 @@
 // How a worker outlives the loss of another one: the agent orders a regroup over the worker channel, which breaks the group
 // whatever this worker is doing; its main thread comes out with an exception, asks here whether that is the reason, and makes
-// the next group (worker.cpp, membership.cpp). On many machines it is held first, until it is known who is in the next group.
+// the next group (trainer/life/worker.cpp). On many machines it is held first, until it is known who is in the next group.
 // Without an agent of ours nobody could start the lost worker again, and there is no Recovery.
 //
 // Thread-safe: the channel's reader thread orders, the main thread asks.

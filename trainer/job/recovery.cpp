@@ -1,5 +1,5 @@
 // Implementation of recovery.hpp: orders come on the channel's thread, groups are made and lost on the training thread.
-#include "trainer/life/recovery.hpp"
+#include "trainer/job/recovery.hpp"
 
 #include <chrono>
 #include <stdexcept>

@@ -1,0 +1,182 @@
+"""A training loop of somebody's own in C++ (sdk/example/loop.cpp): live recovery, resume, a stop at one step, and the same under torchrun and by
+environment variables alone. Bits are compared with those of a run that nothing happened to."""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import jobs
+import pytest
+
+STEPS = 600
+
+
+@pytest.fixture(scope="module")
+def loop(ddprun_bin) -> pathlib.Path:
+    return ddprun_bin.parent.parent / "tests" / "own_worker" / "own_loop"
+
+
+def newest(folder: pathlib.Path) -> tuple[int, str]:
+    """Step and digest of the newest checkpoint: weights and moments."""
+    latest = (folder / "checkpoints" / "latest").resolve(strict=True)
+    digest = hashlib.sha256()
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        digest.update((latest / name).read_bytes())
+    return int(latest.name.removeprefix("step-")), digest.hexdigest()
+
+
+class Running:
+    """ddprun with two workers of the loop; its events as they come."""
+
+    def __init__(self, ddprun_bin, program, folder: pathlib.Path, *options, steps=STEPS):
+        folder.mkdir(exist_ok=True)
+        command = [ddprun_bin, "--standalone", "--json", "--nproc-per-node", 2, "--max-restarts", 3, "--log-dir", folder / "logs", *options, program, steps]
+        self.process = subprocess.Popen([str(word) for word in command], cwd=folder, env=jobs.clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        self.pids, self.events, self.errors = {}, [], ""
+        self.error_reader = threading.Thread(target=self._read_errors)
+        self.error_reader.start()
+
+    def _read_errors(self):
+        self.errors = self.process.stderr.read()
+
+    def until_step(self, step: int) -> None:
+        """Reads events until rank 0 has made that many."""
+        for line in self.process.stdout:
+            event = json.loads(line)
+            self.events.append(event)
+            if event["event"] == "worker_started":
+                self.pids[event["rank"]] = event["pid"]
+            if event["event"] == "progress" and event["rank"] == 0 and event["step"] >= step:
+                return
+        raise AssertionError(f"it ended before step {step}: {self.end()}")
+
+    def end(self) -> int:
+        self.events += [json.loads(line) for line in self.process.stdout]
+        self.process.wait(timeout=60)
+        self.error_reader.join()
+        return self.process.returncode
+
+    def of(self, name: str) -> list[dict]:
+        return [event for event in self.events if event["event"] == name]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.end()
+
+
+@pytest.fixture(scope="module")
+def calm(ddprun_bin, loop, tmp_path_factory) -> tuple[int, str]:
+    folder = tmp_path_factory.mktemp("calm")
+    with Running(ddprun_bin, loop, folder) as job:
+        assert job.end() == 0, job.errors
+    assert newest(folder)[0] == STEPS
+    last = [event for event in job.of("progress") if event["rank"] == 0][-1]
+    assert (last["step"], last["steps_total"]) == (STEPS, STEPS) and last["loss"] < 0.3
+    return newest(folder)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_is_replaced_and_no_step_is_lost(ddprun_bin, loop, calm, tmp_path, rank):
+    seed = random.randrange(2**32)
+    step = random.Random(seed).randrange(1, STEPS - 200)
+    print(f"seed {seed}: rank {rank} is killed after step {step}")
+    with Running(ddprun_bin, loop, tmp_path) as job:
+        job.until_step(step)
+        survivor = job.pids[1 - rank]
+        os.kill(job.pids[rank], signal.SIGKILL)
+        assert job.end() == 0, job.errors
+    (regrouped,) = job.of("regrouped")
+    assert (regrouped["kept"], regrouped["replaced"]) == ([1 - rank], [rank]) and regrouped["step"] >= step, regrouped
+    assert survivor in [event["pid"] for event in job.of("worker_ended") if event["rank"] == 1 - rank], "it was the same process to the end"
+    assert newest(tmp_path) == calm
+
+
+def test_with_recovery_checkpoint_all_begin_again_from_the_newest(ddprun_bin, loop, calm, tmp_path):
+    with Running(ddprun_bin, loop, tmp_path, "--recovery", "checkpoint") as job:
+        job.until_step(150)
+        os.kill(job.pids[1], signal.SIGKILL)
+        assert job.end() == 0, job.errors
+    assert not job.of("regrouped") and len(job.of("round_started")) == 2
+    assert newest(tmp_path) == calm
+
+
+def test_sigterm_stops_all_at_one_step_and_another_start_resumes(ddprun_bin, loop, calm, tmp_path):
+    with Running(ddprun_bin, loop, tmp_path) as job:
+        job.until_step(100)
+        job.process.send_signal(signal.SIGTERM)
+        assert job.end() == 85, job.errors
+    stopped, _ = newest(tmp_path)
+    assert 100 <= stopped < STEPS
+    assert len(list((tmp_path / "checkpoints").glob("step-*"))) <= 3
+    with Running(ddprun_bin, loop, tmp_path) as job:
+        assert job.end() == 0, job.errors
+    assert min(event["step"] for event in job.of("progress")) >= stopped
+    assert newest(tmp_path) == calm
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_taken(ddprun_bin, loop, calm, tmp_path):
+    with Running(ddprun_bin, loop, tmp_path, steps=300) as job:
+        assert job.end() == 0, job.errors
+    model = tmp_path / "checkpoints" / "step-000000300" / "model.safetensors"
+    damaged = bytearray(model.read_bytes())
+    damaged[-1] ^= 1
+    model.write_bytes(damaged)
+    with Running(ddprun_bin, loop, tmp_path) as job:
+        assert job.end() == 0, job.errors
+    said = [event["line"] for event in job.of("output")]
+    assert any("step-000000300 is not valid" in line for line in said), said
+    assert (tmp_path / "checkpoints" / "step-000000300.bad").exists()
+    assert newest(tmp_path) == calm
+
+
+@pytest.mark.needs_torch_python
+def test_torchrun_starts_it_as_well(loop, calm, tmp_path):
+    """Rank 1 ends by itself; torchrun starts both again, and they go on from the newest checkpoint."""
+    worker = tmp_path / "worker.sh"
+    worker.write_text(f'#!/bin/sh\nif [ "$RANK" = 1 ] && [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then {loop} {STEPS} & pid=$!\n'
+                      'until [ -e checkpoints/latest ]; do sleep 0.01; done; kill -9 $pid; exit 1; fi\n'
+                      f"exec {loop} {STEPS}\n", encoding="utf-8")
+    worker.chmod(0o755)
+    done = jobs.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", 1, "--nproc-per-node", 2, "--no-python", worker], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert newest(tmp_path) == calm
+
+
+def test_four_variables_are_enough(loop, calm, tmp_path):
+    """As by mpirun or by hand; a signal to each rank saves at one step."""
+    port = str(jobs.free_port())
+
+    def both() -> list[subprocess.Popen]:
+        return [subprocess.Popen([loop, str(STEPS)], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+                                 env=jobs.clean_environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)) for rank in range(2)]
+
+    ranks = both()
+    jobs.wait_for((tmp_path / "checkpoints" / "latest").exists, "no checkpoint came")
+    for rank in ranks:
+        rank.send_signal(signal.SIGTERM)
+    ends = [(rank.communicate(timeout=60)[1], rank.returncode) for rank in ranks]
+    assert [code for _, code in ends] == [85, 85], ends
+    assert newest(tmp_path)[0] < STEPS
+    ends = [(rank.communicate(timeout=60)[1], rank.returncode) for rank in both()]
+    assert [code for _, code in ends] == [0, 0], ends
+    assert newest(tmp_path) == calm
+
+
+def test_alone_it_is_a_job_of_one_and_wrong_variables_are_named(loop, tmp_path):
+    done = jobs.run([loop, 200], cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "") and newest(tmp_path)[0] == 200
+    done = jobs.run([loop, 200], cwd=tmp_path, RANK="2", WORLD_SIZE="2")
+    assert done.returncode == 2 and done.stderr.startswith('myloop: the environment variable RANK is "2"'), done.stderr
+    done = jobs.run([loop, 200], cwd=tmp_path, RANK="0", WORLD_SIZE="2")
+    assert done.returncode == 2 and "MASTER_ADDR" in done.stderr, done.stderr

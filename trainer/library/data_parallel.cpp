@@ -1,0 +1,92 @@
+// Implementation of sdk/include/ddprun/data_parallel.hpp, around ddptrain's DataParallel (trainer/parallel).
+#include <torch/nn/module.h>
+#include <ddprun/data_parallel.hpp>
+
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "common/config/train_config.hpp"
+#include "trainer/library/group_impl.hpp"
+#include "trainer/library/state_impl.hpp"
+#include "trainer/loop/loss.hpp"
+#include "trainer/parallel/data_parallel.hpp"
+
+namespace ddprun {
+namespace {
+
+DdpConfig config_of(const DataParallelOptions& options) {
+  return {.bucket_mb = options.bucket_mb,
+          .first_bucket_mb = options.first_bucket_mb,
+          .find_unused_parameters = options.find_unused_parameters,
+          .static_graph = options.static_graph};
+}
+
+}  // namespace
+
+struct DataParallel::Impl {
+  trainer::TrainingState alone;      // where nobody else has one
+  trainer::TrainingState& training;  // of the Job's loop, or the one above
+  trainer::DataParallel parallel;
+  trainer::JobPlace* place = nullptr;  // of the Job's loop
+
+  Impl(trainer::TrainingState& state, const c10::intrusive_ptr<c10d::ProcessGroup>& group, const DataParallelOptions& options,
+       trainer::DataParallel::State from)
+      : training(state), parallel(state.parameters, state.buffers, group, config_of(options), state.bucket_order, from) {}
+  Impl(trainer::TrainingState&& state, const c10::intrusive_ptr<c10d::ProcessGroup>& group, const DataParallelOptions& options)
+      : alone(std::move(state)),
+        training(alone),
+        parallel(alone.parameters, alone.buffers, group, config_of(options), {}, trainer::DataParallel::State::kRank0s) {}
+};
+
+DataParallel::DataParallel(State& state, const Group& group, const DataParallelOptions& options)
+    : impl_(
+          std::make_unique<Impl>(state.impl().training, group.process_group(), options, trainer::DataParallel::State::kEqual)) {
+  impl_->place = &group.impl().place;
+}
+
+// The module is the caller's: it is only looked at.
+DataParallel::DataParallel(torch::nn::Module& model, c10::intrusive_ptr<c10d::ProcessGroup> group,
+                           const DataParallelOptions& options) {
+  trainer::TrainingState state = trainer::state_of({std::shared_ptr<void>(), &model});
+  state.may_be_undone = false;
+  impl_ = std::make_unique<Impl>(std::move(state), group, options);
+}
+
+DataParallel::~DataParallel() = default;
+
+void DataParallel::zero_grad() {
+  impl_->parallel.zero_grad();
+}
+
+at::Tensor DataParallel::backward(const std::function<at::Tensor()>& loss, double weight, Sum sum) {
+  Impl& impl = *impl_;
+  const bool sync = sum == Sum::kNow;
+  // Before the first pass of a step: what this one changes beside gradients can then be undone.
+  if (impl.training.stage == trainer::TrainingState::Stage::kBetweenSteps) trainer::begin_step(impl.training);
+  if (impl.place) impl.place->status().at(channel::Stage::kForward);
+  impl.parallel.before_forward(sync);
+  const at::Tensor mean = loss();
+  if (!mean.defined() || mean.dim() != 0 || !mean.requires_grad()) {
+    throw UsageError("expected a loss that is a scalar and depends on parameters that require gradients, found " +
+                     (mean.defined()
+                          ? c10::str(mean.scalar_type(), " ", mean.sizes(), mean.requires_grad() ? "" : " without a gradient")
+                          : std::string("no tensor")));
+  }
+  impl.parallel.before_backward(mean, sync);
+  if (impl.place) impl.place->status().at(channel::Stage::kBackward);
+  trainer::weighted(mean, weight).backward();
+  impl.parallel.after_backward(sync);
+  if (!sync) return mean.detach();
+  if (impl.place) {
+    impl.place->peers().arrive();
+    impl.place->status().at(channel::Stage::kOptimizer);
+  }
+  if (impl.training.bucket_order.empty()) impl.training.bucket_order = impl.parallel.bucket_order();
+  return mean.detach();
+}
+
+std::chrono::nanoseconds DataParallel::take_waited() {
+  return impl_->parallel.take_waited();
+}
+
+}  // namespace ddprun

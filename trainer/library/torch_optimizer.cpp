@@ -1,0 +1,177 @@
+// Implementation of torch_optimizer.hpp. LibTorch makes a parameter's state in the first step in which it has a gradient; a
+// state that is listed before is zeros, with which each of these optimizers begins.
+#include "trainer/library/torch_optimizer.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "common/base/error.hpp"
+#include "trainer/optim/tensor_fit.hpp"
+
+namespace ddprun::trainer {
+namespace {
+
+namespace optim = torch::optim;
+
+// What an optimizer keeps for a parameter: a reference to each tensor, and to the count of steps.
+struct Fields {
+  std::vector<std::pair<const char*, at::Tensor*>> tensors;
+  std::int64_t* step = nullptr;
+};
+
+Fields fields_of(optim::SGDParamState& state, const optim::SGDOptions& options) {
+  Fields fields;
+  if (options.momentum() != 0) fields.tensors.emplace_back("momentum_buffer", &state.momentum_buffer());
+  return fields;
+}
+template <typename State, typename Options>
+Fields fields_of_adam(State& state, const Options& options) {
+  Fields fields{.tensors = {{"exp_avg", &state.exp_avg()}, {"exp_avg_sq", &state.exp_avg_sq()}}, .step = &state.step()};
+  if (options.amsgrad()) fields.tensors.emplace_back("max_exp_avg_sq", &state.max_exp_avg_sq());
+  return fields;
+}
+Fields fields_of(optim::AdamParamState& state, const optim::AdamOptions& options) {
+  return fields_of_adam(state, options);
+}
+Fields fields_of(optim::AdamWParamState& state, const optim::AdamWOptions& options) {
+  return fields_of_adam(state, options);
+}
+Fields fields_of(optim::RMSpropParamState& state, const optim::RMSpropOptions& options) {
+  Fields fields{.tensors = {{"square_avg", &state.square_avg()}}, .step = &state.step()};
+  if (options.momentum() > 0) fields.tensors.emplace_back("momentum_buffer", &state.momentum_buffer());
+  if (options.centered()) fields.tensors.emplace_back("grad_avg", &state.grad_avg());
+  return fields;
+}
+Fields fields_of(optim::AdagradParamState& state, const optim::AdagradOptions&) {
+  return {.tensors = {{"sum", &state.sum()}}, .step = &state.step()};
+}
+
+// A buffer of zeros is as good as none, and LibTorch's first step with momentum takes the gradient as it is.
+bool begins_without(const at::Tensor& saved, bool has_step_count) {
+  return !has_step_count && !saved.any().item<bool>();
+}
+
+template <typename ParamState, typename Options>
+class TorchOptimizer final : public Optimizer {
+ public:
+  TorchOptimizer(optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) : optimizer_(optimizer) {
+    std::unordered_map<const c10::TensorImpl*, std::string> names;
+    for (const NamedTensor& parameter : parameters) names.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
+    for (optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+      for (at::Tensor& parameter : group.params()) {
+        const auto name = names.find(parameter.unsafeGetTensorImpl());
+        if (name == names.end()) throw UsageError("the optimizer has a parameter that is not the model's");
+        parameters_.push_back({name->second, parameter, &group});
+      }
+    }
+  }
+
+  void step(double /*lr*/) override { optimizer_.step(); }
+
+  std::vector<NamedTensor> state() const override {
+    std::vector<NamedTensor> entries;
+    visit([&](const std::string& name, const at::Tensor& parameter, const Fields& fields) {
+      for (const auto& [field, tensor] : fields.tensors) {
+        entries.push_back({name + "." + field, tensor->defined() ? *tensor : at::zeros_like(parameter)});
+      }
+      if (fields.step) entries.push_back({name + ".step", at::scalar_tensor(static_cast<double>(*fields.step), at::kDouble)});
+    });
+    return entries;
+  }
+
+  void load_state(const std::vector<NamedTensor>& saved) override {
+    if (const std::string problem = misfit(state(), saved); !problem.empty()) {
+      throw UsageError("the optimizer's state is of another optimizer than this one: " + problem);
+    }
+    const at::NoGradGuard no_gradients;
+    std::unordered_map<std::string_view, const at::Tensor*> by_name;
+    for (const NamedTensor& entry : saved) by_name.emplace(entry.name, &entry.tensor);
+    visit(
+        [&](const std::string& name, const at::Tensor& parameter, const Fields& fields) {
+          for (const auto& [field, tensor] : fields.tensors) {
+            const at::Tensor& from = *by_name.at(name + "." + field);
+            if (tensor->defined()) {
+              tensor->copy_(from);
+            } else if (!begins_without(from, fields.step != nullptr)) {
+              *tensor = at::zeros_like(parameter).copy_(from);
+            }
+          }
+          if (fields.step) *fields.step = static_cast<std::int64_t>(by_name.at(name + ".step")->item<double>());
+        },
+        Missing::kAreMade);
+  }
+
+ private:
+  struct Parameter {
+    std::string name;
+    at::Tensor tensor;
+    optim::OptimizerParamGroup* group;
+  };
+  using Visitor = std::function<void(const std::string& name, const at::Tensor& parameter, const Fields& fields)>;
+  enum class Missing { kStayAway, kAreMade };
+
+  // Where a parameter has no state yet, `use` sees that of a stand-in, unless what is missing is made.
+  void visit(const Visitor& use, Missing missing = Missing::kStayAway) const {
+    for (const Parameter& parameter : parameters_) {
+      if (!parameter.tensor.requires_grad()) continue;
+      const auto& options = static_cast<const Options&>(parameter.group->options());
+      auto& all = optimizer_.state();
+      const auto found = all.find(parameter.tensor.unsafeGetTensorImpl());
+      if (found != all.end()) {
+        use(parameter.name, parameter.tensor, fields_of(static_cast<ParamState&>(*found->second), options));
+        continue;
+      }
+      auto fresh = std::make_unique<ParamState>();
+      const Fields fields = fields_of(*fresh, options);
+      use(parameter.name, parameter.tensor, fields);
+      if (missing == Missing::kAreMade && has_begun(fields)) all[parameter.tensor.unsafeGetTensorImpl()] = std::move(fresh);
+    }
+  }
+
+  // One that has not is left to the optimizer, whose first step makes it.
+  static bool has_begun(const Fields& fields) {
+    if (fields.step) return *fields.step > 0;
+    for (const auto& [field, tensor] : fields.tensors) {
+      if (tensor->defined()) return true;
+    }
+    return false;
+  }
+
+  optim::Optimizer& optimizer_;
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> wrap_optimizer(optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) {
+  if (dynamic_cast<optim::SGD*>(&optimizer)) {
+    return std::make_unique<TorchOptimizer<optim::SGDParamState, optim::SGDOptions>>(optimizer, parameters);
+  }
+  if (dynamic_cast<optim::Adam*>(&optimizer)) {
+    return std::make_unique<TorchOptimizer<optim::AdamParamState, optim::AdamOptions>>(optimizer, parameters);
+  }
+  if (dynamic_cast<optim::AdamW*>(&optimizer)) {
+    return std::make_unique<TorchOptimizer<optim::AdamWParamState, optim::AdamWOptions>>(optimizer, parameters);
+  }
+  if (dynamic_cast<optim::RMSprop*>(&optimizer)) {
+    return std::make_unique<TorchOptimizer<optim::RMSpropParamState, optim::RMSpropOptions>>(optimizer, parameters);
+  }
+  if (dynamic_cast<optim::Adagrad*>(&optimizer)) {
+    return std::make_unique<TorchOptimizer<optim::AdagradParamState, optim::AdagradOptions>>(optimizer, parameters);
+  }
+  throw UsageError("this optimizer's state can't be kept; expected SGD, Adam, AdamW, RMSprop or Adagrad of torch::optim");
+}
+
+}  // namespace ddprun::trainer

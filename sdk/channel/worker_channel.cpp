@@ -18,7 +18,6 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <ctime>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -28,6 +27,7 @@
 
 #include "common/channel/codec.hpp"
 #include "common/channel/message.hpp"
+#include "common/channel/named_figures.hpp"
 #include "common/channel/step_times.hpp"
 
 namespace {
@@ -41,7 +41,6 @@ static_assert(DDPRUN_CHECKPOINT == static_cast<int>(channel::ErrorKind::kCheckpo
 
 constexpr std::chrono::milliseconds kProgressEvery{200};  // more often nobody looks
 constexpr int kPatienceMs = 10'000;                       // with an agent that does not read
-constexpr std::size_t kLongestFigureName = 100;
 
 std::int64_t now_ns() {
   timespec now{};
@@ -114,7 +113,7 @@ struct ddprun_worker {
 
   void figure(std::string name, double value) {
     const std::lock_guard lock(state_);
-    if (rank_ == 0 && (figures_.contains(name) || figures_.size() < channel::kMaxFigures)) figures_[std::move(name)] = value;
+    if (rank_ == 0) figures_.set(std::move(name), value);
   }
 
   void progress(const channel::Progress& now) {
@@ -173,17 +172,7 @@ struct ddprun_worker {
 
   void send_progress() {
     channel::Progress message = *progress_;
-    for (const auto& [name, value] : figures_) {
-      if (name == "loss") {
-        message.loss = value;
-      } else if (name == "lr") {
-        message.lr = value;
-      } else if (name == "samples_per_s") {
-        message.samples_per_s = value;
-      } else {
-        message.figures.push_back({name, value});
-      }
-    }
+    figures_.add_to(message);
     if (!say(message, Urgency::kMayBeDropped)) return;  // figures wait for the next one
     figures_.clear();
     unsent_ = false;
@@ -262,7 +251,7 @@ struct ddprun_worker {
   std::condition_variable changed_;
   std::optional<channel::Phase> phase_;
   std::optional<channel::Progress> progress_;  // the newest
-  std::map<std::string, double> figures_;      // of steps that were not sent
+  channel::NamedFigures figures_;              // of steps that were not sent
   bool unsent_ = false;
   channel::StepTimes step_times_;
   steady_clock::time_point sent_at_;
@@ -306,7 +295,7 @@ int ddprun_enter(ddprun_worker* worker, int phase, int64_t step, int64_t epoch) 
 
 int ddprun_figure(ddprun_worker* worker, const char* name, double value) {
   if (name == nullptr || *name == '\0') return -1;
-  return quietly(worker, [&] { worker->figure(std::string(name).substr(0, kLongestFigureName), value); });
+  return quietly(worker, [&] { worker->figure(name, value); });
 }
 
 int ddprun_progress(ddprun_worker* worker, int64_t step, int64_t steps_total, int64_t epoch, int64_t epochs, int64_t samples) {

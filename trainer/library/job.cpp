@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <exception>
 #include <future>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -20,6 +19,7 @@
 
 #include "common/base/error.hpp"
 #include "common/base/exit_code.hpp"
+#include "common/channel/named_figures.hpp"
 #include "trainer/job/job_place.hpp"
 #include "trainer/job/last_words.hpp"
 #include "trainer/library/checkpointing_impl.hpp"
@@ -61,24 +61,15 @@ class ProgressTeller {
   ProgressTeller(trainer::AgentChannel* agent, int rank) : agent_(agent), rank_(rank) {}
 
   void figure(const std::string& name, double value) {
-    if (agent_ && rank_ == 0) figures_[name] = value;
+    if (agent_ && rank_ == 0) figures_.set(name, value);
   }
   void tell(std::int64_t step, std::int64_t total) {
     const auto now = steady_clock::now();
     if (!agent_ || step == 0 || (step != total && now - told_ < kProgressEvery)) return;
     told_ = now;
     channel::Progress message{.step = step, .steps_total = total};
-    for (const auto& [name, value] : std::exchange(figures_, {})) {
-      if (name == "loss") {
-        message.loss = value;
-      } else if (name == "lr") {
-        message.lr = value;
-      } else if (name == "samples_per_s") {
-        message.samples_per_s = value;
-      } else {
-        message.figures.push_back({name, value});
-      }
-    }
+    figures_.add_to(message);
+    figures_.clear();
     agent_->send(message);
   }
 
@@ -86,7 +77,7 @@ class ProgressTeller {
   trainer::AgentChannel* agent_;
   int rank_;
   steady_clock::time_point told_;
-  std::map<std::string, double> figures_;
+  channel::NamedFigures figures_;
 };
 
 // Collective. Where nobody has trained, ranks may have drawn other weights.

@@ -1,0 +1,39 @@
+// Figures by name: which of them have fields of their own, and that no message gets more than it may have.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/channel/named_figures.hpp"
+
+namespace ddprun::channel {
+namespace {
+
+TEST(NamedFigures, TheNewestOfEachNameIsTold) {
+  NamedFigures figures;
+  figures.set("loss", 2);
+  figures.set("loss", 1);
+  figures.set("perplexity", 3);
+  Progress message;
+  figures.add_to(message);
+  EXPECT_EQ(message.loss, 1);
+  ASSERT_EQ(message.figures.size(), 1);
+  EXPECT_EQ(message.figures[0].name, "perplexity");
+  figures.clear();
+  Progress next;
+  figures.add_to(next);
+  EXPECT_FALSE(next.loss);
+  EXPECT_TRUE(next.figures.empty());
+}
+
+TEST(NamedFigures, AreNeverMoreThanAMessageHolds) {
+  NamedFigures figures;
+  for (std::size_t i = 0; i <= kMaxFigures; ++i) figures.set("figure " + std::to_string(i), 1);
+  figures.set(std::string(1000, 'x'), 1);
+  Progress message{.step = 1};
+  figures.add_to(message);
+  EXPECT_EQ(message.figures.size(), kMaxFigures);
+  EXPECT_FALSE(encode(FromWorker{message}).empty());
+}
+
+}  // namespace
+}  // namespace ddprun::channel

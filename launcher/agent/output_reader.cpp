@@ -23,7 +23,11 @@ constexpr std::chrono::seconds kIsNamedAfter{2};  // after so long the file is n
 }  // namespace
 
 OutputReader::OutputReader(boost::asio::io_context& io, ConsoleWriter& console, WorkerOutput& output, Hooks hooks)
-    : console_(console), output_(output), hooks_(std::move(hooks)), chunk_(kChunkBytes), held_timer_(io) {}
+    : console_(console),
+      output_(output),
+      hooks_(std::move(hooks)),
+      chunk_(std::make_unique_for_overwrite<char[]>(kChunkBytes)),
+      held_timer_(io) {}
 
 void OutputReader::begin_round(std::size_t workers) {
   ++round_;
@@ -121,7 +125,7 @@ void OutputReader::listen(int rank, Stream stream) {
 OutputReader::Got OutputReader::read(int rank, Stream stream) {
   Pipe& from = pipe(rank, stream);
   if (!from) return Got::kEnd;
-  const ssize_t n = ::read(from->native_handle(), chunk_.data(), chunk_.size());
+  const ssize_t n = ::read(from->native_handle(), chunk_.get(), kChunkBytes);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Got::kNothingYet;
   if (n > 0) {
     if (const auto began = std::exchange(began_, std::nullopt)) {
@@ -129,7 +133,7 @@ OutputReader::Got OutputReader::read(int rank, Stream stream) {
       hooks_.first({output_.rank_of(rank), after.count(), realtime_ns()});
     }
     hooks_.printed(rank);
-    output_.bytes(rank, stream, std::span(chunk_).first(static_cast<std::size_t>(n)));
+    output_.bytes(rank, stream, std::span(chunk_.get(), static_cast<std::size_t>(n)));
     return Got::kBytes;
   }
   end(rank, stream);

@@ -81,7 +81,7 @@ class OutputReader {
   WorkerOutput& output_;
   Hooks hooks_;
   std::vector<std::array<Pipe, 2>> pipes_;                      // by local rank and Stream; null at the stream's end
-  std::vector<char> chunk_;                                     // shared by all pipes
+  std::unique_ptr<char[]> chunk_;                               // shared by all pipes
   int round_ = 0;                                               // rounds, counted by this class
   std::optional<std::chrono::steady_clock::time_point> began_;  // the round, in which nobody has printed
   int waiting_ = 0;  // pipes of the round that are not read until the console has caught up

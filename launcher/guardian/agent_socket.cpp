@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -20,6 +21,7 @@ ReceivedRequest::~ReceivedRequest() {
 ReceivedRequest::ReceivedRequest(ReceivedRequest&& other) noexcept
     : request(other.request),
       descriptors(std::exchange(other.descriptors, {-1, -1, -1, -1})),
+      text(std::move(other.text)),
       descriptor_count(std::exchange(other.descriptor_count, 0)) {}
 
 AgentSocket::AgentSocket(int socket) : socket_(socket) {
@@ -28,11 +30,11 @@ AgentSocket::AgentSocket(int socket) : socket_(socket) {
 
 std::optional<ReceivedRequest> AgentSocket::receive() {
   ReceivedRequest received;
-  iovec part{&received.request, sizeof received.request};
+  std::array<iovec, 2> parts{{{&received.request, sizeof received.request}, {text_.get(), kMostInMessage}}};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> control{};
   msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t n = 0;
@@ -43,6 +45,9 @@ std::optional<ReceivedRequest> AgentSocket::receive() {
   if (n <= 0) {
     agent_gone_ = true;
     return std::nullopt;
+  }
+  if (const auto bytes = static_cast<std::size_t>(n); bytes > sizeof received.request) {
+    received.text.assign(text_.get(), text_.get() + bytes - sizeof received.request);
   }
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;

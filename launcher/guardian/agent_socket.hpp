@@ -5,7 +5,9 @@
 
 #include <array>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "launcher/guardian/guardian_protocol.hpp"
 
@@ -21,7 +23,8 @@ class ReceivedRequest {
 
   Request request;
   std::array<int, kMaxDescriptors> descriptors{-1, -1, -1, -1};
-  int descriptor_count = 0;  // fewer than were sent when this process has no free descriptors
+  std::vector<char> text;    // what followed the request
+  int descriptor_count = 0;  // fewer than the request says when this process has no free descriptors
 };
 
 class AgentSocket {
@@ -44,6 +47,7 @@ class AgentSocket {
 
  private:
   int socket_;
+  std::unique_ptr<char[]> text_ = std::make_unique_for_overwrite<char[]>(kMostInMessage);
   std::deque<Notice> outbox_;
   bool agent_gone_ = false;
 };

@@ -226,7 +226,8 @@ void Guardian::spawn(const ReceivedRequest& received) {
   if (sweep_.take_end_of_round()) begin_next_round();
   const int number = received.request.worker;
   Notice notice{.kind = Notice::Kind::kStarted, .worker = number};
-  if (received.descriptor_count < 3) {  // the kernel dropped descriptors: this process has no free ones
+  if (received.descriptor_count <
+      received.request.descriptors) {  // the kernel dropped descriptors: this process has no free ones
     notice.kind = Notice::Kind::kNotStarted;
     notice.error = EMFILE;
     notice.time_ns = realtime_ns();
@@ -235,11 +236,14 @@ void Guardian::spawn(const ReceivedRequest& received) {
   }
   try {
     if (workers_.find(number) != nullptr) throw std::system_error(EEXIST, std::generic_category(), "two workers of one number");
-    const auto& [request, standard_output, standard_error, channel] = received.descriptors;
+    const auto& fds = received.descriptors;
+    const int of_worker = received.descriptor_count - (received.text.empty() ? 1 : 0);
+    const int channel = of_worker > 2 ? fds[2] : -1;
+    const UnpackedRequest what =
+        unpack(received.text.empty() ? bytes_of(fds[static_cast<std::size_t>(of_worker)]) : received.text);
     const std::int64_t started_us = monotonic_us();
     const int standard_input = received.request.shares_input != 0 ? STDIN_FILENO : -1;
-    notice.pid = spawn_worker(number, unpack(request), {standard_input, standard_output, standard_error, channel},
-                              error_pipe_[1], open_files_);
+    notice.pid = spawn_worker(number, what, {standard_input, fds[0], fds[1], channel}, error_pipe_[1], open_files_);
     notice.time_ns = realtime_ns();
     agent_.tell(notice);
     const Worker& worker = workers_.add(number, notice.pid, started_us, received.request.spare != 0);

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "common/base/error.hpp"
+#include "common/system/descriptor.hpp"
 #include "common/system/write_all.hpp"
 #include "launcher/guardian/guardian.hpp"
 #include "launcher/guardian/guardian_sweep.hpp"
@@ -85,20 +86,21 @@ GuardianLink::~GuardianLink() {
 }
 
 void GuardianLink::spawn(int worker, const SpawnRequest& request, const SpawnDescriptors& descriptors) {
-  const int memfd = pack(request);
-  const std::array<int, guardian::kMaxDescriptors> fds{memfd, descriptors.standard_output, descriptors.standard_error,
-                                                       descriptors.channel};
-  try {
-    send({.kind = guardian::Request::Kind::kSpawn,
-          .worker = worker,
-          .shares_input = request.shares_input ? 1 : 0,
-          .spare = request.spare ? 1 : 0},
-         fds.data(), descriptors.channel < 0 ? 3 : 4);
-  } catch (...) {
-    ::close(memfd);
-    throw;
+  const guardian::Request spawn{.kind = guardian::Request::Kind::kSpawn,
+                                .worker = worker,
+                                .shares_input = request.shares_input ? 1 : 0,
+                                .spare = request.spare ? 1 : 0};
+  std::array<int, guardian::kMaxDescriptors> fds{descriptors.standard_output, descriptors.standard_error};
+  int count = 2;
+  if (descriptors.channel >= 0) fds[static_cast<std::size_t>(count++)] = descriptors.channel;
+  const std::string bytes = pack(request);
+  if (bytes.size() <= guardian::kMostInMessage) {
+    send(spawn, fds.data(), count, bytes);
+  } else {
+    const Descriptor memfd(memfd_of(bytes));
+    fds[static_cast<std::size_t>(count++)] = memfd.get();
+    send(spawn, fds.data(), count);
   }
-  ::close(memfd);
   ++unanswered_spawns_;
 }
 
@@ -165,13 +167,14 @@ void GuardianLink::entrust(const guardian::LastWord& word) {
 }
 
 // Blocks while the guardian is behind, which always reads on. A dead guardian is no error here: on_death reports it.
-void GuardianLink::send(const guardian::Request& request, const int* fds, int fd_count) {
+void GuardianLink::send(const guardian::Request& request, const int* fds, int fd_count, std::string_view text) {
   guardian::Request copy = request;
-  iovec part{&copy, sizeof copy};
+  copy.descriptors = fd_count;
+  std::array<iovec, 2> parts{{{&copy, sizeof copy}, {const_cast<char*>(text.data()), text.size()}}};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * guardian::kMaxDescriptors)> control{};
   msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
+  message.msg_iov = parts.data();
+  message.msg_iovlen = text.empty() ? 1 : 2;
   if (fd_count > 0) {
     const auto bytes = sizeof(int) * static_cast<std::size_t>(fd_count);
     message.msg_control = control.data();

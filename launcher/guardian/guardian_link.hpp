@@ -67,7 +67,7 @@ class GuardianLink {
   void abandon() { abandoned_ = true; }
 
  private:
-  void send(const guardian::Request& request, const int* fds, int fd_count);
+  void send(const guardian::Request& request, const int* fds, int fd_count, std::string_view text = {});
   void wait();
   void receive();
 

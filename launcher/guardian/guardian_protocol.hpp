@@ -1,9 +1,11 @@
 // The messages between agent and guardian: fixed-size records over a SOCK_SEQPACKET socket pair, one record a packet. Both ends
-// are the same program image (fork without exec), so plain structs are safe. A spawn request carries descriptors: memfd,
-// stdout, stderr and, if the worker has one, the channel; a report carries a memfd, a store one listening socket.
+// are the same program image (fork without exec), so plain structs are safe. A spawn request carries descriptors: stdout,
+// stderr and, if the worker has one, the channel. What to run follows the record as bytes; where they are more than
+// kMostInMessage, they are in a memfd, the last descriptor. A report carries a memfd, a store one listening socket.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "launcher/events/memory_evidence.hpp"
@@ -28,6 +30,7 @@ struct Request {
   std::int32_t worker = 0;
   std::int32_t signal = 0;
   std::int32_t patient = 0;
+  std::int32_t descriptors = 0;        // that travel with it; the receiver may have no free ones for them
   std::int32_t shares_input = 0;       // kSpawn: SpawnRequest::shares_input
   std::int32_t spare = 0;              // kSpawn: SpawnRequest::spare
   std::int32_t only_this_machine = 0;  // kStore: clients of other machines are cut off
@@ -56,5 +59,6 @@ struct Notice {
 };
 
 inline constexpr int kMaxDescriptors = 4;
+inline constexpr std::size_t kMostInMessage = 16 << 10;  // bytes behind a request
 
 }  // namespace ddprun::guardian

@@ -172,7 +172,7 @@ int move_up(int fd) {
   return moved;
 }
 
-int pack(const SpawnRequest& request) {
+std::string pack(const SpawnRequest& request) {
   std::string bytes = std::to_string(request.arguments.size()) + '\0' + text_of_numbers(request.cpus) + '\0';
   std::size_t size = bytes.size();
   for (const auto* list : {&request.arguments, &request.environment}) {
@@ -181,6 +181,10 @@ int pack(const SpawnRequest& request) {
   bytes.reserve(size);
   for (const std::string& argument : request.arguments) (bytes += argument) += '\0';
   for (const std::string& variable : request.environment) (bytes += variable) += '\0';
+  return bytes;
+}
+
+int memfd_of(std::string_view bytes) {
   const int fd = ::memfd_create("worker", MFD_CLOEXEC);
   if (fd < 0) throw_errno("memfd_create");
   if (const int error = write_all(fd, bytes); error != 0) {
@@ -190,17 +194,21 @@ int pack(const SpawnRequest& request) {
   return fd;
 }
 
-UnpackedRequest unpack(int memfd) {
+std::vector<char> bytes_of(int memfd) {
   struct stat status {};
   if (::fstat(memfd, &status) != 0) throw_errno("fstat of a spawn request");
-  UnpackedRequest request;
-  std::vector<char>& bytes = request.bytes;
-  bytes.resize(static_cast<std::size_t>(status.st_size));
+  std::vector<char> bytes(static_cast<std::size_t>(status.st_size));
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t n = ::pread(memfd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (n <= 0) throw_errno("reading a spawn request");
     done += static_cast<std::size_t>(n);
   }
+  return bytes;
+}
+
+UnpackedRequest unpack(std::vector<char> packed) {
+  UnpackedRequest request{.bytes = std::move(packed), .arguments = {}, .environment = {}, .cpus = {}};
+  std::vector<char>& bytes = request.bytes;
   std::vector<char*> texts;
   for (std::size_t begin = 0; begin < bytes.size();) {
     const void* const end = std::memchr(bytes.data() + begin, '\0', bytes.size() - begin);

@@ -1,6 +1,6 @@
-// Starting one worker process: its request as a value, the way it travels to the guardian (a memfd, since arguments and
-// environment can be large), and the fork itself. guardian_link.cpp packs the request. guardian.cpp unpacks it and forks, so
-// the guardian is the workers' parent.
+// Starting one worker process: its request as a value, the way it travels to the guardian (as bytes in the message, or in
+// a memfd where arguments and environment are large), and the fork itself. guardian_link.cpp packs the request. guardian.cpp
+// unpacks it and forks, so the guardian is the workers' parent.
 #pragma once
 
 #include <sys/types.h>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/resource.h>
@@ -53,10 +54,14 @@ struct UnpackedRequest {
   std::vector<int> cpus;
 };
 
-// Writes the request to a memfd with CLOEXEC. Throws std::system_error.
-int pack(const SpawnRequest& request);
-// Reads the request from the memfd, which stays open. Throws std::system_error, or std::runtime_error for a damaged request.
-UnpackedRequest unpack(int memfd);
+// The request as bytes.
+std::string pack(const SpawnRequest& request);
+// The bytes in a memfd with CLOEXEC. Throws std::system_error.
+int memfd_of(std::string_view bytes);
+// Throws std::runtime_error for a damaged request.
+UnpackedRequest unpack(std::vector<char> bytes);
+// The bytes of a memfd, which stays open. Throws std::system_error.
+std::vector<char> bytes_of(int memfd);
 
 // Makes a child that becomes the worker: session and group of its own, killed with its parent, no signal blocked, ignored ones
 // as in this process, limits as given, oom_score_adj raised, no descriptor but its own. Returns the pid; errors of the child

@@ -148,6 +148,15 @@ struct Report::Impl {
   using Sync = ReportFile::Sync;
   void write(Sync sync = Sync::kNo) { out->write(whole(), sync); }
 
+  Later later;
+  std::shared_ptr<int> alive = std::make_shared<int>(0);
+  void write_start() {
+    if (!later || facts.kept == ReportFacts::Kept::kAlways || document["rounds"].size() > 1) return write();
+    later([this, token = std::weak_ptr<int>(alive)] {
+      if (!token.expired()) write();
+    });
+  }
+
   void add(const RunStarted& event) {
     document["invocations"].push_back(Json{{"number", invocation_number() + 1},
                                            {"started_ns", event.time_ns},
@@ -178,7 +187,7 @@ struct Report::Impl {
       document["rounds_left_out"] = report_integer_at(document, "rounds_left_out") + 1;
     }
     document["restarts"]["used"] = restarts_before + event.restart_count;
-    write();
+    write_start();
   }
 
   void count_failure(const Failure& first) {
@@ -427,7 +436,8 @@ void Report::on(const RunEvent& event) {
   std::visit([this](const auto& e) { impl_->add(e); }, event);
 }
 
-void Report::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep) {
+void Report::write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later) {
+  impl_->later = std::move(later);
   impl_->out->write_behind(files, std::move(keep));
 }
 

@@ -1,6 +1,6 @@
 // report.json: what happened, in order, over all invocations on a run directory. An observer of the agent's events, made by
 // launcher/start/run_plan.cpp. The file is written at the start of each round (with "exit": null, which only a killed agent
-// leaves behind), after each failure, and at the end, unless it is removed then.
+// leaves behind; see write_behind() for a temporary one), after each failure, and at the end, unless it is removed then.
 //
 // Note: while the job runs, a queue's thread replaces the file by rename(2) without fsync, since a restart must not wait for a
 // disk. The process may die at any moment, and the file is still whole. Each text goes to the guardian's memory first, so a
@@ -43,8 +43,10 @@ class Report : public RunObserver {
   void on(const RunEvent& event) override;
 
   // From now on the thread of that queue writes the file; when several texts wait, only the newest. `keep` gets each text
-  // before.
-  void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep);
+  // before. `later` calls its argument on this thread a moment later, if the agent is still there. The first text of a report
+  // that nobody looks for after a success (kUnlessAllGoesWell) waits for that, since a short job needs none.
+  using Later = std::function<void(std::function<void()> act)>;
+  void write_behind(FileQueue& files, std::function<void(std::string_view text)> keep, Later later);
 
   // What was wrong with the report found at the start: damaged, or without the end of its run. Empty: nothing.
   const std::string& warning() const;

@@ -31,7 +31,7 @@ void SpareControl::begin() {
 
 bool SpareControl::hand_over(const SpawnRequest& request, const SpawnDescriptors& descriptors) {
   if (!ours_.is_open()) return false;
-  const Descriptor packed(pack(request));
+  const Descriptor packed(memfd_of(pack(request)));
   const std::array<int, 4> fds{packed.get(), descriptors.standard_output, descriptors.standard_error, descriptors.channel};
   char text[] = "run";
   iovec part{text, sizeof text - 1};

@@ -2,11 +2,14 @@
 // its io_context.
 #include "launcher/start/run_plan.hpp"
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "launcher/beside/event_commands.hpp"
 #include "launcher/beside/straggler_look.hpp"
@@ -51,7 +54,12 @@ int run_plan(const Plan& plan, const AgentFiles& files, ConsoleFacts facts, std:
     std::vector<std::unique_ptr<RunObserver>> observers;
     observers.push_back(std::make_unique<Console>(plan, std::move(facts), agent.console));
     if (report) {
-      report->write_behind(agent.files, agent.keep_report);
+      report->write_behind(agent.files, agent.keep_report, [&io = agent.io](std::function<void()> act) {
+        const auto moment = std::make_shared<boost::asio::steady_timer>(io, std::chrono::milliseconds(100));
+        moment->async_wait([moment, act = std::move(act)](const boost::system::error_code& error) {
+          if (!error) act();
+        });
+      });
       observers.push_back(std::move(report));
     }
     const auto say = [&writer = agent.console](const std::string& text) { writer.line(Stream::kStderr, "ddprun: " + text); };

@@ -115,10 +115,16 @@ std::vector<std::string> worker_environment(std::span<const std::string> inherit
   }
   for (const auto& [name, value] : ours) replaced.push_back(name);
   std::sort(replaced.begin(), replaced.end());
+  std::array<bool, 256> first_letters{};  // most variables are none of these by their first letter
+  for (const std::string_view name : replaced) first_letters[static_cast<unsigned char>(name.front())] = true;
+  const auto is_replaced = [&](const std::string& variable) {
+    return !variable.empty() && first_letters[static_cast<unsigned char>(variable.front())] &&
+           std::binary_search(replaced.begin(), replaced.end(), variable_name_of(variable));
+  };
   std::vector<std::string> environment;
   environment.reserve(inherited.size() + ours.size());
   for (const std::string& variable : inherited) {
-    if (!std::binary_search(replaced.begin(), replaced.end(), variable_name_of(variable))) environment.push_back(variable);
+    if (!is_replaced(variable)) environment.push_back(variable);
   }
   for (const auto& [name, value] : ours) {
     std::string& variable = environment.emplace_back();

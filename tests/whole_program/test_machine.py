@@ -283,6 +283,14 @@ def test_the_environment_is_torchruns(run, ddprun, tmp_path, workers, extra):
         assert set(our) == set(their) | {"DDPRUN_CHANNEL", "DDPRUN_SNAPSHOTS"}
 
 
+@pytest.mark.parametrize("size", [14_000, 15_500, 16_000, 16_500, 100_000])
+def test_a_large_environment_arrives_whole(run, ddprun, tmp_path, size):
+    """A small one travels in the message to the guardian, a large one in a file in memory: the sizes lie around that border."""
+    value = "".join(chr(ord("a") + i % 26) for i in range(size))
+    for found in environments(run, [ddprun], tmp_path, MANY_BYTES=value):
+        assert found["MANY_BYTES"] == value
+
+
 # ---- one device each ----
 
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 
 namespace ddprun::guardian {
 namespace {
@@ -18,13 +19,13 @@ class AgentSocketTest : public testing::Test {
   void TearDown() override {
     for (const int fd : ends_) ::close(fd);
   }
-  void ask(const Request& request, int descriptor = -1) const {
+  void ask(const Request& request, int descriptor = -1, std::string text = {}) const {
     Request copy = request;
-    iovec part{&copy, sizeof copy};
+    iovec parts[] = {{&copy, sizeof copy}, {text.data(), text.size()}};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
     if (descriptor >= 0) {
       message.msg_control = control;
       message.msg_controllen = sizeof control;
@@ -34,7 +35,7 @@ class AgentSocketTest : public testing::Test {
       header->cmsg_len = CMSG_LEN(sizeof(int));
       std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
     }
-    ASSERT_EQ(::sendmsg(ends_[0], &message, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof copy));
+    ASSERT_EQ(::sendmsg(ends_[0], &message, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof copy + text.size()));
   }
 
   int ends_[2] = {-1, -1};
@@ -63,6 +64,20 @@ TEST_F(AgentSocketTest, DescriptorsOfARequestAreClosedWithIt) {
     EXPECT_EQ(received->descriptors[1], -1);
   }
   EXPECT_EQ(::fcntl(descriptor, F_GETFD), -1);
+}
+
+TEST_F(AgentSocketTest, WhatFollowsARequestComesWithIt) {
+  AgentSocket socket(ends_[1]);
+  const std::string most(kMostInMessage, 'x');
+  ask({.kind = Request::Kind::kSpawn, .worker = 1}, STDERR_FILENO, most);
+  ask({.kind = Request::Kind::kSpawn, .worker = 2});
+  const auto first = socket.receive();
+  EXPECT_EQ(first->request.worker, 1);
+  EXPECT_EQ(std::string(first->text.begin(), first->text.end()), most);
+  EXPECT_EQ(first->descriptor_count, 1);
+  const auto second = socket.receive();
+  EXPECT_EQ(second->request.worker, 2);
+  EXPECT_TRUE(second->text.empty());
 }
 
 TEST_F(AgentSocketTest, TheAgentIsGoneAfterItsLastRequest) {

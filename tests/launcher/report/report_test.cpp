@@ -81,6 +81,41 @@ TEST_F(ReportTest, OneThatWillBeRemovedIsNotWrittenAtAGoodEnd) {
   EXPECT_EQ(exit_after(2, 0)["code"], 0);
 }
 
+TEST_F(ReportTest, OneThatWillBeRemovedWaitsForAMomentWithItsFirstText) {
+  std::vector<std::function<void()>> waiting;
+  FileQueue files([](FileQueue::Work then) { then(); }, FileQueue::Begins::kAtOnce);
+  const auto opened = [&](ReportFacts::Kept kept) {
+    fs::remove(file_);
+    auto report = std::make_unique<Report>(file_, ReportFacts{"small", "", {"true"}, 3, false, false, kept});
+    report->write_behind(files, {}, [&](std::function<void()> act) { waiting.push_back(std::move(act)); });
+    report->on(RunStarted{10 * kReportSecond, 2});
+    start_round(*report, 0, 0, 10);
+    return report;
+  };
+  {
+    const auto report = opened(ReportFacts::Kept::kUnlessAllGoesWell);
+    EXPECT_FALSE(fs::exists(file_));
+    ASSERT_EQ(waiting.size(), 1u);
+    waiting[0]();
+    EXPECT_TRUE(on_disk()["exit"].is_null());
+    start_round(*report, 1, 1, 20);
+    EXPECT_EQ(on_disk()["rounds"].size(), 2u);
+    EXPECT_EQ(waiting.size(), 1u);
+  }
+  {
+    const auto report = opened(ReportFacts::Kept::kUnlessAllGoesWell);
+    RoundFailed failed;
+    failed.first = killed(0, 100, 12);
+    report->on(failed);  // a failure does not wait
+    EXPECT_EQ(on_disk()["rounds"][0]["first_cause"]["rank"], 0);
+    fs::remove(file_);
+  }
+  waiting.back()();  // the report is gone
+  EXPECT_FALSE(fs::exists(file_));
+  opened(ReportFacts::Kept::kAlways);
+  EXPECT_TRUE(fs::exists(file_));
+}
+
 TEST_F(ReportTest, ARestartIsTwoRoundsWithCauseAndDecision) {
   Report report = open();
   report.on(RunStarted{10 * kReportSecond, 2});

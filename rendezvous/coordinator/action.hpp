@@ -69,6 +69,7 @@ class Outbox {
   void say(NodeNotice::Kind kind, std::string text, std::int64_t count = 0, std::int64_t of = 0) {
     act(coordinator_action::Say{NodeNotice{.kind = kind, .text = std::move(text), .count = count, .of = of}});
   }
+  void expect(std::size_t more) { actions_.reserve(actions_.size() + more); }
   std::vector<CoordinatorAction> take() { return std::exchange(actions_, {}); }
 
  private:

@@ -129,11 +129,23 @@ Time Leadership::end(const Membership& membership, const Peers& peers, Time now)
   return end_;
 }
 
+void newest_first(std::vector<Answer>& answers, const Config& config, const Rules& rules) {
+  const auto newer = [](const Answer& a, const Answer& b) { return a.first > b.first; };
+  const std::ptrdiff_t too_few = config.voters() / 2 - 1;
+  const bool counted_by_half = rules.majority_needed && !config.has_arbiter();
+  if (!counted_by_half || too_few <= 0 || too_few >= std::ssize(answers))
+    return std::sort(answers.begin(), answers.end(), newer);
+  const auto matters = answers.begin() + too_few;
+  std::nth_element(answers.begin(), matters, answers.end(), newer);
+  constexpr std::ptrdiff_t kMostThatMatter = 2;  // a half of all, and one more
+  std::partial_sort(matters, matters + std::min(kMostThatMatter, answers.end() - matters), answers.end(), newer);
+}
+
 Time Leadership::end_under(const Config& config, bool current, const Peers& peers, Time now) const {
   const nanoseconds length = part_of(lease_, rules_.authority);
   if (!config.exists()) return now + length;
 
-  std::vector<std::pair<Time, std::int32_t>> answers;  // the newest answered stamp, and the group rank
+  std::vector<Answer> answers;
   answers.reserve(peers.all().size());
   counted_ += std::ssize(peers.all());
   for (const auto& [id, peer] : peers.all()) {
@@ -142,7 +154,7 @@ Time Leadership::end_under(const Config& config, bool current, const Peers& peer
     // A node that has left votes no more.
     answers.emplace_back(id == self_ || peer.departed ? now : time_of(peer.answered), rank);
   }
-  std::sort(answers.begin(), answers.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  newest_first(answers, config, rules_);
   Time begins{};
   Tally tally(config);
   for (const auto& [time, rank] : answers) {

@@ -123,6 +123,7 @@ coordinator_action::Entrust farewell_for(const PlacedNodes& placed, const Config
 }
 
 void send_release(const PlacedNodes& placed, const Release& common, const Config& previous, Peers& peers, Outbox& outbox) {
+  outbox.expect(peers.all().size());
   for (std::size_t rank = 0; rank < placed.by_rank.size(); ++rank) {
     if (placed.by_rank[rank] == nullptr) continue;
     const Peer& peer = *placed.by_rank[rank];

@@ -320,6 +320,7 @@ void Node::carry_out(std::vector<MemberAction> actions) {
 }
 
 void Node::carry_out(std::vector<CoordinatorAction> actions) {
+  actions_.reserve(actions_.size() + actions.size());
   for (CoordinatorAction& action : actions) {
     std::visit(
         [this](auto& concrete) {

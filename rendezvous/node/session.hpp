@@ -79,6 +79,7 @@ class SessionEnd {
     if (!belongs_to_session(message)) return;
     ++said_;
     kept_weight_ += weight_of(message);
+    if (kept_.empty()) kept_.reserve(kOfARound);
     kept_.push_back(message);
     if (kept_weight_ <= kMostKept) return;
     kept_.clear();  // a node that misses so much is better lost
@@ -119,6 +120,7 @@ class SessionEnd {
   const std::vector<Out>& missing() const { return kept_; }
 
  private:
+  static constexpr std::size_t kOfARound = 4;  // messages, between two of the other side's confirmations
   static constexpr std::size_t kMostKept = 128u << 20;
   static constexpr std::size_t kConfirmedAfter = 1u << 20;
 

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "launcher/guardian/spawn.hpp"
+
 namespace ddprun::guardian {
 
 ReceivedRequest::~ReceivedRequest() {
@@ -23,6 +25,15 @@ ReceivedRequest::ReceivedRequest(ReceivedRequest&& other) noexcept
       descriptors(std::exchange(other.descriptors, {-1, -1, -1, -1})),
       text(std::move(other.text)),
       descriptor_count(std::exchange(other.descriptor_count, 0)) {}
+
+std::vector<char> ReceivedRequest::what_to_run() const {
+  return text.empty() ? bytes_of(descriptors[static_cast<std::size_t>(descriptor_count - 1)]) : text;
+}
+
+int ReceivedRequest::channel() const {
+  const int of_worker = descriptor_count - (text.empty() ? 1 : 0);
+  return of_worker > 2 ? descriptors[2] : -1;
+}
 
 AgentSocket::AgentSocket(int socket) : socket_(socket) {
   ::fcntl(socket_, F_SETFL, O_NONBLOCK);

@@ -21,6 +21,10 @@ class ReceivedRequest {
   ReceivedRequest(ReceivedRequest&& other) noexcept;
   ReceivedRequest& operator=(ReceivedRequest&&) = delete;
 
+  // Of a spawn request. The first throws std::system_error; the second is -1 for a worker without one.
+  std::vector<char> what_to_run() const;
+  int channel() const;
+
   Request request;
   std::array<int, kMaxDescriptors> descriptors{-1, -1, -1, -1};
   std::vector<char> text;    // what followed the request

@@ -237,13 +237,10 @@ void Guardian::spawn(const ReceivedRequest& received) {
   try {
     if (workers_.find(number) != nullptr) throw std::system_error(EEXIST, std::generic_category(), "two workers of one number");
     const auto& fds = received.descriptors;
-    const int of_worker = received.descriptor_count - (received.text.empty() ? 1 : 0);
-    const int channel = of_worker > 2 ? fds[2] : -1;
-    const UnpackedRequest what =
-        unpack(received.text.empty() ? bytes_of(fds[static_cast<std::size_t>(of_worker)]) : received.text);
     const std::int64_t started_us = monotonic_us();
     const int standard_input = received.request.shares_input != 0 ? STDIN_FILENO : -1;
-    notice.pid = spawn_worker(number, what, {standard_input, fds[0], fds[1], channel}, error_pipe_[1], open_files_);
+    notice.pid = spawn_worker(number, unpack(received.what_to_run()), {standard_input, fds[0], fds[1], received.channel()},
+                              error_pipe_[1], open_files_);
     notice.time_ns = realtime_ns();
     agent_.tell(notice);
     const Worker& worker = workers_.add(number, notice.pid, started_us, received.request.spare != 0);

@@ -226,15 +226,9 @@ void Guardian::spawn(const ReceivedRequest& received) {
   if (sweep_.take_end_of_round()) begin_next_round();
   const int number = received.request.worker;
   Notice notice{.kind = Notice::Kind::kStarted, .worker = number};
-  if (received.descriptor_count <
-      received.request.descriptors) {  // the kernel dropped descriptors: this process has no free ones
-    notice.kind = Notice::Kind::kNotStarted;
-    notice.error = EMFILE;
-    notice.time_ns = realtime_ns();
-    agent_.tell(notice);
-    return;
-  }
   try {
+    // The kernel drops descriptors where this process has no free ones.
+    if (received.descriptor_count < received.request.descriptors) throw std::system_error(EMFILE, std::generic_category());
     if (workers_.find(number) != nullptr) throw std::system_error(EEXIST, std::generic_category(), "two workers of one number");
     const auto& fds = received.descriptors;
     const std::int64_t started_us = monotonic_us();

@@ -36,7 +36,8 @@ Node::Node(NodeSettings settings, Memory memory, Now now)
       succession_(settings_.member.rules),
       arbitration_(settings_.member.rules, member_.state().current),
       leader_session_(settings_.member.rules, settings_.member.id, settings_.member.incarnation),
-      sessions_(settings_.member.rules, settings_.coordinator.lease) {}
+      sessions_(settings_.member.rules, settings_.coordinator.lease),
+      promised_(member_.state().promised_term) {}
 
 std::vector<NodeAction> Node::on(const NodeEvent& event, Now now) {
   now_ = now;
@@ -497,7 +498,7 @@ void Node::consult_arbiter() {
 
 std::optional<Time> Node::may_give_up_at() const {
   if (!looks_for_old_job() || member_.has_workers() || member_.over()) return std::nullopt;
-  return past_.may_give_up_at(now_.steady);
+  return past_.may_give_up_at(now_.steady, settings_.coordinator.lease);
 }
 
 // Under a new identity, the nodes that remember this one could not elect it. So a node that should lead waits for enough nodes
@@ -517,6 +518,8 @@ bool Node::enough_know_nothing() {
 }
 
 void Node::consider_giving_up() {
+  const std::uint64_t promised = member_.state().promised_term;
+  if (std::exchange(promised_, promised) < promised) past_.voted(now_.steady);
   const auto due = may_give_up_at();
   if (!due || *due > now_.steady) return;
   if (settings_.leads_first && !enough_know_nothing()) return;

@@ -221,6 +221,7 @@ class Node {
   Arbitration arbitration_;
   LeaderSession leader_session_;
   MemberSessions sessions_;
+  std::uint64_t promised_;  // the term that this node had promised when it last looked
   std::optional<Coordinator> coordinator_;
   std::set<LinkId> accepted_;       // dialled by others; numbered as the state machines know them
   std::vector<Address> places_;     // where this coordinator announces itself: known when it began to lead

@@ -33,11 +33,12 @@ Record Past::record() const {
   return memory_.self ? memory_.self->record : Record{.job_elsewhere = memory_.job_elsewhere, .place_is_new = !memory_.kept};
 }
 
-std::optional<Time> Past::may_give_up_at(Time now) const {
+std::optional<Time> Past::may_give_up_at(Time now, nanoseconds lease) const {
   if (!remembers_) return std::nullopt;
   if (alone_) return now;
   if (!rules_.gives_up || !met_) return std::nullopt;
-  return *met_ + kLookForOldJob;
+  const Time looked = *met_ + kLookForOldJob;
+  return voted_ ? std::max(looked, *voted_ + kElectionTakes * lease) : looked;
 }
 
 Record Past::give_up(const Record& record) {

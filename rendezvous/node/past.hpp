@@ -18,6 +18,8 @@ namespace ddprun::rendezvous {
 // How long a cut-off node looks for the job that it remembers, counted from the first other node that is there, before it gives
 // up its identity.
 inline constexpr milliseconds kLookForOldJob{10000};
+// An election is over after so many leases, its welcome included: a vote may have to wait for one and a quarter.
+inline constexpr int kElectionTakes = 2;
 
 class Past {
  public:
@@ -35,9 +37,13 @@ class Past {
   void met_somebody(Time now) {
     if (!met_) met_ = now;
   }
+  // This node has given its vote, or asked for others'. A candidate has a majority of the round at hand, so the job may be led
+  // again when the last vote comes.
+  void voted(Time now) { voted_ = now; }
   // For a node that remembers a round and finds no coordinator. Other nodes of that round may look too. When another node has
-  // been there for a while, this node gives up its identity. Its promises go with the identity, so no node is bound any more.
-  std::optional<Time> may_give_up_at(Time now) const;
+  // been there for a while, and no election is under way, this node gives up its identity. Its promises go with the identity,
+  // so no node is bound any more.
+  std::optional<Time> may_give_up_at(Time now, nanoseconds lease) const;
   // Returns the record under the new identity.
   Record give_up(const Record& record);
 
@@ -63,6 +69,7 @@ class Past {
   bool remembers_;
   bool forgets_ = false;
   std::optional<Time> met_;
+  std::optional<Time> voted_;
 };
 
 }  // namespace ddprun::rendezvous

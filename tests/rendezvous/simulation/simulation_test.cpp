@@ -123,6 +123,12 @@ TEST(Simulation, WhoHandedOverLacksNoRoundOfItsSuccessor) {
   EXPECT_EQ(wrong_with({.seed = 308882}), "");
 }
 
+// All three had lost their power. Two gave up their identities while the third one's election was under way: its round had
+// three votes, and nobody was left who could cast two of them.
+TEST(Simulation, NobodyGivesUpDuringAnElection) {
+  EXPECT_EQ(wrong_with({.seed = 370597}), "");
+}
+
 // What was remembered is lost, and the first node comes back cut off, or in a new container (4844), where nothing shows that
 // there was something: these trained twice when it led for nothing. 19440 did when it took a new container for a
 // first start and asked nobody.
